@@ -1,4 +1,4 @@
-"""Accounts of people, each with the hash of its password.
+"""Accounts of people, with the hashes of their passwords.
 
 The account `admin` is not in this table: its password is part of the daemon's configuration.
 """
@@ -17,11 +17,11 @@ class Account(NamedTuple):
     """An account; times in ms since the epoch.
 
     Attributes:
-        password_hash: Hash with its salt and parameters.
-        tag: Stands for this password of this account. Sessions have it as their `password_tag`.
-        role: In the words of the API.
-        tasks: Glob of the only tasks that it may see; None: all.
-        created_by: Who created it, for people.
+        password_hash: The hash, with its salt and parameters.
+        tag: Identifies the account's current password. It is the `password_tag` of the account's sessions.
+        role: Name of the role, as in the API.
+        tasks: Glob pattern of the tasks that the account may see; None for all tasks.
+        created_by: The user who created the account, as text.
     """
 
     name: str
@@ -35,10 +35,10 @@ class Account(NamedTuple):
 
 
 def create(db: Database, account: Account) -> str | None:
-    """Store a new account; a repeat of the same command changes nothing.
+    """Store a new account. A repeated call with the same account changes nothing.
 
     Returns:
-        None when it is stored, else the obstacle: "taken" (its name) or "full" (there are too many).
+        None if the account is stored; "taken" if another account has its name; "full" if there are too many accounts.
     """
     with db.transaction() as view:
         found = view.row("SELECT tag FROM accounts WHERE name = ?", [account.name])
@@ -52,24 +52,24 @@ def create(db: Database, account: Account) -> str | None:
 
 
 def find(db: Database, name: str) -> Account | None:
-    """Return the account with this name."""
+    """Return the account with this name; None if there is none."""
     row = db.row(f"SELECT {_COLUMNS} FROM accounts WHERE name = ?", [name])  # noqa: S608 - constants
     return None if row is None else Account(*row)
 
 
 def by_tag(db: Database, tag: str) -> Account | None:
-    """Return the account whose present password has this tag."""
+    """Return the account whose current password has this tag; None if there is none."""
     row = db.row(f"SELECT {_COLUMNS} FROM accounts WHERE tag = ?", [tag])  # noqa: S608 - constants
     return None if row is None else Account(*row)
 
 
 def all_accounts(db: Database) -> list[Account]:
-    """Return all accounts by name."""
+    """Return all accounts, sorted by name."""
     return [Account(*row) for row in db.rows(f"SELECT {_COLUMNS} FROM accounts ORDER BY name")]  # noqa: S608 - constants
 
 
 def set_password(db: Database, name: str, password_hash: str, tag: str, now_ms: int) -> bool:
-    """Replace the password of an account and end its sessions; returns whether the account exists."""
+    """Replace the password of an account and end its sessions. Return whether the account exists."""
     with db.transaction() as view:
         _end_sessions(view, name, tag)
         query = "UPDATE accounts SET password_hash = ?, tag = ?, password_changed_at = ? WHERE name = ?"
@@ -77,7 +77,7 @@ def set_password(db: Database, name: str, password_hash: str, tag: str, now_ms: 
 
 
 def delete(db: Database, name: str) -> bool:
-    """Remove an account and end its sessions; returns whether it existed."""
+    """Remove an account and end its sessions. Return whether the account existed."""
     with db.transaction() as view:
         _end_sessions(view, name, "")
         return view.execute("DELETE FROM accounts WHERE name = ?", [name]) > 0

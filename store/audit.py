@@ -1,7 +1,7 @@
-"""The audit log: the newest entries, up to a number.
+"""The audit log, which keeps a limited number of the newest entries.
 
-Failed log-ins and refused requests have their own limits. So neither password guessing nor forbidden requests can push
-out the entries of other actions.
+Failed logins and refused requests have separate limits. So neither password guessing nor forbidden requests can
+displace the entries of other actions.
 """
 
 from collections.abc import Mapping
@@ -23,14 +23,14 @@ class Entry(NamedTuple):
     """One entry.
 
     Attributes:
-        at: ms since the epoch.
-        who: For people.
-        address: Where the request came from.
+        at: Time in ms since the epoch.
+        who: The client, as text.
+        address: Address of the client.
         operation: Name of the operation in the API.
-        target: The object of the action, or empty.
-        status: HTTP status of the answer.
-        reason: Why it was refused, or its result, or empty.
-        failed_login: Whether it is a wrong password.
+        target: The object of the action; may be empty.
+        status: HTTP status of the response.
+        reason: Why the request was refused, or its result; may be empty.
+        failed_login: Whether the entry records a wrong password.
     """
 
     at: int
@@ -44,18 +44,18 @@ class Entry(NamedTuple):
 
 
 class StoredEntry(NamedTuple):
-    """An entry with its number; numbers grow."""
+    """An entry with its id; ids ascend."""
 
     id: int
     entry: Entry
 
 
 def append(db: Database, entries: Mapping[str, Entry]) -> None:
-    """Store entries, in this order; now and then the oldest go.
+    """Store entries in this order; remove the oldest entries from time to time.
 
     Args:
         db: A writer.
-        entries: By keys that no others have: an entry that is stored already is passed over.
+        entries: Entries by unique key. An entry whose key is already stored is skipped.
     """
     with db.transaction() as view:
         for key, entry in entries.items():
@@ -77,7 +77,7 @@ def _kind(entry: Entry) -> int:
 def prune(
     db: Connection, kept: int = KEPT, kept_failed_logins: int = KEPT_FAILED_LOGINS, kept_refused: int = KEPT_REFUSED
 ) -> int:
-    """Remove entries beyond the limits; return how many were removed."""
+    """Remove entries beyond the limits; return the number removed."""
     gone = 0
     for failed_login, number in ((_DONE, kept), (_FAILED_LOGIN, kept_failed_logins), (_REFUSED, kept_refused)):
         last = f"SELECT id FROM audit WHERE failed_login = {failed_login} ORDER BY id DESC LIMIT 1 OFFSET ?"  # noqa: S608 - constants
@@ -86,7 +86,7 @@ def prune(
 
 
 def entries(db: Database, before: int | None, limit: int) -> list[StoredEntry]:
-    """Return the newest entries, or the newest before number `before`, newest first."""
+    """Return at most `limit` of the newest entries, newest first; with `before`, only entries with a lower id."""
     rows = db.rows(
         "SELECT id, at, who, address, operation, target, status, reason, failed_login"
         " FROM audit WHERE id < ? ORDER BY id DESC LIMIT ?",

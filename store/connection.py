@@ -1,8 +1,7 @@
-"""One connection to the database of either kind, on which queries run.
+"""The interface of a connection, on which queries run, to a database of either kind.
 
-The SQL of this package is one text for both databases (store.backends.sqlite, store.backends.postgres), in the words
-that both know. `?` stands for a parameter, and `INDEXED BY` names an index, which SQLite needs to be told and
-PostgreSQL finds itself.
+The SQL of the store is the same text for both databases (store.backends.sqlite, store.backends.postgres), in a common
+dialect. `?` stands for a parameter. `INDEXED BY` names the index for SQLite; PostgreSQL chooses it itself.
 """
 
 from abc import ABC, abstractmethod
@@ -16,26 +15,26 @@ if TYPE_CHECKING:
 Value = str | int | float | bytes | None
 Row = tuple[Any, ...]
 NUMBERS = "(SELECT CAST(value AS BIGINT) FROM json_each(?))"
-"""A set of whole numbers, which one parameter gives as the JSON text of an array."""
+"""A set of integers. Its one parameter is the JSON text of an array."""
 TEXTS = "(SELECT value FROM json_each(?))"
-"""The same of texts."""
+"""A set of texts. Its one parameter is the JSON text of an array."""
 ALL = 2**63 - 1
-"""As a limit: none."""
+"""A LIMIT that stands for no limit."""
 T = TypeVar("T")
 _MOST_REMEMBERED = 1000
 Durability = Literal["crash", "power"]
 
 
 class Connection(ABC):
-    """One connection, for one thread at a time (any thread; it keeps nothing per thread or greenlet).
+    """One connection. Any thread may use it, but only one at a time; it keeps no state per thread or greenlet.
 
     Args:
-        place: Where the database is, for messages: a path, or a URL without its password.
-        remembers: Whether `remember` may keep anything: only in connections that do not change the data themselves.
+        place: Name of the database in messages: a path, or a URL without its password.
+        remembers: Whether `remember` may cache values; only for connections that do not change the data themselves.
     """
 
     sqlite: bool
-    """Which of the two databases it is; for the migrations, whose triggers are not written alike."""
+    """Whether the database is SQLite rather than PostgreSQL; for migrations, whose triggers differ."""
 
     def __init__(self, place: str, *, remembers: bool) -> None:
         self.place = place
@@ -46,36 +45,36 @@ class Connection(ABC):
 
     @abstractmethod
     def in_transaction(self) -> bool:
-        """Whether a transaction is open. A database itself ends one on some errors (disk full, connection lost)."""
+        """Return whether a transaction is open. Some errors end it (disk full, connection lost)."""
 
     @abstractmethod
     def rows(self, sql: str, params: Sequence[Value] = ()) -> list[Row]:
         """Return all rows of a query.
 
         Raises:
-            StoreError: The subclass that says why (see store.errors).
+            StoreError: One of the subclasses in store.errors.
         """
 
     def row(self, sql: str, params: Sequence[Value] = ()) -> Row | None:
-        """Return the first row of a query, or None."""
+        """Return the first row of a query; None if there are no rows."""
         rows = self.rows(sql, params)
         return rows[0] if rows else None
 
     @abstractmethod
     def execute(self, sql: str, params: Sequence[Value] = ()) -> int:
-        """Run a statement that changes something; returns the number of rows that it changed itself."""
+        """Run a statement that changes data; return the number of changed rows, without those of triggers."""
 
     @abstractmethod
     def fetch(self, query: Any) -> list[Any]:
-        """All rows of a peewee select query, in the form that the query asks for (`.tuples()`, `.namedtuples()` …)."""
+        """Return all rows of a peewee select query, in the form that it requests (`.tuples()`, `.namedtuples()` …)."""
 
     @abstractmethod
     def apply(self, query: object) -> int:
-        """Run a peewee insert, update or delete query; returns the number of rows changed."""
+        """Run a peewee insert, update or delete query; return the number of changed rows."""
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """All queries inside see the same state, and share one time limit."""
+        """Make all queries in the context see the same state and share one time limit."""
         if self.in_transaction():
             yield
             return
@@ -88,15 +87,15 @@ class Connection(ABC):
 
     @abstractmethod
     def _begin_snapshot(self) -> None:
-        """Begin a transaction that reads, and its time limit."""
+        """Begin a read transaction and its time limit."""
 
     @abstractmethod
     def _end_snapshot(self) -> None:
-        """End it, if the database has not done so."""
+        """End the read transaction, unless the database has already ended it."""
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing; nested: a savepoint.
+        """Store all changes in the context together, or none. A nested transaction is a savepoint.
 
         Raises:
             InDoubt: The connection was lost during the commit.
@@ -112,8 +111,8 @@ class Connection(ABC):
                 self.rows("RELEASE inner_part")
             else:
                 self._commit()
-        except BaseException:  # whatever it is, the transaction is not to stay open
-            if self.in_transaction():  # the database has not ended it by itself
+        except BaseException:  # no transaction may stay open, whatever the error
+            if self.in_transaction():  # the database has not ended it itself
                 if nested:
                     self.rows("ROLLBACK TO inner_part")
                     self.rows("RELEASE inner_part")
@@ -123,32 +122,32 @@ class Connection(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Begin a transaction that writes."""
+        """Begin a write transaction."""
 
     @abstractmethod
     def _commit(self) -> None:
-        """Commit it."""
+        """Commit the write transaction."""
 
     @abstractmethod
     def without_triggers(self) -> AbstractContextManager[None]:
-        """Run statements without triggers; the caller does the work of the triggers in the same transaction."""
+        """Disable triggers in the context. The caller must do their work in the same transaction."""
 
     def scanning(self) -> AbstractContextManager[None]:
-        """Statements inside have to look at every row of a table; called within a transaction."""
+        """Prepare for statements that read every row of a table. Call this within a transaction."""
         return nullcontext()
 
     def has_backlog(self) -> bool:
-        """Return whether a large part of the WAL has not been checkpointed; called within a transaction.
+        """Return whether a large part of the WAL has not been checkpointed. Call this within a transaction.
 
-        If so, the commit of this transaction checkpoints the whole WAL. Background work lets that happen; otherwise the
-        checkpoint falls to a later commit, and writes that arrive meanwhile wait for two fsyncs.
+        If so, the commit of this transaction starts a checkpoint of the whole WAL. Background work waits for it.
+        Otherwise a later commit would have to checkpoint, and other writes would wait for two fsyncs.
         """
         return False
 
     def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return the cached result of `compute` for the key until the next commit of any writer. Only for readers.
+        """Return the result of `compute`, which readers cache under the key until the next commit of any writer.
 
-        Called in a snapshot, so that the computed value belongs to the observed generation.
+        Call this in a snapshot: the computed value must belong to the observed generation.
         """
         if not self._remembers:
             return compute()
@@ -167,30 +166,30 @@ class Connection(ABC):
 
     @abstractmethod
     def _generation(self) -> Hashable:
-        """Another one after every commit of anybody else's."""
+        """Return a value that changes with every commit of another connection."""
 
     @abstractmethod
     def usable(self) -> bool:
-        """Return whether it is still connected, as far as can be told at once."""
+        """Return whether the connection seems to work. This does not wait."""
 
     def rescue(self, placing: Callable[["File"], None]) -> "Rescued | None":  # noqa: ARG002 - of SQLite
-        """Save data that only this unusable writer has: another connection takes its place.
+        """Save the data that only this unusable writer has, before another connection replaces it.
 
         Args:
             placing: called with the file that is about to become the database.
 
         Returns:
-            The actions taken; None: there was nothing to do.
+            A report of the repair; None if there was nothing to do.
 
         Raises:
-            Replaced: Another database is in the place of this one, which stays as it is.
+            Replaced: Another database has the name of this one. Nothing was changed.
         """
         return None
 
     @abstractmethod
     def is_stored(self, transaction: int) -> bool:
-        """Whether a transaction was committed, by its number in `InDoubt`; asked of the next writer's connection."""
+        """Return whether the transaction with this number in `InDoubt` was committed; for the next connection."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close; a writer of SQLite moves the WAL into the database first when no other process has it open."""
+        """Close the connection. A SQLite writer first checkpoints the WAL, unless another process has it open."""

@@ -1,11 +1,11 @@
-"""The database as the rest of the package sees it: one writer, any number of readers.
+"""The database as the rest of the program sees it: one writer and any number of readers.
 
 Only the scheduler opens a writer, which creates and migrates the schema. Readers wait for that (`NotReady`).
-The database is a file, for SQLite, or a URL that begins with `postgresql://`. Only who is given such a URL loads the
-driver for it. A server that was away is connected to again by the next call.
+The database is a file (SQLite), or a URL that begins with `postgresql://`. The PostgreSQL driver is only loaded for
+such a URL. After a server was away, the next call connects again.
 
-A reader lends a connection to each call and takes it back afterwards, so there are as many connections as there
-are calls at the same time, and none belongs to a thread: real threads, gevent's pool threads and greenlets are alike.
+A reader lends a connection to each call. So there are as many connections as concurrent calls, and none belongs to a
+thread: threads, gevent's pool threads and greenlets are treated alike.
 """
 
 import os
@@ -26,18 +26,18 @@ from store.recovery.replaced_files import File
 QUERY_LIMIT_S = 1.0
 NOT_READY_POLL_S = 0.05
 POSTGRESQL = "postgresql://"
-"""How the URL of a server begins."""
+"""Prefix of a server's URL."""
 
 
 class Database(ABC):
-    """The database that queries run against; made by `open_writer` and `open_reader`.
+    """A database for queries, created by `open_writer` and `open_reader`.
 
-    Each method may raise any `StoreError`; the methods below name only the special ones.
+    Each method can raise any `StoreError`; the docstrings only mention special ones.
     """
 
     def __init__(self, place: str) -> None:
         self.place = place
-        """Where the database is, for messages: a path, or a URL without its password."""
+        """Name of the database in messages: a path, or a URL without its password."""
 
     def rows(self, sql: str, params: Sequence[Value] = ()) -> list[Row]:
         """Return all rows of a query."""
@@ -45,12 +45,12 @@ class Database(ABC):
             return connection.rows(sql, params)
 
     def row(self, sql: str, params: Sequence[Value] = ()) -> Row | None:
-        """Return the first row of a query, or None."""
+        """Return the first row of a query; None if there are no rows."""
         with self.lent() as connection:
             return connection.row(sql, params)
 
     def execute(self, sql: str, params: Sequence[Value] = ()) -> int:
-        """Run a statement that changes something; returns the number of rows changed (`ReadOnly` for a reader)."""
+        """Run a statement that changes data; return the number of changed rows. A reader raises `ReadOnly`."""
         with self.lent() as connection:
             return connection.execute(sql, params)
 
@@ -60,7 +60,7 @@ class Database(ABC):
             return connection.fetch(query)
 
     def apply(self, query: object) -> int:
-        """Run a peewee insert, update or delete query; returns the number of rows changed."""
+        """Run a peewee insert, update or delete query; return the number of changed rows."""
         with self.lent() as connection:
             return connection.apply(query)
 
@@ -71,18 +71,18 @@ class Database(ABC):
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """A connection whose queries all see the same state, and share one time limit."""
+        """Lend a connection whose queries all see the same state and share one time limit."""
         with self.lent() as connection, connection.snapshot():
             yield connection
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A connection whose changes are stored together or not at all; inside another one: a part of that."""
+        """Lend a connection whose changes are stored together or not at all. A nested one is part of the outer one."""
         with self.lent() as connection, connection.transaction():
             yield connection
 
     def is_stored(self, doubt: InDoubt) -> bool:
-        """Whether that transaction was committed after all; asked of a writer before anything else is written."""
+        """Return whether that transaction was committed after all. Ask a writer before it writes anything else."""
         with self.lent() as connection:
             return connection.is_stored(doubt.transaction)
 
@@ -91,7 +91,7 @@ class Database(ABC):
         """Close all connections; later calls raise `Closed`."""
 
     def lent(self) -> AbstractContextManager[Connection]:
-        """Return a connection, outside of any transaction but that of the caller."""
+        """Lend a connection. It is in no transaction other than the caller's own."""
         return self._lent()
 
     @contextmanager
@@ -100,9 +100,9 @@ class Database(ABC):
         try:
             yield connection
         except (Unusable, DiskFailed, Away, InDoubt):
-            self._give_back(connection, keep=False)  # the file may have been replaced, the server gone: begin afresh
+            self._give_back(connection, keep=False)  # the file may have been replaced, or the server be gone
             raise
-        except BaseException:  # also the end of a greenlet: the connection is well
+        except BaseException:  # including GreenletExit: the connection is intact
             self._give_back(connection, keep=True)
             raise
         self._give_back(connection, keep=True)
@@ -115,22 +115,22 @@ class Database(ABC):
 
 
 class FilesListener:
-    """Learns of database files that were removed; the default methods do nothing."""
+    """Listener for removed database files. The default methods do nothing."""
 
     def placing(self, file: File) -> None:
-        """Handle the file that is about to become the database, because its own was removed."""
+        """Called with the file that is about to become the database, because its own file was removed."""
 
     def rescued(self, text: str) -> None:
-        """Handle a message for the administrator: the database files were put back."""
+        """Called after the database files were restored, with a message for the administrator."""
 
 
 class _Writer(Database):
-    """One connection. Once a thread has taken it over, no other may use it: it could land in that one's transaction."""
+    """One connection. After a thread has taken it over, only that thread may use it, because of its transactions."""
 
     def __init__(self, connect: Callable[[bool], Connection]) -> None:
-        """Store the parts.
+        """Open the connection.
 
-        `connect` gets a flag for repeated calls: it then neither creates nor marks the database again.
+        `connect` gets a flag, True for repeated calls: it then neither creates nor marks the database.
         """
         self._connect = connect
         self._connection: Connection | None = connect(False)
@@ -140,7 +140,7 @@ class _Writer(Database):
         self._listener = FilesListener()
 
     def own(self, listener: FilesListener) -> None:
-        """From now on only the calling thread may use this database; see :func:`take_over`."""
+        """Give the calling thread exclusive use of this database; see :func:`take_over`."""
         self._owner = threading.get_ident()
         self._listener = listener
 
@@ -157,7 +157,7 @@ class _Writer(Database):
         return self._connection
 
     def lent(self) -> AbstractContextManager[Connection]:
-        """The connection. To a part of a transaction never a new one: the other parts went down with the old one."""
+        """Lend the connection. Within a transaction it is never replaced: the changes so far exist only there."""
         return nullcontext(self._mine()) if self._borrowed else self._lent()
 
     def _take(self) -> Connection:
@@ -177,12 +177,12 @@ class _Writer(Database):
         return connection
 
     def _give_back(self, connection: Connection, *, keep: bool) -> None:  # noqa: ARG002 - the seam's signature
-        """The writer's connection stays, whatever happened: the next to take it looks whether it is usable."""
+        """Keep the connection in any case: the next call checks whether it is usable."""
         self._borrowed = False
 
 
 class _Reader(Database):
-    """Idle connections in a stack. `deque` and the int are enough: both are changed by single atomic operations."""
+    """A stack of idle connections. It needs no lock, because the operations of `deque` are atomic."""
 
     def __init__(self, place: str, connect: Callable[[], Connection]) -> None:
         super().__init__(place)
@@ -218,7 +218,7 @@ class _Reader(Database):
 
 
 class _Backend(Protocol):
-    """One of the modules that know a kind of database."""
+    """A module for one kind of database."""
 
     def connect_writer(self, target: str, durability: Durability, /, *, again: bool) -> Connection: ...
 
@@ -229,7 +229,7 @@ class _Backend(Protocol):
 
 def _backend(target: str) -> _Backend:
     if target.startswith(POSTGRESQL):
-        from store.backends import postgres  # the driver takes 0.1 s and 15 MB, so it is loaded only for a server
+        from store.backends import postgres  # only loaded when needed: the driver takes 0.1 s and 15 MB
 
         return postgres
     return sqlite
@@ -239,50 +239,50 @@ def load_driver(target: str) -> None:
     """Load the driver that this database needs.
 
     Raises:
-        StoreError: it is not installed.
+        StoreError: The driver is not installed.
     """
     _backend(target)
 
 
 def open_writer(target: str, durability: Durability = "crash") -> Database:
-    """Open the database for writing; create absent parts, and bring the schema up to date.
+    """Open the database for writing; create missing parts, and bring the schema up to date.
 
     Args:
-        target: A file, whose directory exists; or the URL of a database of a PostgreSQL server.
-        durability: "crash": a crash of any process loses nothing, a power failure may lose the last transactions.
-            "power": a transaction that was acknowledged is on the disk.
+        target: A file in an existing directory, or the URL of a PostgreSQL database.
+        durability: With "crash", a crash of any process loses nothing, but a power failure may lose the last
+            transactions. With "power", an acknowledged transaction is on the disk.
 
     Raises:
-        SchemaTooNew: A newer release wrote it.
-        Unusable: It is no database, damaged, another application's, or cannot be opened.
+        SchemaTooNew: A newer release wrote the database.
+        Unusable: The database is damaged, belongs to another application, is not a database, or cannot be opened.
         Busy: Another process is writing and does not stop.
-        Away: The server cannot be reached; `Refused`: it does not let us in.
+        Away: The server cannot be reached (`Refused`: it rejects the connection).
     """
     backend = _backend(target)
     writer = _Writer(lambda again: backend.connect_writer(target, durability, again=again))
     try:
         with writer.lent() as connection:
             migrate(connection)
-    except BaseException:  # close it on every error, as no other code does
+    except BaseException:  # no other code would close the writer
         writer.close()
         raise
     return writer
 
 
 def open_reader(target: str, wait_s: float = 0.0, limit_s: float | None = QUERY_LIMIT_S) -> Database:
-    """Open the database for reading, from any number of threads or greenlets; never changes anything.
+    """Open the database for reading, from any number of threads or greenlets. A reader never changes anything.
 
-    Every query, or every snapshot as a whole, is limited in time (`QueryTimeout`).
+    Every query, or every snapshot as a whole, has a time limit (`QueryTimeout`).
 
     Args:
-        target: A file, or a URL, as for `open_writer`.
-        wait_s: How long to wait for a scheduler that is still creating or migrating it.
-        limit_s: That limit in seconds; None: without.
+        target: A file or a URL, as for `open_writer`.
+        wait_s: Time to wait for a scheduler that is still creating or migrating the database.
+        limit_s: The time limit in seconds; None for no limit.
 
     Raises:
-        NotReady: It is absent, empty, or older than this release and not migrated yet; `Away`: its server is.
-        SchemaTooNew: A newer release wrote it, in a form that this one cannot read.
-        Unusable: It is no database, damaged, another application's, or cannot be opened.
+        NotReady: The database is missing, empty or not migrated yet (`Away`: its server cannot be reached).
+        SchemaTooNew: A newer release wrote the database in a form that this release cannot read.
+        Unusable: The database is damaged, belongs to another application, is not a database, or cannot be opened.
     """
     backend = _backend(target)
     reader = _Reader(backend.place(target), lambda: backend.connect_reader(target, limit_s))
@@ -298,11 +298,11 @@ def open_reader(target: str, wait_s: float = 0.0, limit_s: float | None = QUERY_
 
 
 def check_writable(database: Database) -> None:
-    """Whether a writer of this release would take a database that a reader has open.
+    """Check that a writer of this release could open a database that a reader has open.
 
     Raises:
-        SchemaTooNew: A newer release wrote it, whether or not this one can read it.
-        StoreError: It cannot be asked.
+        SchemaTooNew: A newer release wrote the database, even if this release can read it.
+        StoreError: The database cannot be read.
     """
     newest = known()[-1].version
     found = int(database.rows("SELECT MAX(version) FROM schema_migration")[0][0])
@@ -315,10 +315,10 @@ def take_over(database: Database, listener: FilesListener) -> None:
 
     Args:
         database: The writer.
-        listener: Called in the thread when the database files were removed.
+        listener: Called in the thread after the database files were removed.
 
     Raises:
-        TypeError: It is no writer.
+        TypeError: `database` is not a writer.
     """
     if not isinstance(database, _Writer):
         raise TypeError("only a writer can be taken over")

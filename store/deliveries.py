@@ -1,7 +1,7 @@
-"""Pending deliveries: messages that wait for their notifier, stored with the events that they report.
+"""Pending deliveries: messages that wait for their notifier, stored together with the events that they report.
 
-``told`` has the time of the last notification by notifier, kind and task. So repeats are suppressed, and a recipient of
-a failure also gets its recovery.
+The table ``told`` has the time of the last notification by notifier, kind and task. So repeats can be suppressed, and
+whoever was told of a failure is also told of the recovery.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,12 +16,13 @@ class Delivery(NamedTuple):
     """A message for one notifier; times in ms since the epoch.
 
     Attributes:
-        seq: Its number; numbers grow.
-        kind: Of the notification, such as "run.failed".
+        seq: Number of the message; numbers ascend.
+        kind: Kind of the notification, such as "run.failed".
         severity: "info", "warn" or "error".
-        due_at: It is not sent before.
-        held: It waited on purpose (quiet hours, a digest): held messages that are due together are sent as one message.
-        attempts: How often it was tried.
+        due_at: Earliest time of delivery.
+        held: Whether the message waits on purpose (quiet hours, a digest). Held messages that are due together are sent
+            as one message.
+        attempts: Number of attempts so far.
     """
 
     seq: int
@@ -39,14 +40,14 @@ class Delivery(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """How deliveries by one notifier have gone.
+    """The results of one notifier's deliveries.
 
     Attributes:
-        delivered_at: When the last message was delivered, ms since the epoch.
-        failed_at: When an attempt failed last.
-        error: Why it did.
-        given_up: How many messages were never delivered.
-        waiting: How many wait now.
+        delivered_at: Time of the last delivery, ms since the epoch.
+        failed_at: Time of the last failed attempt.
+        error: Reason of the last failure.
+        given_up: Number of messages that were never delivered.
+        waiting: Number of messages that wait now.
     """
 
     name: str
@@ -65,9 +66,9 @@ _STANDING = "INSERT INTO notifiers (name, {0}) VALUES (?, {1}) ON CONFLICT (name
 
 
 def add(db: Database, draft: Delivery, digest_ms: int) -> None:
-    """Store a message, whose `seq` is not looked at.
+    """Store a message; its `seq` is ignored.
 
-    With `digest_ms`, it is sent together with waiting messages, or waits that long for others.
+    With `digest_ms`, it is sent together with messages that already wait, or waits that long for others.
     """
     if digest_ms and not draft.held:
         row = db.row(
@@ -82,7 +83,7 @@ def add(db: Database, draft: Delivery, digest_ms: int) -> None:
 
 
 def overflow(db: Database, notifier: str, most: int) -> int:
-    """Drop the oldest messages of a notifier that has more than `most`; returns how many."""
+    """Drop the oldest messages of a notifier that has more than `most`; return the number dropped."""
     row = db.row("SELECT count(*) FROM deliveries WHERE notifier = ?", [notifier])
     surplus = (0 if row is None else row[0]) - most
     if surplus > 0:
@@ -92,9 +93,9 @@ def overflow(db: Database, notifier: str, most: int) -> int:
 
 
 def due(db: Database, now_ms: int, without: Collection[str], most: int) -> list[list[Delivery]]:
-    """Return the next message of each notifier that has one due, at most `most`; the longest wait first.
+    """Return the next delivery of at most `most` notifiers with due messages, longest wait first.
 
-    That is one message, or all held ones that are due.
+    A delivery is one message, or all held messages that are due.
     """
     found: list[list[Delivery]] = []
     names = db.rows("SELECT notifier, min(due_at) FROM deliveries WHERE due_at <= ? GROUP BY 1 ORDER BY 2, 1", [now_ms])
@@ -112,20 +113,20 @@ def due(db: Database, now_ms: int, without: Collection[str], most: int) -> list[
 
 
 def next_due(db: Database, without: Collection[str]) -> int | None:
-    """Return when the next message of the other notifiers is due."""
+    """Return the time at which the next message is due, except for notifiers in `without`; None if none waits."""
     names = db.rows("SELECT notifier, min(due_at) FROM deliveries GROUP BY 1")
     return min((at for name, at in names if name not in without), default=None)
 
 
 def hurry(db: Database, now_ms: int, notifier: str | None = None) -> None:
-    """Make failed deliveries due at once, because the cause may be gone; of one notifier, or of all."""
+    """Make failed deliveries of one notifier, or of all, due at once, because the cause may be gone."""
     which, names = ("notifier = ? AND", [notifier]) if notifier is not None else ("", [])
     sql = f"UPDATE deliveries SET due_at = ? WHERE {which} attempts > 0 AND due_at > ?"  # noqa: S608 - constants
     db.execute(sql, [now_ms, *names, now_ms])
 
 
 def delivered(db: Database, notifier: str, sent: Iterable[int], now_ms: int) -> None:
-    """Messages, by their numbers, are where they belong."""
+    """Remove delivered messages, given by number, and record the delivery."""
     _drop(db, sent)
     db.execute(
         _STANDING.format("delivered_at, given_up", "?, 0", "delivered_at = excluded.delivered_at"), [notifier, now_ms]
@@ -133,7 +134,7 @@ def delivered(db: Database, notifier: str, sent: Iterable[int], now_ms: int) -> 
 
 
 def failed(db: Database, notifier: str, due: Mapping[int, int], error: str, now_ms: int) -> None:
-    """Messages could not be delivered; `due` has when each is tried again, by its number."""
+    """Record a failed delivery. `due` maps the number of each message to the time of the next attempt."""
     for seq, due_at in due.items():
         db.execute("UPDATE deliveries SET attempts = attempts + 1, due_at = ? WHERE seq = ?", [due_at, seq])
     changes = "failed_at = excluded.failed_at, error = excluded.error"
@@ -141,13 +142,13 @@ def failed(db: Database, notifier: str, due: Mapping[int, int], error: str, now_
 
 
 def give_up(db: Database, notifier: str, lost: Collection[int], error: str, now_ms: int) -> None:
-    """Messages are not tried again."""
+    """Remove messages that are not tried again, and count them as lost."""
     _drop(db, lost)
     count_lost(db, notifier, len(lost), error, now_ms)
 
 
 def count_lost(db: Database, notifier: str, number: int, error: str, now_ms: int) -> None:
-    """Note that so many messages were never delivered, and why."""
+    """Count messages that were never delivered, and record why."""
     changes = (
         "failed_at = excluded.failed_at, error = excluded.error, given_up = notifiers.given_up + excluded.given_up"
     )
@@ -160,7 +161,7 @@ def _drop(db: Database, numbers: Iterable[int]) -> None:
 
 
 def forget_others(db: Database, names: Collection[str]) -> int:
-    """Drop messages of notifiers that are no longer configured; return how many."""
+    """Drop all data of notifiers that are no longer configured; return the number of dropped messages."""
     known = db.rows("SELECT name FROM notifiers UNION SELECT notifier FROM told UNION SELECT notifier FROM deliveries")
     dropped = 0
     for (name,) in known:
@@ -175,7 +176,7 @@ def forget_others(db: Database, names: Collection[str]) -> int:
 
 
 def tell(db: Database, notifier: str, kind: str, task_name: str | None, now_ms: int, window_ms: int) -> bool:
-    """Note a notification; return False when the notifier got the same one less than `window_ms` ago."""
+    """Record a notification; return False if the notifier got the same one less than `window_ms` ago."""
     same = [notifier, kind, task_name or ""]
     row = db.row(f"SELECT at FROM told WHERE {_SAME}", same)  # noqa: S608 - constants
     if row is not None and now_ms - window_ms < row[0] <= now_ms:
@@ -189,7 +190,7 @@ def tell(db: Database, notifier: str, kind: str, task_name: str | None, now_ms: 
 
 
 def end_of_trouble(db: Database, kinds: Collection[str], task_name: str) -> set[str]:
-    """Forget who was told of these kinds of trouble with a task; returns the names of the notifiers."""
+    """Forget and return the notifiers that were told of these kinds of problems with a task."""
     told = set()
     for kind in kinds:
         told |= {
@@ -200,7 +201,7 @@ def end_of_trouble(db: Database, kinds: Collection[str], task_name: str) -> set[
 
 
 def standings(db: Database) -> dict[str, Standing]:
-    """Return the results of deliveries by notifier name; only of notifiers with at least one delivery."""
+    """Return the results of deliveries by notifier; notifiers without any delivery are missing."""
     counts = db.rows("SELECT notifier, count(*) FROM deliveries GROUP BY 1")
     waiting = {str(name): int(number) for name, number in counts}
     found = {

@@ -1,24 +1,24 @@
 """Errors of the store. A class's docstring is its default message.
 
 StoreError
-├── NotReady          not there yet, or not migrated yet: try again
-│   ├── Unopened      the scheduler has to open it first, for readers who may not write beside it
-│   └── Away          the server of the database cannot be reached
+├── NotReady          not created or not migrated yet: try again
+│   ├── Unopened      the scheduler has to open it first, because this reader may not create files beside it
+│   └── Away          the database server cannot be reached
 │       └── Refused   the server rejects the connection
-├── InDoubt           the server went away during a commit
+├── InDoubt           the connection to the server was lost during a commit
 ├── SchemaTooNew      written by a newer release
-├── Unusable          not a database, of another application, or cannot be opened
-│   ├── Damaged       it is damaged
-│   │   └── Lost      so is its copy, or both are gone
-│   └── Replaced      another file is in its place
+├── Unusable          not a database, another application's, or cannot be opened
+│   ├── Damaged       damaged
+│   │   └── Lost      its copy is damaged as well, or both are gone
+│   └── Replaced      another file has its name
 ├── Closed            used after close()
 ├── ReadOnly          a write through a reader, or a read-only file system
 ├── Busy              another connection holds the write lock
 ├── QueryTimeout      a reader's query was stopped at its time limit
-├── DiskFull          nothing was stored
-├── DiskFailed        the disk answered with an error, nothing was stored
-└── Conflict          a row with that key is there already
-    └── InstantTaken  the task has its run for that scheduled instant already
+├── DiskFull          the disk is full; nothing was stored
+├── DiskFailed        the disk reported an error; nothing was stored
+└── Conflict          a row with that key already exists
+    └── InstantTaken  the task already has a run for that scheduled instant
 """
 
 
@@ -55,7 +55,7 @@ class InDoubt(StoreError):
     def __init__(self, detail: str, transaction: int) -> None:
         super().__init__(detail)
         self.transaction = transaction
-        """Its number, by which it can be found out later whether it was stored."""
+        """Number of the transaction, with which the next connection can find out whether it was stored."""
 
 
 class SchemaTooNew(StoreError):

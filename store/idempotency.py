@@ -1,4 +1,4 @@
-"""Keys under which clients trigger runs: for a day the same key stands for the same run."""
+"""Idempotency keys of clients: for a day, the same key returns the same run."""
 
 from typing import NamedTuple
 
@@ -8,10 +8,10 @@ KEPT_MS = 24 * 3_600_000
 
 
 class Claim(NamedTuple):
-    """The request that a key stands for.
+    """The request that used a key.
 
     Attributes:
-        run_id: The run.
+        run_id: The run that it created.
         request: Hash of the request.
     """
 
@@ -20,13 +20,13 @@ class Claim(NamedTuple):
 
 
 def find(db: Database, key: str, now_ms: int) -> Claim | None:
-    """Return the claim of a key; None when it is new, or a day old."""
+    """Return the claim of a key; None if the key is new, or its claim is a day old."""
     row = db.row("SELECT run_id, request FROM trigger_keys WHERE key = ? AND created_at > ?", [key, now_ms - KEPT_MS])
     return None if row is None else Claim(*row)
 
 
 def adopt(db: Database, key: str, run_id: str, request: str, created_at: int) -> None:
-    """Let a key stand for a run, as it did from a time on in another database, unless it stands for one already."""
+    """Store a claim from another database, made at `created_at`, unless the key already has one."""
     db.execute(
         "INSERT INTO trigger_keys (key, run_id, request, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
         [key, run_id, request, created_at],
@@ -34,10 +34,10 @@ def adopt(db: Database, key: str, run_id: str, request: str, created_at: int) ->
 
 
 def claim(db: Database, key: str, run_id: str, request: str, now_ms: int) -> None:
-    """Let a key stand for a run, if it stands for none of the last day.
+    """Claim a key for a run.
 
     Raises:
-        Conflict: It stands for one already.
+        Conflict: The key was already claimed within the last day.
     """
     db.execute("DELETE FROM trigger_keys WHERE key = ? AND created_at <= ?", [key, now_ms - KEPT_MS])
     db.execute(
@@ -47,5 +47,5 @@ def claim(db: Database, key: str, run_id: str, request: str, now_ms: int) -> Non
 
 
 def prune(db: Database, now_ms: int) -> None:
-    """Forget the keys that are a day old."""
+    """Remove claims that are a day old."""
     db.execute("DELETE FROM trigger_keys WHERE created_at <= ?", [now_ms - KEPT_MS])

@@ -1,6 +1,6 @@
-"""Samples of the host: one every 5 s for a day, and one a minute, their means, for two weeks.
+"""Samples of the host: one every 5 s, kept for a day, and their means per minute, kept for two weeks.
 
-Means over ten minutes are stored as well, so that a query for two weeks need not read every minute.
+Means over ten minutes are stored as well, so a query for two weeks need not read every minute.
 """
 
 from typing import NamedTuple
@@ -11,32 +11,32 @@ FINE_MS = 5_000
 COARSE_MS = 60_000
 _LONG_MS = 600_000
 _KEPT_MS = {FINE_MS: 24 * 3_600_000, COARSE_MS: 14 * 86_400_000, _LONG_MS: 14 * 86_400_000}
-"""By width, ms, from the finest on."""
+"""Time for which samples are kept, by interval, both in ms; the shortest interval first."""
 _MOST = 2_000
-"""Samples in an answer."""
+"""Maximum number of samples in a response."""
 _MOST_READ = 2 * _MOST
-"""Rows that are read for them."""
+"""Maximum number of rows read for a response."""
 
 
 class Sample(NamedTuple):
-    """The measurements around a time; None for a fact that this host does not provide.
+    """The measurements of one interval; None for values that this host does not provide.
 
     Attributes:
-        at: Beginning of the interval, ms since the epoch.
-        cpu: Percent of all cores together.
+        at: Start of the interval, ms since the epoch.
+        cpu: Use of all cores together, in percent.
         load: Load average of the last minute.
-        memory_used: Bytes, without memory that is available at once.
-        swap_used: Bytes.
-        disk_used: Bytes of the file system of the data directory.
-        disk_read: Bytes a second, all disks.
-        disk_written: Bytes a second, all disks.
-        received: Bytes a second, all interfaces but loopback.
-        sent: Bytes a second, all interfaces but loopback.
-        cpu_pressure: Percent of the last 10 s in which something waited for a core.
+        memory_used: Bytes of memory, without available memory.
+        swap_used: Bytes of swap space.
+        disk_used: Used bytes of the data directory's file system.
+        disk_read: Bytes per second, all disks.
+        disk_written: Bytes per second, all disks.
+        received: Bytes per second, all interfaces except loopback.
+        sent: Bytes per second, all interfaces except loopback.
+        cpu_pressure: Percentage of the last 10 s in which a process waited for a core.
         memory_pressure: The same for memory.
         io_pressure: The same for disks.
-        running: Runs that were running.
-        lag: How late the scheduler's loop was, ms.
+        running: Number of running runs.
+        lag: Delay of the scheduler's loop in ms.
     """
 
     at: int
@@ -69,14 +69,14 @@ WHERE width = ? AND at >= ? AND at < ? GROUP BY 1, 2 {_REPLACE}
 
 
 def add(db: Database, sample: Sample, earliest_ms: int | None = None, latest_ms: int | None = None) -> None:
-    """Store a sample of 5 s and the means of the completed minutes, and drop samples that are too old.
+    """Store a sample of 5 s and the means of completed minutes, and drop samples that are too old.
 
     Args:
-        db: Writer.
-        sample: Of this moment.
-        earliest_ms: The present for the pruning of old samples where the clock is in doubt; the sample's time when
-            None.
-        latest_ms: The present for the pruning of future samples.
+        db: A writer.
+        sample: The current sample.
+        earliest_ms: Earliest possible current time, for pruning old samples while the clock is in doubt; None for the
+            sample's time.
+        latest_ms: Latest possible current time, for pruning samples from the future; None for the sample's time.
     """
     at = sample.at // FINE_MS * FINE_MS
     db.execute(_INSERT, [FINE_MS, *sample._replace(at=at)])
@@ -84,12 +84,12 @@ def add(db: Database, sample: Sample, earliest_ms: int | None = None, latest_ms:
         _rolled_up(db, COARSE_MS, _LONG_MS, at)
         for width, kept_ms in _KEPT_MS.items():
             db.execute("DELETE FROM samples WHERE width = ? AND at < ?", [width, min(at, earliest_ms or at) - kept_ms])
-            # A sample from the future was measured by a wrong clock.
+            # A sample from the future was taken while the clock was wrong.
             db.execute("DELETE FROM samples WHERE width = ? AND at > ?", [width, max(at, latest_ms or at) + COARSE_MS])
 
 
 def _rolled_up(db: Database, width: int, longer: int, at: int) -> bool:
-    """Store the longer means that are over at a time, if there are any that are not stored; returns whether."""
+    """Store means over `longer` ms of intervals completed at `at`, if some are missing; return whether there were."""
     begun = at // longer * longer
     row = db.row("SELECT MAX(at) FROM samples WHERE width = ?", [longer])
     last = row[0] if row else None
@@ -101,13 +101,13 @@ def _rolled_up(db: Database, width: int, longer: int, at: int) -> bool:
 
 
 def resolution(start: int, end: int, now_ms: int, step: int | None = None) -> int:
-    """Return the step for a span: at least `step`, still stored for that time, and with a limited number of samples.
+    """Return the step for a time range, in ms: at least `step`, still stored, and with a limited number of samples.
 
     Args:
-        start: ms since the epoch.
-        end: ms since the epoch, not before `start`.
-        now_ms: ms since the epoch.
-        step: ms, as it is wished.
+        start: Start, ms since the epoch.
+        end: End, ms since the epoch, not before `start`.
+        now_ms: Current time, ms since the epoch.
+        step: Requested step in ms; None for the shortest.
     """
     wanted = max(step or 0, -(-(end - start) // _MOST))
     found, *longer = [
@@ -121,7 +121,7 @@ def resolution(start: int, end: int, now_ms: int, step: int | None = None) -> in
 
 
 def samples(db: Database, start: int, end: int, step: int) -> list[Sample]:
-    """Return the means over `step` ms from `start` up to but not `end`; where nothing was measured there is none."""
+    """Return the means over `step` ms from `start` up to, but excluding, `end`; intervals without data are absent."""
     width = max(width for width in _KEPT_MS if step % width == 0)
     rows = db.rows(
         f"SELECT at / ? * ?, {_MEANS} FROM samples WHERE width = ? AND at >= ? AND at < ? GROUP BY 1 ORDER BY 1",  # noqa: S608 - constants
@@ -131,7 +131,7 @@ def samples(db: Database, start: int, end: int, step: int) -> list[Sample]:
 
 
 def newest(db: Database) -> Sample | None:
-    """Return the last sample; None before the first."""
+    """Return the newest sample; None if there is none yet."""
     row = db.row(
         f"SELECT {_COLUMNS} FROM samples WHERE width = ? ORDER BY at DESC LIMIT 1",  # noqa: S608 - constants
         [FINE_MS],

@@ -1,14 +1,14 @@
-"""peewee models of the tables that ordinary queries read and write. Runs have raw SQL of their own (store.runs.writes).
+"""peewee models of some tables. Queries of runs and of other tables use raw SQL, for example in store.runs.writes.
 
-They are bound to no database: `Database.fetch` and `Database.apply` run a query on the connection that is at hand.
-The schema itself is made by the migrations; a test holds the two against each other.
+The models are bound to no database: `Database.fetch` and `Database.apply` run a query on one of its connections. The
+migrations create the schema itself; a test compares it with the models.
 """
 
 from peewee import AutoField, BooleanField, CompositeKey, IntegerField, Model, TextField
 
 
 class TaskModel(Model):
-    """A task or service: its definition and the scheduler's state of it."""
+    """A task or service, with its definition and the scheduler's state."""
 
     name = TextField(primary_key=True)
     kind = TextField()
@@ -54,7 +54,7 @@ class InstanceModel(Model):
 
 
 class OutboxModel(Model):
-    """An event that was stored together with the change that it reports."""
+    """An event, stored together with the change that it reports."""
 
     seq = AutoField()
     kind = TextField()

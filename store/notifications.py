@@ -1,4 +1,4 @@
-"""Notifications for people. Repeats within a window are one notification that counts them."""
+"""Notifications for people. Repeats within a time window share one notification, which counts them."""
 
 from typing import NamedTuple
 
@@ -12,9 +12,9 @@ class Notification(NamedTuple):
         id: ULID; newer ones are greater.
         kind: Its subject, such as "run.failed".
         severity: "info", "warn" or "error".
-        run_id: The run that it occurred with last.
-        times: How often it occurred.
-        read_at: When a user marked it as read; None: unread.
+        run_id: The run of the latest occurrence.
+        times: Number of occurrences.
+        read_at: When a user marked it as read; None if it is unread.
     """
 
     id: str
@@ -35,16 +35,16 @@ _INSERT = f"INSERT INTO notifications ({_COLUMNS}) VALUES ({', '.join('?' * len(
 
 
 def notify(db: Database, draft: Notification, *, window_ms: int, keep: int) -> Notification:
-    """Store that something occurred; returns the notification that tells of it now.
+    """Store an occurrence; return the notification that reports it.
 
-    That is a new notification, or one of the same kind and task created less than `window_ms` before. The latter gets
-    the text of the draft, one more count, and is unread again.
+    This is a new notification, or one of the same kind and task that was created less than `window_ms` ago. The latter
+    gets the text of the draft and a higher count, and becomes unread again.
 
     Args:
         db: A writer.
-        draft: As a new one would be.
-        window_ms: How long repeats are counted.
-        keep: How many notifications are kept in all, the newest.
+        draft: The notification to store if it is new.
+        window_ms: Time for which repeats are counted.
+        keep: Total number of notifications to keep; older ones are removed.
     """
     earlier = db.row(
         f"SELECT {_COLUMNS} FROM notifications WHERE kind = ? AND task_name IS NOT DISTINCT FROM ? AND created_at > ?"  # noqa: S608 - constants
@@ -53,7 +53,7 @@ def notify(db: Database, draft: Notification, *, window_ms: int, keep: int) -> N
     )
     if earlier is None:
         db.execute(_INSERT, list(draft))
-        # Not by their number: the oldest ids, which are the first created.
+        # Remove the notifications with the oldest ids, which were created first.
         db.execute(
             "DELETE FROM notifications WHERE id <= (SELECT id FROM notifications ORDER BY id DESC LIMIT 1 OFFSET ?)",
             [keep],
@@ -70,7 +70,7 @@ def notify(db: Database, draft: Notification, *, window_ms: int, keep: int) -> N
 
 
 def page(db: Database, limit: int, before: str | None = None) -> list[Notification]:
-    """Return the latest notifications, newest first; with `before`, only notifications older than that id.
+    """Return at most `limit` notifications, latest first; with `before`, only those that come after that id.
 
     If that notification has been deleted, return the notifications that were created before it.
     """
@@ -85,7 +85,7 @@ def page(db: Database, limit: int, before: str | None = None) -> list[Notificati
 
 
 def get(db: Database, notification_id: str) -> Notification | None:
-    """One notification, or None."""
+    """Return the notification with this id; None if there is none."""
     row = db.row(f"SELECT {_COLUMNS} FROM notifications WHERE id = ?", [notification_id])  # noqa: S608 - constants
     return None if row is None else Notification(*row)
 
@@ -97,7 +97,7 @@ def unread_count(db: Database) -> int:
 
 
 def mark(db: Database, notification_id: str, read_at: int | None) -> bool:
-    """Mark one as read at a time, or as unread; returns whether that changed anything."""
+    """Mark a notification as read at a time, or as unread (None); return whether that changed anything."""
     if read_at is None:
         return (
             db.execute(
@@ -112,5 +112,5 @@ def mark(db: Database, notification_id: str, read_at: int | None) -> bool:
 
 
 def mark_all(db: Database, read_at: int) -> int:
-    """Mark all that are unread as read; returns how many."""
+    """Mark all unread notifications as read; return their number."""
     return db.execute("UPDATE notifications SET read_at = ? WHERE read_at IS NULL", [read_at])

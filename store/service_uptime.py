@@ -1,4 +1,4 @@
-"""How long the instances of services were in each state, by UTC day, and their newest changes of state."""
+"""The time that instances of services spent in each state, by UTC day, and their newest state changes."""
 
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from store.runs.daily_outcomes import DAY_MS, KEPT_DAYS
 from store.runs.phases import FIRST_ACTIVE
 
 KEPT_CHANGES = 500
-"""Of each instance."""
+"""Number of state changes that are kept for each instance."""
 _ADD = """
 INSERT INTO instance_days (task_name, day, instance_index, state, ms) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (task_name, day, instance_index, state) DO UPDATE SET ms = instance_days.ms + excluded.ms
@@ -24,11 +24,11 @@ UNION ALL SELECT count(*) FROM runs INDEXED BY runs_active
 WHERE state >= {FIRST_ACTIVE} AND task_name = ? AND created_at >= ? AND triggered_by = 'service'
 """  # noqa: S608 - constants
 _FINE_MS = 5000
-"""The width of the samples of the host, which a living daemon stores."""
+"""Interval of the host's samples in ms, which a live daemon stores continuously."""
 
 
 class StateTime(NamedTuple):
-    """How long one instance was in one state on one UTC day."""
+    """The time that one instance spent in one state on one UTC day."""
 
     day: int
     instance_index: int
@@ -37,7 +37,7 @@ class StateTime(NamedTuple):
 
 
 class StateChange(NamedTuple):
-    """One change of an instance's state, at a time in ms since the epoch."""
+    """One change of an instance's state; `at` is in ms since the epoch."""
 
     instance_index: int
     at: int
@@ -46,7 +46,7 @@ class StateChange(NamedTuple):
 
 
 def days_between(start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Divide a span into UTC days: the number of each day, and the milliseconds in it; at most the days kept."""
+    """Yield the number of each UTC day in a time span, and its milliseconds there, for at most `KEPT_DAYS` days."""
     at = max(start, end - KEPT_DAYS * DAY_MS)
     while at < end:
         day = at // DAY_MS
@@ -56,7 +56,7 @@ def days_between(start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def record_change(db: Database, name: str, change: StateChange) -> None:
-    """Record that an instance changes its state, before its row is stored."""
+    """Record that an instance changes its state. Call this before its row is stored."""
     index = change.instance_index
     found = db.rows(
         "SELECT state, since FROM instances WHERE task_name = ? AND instance_index = ?",
@@ -86,9 +86,9 @@ def add_time(db: Database, name: str, index: int, state: str, start: int, end: i
 
 
 def close_earlier(db: Database, now_ms: int, surviving: Collection[str]) -> None:
-    """End the states that an earlier daemon stored, at the last sign of life that it left.
+    """End the states that an earlier daemon stored, at the time of its last sample.
 
-    No process observed the services after that. Services whose runs survived the daemon continue.
+    No process observed the services after that time. Services whose runs survived the daemon continue.
     """
     rows = db.rows("SELECT max(at) FROM samples WHERE width = ? AND at <= ?", [_FINE_MS, now_ms])
     alive_ms = rows[0][0] or 0
@@ -103,7 +103,7 @@ def close_earlier(db: Database, now_ms: int, surviving: Collection[str]) -> None
 
 
 def state_times(db: Database | Connection, name: str, first_day: int) -> list[StateTime]:
-    """Return the completed states of a service's instances from a UTC day on."""
+    """Return the stored times of a service's instances from a UTC day on, without those of the current states."""
     rows = db.rows(
         "SELECT day, instance_index, state, ms FROM instance_days WHERE task_name = ? AND day >= ?"
         " ORDER BY day, instance_index, state",
@@ -123,12 +123,12 @@ def changes(db: Database | Connection, name: str) -> list[StateChange]:
 
 
 def restarts_since(db: Database | Connection, name: str, since_ms: int) -> int:
-    """Return how often instances of a service were started again since a time."""
+    """Return the number of restarts of a service's instances since a time (ms since the epoch)."""
     return sum(row[0] for row in db.rows(_RESTARTS, [name, since_ms, name, since_ms]))
 
 
 def prune(db: Database, now_ms: int) -> None:
-    """Drop the days that are too old, and the changes of services that left the configuration as long ago."""
+    """Drop the days that are too old, and equally old changes of services that are no longer configured."""
     db.execute("DELETE FROM instance_days WHERE day < ?", [now_ms // DAY_MS - KEPT_DAYS])
     db.execute(
         "DELETE FROM instance_changes WHERE at < ?"

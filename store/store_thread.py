@@ -1,12 +1,12 @@
-"""The store thread: everything that is written passes through it.
+"""The store thread, which executes all writes.
 
     loop thread ── submit(fn, done) ──▶ queue ──▶ store thread: one transaction for all that is queued, fn(db) for each
     loop thread ◀── drain() calls done(result) ◀── finished, eventfd ◀──┘ after the commit
 
-When the thread is idle it commits at once; functions that arrive during a commit form the next transaction. A failure
-of a function is rare. All functions are then run once more, each in a savepoint, so that the failed one affects no
-other. When the transaction as a whole is lost (disk full, I/O error), each function is run once more in its own
-transaction. A small write may still be stored, and the failure reaches only the others.
+An idle thread commits at once; functions that arrive during a commit form the next transaction. If a function fails,
+which is rare, all functions run once more, each in a savepoint, so that the failure affects no other. If the whole
+transaction is lost (disk full, I/O error), each function runs once more in its own transaction. Small writes may then
+still succeed.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from store.recovery.replaced_files import File
 
 T = TypeVar("T")
 
-MAX_BATCH = 1000  # functions in one transaction: bounds how long the first waits for its acknowledgement
+MAX_BATCH = 1000  # maximum number of functions in a transaction; limits the time until the first is acknowledged
 
 
 _SETTLE_POLL_S = 0.5
@@ -39,32 +39,32 @@ _NOT_NOW = (Busy, Away)
 
 
 class _Lost(Exception):
-    """The transaction ended before its commit; nothing of it is stored."""
+    """The transaction ended before its commit; none of its changes are stored."""
 
 
 class _Failed(Exception):
-    """A function failed among others that can still be stored."""
+    """A function failed, but the transaction can still store the others."""
 
 
 class StoreListener(FilesListener):
-    """Learns of trouble in the store thread; the default methods do nothing.
+    """Listener for problems in the store thread. The default methods do nothing.
 
-    `placing` and `full` are called in the thread, `rescued` by :meth:`StoreThread.drain`.
+    `placing` and `full` are called in the store thread, `rescued` by :meth:`StoreThread.drain`.
     """
 
     def full(self) -> bool:
-        """Handle a full disk; return whether there may be room now, so that the transaction is tried once more."""
+        """Handle a full disk; return whether there may be space now, so that the transaction is worth another try."""
         return False
 
 
 class StoreThread(FilesListener):
-    """Runs functions against the writer, in order, in a thread of its own.
+    """Runs functions on the writer, in order, in a separate thread.
 
-    `submit` may be called from any thread; `drain` and `close` belong to the loop's.
+    Any thread may call `submit`; only the loop's thread may call `drain` and `close`.
 
     Args:
-        database: A writer. From now on it belongs to the thread, which closes it at the end.
-        listener: Receives reports of problems; None: they are dropped.
+        database: A writer. From now on it belongs to the store thread, which closes it at the end.
+        listener: Listener for problems; None to ignore them.
     """
 
     def __init__(self, database: Database, listener: StoreListener | None = None) -> None:
@@ -81,15 +81,15 @@ class StoreThread(FilesListener):
         self._ready.wait()
 
     def fileno(self) -> int:
-        """Readable while results wait for `drain`."""
+        """Return a descriptor that is readable while results wait for `drain`."""
         return self._bell
 
     def submit(self, run: Callable[[Database], T], done: Callable[[T | BaseException], None]) -> None:
-        """Have a function run in a transaction, and `done` called with its result, or its exception, once it is stored.
+        """Run a function in a transaction, and call `done` with its result once it is stored, or with its exception.
 
         Args:
-            run: Called in the store thread. It may be called again after its changes were rolled back, so it changes
-                nothing but the database.
+            run: Called in the store thread. It may be called again after its changes were rolled back, so it must only
+                change the database.
             done: Called by `drain`, in the loop's thread.
 
         Raises:
@@ -100,13 +100,13 @@ class StoreThread(FilesListener):
         self._queue.put(_Job(run, done))
 
     def drain(self) -> int:
-        """Call `done` of everything that was finished, in the order of submission; returns how many.
+        """Call `done` of all finished functions, in the order of submission; return their number.
 
-        An exception of a `done` passes through; the rest is left for the next call, and `fileno` stays readable.
+        An exception in a `done` is raised. The rest is then left to the next call, and `fileno` stays readable.
         """
-        with contextlib.suppress(BlockingIOError):  # EAGAIN: not rung since the last time
+        with contextlib.suppress(BlockingIOError):  # EAGAIN: nothing has finished since the last call
             os.eventfd_read(self._bell)
-        n = len(self._finished)  # not until it is empty: the store thread may be as fast as this loop
+        n = len(self._finished)  # a fixed number, because the store thread may add results as fast as this loop
         try:
             for _ in range(n):
                 job, result = self._finished.popleft()
@@ -117,10 +117,10 @@ class StoreThread(FilesListener):
         return n
 
     def close(self) -> None:
-        """Finish everything that was submitted, call every `done`, close the database; may be called again.
+        """Finish all submitted functions, call every `done`, and close the database. Later calls do nothing.
 
         Raises:
-            StoreError: Closing the database failed; acknowledged data is stored nevertheless.
+            StoreError: Closing the database failed; acknowledged data is stored all the same.
         """
         if self._closing.is_set():
             return
@@ -128,7 +128,7 @@ class StoreThread(FilesListener):
         self._queue.put(None)
         self._thread.join()
         with contextlib.suppress(Empty):
-            while job := self._queue.get_nowait():  # submitted by another thread in this very moment
+            while job := self._queue.get_nowait():  # another thread submitted it at the same moment
                 self._finished.append((job, Closed(f"{self._database.place}")))
         try:
             self.drain()
@@ -152,15 +152,15 @@ class StoreThread(FilesListener):
             self._close_error = err
 
     def placing(self, file: File) -> None:
-        """Pass it on."""
+        """Pass the file on to the listener."""
         self._listener.placing(file)
 
     def rescued(self, text: str) -> None:
-        """Have `drain` tell; the transaction that has met it rings the bell."""
+        """Make `drain` pass the message on. The current transaction signals its descriptor."""
         self._finished.append((_Job(lambda _db: None, self._listener.rescued), text))
 
     def _next_batch(self) -> tuple[list[_Job], bool]:
-        """Wait for a function, then take all that are there; and whether to go on after them."""
+        """Wait for a function, then take all waiting ones. Return them, and whether to continue afterwards."""
         job = self._queue.get()
         batch: list[_Job] = []
         while job is not None:
@@ -178,7 +178,7 @@ class StoreThread(FilesListener):
         if len(batch) > 1:
             try:
                 return self._together(batch)
-            except _NOT_NOW as err:  # at the beginning, after a wait that not each of them should repeat
+            except _NOT_NOW as err:  # raised after a wait, which not every function should repeat
                 return [err] * len(batch)
             except (StoreError, _Lost):
                 pass
@@ -201,7 +201,7 @@ class StoreThread(FilesListener):
             return self._in_transaction(lambda connection: [self._one(connection, job) for job in batch])
 
     def _in_transaction(self, work: Callable[[Connection], T]) -> T:
-        """Return the result of `work`, once it is stored."""
+        """Run `work` in a transaction and return its result once it is stored; retry after a full disk."""
         try:
             return self._at_once(work)
         except DiskFull:
@@ -219,7 +219,10 @@ class StoreThread(FilesListener):
         return result
 
     def _is_stored(self, doubt: InDoubt) -> bool:
-        """Wait until the server is back and knows; nothing else may be written before, lest it be written twice."""
+        """Wait for the server, then return whether the transaction was stored.
+
+        Nothing may be written before that is known, or it could be written twice.
+        """
         while True:
             try:
                 return self._database.is_stored(doubt)

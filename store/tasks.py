@@ -1,4 +1,4 @@
-"""Tasks and services: definitions for the API, and the scheduler's state of each."""
+"""Tasks and services: their definitions for the API, and the scheduler's state."""
 
 from collections.abc import Collection
 from typing import Any, NamedTuple
@@ -13,24 +13,24 @@ from store.service_uptime import StateChange, record_change
 
 
 class TaskRecord(NamedTuple):
-    """A task or service. Times: ms since the epoch.
+    """A task or service. Times are in ms since the epoch.
 
     Attributes:
         kind: "task" or "service".
         definition: JSON text for the API, without secrets.
-        configured: Whether the configuration has it; a task that was removed keeps its row and its runs.
-        paused: Its schedule rests.
-        stopped: A service that a user stopped.
-        last_instant: The newest instant of its schedule that was accounted for.
+        configured: Whether it is in the configuration. A removed task keeps its row and its runs.
+        paused: Whether the schedule is paused.
+        stopped: Whether a user stopped the service.
+        last_instant: The newest instant of the schedule that was handled.
         last_run_id: The ended run that was stored last.
-        fatal_since: The service failed permanently at this time and was reported; its recovery is not yet reported.
-        rolling: A rolling restart that is under way, in the words of the scheduler.
-        last_restart: Id of the last command that restarted a service, or that changed several units.
-        last_boot: The boot of the host for which a task that runs once per boot ran last.
-        failures: Runs of a task that failed in a row; a run and its retries are one.
-        failed_attempts: The same, with each retry by itself.
-        flapping_since: The service has failed again and again since this time; its recovery is not yet reported.
-        acknowledged: The failure that a person has acknowledged, as the scheduler stored it (JSON).
+        fatal_since: When the service failed permanently, which was reported; its recovery is not yet reported.
+        rolling: Progress of a rolling restart (JSON); None if there is none.
+        last_restart: Id of the last command that restarted the service, or changed several units.
+        last_boot: The host's boot in which a task that runs once per boot last ran.
+        failures: Number of consecutive failed runs of a task; a run and its retries count as one.
+        failed_attempts: The same, but each retry counts.
+        flapping_since: Time since which the service fails repeatedly; its recovery is not yet reported.
+        acknowledged: The failure that a person acknowledged (JSON); None if there is none.
     """
 
     name: str
@@ -56,11 +56,11 @@ class Instance(NamedTuple):
     """One instance of a service.
 
     Attributes:
-        state: In the words of the scheduler.
-        since: When it came into that state, ms since the epoch.
-        failures: Quick failures in a row.
-        ready: It does its work.
-        detail: How it stands, in words for people.
+        state: Name of the state, as the scheduler uses it.
+        since: When the instance entered the state, ms since the epoch.
+        failures: Number of consecutive quick failures.
+        ready: Whether the instance is ready.
+        detail: Status text for people; None if there is none.
     """
 
     task_name: str
@@ -74,9 +74,9 @@ class Instance(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """How a configured task or service stands: two that are equal are shown alike.
+    """The state of a configured task or service that the API shows: equal objects are shown alike.
 
-    The last run has the id and the fields that can change in a run; the columns before that are as in `TaskRecord`.
+    The last six fields are the id of the last run and its fields that can change. The others are those of `TaskRecord`.
     """
 
     name: str
@@ -111,7 +111,7 @@ _CHANGEABLE = frozenset(
         "acknowledged",
     }
 )
-_CONFIGURED = TaskModel.configured == True  # noqa: E712 - of a column, this makes SQL
+_CONFIGURED = TaskModel.configured == True  # noqa: E712 - peewee turns this comparison into SQL
 _GONE = {
     "configured": False,
     "paused": False,
@@ -157,38 +157,38 @@ _Queries = Database | Connection
 
 
 def upsert_task(db: Database, name: str, kind: str, definition: str) -> None:
-    """Store a configured task or service; its remembered state stays."""
-    # Raw SQL, here and below: a daemon with ten thousand tasks stores them all before it begins.
+    """Store the definition of a configured task or service; its state is kept."""
+    # Raw SQL is faster, here and below: a daemon with ten thousand tasks stores them all at startup.
     db.execute(_UPSERT, [name, kind, definition, True, False, False])
 
 
 def update_task(db: Database, name: str, **columns: Any) -> bool:
-    """Change the remembered state, by the names in `TaskRecord`; return whether the task exists.
+    """Change columns of a task's state, by their names in `TaskRecord`; return whether the task exists.
 
     Raises:
-        ValueError: Another column, or none.
+        ValueError: No column is given, or one that cannot be changed.
     """
     if not columns or not columns.keys() <= _CHANGEABLE:
         raise ValueError(f"cannot be changed in a task: {', '.join(columns) or 'nothing'}")
-    # Raw SQL: this is part of the end of every run, and building the query would take longer than running it.
+    # Raw SQL, because this is part of the end of every run: building a peewee query would take longer than running it.
     changed = ", ".join(f"{column} = ?" for column in columns)
     return db.execute(f"UPDATE tasks SET {changed} WHERE name = ?", [*columns.values(), name]) > 0  # noqa: S608 - known names
 
 
 def put_back(db: Database, task: TaskRecord) -> None:
-    """Store another database's state of a task or service; its last run follows from the runs."""
+    """Store the state of a task or service from another database. The last run is determined by the stored runs."""
     upsert_task(db, task.name, task.kind, task.definition)
     update_task(db, task.name, **{name: getattr(task, name) for name in _CHANGEABLE})
 
 
 def forget_missing(db: Database, names: Collection[str]) -> int:
-    """Mark every other task as not configured any more; return how many. A task that returns is new."""
+    """Mark all tasks except `names` as no longer configured, and reset their state; return their number."""
     gone = _CONFIGURED & TaskModel.name.not_in(list(names))
     return db.apply(TaskModel.update(**_GONE).where(gone))
 
 
 def all_tasks(db: Database, include_forgotten: bool = False) -> list[TaskRecord]:
-    """Return all configured tasks and services by name; also removed ones on request."""
+    """Return all configured tasks and services, sorted by name; with `include_forgotten`, also removed ones."""
     query = TaskModel.select().order_by(TaskModel.name)
     if not include_forgotten:
         query = query.where(_CONFIGURED)
@@ -196,20 +196,20 @@ def all_tasks(db: Database, include_forgotten: bool = False) -> list[TaskRecord]
 
 
 def get_task(db: Database, name: str) -> TaskRecord | None:
-    """One task or service, configured or not any more; None when it was never configured."""
+    """Return a task or service, which may no longer be configured; None if it never was."""
     rows = db.fetch(TaskModel.select().where(TaskModel.name == name).tuples())
     return TaskRecord(*rows[0]) if rows else None
 
 
 def standings(db: _Queries, name: str | None = None) -> list[Standing]:
-    """How all configured tasks and services stand, by name; or one, if it is configured."""
+    """Return the state of all configured tasks and services, sorted by name; with `name`, only of that one."""
     if name is not None:
         return [Standing._make(row) for row in db.rows(f"{_STANDINGS} AND t.name = ?", [name])]
     return [Standing._make(row) for row in db.rows(f"{_STANDINGS} ORDER BY t.name")]
 
 
 def active_counts(db: _Queries) -> dict[str, tuple[int, int]]:
-    """Pending and running runs of each task that has any."""
+    """Return the numbers of pending and of running runs, for each task that has any."""
     rows = db.rows(
         "SELECT task_name, count(*) FILTER (WHERE state = ?), count(*) FILTER (WHERE state = ?)"  # noqa: S608 - constants
         f" FROM runs INDEXED BY runs_active WHERE state >= {FIRST_ACTIVE} GROUP BY task_name",
@@ -219,16 +219,16 @@ def active_counts(db: _Queries) -> dict[str, tuple[int, int]]:
 
 
 def last_runs(db: _Queries, task_name: str | None = None) -> dict[str, Run]:
-    """Return the last run of each task that has one, or of one task.
+    """Return the last run of each task that has runs; with `task_name`, only of that one.
 
-    That is the run that was stored last. When all but older ones are deleted, it is the newest of these.
+    The last run is the run that was stored last. If that one is deleted, it is the newest visible run.
     """
     rows = db.rows(_LAST_RUNS) if task_name is None else db.rows(f"{_LAST_RUNS} WHERE t.name = ?", [task_name])
     return {run.task_name: run for run in map(from_row, rows)}
 
 
 def ended_since(db: Database, since: int) -> dict[str, bool]:
-    """Whether the run of each task that ended last succeeded; of tasks of which any was started since then (ms)."""
+    """Return, for each task with ended runs started since a time (ms), whether the one that ended last succeeded."""
     rows = db.rows(
         "SELECT task_name, state FROM runs INDEXED BY runs_started"  # noqa: S608 - constants
         f" WHERE kind = 'task' AND started_at >= ? AND state < {FIRST_ACTIVE} ORDER BY ended_at, id",
@@ -238,20 +238,20 @@ def ended_since(db: Database, since: int) -> dict[str, bool]:
 
 
 def failed_ends(db: Database, name: str, limit: int) -> list[tuple[int, int]]:
-    """Return the failures among the newest `limit` runs of a service: instance and end (ms), in order of creation."""
+    """Return instance and end (ms) of failures among a service's newest `limit` ended runs, in order of creation."""
     rows = db.rows(_NEWEST_ENDS, [name, limit])
     return [(instance, ended_at) for instance, ended_at, state in reversed(rows) if state in _FAILED]
 
 
 def set_instance(db: Database, instance: Instance) -> None:
-    """Store the state of an instance, and count the time of the state before it."""
+    """Store the state of an instance, and count the time that it spent in the previous state."""
     change = StateChange(instance.instance_index, instance.since, instance.state, instance.run_id)
     record_change(db, instance.task_name, change)
     db.execute(_SET_INSTANCE, instance)
 
 
 def instances(db: _Queries, task_name: str | None = None) -> list[Instance]:
-    """Return the instances of one service, or of all, by name and index."""
+    """Return the instances of one service, or of all, sorted by name and index."""
     query = InstanceModel.select().order_by(InstanceModel.task_name, InstanceModel.instance_index)
     if task_name is not None:
         query = query.where(InstanceModel.task_name == task_name)
@@ -259,5 +259,5 @@ def instances(db: _Queries, task_name: str | None = None) -> list[Instance]:
 
 
 def drop_instances(db: Database, task_name: str, from_index: int = 0) -> int:
-    """Remove a service's instances from an index on; returns how many there were."""
+    """Remove a service's instances from an index on; return their number."""
     return db.execute("DELETE FROM instances WHERE task_name = ? AND instance_index >= ?", [task_name, from_index])

@@ -1,4 +1,4 @@
-"""Tokens of the API, by the hash of their secret; the secret itself is never stored."""
+"""API tokens, by the hash of their secret. The secret itself is never stored."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from store.database import Database
 
 MAX_TOKENS = 1000
 TOUCH_MS = 60_000
-"""How old a token's last use is before another one is stored."""
+"""Minimum time between two stored uses of a token."""
 
 _COLUMNS = "name, hash, role, tasks, created_at, created_by, expires_at, last_used_at"
 
@@ -15,13 +15,13 @@ class Token(NamedTuple):
     """A token; times in ms since the epoch.
 
     Attributes:
-        name: Unique among tokens that were not revoked.
+        name: Name, unique among tokens that were not revoked.
         hash: Hash of the secret.
-        role: In the words of the API.
-        tasks: Glob of the only tasks that it may see; None: all.
-        created_by: Who made it, for people.
-        expires_at: None: never.
-        last_used_at: Exact to a minute; None: never used.
+        role: Name of the role, as in the API.
+        tasks: Glob pattern of the tasks that the token may see; None for all tasks.
+        created_by: The user who created the token, as text.
+        expires_at: When the token expires; None for never.
+        last_used_at: Time of the last use, to the minute; None if it was never used.
     """
 
     name: str
@@ -35,10 +35,10 @@ class Token(NamedTuple):
 
 
 def create(db: Database, token: Token) -> str | None:
-    """Store a new token; a repeat of the same command changes nothing.
+    """Store a new token. A repeated call with the same token changes nothing.
 
     Returns:
-        None when it is stored, else the obstacle: "taken" (its name) or "full" (there are too many).
+        None if the token is stored; "taken" if another token has its name; "full" if there are too many tokens.
     """
     with db.transaction() as view:
         found = view.row("SELECT hash FROM tokens WHERE name = ?", [token.name])
@@ -52,7 +52,7 @@ def create(db: Database, token: Token) -> str | None:
 
 
 def find(db: Database, secret_hash: str, now_ms: int) -> Token | None:
-    """Return the token with this hash, unless it has expired."""
+    """Return the token with this hash; None if there is none, or if it has expired."""
     row = db.row(f"SELECT {_COLUMNS} FROM tokens WHERE hash = ?", [secret_hash])  # noqa: S608 - constants
     if row is None:
         return None
@@ -61,14 +61,14 @@ def find(db: Database, secret_hash: str, now_ms: int) -> Token | None:
 
 
 def all_tokens(db: Database) -> list[Token]:
-    """Return all tokens by name, the expired ones too."""
+    """Return all tokens, including expired ones, sorted by name."""
     return [Token(*row) for row in db.rows(f"SELECT {_COLUMNS} FROM tokens ORDER BY name")]  # noqa: S608 - constants
 
 
 def touch(db: Database, secret_hash: str, now_ms: int) -> bool:
-    """Note that a token was used; returns whether that was stored: not when the last time was a moment ago.
+    """Record the use of a token, unless a use within the last minute is recorded; return whether it was stored.
 
-    A last time that is still to come was told by a clock that has been set back since.
+    A recorded use in the future is replaced: the clock has been set back since.
     """
     return (
         db.execute(
@@ -80,5 +80,5 @@ def touch(db: Database, secret_hash: str, now_ms: int) -> bool:
 
 
 def delete(db: Database, name: str) -> bool:
-    """Revoke a token; returns whether there was one of that name."""
+    """Revoke a token; return whether there was one of that name."""
     return db.execute("DELETE FROM tokens WHERE name = ?", [name]) > 0

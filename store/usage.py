@@ -1,4 +1,4 @@
-"""Resource use of each task's and service's runs: in a window of time, and in total. See store.usage_counts."""
+"""Resource use of the runs of tasks and services, in a time window and in total. See store.usage_counts."""
 
 from typing import NamedTuple
 
@@ -11,14 +11,14 @@ from store.usage_counts import KEPT_MS, TOGETHER, Used
 
 
 class Window(NamedTuple):
-    """From `start` up to but not `end`, ms since the epoch: whole spans of the width that is kept from then on."""
+    """The time from `start` up to, but excluding, `end`, in ms since the epoch. It consists of whole stored spans."""
 
     start: int
     end: int
 
 
 class _Recent(NamedTuple):
-    """The use of a running run that is not counted yet, up to a sample at a time, ms since the epoch."""
+    """The use of a running run that is not counted yet, up to the sample at `at` (ms since the epoch)."""
 
     task_name: str
     configured: bool
@@ -27,9 +27,9 @@ class _Recent(NamedTuple):
 
 
 def window(start: int, end: int, now_ms: int) -> Window:
-    """Return the shortest window for which there are sums that has all from `start` up to `end` (ms since the epoch).
+    """Return the shortest window of stored spans that contains the time from `start` to `end` (ms since the epoch).
 
-    None of it, when the one is the other.
+    If `start` equals `end`, the window is empty.
     """
     width = next((width for width, kept_ms in KEPT_MS.items() if start >= now_ms - kept_ms), DAY_MS)
     begin = start // width * width
@@ -37,10 +37,10 @@ def window(start: int, end: int, now_ms: int) -> Window:
 
 
 def in_window(db: Database, wanted: Window, task_name: str | None = None) -> dict[str, Used]:
-    """Return the use in a window by each configured task, or by one task even if not configured; by name."""
+    """Return the use in a window by configured task; with `task_name`, only of that one, which may be removed."""
     where, params = "u.at >= ? AND u.at < ?", [*wanted]
     names: list[Value] = []
-    # Task by task: SQLite does not change the order of a CROSS JOIN.
+    # CROSS JOIN makes SQLite read task by task, because it does not reorder it.
     source = "tasks AS t CROSS JOIN task_usage AS u WHERE t.configured = 1 AND u.task_name = t.name"
     by = "t.name"
     if task_name is not None:
@@ -59,7 +59,7 @@ def in_window(db: Database, wanted: Window, task_name: str | None = None) -> dic
 
 
 def ever(db: Database) -> dict[str, Used]:
-    """Return the total use of each configured task, by name, without the peak; it never decreases."""
+    """Return the total use of each configured task, by name, without the peak. Totals never decrease."""
     with db.snapshot() as view:
         rows = view.rows(
             "SELECT s.task_name, CAST(SUM(s.timed) AS BIGINT), CAST(SUM(s.user_us) AS BIGINT),"

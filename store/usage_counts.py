@@ -1,11 +1,11 @@
-"""Counters of the resources that each task and service uses, in spans of time and in total; read by store.usage.
+"""Counters of the resources that each task and service uses, in time spans and in total; read by store.usage.
 
-Use is counted when it happens, not when a run ends: a service that runs for months is counted every day. While a run
-lasts, its samples are counted as they move into its row (store.runs.samples). Triggers count the rest at its end
+Use is counted when it occurs, not when a run ends: a service that runs for months is counted every day. During a run,
+its samples are counted when they move into its row (store.runs.samples). Triggers count the rest at the end of the run
 (store.migrations.counting). The total use of active runs is in `task_totals`, under their state.
 
-Spans of five minutes are kept for six hours and hours for five weeks. Days are kept as long as the days of
-store.runs.daily_outcomes. All use is in one of the spans.
+Spans of five minutes are kept for six hours, and hours for five weeks. Days are kept as long as the days of
+store.runs.daily_outcomes. All use is in exactly one span.
 """
 
 from collections.abc import Sequence
@@ -18,19 +18,19 @@ from store.runs.phases import FIRST_ACTIVE, RUNNING
 SPAN_MS = 300_000
 HOUR_MS = 3_600_000
 KEPT_MS = {SPAN_MS: 6 * HOUR_MS, HOUR_MS: 35 * DAY_MS, DAY_MS: KEPT_DAYS * DAY_MS}
-"""By width of the spans, ms."""
+"""Time for which spans are kept, by width, both in ms."""
 
 
 class Used(NamedTuple):
-    """The resources used.
+    """Resources that were used.
 
     Attributes:
-        runs: How many ended that had started.
-        user_us: Processor time in user mode, microseconds.
-        system_us: The same in the kernel.
-        peak_rss_bytes: The most memory that a run had: by its samples, and by the kernel when it ends.
-        read_bytes: Read from disks; None: not counted.
-        write_bytes: Written to them.
+        runs: Number of ended runs that had started.
+        user_us: CPU time in user mode, in microseconds.
+        system_us: CPU time in the kernel, in microseconds.
+        peak_rss_bytes: Peak memory of a single run, by its samples and, at its end, by the kernel.
+        read_bytes: Bytes read from disks; None if not counted.
+        write_bytes: Bytes written to disks; None if not counted.
     """
 
     runs: int = 0
@@ -41,7 +41,7 @@ class Used(NamedTuple):
     write_bytes: int | None = None
 
     def and_also(self, other: "Used") -> "Used":
-        """Both together."""
+        """Return the sum of both; the peak is the higher one."""
         return Used(
             self.runs + other.runs,
             self.user_us + other.user_us,
@@ -95,7 +95,7 @@ def count(db: Database, run_id: str, at: int, used: Used) -> None:
 
 
 def roll(db: Database, now_ms: int) -> None:
-    """Put spans that are too old into longer ones, and drop the oldest; to be called every hour."""
+    """Merge spans that are too old into longer ones, and drop the oldest. Call this every hour."""
     widths = [*KEPT_MS]
     for width, longer in zip(widths, [*widths[1:], None], strict=True):
         before = (now_ms - KEPT_MS[width]) // (longer or width) * (longer or width)

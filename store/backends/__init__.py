@@ -1,4 +1,4 @@
-"""The two databases behind one connection: SQLite and PostgreSQL.
+"""The two kinds of databases behind one interface: SQLite and PostgreSQL.
 
-Only :mod:`store` imports this room. SQL that differs between the two stands here and nowhere else.
+Only :mod:`store` imports this package. It contains all code that differs between the two databases, except migrations.
 """

@@ -1,20 +1,20 @@
 """PostgreSQL, through psycopg.
 
-The SQL of this package uses the common dialect of both databases. Here `?` becomes `$1`, `$2` …; index hints for
-SQLite's planner and `OR FAIL` are left out. `NOT IN` a column of a table becomes `NOT EXISTS`, which is the same where
-nothing is NULL: PostgreSQL would read the whole column first. `IN` a set of numbers becomes `= ANY` of an array, which
-is looked up in an index in half the time. The migrations add the few functions that PostgreSQL lacks.
+The SQL of the store uses the common dialect of both databases. Here `?` becomes `$1`, `$2` …; index hints for SQLite's
+planner and `OR FAIL` are removed. `NOT IN` a column of a table becomes `NOT EXISTS`, which is equivalent without NULLs:
+PostgreSQL would read the whole column first. `IN` a set of numbers becomes `= ANY` of an array, which takes half the
+time in an index. The migrations add the few functions that PostgreSQL lacks.
 
-All queries are made for indexes, and a table is read through only where none can be used. Left to itself the planner
-does so as well when it takes the sums of all runs for many of the rows in `run_counts`, as it knows nothing of how the
-columns there depend on each other.
+All queries are written for indexes, so sequential scans are disabled except where no index can be used. Otherwise the
+planner would also scan `run_counts` for the sums over all runs: it does not know how its columns depend on each other,
+and overestimates the number of rows.
 
-There is one writer: it holds an advisory lock of its session, so a second daemon on the same database is refused. Each
-of its transactions counts itself in the table `ringward_writer`, which also identifies the database as ours. When the
-connection breaks in the middle of a commit, the next session of the writer reads from that number whether the commit
-was done. The next session gets the lock only after the server has ended the last one.
+There is one writer. It holds an advisory lock of its session, so a second daemon cannot use the same database. Each of
+its transactions increments a number in the table `ringward_writer`, which also identifies the database as Ringward's.
+If the connection breaks during a commit, the writer's next session learns from that number whether the commit
+succeeded. It gets the lock only after the server has ended the previous session.
 
-A NUL cannot stand in a text of PostgreSQL; it is stored as U+2400, its symbol.
+PostgreSQL text cannot contain NUL; it is stored as its symbol, U+2400.
 """
 
 import functools
@@ -57,13 +57,13 @@ _LOCK_POLL_S = 0.1
 _OLDEST_SERVER = 13
 _DEFAULTS: Mapping[str, str | int] = {
     "connect_timeout": 5,  # seconds
-    "keepalives_idle": 15,  # seconds; with the next two: a host that is gone is noticed within half a minute
+    "keepalives_idle": 15,  # seconds; with the next two, a dead host is detected within half a minute
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,  # milliseconds
     "application_name": "ringward",
 }
-"""Where the URL says nothing else."""
+"""Connection parameters that the URL does not set."""
 _SETTINGS = f"""
 SET lock_timeout = {int(BUSY_WAIT_S * 1000)};
 SET jit = off;
@@ -73,12 +73,12 @@ SET client_min_messages = warning;
 SET tcp_keepalives_idle = 15;
 SET tcp_keepalives_interval = 5;
 SET tcp_keepalives_count = 3;
-"""  # of the server's own: the lock of a host that is gone is free again within half a minute
+"""  # the server's keepalives release the lock of a dead host within half a minute
 _READER_SETTINGS = """
 SET default_transaction_read_only = on;
 SET plan_cache_mode = force_custom_plan;
 """
-# "crash" also waits for the server's disk: the server loses data held only in memory when one of its processes crashes.
+# "crash" waits for the server's disk too: when one of its processes crashes, the server loses data held in memory.
 _SYNCHRONOUS: Mapping[Durability, str] = {"crash": "local", "power": "on"}
 _BY_STATE: tuple[tuple[str, type[StoreError]], ...] = (
     ("57014", QueryTimeout),
@@ -89,18 +89,18 @@ _BY_STATE: tuple[tuple[str, type[StoreError]], ...] = (
     ("58", DiskFailed),
     ("XX001", Unusable),  # damaged
     ("XX002", Unusable),
-    ("42501", Unusable),  # a right is missing
+    ("42501", Unusable),  # insufficient privilege
     ("23", Conflict),
-    ("22", Conflict),  # outside of its range
+    ("22", Conflict),  # value out of range
 )
-"""By the beginning of the SQLSTATE (https://www.postgresql.org/docs/current/errcodes-appendix.html)."""
+"""Errors by prefix of the SQLSTATE (https://www.postgresql.org/docs/current/errcodes-appendix.html)."""
 _ARRAY = "(CAST(translate(?, '[]', '{}') AS BIGINT[]))"
 _OF_SQLITE = re.compile(r" INDEXED BY \w+|(?<=^INSERT) OR FAIL|(?<=^UPDATE) OR FAIL")
 _NOT_IN = re.compile(r"(\w+\.\w+) NOT IN \(SELECT (\w+) FROM (\w+)\)")
 
 
 class _NumberLoader(Loader):
-    """Sums and means come as `numeric`: whole ones become int, the others float, as SQLite has them."""
+    """Loads `numeric`, the type of sums and means: integers as int and other numbers as float, like SQLite."""
 
     def load(self, data: Buffer) -> int | float:
         text = bytes(data)
@@ -108,14 +108,14 @@ class _NumberLoader(Loader):
 
 
 class _TextDumper(StrDumper):
-    """Text, for which PostgreSQL need not guess a type."""
+    """Dumps text with its type, so that PostgreSQL need not guess it; replaces NUL."""
 
     def dump(self, obj: str) -> Buffer | None:
         return super().dump(obj.replace("\0", "\N{SYMBOL FOR NULL}") if "\0" in obj else obj)
 
 
 class _FlagDumper(Dumper):
-    """Flags are whole numbers here, as SQLite has them."""
+    """Dumps bool as an integer, like SQLite."""
 
     oid = psycopg.adapters.types["int8"].oid
 
@@ -124,7 +124,7 @@ class _FlagDumper(Dumper):
 
 
 class _Peewee(PostgresqlDatabase):
-    """The generator of SQL from peewee's queries; they run on the connection of ours that it is given."""
+    """Generates SQL from peewee's queries, and runs them on the given `PostgresConnection`."""
 
     param = "?"
     returning_clause = False
@@ -145,8 +145,8 @@ class PostgresConnection(Connection):
 
     Args:
         url: The server and database to connect to.
-        readonly: For queries only.
-        limit_s: Stop a query after this many seconds, and begin none in a `snapshot` that is as old; None: never.
+        readonly: Whether the connection is for queries only.
+        limit_s: Time limit of a query; in a `snapshot` of this age, no query starts. None for no limit.
         durability: See `store.database.open_writer`.
     """
 
@@ -177,7 +177,7 @@ class PostgresConnection(Connection):
         self._orm = _Peewee(self)
         try:
             self._script(settings)
-        except BaseException:  # close it on every error, as no other code does
+        except BaseException:  # no other code would close the connection
             self.close()
             raise
 
@@ -199,7 +199,7 @@ class PostgresConnection(Connection):
             raise self._translated(err) from err
 
     def _script(self, sql: str) -> None:
-        """Run statements without parameters in one round trip, and nothing prepared."""
+        """Run statements without parameters in one round trip, without preparing them."""
         try:
             self._raw.execute(sql, prepare=False)
         except psycopg.Error as err:
@@ -240,7 +240,7 @@ class PostgresConnection(Connection):
             self._transaction = self.rows(
                 "UPDATE ringward_writer SET transactions = transactions + 1 RETURNING transactions"
             )[0][0]
-        except BaseException:  # whatever it is, the transaction is not to stay open
+        except BaseException:  # no transaction may stay open, whatever the error
             if self.in_transaction():
                 self._script("ROLLBACK")
             raise
@@ -253,10 +253,10 @@ class PostgresConnection(Connection):
 
     @contextmanager
     def without_triggers(self) -> Iterator[None]:
-        """Disable the triggers, which ask for a setting of the transaction."""
+        """Disable the triggers, which check a setting of the transaction."""
         self.rows("SELECT set_config('ringward.triggers', 'off', true)")
         yield
-        # After an error the transaction, and the setting with it, is rolled back.
+        # An error rolls back the transaction, and the setting with it.
         self.rows("SELECT set_config('ringward.triggers', 'on', true)")
 
     @contextmanager
@@ -267,7 +267,7 @@ class PostgresConnection(Connection):
         self.rows("SELECT set_config('enable_seqscan', 'off', true)")
 
     def _generation(self) -> Hashable:
-        """Which transactions can be seen: the same text, the same data."""
+        """Return the visible transactions as text: equal text means equal data."""
         text: str = self.rows("SELECT CAST(pg_current_snapshot() AS TEXT)")[0][0]
         return text
 
@@ -276,7 +276,7 @@ class PostgresConnection(Connection):
         if self._raw.closed or self._only_reads:
             return False
         try:
-            for _ in range(2):  # neither waits: the server's last message, then the end of the stream
+            for _ in range(2):  # without waiting, read the server's last message, then the end of the stream
                 self._raw.pgconn.consume_input()
         except psycopg.Error:
             return False
@@ -297,7 +297,7 @@ class PostgresConnection(Connection):
         state = err.sqlstate or ""
         for beginning, kind in _BY_STATE:
             if state.startswith(beginning):
-                # A session keeps the default from its start; the next session may be able to write.
+                # A session keeps the default that it started with; the next session may be able to write.
                 self._only_reads |= kind is ReadOnly
                 return kind(self._told(err))
         return StoreError(self._told(err))
@@ -309,7 +309,7 @@ class PostgresConnection(Connection):
 
 @functools.lru_cache(maxsize=1024)
 def _native(sql: str) -> Any:
-    """Return the SQL as PostgreSQL takes it."""
+    """Translate SQL from the common dialect to PostgreSQL's."""
     sql = _NOT_IN.sub(r"NOT EXISTS (SELECT 1 FROM \3 WHERE \2 = \1)", _OF_SQLITE.sub("", sql))
     sql = sql.replace(f"NOT IN {NUMBERS}", f"<> ALL {_ARRAY}").replace(f"IN {NUMBERS}", f"= ANY {_ARRAY}")
     first, *rest = sql.split("?")
@@ -321,7 +321,7 @@ def _parts(url: str) -> Mapping[str, Any]:
     try:
         return conninfo_to_dict(url)
     except psycopg.Error:
-        # Without the reason, which quotes the URL, and that has the password.
+        # The reason is left out, because it quotes the URL with the password.
         raise Unusable(
             'the URL of the database is invalid; use "postgresql://user:password@host:5432/database",'
             " with %XX for characters that have a meaning in URLs"
@@ -333,10 +333,10 @@ def _conninfo(url: str) -> str:
 
 
 def place(url: str) -> str:
-    """How messages call it: without the password and what follows the database.
+    """Return the name of the database in messages: the URL without the password and the parameters.
 
     Raises:
-        Unusable: It is no such URL.
+        Unusable: The URL is invalid.
     """
     parts = _parts(url)
     user = f"{parts['user']}@" if parts.get("user") else ""
@@ -345,9 +345,9 @@ def place(url: str) -> str:
 
 
 def connect_writer(url: str, durability: Durability, *, again: bool = False) -> Connection:
-    """Connect for writing, as the only one; nothing is written yet, so that `is_stored` can be asked.
+    """Connect as the only writer. Nothing but the mark of a new database is written, so `is_stored` can be called.
 
-    A database that was ours and is now empty is not set up `again`: an administrator may be about to restore it.
+    With `again`, an empty database is not set up: it was in use before, and an administrator may be restoring it.
 
     Raises:
         StoreError: See `store.database.open_writer`.
@@ -363,19 +363,19 @@ def connect_writer(url: str, durability: Durability, *, again: bool = False) -> 
             _check_kept(connection)
         else:
             _claim(connection)
-    except BaseException:  # close it on every error, as no other code does
+    except BaseException:  # no other code would close the connection
         connection.close()
         raise
     return connection
 
 
 def _connect_again(url: str, durability: Durability) -> PostgresConnection:
-    """Connect after a failure, whose reason libpq has in words alone, of any language; tell whose fault it is.
+    """Connect after a failure, and find its cause: libpq only reports it as text, in any language.
 
     Raises:
-        Refused: The server takes connections, before this attempt and after it, but not this one.
-        Away: It takes none.
-        Unusable: libpq rejects the URL; no server was asked.
+        Refused: The server accepts connections before and after this attempt, but not this one.
+        Away: The server accepts no connections.
+        Unusable: libpq rejects the URL, and has not contacted a server.
     """
     answers = _takes_connections(url)
     try:
@@ -389,7 +389,7 @@ def _connect_again(url: str, durability: Durability) -> PostgresConnection:
 
 
 def _takes_connections(url: str) -> bool:
-    """Return whether the server is there, and neither starting nor stopping."""
+    """Return whether the server is up, and neither starting nor stopping."""
     return _ping(url) == Ping.OK
 
 
@@ -407,7 +407,7 @@ def connect_reader(url: str, limit_s: float | None) -> Connection:
     try:
         _check_set_up(connection)
         check_readable(connection)
-    except BaseException:  # close it on every error, as no other code does
+    except BaseException:  # no other code would close the connection
         connection.close()
         raise
     return connection
@@ -426,8 +426,8 @@ def _check_server(connection: Connection) -> None:
 
 
 def _lock(connection: Connection) -> None:
-    """Become the only writer of the schema; the lock is that of the session, and goes with it."""
-    deadline = time.monotonic() + BUSY_WAIT_S  # for a scheduler that is just ending
+    """Become the only writer of the schema. The lock belongs to the session and ends with it."""
+    deadline = time.monotonic() + BUSY_WAIT_S  # a previous scheduler may be about to exit
     while not connection.rows(
         "SELECT pg_try_advisory_lock(hashtext('ringward'), hashtext(CAST(current_schema() AS TEXT)))"
     )[0][0]:
@@ -437,7 +437,7 @@ def _lock(connection: Connection) -> None:
 
 
 def _holder(connection: Connection) -> str:
-    """Who has the lock, as far as we may know."""
+    """Describe the session that holds the lock; empty if this user may not see it."""
     row = connection.row(
         "SELECT a.pid, COALESCE(host(a.client_addr), 'the host of the server') FROM pg_locks AS l"
         " JOIN pg_stat_activity AS a ON a.pid = l.pid WHERE l.locktype = 'advisory' AND l.granted"
@@ -453,7 +453,11 @@ def _check_set_up(connection: Connection) -> None:
 
 
 def _check_kept(connection: Connection) -> None:
-    """Return whether the tables set up earlier still exist."""
+    """Check that the tables that were set up earlier still exist.
+
+    Raises:
+        Unusable: They are gone.
+    """
     try:
         _check_set_up(connection)
         check_readable(connection)
@@ -476,7 +480,11 @@ def _tables(connection: Connection, name: str) -> int:
 
 
 def _claim(connection: Connection) -> None:
-    """Leave our mark in an empty schema; refuse another application's."""
+    """Mark an empty schema as Ringward's.
+
+    Raises:
+        Unusable: The schema belongs to another application.
+    """
     if _is_ours(connection):
         return
     if _tables(connection, "%"):

@@ -1,12 +1,12 @@
-"""SQLite: peewee's APSWDatabase around apsw, which carries its own SQLite.
+"""SQLite: peewee's APSWDatabase with apsw, which contains its own SQLite.
 
-Why apsw: SQLite 3.7.0 to 3.51.2, which most distributions still ship, can damage a WAL database when two connections
-write or checkpoint in the same moment. Besides that fixed version, only the writer checkpoints: a reader has
+SQLite 3.7.0 to 3.51.2, which most distributions still ship, can damage a WAL database if two connections write or
+checkpoint at the same moment. apsw has a fixed version. In addition, only the writer checkpoints: a reader has
 `wal_autocheckpoint = 0` and does not checkpoint on close either.
 
-The file, its -wal and its -shm are 0600 under any umask: SQLite gives the latter two the owner and mode of the first.
-In a directory of mode 0710 its group may read them (0640). Readers who cannot write the -shm look at it as it is, and
-while no writer has it open make an index of the WAL of their own (https://sqlite.org/wal.html#readonly).
+The file, its -wal and its -shm have mode 0600 under any umask: SQLite gives the last two the owner and mode of the
+first. In a directory of mode 0710, its group may read them (0640). Readers that cannot write the -shm read it as it is.
+While no writer has it open, they build their own index of the WAL (https://sqlite.org/wal.html#readonly).
 """
 
 import contextlib
@@ -44,17 +44,17 @@ APPLICATION_ID = 0x52575244  # "RWRD", in the header of the file: https://sqlite
 BUSY_WAIT_S = 5.0
 _READER_STATEMENTS = 100
 _WRITER_STATEMENTS = 400
-"""The driver keeps statements by recent use.
+"""Size of the driver's cache of the most recently used statements.
 
-The writer also needs its rarer statements kept, even after as many others as one transaction may have events.
+The writer's cache must also keep rarer statements, even after a transaction with the maximum number of events.
 """
 _FOR_READERS = 0o710
-"""Mode of a directory whose files its group may read; as :mod:`logring.logfile.file_owner` has it."""
+"""Mode of a directory whose files its group may read, as in :mod:`logring.logfile.file_owner`."""
 PROGRESS_STEPS = 20_000  # virtual machine steps between two looks at the clock: about a millisecond
 
 _WRITER_PRAGMAS: tuple[tuple[str, str | int], ...] = (
-    ("journal_size_limit", 64 << 20),  # bytes: the size to which the WAL shrinks after a burst
-    ("cache_size", -32_000),  # KiB at most; it grows with use
+    ("journal_size_limit", 64 << 20),  # bytes to which the WAL shrinks after a burst
+    ("cache_size", -32_000),  # maximum in KiB; the cache grows with use
     ("temp_store", "MEMORY"),
     ("trusted_schema", 0),
 )
@@ -65,10 +65,10 @@ _READER_PRAGMAS: tuple[tuple[str, str | int], ...] = (
     ("temp_store", "MEMORY"),
     ("trusted_schema", 0),
 )
-# One entry for each SQLite result code that means something to a caller (https://sqlite.org/rescode.html).
+# One entry for each SQLite result code that matters to callers (https://sqlite.org/rescode.html).
 _BY_CODE: tuple[tuple[type[apsw.Error], type[StoreError]], ...] = (
     (apsw.FullError, DiskFull),  # SQLITE_FULL: ENOSPC, EDQUOT
-    (apsw.IOError, DiskFailed),  # SQLITE_IOERR: EIO and its like
+    (apsw.IOError, DiskFailed),  # SQLITE_IOERR: EIO and similar errors
     (apsw.BusyError, Busy),
     (apsw.LockedError, Busy),
     (apsw.InterruptError, QueryTimeout),
@@ -85,28 +85,28 @@ _BY_CODE: tuple[tuple[type[apsw.Error], type[StoreError]], ...] = (
 _FOR_THE_WRITER = frozenset(
     {apsw.SQLITE_READONLY_DIRECTORY, apsw.SQLITE_READONLY_CANTINIT, apsw.SQLITE_READONLY_RECOVERY}
 )
-"""There is no -shm, or none that can be used as it is, and a reader may not be permitted to make one."""
+"""Errors of a reader that finds no usable -shm and may not create one."""
 
 PAGES_BESIDE = 500
-"""So many new pages in the WAL are worth to be moved by the thread."""
+"""Number of new pages in the WAL at which the thread runs a checkpoint."""
 PAGES_OF_BACKLOG = 2000
-"""Pages in the WAL from which on bulk work is to let them be moved."""
+"""Number of pages in the WAL at which bulk work lets the thread checkpoint all of them."""
 PAGES_BY_WRITER = 4000
-"""Pages in the WAL at which the writer moves the last few, within a commit: at most twice as many as these."""
+"""Number of pages in the WAL at which the writer itself checkpoints, if at most 2 * `PAGES_BESIDE` are left."""
 MOST_PAGES = 64_000
-"""Pages from which on it does, however many are left."""
+"""Number of pages at which the writer checkpoints, however many are left."""
 
 
 class Thaw:
     """Waits for a frozen file system at a point where waiting is harmless.
 
     SQLite maps its -shm file for writing. A thread that writes to such a page while the file system is frozen
-    (fsfreeze(8), or a snapshot of the host) waits in the kernel. It holds the lock on the memory of the process, so
+    (fsfreeze(8), or a snapshot of the host) waits in the kernel. Meanwhile it holds the memory lock of the process, so
     every other thread waits as soon as it needs new memory. An empty write to a file waits for the same event, but
     without a lock. So each transaction is preceded by an empty write.
 
     Args:
-        path: The database file. Its -wal is opened: SQLite holds no lock on that file, so closing it drops none.
+        path: The database file. Its -wal is opened instead, because SQLite holds no lock there that closing could drop.
     """
 
     def __init__(self, path: str) -> None:
@@ -114,29 +114,29 @@ class Thaw:
         self._fd = -1
 
     def wait(self) -> None:
-        """Return when the file system takes writes, or refuses them; it is left as it is."""
-        with suppress(OSError):  # ENOENT: there is none yet; EROFS, EACCES, EMFILE
+        """Wait until the file system accepts or refuses writes. The file is not changed."""
+        with suppress(OSError):  # ENOENT: the file does not exist yet; EROFS, EACCES, EMFILE
             if self._fd < 0:
                 self._fd = os.open(self._name, os.O_WRONLY | os.O_CLOEXEC)
             os.pwrite(self._fd, b"", 0)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 class Checkpoints:
-    """A thread that moves the WAL of one writer into the database, so that its two fsyncs delay no commit.
+    """A thread that checkpoints the WAL of one writer, so that the two fsyncs of a checkpoint delay no commit.
 
-    The thread starts with its first work. A passive checkpoint neither waits nor blocks. A checkpoint that a writer
-    overtook leaves some pages behind, and then the WAL grows instead of restarting. So the writer does a checkpoint
-    itself when there are many pages, as soon as the thread has left few of them. Bulk work without a deadline waits
-    for the thread instead.
+    The thread starts when it is first needed. A passive checkpoint neither waits nor blocks. If the writer commits
+    during a checkpoint, some pages are left over, and the WAL grows instead of restarting. So when the WAL has many
+    pages, the writer runs a checkpoint itself as soon as the thread has left only a few. Bulk work without a deadline
+    waits for the thread instead.
 
     Args:
-        writer: Its connection, which calls this after each commit.
+        writer: The writer's connection, which reports each commit.
         path: The database file.
     """
 
@@ -158,7 +158,7 @@ class Checkpoints:
         return self._move_all
 
     def _committed(self, writer: apsw.Connection, name: str, pages: int) -> int:
-        if pages < self._asked:  # the WAL has begun anew
+        if pages < self._asked:  # the WAL was restarted
             self._asked = self._moved = 0
         self._pages = pages
         few = pages - self._moved <= 2 * PAGES_BESIDE
@@ -166,7 +166,8 @@ class Checkpoints:
             self._move_all = False
             self._ask(pages)
         elif pages >= MOST_PAGES or (few and pages >= PAGES_BY_WRITER):
-            # Not of this commit, which is done. The thread is at it, or a full disk, which who writes meets as well.
+            # An error does not concern this commit, which is complete. Either the thread is checkpointing, or the disk
+            # is full, which the next write reports.
             with contextlib.suppress(apsw.Error):
                 writer.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
         elif pages >= self._asked + PAGES_BESIDE:
@@ -178,7 +179,7 @@ class Checkpoints:
             thread = threading.Thread(target=self._work, name="checkpoints", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # no more threads may be had: after the next commit, perhaps
+            except RuntimeError:  # no thread can be started now; try again after a later commit
                 return
             self._thread = thread
         self._asked = pages
@@ -187,24 +188,24 @@ class Checkpoints:
     def _work(self) -> None:
         thaw = Thaw(self._path)
         thaw.wait()
-        if file_of(self._path) != self._file:  # another process has it: the writer detects that and is opened anew
+        if file_of(self._path) != self._file:  # another file has the name: the writer detects that and is reopened
             return
         connection = apsw.Connection(self._path, flags=apsw.SQLITE_OPEN_READWRITE)
         with contextlib.closing(thaw), contextlib.closing(connection):
             connection.wal_autocheckpoint(0)
-            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()  # before, it knows of no WAL
+            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()  # opens the WAL
             while True:
                 self._due.wait()
                 self._due.clear()
                 if self._closing:
                     return
                 thaw.wait()
-                # Whatever keeps it from being done (the disk is full, say): the writer meets it, too, and tells.
+                # Errors such as a full disk are ignored here: the writer gets and reports them too.
                 with contextlib.suppress(apsw.Error):
                     _, self._moved = connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def close(self) -> None:
-        """End the thread; the writer's connection is closed after it, and so the last."""
+        """Stop the thread. The writer closes its connection afterwards, so that it is the last one."""
         self._closing = True
         self._due.set()
         if self._thread is not None:
@@ -215,15 +216,15 @@ class SqliteConnection(Connection):
     """One connection to a file.
 
     Args:
-        path: The database file, which exists.
-        readonly: Open without the right to write, checkpoint or change the schema.
-        limit_s: Stop a query, or all queries of one `snapshot` together, after this many seconds; None: never.
+        path: The database file, which must exist.
+        readonly: Whether the connection cannot write, checkpoint or change the schema.
+        limit_s: Time limit of a query, or of all queries in one `snapshot` together; None for no limit.
     """
 
     sqlite = True
 
     def __init__(self, path: str, *, readonly: bool, limit_s: float | None = None) -> None:
-        super().__init__(path, remembers=readonly)  # data_version tells of the commits of other connections only
+        super().__init__(path, remembers=readonly)  # data_version only reflects commits of other connections
         self._reader = readonly
         self._limit_s = limit_s
         self._deadline: float | None = None
@@ -234,8 +235,8 @@ class SqliteConnection(Connection):
         self._files: Files | None = None
         self._closed = False
         flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
-        # thread_safe=False: peewee would keep the connection in a threading.local, which under gevent is one per
-        # greenlet. The holder of this object may use it from any thread.
+        # thread_safe=False, because peewee would keep the connection in a threading.local, which exists per greenlet
+        # under gevent. The owner of this object may use it from any thread.
         self._orm: Any = APSWDatabase(
             path,
             thread_safe=False,
@@ -304,7 +305,7 @@ class SqliteConnection(Connection):
             self._raw.execute("ROLLBACK")
 
     def _begin(self) -> None:
-        self.rows("BEGIN IMMEDIATE")  # a lock taken later could fail in the middle
+        self.rows("BEGIN IMMEDIATE")  # taking the lock later could fail in the middle of the transaction
 
     def _commit(self) -> None:
         self.rows("COMMIT")
@@ -327,16 +328,16 @@ class SqliteConnection(Connection):
         return number
 
     def know_files(self) -> None:
-        """From now on it is usable as long as its files have the names under which it opened them."""
-        self.rows("SELECT 1 FROM sqlite_master LIMIT 1")  # makes the -wal and the -shm
+        """Remember the files. From now on the connection is usable only while they keep their names."""
+        self.rows("SELECT 1 FROM sqlite_master LIMIT 1")  # creates the -wal and the -shm
         self._files = files_of(self.place)
 
     def usable(self) -> bool:
-        """Return whether it is open, and its files still have their names."""
+        """Return whether the connection is open, and its files still have their names."""
         return not self._closed and (self._files is None or self._files == files_of(self.place))
 
     def rescue(self, placing: Callable[[File], None]) -> Rescued | None:
-        """Copy a database whose file was deleted or replaced to its place; None if nothing is wrong."""
+        """Restore database files that other programs removed; return None if there is nothing to do."""
         if self._closed or self._files is None:
             return None
         try:
@@ -345,7 +346,7 @@ class SqliteConnection(Connection):
             raise Unusable(f"{self.place}: {err.strerror}") from err
 
     def is_stored(self, transaction: int) -> bool:  # noqa: ARG002 - the seam's signature
-        """Return whether a commit is stored; SQLite always reports the result of a commit, so none is in doubt."""
+        """Return False. SQLite always reports the result of a commit, so none is in doubt."""
         return False
 
     def close(self) -> None:
@@ -373,15 +374,15 @@ class SqliteConnection(Connection):
 
 
 def place(path: str) -> str:
-    """How messages call it."""
+    """Return the name of the database in messages: its path."""
     return path
 
 
 def connect_writer(path: str, durability: Durability, *, again: bool = False) -> Connection:
-    """Open the file for writing; create it when it is absent, but not `again`.
+    """Open the file for writing. If it does not exist, create it, but not with `again`.
 
     Raises:
-        Damaged: It is to be opened again, and is gone.
+        Damaged: With `again`, the file is gone.
         StoreError: See `store.database.open_writer`.
     """
     if again and file_of(path) == NO_FILE:
@@ -396,7 +397,7 @@ def connect_writer(path: str, durability: Durability, *, again: bool = False) ->
         connection.rows("PRAGMA journal_mode = WAL")
         connection.rows(f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'NORMAL'}")
         connection.know_files()
-    except BaseException:  # close it on every error, as no other code does
+    except BaseException:  # no other code would close the connection
         connection.close()
         raise
     return connection
@@ -420,15 +421,15 @@ def connect_reader(path: str, limit_s: float | None) -> Connection:
         _check_set_up(connection)
         check_readable(connection)
         connection.know_files()
-    except BaseException:  # close it on every error, as no other code does
+    except BaseException:  # no other code would close the connection
         connection.close()
         raise
     return connection
 
 
 def translated(error: BaseException, path: str, *, reader: bool = False) -> StoreError:
-    """Return the store error for an error of the driver or of peewee, for a `reader` or a writer."""
-    cause = getattr(error, "orig", error)  # where peewee keeps the error that it wrapped
+    """Return the store error for an error of apsw or peewee, on the connection of a `reader` or a writer."""
+    cause = getattr(error, "orig", error)  # peewee's attribute for the wrapped error
     if reader and (
         getattr(cause, "extendedresult", 0) in _FOR_THE_WRITER
         or (isinstance(cause, apsw.CantOpenError) and _waits_for_the_writer(path))
@@ -443,14 +444,17 @@ def translated(error: BaseException, path: str, *, reader: bool = False) -> Stor
 
 
 def _waits_for_the_writer(path: str) -> bool:
-    """Return whether a reader may read existing files and not make missing ones: a writer makes them one by one."""
+    """Return whether a reader may read the existing files, but may not create the missing ones.
+
+    A writer creates the files one after the other.
+    """
     parts = (path, f"{path}-wal", f"{path}-shm")
     readable = all(os.access(part, os.R_OK) for part in parts if os.path.exists(part))
     return readable and not os.access(os.path.dirname(path) or ".", os.W_OK)
 
 
 def _make_private(path: str) -> None:
-    """Create the file with the permissions of its directory, or set these on an existing file.
+    """Create the file with permissions that suit its directory, or set them on existing files.
 
     An existing file is not opened: closing any descriptor of a file drops all of this process's POSIX locks on it,
     including the locks of other SQLite connections.
@@ -464,11 +468,11 @@ def _make_private(path: str) -> None:
             status = os.stat(name)
             mode = 0o600
             if shared:
-                with suppress(PermissionError):  # not a group of ours: the file stays our own
+                with suppress(PermissionError):  # this process is not in the group: the file stays private
                     if status.st_gid != directory.st_gid:
                         os.chown(name, -1, directory.st_gid)
                     mode = 0o640
-            if stat.S_IMODE(status.st_mode) != mode:  # the umask may have taken bits away
+            if stat.S_IMODE(status.st_mode) != mode:  # the umask may have cleared bits
                 os.chmod(name, mode)
 
 
@@ -478,7 +482,11 @@ def _application_id(connection: Connection) -> int:
 
 
 def _claim(connection: Connection) -> None:
-    """Write our mark into an empty database; refuse another application's."""
+    """Mark an empty database as Ringward's.
+
+    Raises:
+        Unusable: The database belongs to another application.
+    """
     if connection.row("SELECT 1 FROM sqlite_master LIMIT 1") is None and _application_id(connection) == 0:
         connection.rows(f"PRAGMA application_id = {APPLICATION_ID}")
     _check_application(connection)

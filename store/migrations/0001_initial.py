@@ -1,39 +1,39 @@
 """The first schema.
 
 Times are integer milliseconds since the epoch. `runs.state` is a number of store.runs.phases (below 100: ended).
-`runs.duration` is the duration of an ended run; it is a column so that indexes can contain it.
+`runs.duration` is the duration of an ended run. It is a column because indexes contain it.
 
 Six indexes each contain every column that can filter a list, after the one or two sort columns, so filtering never
 touches the table (a lookup costs ten times a step in the index). `id` follows the sort column because it breaks ties.
 These indexes contain ended runs only; `runs_active` contains all others. Clients wait for the creation and the start of
 a run, and each of these changes one page of one index instead of seven.
 
-A row in `deleted_runs` marks a run as deleted until it is purged. The run stays in the indexes: they are so wide that
-removing and adding it would cost a hundred times as much.
+A row in `deleted_runs` marks a run as deleted until it is purged. The run stays in the indexes, because they are so
+wide that removing and adding it would cost a hundred times as much.
 
 `run_counts` holds exact numbers of visible ended runs, by every filter of a list except parts of the id, for all tasks
 together (task_name '') and for each task, in buckets of `created_at >> width` (2**27 ms are 37 hours, 2**22 ms are 70
 minutes): `n` runs, of which `started` have a start and `timed` a duration. Their starts lie between `first_start` and
-`last_start`, which do not shrink when runs are removed. Triggers maintain the table, so no statement can forget it. A
-daily job removes rows that have become 0 (store.runs.daily_outcomes). The key begins with the time: many tasks end,
-delete and restore runs at once, in about the order of their creation, and so they change few pages.
+`last_start`, a range that does not shrink when runs are removed. Triggers maintain the table, so no statement can
+forget it. A daily job removes rows that have become 0 (store.runs.daily_outcomes). The key begins with the time: runs
+end, and are deleted and restored, in about the order of their creation, so such changes touch few pages.
 
 `run_durations` holds exact numbers of runs by duration. A bucket is a duration's first two digits and the number of
-digits after them; its name is the shortest duration that may be in it. Rows of 0 stay.
+digits after them; its name is the shortest duration that belongs to it. Rows of 0 stay.
 
 `run_ids` holds, for each bucket of 2**22 ms, two ids that enclose all ended runs created in it, including deleted ones.
-The ids do not shrink when runs are removed.
+This range does not shrink when runs are removed.
 
 `task_days` (by the UTC day of the end) and `task_totals` (without a time limit) count the ends of runs and add up their
 durations; `timed` is the number of runs with a duration. `task_totals` also counts these runs by upper bounds of
 duration and of delay before the start, and `waited` is the sum of the delays in ms. `task_usage` sums up the resources
-that runs used, in spans of `width` ms from `at` on. Triggers maintain these tables, too (store.migrations.counting);
-unlike `run_counts` they do not shrink when runs are removed.
+that runs used, in spans of `width` ms from `at` on. Triggers maintain these tables too (store.migrations.counting);
+unlike those of `run_counts`, their numbers do not decrease when runs are removed.
 
-`purged` names runs with deleted rows and remaining files.
+`purged` lists runs whose rows are deleted and whose files may remain.
 
-`samples` are facts about the host and the daemon, means over `width` milliseconds from `at` on. `run_samples` has the
-resources that runs used; `run_passes` has the newest of these samples, not yet sorted by run: see store.runs.samples.
+`samples` holds measurements of the host and the daemon, means over `width` milliseconds from `at` on. `run_samples` has
+the resources that runs used; `run_passes` has the newest of these samples, not yet sorted by run (store.runs.samples).
 """
 
 from store.connection import Connection
@@ -367,7 +367,7 @@ _FUNCTIONS = (
        LANGUAGE sql IMMUTABLE STRICT ROWS 100 AS 'SELECT json_array_elements_text(CAST(items AS json))'""",
 )
 """Functions that PostgreSQL lacks."""
-# First attempts only: a retry carries the instant of the run that it repeats. Deleted runs keep their instant.
+# Only first attempts count: a retry has the instant of the run that it repeats. Deleted runs keep their instant.
 _UNIQUE_INSTANT = """
 CREATE UNIQUE INDEX runs_instant ON runs (task_name, scheduled_at)
     WHERE scheduled_at IS NOT NULL AND retry_attempt = 0 AND kind = 'task'
@@ -375,8 +375,8 @@ CREATE UNIQUE INDEX runs_instant ON runs (task_name, scheduled_at)
 _ID = "CREATE UNIQUE INDEX runs_id ON runs (id)"
 _NOTHING_COUNTED = "CREATE INDEX run_counts_none ON run_counts (n) WHERE n = 0"
 _COUNTED_IN_PLACE = [f"ALTER TABLE {name} SET (fillfactor = 60)" for name in ("run_counts", "run_durations")]
-"""PostgreSQL writes a row anew to change it: within its page, if that has room and no index has the column, else into
-every index. So there it reads through the table for the numbers that have become 0."""
+"""PostgreSQL changes a row by writing a new version. The version stays within the page if there is room and no index
+contains the column; otherwise every index gets a new entry. So there is no index of numbers that have become 0."""
 
 
 def up(db: Connection) -> None:
@@ -390,7 +390,7 @@ def up(db: Connection) -> None:
     ):
         first = [column.split()[0] for column in ordered.split(", ")]
         rest = [column for column in _FILTERED.split(", ") if column not in first]
-        # SQLite has it in each index anyway.
+        # In SQLite, every index contains the row number anyway.
         row_number = "" if db.sqlite else " INCLUDE (seq)"
         db.execute(f"CREATE INDEX {name} ON runs ({ordered}, {', '.join(rest)}){row_number} WHERE {where}")
     for index in (_ID, _UNIQUE_INSTANT, *_NOTIFICATION_INDEXES):

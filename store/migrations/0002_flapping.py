@@ -1,4 +1,4 @@
-"""Tasks remember since when a service has been flapping."""
+"""Column for the time since which a service has been flapping."""
 
 from store.connection import Connection
 from store.migrations.define import define

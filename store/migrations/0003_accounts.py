@@ -1,4 +1,4 @@
-"""Accounts of people, each with a password of its own."""
+"""Table for accounts of people, each with its own password."""
 
 from store.connection import Connection
 from store.migrations.define import define

@@ -1,4 +1,4 @@
-"""Tasks remember which of their failures a person has acknowledged."""
+"""Column for the failure of a task that a person has acknowledged."""
 
 from store.connection import Connection
 from store.migrations.define import define

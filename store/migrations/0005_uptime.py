@@ -1,4 +1,4 @@
-"""Instances of services remember how long they were in each state on each day, and their newest changes."""
+"""Tables for the time that instances of services spent in each state on each day, and for their newest changes."""
 
 from store.connection import Connection
 from store.migrations.define import define

@@ -1,16 +1,16 @@
-"""The triggers of the first schema that keep `run_counts`, and note and sum up the ends of runs.
+"""The triggers of the first schema that maintain `run_counts`, and record and sum up the ends of runs.
 
-SQLite reserves memory for all possible work of a trigger before it checks whether the trigger does anything. So
-triggers of two views do the work there. The triggers of the tables, which fire on every change of a run, only hand over
-pending work.
+SQLite reserves memory for all possible work of a trigger before it checks whether the trigger does anything. So in
+SQLite, triggers of two views do the work. The triggers of the tables, which fire on every change of a run, only insert
+work into these views.
 
-Usage is counted while a run is sampled (store.usage_counts), as far as the samples in `run_samples` go. Its end adds
-the rest, which the kernel reports.
+Usage is counted while a run is sampled (store.usage_counts), up to the samples in `run_samples`. The end of the run
+adds the rest, which the kernel reports.
 
-A statement of a trigger adds to the row with a key if there is one, and else makes it. For PostgreSQL it is one
-``INSERT … ON CONFLICT DO UPDATE``. SQLite is given an ``INSERT … ON CONFLICT DO NOTHING`` of zeros and an ``UPDATE``:
-where one of its triggers has a ``DO UPDATE``, or an ``INSERT … SELECT``, each statement that might fire it copies every
-page before it changes it, to be able to take itself back, and that costs more than the counting.
+A trigger's statement adds to the row with a key, or creates the row. For PostgreSQL this is one ``INSERT … ON CONFLICT
+DO UPDATE``. For SQLite it is an ``INSERT … ON CONFLICT DO NOTHING`` of zeros and an ``UPDATE``. If a trigger had a ``DO
+UPDATE`` or an ``INSERT … SELECT``, every statement that might fire it would copy each page before a change, to be able
+to undo itself. That would cost more than the counting.
 """
 
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ from store.runs.duration_buckets import bucket
 
 
 class Addition(NamedTuple):
-    """The values added to a row of a table; each value is an expression by the name of its column.
+    """The values to add to a row of a table. Each is an expression, by column name.
 
     Attributes:
-        table: Whose rows have sums.
-        sums: Is added.
-        known: Is added as well; NULL means unknown, and then the sum covers the other rows.
-        least: Takes the place of a greater one, or of NULL.
-        greatest: Takes the place of a smaller one, or of NULL.
+        table: The table with the sums.
+        sums: Values to add.
+        known: Values to add that can be NULL, which means unknown; the sum then covers the known ones.
+        least: Values that replace a greater value, or NULL.
+        greatest: Values that replace a smaller value, or NULL.
     """
 
     table: str
@@ -39,11 +39,11 @@ class Addition(NamedTuple):
     greatest: dict[str, str] = {}  # noqa: RUF012
 
     def values(self) -> dict[str, str]:
-        """Return the row that is made when there is none."""
+        """Return the values of a new row, by column name."""
         return self.sums | self.known | self.least | self.greatest
 
     def changes(self, values: dict[str, str]) -> str:
-        """Return the assignments to an existing row, with the values by name of the column."""
+        """Return the assignments to an existing row; `values` are expressions by column name."""
         had = {name: f"{self.table}.{name}" for name in values}
         parts = [f"{name} = {had[name]} + {values[name]}" for name in self.sums]
         parts += [
@@ -62,10 +62,10 @@ def add(db: Connection, addition: Addition, keys: Sequence[dict[str, str]], sour
     """Return the statements that add to one row for each key, each with a semicolon.
 
     Args:
-        db: Whose words they are in.
+        db: The connection, for its dialect.
         addition: The values to add.
-        keys: Expressions by name of the columns of a primary key; they differ.
-        source: For PostgreSQL: what follows the expressions in a SELECT that finds one row at most.
+        keys: Different primary keys, each as expressions by column name.
+        source: For PostgreSQL, the end of a SELECT after the expressions; it must find at most one row.
     """
     table, made = addition.table, addition.values()
     into = f"INSERT INTO {table} ({', '.join((*keys[0], *made))})"
@@ -73,7 +73,7 @@ def add(db: Connection, addition: Addition, keys: Sequence[dict[str, str]], sour
         rows = [f"SELECT {', '.join((*key.values(), *made.values()))} {source}" for key in keys]
         changes = addition.changes({name: f"excluded.{name}" for name in made})
         return f"{into} {' UNION ALL '.join(rows)} ON CONFLICT ({', '.join(keys[0])}) DO UPDATE SET {changes};"
-    # In brackets: the value of a column may be a difference.
+    # The parentheses are needed because a value may be a difference.
     update = f"UPDATE {table} SET {addition.changes({name: f'({value})' for name, value in made.items()})}"  # noqa: S608 - ours
     nothing = dict.fromkeys(addition.sums, "0") | dict.fromkeys(addition.known, "NULL")
     return "".join(
@@ -105,7 +105,7 @@ SUMMED = (
     "read_bytes",
     "write_bytes",
 )
-"""The columns of a run that the sums are made of."""
+"""The columns of a run that the sums need."""
 
 _AT = "COALESCE(NEW.ended_at, NEW.created_at)"
 _DELAY = "(NEW.started_at - COALESCE(NEW.due_at, NEW.scheduled_at, NEW.created_at))"
@@ -142,12 +142,12 @@ _LAST_OF_TASK = (
 
 
 def note(db: Connection) -> str:
-    """The statements that note a run that has ended: as the last one of its task, and between which ids it is."""
+    """Return the statements that record an ended run as the last one of its task, and its id in the range of ids."""
     return f"{add(db, _IDS, [{'bucket': '(NEW.created_at >> 22)'}])} {_LAST_OF_TASK}"
 
 
 def sum_up(db: Connection) -> str:
-    """Return the statements that add the end of a run to its day, and to the totals of its task."""
+    """Return the statements that add the end of a run to the totals of its task, for the day and overall."""
     day = {"day": f"({_AT} / {_DAY_MS})"}
     return " ".join(
         (
@@ -165,7 +165,7 @@ def use(db: Connection) -> str:
 
 
 def _without_sampled(table: str, key: dict[str, str]) -> str:
-    """Return the statement that subtracts the use counted before; samples may exceed the kernel's total."""
+    """Return the statement that subtracts the use already counted, but not more than the kernel's total."""
     before = {
         name: f"CASE WHEN NEW.{name} <= {sampled} THEN NEW.{name} WHEN NEW.{name} > {sampled} THEN {sampled} END"
         for name, sampled in _SAMPLED.items()
@@ -188,7 +188,7 @@ _ENDS = "OLD.state >= 100 AND NEW.state < 100"
 
 
 def count(db: Connection) -> None:
-    """Count a visible run that has ended, as it is; its values are noted and added once, when it ends."""
+    """Create the triggers. They count visible ended runs with their current values, and sum up runs when they end."""
     if db.sqlite:
         _work(db, "counting", f"{', '.join(_WATCHED)}, 1 AS change", _adding(db, "NEW", "NEW.change"))
         trigger(
@@ -204,7 +204,7 @@ def count(db: Connection) -> None:
         ("insert", "AFTER INSERT", "NEW", 1),
         ("change_from", f"AFTER UPDATE OF {', '.join(_WATCHED)}", "OLD", -1),
         ("change_to", f"AFTER UPDATE OF {', '.join(_WATCHED)}", "NEW", 1),
-        ("delete", "BEFORE DELETE", "OLD", -1),  # before its row in deleted_runs goes as well
+        ("delete", "BEFORE DELETE", "OLD", -1),  # before the row in deleted_runs is removed too
     ):
         when = f"{row}.state < 100 AND {_VISIBLE.format(row=row)}"
         trigger(db, f"runs_count_{name}", f"{event} ON runs", when, _count(db, row, change))
@@ -224,7 +224,7 @@ def _work(db: Connection, name: str, columns: str, body: str) -> None:
 
 
 def _count_deletions(db: Connection) -> None:
-    """A deleted run is not counted, a restored one is again, and a purged one leaves nothing behind."""
+    """Create the triggers that uncount deleted runs, count restored runs again, and clean up after purged runs."""
     trigger(db, "runs_purge", "AFTER DELETE ON runs", "true", "DELETE FROM deleted_runs WHERE run = OLD.seq;")
     for name, event, row, change in (("delete", "INSERT", "NEW", -1), ("restore", "DELETE", "OLD", 1)):
         body = _count(db, "runs", change, f"FROM runs WHERE runs.seq = {row}.run AND runs.state < 100")
@@ -238,7 +238,7 @@ def _end(db: Connection) -> str:
 
 
 def _count(db: Connection, row: str, change: int, source: str = "") -> str:
-    """Return the statements that add a change to the counts of a run."""
+    """Return the statements that add `change` to all counts that include a run."""
     if db.sqlite:
         columns = ", ".join(f"{row}.{name}" for name in _WATCHED)
         values = f"SELECT {columns}, {change} {source}" if source else f"VALUES ({columns}, {change})"
@@ -249,7 +249,7 @@ def _count(db: Connection, row: str, change: int, source: str = "") -> str:
 
 
 def _adding(db: Connection, row: str, change: str, source: str = "WHERE true") -> str:
-    """Return the statements that add a change to the three counts of a run."""
+    """Return the statements that add `change` to the rows of `run_counts` that include a run."""
     addition = Addition(
         "run_counts",
         {
@@ -276,6 +276,6 @@ def _adding(db: Connection, row: str, change: str, source: str = "WHERE true") -
 
 
 def _timing(db: Connection, row: str, change: str, source: str = "WHERE true") -> str:
-    """Return the statements that add a change to the count of a duration."""
+    """Return the statements that add `change` to the count of a run's duration."""
     key = {"bucket": bucket(f"{row}.duration"), "state": f"{row}.state"}
     return add(db, Addition("run_durations", {"n": change}), [key], source)

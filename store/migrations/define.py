@@ -1,7 +1,7 @@
-"""The words in which both databases define a schema.
+"""Schema definitions for both databases.
 
-Tables are written as SQLite has them; PostgreSQL gets other names of types. There, text is ordered bytewise whatever
-the order of the database is, and a whole number that is a key may be left to the database.
+Tables are written in SQLite's dialect and translated for PostgreSQL. There, text is sorted bytewise whatever the
+collation of the database, and the database can assign integer primary keys.
 """
 
 import re
@@ -19,26 +19,26 @@ _NOT_OFF = "current_setting('ringward.triggers', true) IS DISTINCT FROM 'off'"  
 
 
 def define(db: Connection, text: str) -> None:
-    """Make the tables and indexes of a text; statements end with a semicolon at the end of a line."""
+    """Create the tables and indexes in `text`, whose statements end with a semicolon at the end of a line."""
     for statement in text.split(";\n"):
         if statement.strip():
             db.execute(statement if db.sqlite else _for_postgresql(statement))
 
 
 def trigger(db: Connection, name: str, event: str, when: str, body: str) -> None:
-    """Make a trigger for each row.
+    """Create a trigger that fires for each row.
 
     Args:
         db: A writer's connection.
-        name: Its name.
-        event: Such as "AFTER INSERT ON runs".
-        when: The condition under which it acts.
+        name: Name of the trigger.
+        event: The event, such as "AFTER INSERT ON runs".
+        when: Condition under which the trigger acts.
         body: Statements, each with a semicolon.
     """
     if db.sqlite:
         db.execute(f"CREATE TRIGGER {name} {event} WHEN {when} BEGIN {body} END")
         return
-    # A condition with a query cannot stand in WHEN; one without is cheaper there.
+    # WHEN cannot contain a query. Other conditions are cheaper in WHEN than in the function.
     inside, outside = (when, "true") if "SELECT" in when else ("true", when)
     db.execute(
         f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$"

@@ -1,4 +1,4 @@
-"""Applies migrations: each in one transaction together with its row in `schema_migration`, so all or nothing."""
+"""Applies migrations, each in one transaction together with its row in `schema_migration`."""
 
 import functools
 import importlib
@@ -29,9 +29,9 @@ class Migration(NamedTuple):
     """One step of the schema.
 
     Attributes:
-        version: Its number, and that of the schema after it; dense from 1.
-        name: Its module's name.
-        up: Makes the change; runs inside a transaction.
+        version: Number of the step and of the schema after it; consecutive from 1.
+        name: Name of the module.
+        up: Function that makes the change, within a transaction.
         readable_from: The oldest schema version whose readers can read the result.
     """
 
@@ -53,25 +53,25 @@ def known() -> tuple[Migration, ...]:
     return tuple(sorted(found, key=lambda step: step.version))
 
 
-known()  # now: when a database is opened, the files may belong to another release
+known()  # read now: when a database is opened, the files may already belong to another release
 
 
 def migrate(db: Connection, steps: Sequence[Migration] | None = None) -> list[str]:
-    """Apply the steps that are missing, in order; returns their names.
+    """Apply the missing steps in order; return their names.
 
     Args:
         db: A writer's connection, outside a transaction.
-        steps: All known steps, oldest first; the steps of this release when absent.
+        steps: All known steps, oldest first; None for the steps of this release.
 
     Raises:
-        SchemaTooNew: The database has a step that is not known here; nothing was changed.
-        StoreError: A step failed; it left nothing behind, the steps before it stay.
+        SchemaTooNew: The database has a step that this release does not know; nothing was changed.
+        StoreError: A step failed and was rolled back; the steps before it stay applied.
     """
     steps = known() if steps is None else steps
     newest = steps[-1].version
     applied = []
     for step in steps:
-        with db.transaction():  # the version is read under the write lock: two at once would both apply the step
+        with db.transaction():  # read the version under the write lock, so that no other process applies the same step
             version, _ = _versions(db)
             if version > newest:
                 raise SchemaTooNew(f"{db.place} has schema {version}, this release knows {newest}")
@@ -89,11 +89,11 @@ def migrate(db: Connection, steps: Sequence[Migration] | None = None) -> list[st
 
 
 def check_readable(db: Connection, steps: Sequence[Migration] | None = None) -> None:
-    """Whether a reader of this release can read the database.
+    """Check that a reader of this release can read the database.
 
     Raises:
-        NotReady: It is older, and not migrated yet.
-        SchemaTooNew: It is newer, and says that this release cannot read it.
+        NotReady: The database has an older schema and is not migrated yet.
+        SchemaTooNew: The database has a newer schema that this release cannot read.
     """
     newest = (known() if steps is None else steps)[-1].version
     version, readable_from = _versions(db)
@@ -104,7 +104,7 @@ def check_readable(db: Connection, steps: Sequence[Migration] | None = None) -> 
 
 
 def _versions(db: Connection) -> tuple[int, int]:
-    """Return the schema's version (0: none yet) and the oldest version whose readers can read it."""
+    """Return the schema's version (0 without a schema) and the oldest version whose readers can read it."""
     if db.row(_IN_SQLITE if db.sqlite else _IN_POSTGRESQL) is None:
         return 0, 0
     row = db.row("SELECT COALESCE(MAX(version), 0), COALESCE(MAX(readable_from), 0) FROM schema_migration")

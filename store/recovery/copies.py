@@ -1,10 +1,10 @@
-"""A copy of a SQLite database beside it, from which :mod:`store.recovery.salvage` starts again when that is lost.
+"""A copy of a SQLite database, from which :mod:`store.recovery.salvage` restores a database that is lost.
 
 =========================  ===========================================================================
-``ringward.db.copy``       the newest copy; it was read through when it was made
-``ringward.db.suspect``    exists from the first sign of damage until the whole database was read
-``ringward.db.new``        the next database, while it is made
-``ringward.db.damaged-T``  a database that was moved aside at the time T; nothing ever removes it
+``ringward.db.copy``       the newest copy, which was checked completely when it was made
+``ringward.db.suspect``    exists from the first sign of damage until the whole database was checked
+``ringward.db.new``        the next database, while it is being created
+``ringward.db.damaged-T``  a database that was moved aside at time T; Ringward never removes it
 =========================  ===========================================================================
 """
 
@@ -19,48 +19,48 @@ from store.errors import Damaged, Unusable
 from store.recovery.online_copy import duplicate, flush
 
 RESERVE = "reserve"
-"""Name of a file beside the database, which is room that is kept for it."""
+"""Name of a file beside the database that reserves disk space for it."""
 _BUSY_MS = 5000
 
 
 def had_history(path: str) -> bool:
-    """Return whether there was a database of that name once: others of its files are still there."""
+    """Return whether there was a database of that name: other files of it still exist."""
     reserve = f"{os.path.dirname(path)}/{RESERVE}"
     return any(map(os.path.exists, (f"{path}-wal", f"{path}-shm", reserve)))
 
 
 def copy_path(path: str) -> str:
-    """Return where the copy of a database is."""
+    """Return the path of a database's copy."""
     return f"{path}.copy"
 
 
 def copied_at_ms(path: str) -> int | None:
-    """When the copy of a database was made, ms since the epoch; None: there is none."""
+    """Return the time at which the copy of a database was made, ms since the epoch; None if there is no copy."""
     with contextlib.suppress(OSError):
         return os.stat(copy_path(path)).st_mtime_ns // 1_000_000
     return None
 
 
 def suspect(path: str) -> None:
-    """Have the next start read all of the database.
+    """Make the next start check the whole database.
 
     Raises:
-        OSError: that cannot be noted.
+        OSError: the mark cannot be created.
     """
     os.close(os.open(f"{path}.suspect", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def is_suspect(path: str) -> bool:
-    """Return whether damage has been reported."""
+    """Return whether damage was reported and the database not checked since."""
     return os.path.exists(f"{path}.suspect")
 
 
 def check_copy(path: str) -> int:
-    """Read all of the copy of a database; returns when it was made, ms since the epoch.
+    """Check the whole copy of a database; return the time at which it was made, ms since the epoch.
 
     Raises:
-        Unusable: there is none, or something is wrong in it.
-        StoreError: it cannot be read.
+        Unusable: there is no copy, or it is damaged.
+        StoreError: the copy cannot be read.
     """
     made_ms = copied_at_ms(path)
     if made_ms is None:
@@ -70,10 +70,10 @@ def check_copy(path: str) -> int:
 
 
 def check(path: str) -> None:
-    """Read all of a database; clear the report of damage when it is intact.
+    """Check a whole database; if it is intact, remove the mark of `suspect`.
 
     Raises:
-        Damaged: there is something wrong in it, or it is gone.
+        Damaged: the database is damaged or gone.
         StoreError: it cannot be read.
     """
     if not os.path.exists(path):
@@ -84,12 +84,12 @@ def check(path: str) -> None:
 
 
 def make_copy(path: str) -> None:
-    """Copy a database that others write meanwhile; the copy of before stays until the new one is whole.
+    """Copy a database that may be written meanwhile. The previous copy stays until the new one is complete.
 
     Raises:
-        Unusable: there is something wrong in it.
-        StoreError: it cannot be read, or there is no room.
-        OSError: the copy cannot be put in its place.
+        Unusable: the database is damaged.
+        StoreError: the database cannot be read, or there is no space.
+        OSError: the copy cannot be renamed.
     """
     new = f"{copy_path(path)}.new"
     with contextlib.suppress(FileNotFoundError):
@@ -99,7 +99,7 @@ def make_copy(path: str) -> None:
 
 
 def is_closed(path: str) -> bool:
-    """Return whether all data is in the file itself, as a proper close leaves it."""
+    """Return whether all data is in the database file itself, as after a clean close."""
     try:
         return os.path.getsize(f"{path}-wal") == 0
     except FileNotFoundError:
@@ -118,10 +118,10 @@ def _opened(path: str) -> Iterator[apsw.Connection]:
 
 
 def check_file(path: str) -> None:
-    """Read all of a file that has a database.
+    """Check a whole database file.
 
     Raises:
-        Damaged: there is something wrong in it.
+        Damaged: the file is damaged.
         StoreError: it cannot be read.
     """
     try:
@@ -134,7 +134,7 @@ def check_file(path: str) -> None:
 
 
 def put(new: str, path: str) -> None:
-    """Give a file its name, so that a power failure leaves the one or the other."""
+    """Rename `new` to `path`. A power failure leaves either the old file or the new one."""
     flush(new)
     os.rename(new, path)
     flush(os.path.dirname(path))

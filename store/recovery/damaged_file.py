@@ -1,8 +1,8 @@
 """Reading the intact data of a damaged SQLite database.
 
-Its tables are read by their keys alone, since an index may be damaged as well. Where pages cannot be read, reading goes
-on behind them. Of a database whose schema cannot be read, a duplicate gets that of its copy: none of its pages moves
-after the first migration has made it.
+Tables are read only by their keys, because indexes may be damaged as well. Unreadable pages are skipped. If the schema
+cannot be read, a duplicate of the database gets the schema pages of its copy: they never move after the first migration
+has created them.
 """
 
 import contextlib
@@ -19,34 +19,34 @@ from store.errors import Damaged
 
 _UNREADABLE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.TooBigError, UnicodeDecodeError)
 _LONGEST = 64 << 20
-"""Bytes of a value; a value that seems to be longer is damaged."""
+"""Maximum size of a value in bytes; a value that seems to be longer is damaged."""
 _LAST_KEY = 2**63 - 1
 _BUSY_MS = 5000
 _HEADER = 100
 _VERSIONS, _PAGES = slice(18, 20), slice(28, 32)
-"""In the header: how it is written, and how many pages there are. https://sqlite.org/fileformat2.html"""
+"""Fields of the header: the file format versions and the number of pages. https://sqlite.org/fileformat2.html"""
 
 
 class Wreck:
-    """A damaged database that is read.
+    """A damaged database that is being read.
 
     Args:
-        connection: opened for reading only.
-        limit_s: nothing more is read after so many seconds.
+        connection: a read-only connection.
+        limit_s: time limit in seconds, after which nothing more is read.
     """
 
     def __init__(self, connection: apsw.Connection, limit_s: float) -> None:
         self._connection = connection
         self._deadline = time.monotonic() + limit_s
         self.gaps = 0
-        """How many ranges of keys, or single rows, could not be read."""
+        """Number of key ranges or single rows that could not be read."""
 
     def late(self) -> bool:
         """Return whether the time limit is reached."""
         return time.monotonic() > self._deadline
 
     def rows(self, table: str, columns: str, first: int = 0) -> Iterator[Row]:
-        """Yield the rows of a table from a key on that can be read, each behind its key, in the order of their keys."""
+        """Yield the readable rows of a table from key `first` on, in key order. Each row starts with its key."""
         query = f"SELECT rowid, {columns} FROM {table} NOT INDEXED WHERE rowid >= ? ORDER BY rowid"  # noqa: S608 - ours
         at: int | None = first
         while at is not None and not self.late():
@@ -67,7 +67,7 @@ class Wreck:
             self.gaps += 1
 
     def row(self, query: str, params: Sequence[Value] = ()) -> Row | None:
-        """Return the first row of a query; None: there is none, or it cannot be read, which is counted."""
+        """Return the first row of a query; None if there is none, or if it is unreadable, which is counted."""
         try:
             return next(iter(self._connection.execute(query, params)), None)
         except _UNREADABLE:
@@ -75,7 +75,7 @@ class Wreck:
             return None
 
     def ordered(self, query: str, by: str) -> Iterator[Row]:
-        """Yield the rows of a query from either end up to the unreadable part; some may come twice."""
+        """Yield the rows of a query from both ends up to the unreadable part; some rows may appear twice."""
         for order in ("ASC", "DESC"):
             try:
                 yield from self._connection.execute(f"{query} ORDER BY {by} {order}")
@@ -85,9 +85,9 @@ class Wreck:
         self.gaps += 1
 
     def _behind(self, query: str, bad: int) -> int | None:
-        """Return a key after an unreadable one from which rows are readable again; None: there is none.
+        """Return a key after an unreadable one from which rows are readable again; None if there is none.
 
-        Short of that may be some rows that are between two damaged pages.
+        Some readable rows between two damaged pages may be skipped.
         """
         begin, good = bad, bad + 1
         while not self._begins(query, good):
@@ -112,16 +112,16 @@ class Wreck:
 
 @contextlib.contextmanager
 def opened(path: str, copy: str, limit_s: float) -> Iterator[Wreck]:
-    """Open a damaged database without a writer for reading.
+    """Open a damaged database for reading; it must have no writer.
 
     Args:
-        path: of the database.
-        copy: of one with the same schema, which is well.
+        path: path of the database.
+        copy: path of an intact database with the same schema.
         limit_s: see :class:`Wreck`.
 
     Raises:
         Damaged: nothing can be read.
-        OSError: there is no room for a duplicate.
+        OSError: there is no space for a duplicate.
     """
     duplicate = f"{path}.salvage"
     try:
@@ -139,7 +139,7 @@ def opened(path: str, copy: str, limit_s: float) -> Iterator[Wreck]:
 
 
 def _connect(path: str) -> apsw.Connection:
-    """Without a -wal nothing is locked, and no file is made beside it."""
+    """Connect to a damaged database. Without a -wal, nothing is locked and no file is created beside it."""
     alone = not os.path.exists(f"{path}-wal") or os.path.getsize(f"{path}-wal") == 0
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     connection = apsw.Connection(f"file:{quote(path)}?immutable={int(alone)}", flags=flags)
@@ -149,14 +149,14 @@ def _connect(path: str) -> apsw.Connection:
         connection.limit(apsw.SQLITE_LIMIT_LENGTH, _LONGEST)
         connection.execute("PRAGMA cell_size_check = 1")
         connection.execute("SELECT 1 FROM runs LIMIT 0")
-    except BaseException:  # close it on every error, as no other code does
+    except BaseException:  # no other code would close the connection
         connection.close()
         raise
     return connection
 
 
 def _duplicate(path: str, copy: str, target: str) -> None:
-    """A duplicate of a database with the schema of its copy."""
+    """Create a duplicate of a database, with the schema pages of its copy."""
     with contextlib.closing(apsw.Connection(copy, flags=apsw.SQLITE_OPEN_READONLY)) as connection:
         size = int(connection.pragma("page_size"))
         pages = [row[0] for row in connection.execute("SELECT pageno FROM dbstat WHERE name = 'sqlite_schema'")]
@@ -172,8 +172,8 @@ def _duplicate(path: str, copy: str, target: str) -> None:
             file.write(source.read(size))
         file.seek(0)
         header = bytearray(file.read(_HEADER))
-        header[_VERSIONS] = b"\x02\x02"  # a -wal may belong to it
-        header[_PAGES] = bytes(4)  # as many as the file has
+        header[_VERSIONS] = b"\x02\x02"  # WAL mode, because there may be a -wal
+        header[_PAGES] = bytes(4)  # 0: SQLite uses the size of the file
         file.seek(0)
         file.write(header)
 

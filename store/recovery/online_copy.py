@@ -12,19 +12,19 @@ _BUSY_MS = 5000
 
 
 def duplicate(source: str, target: str) -> None:
-    """Copy a database as it is at one moment, by SQLite's backup interface, and check the copy.
+    """Copy a consistent state of a database with SQLite's backup interface, and check the copy.
 
-    Writers of the source continue meanwhile. The copy is one file, mode 0600, and on the disk when this returns.
+    Writers of the source can continue meanwhile. The copy is one file with mode 0600, and is on the disk on return.
 
     Args:
-        source: the file; it is opened for reading only.
-        target: does not exist yet.
+        source: the database file, which is opened read-only.
+        target: path of the copy; it must not exist yet.
 
     Raises:
         Unusable: the source cannot be read, or the copy is damaged.
         DiskFull, DiskFailed: the copy cannot be written.
-        StoreError: anything else that SQLite complains of.
-        OSError: the file of the copy cannot be made.
+        StoreError: any other error of SQLite.
+        OSError: the file of the copy cannot be created.
     """
     try:
         reading = apsw.Connection(source, flags=apsw.SQLITE_OPEN_READONLY)
@@ -36,10 +36,10 @@ def duplicate(source: str, target: str) -> None:
 
 
 def copy_from(reading: apsw.Connection, target: str) -> None:
-    """Do the same from a connection that is open already, outside of any transaction of its own.
+    """Like :func:`duplicate`, but copy from an open connection, which must not be in a transaction.
 
     Raises:
-        Unusable, DiskFull, DiskFailed, StoreError, OSError: as :func:`duplicate`.
+        Unusable, DiskFull, DiskFailed, StoreError, OSError: as in :func:`duplicate`.
     """
     source = reading.filename
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -47,8 +47,8 @@ def copy_from(reading: apsw.Connection, target: str) -> None:
         writing = apsw.Connection(target)
         try:
             with writing.backup("main", reading, "main") as copying:
-                copying.step(-1)  # all at once: in WAL mode that is one snapshot, and blocks no writer
-            # One file: without it, readers would need a -wal and a -shm beside the copy.
+                copying.step(-1)  # in one step: in WAL mode that is one snapshot, and blocks no writer
+            # Leave WAL mode, so that readers of the copy need no -wal and -shm.
             writing.execute("PRAGMA journal_mode = DELETE").fetchall()
             found = [row[0] for row in writing.execute("PRAGMA quick_check(3)")]
         finally:
@@ -67,7 +67,7 @@ def copy_from(reading: apsw.Connection, target: str) -> None:
 
 
 def flush(path: str) -> None:
-    """Write a file, or the entries of a directory, to the disk.
+    """Flush a file, or the entries of a directory, to the disk.
 
     Raises:
         OSError: it cannot be opened, or its disk fails.

@@ -1,13 +1,13 @@
-"""The files of an SQLite database that others remove or replace while a writer has them open.
+"""Repair after other programs remove or replace the files of a SQLite database while a writer has them open.
 
 The writer holds descriptors, so after a removal it writes to files without a name. Before each transaction it compares
-its files with the files of the names. It uses only stat(2): closing any other descriptor of the database file would
+its files with those that have the names. It only uses stat(2): closing any other descriptor of the database file would
 drop SQLite's locks on it (https://sqlite.org/howtocorrupt.html#_posix_advisory_locks).
 
 ===========================  =======================================================================================
-nothing has the name         a whole copy is made from the open connection and gets the name, which replaces nothing
-the ``-wal`` or ``-shm``     the content of the WAL moves into the database; the next connection creates new files
-another file has the name    nothing is stored or touched: an operator may be restoring a backup
+database removed             a complete copy is made from the open connection and gets the name, which is free
+-wal or -shm removed         the content of the WAL moves into the database; the next connection creates new files
+database replaced            nothing is stored or touched: an operator may be restoring a backup
 ===========================  =======================================================================================
 """
 
@@ -22,12 +22,12 @@ from store.errors import Busy, DiskFailed, Replaced
 from store.recovery.online_copy import copy_from, flush
 
 File = tuple[int, int]
-"""Device and inode, which distinguish a file from another file of its name."""
+"""Device and inode, which distinguish files of the same name."""
 NO_FILE: File = (0, 0)
 
 
 class Files(NamedTuple):
-    """The files of one database."""
+    """The three files of a database."""
 
     database: File
     wal: File
@@ -35,16 +35,16 @@ class Files(NamedTuple):
 
 
 class Rescued(NamedTuple):
-    """The repair after other programs removed files."""
+    """A repair after other programs removed files."""
 
     text: str
-    """Their removal and the repair, as sentences for people."""
+    """What happened and how it was repaired, as sentences for people."""
     moved: bool
-    """The database is another file now; the writer still has all of it, until the next connection has opened that."""
+    """Whether the database is another file now. Keep the old connection until the next one has opened that file."""
 
 
 def file_of(path: str) -> File:
-    """Return the file that has the name; zeros when there is none, or none that can be asked."""
+    """Return the file that has the name; `NO_FILE` if there is none, or stat(2) fails."""
     try:
         found = os.stat(path)
     except OSError:  # ENOENT
@@ -53,27 +53,26 @@ def file_of(path: str) -> File:
 
 
 def files_of(path: str) -> Files:
-    """Return the files that have the names of a database and of its parts."""
+    """Return the files that have the names of a database, its -wal and its -shm."""
     return Files(file_of(path), file_of(f"{path}-wal"), file_of(f"{path}-shm"))
 
 
 def rescue(writer: apsw.Connection, path: str, opened: Files, placing: Callable[[File], None]) -> Rescued:
-    """Restore the names of a database to the data that a writer has stored; the caller then opens it anew.
+    """Make the data that a writer has stored available under the database's name again; the caller then reopens it.
 
     Args:
-        writer: the connection, outside of any transaction.
-        path: the name.
+        writer: the writer's connection, outside of any transaction.
+        path: path of the database.
         opened: the files that the writer has open.
         placing: called with the file that is about to get the name.
 
     Raises:
         Replaced: another file has one of the names; nothing was changed.
-        StoreError: it cannot be done now.
-        OSError: the same.
+        StoreError, OSError: the repair fails at present.
     """
     now = files_of(path)
     for part, name in ((now.database, path), (now.wal, f"{path}-wal")):
-        # A reader that finds no -wal makes one, which stays empty.
+        # A reader that finds no -wal creates one, which stays empty.
         if part not in (NO_FILE, *opened) and (name == path or os.path.getsize(name)):
             raise Replaced(f"{name}")
     if now.database != NO_FILE:
@@ -86,10 +85,10 @@ def rescue(writer: apsw.Connection, path: str, opened: Files, placing: Callable[
     copy_from(writer, new)
     placing(file_of(new))
     for name, mine in ((f"{path}-wal", opened.wal), (f"{path}-shm", opened.shm)):
-        if file_of(name) == mine:  # the copy has their content
+        if file_of(name) == mine:  # the copy has its content
             os.unlink(name)
     try:
-        os.link(new, path)  # as a rename that replaces nothing
+        os.link(new, path)  # unlike rename(2), this never replaces a file
     except FileExistsError as err:
         raise Replaced(f"{path}") from err
     os.unlink(new)
@@ -99,7 +98,11 @@ def rescue(writer: apsw.Connection, path: str, opened: Files, placing: Callable[
 
 
 def _move_wal(writer: apsw.Connection) -> None:
-    """Move all of it: the next program that opens the database does not know this WAL."""
+    """Checkpoint the whole WAL, because the next connection will not find it.
+
+    Raises:
+        Busy, DiskFailed: that fails.
+    """
     try:
         writer.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except apsw.Error as err:

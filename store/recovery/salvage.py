@@ -1,8 +1,7 @@
-"""Starting again from the copy of a database that is damaged or lost.
+"""Restoring a damaged or lost database from its copy.
 
-Data newer than the copy is taken over as far as it is readable: runs, and the state of tasks. A row must look as if
-Ringward had written it; otherwise it is left out. All rows go through the statements that stored them at first, so that
-triggers count them.
+Readable data newer than the copy is taken over: runs, and the state of tasks. Rows that Ringward cannot have written
+are left out. All rows go through the statements that store them normally, so triggers count them.
 """
 
 import contextlib
@@ -34,10 +33,10 @@ from store.tasks import TaskRecord, all_tasks, put_back, update_task
 
 _PARTS = ("", "-wal", "-shm")
 _GAP = 1_000_000
-"""More events than there can have been since the copy: their numbers are not given twice."""
+"""More than the number of events since the copy. Event numbers continue after this gap, so none is used twice."""
 _LIMIT_S = 60.0
 _REUSED = 1000
-"""So many of the newest runs of the copy may have been purged since, and their places taken."""
+"""Number of the copy's newest runs that may have been purged since, and whose row numbers may be used again."""
 _COLUMNS = ", ".join(COLUMNS)
 _TRIGGERS = frozenset({"cron", "api", "cloud", "service", "startup"})
 _NAME = re.compile(r"(?!\.+\Z)[A-Za-z0-9._:-]{1,100}")
@@ -50,18 +49,18 @@ _FLAGS = ("configured", "paused", "stopped")
 
 
 class Salvaged(NamedTuple):
-    """The data taken over.
+    """The data that was taken over from a damaged database.
 
     Attributes:
-        runs: How many that the copy does not have.
-        changes: How many that have changed since.
-        invalid: Rows that were read, and left out.
-        gaps: Ranges, or single rows, that could not be read.
-        current: It is as last written, as far as it is readable: runs that wait in it have not begun.
-        waiting: Ids of the runs that wait; known only if it is current.
-        accounted: Names of the tasks of which the newest instant is known; the same.
-        last_event: The number of its newest event; 0: unknown.
-        failed: Why nothing was; empty: something could be read.
+        runs: Number of runs that the copy lacks.
+        changes: Number of runs that changed after the copy.
+        invalid: Number of rows that were read but left out.
+        gaps: Number of ranges or single rows that could not be read.
+        current: Whether the readable part is up to date, so that waiting runs have not started.
+        waiting: Ids of the waiting runs; empty unless `current`.
+        accounted: Names of the tasks whose newest instant is known; empty unless `current`.
+        last_event: Number of the newest event; 0 if unknown.
+        failed: Why nothing could be taken over; empty if something could.
     """
 
     runs: int = 0
@@ -79,14 +78,14 @@ def salvage(database: Database, damaged: str, copy: str, newest_event: int | Non
     """Take over the readable data, in one transaction.
 
     Args:
-        database: the database that began as the copy.
-        damaged: path of the damaged database, which has no writer.
-        copy: path of a copy of it.
-        newest_event: the number of the newest event that any client has seen; None: unknown.
+        database: the new database, which began as the copy.
+        damaged: path of the damaged database, which must have no writer.
+        copy: path of its copy.
+        newest_event: number of the newest event that any client has seen; None if unknown.
 
     Raises:
-        StoreError: nothing can be read, or not be written.
-        OSError: there is no room to look at it.
+        StoreError: nothing can be read, or the data cannot be written.
+        OSError: there is no space for a duplicate of the damaged database.
     """
     with opened(damaged, copy, _LIMIT_S) as wreck, database.transaction():
         return _Salvage(database, wreck).done(newest_event)
@@ -102,7 +101,7 @@ class _Salvage:
         self._waiting: set[str] = set()
 
     def done(self, newest_event: int | None) -> Salvaged:
-        """Do it."""
+        """Take over all data and return the result."""
         last_event = self._last_event()
         current = newest_event is not None and last_event >= max(1, newest_event)
         self._change_unfinished()
@@ -121,7 +120,7 @@ class _Salvage:
         )
 
     def _last_event(self) -> int:
-        """Return the number of the newest event; 0: there is none that can be read."""
+        """Return the number of the newest event; 0 if it is unreadable."""
         row = self._wreck.row("SELECT seq, created_at, body FROM outbox NOT INDEXED ORDER BY seq DESC LIMIT 1")
         with contextlib.suppress(ValueError, TypeError, RecursionError):
             if row is not None and all(map(_is_amount, row[:2])) and isinstance(json.loads(row[2]), dict):
@@ -166,7 +165,7 @@ class _Salvage:
             self._waiting.add(run.id)
         if run.status != "ended":
             return
-        # After its end was counted: earlier counts, which these rows refer to, were not taken over.
+        # Store the samples after the end was counted: the earlier counts that they refer to were not taken over.
         samples = self._wreck.row(f"SELECT {SAMPLE_COLUMNS} FROM run_samples WHERE run_id = ?", [run.id])  # noqa: S608 - ours
         if samples is not None:
             with contextlib.suppress(ValueError, TypeError):
@@ -197,7 +196,7 @@ class _Salvage:
                 self._invalid += 1
 
     def _parsed(self, row: tuple[object, ...]) -> Run | None:
-        """A run as it could have been stored; None: it could not, which is counted."""
+        """Return the run in a row; None if Ringward cannot have written it, which is counted."""
         try:
             run = from_row((*row, None))
         except (LookupError, TypeError, ValueError, RecursionError):
@@ -209,7 +208,7 @@ class _Salvage:
 
     @contextlib.contextmanager
     def _conflicts(self) -> Iterator[None]:
-        """A row that contradicts others is left out."""
+        """Leave out, and count, a row that conflicts with others."""
         try:
             with self._database.transaction():
                 yield
@@ -218,7 +217,7 @@ class _Salvage:
 
 
 def is_sound(run: Run) -> bool:
-    """Return whether Ringward could have written a run."""
+    """Return whether Ringward can have written a run."""
     values = run._asdict()
     if not all(isinstance(values[name], hint) for name, hint in _TYPES.items()):
         return False
@@ -264,7 +263,7 @@ def _are_names(text: str | None) -> bool:
 
 
 def _task(values: dict[str, Any]) -> TaskRecord | None:
-    """A task as it could have been stored."""
+    """Return the task in a row; None if Ringward cannot have written it."""
     if any(values[name] not in (0, 1) for name in _FLAGS):
         return None
     task = TaskRecord(**values | {name: bool(values[name]) for name in _FLAGS})
@@ -277,19 +276,19 @@ def _task(values: dict[str, Any]) -> TaskRecord | None:
     return task if sound else None
 
 
-# Starting again.
+# Restoring
 
 
 @dataclass(frozen=True)
 class Restored:
-    """A database that was started again."""
+    """The result of a restore."""
 
     copied_at_ms: int
-    """When the copy was made, since the epoch."""
+    """Time at which the copy was made, ms since the epoch."""
     damaged: str | None
-    """Where the damaged one is now; None: there was none."""
+    """New path of the damaged database; None if there was none."""
     salvaged: Salvaged
-    """The data taken over from that database."""
+    """The data taken over from the damaged database."""
 
 
 def restore(
@@ -298,22 +297,21 @@ def restore(
     remember: Callable[[Restored], Mapping[str, object]] = lambda _: {},
     newest_event: int | None = None,
 ) -> Restored:
-    """Put a copy in the place of a database without a writer; the old database is moved aside.
+    """Replace a database without a writer by its copy, and move the old database aside.
 
-    Readable data of the old database that is newer than the copy is taken over. Its readers continue with it until they
-    check again. Other runs of the copy are left as they are.
+    Readable data of the old database that is newer than the copy is taken over. Readers continue with the old database
+    until they next check their files. Other runs of the copy stay unchanged.
 
     Args:
-        path: of the database.
-        now_ms: up to this moment the instants of schedules count as accounted for, unless more is known; ms since the
-            epoch.
-        remember: values of :mod:`store.daemon_values` by their names, stored with it.
-        newest_event: the number of the newest event that any client has seen; None: unknown.
+        path: path of the database.
+        now_ms: current time, ms since the epoch. Schedule instants up to it count as handled, unless more is known.
+        remember: returns values of :mod:`store.daemon_values` to store, by name.
+        newest_event: number of the newest event that any client has seen; None if unknown.
 
     Raises:
-        Damaged: there is something wrong in the copy, too.
+        Damaged: the copy is damaged too.
         Unusable: there is no copy.
-        OSError: it cannot be done now; doing it again is no harm.
+        OSError: the restore fails at present; it can be repeated.
     """
     made_ms = copied_at_ms(path)
     if made_ms is None:
@@ -335,13 +333,13 @@ def restore(
 
 
 def take_as_restored(database: Database, now_ms: int, remember: Mapping[str, object], newest_event: int) -> None:
-    """Continue with a restored database, which does not know the daemon's last actions.
+    """Prepare a database that a user restored and that lacks the daemon's last actions.
 
     Args:
         database: the writer.
-        now_ms: ms since the epoch.
-        remember: values of :mod:`store.daemon_values` by their names, stored with it.
-        newest_event: the number of the newest event that anybody has seen.
+        now_ms: current time, ms since the epoch.
+        remember: values of :mod:`store.daemon_values` to store, by name.
+        newest_event: number of the newest event that any client has seen.
     """
     with database.transaction():
         _settle(database, now_ms, Salvaged(last_event=newest_event))
@@ -352,20 +350,20 @@ def take_as_restored(database: Database, now_ms: int, remember: Mapping[str, obj
 def begin_anew(
     path: str, now_ms: int, remember: Callable[[str | None], Mapping[str, object]], newest_event: int | None
 ) -> str | None:
-    """Put an empty history in the place of a database that is lost; that one is moved aside.
+    """Replace a lost database by one with an empty history, and move the lost one aside.
 
     Args:
-        path: path of the database, which has no writer.
-        now_ms: ms since the epoch.
-        remember: given the new place of the damaged database, returns the values of :mod:`store.daemon_values` to
-            store, by their names.
-        newest_event: the number of the newest event that any client has seen; None: unknown.
+        path: path of the database, which must have no writer.
+        now_ms: current time, ms since the epoch.
+        remember: gets the new path of the damaged database, and returns values of :mod:`store.daemon_values` to store,
+            by name.
+        newest_event: number of the newest event that any client has seen; None if unknown.
 
     Returns:
-        Where the damaged one is now; None: there was none.
+        The new path of the damaged database; None if there was none.
 
     Raises:
-        StoreError, OSError: it cannot be done now; doing it again is no harm.
+        StoreError, OSError: this fails at present; it can be repeated.
     """
     new = _no_new(path)
     aside = _aside(path, now_ms)
@@ -376,7 +374,7 @@ def begin_anew(
 
 
 def _no_new(path: str) -> str:
-    """Return the name of the next database, under which there is nothing."""
+    """Return the path of the next database, after removing leftovers there."""
     new = f"{path}.new"
     for part in _PARTS:  # left by a restore that was not completed
         with contextlib.suppress(FileNotFoundError):
@@ -385,7 +383,7 @@ def _no_new(path: str) -> str:
 
 
 def _aside(path: str, now_ms: int) -> str | None:
-    """Return where a damaged database is to be moved; None: there is none."""
+    """Return an unused path to which to move a damaged database; None if there is no database."""
     if not any(os.path.exists(path + part) for part in _PARTS):
         return None
     name = f"{path}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now_ms / 1000))}"
@@ -404,7 +402,7 @@ def _replace(path: str, new: str, aside: str | None) -> None:
 
 
 def _salvaged(database: Database, path: str, newest_event: int | None) -> Salvaged:
-    """Put all salvaged data into the database, or none."""
+    """Salvage the data of a damaged database into `database`, all of it or, on an error, none."""
     if not os.path.exists(path):
         return Salvaged()
     try:
@@ -414,15 +412,15 @@ def _salvaged(database: Database, path: str, newest_event: int | None) -> Salvag
 
 
 def _settle(database: Database, now_ms: int, salvaged: Salvaged) -> None:
-    """Prevent a second execution of instants, and renumber events.
+    """Prevent a second execution of instants, and continue with new event numbers.
 
-    Instants that were due after the copy was made may have run already, unless the logs prove otherwise. Events with
-    the numbers that follow the copy's last one have been announced.
+    Instants that were due after the copy was made may already have run, unless the salvaged data proves otherwise.
+    Clients have already seen events with the numbers that follow the copy's last one.
     """
     for task in all_tasks(database):
         if task.last_instant is not None and task.name not in salvaged.accounted:
             update_task(database, task.name, last_instant=max(task.last_instant, now_ms))
-    # There may be no row with a number to raise. The unread notifications are again the ones in the copy.
+    # Append an event, because there may be none whose number can be raised. The unread count is that of the copy again.
     append(database, "notification.unreadCountChanged", {"count": unread_count(database)}, now_ms)
     database.execute(
         "UPDATE outbox SET seq = max(seq, ?) + ? WHERE seq = (SELECT max(seq) FROM outbox)",
