@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -14,8 +13,9 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import watched
+from tests.support.daemon import RINGWARD
 
-PROGRAM = [sys.executable, "-c", "from supervisor.cli.entry import main; main()", "demo"]
+PROGRAM = [str(RINGWARD), "demo"]
 DESK = {"viewport": {"width": 1280, "height": 900}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True, "color_scheme": "dark"}
 

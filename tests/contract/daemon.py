@@ -16,7 +16,7 @@ from store.runs.ids import new_ulid
 from store.runs.writes import Run, insert_run
 from tests.contract.tables import REASONS, TRIGGERS
 from tests.support.client import Answer, event_fields
-from tests.support.daemon import Daemon, program
+from tests.support.daemon import RINGWARD, WITH_EXTRAS, Daemon, program
 from tests.support.waiting import until
 
 on_one_database = pytest.mark.parametrize("daemon", ["sqlite"], indirect=True)
@@ -70,6 +70,7 @@ class Contract(Daemon):
         return {name: value for name, value in os.environ.items() if name != "RINGWARD_PASSWORD"}
 
     def prepare(self) -> None:
+        self.executable = WITH_EXTRAS if self.database else RINGWARD
         storage = f"[storage]\ndatabase = {json.dumps(self.database)}\n" if self.database else ""
         self.write(storage + TASKS)
         self.data.mkdir(mode=0o700)

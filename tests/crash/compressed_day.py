@@ -23,7 +23,7 @@ from supervisor.ipc.log_line import stamp
 from tests.crash import hands
 from tests.crash.harness import soak_parser
 from tests.schedule.oracle import Oracle, expression
-from tests.support.daemon import Daemon
+from tests.support.daemon import PYTHON, Daemon
 from tests.support.manager import service_manager
 from tests.support.waiting import until
 
@@ -44,7 +44,7 @@ class HandsDaemon(Daemon):
         clock = directory / "clock"
         self.hands = hands.make(str(clock), start_ms)
         self._python = directory / "python"
-        self._python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{hands.__file__}" "{clock}" "$@"\n')
+        self._python.write_text(f'#!/bin/sh\nexec "{PYTHON}" -I "{hands.__file__}" "{clock}" "$@"\n')
         self._python.chmod(0o700)
 
     def environment(self) -> dict[str, str]:
@@ -52,7 +52,7 @@ class HandsDaemon(Daemon):
 
     def command(self) -> list[str]:
         code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.entry import main; main()"
-        return [sys.executable, "-I", "-c", code]
+        return [str(PYTHON), "-I", "-c", code]
 
 
 class Plan(NamedTuple):

@@ -1,14 +1,13 @@
 """A daemon whose schedulers die at planned steps."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.crash import steps
 from tests.crash.harness import Report, compare
-from tests.support.daemon import Daemon
+from tests.support.daemon import PYTHON, Daemon
 from tests.support.waiting import until
 
 at_some_time = pytest.mark.parametrize(
@@ -31,7 +30,7 @@ class StepsDaemon(Daemon):
         self.sides.mkdir()
         self._plan = directory / "plan"
         self._python = directory / "python"
-        self._python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{steps.__file__}" "{self._plan}" "$@"\n')
+        self._python.write_text(f'#!/bin/sh\nexec "{PYTHON}" -I "{steps.__file__}" "{self._plan}" "$@"\n')
         self._python.chmod(0o700)
 
     def environment(self) -> dict[str, str]:
@@ -39,7 +38,7 @@ class StepsDaemon(Daemon):
 
     def command(self) -> list[str]:
         code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.entry import main; main()"
-        return [sys.executable, "-I", "-c", code]
+        return [str(PYTHON), "-I", "-c", code]
 
     def plan(self, *labels: str, number: int = 1) -> None:
         """Make one scheduler after another die when it reaches a step for the given time."""

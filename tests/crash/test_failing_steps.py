@@ -4,7 +4,6 @@ import errno
 import os
 import re
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 
 from supervisor.cli import exit_codes
 from tests.crash import failing
-from tests.support.daemon import Daemon
+from tests.support.daemon import PYTHON, Daemon
 from tests.support.waiting import until
 
 CONFIG = """
@@ -84,7 +83,7 @@ class FailingDaemon(Daemon):
         super().__init__(directory)
         self.planned = directory / "plan"
         self._python = directory / "python"
-        self._python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{failing.__file__}" "{self.planned}" "$@"\n')
+        self._python.write_text(f'#!/bin/sh\nexec "{PYTHON}" -I "{failing.__file__}" "{self.planned}" "$@"\n')
         self._python.chmod(0o700)
 
     def environment(self) -> dict[str, str]:
@@ -98,7 +97,7 @@ class FailingDaemon(Daemon):
             f" failing.patch(failing.Steps({str(self.planned)!r}, 'up')); sys.path.pop();"
             " from supervisor.cli.entry import main; main()"
         )
-        return [sys.executable, "-I", "-c", code]
+        return [str(PYTHON), "-I", "-c", code]
 
     def write(self, text: str, *, daemon: str = "", http: str = "") -> None:
         super().write(text.replace("gate", str(self.directory / "gate")), daemon=daemon, http=http)

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import psutil
 import pytest
 
 from tests.crash import faulty
-from tests.support.daemon import Daemon, gone
+from tests.support.daemon import PYTHON, Daemon, gone
 from tests.support.waiting import until
 
 _EX_SOFTWARE = 70
@@ -23,7 +22,7 @@ class FaultyDaemon(Daemon):
         super().__init__(directory)
         self.plan = directory / "plan"
         self._python = directory / "python"
-        self._python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{faulty.__file__}" "{self.plan}" "$@"\n')
+        self._python.write_text(f'#!/bin/sh\nexec "{PYTHON}" -I "{faulty.__file__}" "{self.plan}" "$@"\n')
         self._python.chmod(0o700)
 
     def environment(self) -> dict[str, str]:
@@ -31,7 +30,7 @@ class FaultyDaemon(Daemon):
 
     def command(self) -> list[str]:
         code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.entry import main; main()"
-        return [sys.executable, "-I", "-c", code]
+        return [str(PYTHON), "-I", "-c", code]
 
     def trial(self) -> psutil.Process:
         """Start a trial of the version; return its process, which hangs."""

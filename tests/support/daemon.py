@@ -20,11 +20,15 @@ from store.database import open_reader
 from store.runs.writes import get_run
 from supervisor.host.cgroups import Cgroup, Cgroups, name_of_cgroup
 from tests.support.client import Answer, Stream, UnixConnection
+from tests.support.lean import environment
 from tests.support.paths import PROGRAMS
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
-RINGWARD = Path(sys.executable).parent / "ringward"
+PYTHON = environment() / "bin" / "python"
+RINGWARD = PYTHON.parent / "ringward"
+WITH_EXTRAS = Path(sys.executable).parent / "ringward"
+"""The same program with all extras, for tests that need one of them."""
 PASSWORD = "correct horse battery"
 
 
@@ -40,6 +44,7 @@ class Daemon:
         self._socket_dir = tempfile.mkdtemp(prefix="rw-")
         self.socket = f"{self._socket_dir}/http.sock"
         self.process: subprocess.Popen[bytes] | None = None
+        self.executable = RINGWARD
         self.options: list[str] = []
         """Options of ``ringward up``, in addition to ``--config``."""
         self._said_before = 0
@@ -61,11 +66,11 @@ class Daemon:
 
     def command(self) -> list[str]:
         """Return the command line of the daemon."""
-        return [str(RINGWARD)]
+        return [str(self.executable)]
 
     def client_command(self) -> list[str]:
         """Return the command line of a client of the daemon."""
-        return [str(RINGWARD)]
+        return [str(self.executable)]
 
     def start(self) -> Self:
         """Start the daemon and wait until it accepts commands."""

@@ -7,9 +7,11 @@ import site
 import tarfile
 import tempfile
 import venv
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from tests.support import lean
 from tests.support.daemon import Daemon
 from tests.support.paths import ROOT
 
@@ -32,10 +34,14 @@ class Installation(Daemon):
         self.environment_dir = directory / "environment"
         venv.EnvBuilder(symlinks=True, with_pip=False).create(self.environment_dir)
         self.python = self.environment_dir / "bin" / "python"
-        (packages,) = self.environment_dir.glob("lib/python*/site-packages")
-        (packages / "versions.pth").write_text("\n".join([str(directory / "installed"), *site.getsitepackages()]))
+        self._uses(map(str, lean.environment().glob("lib/python*/site-packages")))
         self.add("first")
         self.install("first")
+
+    def _uses(self, packages: Iterable[str]) -> None:
+        """Let the environment have the packages in these directories."""
+        (own,) = self.environment_dir.glob("lib/python*/site-packages")
+        (own / "versions.pth").write_text("\n".join([str(self.directory / "installed"), *packages]))
 
     def add(self, name: str, edits: dict[str, tuple[str, str]] | None = None) -> None:
         """Add a version that differs by these edits: file, old text, new text."""
@@ -51,7 +57,8 @@ class Installation(Daemon):
             file.write_text(text.replace(old, new))
 
     def unpack(self, archive: Path) -> None:
-        """Add the version in an archive, under the archive's name."""
+        """Add the version in an archive, under the archive's name; it may need packages of former times, too."""
+        self._uses(site.getsitepackages())
         place = self.directory / archive.name.partition(".")[0]
         place.mkdir()
         for part in unpacked(archive).iterdir():

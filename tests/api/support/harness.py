@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import socket
-import sys
 import threading
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,6 +30,7 @@ from tests.api.support.records import Log, now_ms
 from tests.api.support.schema_check import check_answer
 from tests.api.support.starting import PATIENCE, program
 from tests.support.client import UnixConnection
+from tests.support.daemon import PYTHON
 from tests.support.waiting import until
 
 PASSWORD = "correct horse battery"
@@ -94,8 +94,8 @@ class Daemon:
         output = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         moves = ((output, 1), (output, 2), (high, SOCKET_FD))
         self.pid = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-I", *self.program(), "--fd", str(SOCKET_FD)],
+            PYTHON,
+            [str(PYTHON), "-I", *self.program(), "--fd", str(SOCKET_FD)],
             os.environ,
             file_actions=[(os.POSIX_SPAWN_DUP2, source, target) for source, target in moves],
             setsid=True,

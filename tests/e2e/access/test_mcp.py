@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.daemon import RINGWARD, Daemon
+from tests.support.daemon import WITH_EXTRAS, Daemon
 from tests.support.waiting import until
 
 mcp = pytest.importorskip("mcp", reason="needs ringward[mcp]")
@@ -87,7 +87,7 @@ async def serving(daemon: Daemon, token: str, place: Path, *options: str) -> Asy
     file, stderr = place / "agent.token", place / "mcp.stderr"
     file.write_text(f"{token}\n")
     arguments = ["mcp", "--config", str(daemon.config), "--token-file", str(file), *options]
-    parameters = mcp.StdioServerParameters(command=str(RINGWARD), args=arguments)
+    parameters = mcp.StdioServerParameters(command=str(WITH_EXTRAS), args=arguments)
     with stderr.open("w") as errors:
         async with mcp.Client(mcp.stdio_client(parameters, errlog=errors)) as client:
             yield Agent(client, stderr)
@@ -111,7 +111,7 @@ def started(daemon: Daemon, units: str = UNITS) -> None:
 def refusal(daemon: Daemon, *options: str, **environment: str) -> tuple[int, str]:
     """Return how a server ends that does not begin: exit code and message."""
     done = subprocess.run(
-        [str(RINGWARD), "mcp", "--config", str(daemon.config), *options],
+        [str(WITH_EXTRAS), "mcp", "--config", str(daemon.config), *options],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

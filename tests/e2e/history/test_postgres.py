@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import psycopg
 import pytest
 
-from tests.support.daemon import Daemon, command_lines
+from tests.support.daemon import WITH_EXTRAS, Daemon, command_lines
 from tests.support.postgres import PASSWORD, PostgresServer
 from tests.support.waiting import until
 
@@ -30,6 +30,10 @@ class OnPostgres(Daemon):
     """A daemon whose database URL comes from the environment."""
 
     url = ""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.executable = WITH_EXTRAS
 
     def environment(self) -> dict[str, str]:
         return {**super().environment(), "DATABASE_URL": self.url, "PGPASSWORD": PASSWORD}

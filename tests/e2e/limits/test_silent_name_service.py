@@ -1,13 +1,12 @@
 """A name service that does not answer, through the real daemon."""
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.daemon import Daemon
+from tests.support.daemon import PYTHON, Daemon
 
 _PYTHON = """
 import pwd, sys
@@ -37,12 +36,12 @@ class FarNames(Daemon):
         script = directory / "python.py"
         self._python = directory / "python"
         script.write_text(_PYTHON.format(fifo=str(self._fifo), python=str(self._python)))
-        self._python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{script}" "$@"\n')
+        self._python.write_text(f'#!/bin/sh\nexec "{PYTHON}" -I "{script}" "$@"\n')
         self._python.chmod(0o700)
 
     def command(self) -> list[str]:
         code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.entry import main; main()"
-        return [sys.executable, "-I", "-c", code]
+        return [str(PYTHON), "-I", "-c", code]
 
     def answer(self) -> None:
         """Answer the blocked lookups."""

@@ -17,7 +17,7 @@ import pytest
 
 from store.database import open_reader
 from tests.helpers.exporter.loki import Loki
-from tests.support.daemon import Daemon, gone
+from tests.support.daemon import WITH_EXTRAS, Daemon, gone
 from tests.support.waiting import until
 
 CODE = """\
@@ -371,6 +371,7 @@ def test_lines_and_spans_reach_a_collector(daemon: Daemon, tmp_path: Path) -> No
             f'[tasks.silent]\nrun = "true"\n[exports.all]\ntype = "otlp"\nurl = "{collector.url}"\n'
         )
         collector.status = {"/v1/traces": 404}
+        daemon.executable = WITH_EXTRAS
         daemon.start()
         first = daemon.trigger("flaky")
         runs = [daemon.trigger("job"), daemon.trigger("silent")]

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.api.support.exposition import parse
+from tests.e2e.observing.prometheus import Prometheus, prometheus
 from tests.support.daemon import Daemon, program
 from tests.support.paths import ROOT
 from tests.support.ports import free_port
-from tests.support.prometheus import Prometheus, prometheus
 from tests.support.waiting import until
 
 DASHBOARD = ROOT / "deploy" / "grafana" / "ringward.json"

@@ -1,13 +1,12 @@
 """A wall clock that is set by days or hours: retention and notifications."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.crash import hands
-from tests.support.daemon import Daemon
+from tests.support.daemon import PYTHON, Daemon
 from tests.support.waiting import until
 
 HOUR_MS = 3_600_000
@@ -24,7 +23,7 @@ class Clockwork(Daemon):
         clock = str(directory / "clock")
         self.hands = hands.make(clock, NOON_MS)
         self._python = directory / "python"
-        self._python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{hands.__file__}" "{clock}" "$@"\n')
+        self._python.write_text(f'#!/bin/sh\nexec "{PYTHON}" -I "{hands.__file__}" "{clock}" "$@"\n')
         self._python.chmod(0o700)
 
     def environment(self) -> dict[str, str]:
@@ -32,7 +31,7 @@ class Clockwork(Daemon):
 
     def command(self) -> list[str]:
         main = f"import sys; from supervisor.cli.entry import main; sys.executable = {str(self._python)!r}; main()"
-        return [sys.executable, "-I", "-c", main]
+        return [str(PYTHON), "-I", "-c", main]
 
     def kinds(self) -> list[str]:
         """Return the kinds of all notifications."""

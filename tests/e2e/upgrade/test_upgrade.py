@@ -21,7 +21,7 @@ import pytest
 from logring.reader import LogReader
 from tests.e2e.service_manager.test_process_1 import Container, container
 from tests.e2e.services.test_readiness import SAY, is_ready, on_flag
-from tests.support.daemon import Daemon, gone, program
+from tests.support.daemon import RINGWARD, Daemon, gone, program
 from tests.support.host_features import require_cgroups
 from tests.support.paths import PROGRAMS
 from tests.support.waiting import until
@@ -337,7 +337,7 @@ def test_an_upgrade_from_another_environment_is_refused(daemon: Daemon, tmp_path
     command = [f"{other}/bin/python", "-c", "from supervisor.cli.entry import main; main()", "upgrade"]
     done = subprocess.run([*command, "--config", str(daemon.config)], capture_output=True, text=True)
     assert done.returncode == 1, done
-    assert f"the daemon runs from {sys.prefix}, and this command belongs to {other}\n" in done.stderr
-    assert f"run: {sys.prefix}/bin/ringward upgrade\n" in done.stderr
+    assert f"the daemon runs from {RINGWARD.parents[1]}, and this command belongs to {other}\n" in done.stderr
+    assert f"run: {RINGWARD} upgrade\n" in done.stderr
     assert f"move the daemon to {other}: ringward upgrade --from-here\n" in done.stderr
     assert answer(daemon)["number"] == 0
