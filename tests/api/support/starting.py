@@ -4,7 +4,7 @@ PATIENCE: dict[str, dict[str, float]] = {
     "api.reading": {"_FILE_S": 60.0, "_READ_S": 60.0},
     "api.worker_context": {"_ASK_S": 60.0},
     "api.streams.stream_content": {"_COMING_S": 60.0},
-    "api.auth.passwords": {"_ASK_S": 60.0},
+    "api.auth.passwords": {"_ASK_S": 60.0, "_P": 1},  # hashing takes most of the time of a login
     "api.resources.runs.search": {"_CALL_S": 60.0},
 }
 """The patience of tests about other things, since the machine of a test may stall."""
