@@ -21,22 +21,13 @@ from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.database.retention import Retention
 from supervisor.scheduler.loop.long_reads import LongReads
-from supervisor.scheduler.loop.loop import Clock
 from tests.scheduler.bench import Bench
+from tests.scheduler.fake_clock import FakeClock
 from tests.store.making import make_run
 
 CONFIG = '[tasks.t]\nrun = "true"\n[tasks.own]\nrun = "true"\napi_trigger = false\n[services.s]\nrun = "true"\n'
 COMMAND = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 ALL = {"match_all": True, "filter": {}, "except_ids": "", "ids": "", "by": "somebody"}
-
-
-class _HandClock(Clock):
-    """Its seconds pass when the test says so."""
-
-    now_s = 1000.0
-
-    def monotonic_s(self) -> float:
-        return self.now_s
 
 
 class Reads:
@@ -136,7 +127,7 @@ def test_jobs_without_a_client_pause_for_checkpoints(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch, event: str | None
 ) -> None:
     """Between two slices the database may checkpoint; a job with a waiting client goes on at once."""
-    clock = _HandClock()
+    clock = FakeClock()
     monkeypatch.setattr(jobs.one.loop, "_clock", clock)
     monkeypatch.setattr(jobs.db, "has_backlog", lambda: True)
     jobs.bulk.submit(
@@ -151,7 +142,7 @@ def test_jobs_without_a_client_pause_for_checkpoints(
     )
     jobs.slice()
     assert (jobs.left(), len(jobs.one.store.jobs)) == (16, 0 if event is None else 1)
-    clock.now_s += 0.05
+    clock.advance(0.05)
     jobs.one.loop.round(0)
     jobs.one.store.work()
     assert jobs.left() == 12

@@ -7,8 +7,8 @@ import pytest
 from store.database import Database
 from store.errors import Away, Busy, Conflict, Damaged, DiskFailed, DiskFull, ReadOnly, StoreError, Unusable
 from supervisor.scheduler.database.commits import Change, StoreStuck
-from supervisor.scheduler.loop.loop import Clock
 from tests.scheduler.bench import Bench
+from tests.scheduler.fake_clock import FakeClock
 
 Make = Callable[[str], Bench]
 
@@ -67,7 +67,7 @@ def test_what_comes_in_one_round_is_stored_together(bench: Make) -> None:
 
 def test_what_can_wait_goes_with_others(tmp_path: Path) -> None:
     """In its order; when nothing else comes for a moment, by itself."""
-    clock = _SlowClock()
+    clock = FakeClock()
     one = Bench(tmp_path, "", clock)
     changes = Recorder(one)
     for name in "ab":
@@ -79,7 +79,7 @@ def test_what_can_wait_goes_with_others(tmp_path: Path) -> None:
     changes.commit("d", can_wait=True)
     one.loop.round(0)
     assert one.store.jobs == []
-    clock.now += 0.005
+    clock.advance(0.005)
     one.loop.round(0)
     one.store.work()
     assert changes.done == ["a", "b", "c", "d"]
@@ -234,7 +234,7 @@ def storing(one: Bench) -> bool:
 @pytest.mark.parametrize("kind", [Busy, DiskFailed, DiskFull, ReadOnly, Unusable])
 def test_a_failing_store_is_reported_once(tmp_path: Path, kind: type[StoreError]) -> None:
     """This holds too if only changes with a waiting client fail; the notification is stored once that is possible."""
-    clock = _SlowClock()
+    clock = FakeClock()
     one = Bench(tmp_path, "", clock)
     changes = Recorder(one)
     one.commits.failed = lambda _error: changes.commit("told")
@@ -242,7 +242,7 @@ def test_a_failing_store_is_reported_once(tmp_path: Path, kind: type[StoreError]
     for _ in range(3):
         one.store.fail(kind())
         one.loop.round(0)
-        clock.now += 1
+        clock.advance(1)
         one.loop.round(0)
     assert not storing(one)
     one.store.work_all()
@@ -254,7 +254,7 @@ def test_a_failing_store_is_reported_once(tmp_path: Path, kind: type[StoreError]
 
 def test_damage_is_reported_behind_other_trouble(tmp_path: Path) -> None:
     """Damage that follows another failure is reported, although people were told of that failure already."""
-    clock = _SlowClock()
+    clock = FakeClock()
     one = Bench(tmp_path, "", clock)
     changes = Recorder(one)
     damage: list[Unusable] = []
@@ -262,7 +262,7 @@ def test_damage_is_reported_behind_other_trouble(tmp_path: Path) -> None:
     changes.commit("patient")
     for error in (DiskFull(), Damaged()):
         one.store.fail(error)
-        clock.now += 1
+        clock.advance(1)
         one.loop.round(0)
     assert len(damage) == 1
     one.store.work_all()
@@ -284,33 +284,23 @@ def test_each_reason_is_logged_once(bench: Make, capfd: pytest.CaptureFixture[st
         assert (logged.count("(gone)"), logged.count("(empty)")) == (1, 1)
 
 
-class _SlowClock(Clock):
-    """Its seconds pass when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def monotonic_s(self) -> float:
-        return self.now
-
-
 def test_a_store_that_does_not_answer(tmp_path: Path) -> None:
     """After 5 s changes with a waiting client are refused, with a log line; the rest is stored later."""
-    clock = _SlowClock()
+    clock = FakeClock()
     one = Bench(tmp_path, "", clock)
     changes = Recorder(one)
     troubles: list[BaseException] = []
     one.commits.failed = troubles.append
     changes.commit("stored")
     one.store.work()
-    clock.now += 5
+    clock.advance(5)
     one.loop.round(0)
     assert storing(one)
     changes.commit("hangs")
     changes.commit("patient")
     changes.commit("awaited", awaited=True)
     for _ in range(2):
-        clock.now += 5
+        clock.advance(5)
         one.loop.round(0)
     assert not storing(one)
     assert len(troubles) == 1

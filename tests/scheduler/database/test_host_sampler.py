@@ -11,7 +11,8 @@ from store.runs.daily_outcomes import KEPT_DAYS
 from supervisor.scheduler.database.removal_clock import HOLD_S, RemovalClock
 from supervisor.scheduler.database.samplers import HostSampler
 from tests.scheduler.bench import Bench
-from tests.scheduler.runs.test_scheduled_starts import START, HandClock
+from tests.scheduler.fake_clock import FakeClock
+from tests.scheduler.runs.test_scheduled_starts import START
 from tests.support.waiting import until
 
 Make = Callable[[str], Bench]
@@ -66,14 +67,14 @@ class Hourly:
     """A sampler under clocks that the test moves, and the sessions that it leaves."""
 
     def __init__(self, directory: Path) -> None:
-        self.clock = HandClock(START)
+        self.clock = FakeClock(START)
         self.bench = Bench(directory, "", self.clock)
         loop = self.bench.loop
         self.sampler = HostSampler(loop, RemovalClock(loop, "", None), "/", lambda: 0, self.bench.committer.commit)
 
     def passes(self, by_ms: int) -> list[str]:
         """Let time pass; returns the sessions that are left."""
-        self.clock.passes(by_ms)
+        self.clock.advance(by_ms / 1000)
         self.bench.loop.round(0)
         self.bench.store.work_all()
         return [row[0] for row in self.bench.store.database.rows("SELECT hash FROM sessions ORDER BY hash")]

@@ -11,12 +11,12 @@ from store.runs.writes import unfinished_runs
 from supervisor.ipc.messages import Exited
 from supervisor.ipc.probe_request import ProbeRequest
 from supervisor.scheduler.launchers.jobs import LaunchedJobs
-from supervisor.scheduler.loop.loop import Clock, WallTimer
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns
 from supervisor.scheduler.startup_shutdown.take_over import TakeOver
 from tests.scheduler.bench import Bench
+from tests.scheduler.fake_clock import FakeClock
 
 TASK = """
 [launchers.l]
@@ -33,31 +33,12 @@ KILLED = 9
 FAILED = 1 << 8
 
 
-class HandClock(Clock):
-    """Stands still until the test moves it."""
-
-    def __init__(self) -> None:
-        self.s = 1000.0
-
-    def wall_ms(self) -> int:
-        return int(self.s * 1000)
-
-    def monotonic_s(self) -> float:
-        return self.s
-
-    def boot_s(self) -> float:
-        return self.s
-
-    def alarm(self) -> WallTimer | None:
-        return None
-
-
 class Desk(Bench):
     """A bench with launchers."""
 
     def __init__(self, directory: Path, text: str = TASK) -> None:
-        self.hand = HandClock()
-        super().__init__(directory, text, self.hand)
+        self.clock = FakeClock()
+        super().__init__(directory, text, self.clock)
 
     def take_up(self, *, first: bool) -> None:
         super().take_up(first=first)
@@ -80,7 +61,7 @@ class Desk(Bench):
 
     def turn(self, seconds: float = 0.0) -> None:
         """Let time pass, and all that is due happen."""
-        self.hand.s += seconds
+        self.clock.advance(seconds)
         for _ in range(3):
             self.loop.round(0)
             self.store.work_all()

@@ -7,16 +7,8 @@ from store.database import open_writer
 from store.events import append_all, draft
 from supervisor.ipc.doorbell import DoorbellClient, DoorbellServer
 from supervisor.scheduler.loop.event_log import EVENTS_RING, EventLog, left_over
-from supervisor.scheduler.loop.loop import Clock, Loop
-
-
-class HandClock(Clock):
-    """A monotonic clock that the test moves."""
-
-    now_s = 0.0
-
-    def monotonic_s(self) -> float:
-        return self.now_s
+from supervisor.scheduler.loop.loop import Loop
+from tests.scheduler.fake_clock import FakeClock
 
 
 def test_announce(tmp_path: Path) -> None:
@@ -87,14 +79,14 @@ def test_no_place_for_the_ring(tmp_path: Path) -> None:
 
 def test_a_ring_that_somebody_removes_is_made_again(tmp_path: Path) -> None:
     """The new one has the old events and the next ones."""
-    clock = HandClock()
+    clock = FakeClock()
     loop = Loop(clock=clock)
     event_log = EventLog(loop, str(tmp_path), "D", DoorbellServer(str(tmp_path / "bell"), "token"), 1)
     event_log.announce(1, [draft("a", {}, 5000)])
     path = Path(ring_path(str(tmp_path), EVENTS_RING))
     path.unlink()
     event_log.announce(2, [draft("b", {}, 5001)])
-    clock.now_s += 2
+    clock.advance(2)
     loop.round(0)
     event_log.announce(3, [draft("c", {}, 5002)])
     reader = LogReader(str(path), None)

@@ -9,16 +9,8 @@ import pytest
 
 from supervisor.ipc.log_line import Log
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
-from supervisor.scheduler.loop.loop import Clock, Loop
-
-
-class _HandClock(Clock):
-    """Its seconds pass when the test says so."""
-
-    now_s = 1000.0
-
-    def monotonic_s(self) -> float:
-        return self.now_s
+from supervisor.scheduler.loop.loop import Loop
+from tests.scheduler.fake_clock import FakeClock
 
 
 class _Client(HelperClient):
@@ -45,16 +37,16 @@ def test_what_cannot_be_started_is_tried_ever_more_seldom(
     tried: list[float] = []
 
     def cannot(*_: object, **__: object) -> None:
-        tried.append(clock.now_s)
+        tried.append(clock.boot)
         raise OSError(24, "Too many open files")
 
-    clock = _HandClock()
+    clock = FakeClock()
     loop = Loop(clock)
     descriptors = set(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(module, name, cannot)
     partner_of(loop).ensure_started()
     for _ in range(300):
-        clock.now_s += 0.05
+        clock.advance(0.05)
         loop.round(0)
     assert len(tried) == 7, "in 15 s: at once twice, then after 0.1, 0.5, 1, 5 and 5"
     assert set(os.listdir("/proc/self/fd")) <= descriptors

@@ -2,9 +2,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from supervisor.scheduler.loop.loop import Clock, Loop
+from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from tests.scheduler.bench import Bench
+from tests.scheduler.fake_clock import START_MS, FakeClock
 from tests.support.waiting import until
 
 DAY_MS = 24 * 3600 * 1000
@@ -56,42 +57,25 @@ def test_cancelled_timers_take_no_memory() -> None:
     assert fired == list(range(9000, -1, -1000))
 
 
-class SetClock(Clock):
-    """Clocks that the test sets."""
-
-    def __init__(self) -> None:
-        self.wall, self.boot = 1_790_000_000_000, 1000.0
-
-    def wall_ms(self) -> int:
-        return self.wall
-
-    def boot_s(self) -> float:
-        return self.boot
-
-    def passes(self, seconds: float) -> None:
-        self.wall += int(seconds * 1000)
-        self.boot += seconds
-
-
 def test_a_clock_that_was_set() -> None:
     """Each step is reported once, with its size; passing time is no step, even while the host sleeps."""
-    clock = SetClock()
+    clock = FakeClock()
     steps: list[int] = []
     loop = Loop(clock, steps.append)
-    clock.passes(3600)
+    clock.advance(3600)
     loop.round(0)
     assert steps == []
     for step_ms in (-3_600_000, 7_200_000, 999, -500):
         clock.wall += step_ms
         loop.round(0)
-        clock.passes(0.5)
+        clock.advance(0.5)
         loop.round(0)
     assert steps == [-3_600_000, 7_200_000]
 
 
 def test_a_step_is_told_before_what_it_makes_due() -> None:
     """What waits for a time can be put right before it comes to it."""
-    clock = SetClock()
+    clock = FakeClock()
     called: list[str] = []
     loop = Loop(clock, lambda _by_ms: called.append("step"))
     loop.at(clock.wall + 60_000, lambda: called.append("timer"))
@@ -162,7 +146,7 @@ def test_a_clock_that_was_set_is_noticed_at_once() -> None:
     """The kernel says so, and the loop, which would wait for an hour, looks; also if it was set in the last moment."""
     ringer = Ringer()
 
-    class Ringing(SetClock):
+    class Ringing(FakeClock):
         def alarm(self) -> Any:
             return ringer
 
@@ -182,13 +166,13 @@ def test_a_clock_that_was_set_is_noticed_at_once() -> None:
     loop.round(0)
     assert steps == [-60_000, 60_000]
     assert loop._timeout_s() == -1
-    assert set(ringer.set_to) == {1_790_003_600.0}
+    assert set(ringer.set_to) == {START_MS / 1000 + 3600}
 
 
 def test_without_an_alarm_the_clock_is_looked_at() -> None:
     """Where the kernel has none, a step is noticed within a second while something waits."""
 
-    class Silent(SetClock):
+    class Silent(FakeClock):
         def alarm(self) -> None:
             return None
 

@@ -9,11 +9,11 @@ import pytest
 from store import deliveries, notifications
 from store.deliveries import Standing
 from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult, PingRequest
-from supervisor.scheduler.loop.loop import Clock
 from supervisor.scheduler.notifications.notifier_client import NotifierClient
 from supervisor.scheduler.notifications.outbox import Outbox
 from supervisor.scheduler.runs.live_units import RunRequest
 from tests.scheduler.bench import Bench
+from tests.scheduler.fake_clock import FakeClock
 
 FAILED = 1 << 8
 TEXT = """
@@ -36,21 +36,6 @@ NO = DeliveryResult("no route to host")
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
 
-class HandClock(Clock):
-    """Shows the time that the test sets."""
-
-    ms = 1_780_056_000_000
-
-    def wall_ms(self) -> int:
-        return self.ms
-
-    def monotonic_s(self) -> float:
-        return self.ms / 1000
-
-    def boot_s(self) -> float:
-        return self.ms / 1000
-
-
 class FakePost:
     """Orders without a process that carries them out."""
 
@@ -69,8 +54,8 @@ class Desk(Bench):
     """A bench with an outbox."""
 
     def __init__(self, directory: Path, text: str) -> None:
-        self.hand = HandClock()
-        super().__init__(directory, text, self.hand)
+        self.clock = FakeClock()
+        super().__init__(directory, text, self.clock)
         self.begin()
 
     def begin(self, *, first: bool = True) -> None:
@@ -108,7 +93,7 @@ class Desk(Bench):
         self.store.work_all()
 
     def later(self, ms: int) -> None:
-        self.hand.ms += ms
+        self.clock.advance(ms / 1000)
         self.loop.round(0)
         self.store.work_all()
 
@@ -268,7 +253,7 @@ def test_repeats_are_not_sent(desk: Make) -> None:
     one.answer()
     one.fail()
     assert one.given() == []
-    one.hand.ms += HOUR_MS
+    one.clock.advance(HOUR_MS / 1000)
     one.fail()
     assert one.given() == ["a t failed"]
 
@@ -293,7 +278,7 @@ def test_an_instant_without_a_run(desk: Make) -> None:
     unit = one.units["own"]
     assert unit.task is not None
     change = one.committer.change()
-    one.engine.create_task_run(unit, unit.task, change, RunRequest(trigger="cron", scheduled_at=one.hand.ms))
+    one.engine.create_task_run(unit, unit.task, change, RunRequest(trigger="cron", scheduled_at=one.clock.wall))
     one.committer.commit(change)
     one.store.work_all()
     assert one.given() == ["a own did not run"]

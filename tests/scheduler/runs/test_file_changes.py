@@ -10,22 +10,14 @@ from supervisor.config.load import load
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Frame
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
-from supervisor.scheduler.loop.loop import Clock, Loop
+from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.runs.file_changes import FileChanges
 from supervisor.scheduler.runs.live_units import Unit
 from tests.scheduler.bench import Bench
+from tests.scheduler.fake_clock import FakeClock
 
 WATCHED = '[tasks.load]\nrun = "true"\non_change = "/in/*"\n'
 OTHER = '[tasks.other]\nrun = "true"\n'
-
-
-class HandClock(Clock):
-    """Its seconds pass when the test says so."""
-
-    now_s = 1000.0
-
-    def monotonic_s(self) -> float:
-        return self.now_s
 
 
 class Watcher(HelperProcess):
@@ -66,8 +58,8 @@ class Files(Bench):
     """A bench whose tasks are started for changed files."""
 
     def __init__(self, directory: Path, text: str) -> None:
-        self.hand = HandClock()
-        super().__init__(directory, text, self.hand)
+        self.clock = FakeClock()
+        super().__init__(directory, text, self.clock)
         self.begin()
 
     def begin(self) -> None:
@@ -88,7 +80,7 @@ class Files(Bench):
 
     def passes(self, seconds: float) -> None:
         """Let the time pass, and store all changes of it."""
-        self.hand.now_s += seconds
+        self.clock.advance(seconds)
         self.loop.round(0)
         self.store.work_all()
 

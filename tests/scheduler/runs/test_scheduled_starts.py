@@ -14,9 +14,9 @@ from supervisor.config.load import load
 from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.unit_operations import UnitOperations
 from supervisor.scheduler.control.unit_view import definition_text
-from supervisor.scheduler.loop.loop import Clock
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from tests.scheduler.bench import Bench
+from tests.scheduler.fake_clock import FakeClock
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 
@@ -28,32 +28,12 @@ def ms(text: str) -> int:
 START = ms("2026-06-01T00:00:30Z")
 
 
-class HandClock(Clock):
-    """A clock that the test moves."""
-
-    def __init__(self, wall: int) -> None:
-        self.wall, self.boot = wall, 0.0
-
-    def wall_ms(self) -> int:
-        return self.wall
-
-    def monotonic_s(self) -> float:
-        return self.boot
-
-    def boot_s(self) -> float:
-        return self.boot
-
-    def passes(self, by_ms: int) -> None:
-        self.wall += by_ms
-        self.boot += by_ms / 1000
-
-
 class Schedules(Bench):
     """A bench with schedules that fire at times chosen by the test."""
 
     def __init__(self, directory: Path, text: str) -> None:
-        self.hand = HandClock(START)
-        super().__init__(directory, text, self.hand)
+        self.clock = FakeClock(START)
+        super().__init__(directory, text, self.clock)
         self.begin()
 
     def begin(self, *, first: bool = True) -> None:
@@ -85,9 +65,9 @@ class Schedules(Bench):
     def until(self, wall: int) -> None:
         """Let time pass while the host is awake, with a round of the loop at each instant."""
         while (next_s := self.loop._wall.next_s()) is not None and round(next_s * 1000) <= wall:
-            self.hand.passes(max(0, round(next_s * 1000) - self.hand.wall))
+            self.clock.advance_ms(max(0, round(next_s * 1000) - self.clock.wall))
             self.look()
-        self.hand.passes(wall - self.hand.wall)
+        self.clock.advance_ms(wall - self.clock.wall)
         self.look()
 
     def rows(self, name: str = "t") -> list[tuple[str, int, int | None]]:
@@ -140,7 +120,7 @@ def test_a_new_task_has_missed_nothing(make: Make) -> None:
 def test_a_gap(make: Make) -> None:
     """After a gap the newest instant runs; one missed run, at the newest of the others, counts all of them."""
     one = make('cron = "0 * * * *"')
-    one.hand.passes(5 * HOUR + 10 * MINUTE)
+    one.clock.advance_ms(5 * HOUR + 10 * MINUTE)
     one.dies(first=True)
     assert one.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
     one.dies(first=True)
@@ -160,7 +140,7 @@ def test_a_gap(make: Make) -> None:
 def test_how_many_are_caught_up_with(make: Make, keys: str, runs: int, missed: int) -> None:
     """The newest catch_up instants within catch_up_window run; one missed run counts all others."""
     one = make(f'cron = "0 * * * *"\n{keys}')
-    one.hand.passes(5 * HOUR + 10 * MINUTE)
+    one.clock.advance_ms(5 * HOUR + 10 * MINUTE)
     one.dies(first=True)
     assert one.ran() == [START - 30_000 + hours * HOUR for hours in range(6 - runs, 6)]
     assert [count for reason, _, count in one.rows() if reason == "missed"] == ([missed] if missed else [])
@@ -169,7 +149,7 @@ def test_how_many_are_caught_up_with(make: Make, keys: str, runs: int, missed: i
 def test_on_time_is_not_missed(make: Make) -> None:
     """With catch_up = 0, an instant still runs if the scheduler is less than half a minute late."""
     one = make('cron = "* * * * *"\ncatch_up = 0')
-    one.hand.passes(59_000)
+    one.clock.advance_ms(59_000)
     one.dies()
     assert one.rows() == [("run", START + 30_000, None)]
 
@@ -177,7 +157,7 @@ def test_on_time_is_not_missed(make: Make) -> None:
 def test_the_newest_of_a_gap_is_on_time(make: Make) -> None:
     """The newest instant of a gap runs even with catch_up = 0 if it is on time; a missed run counts the others."""
     one = make('cron = "0 * * * *"\ncatch_up = 0')
-    one.hand.passes(5 * HOUR)
+    one.clock.advance_ms(5 * HOUR)
     one.dies(first=True)
     assert one.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
 
@@ -186,7 +166,7 @@ def test_the_newest_of_a_gap_is_on_time(make: Make) -> None:
 def test_a_long_gap_of_a_busy_task(make: Make, cron: str, every_ms: int, missed: int) -> None:
     """After a long gap the newest instant runs and the next one follows; the count of missed ones ends at 100,000."""
     one = make(f'cron = "{cron}"')
-    one.hand.passes(30 * DAY - 30_000)
+    one.clock.advance_ms(30 * DAY - 30_000)
     one.dies(first=True)
     now = START - 30_000 + 30 * DAY
     assert one.ran() == [now]
@@ -207,8 +187,8 @@ def test_deleted_history_is_no_gap(make: Make) -> None:
 def test_the_host_sleeps(make: Make) -> None:
     """While the host sleeps, timers stand still; afterwards the clock reveals the gap."""
     one = make('cron = "0 * * * *"')
-    one.hand.wall += 5 * HOUR
-    one.hand.boot += 5 * 3600
+    one.clock.wall += 5 * HOUR
+    one.clock.boot += 5 * 3600
     one.look()
     assert one.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
 
@@ -216,7 +196,7 @@ def test_the_host_sleeps(make: Make) -> None:
 def test_the_clock_goes_forward(make: Make) -> None:
     """Instants that a forward step of the clock skips are a gap."""
     one = make('cron = "0 * * * *"')
-    one.hand.wall += 5 * HOUR
+    one.clock.wall += 5 * HOUR
     one.look()
     assert one.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
 
@@ -225,7 +205,7 @@ def test_the_clock_goes_back(make: Make) -> None:
     """After a backward step of the clock no instant runs again, and the schedule continues from its last instant."""
     one = make('cron = "0 * * * *"')
     one.until(START + 5 * HOUR)
-    one.hand.wall -= 3 * HOUR
+    one.clock.wall -= 3 * HOUR
     one.look()
     one.until(START + 7 * HOUR)
     assert one.ran() == [START - 30_000 + hours * HOUR for hours in range(1, 8)]
@@ -234,7 +214,7 @@ def test_the_clock_goes_back(make: Make) -> None:
 def test_a_clock_that_was_wrong_while_a_schedule_rested(make: Make) -> None:
     """A resumed schedule follows the corrected clock, although its last instant was years ahead."""
     one = make('cron = "0 * * * *"')
-    one.hand.wall += 1000 * DAY
+    one.clock.wall += 1000 * DAY
     one.look()
     unit = one.units["t"]
     unit.paused = True
@@ -242,7 +222,7 @@ def test_a_clock_that_was_wrong_while_a_schedule_rested(make: Make) -> None:
     one.scheduled_starts.pause(unit, change)
     one.committer.commit(change)
     one.store.work_all()
-    one.hand.wall -= 1000 * DAY
+    one.clock.wall -= 1000 * DAY
     one.look()
     unit.paused = False
     change = one.committer.change()
@@ -287,7 +267,7 @@ def test_an_interval_does_not_follow_the_wall_clock(make: Make, step: int) -> No
     one = make('every = "90s"')
     one.until(START + 10 * MINUTE)
     assert one.ran() == [START + number * 90_000 for number in range(1, 7)]
-    one.hand.wall += step
+    one.clock.wall += step
     one.look()
     assert len(one.rows()) == 6
     one.until(START + step + 15 * MINUTE)
@@ -301,7 +281,7 @@ def test_an_interval_over_restarts(make: Make) -> None:
     """A restart does not shift an interval."""
     one = make('every = "90s"')
     one.until(START + 100_000)
-    one.hand.passes(20_000)
+    one.clock.advance_ms(20_000)
     one.dies()
     one.until(START + 200_000)
     one.dies(first=True)
@@ -314,7 +294,7 @@ def test_once(make: Make) -> None:
     at = START + HOUR
     one = make('at = "2026-06-01T03:00:30+02:00"')
     assert next_run(one) == at
-    one.hand.passes(2 * HOUR)
+    one.clock.advance_ms(2 * HOUR)
     one.dies(first=True)
     assert one.ran() == [at]
     one.dies(first=True)
@@ -370,7 +350,7 @@ def test_a_schedule_that_changes_under_a_running_daemon(make: Make) -> None:
     one = make('cron = "0 * * * *"')
     one.until(START + 2 * HOUR)
     one.rewrite(task('cron = "*/5 * * * *"'))
-    one.hand.wall -= 30 * MINUTE
+    one.clock.wall -= 30 * MINUTE
     one.dies()
     assert len(one.rows()) == 2
     one.until(START + 2 * HOUR + 5 * MINUTE)
@@ -388,7 +368,7 @@ def redefined(one: Schedules, keys: str) -> None:
 def test_another_interval(make: Make) -> None:
     """A changed interval counts from the reload; a run that was due before still starts."""
     one = make('every = "1h"')
-    one.hand.passes(HOUR + 1000)
+    one.clock.advance_ms(HOUR + 1000)
     redefined(one, 'every = "10m"')
     assert one.ran() == [START + HOUR]
     assert next_run(one) == START + HOUR + 1000 + 10 * MINUTE
@@ -398,7 +378,7 @@ def test_another_interval(make: Make) -> None:
 def test_clocks_do_not_move_an_interval(make: Make, keys: str) -> None:
     """An interval continues when only the time zone or the rules for daylight saving time change."""
     one = make('every = "1h"\ntimezone = "UTC"')
-    one.hand.passes(HOUR // 2)
+    one.clock.advance_ms(HOUR // 2)
     redefined(one, f'every = "1h"\n{keys}')
     assert next_run(one) == START + HOUR
 
@@ -407,7 +387,7 @@ def test_another_jitter_moves_the_start_only(make: Make) -> None:
     """A run that waits for its jitter starts at the new time."""
     one = make('cron = "0 * * * *"\njitter = "50m"')
     first = START - 30_000 + HOUR
-    one.hand.passes(first - START + 1)
+    one.clock.advance_ms(first - START + 1)
     redefined(one, 'cron = "0 * * * *"')
     one.look()
     assert one.ran() == [first]
@@ -417,7 +397,7 @@ def test_what_waits_for_its_start_is_not_lost_with_its_schedule(make: Make) -> N
     """A run that waits for its jitter starts even if the schedule changes."""
     one = make('cron = "0 * * * *"\njitter = "50m"')
     first = START - 30_000 + HOUR
-    one.hand.passes(first - START + 1)
+    one.clock.advance_ms(first - START + 1)
     redefined(one, 'cron = "30 12 * * *"')
     assert one.ran() == [first]
 
@@ -469,7 +449,7 @@ def test_without_coalescing_all_wait(make: Make) -> None:
 def test_what_is_caught_up_with_waits(make: Make) -> None:
     """With catch_up above 1, several runs wait."""
     one = make('cron = "0 * * * *"\nmax_concurrent = 1\ncatch_up = 3')
-    one.hand.passes(5 * HOUR)
+    one.clock.advance_ms(5 * HOUR)
     one.dies(first=True)
     assert [reason for reason, _, _ in one.rows()] == ["missed", "run", "run", "run"]
 
@@ -483,8 +463,8 @@ def test_killed_at_any_moment(make: Make, seed: int, keys: str) -> None:
     end = START + 12 * HOUR
     coming = one.units["t"].schedule.occurrences(START)
     expected = [found.at for found in takewhile(lambda found: found.at <= end, coming)]
-    while one.hand.wall < end:
-        one.hand.passes(min(choose.choice((1000, 60_000, 400_000, 3_000_000)), end - one.hand.wall))
+    while one.clock.wall < end:
+        one.clock.advance_ms(min(choose.choice((1000, 60_000, 400_000, 3_000_000)), end - one.clock.wall))
         one.loop.round(0)
         for _ in range(choose.randrange(3)):
             if one.store.jobs:
@@ -509,10 +489,10 @@ def test_tasks_that_a_clock_that_was_set_back_silences(make: Make) -> None:
     )
     one.until(START + 4 * 3_600_000)
     one.units["rests"].paused = True
-    one.hand.wall -= 300_000
+    one.clock.wall -= 300_000
     one.look()
     assert one.scheduled_starts.waiting_for_clock(one.units.values()) == []
-    one.hand.wall -= 3 * 3_600_000
+    one.clock.wall -= 3 * 3_600_000
     one.look()
     assert one.scheduled_starts.waiting_for_clock(one.units.values()) == [
         ("minutely", ms("2026-06-01T04:01:00Z")),

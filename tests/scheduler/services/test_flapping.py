@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from store import notifications
-from supervisor.scheduler.loop.loop import Clock
 from supervisor.scheduler.runs.live_units import ServiceInstance, Unit
 from supervisor.scheduler.services.instance_transitions import State
 from tests.scheduler.bench import Bench
+from tests.scheduler.fake_clock import FakeClock
 from tests.scheduler.service_bench import DONE, asked, ends, record, run_all, taken_up
 
 FAILED = 1 << 8
@@ -25,41 +25,26 @@ healthy_after = "10s"
 WINDOW_MS = 600_000
 
 
-class HandClock(Clock):
-    """Shows the time that the test sets."""
-
-    ms = 1_780_056_000_000
-
-    def wall_ms(self) -> int:
-        return self.ms
-
-    def monotonic_s(self) -> float:
-        return self.ms / 1000
-
-    def boot_s(self) -> float:
-        return self.ms / 1000
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
-def one(tmp_path: Path, clock: HandClock) -> Iterator[Bench]:
+def one(tmp_path: Path, clock: FakeClock) -> Iterator[Bench]:
     made = Bench(tmp_path, SERVICE, clock)
     yield made
     made.close()
 
 
-def passes(one: Bench, clock: HandClock, ms: int) -> None:
+def passes(one: Bench, clock: FakeClock, ms: int) -> None:
     """Let time pass, and timers fire."""
-    clock.ms += ms
+    clock.advance(ms / 1000)
     one.loop.round(0)
     run_all(one)
 
 
-def crashes(one: Bench, clock: HandClock, instance: ServiceInstance, times: int, status: int = FAILED) -> None:
+def crashes(one: Bench, clock: FakeClock, instance: ServiceInstance, times: int, status: int = FAILED) -> None:
     """The instance runs for 25 s and ends, as often as that, and restarts each time."""
     for _ in range(times):
         passes(one, clock, 25_000)
@@ -78,14 +63,14 @@ def events(one: Bench) -> list[str]:
     return [body for (body,) in rows]
 
 
-def flapping(one: Bench, clock: HandClock) -> Unit:
+def flapping(one: Bench, clock: FakeClock) -> Unit:
     unit = taken_up(one)
     crashes(one, clock, unit.instances[0], 6)
     assert unit.flapping_since is not None
     return unit
 
 
-def test_a_service_that_crashes_every_25_seconds_is_flapping(one: Bench, clock: HandClock) -> None:
+def test_a_service_that_crashes_every_25_seconds_is_flapping(one: Bench, clock: FakeClock) -> None:
     """The sixth failure within ten minutes makes a service flapping, with one notification and one event."""
     unit = taken_up(one)
     (instance,) = unit.instances
@@ -100,7 +85,7 @@ def test_a_service_that_crashes_every_25_seconds_is_flapping(one: Bench, clock: 
     assert told.body == "Instance 0 failed 6 times within 10m. It is restarted each time."
 
 
-def test_a_window_without_a_failure_ends_it(one: Bench, clock: HandClock) -> None:
+def test_a_window_without_a_failure_ends_it(one: Bench, clock: FakeClock) -> None:
     """A flapping service is stable after a window without a failure; each failure restarts the window."""
     unit = flapping(one, clock)
     passes(one, clock, WINDOW_MS - 30_000)
@@ -113,7 +98,7 @@ def test_a_window_without_a_failure_ends_it(one: Bench, clock: HandClock) -> Non
     assert ['"flapping": true' in body or '"flapping":true' in body for body in events(one)] == [True, False]
 
 
-def test_rare_failures_do_not_count(one: Bench, clock: HandClock) -> None:
+def test_rare_failures_do_not_count(one: Bench, clock: FakeClock) -> None:
     """Failures that are more than a window apart never make a service flapping."""
     unit = taken_up(one)
     for _ in range(20):
@@ -122,7 +107,7 @@ def test_rare_failures_do_not_count(one: Bench, clock: HandClock) -> None:
     assert kinds(one) == []
 
 
-def test_successes_and_requests_do_not_count(one: Bench, clock: HandClock) -> None:
+def test_successes_and_requests_do_not_count(one: Bench, clock: FakeClock) -> None:
     """Successful ends and restarts on request are no failures."""
     unit = taken_up(one)
     (instance,) = unit.instances
@@ -135,7 +120,7 @@ def test_successes_and_requests_do_not_count(one: Bench, clock: HandClock) -> No
     assert kinds(one) == []
 
 
-def test_a_stop_ends_it_silently(one: Bench, clock: HandClock) -> None:
+def test_a_stop_ends_it_silently(one: Bench, clock: FakeClock) -> None:
     """A stop ends the flapping without a notification, and earlier failures no longer count."""
     unit = flapping(one, clock)
     assert asked(one, "service_stop") == DONE
@@ -148,7 +133,7 @@ def test_a_stop_ends_it_silently(one: Bench, clock: HandClock) -> None:
     assert kinds(one) == ["service.flapping"]
 
 
-def test_a_crash_loop_replaces_it(one: Bench, clock: HandClock) -> None:
+def test_a_crash_loop_replaces_it(one: Bench, clock: FakeClock) -> None:
     """An instance that becomes fatal ends the flapping; the service is not reported as stable."""
     unit = flapping(one, clock)
     (instance,) = unit.instances
@@ -161,7 +146,7 @@ def test_a_crash_loop_replaces_it(one: Bench, clock: HandClock) -> None:
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["scheduler", "daemon"])
-def test_it_outlives_the_scheduler_and_the_daemon(one: Bench, clock: HandClock, first: bool) -> None:
+def test_it_outlives_the_scheduler_and_the_daemon(one: Bench, clock: FakeClock, first: bool) -> None:
     """The next scheduler knows that a service is flapping, and waits for a window without a failure."""
     flapping(one, clock)
     one.take_up(first=first)
@@ -174,7 +159,7 @@ def test_it_outlives_the_scheduler_and_the_daemon(one: Bench, clock: HandClock, 
     assert kinds(one) == ["service.flapping", "service.stable"]
 
 
-def test_failures_before_a_restart_count(one: Bench, clock: HandClock) -> None:
+def test_failures_before_a_restart_count(one: Bench, clock: FakeClock) -> None:
     """A new scheduler counts the failures that the one before has stored."""
     crashes(one, clock, taken_up(one).instances[0], 5)
     one.take_up(first=True)
@@ -182,7 +167,7 @@ def test_failures_before_a_restart_count(one: Bench, clock: HandClock) -> None:
     assert kinds(one) == ["service.flapping"]
 
 
-def test_unlimited_failures(tmp_path: Path, clock: HandClock) -> None:
+def test_unlimited_failures(tmp_path: Path, clock: FakeClock) -> None:
     """With flap_restarts = "unlimited" no service is flapping."""
     one = Bench(tmp_path, SERVICE + 'flap_restarts = "unlimited"\n', clock)
     crashes(one, clock, taken_up(one).instances[0], 20)

@@ -7,10 +7,10 @@ import pytest
 
 from store.errors import DiskFull
 from store.tasks import set_instance
-from supervisor.scheduler.loop.loop import Clock
 from supervisor.scheduler.runs.live_units import Unit
 from supervisor.scheduler.services.instance_transitions import State
 from tests.scheduler.bench import Bench
+from tests.scheduler.fake_clock import FakeClock
 from tests.scheduler.service_bench import ends, in_time, run_all, run_of, states, stored, taken_up
 
 Make = Callable[[str], Bench]
@@ -153,28 +153,19 @@ def test_an_instance_that_fails_its_liveness_probe(bench: Make) -> None:
     assert states(unit) == [State.BACKOFF]
 
 
-class _HandClock(Clock):
-    """Its seconds pass when the test says so."""
-
-    now_s = 1000.0
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-
 def test_a_watchdog(tmp_path: Path) -> None:
     """An instance that feeds its watchdog stays up; an instance that misses the interval is stopped."""
-    clock = _HandClock()
+    clock = FakeClock()
     one = Bench(tmp_path, SERVICE + 'live = { notify = true, every = "50ms", failures = 4 }\n', clock)
     unit = taken_up(one)
     run = unit.instances[0].run
     assert run is not None
     for _ in range(3):
-        clock.now_s += 0.19
+        clock.advance(0.19)
         run_all(one)
         assert states(unit) == [State.RUNNING]
         one.controller.run_notified(run, {"alive": True})
-    clock.now_s += 0.21
+    clock.advance(0.21)
     run_all(one)
     assert states(unit) == [State.FAILING]
     assert stored(one)[0].detail == "not alive: no WATCHDOG=1 for 200ms"

@@ -61,7 +61,7 @@ class _Played(Schedules):
             at = min(due_ms, ends[0][0] if ends else end_ms, end_ms)
             if at >= end_ms:
                 return
-            self.hand.passes(at - self.hand.wall)
+            self.clock.advance_ms(at - self.clock.wall)
             while ends and ends[0][0] <= at:
                 run_id = heappop(ends)[1]
                 if run_id in self.engine.live:
@@ -109,7 +109,7 @@ def test_the_engine_does_the_same(engine: _Played, tmp_path: Path, keys: str, mi
     duration_ms = minutes * 60_000
     engine.rewrite(task(text))
     engine.dies(first=True)
-    start_ms = engine.hand.wall
+    start_ms = engine.clock.wall
     engine.play(start_ms + DAY, {"t": duration_ms})
     play = alone(configured(tmp_path, text), start_ms + 1, duration_ms)
     shown = {"queued": "run", "terminates": "run"}
@@ -182,7 +182,7 @@ def test_the_engine_shares_slots_alike(engine: _Played, tmp_path: Path, _round: 
     durations_ms = {name: choose.randint(60, 1500) * 1000 + number + 1 for number, name in enumerate("abcde")}
     engine.rewrite(text)
     engine.dies(first=True)
-    start_ms = engine.hand.wall
+    start_ms = engine.clock.wall
     engine.play(start_ms + DAY, durations_ms)
     config = loaded(tmp_path, text)
     tasks = [SimulatedTask(one, start_ms + 1, durations_ms[name]) for name, one in config.tasks.items()]
