@@ -56,25 +56,25 @@ from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.transitions import State
 from supervisor.root.service_manager.reload_signal import ReloadSignal
 from supervisor.version import VERSION
+from tests.root.debugger import traced
 from tests.root.loop.test_shortage import BOOT
-from tests.root.pumping import LINE, Bench
-from tests.root.tracing import traced
+from tests.root.pump_bench import LINE, PumpBench
 from tests.support.waiting import until
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    one = Bench(tmp_path)
+def bench(tmp_path: Path) -> Iterator[PumpBench]:
+    one = PumpBench(tmp_path)
     yield one
     one.close()
 
 
-def next_root(bench: Bench) -> None:
+def next_root(bench: PumpBench) -> None:
     """Replace the pump and the file thread with new ones that load their state."""
     found: PumpState = from_json(PumpState, json.loads(json.dumps(to_json(bench.pump.dump(lambda fd: fd)))))
     bench.files = FileThread(bench.files._log, 2, DiskSpace("/", 0))
     bench.pump = Pump(bench.pump._runtime_dir, "D", bench.bell, bench.files)
-    bench.pump.connect(bench.ends)
+    bench.pump.connect(bench.reports)
     bench.files.connect(bench.pump)
     (log,) = found.logs
     bench.log = RunLog.load(log)
@@ -82,7 +82,7 @@ def next_root(bench: Bench) -> None:
     bench.pump.adopt(bench.log, log.since_s)
 
 
-def content(bench: Bench) -> bytes:
+def content(bench: PumpBench) -> bytes:
     """Let the file thread finish the log, and return the content of the log."""
     while not bench.log.finished:
         bench.obey()
@@ -96,7 +96,7 @@ def content(bench: Bench) -> bytes:
         reader.close()
 
 
-def test_a_log_that_waits_for_room(bench: Bench) -> None:
+def test_a_log_that_waits_for_room(bench: PumpBench) -> None:
     """When a ring is full, the next root makes room and reads on; no output in the pipes is lost."""
     total = taken = 0
     while not bench.stalled():
@@ -111,7 +111,7 @@ def test_a_log_that_waits_for_room(bench: Bench) -> None:
     assert bench.seal() == LINE * (total // len(LINE))
 
 
-def test_pipes_that_hold_more_are_counted(bench: Bench) -> None:
+def test_pipes_that_hold_more_are_counted(bench: PumpBench) -> None:
     """The next root knows which pipes were enlarged, and how many."""
     total = bench.fill(bench.out)
     taken = bench.read()
@@ -128,7 +128,7 @@ def test_pipes_that_hold_more_are_counted(bench: Bench) -> None:
     assert bench.seal() == LINE * (total // len(LINE))
 
 
-def test_a_log_whose_pipes_are_to_be_closed(bench: Bench) -> None:
+def test_a_log_whose_pipes_are_to_be_closed(bench: PumpBench) -> None:
     """When a run has ended and the ring is full, the next root moves all output of its pipes into the log."""
     total = taken = 0
     while not bench.stalled():
@@ -136,16 +136,16 @@ def test_a_log_whose_pipes_are_to_be_closed(bench: Bench) -> None:
         taken += bench.read()
     bench.pump.drain("R")
     bench.obey()
-    assert bench.ends.ended == []
+    assert bench.reports.ended == []
     next_root(bench)
-    while not bench.ends.ended:
+    while not bench.reports.ended:
         bench.write_files()
         bench.obey()
     assert bench.seal() == LINE * (total // len(LINE))
-    assert [run for run, _ in bench.ends.lines] == ["R"]
+    assert [run for run, _ in bench.reports.lines] == ["R"]
 
 
-def test_a_log_that_no_disk_takes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_no_disk_takes(bench: PumpBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next root writes a log that is complete, but not written."""
     write = log_file.pwritev
 
@@ -166,7 +166,7 @@ def test_a_log_that_no_disk_takes(bench: Bench, monkeypatch: pytest.MonkeyPatch)
     assert content(bench) == b"first\nlast\n"
 
 
-def test_what_helpers_said(bench: Bench) -> None:
+def test_what_helpers_said(bench: PumpBench) -> None:
     """Half a line of a helper, and lines that standard error has not taken, reach the next root."""
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     bench.pump.add_helper(reading)
@@ -240,7 +240,7 @@ def test_an_instance(tmp_path: Path) -> None:
     other.notify_socket._sock.detach()
 
 
-def test_exits_that_nobody_has_acknowledged(bench: Bench) -> None:
+def test_exits_that_nobody_has_acknowledged(bench: PumpBench) -> None:
     """The next root reports unacknowledged exits and failed starts as this one would have."""
     records = RunRecords(BOOT, DescriptorStore(""), Log("test"))
 
@@ -313,7 +313,7 @@ def test_a_table_of_the_version_before(monkeypatch: pytest.MonkeyPatch) -> None:
         handover.read(table(handover=0))
 
 
-def test_a_disk_that_does_not_answer_holds_up_nobody(bench: Bench) -> None:
+def test_a_disk_that_does_not_answer_holds_up_nobody(bench: PumpBench) -> None:
     """A pause is abandoned when the file thread hangs. The pump never stops for it, and both continue later."""
     hangs = threading.Event()
     watch, said = EpollWatch(), list[bool]()
@@ -348,7 +348,7 @@ def test_a_disk_that_does_not_answer_holds_up_nobody(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("stage", ["trial", "execution"])
-def test_no_memory_for_the_table(bench: Bench, tmp_path: Path, stage: str) -> None:
+def test_no_memory_for_the_table(bench: PumpBench, tmp_path: Path, stage: str) -> None:
     """Without memory for the table, the upgrade is refused; threads and scheduler continue, and others may follow."""
     watch, refused, stayed = EpollWatch(), list[str](), list[bool]()
 

@@ -30,8 +30,8 @@ from supervisor.root.process.managed_process import MainProcess, ManagedProcess
 from supervisor.root.process.process_manager import ProcessManager
 from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.transitions import State
+from tests.root.debugger import traced
 from tests.root.loop.test_shortage import BOOT
-from tests.root.tracing import traced
 from tests.support.waiting import until
 
 RECORDS = RunRecords(BOOT, DescriptorStore(""), Log("test"))

@@ -20,8 +20,8 @@ from supervisor.ipc.messages import Boot, Spawn
 from supervisor.root.helper_processes import Helper
 from supervisor.root.spawn import posix_spawn as spawn
 from supervisor.root.spawn.waiting_starts import WaitingStarts
-from tests.root.births import Heard, nursery
 from tests.root.spawn.test_posix_spawn import wanted
+from tests.root.start_bench import RecordedLog, bench
 from tests.support.waiting import until
 
 BOOT = Boot(
@@ -213,7 +213,7 @@ def test_counting_descriptors_takes_none(shortage: Shortage) -> None:
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN])
 def test_a_start_waits_for_what_has_run_out(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """Only errors of the command itself refuse a run; if the daemon lacks a resource, the run waits."""
-    with nursery() as root:
+    with bench() as root:
         with monkeypatch.context() as patch:
             patch.setattr(os, "posix_spawn", failing_with(code))
             root.starts._joined_s = float("inf")  # by joining
@@ -238,7 +238,7 @@ class Clock:
         self.frames: list[dict[str, Any]] = []
         self.short = True
         self.attempts = 0
-        self.waiting = WaitingStarts(Heard(), self.begin, self.frames.append)
+        self.waiting = WaitingStarts(RecordedLog(), self.begin, self.frames.append)
 
     def begin(self, spawn: Spawn) -> None:
         self.attempts += 1

@@ -11,7 +11,7 @@ from logring.log_paths import ring_path
 from logring.logfile import log_file
 from logring.reader import LogReader
 from supervisor.ipc.messages import Spawn
-from tests.root.pumping import Bench
+from tests.root.pump_bench import PumpBench
 from tests.support.waiting import until
 
 
@@ -38,13 +38,13 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[FrozenDisk]:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    one = Bench(tmp_path)
+def bench(tmp_path: Path) -> Iterator[PumpBench]:
+    one = PumpBench(tmp_path)
     yield one
     one.close()
 
 
-def test_only_writers_of_much_output_wait(bench: Bench, disk: FrozenDisk, tmp_path: Path) -> None:
+def test_only_writers_of_much_output_wait(bench: PumpBench, disk: FrozenDisk, tmp_path: Path) -> None:
     """The pump never waits: a full ring stops its own pipes, others are read and seen live; nothing is lost."""
     bench.files.start()
     total = taken = 0

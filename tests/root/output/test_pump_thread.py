@@ -24,18 +24,18 @@ from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump, capacity
 from supervisor.root.output.run_log import Backpressure, RunLog, shape_of
-from tests.root.pumping import LINE, Bench, Ends
+from tests.root.pump_bench import LINE, PumpBench, RecordedReports
 from tests.support.waiting import until
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    one = Bench(tmp_path)
+def bench(tmp_path: Path) -> Iterator[PumpBench]:
+    one = PumpBench(tmp_path)
     yield one
     one.close()
 
 
-def test_a_full_ring_stops_both_pipes(bench: Bench) -> None:
+def test_a_full_ring_stops_both_pipes(bench: PumpBench) -> None:
     """When the ring is full, neither pipe is read until the log file has taken blocks; then both are, in full."""
     total = taken = 0
     while not bench.stalled():
@@ -51,7 +51,7 @@ def test_a_full_ring_stops_both_pipes(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("stalled", [False, True])
-def test_the_rest_of_who_has_ended(bench: Bench, stalled: bool) -> None:
+def test_the_rest_of_who_has_ended(bench: PumpBench, stalled: bool) -> None:
     """Much may be left in the pipes, up to their end, also when the ring has only now room for it again."""
     for pipe in (bench.out, bench.err):
         os.set_blocking(pipe, False)
@@ -68,12 +68,12 @@ def test_the_rest_of_who_has_ended(bench: Bench, stalled: bool) -> None:
         assert bench.stalled()
         bench.write_files()
         bench.obey()
-    assert bench.ends.ended == ["R"]
+    assert bench.reports.ended == ["R"]
     assert len(bench.seal()) == total
     bench.out, bench.err = (os.open(os.devnull, os.O_WRONLY) for _ in range(2))
 
 
-def test_a_hang_up_of_a_pipe_that_a_command_has_closed(bench: Bench) -> None:
+def test_a_hang_up_of_a_pipe_that_a_command_has_closed(bench: PumpBench) -> None:
     """A pipe of another run may have its number by then; it is not closed for that."""
     pump, number = bench.pump, next(one.fd for one in bench.log.sources if one.stream == STDOUT)
     os.close(bench.out)  # of this the pump hears
@@ -91,11 +91,11 @@ def test_a_hang_up_of_a_pipe_that_a_command_has_closed(bench: Bench) -> None:
     pump.drain("R")
     pump._do(begin_another)
     pump._round()
-    assert bench.ends.ended == ["R"]
+    assert bench.reports.ended == ["R"]
     os.write(bench.out, b"a line")
 
 
-def test_who_follows_a_quiet_log_wakes_while_it_is_read(bench: Bench, tmp_path: Path) -> None:
+def test_who_follows_a_quiet_log_wakes_while_it_is_read(bench: PumpBench, tmp_path: Path) -> None:
     """A herald goes out before the pipe is read, the bell after the line is in the ring; an end has no herald."""
     client = DoorbellClient(str(tmp_path / "bell"), "token")
     client._sock.settimeout(30)
@@ -115,7 +115,7 @@ def test_who_follows_a_quiet_log_wakes_while_it_is_read(bench: Bench, tmp_path: 
     bench.out = os.open(os.devnull, os.O_WRONLY)
 
 
-def test_a_run_that_makes_its_pipe_hold_more(bench: Bench) -> None:
+def test_a_run_that_makes_its_pipe_hold_more(bench: PumpBench) -> None:
     """It may hold more than we would let it; then it cannot be made to hold less (EBUSY), and is not to be."""
     fcntl.fcntl(bench.out, fcntl.F_SETPIPE_SZ, 1 << 20)
     total = bench.fill(bench.out)
@@ -127,7 +127,7 @@ def test_a_run_that_makes_its_pipe_hold_more(bench: Bench) -> None:
     assert len(bench.seal()) == total
 
 
-def test_pipes_of_busy_runs_hold_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipes_of_busy_runs_hold_more(bench: PumpBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """What brings much is made to hold 256 KiB, as long as there are not too many such pipes."""
     monkeypatch.setattr(pump, "_WIDE_PIPES", 1)
     usual = capacity(bench.out)
@@ -148,7 +148,7 @@ def test_pipes_of_busy_runs_hold_more(bench: Bench, monkeypatch: pytest.MonkeyPa
     bench.out = os.open(os.devnull, os.O_WRONLY)
 
 
-def test_a_user_whose_pipes_may_hold_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_whose_pipes_may_hold_no_more(bench: PumpBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pipe stays as it is, and is read as before."""
 
     def refuse(*_: object) -> int:
@@ -163,7 +163,7 @@ def test_a_user_whose_pipes_may_hold_no_more(bench: Bench, monkeypatch: pytest.M
     assert bench.seal() == LINE * (total // len(LINE))
 
 
-def test_room_that_was_made_before_the_stall_counts(bench: Bench) -> None:
+def test_room_that_was_made_before_the_stall_counts(bench: PumpBench) -> None:
     """A pump that stalls in the very moment in which the file thread makes room is woken nevertheless."""
     while not bench.stalled():
         bench.fill(bench.out)
@@ -177,7 +177,7 @@ def test_room_that_was_made_before_the_stall_counts(bench: Bench) -> None:
     assert not bench.stalled()
 
 
-def test_cutting_off_keeps_what_the_pipes_hold(bench: Bench) -> None:
+def test_cutting_off_keeps_what_the_pipes_hold(bench: PumpBench) -> None:
     """A short read, because a block is nearly full, is no empty pipe: everything that was written is in the log."""
     total = os.write(bench.out, LINE)
     bench.read()
@@ -189,11 +189,11 @@ def test_cutting_off_keeps_what_the_pipes_hold(bench: Bench) -> None:
     total += bench.fill(bench.out, bench.err)
     bench.pump.drain("R")
     bench.obey()
-    assert bench.ends.ended == ["R"]
+    assert bench.reports.ended == ["R"]
     assert bench.seal() == LINE * (total // len(LINE))
 
 
-def test_cutting_off_waits_for_a_full_ring(bench: Bench) -> None:
+def test_cutting_off_waits_for_a_full_ring(bench: PumpBench) -> None:
     """Pipes that are to be closed while the ring is full are read to their end when it has room."""
     total = 0
     while not bench.stalled():
@@ -201,15 +201,15 @@ def test_cutting_off_waits_for_a_full_ring(bench: Bench) -> None:
         bench.read()
     bench.pump.drain("R")
     bench.obey()
-    assert bench.ends.ended == []
-    while not bench.ends.ended:
+    assert bench.reports.ended == []
+    while not bench.reports.ended:
         bench.write_files()
         bench.obey()
     assert bench.seal() == LINE * (total // len(LINE))
-    assert bench.ends.lines == [("R", total // len(LINE))]
+    assert bench.reports.lines == [("R", total // len(LINE))]
 
 
-def test_cutting_off_a_writer_without_end(bench: Bench) -> None:
+def test_cutting_off_a_writer_without_end(bench: PumpBench) -> None:
     """Who goes on writing is read once more and then closed."""
     read = bench.log.writer.readv
 
@@ -222,10 +222,10 @@ def test_cutting_off_a_writer_without_end(bench: Bench) -> None:
     bench.log.writer.readv = refill  # type: ignore[method-assign]
     bench.pump.drain("R")
     bench.obey()
-    assert bench.ends.ended == ["R"]
+    assert bench.reports.ended == ["R"]
 
 
-def test_a_log_that_makes_its_run_wait(bench: Bench) -> None:
+def test_a_log_that_makes_its_run_wait(bench: PumpBench) -> None:
     """A run that waits for its log is reported after 5 s, and again when the log accepts data."""
     begin_s = time.monotonic()
     while not bench.stalled():
@@ -243,10 +243,10 @@ def test_a_log_that_makes_its_run_wait(bench: Bench) -> None:
     bench.write_files()
     bench.obey()
     bench.pump._publish()
-    assert bench.ends.news == [("R", "ok", None)]
+    assert bench.reports.news == [("R", "ok", None)]
 
 
-def test_a_full_disk_makes_nobody_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_makes_nobody_wait(bench: PumpBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that waits because its ring is full goes on as soon as it is known that the disk is full."""
     while not bench.stalled():
         bench.fill(bench.out)
@@ -263,25 +263,25 @@ def test_a_full_disk_makes_nobody_wait(bench: Bench, monkeypatch: pytest.MonkeyP
         bench.fill(bench.out)
         assert bench.read() > 0
         bench.pump._publish()
-    assert bench.ends.news == [("R", "dropping", "No space left on device")]
+    assert bench.reports.news == [("R", "dropping", "No space left on device")]
     assert bench.log.writer.dropped > 0
     bench.files._tick()
     bench.fill(bench.out)
     bench.read()
     bench.pump._publish()
-    assert bench.ends.news[1:] == [("R", "ok", None)]
+    assert bench.reports.news[1:] == [("R", "ok", None)]
 
 
 @pytest.mark.parametrize(("printed", "silent"), [(b"", ["R"]), (b"x", [])])
 def test_a_run_that_prints_nothing_costs_no_log(tmp_path: Path, printed: bytes, silent: list[str]) -> None:
     """It has neither writer nor ring, the file thread hears nothing of it, and its end says so."""
-    bench = Bench(tmp_path)
+    bench = PumpBench(tmp_path)
     os.write(bench.out, printed)
     os.close(bench.out)
     os.close(bench.err)
-    while not bench.ends.ended:
+    while not bench.reports.ended:
         bench.pump._round()
-    assert (bench.ends.silent, bench.log.silent) == (silent, bool(silent))
+    assert (bench.reports.silent, bench.log.silent) == (silent, bool(silent))
     assert os.path.exists(bench.ring_path) == (not silent)
     if silent:
         bench.pump.forget("R")
@@ -296,7 +296,7 @@ def test_a_run_that_prints_nothing_costs_no_log(tmp_path: Path, printed: bytes, 
 
 def test_what_stands_in_both_pipes_at_first(tmp_path: Path) -> None:
     """Standard output comes first then, in every run."""
-    bench = Bench(tmp_path)
+    bench = PumpBench(tmp_path)
     spawn = bench.spawn
     for run in "ABCDEFGH":
         pipes = [os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) for _ in range(2)]
@@ -317,7 +317,7 @@ def test_what_stands_in_both_pipes_at_first(tmp_path: Path) -> None:
 
 def test_a_pipe_that_hangs_up_with_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes that arrive together with a hangup are read, although epoll does not report them."""
-    bench = Bench(tmp_path)
+    bench = PumpBench(tmp_path)
 
     class Hasty:
         register, unregister = bench.pump._epoll.register, bench.pump._epoll.unregister
@@ -329,9 +329,9 @@ def test_a_pipe_that_hangs_up_with_its_last_line(tmp_path: Path, monkeypatch: py
     os.write(bench.out, LINE)
     os.close(bench.out)
     os.close(bench.err)
-    while not bench.ends.ended:
+    while not bench.reports.ended:
         bench.pump._round()
-    assert not bench.ends.silent
+    assert not bench.reports.silent
     assert bench.seal() == LINE
     bench.bell.close()
 
@@ -341,7 +341,7 @@ STEPS = (
     (Pump, "_writer"),
     *((RingWriter, name) for name in ("readv", "finish_stream", "mirror_pending", "seal", "settle", "system_line")),
     *((FileThread, name) for name in ("work", "changed")),
-    *((Ends, name) for name in ("at_end", "sealed", "wake")),
+    *((RecordedReports, name) for name in ("at_end", "sealed", "wake")),
     (DoorbellServer, "ring"),
     (Backpressure, "judge"),
 )
@@ -366,20 +366,20 @@ def test_no_memory_for_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         directory.mkdir()
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, fail_once)
-            one = Bench(directory, start=True)
+            one = PumpBench(directory, start=True)
             os.write(one.out, LINE * 3)
             until(lambda one=one: not one.log.silent and one.log.writer.lines == 3, "the lines")  # type: ignore[misc]
             os.close(one.out)
             os.close(one.err)
-            until(lambda one=one: one.ends.ended, "the end of the pipes")  # type: ignore[misc]
+            until(lambda one=one: one.reports.ended, "the end of the pipes")  # type: ignore[misc]
             one.pump.seal("R", ["the end"])
-            until(lambda one=one: one.ends.lines, "the end of the log")  # type: ignore[misc]
+            until(lambda one=one: one.reports.lines, "the end of the log")  # type: ignore[misc]
             one.pump.finish(60)
             one.files.start()
             assert one.files.finish(60)
         assert failed, name
-        assert (one.ends.ended, one.ends.lines) == (["R"], [("R", 4)]), name
-        assert one.ends.short == ((owner, name) != STEP_OF_FILES), name
+        assert (one.reports.ended, one.reports.lines) == (["R"], [("R", 4)]), name
+        assert one.reports.short == ((owner, name) != STEP_OF_FILES), name
         assert one.log.finished
         reader = LogReader(one.ring_path, one.log_path)
         assert b"".join(reader.raw()) == LINE * 3, name
@@ -434,7 +434,7 @@ def test_the_shape_of_a_log() -> None:
     assert shape_of(0, 0) == (2, 8, 65536)
 
 
-def test_the_end_of_a_helper_whose_pipe_another_process_has(bench: Bench) -> None:
+def test_the_end_of_a_helper_whose_pipe_another_process_has(bench: PumpBench) -> None:
     """A closed pipe brings no more events, not even while the trial of an upgrade has a copy of it.
 
     They would end the next run that prints into a pipe of that number.

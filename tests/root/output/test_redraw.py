@@ -14,10 +14,10 @@ from logring.redraw import history_file
 from logring.redraw.redraw_writer import MAX_WAITING
 from supervisor.ipc.messages import Spawn
 from supervisor.root.output.run_log import RunLog
-from tests.root.pumping import Bench
+from tests.root.pump_bench import PumpBench
 
 
-class Drawing(Bench):
+class Drawing(PumpBench):
     """A run whose output is reduced."""
 
     def __init__(self, directory: Path) -> None:

@@ -5,15 +5,15 @@ import signal
 from pathlib import Path
 
 from supervisor.host.procfs import has_executed_nothing
-from tests.root.births import Nursery
 from tests.root.spawn.test_posix_spawn import wanted
 from tests.root.spawn.test_zygote import Outcome, root, state
+from tests.root.start_bench import StartBench
 from tests.support.waiting import until
 
 __all__ = ["root"]
 
 
-def test_what_executed_nothing_is_known(root: Nursery, tmp_path: Path) -> None:
+def test_what_executed_nothing_is_known(root: StartBench, tmp_path: Path) -> None:
     """The zombie of a spare that was killed with the word in hand tells that it executed nothing; a run's does not."""
     side = tmp_path / "side"
     spawn = wanted(["/bin/sh", "-c", f"echo $$ >> {side}"])

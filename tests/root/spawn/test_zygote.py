@@ -15,16 +15,16 @@ from supervisor.host import cgroup_names
 from supervisor.ipc.messages import Spawn
 from supervisor.root.spawn import shim, zygote
 from supervisor.root.spawn.posix_spawn import Started
-from tests.root.births import DAEMON, Nursery, nursery
 from tests.root.spawn.test_posix_spawn import ODD, read_all, variables, wanted
+from tests.root.start_bench import DAEMON, StartBench, bench
 from tests.support.host_features import require_cgroups
 from tests.support.waiting import until
 
 
 @pytest.fixture
-def root() -> Iterator[Nursery]:
+def root() -> Iterator[StartBench]:
     require_cgroups()
-    with nursery() as one:
+    with bench() as one:
         yield one
 
 
@@ -47,7 +47,7 @@ class Outcome:
                 os.close(fd)
 
 
-def outcome(root: Nursery, spawn: Spawn, nofile: int | None = None) -> Outcome:
+def outcome(root: StartBench, spawn: Spawn, nofile: int | None = None) -> Outcome:
     """Start a run by a spare process, and wait for its end."""
     spare = root.prepare()
     root.starts.descriptors.restore = lambda: nofile  # type: ignore[method-assign]
@@ -62,7 +62,7 @@ def state(pid: int) -> str:
 
 
 class TestTheNewProcess:
-    def test_it_is_ours_and_in_its_cgroup(self, root: Nursery) -> None:
+    def test_it_is_ours_and_in_its_cgroup(self, root: StartBench) -> None:
         """The process is a child of the root and a session leader, and is in its cgroup before the command runs."""
         script = "cat /proc/self/cgroup; echo $PPID $$; cut -d' ' -f5,6 /proc/$$/stat"
         found = outcome(root, wanted(["/bin/sh", "-e", "-c", script]))
@@ -74,7 +74,7 @@ class TestTheNewProcess:
         parent, own = lines[-2].split()
         assert (int(parent), lines[-1], found.code, found.word) == (os.getpid(), f"{own} {own}", 0, b"")
 
-    def test_it_has_nothing_of_ours(self, root: Nursery) -> None:
+    def test_it_has_nothing_of_ours(self, root: StartBench) -> None:
         """The process inherits only the standard descriptors and the run's environment; signals are at defaults."""
         script = "cat; ls /proc/self/fd | wc -l; grep -E 'Sig(Blk|Ign)' /proc/self/status; env"
         found = outcome(root, wanted(["/bin/sh", "-e", "-c", script], env={"A": "1"}))
@@ -84,7 +84,7 @@ class TestTheNewProcess:
         assert [int(line.split()[1], 16) & ~internal for line in lines[1:3]] == [0, 0]
         assert {line.split("=")[0] for line in lines[3:]} == {"A", "PATH", "PWD"}
 
-    def test_what_joins_has_nothing_of_others(self, root: Nursery) -> None:
+    def test_what_joins_has_nothing_of_others(self, root: StartBench) -> None:
         """The pidfd of a spare process is not inherited by a process that the root starts itself."""
         first, second = (wanted(["/bin/sh", "-c", "ls -l /proc/self/fd; cat"], run=run) for run in "AB")
         root.prepare()
@@ -96,19 +96,19 @@ class TestTheNewProcess:
         assert len(listing.splitlines()) == 5  # the total, the three, and that of the listing
         assert Outcome(root.settle(first)).code == 0
 
-    def test_a_terminal(self, root: Nursery) -> None:
+    def test_a_terminal(self, root: StartBench) -> None:
         """Both outputs are the controlling terminal."""
         script = "for fd in 0 1 2; do [ -t $fd ] && echo $fd; done; echo to tty >/dev/tty; echo to stderr >&2"
         found = outcome(root, wanted(["/bin/sh", "-c", script], tty=True))
         assert (found.code, found.out) == (0, b"1\n2\nto tty\nto stderr\n")
 
-    def test_the_shell_does_the_rest(self, root: Nursery, tmp_path: Path) -> None:
+    def test_the_shell_does_the_rest(self, root: StartBench, tmp_path: Path) -> None:
         """A shell sets directory, umask and limits, and reports through the status pipe as usual."""
         spawn = wanted(["sh", "-c", "pwd; umask; ulimit -Sn; exit 3"], str(tmp_path), umask=0o027)
         found = outcome(root, spawn, nofile=99)
         assert (found.code, found.out.decode(), found.word) == (3, f"{tmp_path}\n0027\n99\n", b"")
 
-    def test_no_shell_in_between(self, root: Nursery, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_no_shell_in_between(self, root: StartBench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         """A command that needs only directory, umask and limits runs without a shell, found as a shell finds it."""
         monkeypatch.setattr(shim, "SHELL", "/no/such/shell")
         script = "import os, resource; print(os.getcwd(), os.umask(0), resource.getrlimit(7)[0], os.read(0, 1))"
@@ -122,14 +122,14 @@ class TestTheNewProcess:
         assert (seen["PWD"], seen["A"], "OLDPWD" in seen) == (str(tmp_path), "1", False)
 
     @pytest.mark.parametrize("more", [{}, {"cwd": "/"}, {"cwd": "/", "limits": {"nofile": 64}}])
-    def test_variables_that_shells_drop_or_set_arrive(self, root: Nursery, more: dict[str, Any]) -> None:
+    def test_variables_that_shells_drop_or_set_arrive(self, root: StartBench, more: dict[str, Any]) -> None:
         """Variables that shells drop or set reach the command, with or without a shell."""
         found = outcome(root, wanted(["printenv", "-0"], env=ODD, **more))
         assert {name: variables(found.out).get(name) for name in ODD} == ODD
         assert not [name for name in variables(found.out) if name.startswith("RINGWARD_")]
         assert (found.code, found.err, found.word) == (0, b"", b"")
 
-    def test_a_script_without_a_first_line(self, root: Nursery, tmp_path: Path) -> None:
+    def test_a_script_without_a_first_line(self, root: StartBench, tmp_path: Path) -> None:
         """A script without an interpreter line runs in the shell, as usual."""
         script = tmp_path / "script"
         script.write_text("echo here; exit 4\n")
@@ -146,14 +146,14 @@ class TestTheNewProcess:
             (["/etc/passwd"], {}, "permission denied"),
         ],
     )
-    def test_what_cannot_start_says_why(self, root: Nursery, argv: list[str], more: dict[str, Any], words: str) -> None:
+    def test_a_failed_start_says_why(self, root: StartBench, argv: list[str], more: dict[str, Any], words: str) -> None:
         """A failed start reports the same reason as without the zygote."""
         spawn = wanted(argv, **more)
         assert words in (shim.explain(spawn, outcome(root, spawn).word.decode()) or "")
 
     @pytest.mark.parametrize("cwd", [None, "/"])
     def test_a_shell_that_cannot_be_executed(
-        self, root: Nursery, monkeypatch: pytest.MonkeyPatch, cwd: str | None
+        self, root: StartBench, monkeypatch: pytest.MonkeyPatch, cwd: str | None
     ) -> None:
         """The reason is the kernel's, with and without a status pipe."""
         monkeypatch.setattr(shim, "SHELL", "/no/such/shell")
@@ -162,7 +162,7 @@ class TestTheNewProcess:
         assert shim.explain(spawn, found.word.decode()) == "could not start: No such file or directory"
 
     @pytest.mark.parametrize(("argv", "why"), [(["x" * 200_000], "too long"), (["a\0b"], "null")])
-    def test_what_a_spare_is_not_told(self, root: Nursery, argv: list[str], why: str) -> None:
+    def test_what_a_spare_is_not_told(self, root: StartBench, argv: list[str], why: str) -> None:
         """Arguments that are too large or invalid fail in the root with the reason, and leak no descriptor."""
         spawn = wanted(["/bin/sh", "-c", *argv])
         root.warm()
@@ -174,7 +174,7 @@ class TestTheNewProcess:
 
 
 class TestTheSpawner:
-    def test_nothing_leaks(self, root: Nursery) -> None:
+    def test_nothing_leaks(self, root: StartBench) -> None:
         """After many starts, the root and the zygote have leaked no descriptor and no cgroup."""
         pid = root.warm()
         held = []
@@ -187,7 +187,7 @@ class TestTheSpawner:
         assert all(after <= before for before, after in zip(*held, strict=True))
         root.clear()
 
-    def test_it_ends_with_the_root(self, root: Nursery) -> None:
+    def test_it_ends_with_the_root(self, root: StartBench) -> None:
         """The zygote and its spare end as soon as the root's end of the socket is closed."""
         pid, spare = root.warm(), root.prepare()
         root.starts.close()
@@ -195,7 +195,7 @@ class TestTheSpawner:
         assert os.waitpid(spare, 0) == (spare, zygote._FAILED << 8)
         root.clear()
 
-    def test_only_the_first_of_many(self, root: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_only_the_first_of_many(self, root: StartBench, monkeypatch: pytest.MonkeyPatch) -> None:
         """Starts that arrive while one waits for a spare, or right after it, join a cgroup, in order."""
         monkeypatch.setattr("supervisor.root.spawn.start_queue._QUIET_S", 3600.0)
         root.warm()
@@ -210,7 +210,7 @@ class TestTheSpawner:
         for spawn in (first, second, third):
             assert Outcome(root.settle(spawn)).code == 0
 
-    def test_there_is_another_spare(self, root: Nursery) -> None:
+    def test_there_is_another_spare(self, root: StartBench) -> None:
         """A used spare is replaced after a pause in which no start joins a cgroup."""
         first = root.prepare()
         spawn = wanted(["/bin/sh", "-c", "true"])
@@ -220,12 +220,12 @@ class TestTheSpawner:
         assert first not in root.spares.pids
         assert Outcome(root.settle(spawn)).code == 0
 
-    def test_there_is_one_as_soon_as_the_spawner_listens(self, root: Nursery) -> None:
+    def test_there_is_one_as_soon_as_the_spawner_listens(self, root: StartBench) -> None:
         """If a start is expected, a spare is prepared as soon as the zygote listens."""
         root.starts.expect()
         root.turn(lambda: root.spares.ready, "a spare")
 
-    def test_there_is_another_spawner(self, root: Nursery) -> None:
+    def test_there_is_another_spawner(self, root: StartBench) -> None:
         """A killed zygote is replaced, and no start waits for that."""
         root.spares._again_s = 0.0
         pid = root.warm()
@@ -238,7 +238,7 @@ class TestTheSpawner:
         assert "the spawner exited with signal 9" in root.log.text
         assert outcome(root, wanted(["/bin/sh", "-c", "echo again"], run="S")).out == b"again\n"
 
-    def test_one_after_the_other_ends(self, root: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_after_the_other_ends(self, root: StartBench, monkeypatch: pytest.MonkeyPatch) -> None:
         """A zygote that keeps dying is replaced with growing delays; meanwhile runs start without it."""
         monkeypatch.setattr("supervisor.root.spawn.prefork._SOON_S", 3600.0)
 
@@ -267,7 +267,7 @@ class TestTheSpawner:
         assert not root.begin(spawn)
         assert Outcome(root.settle(spawn)).out == b"once\n"
 
-    def test_it_is_killed_with_an_order_in_hand(self, root: Nursery) -> None:
+    def test_it_is_killed_with_an_order_in_hand(self, root: StartBench) -> None:
         """If the zygote is stopped and then killed before it reads a request, the root starts the run itself, once."""
         pid = root.warm()
         os.kill(pid, signal.SIGSTOP)
@@ -277,7 +277,7 @@ class TestTheSpawner:
         os.kill(pid, signal.SIGKILL)
         assert Outcome(root.settle(spawn)).out == b"once\n"
 
-    def test_it_hangs(self, root: Nursery) -> None:
+    def test_it_hangs(self, root: StartBench) -> None:
         """A stopped zygote is killed after a time limit."""
         pid = root.warm()
         os.kill(pid, signal.SIGSTOP)
@@ -291,7 +291,7 @@ class TestTheSpawner:
         root.turn(lambda: root.spares._spawner != pid, "its end")
         assert "the spawner has not responded for 3600 s: killing it" in root.log.text
 
-    def test_closed_with_a_start_in_hand(self, root: Nursery, tmp_path: Path) -> None:
+    def test_closed_with_a_start_in_hand(self, root: StartBench, tmp_path: Path) -> None:
         """Closing the queue during a start runs nothing, and leaks no descriptor."""
         side = tmp_path / "side"
         before = set(os.listdir("/proc/self/fd"))
@@ -306,7 +306,7 @@ class TestTheSpawner:
 
 
 class TestASpareThatIsGivenUp:
-    def test_it_has_executed_nothing(self, root: Nursery, tmp_path: Path) -> None:
+    def test_it_has_executed_nothing(self, root: StartBench, tmp_path: Path) -> None:
         """A prepared spare that is dismissed executes nothing; its run starts once, on request."""
         spare = root.prepare()
         side = tmp_path / "side"
@@ -320,7 +320,7 @@ class TestASpareThatIsGivenUp:
         assert len(side.read_text().split()) == 1
 
     @pytest.mark.parametrize("more", [{"cwd": "/"}, {"tty": True}])
-    def test_it_meddles_with_nothing(self, root: Nursery, more: dict[str, Any]) -> None:
+    def test_it_meddles_with_nothing(self, root: StartBench, more: dict[str, Any]) -> None:
         """A run that differs from its announcement starts as requested, and the prepared spare executes nothing."""
         spare = root.prepare()
         root.starts.prepare(wanted(["/bin/sh", "-c", "echo other"], **more), 0)
@@ -332,7 +332,7 @@ class TestASpareThatIsGivenUp:
         assert (found.code, found.out, found.word) == (0, b"once\n", b"")
 
     @pytest.mark.parametrize("told", [False, True])
-    def test_it_was_killed(self, root: Nursery, told: bool) -> None:
+    def test_it_was_killed(self, root: StartBench, told: bool) -> None:
         """If the spare is killed and reaped before or after its preparation, the root starts the run itself."""
         spare = root.prepare()
         spawn = wanted(["/bin/sh", "-c", "echo once"])
@@ -344,7 +344,7 @@ class TestASpareThatIsGivenUp:
         assert Outcome(root.settle(spawn)).out == b"once\n"
 
     @pytest.mark.parametrize("how", ["killed", "another wish"])
-    def test_its_address(self, root: Nursery, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    def test_its_address(self, root: StartBench, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
         """The sd_notify address passes to the replacement, however long closing the spare's descriptors takes."""
         monkeypatch.setattr("supervisor.root.process.notify_socket._aside", lambda _close, _closed: True)
         spare = root.prepare()
@@ -357,12 +357,12 @@ class TestASpareThatIsGivenUp:
         root.begin(spawn)
         assert root.refused == {}
         assert Outcome(root.settle(spawn)).out == b"once\n"
-        ear = root.ears["R"]
+        ear = root.notify_sockets["R"]
         assert ear is not None
         ear._sock.close()
 
 
-def test_what_was_announced(root: Nursery) -> None:
+def test_what_was_announced(root: StartBench) -> None:
     """An announced run is ready on request, with all its descriptors; another run does not disturb it."""
     spare = root.prepare()
     spawn, other = (wanted(["/bin/sh", "-c", "echo $0"], run=run) for run in "AB")
@@ -386,7 +386,7 @@ def test_a_kernel_that_cannot(monkeypatch: pytest.MonkeyPatch, code: int) -> Non
         "del sys.argv[1]\nsys.exit(zygote.main())\n"
     )
     monkeypatch.setattr("supervisor.ipc.child_process.RINGWARD", ("-I", "-c", program))
-    with nursery() as root:
+    with bench() as root:
         root.warm()
         first, second = (wanted(["/bin/sh", "-c", "echo here"], run=run) for run in "AB")
         assert root.begin(first)

@@ -19,7 +19,7 @@ from tests.support.waiting import until
 LINE = b"x" * 99 + b"\n"
 
 
-class Ends:
+class RecordedReports:
     def __init__(self) -> None:
         self.ended: list[str] = []
         self.silent: list[str] = []
@@ -49,17 +49,17 @@ class Ends:
         self.short += isinstance(err, MemoryError)
 
 
-class Bench:
+class PumpBench:
     """A pump and a file thread that take a step when the test says so, and one run with two pipes."""
 
     def __init__(self, directory: Path, *, start: bool = False) -> None:
         self.log_path = str(directory / "logs" / "R.log")
         self.ring_path = ring_path(str(directory), "R")
-        self.ends = Ends()
+        self.reports = RecordedReports()
         self.bell = DoorbellServer(str(directory / "bell"), "token")
         self.files = FileThread(Log("test"), 2, DiskSpace(str(directory), 0))
         self.pump = Pump(str(directory), "D", self.bell, self.files)
-        self.pump.connect(self.ends)
+        self.pump.connect(self.reports)
         self.files.connect(self.pump)
         pipes = [os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) for _ in range(2)]
         self.out, self.err = (write_end for _, write_end in pipes)

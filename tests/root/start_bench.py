@@ -22,7 +22,7 @@ from tests.support.waiting import until
 DAEMON = "01TESTTESTTESTTESTTESTTEST"
 
 
-class Heard(Log):
+class RecordedLog(Log):
     """The daemon's log, kept as text."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Heard(Log):
         self.text += line.decode()
 
 
-class Nursery:
+class StartBench:
     """A start queue and the results of its starts."""
 
     def __init__(self) -> None:
@@ -42,11 +42,11 @@ class Nursery:
         self.refused: dict[str, str] = {}
         self.waiting: dict[str, str] = {}
         self.cgroups: dict[str, Cgroup | None] = {}
-        self.ears: dict[str, NotifySocket | None] = {}
+        self.notify_sockets: dict[str, NotifySocket | None] = {}
         self.shown: list[int] = []
         self.begun: list[str] = []
         self.dropped: list[str] = []
-        self.log = Heard()
+        self.log = RecordedLog()
         self.cgroup_manager = CgroupManager(DAEMON, self.log)
         self.cgroup_manager.use(True)
         self.starts = StartQueue(
@@ -75,7 +75,7 @@ class Nursery:
         assert start.spawn.run not in self.started
         self.started[start.spawn.run] = started
         self.cgroups[start.spawn.run] = start.cgroup
-        self.ears[start.spawn.run] = start.notify_socket
+        self.notify_sockets[start.spawn.run] = start.notify_socket
 
     def warm(self) -> int:
         """Start the spawner, and wait until it listens; return its pid."""
@@ -140,8 +140,8 @@ class Nursery:
 
 
 @contextlib.contextmanager
-def nursery() -> Iterator[Nursery]:
-    """Provide a nursery with long time limits, for a busy machine."""
+def bench() -> Iterator[StartBench]:
+    """Provide a bench with long time limits, for a busy machine."""
     for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > 2:  # inherited from the test runner; the root does the same when it starts
             with contextlib.suppress(OSError):  # EBADF: the descriptor of the listing
@@ -151,7 +151,7 @@ def nursery() -> Iterator[Nursery]:
         for module in (prefork, starting):
             patch.setattr(module, "_END_S", 60.0)
         patch.setattr(starting, "_HOLD_S", 3600.0)
-        one = Nursery()
+        one = StartBench()
         try:
             yield one
         finally:
