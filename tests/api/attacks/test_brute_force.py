@@ -7,7 +7,7 @@ from tests.api.support.harness import PASSWORD, Daemon
 
 
 def test_wrong_passwords_are_limited(own: Daemon) -> None:
-    """After ten in a minute 429 with Retry-After, also for the right one; the Unix socket goes on."""
+    """After ten wrong passwords in a minute, even the right one gets 429; the Unix socket has no limit."""
     session = cookie(login(own))
     for number in range(10):
         answer = own.get("/api/runs", basic("wrong"), unix=False) if number % 2 else login(own, "wrong")
@@ -20,23 +20,23 @@ def test_wrong_passwords_are_limited(own: Daemon) -> None:
     assert own.get("/api/runs").status == 200
 
 
-def test_shared_limit(daemon: Daemon) -> None:
-    """Failures counted by other workers count, and the answer has the scheduler's waiting time."""
+def test_workers_share_the_limit(daemon: Daemon) -> None:
+    """A worker counts the failures at other workers, and answers with the scheduler's waiting time."""
     daemon.scheduler.failures["127.0.0.1"] = 10
     answer = login(daemon)
     assert (answer.status, answer.headers["Retry-After"]) == (429, "42")
 
 
-def test_limit_while_the_scheduler_is_away(own: Daemon) -> None:
-    """A worker counts by itself, so that guessing is not free in the meantime; the right password works."""
+def test_limit_without_a_scheduler(own: Daemon) -> None:
+    """Without a scheduler, each worker counts by itself, so guesses stay limited; the right password works."""
     own.scheduler.operations["login_attempt"] = lambda _args: {"allowed": True, "retry_after_s": 0}
     assert own.get("/api/runs", basic(PASSWORD), unix=False).status == 200
     statuses = [own.get("/api/runs", basic("wrong"), unix=False).status for _ in range(11)]
     assert statuses == [401] * 10 + [429]
 
 
-def test_all_of_loopback_is_one_client(own: Daemon) -> None:
-    """Who is on this host can use each of its addresses: guesses from all of them count together."""
+def test_loopback_addresses_share_one_limit(own: Daemon) -> None:
+    """Guesses from all loopback addresses count together, because a local process can use any of them."""
     statuses = []
     for number in range(1, 13):
         connection = http.client.HTTPConnection("127.0.0.1", own.port, source_address=(f"127.0.0.{number}", 0))

@@ -17,8 +17,8 @@ ORIGINS = [
 
 
 @pytest.mark.parametrize(("headers", "ours"), ORIGINS)
-def test_requests_of_other_origins(daemon: Daemon, headers: dict[str, str], ours: bool) -> None:
-    """A page of another origin can use neither cookie nor password for an unsafe method, nor log anybody in."""
+def test_requests_from_other_origins(daemon: Daemon, headers: dict[str, str], ours: bool) -> None:
+    """A page of another origin can use neither the cookie nor the password for an unsafe method, and cannot log in."""
     for credentials in (cookie(login(daemon)), basic(PASSWORD)):
         answer = daemon.ask("POST", "/api/tasks/job/run", headers={**credentials, **headers}, unix=False)
         assert answer.status == (201 if ours else 403)
@@ -26,30 +26,30 @@ def test_requests_of_other_origins(daemon: Daemon, headers: dict[str, str], ours
     assert login(daemon, headers=headers).status == (204 if ours else 403)
 
 
-def test_our_own_origin(daemon: Daemon) -> None:
-    """Scheme, host and port of the request itself."""
+def test_own_origin_is_allowed(daemon: Daemon) -> None:
+    """The allowed origin has the scheme, host and port of the request."""
     own = {"Origin": f"http://127.0.0.1:{daemon.port}"}
     assert login(daemon, headers=own).status == 204
     assert login(daemon, headers={"Origin": f"http://127.0.0.1:{daemon.port + 1}"}).status == 403
 
 
-def test_the_port_that_a_scheme_has_anyway(daemon: Daemon) -> None:
-    """Browsers never write it into an origin, while proxies may write it into the Host."""
+def test_default_port_of_a_scheme(daemon: Daemon) -> None:
+    """The scheme's default port may be missing: browsers never send it in Origin, but proxies may add it to Host."""
     assert login(daemon, headers={"Host": "localhost:80", "Origin": "http://localhost"}).status == 204
     for host in ("localhost:443", "localhost:8080"):
         assert login(daemon, headers={"Host": host, "Origin": "http://localhost"}).status == 403
 
 
-def test_tokens_in_a_remembered_password(daemon: Daemon) -> None:
-    """A token typed as a password is ambient and refused across origins; a header set by a program is not."""
+def test_token_as_a_remembered_password(daemon: Daemon) -> None:
+    """A token that a browser sends as a password is refused across origins; one in a header of a program is not."""
     secret = make_token(daemon, "remembered", "operator")
     foreign = {"Origin": "http://evil.example"}
     assert daemon.ask("POST", "/api/tasks/job/run", headers=basic(secret) | foreign, unix=False).status == 403
     assert daemon.ask("POST", "/api/tasks/job/run", headers=bearer(secret) | foreign, unix=False).status == 201
 
 
-def test_no_page_of_others_reads_answers(daemon: Daemon) -> None:
-    """No answer permits another origin to read it, not even an answer to a preflight."""
+def test_other_origins_cannot_read_answers(daemon: Daemon) -> None:
+    """No answer, not even to a preflight, allows another origin to read it."""
     foreign = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST", **basic(PASSWORD)}
     for method in ("GET", "OPTIONS"):
         answer = daemon.ask(method, "/api/tasks", headers=foreign, unix=False)

@@ -10,7 +10,7 @@ from tests.api.support.harness import PASSWORD, Daemon
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "127.0.0.2", "[::1]", "localhost.evil"])
 def test_foreign_hosts(daemon: Daemon, host: str) -> None:
-    """421 for a Host that is not ours, with or without authentication; probes answer."""
+    """A Host that is not ours gets 421, with or without authentication; probes are exempt."""
     assert daemon.get("/", {"Host": host}, unix=False).status == 421
     assert daemon.get("/api/runs", {"Host": host, **basic(PASSWORD)}, unix=False).status == 421
     assert daemon.get("/healthz", {"Host": host}, unix=False).status == 200
@@ -21,20 +21,20 @@ def test_foreign_hosts(daemon: Daemon, host: str) -> None:
 @pytest.mark.parametrize(
     "host", ["[localhost].evil.example", "[127.0.0.1]x", "localhost:x", "localhost:1:2", "u@localhost", "localhost/"]
 )
-def test_what_is_no_host(daemon: Daemon, host: str) -> None:
-    """400 for what only looks like one of ours to a careless reader."""
+def test_invalid_hosts(daemon: Daemon, host: str) -> None:
+    """A text that only resembles one of our hosts gets 400."""
     assert daemon.get("/api/runs", {"Host": host, **basic(PASSWORD)}, unix=False).status == 400
     assert daemon.get("/healthz", {"Host": host}, unix=False).status == 200
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:9999"])
-def test_our_hosts(daemon: Daemon, host: str) -> None:
-    """The bound address and localhost, whatever the port: a tunnel may end at another one."""
+def test_own_hosts(daemon: Daemon, host: str) -> None:
+    """The bound address and localhost are accepted with any port, because a tunnel may end at another one."""
     assert daemon.get("/api/runs", {"Host": host, **basic(PASSWORD)}, unix=False).status == 200
 
 
-def test_every_address_is_no_name(tmp_path: Path) -> None:
-    """Who listens everywhere is reached under the connection's own address, never under 0.0.0.0 itself."""
+def test_wildcard_address_is_not_a_host(tmp_path: Path) -> None:
+    """A server on 0.0.0.0 is reached under the connection's own address, never under 0.0.0.0 itself."""
     daemon = Daemon(tmp_path, listen=[("0.0.0.0", 1), ("::", 1)], behind_proxy=["192.0.2.0/24"])
     try:
         for host, status in (("0.0.0.0", 421), ("[::]", 421), ("127.0.0.1", 200), ("localhost", 200)):

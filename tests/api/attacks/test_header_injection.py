@@ -20,16 +20,16 @@ def raw(daemon: Daemon, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("text", ["a%0d%0aX-Evil: 1", "a%0aSet-Cookie: x=1", "%0d%0a%0d%0a<html>", "%00"])
-def test_nothing_in_a_path_becomes_a_header(daemon: Daemon, text: str) -> None:
-    """Neither in Location, nor in Content-Disposition, nor anywhere else."""
+def test_paths_cannot_inject_headers(daemon: Daemon, text: str) -> None:
+    """Nothing in a path becomes a header, neither in Location nor in Content-Disposition."""
     for path in (f"/api/tasks/{text}", f"/schemas/{text}.json", f"/{text}"):
         answer = daemon.ask("GET", path.replace(" ", "%20"))
         assert answer.status in (404, 422)
         assert {"X-Evil", "Set-Cookie"}.isdisjoint(answer.headers)
 
 
-def test_a_host_is_not_echoed(daemon: Daemon) -> None:
-    """An invalid host name appears neither in links nor in headers, even where the Host is not checked."""
+def test_invalid_host_is_not_echoed(daemon: Daemon) -> None:
+    """An invalid host appears neither in links nor in headers, even where Host is not checked."""
     answer = daemon.get("/api/tasks", {"Host": 'evil"/><script>'})
     assert b"evil" not in answer.body
     assert answer.json["$schema"].startswith("http://localhost/")
@@ -50,15 +50,15 @@ def test_a_host_is_not_echoed(daemon: Daemon) -> None:
         b"POST /api/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: +5\r\n\r\nhello",
     ],
 )
-def test_requests_that_could_be_read_in_two_ways(daemon: Daemon, head: bytes) -> None:
-    """Refused, and the connection ends: nothing behind such a head is taken for a request."""
+def test_ambiguous_requests_are_refused(daemon: Daemon, head: bytes) -> None:
+    """An ambiguous request is refused and its connection closed, so nothing after its head is parsed as a request."""
     smuggled = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
     answer = raw(daemon, head + smuggled)
     assert answer.split(b" ")[1] in (b"400", b"501")
     assert answer.count(b"HTTP/1.1 ") == 1
 
 
-def test_a_file_name_is_harmless(daemon: Daemon) -> None:
-    """The name of a download is made of checked parts only."""
+def test_download_names_are_safe(daemon: Daemon) -> None:
+    """The name of a download contains only checked parts."""
     answer = daemon.get('/api/runs/01ARZ3NDEKTSV4RRFFQ69G5FAV/log/raw?stream=stdout"%0d%0aX:', basic(PASSWORD))
     assert answer.status == 422

@@ -30,8 +30,8 @@ DEEP = 200_000
         (b'{"password": "wrong", "password": "wrong too"}', 422),
     ],
 )
-def test_bodies_that_hurt(daemon: Daemon, body: bytes, status: int) -> None:
-    """Refused with a small answer, and the next request is served by the same worker."""
+def test_harmful_bodies(daemon: Daemon, body: bytes, status: int) -> None:
+    """Harmful bodies are refused with a small answer, and the same worker serves the next request."""
     workers = until(daemon.workers, "the workers")
     answer = daemon.ask("POST", "/api/auth/login", body, JSON)
     assert answer.status == status or (status == 400 and answer.status == 422)
@@ -54,16 +54,16 @@ def test_bodies_that_hurt(daemon: Daemon, body: bytes, status: int) -> None:
     ],
     ids=("deep", "nested", "large", "surrogate", "bytes", "reference", "more", "many"),
 )
-def test_parameters_that_hurt(daemon: Daemon, params: bytes, status: int) -> None:
-    """Refused with a small answer before the scheduler hears of them."""
+def test_harmful_parameters(daemon: Daemon, params: bytes, status: int) -> None:
+    """Harmful parameters are refused with a small answer, before the scheduler sees them."""
     answer = daemon.ask("POST", "/api/tasks/job/run", b'{"params": ' + params + b"}", JSON)
     assert answer.status == status or (status == 400 and answer.status == 422)
     assert len(answer.body) < 10_000
     assert daemon.scheduler.calls == []
 
 
-def test_values_as_deep_as_can_be_read(daemon: Daemon) -> None:
-    """In a large body, which a thread reads, values may be nested too deeply for the encoder of the answer."""
+def test_deep_values_in_a_large_body(daemon: Daemon) -> None:
+    """A thread reads large bodies; values nested too deeply for the encoder of the answer do no harm there."""
     for depth in range(900, 1001):
         body = b'{"x": ' + b"[" * depth + b"]" * depth + b"}" + b" " * (128 << 10)
         assert daemon.ask_raw("POST", "/api/runs/bulk/stop", JSON, body).status in (400, 422)
@@ -81,12 +81,12 @@ def test_values_as_deep_as_can_be_read(daemon: Daemon) -> None:
     ids=("some", "millions", "objects", "a string", "strings"),
 )
 def test_very_many_lists(daemon: Daemon, body: bytes, status: int) -> None:
-    """Millions of objects would block the worker for seconds; brackets in strings do not count."""
+    """Millions of nested lists are refused, because they would block the worker; brackets in strings are not."""
     assert daemon.ask("POST", "/api/runs/bulk/stop", body, JSON).status == status
 
 
 def test_very_many_fields(daemon: Daemon) -> None:
-    """Ten thousand are named in the answer, whose text stays short."""
+    """Of ten thousand unknown fields, the short answer names only some."""
     body = json.dumps({f"f{number}": 1 for number in range(50_000)})
     answer = daemon.ask("POST", "/api/auth/login", body, JSON)
     assert answer.status == 422
@@ -94,7 +94,7 @@ def test_very_many_fields(daemon: Daemon) -> None:
 
 
 def test_very_many_parameters(daemon: Daemon) -> None:
-    """Too many parameters, headers or cookies are refused, not counted to the end."""
+    """Too many parameters, headers or cookies are refused without reading all of them."""
     assert daemon.get("/api/runs?" + "&".join(f"a{n}=1" for n in range(500))).status == 422
     assert daemon.get("/api/runs?limit=" + "9" * 7000).status == 422
     assert daemon.get("/nowhere", {f"X-{n}": "1" for n in range(150)}).status == 431
@@ -102,8 +102,8 @@ def test_very_many_parameters(daemon: Daemon) -> None:
     assert daemon.get("/" + "x" * 10_000).status == 414
 
 
-def test_large_bodies_of_many_strangers(daemon: Daemon) -> None:
-    """Together they take no more memory than a few do; who is known, and who has little to say, is still heard."""
+def test_large_bodies_of_many_unauthenticated_clients(daemon: Daemon) -> None:
+    """Together, they take no more memory than a few do; authenticated clients and small requests are still served."""
     large = b'{"password": "' + b"x" * 1_000_000 + b'"}'
     head = (
         b"POST /api/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -33,8 +33,8 @@ def talkative(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     daemon.close()
 
 
-def test_every_line_of_the_log_is_ours(talkative: Daemon) -> None:
-    """Whatever stands in paths, headers, queries and bodies: each line begins as ours do, and none is forged."""
+def test_clients_cannot_forge_log_lines(talkative: Daemon) -> None:
+    """Paths, headers, queries and bodies cannot forge a line of the log: each line begins as ours do."""
     forged = FORGED.replace(" ", "%20")
     for target in (f"/x%0a{forged}", f"/x%0d{forged}", f"/api/runs?limit=%0a{forged}", f"/api/tasks/%0a{forged}"):
         talkative.get(target)
@@ -53,8 +53,8 @@ def test_every_line_of_the_log_is_ours(talkative: Daemon) -> None:
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", text)
 
 
-def test_every_entry_of_the_audit_is_one(own: Daemon) -> None:
-    """No field of an entry has a line break, a control character or a direction mark, whatever it is made from."""
+def test_clients_cannot_forge_audit_entries(own: Daemon) -> None:
+    """No field of an audit entry contains a line break, a control character or a direction mark."""
     own.scheduler.audit.clear()
     auditor = Auditor(ControlClient(own.boot.control_socket, own.boot.token), own.boot.audit_dir)
     evil = "a\nb\rc\x1b[2Jd\u202ee\u2028f\x00" + "x" * 10_000
@@ -82,7 +82,7 @@ def test_every_entry_of_the_audit_is_one(own: Daemon) -> None:
     ids=["no-length", "no-colon", "half"],
 )
 def test_invalid_requests_are_not_quoted(talkative: Daemon, data: bytes) -> None:
-    """An unparsable request may contain a credential."""
+    """The log does not quote an unparsable request, because it may contain a credential."""
     with socket.create_connection(("127.0.0.1", talkative.port)) as sock:
         sock.sendall(data)
         sock.shutdown(socket.SHUT_WR)
@@ -92,8 +92,8 @@ def test_invalid_requests_are_not_quoted(talkative: Daemon, data: bytes) -> None
     assert "pass-word" not in talkative.log.read_text()
 
 
-def test_what_nobody_can_do_is_no_error_of_ours(own: Daemon) -> None:
-    """Anybody can send it, as often as they like: older lines of the log would have to go."""
+def test_impossible_requests_are_not_logged(own: Daemon) -> None:
+    """Requests that cannot be served are no errors of ours: if each were logged, anybody could flush the log."""
     for _ in range(30):
         with socket.create_connection(("127.0.0.1", own.port)) as sock:
             sock.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: new\r\n\r\n")
@@ -101,8 +101,8 @@ def test_what_nobody_can_do_is_no_error_of_ours(own: Daemon) -> None:
     assert " ERROR " not in own.log.read_text()
 
 
-def test_a_database_that_cannot_be_read_fills_no_log(own: Daemon) -> None:
-    """Who asks cannot be looked up then, so anybody can ask, as often as they like; it is said why, and how often."""
+def test_unreadable_database_does_not_flood_the_log(own: Daemon) -> None:
+    """While credentials cannot be looked up, the log says why and how often, but has no line per request."""
     with open(own.boot.database, "r+b") as file:
         file.write(bytes(4096))
     for suffix in ("-wal", "-shm"):
@@ -113,16 +113,16 @@ def test_a_database_that_cannot_be_read_fills_no_log(own: Daemon) -> None:
     assert 1 <= own.log.read_text().count("cannot read the database") <= 10
 
 
-def test_streams_tell_as_seldom_of_a_database_that_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
-    """They try it again every few seconds, all the time that a database server is away."""
+def test_streams_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Streams retry a missing database every few seconds, and log that as rarely as requests do."""
     reads = Reads("", lambda _error: None)
     for what in ("rows of watched runs", "a token", "the newest sample") * 10:
         reads.tell(what, Away())
     assert len(caplog.records) == 1
 
 
-def test_a_log_that_cannot_be_read_fills_no_log(own: Daemon) -> None:
-    """Who may see it can ask for it as often as they like."""
+def test_unreadable_run_log_does_not_flood_the_log(own: Daemon) -> None:
+    """Repeated requests for an unreadable log do not fill the daemon's log."""
     run = own.insert(make_run(task="log", status="ended", end_reason="failed", exit_code=1, started_at=1, ended_at=2))
     path = Path(log_path(own.boot.data_dir, run.task_name, run.id))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +133,7 @@ def test_a_log_that_cannot_be_read_fills_no_log(own: Daemon) -> None:
 
 
 def test_suppressed_lines_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next line of the kind has the count; lines of other kinds, and first ones, are logged meanwhile."""
+    """The next line of the same kind has the number of suppressed lines; other kinds are logged meanwhile."""
     now_s = 0.0
     monkeypatch.setattr("api.server.log_format.time", SimpleNamespace(monotonic=lambda: now_s))
     bounded = Bounded()
@@ -150,8 +150,8 @@ def test_suppressed_lines_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told("%s full") == "50% full"
 
 
-def test_kinds_without_end() -> None:
-    """They take no memory without end."""
+def test_kinds_of_lines_are_bounded() -> None:
+    """An endless number of kinds of lines takes a bounded amount of memory."""
     bounded = Bounded()
     for number in range(5000):
         assert bounded.filter(logging.LogRecord("api", logging.ERROR, "", 0, str(number), (), None))

@@ -77,7 +77,7 @@ def read_until(sock: socket.socket, end: bytes) -> bytes:
     ],
 )
 def test_last_event_ids(daemon: Daemon, ended: Run, header: str, lines: int) -> None:
-    """Only a decimal number of a line counts, with blanks around it; anything else is as if it was not there."""
+    """Last-Event-ID counts only as a decimal line number, perhaps with blanks around it; anything else is ignored."""
     found = answered(daemon, request(path(ended, "?from=-2"), f"Last-Event-ID: {header}", "Connection: close"))
     assert found.startswith(b"HTTP/1.1 200 ")
     assert (found.count(b"event: line\n"), found.count(b"event: done\n")) == (lines, 1)
@@ -96,8 +96,8 @@ def test_last_event_ids(daemon: Daemon, ended: Run, header: str, lines: int) -> 
         ("from=1%0d%0aX:1", None),
     ],
 )
-def test_anchors_at_the_edge(daemon: Daemon, ended: Run, query: str, lines: int | None) -> None:
-    """What no 64 bits hold is refused; everything else begins at the nearest line."""
+def test_extreme_anchors(daemon: Daemon, ended: Run, query: str, lines: int | None) -> None:
+    """An anchor beyond 64 bits is refused; any other begins at the nearest line."""
     found = answered(daemon, request(path(ended, f"?{query}"), "Connection: close"))
     assert found.startswith(b"HTTP/1.1 422 " if lines is None else b"HTTP/1.1 200 ")
     assert found.count(b"event: line\n") == (lines or 0)
@@ -105,7 +105,7 @@ def test_anchors_at_the_edge(daemon: Daemon, ended: Run, query: str, lines: int 
 
 @pytest.mark.parametrize("header", ["X-Nothing: 1", "Connection: keep-alive"])
 def test_http_1_0(daemon: Daemon, ended: Run, header: str) -> None:
-    """An old client gets the same events, not in chunks, and the end of the connection as their end."""
+    """An HTTP/1.0 client gets the same events without chunks, and the end of the connection as their end."""
     found = answered(daemon, request(path(ended, "?from=-1"), header, version="1.0"))
     head, _, body = found.partition(b"\r\n\r\n")
     assert b"chunked" not in head.lower()
@@ -114,7 +114,7 @@ def test_http_1_0(daemon: Daemon, ended: Run, header: str) -> None:
 
 
 def test_pipelined_streams(daemon: Daemon, ended: Run) -> None:
-    """Fifty streams requested at once on one connection come one after the other, and then the next answer."""
+    """Fifty streams requested at once on one connection follow one another, and then comes the next answer."""
     last = request("/healthz", "Connection: close")
     found = answered(daemon, request(path(ended, "?from=-1")) * 50, last)
     assert (found.count(b"event: line\n"), found.count(b"event: done\n")) == (50, 50)
@@ -131,7 +131,7 @@ def test_pipelined_streams(daemon: Daemon, ended: Run) -> None:
     ],
 )
 def test_a_stream_with_a_body(daemon: Daemon, ended: Run, headers: list[str], body: bytes) -> None:
-    """The body of a GET is skipped, and never taken for the next request."""
+    """The body of a GET request is skipped, and never parsed as the next request."""
     found = answered(daemon, request(path(ended, "?from=-1"), *headers), body, request("/healthz", "Connection: close"))
     assert found.count(b"event: done\n") == 1
     assert found.endswith(b'"status":"ok"}')
@@ -139,7 +139,7 @@ def test_a_stream_with_a_body(daemon: Daemon, ended: Run, headers: list[str], bo
 
 
 def test_head_of_a_live_stream(daemon: Daemon, live: Run) -> None:
-    """It has an end, holds nothing, and leaves the connection usable."""
+    """HEAD of a live stream ends, holds no resources, and leaves the connection usable."""
     for target in (path(live), "/api/events/stream", "/api/notifications/stream", "/api/daemon/log/stream"):
         found = answered(daemon, request(target, method="HEAD"), request("/healthz", "Connection: close"))
         first, _, second = found.partition(b"\r\n\r\n")
@@ -149,7 +149,7 @@ def test_head_of_a_live_stream(daemon: Daemon, live: Run) -> None:
 
 
 def test_an_aborted_stream_reports_no_gap(daemon: Daemon, ended: Run) -> None:
-    """A stream that ends early just ends: unsent lines are not lost, and a resume gets them."""
+    """A stream that ends early reports no gap: its unsent lines are not lost, and a resumed stream gets them."""
     with connect(daemon) as sock:
         sock.sendall(request(path(ended, "?from=0")))
         sock.shutdown(socket.SHUT_WR)
@@ -160,8 +160,8 @@ def test_an_aborted_stream_reports_no_gap(daemon: Daemon, ended: Run) -> None:
     assert b"event: dropped" not in found
 
 
-def test_gone_with_a_request_behind_the_stream(daemon: Daemon, live: Run) -> None:
-    """Who asks for more while a stream goes on, and goes, is noticed when there is something to send."""
+def test_disconnect_after_a_pipelined_request(daemon: Daemon, live: Run) -> None:
+    """A client that pipelines a request behind a stream and disconnects is noticed with the next event."""
     sock = connect(daemon)
     sock.sendall(request(path(live)) + request("/healthz"))
     read_until(sock, b'"text":"1"}\n\n')
@@ -178,8 +178,8 @@ def log_files(pid: int) -> int:
     return sum(os.path.realpath(f"/proc/{pid}/fd/{name}").endswith(".log") for name in names)
 
 
-def test_a_download_that_is_not_taken(own: Daemon) -> None:
-    """Who takes the whole text of a large log slowly, or only its first bytes, costs neither memory nor descriptors."""
+def test_abandoned_download(own: Daemon) -> None:
+    """A client that reads a large log slowly, or only its first bytes, costs neither memory nor descriptors."""
     run = running(own)
     log = own.log_of(run, file_blocks=2000)
     piece = b"".join(b"line %d of a log that is large\n" % number for number in range(30_000))

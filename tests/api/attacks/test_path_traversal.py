@@ -43,13 +43,13 @@ def status(daemon: Daemon, target: str) -> int:
 
 
 @pytest.mark.parametrize("target", PATHS)
-def test_no_path_leads_out(daemon: Daemon, target: str) -> None:
-    """Neither to a file, nor to another operation: paths are compared as they are, and names have patterns."""
+def test_paths_lead_nowhere_else(daemon: Daemon, target: str) -> None:
+    """A path leads neither to a file nor to another operation: it is compared as it is, and names have patterns."""
     assert status(daemon, target) in (400, 404, 405, 422)
 
 
-def test_a_task_that_is_named_like_a_directory(daemon: Daemon) -> None:
-    """No file outside of the data directory is opened, whatever the name: dots alone are no name of a log's folder."""
+def test_task_named_like_a_directory(daemon: Daemon) -> None:
+    """No name of a task opens a file outside of the data directory; a log's folder is never named by dots alone."""
     assert daemon.get("/healthz").status == 200
     until(lambda: not os.listdir(daemon.boot.audit_dir), "what tests before did to be stored")
     before = sorted(Path(daemon.boot.data_dir).parent.rglob("*"))

@@ -62,7 +62,7 @@ def ask(daemon: Daemon, operation: Operation, headers: dict[str, str], query: st
 
 
 def test_every_operation_names_its_role() -> None:
-    """Only the listed operations are open to everybody; operations that change something are not for viewers."""
+    """Only the listed operations are public, and viewers have no operation that changes something."""
     assert {operation.id for operation in OPERATIONS if operation.role is Role.ANYBODY} == OPEN
     for operation in OPERATIONS:
         assert isinstance(operation.role, Role)
@@ -71,8 +71,8 @@ def test_every_operation_names_its_role() -> None:
         assert operation.method not in UNSAFE or open_to_all or operation.role >= Role.OPERATOR, operation.id
 
 
-def test_what_only_admins_may() -> None:
-    """Tokens, the audit, the daemon's log, reload."""
+def test_operations_for_admins_only() -> None:
+    """Only admins may use tokens, the audit, the daemon's log and reload."""
     admins = {operation.path for operation in OPERATIONS if operation.role is Role.ADMIN}
     assert {"/api/tokens", "/api/tokens/{tokenName}", "/api/audit", "/api/daemon/log/stream"} <= admins
     assert "/api/daemon/reload" in admins
@@ -80,7 +80,7 @@ def test_what_only_admins_may() -> None:
 
 @pytest.mark.parametrize("operation", GUARDED, ids=ids)
 def test_without_authentication(daemon: Daemon, operation: Operation) -> None:
-    """401 for each, and the scheduler is not asked."""
+    """Without authentication, each operation gets 401 and the scheduler is not asked."""
     daemon.scheduler.calls.clear()
     assert ask(daemon, operation, {}) == 401
     assert ask(daemon, operation, bearer("rw_" + "A" * 43)) == 401
@@ -90,7 +90,7 @@ def test_without_authentication(daemon: Daemon, operation: Operation) -> None:
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("operation", GUARDED, ids=ids)
 def test_each_role_and_each_operation(daemon: Daemon, operation: Operation, role: str) -> None:
-    """An insufficient role is refused before any other check; a sufficient one is not."""
+    """An insufficient role is refused before any other check; a sufficient role is not refused."""
     secret = bearer(make_token(daemon, f"role-{role}", role))
     daemon.scheduler.calls.clear()
     status = ask(daemon, operation, secret)
@@ -101,15 +101,15 @@ def test_each_role_and_each_operation(daemon: Daemon, operation: Operation, role
         assert daemon.scheduler.calls == []
 
 
-def test_no_token_reaches_what_is_local(daemon: Daemon) -> None:
-    """Not even an admin's: the password of this start is for the daemon's own user on the Unix socket."""
+def test_local_operations_refuse_all_tokens(daemon: Daemon) -> None:
+    """No token gets the password of this start, not even an admin's: it is for the daemon's user on the Unix socket."""
     secret = bearer(make_token(daemon, "local", "admin"))
     assert daemon.get("/api/local/credentials", secret, unix=False).status == 403
     assert daemon.get("/api/local/credentials", {**secret, "Via": "x"}).status == 403
 
 
-def test_a_token_cannot_raise_itself(daemon: Daemon) -> None:
-    """Neither by a header, nor with a second credential that is worth less, nor by making another token."""
+def test_token_cannot_gain_a_role(daemon: Daemon) -> None:
+    """A token gains no role by a header, by a second credential of a lower role, or by creating another token."""
     for role in ("viewer", "operator", "cloud"):
         secret = bearer(make_token(daemon, "climber", role))
         body = '{"name": "mine", "role": "admin"}'
@@ -119,16 +119,16 @@ def test_a_token_cannot_raise_itself(daemon: Daemon) -> None:
         assert daemon.get("/api/audit?role=admin", secret, unix=False).status == 403
 
 
-def test_the_password_is_an_admin(daemon: Daemon) -> None:
-    """As are a session and the trusted peer; and on the Unix socket a token is not more than elsewhere."""
+def test_password_session_and_peer_are_admins(daemon: Daemon) -> None:
+    """The password, a session and the trusted peer are admins; a token has its own role on the Unix socket too."""
     assert daemon.get("/api/audit", basic(PASSWORD), unix=False).status == 200
     assert daemon.get("/api/audit").status == 200
     viewer = bearer(make_token(daemon, "viewer", "viewer"))
     assert daemon.get("/api/audit", {**viewer, "Via": "x"}).status == 403
 
 
-def test_methods_that_are_not_declared(daemon: Daemon) -> None:
-    """Undeclared methods are rejected with 405 for every client; 400 for a method that Falcon reserves."""
+def test_undeclared_methods(daemon: Daemon) -> None:
+    """Undeclared methods get 405 from every client; a method that Falcon reserves gets 400."""
     run = daemon.insert(make_run())
     for method in ("PUT", "PATCH", "DELETE", "TRACE", "CONNECT", "PROPFIND"):
         assert daemon.ask(method, "/api/tasks").status == 405

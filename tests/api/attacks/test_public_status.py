@@ -25,8 +25,8 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     daemon.close()
 
 
-def test_the_page(published: Daemon) -> None:
-    """The page has the name and the state of each published unit that exists, and nothing else of it."""
+def test_status_page(published: Daemon) -> None:
+    """The page shows the name and state of each published unit, and nothing else."""
     page = published.get("/status", unix=False)
     assert page.status == 200
     text = page.body.decode()
@@ -42,7 +42,7 @@ def test_the_page(published: Daemon) -> None:
 
 
 def test_badges(published: Daemon) -> None:
-    """A badge has the state of one published unit, for pages of any site."""
+    """A badge shows the state of one published unit, and pages of any site may include it."""
     badge = published.get("/badge/web.svg", unix=False)
     assert badge.headers["Content-Type"] == "image/svg+xml"
     assert badge.headers["Cross-Origin-Resource-Policy"] == "cross-origin"
@@ -53,14 +53,14 @@ def test_badges(published: Daemon) -> None:
 
 
 @pytest.mark.parametrize("name", ["hidden.svg", "gone.svg", "nothing.svg", "web", "web.png", "web.svg.svg"])
-def test_everything_else_is_not_found(published: Daemon, name: str) -> None:
-    """Names that are not published get the same answer as names that do not exist."""
+def test_unpublished_names_are_not_found(published: Daemon, name: str) -> None:
+    """Unpublished names get the same answer as unknown names."""
     answer = published.get(f"/badge/{name}", unix=False)
     assert answer.status == 404
     assert answer.json["detail"] == "Not published"
 
 
 def test_nothing_is_published_by_default(daemon: Daemon) -> None:
-    """Without the key there is neither a page nor a badge."""
+    """Without the key ``public``, there is neither a page nor a badge."""
     assert daemon.get("/status", unix=False).status == 404
     assert daemon.get("/badge/backup.svg", unix=False).status == 404

@@ -19,8 +19,8 @@ def _search(pattern: str, task: str) -> str:
 
 
 @pytest.mark.parametrize("pattern", _ENDLESS)
-def test_patterns_that_explode(daemon: Daemon, pattern: str) -> None:
-    """Time is linear in the text: the search of a line that such patterns cannot match comes to an end."""
+def test_explosive_patterns(daemon: Daemon, pattern: str) -> None:
+    """Search takes linear time: it ends even for patterns on which backtracking would explode."""
     task = f"redos-{new_ulid(1)}"
     run = daemon.insert(make_run(task=task, status="running", started_at=1))
     daemon.log_of(run, file_blocks=64).write(b"a" * 15_000 + b"!\n", STDOUT, 1000)
@@ -31,8 +31,8 @@ def test_patterns_that_explode(daemon: Daemon, pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", _TOO_LARGE, ids=["nested", "repeated", "deep"])
-def test_patterns_that_are_too_large(daemon: Daemon, pattern: str) -> None:
-    """A pattern whose program would take too much memory is refused, with the parameter's name."""
+def test_oversized_patterns(daemon: Daemon, pattern: str) -> None:
+    """A pattern whose compiled program would be too large is refused, with the name of the parameter."""
     answer = daemon.get(_search(pattern, "job"))
     assert answer.status == 422
     assert [error["location"] for error in answer.json["errors"]] == ["query.q"]

@@ -39,8 +39,8 @@ def token_of(daemon: Daemon, *, ended: bool = False) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("operation", PRIVATE, ids=lambda one: one.id)
-def test_every_operation(daemon: Daemon, operation: Operation) -> None:
-    """Lists, the daemon, other verbs and all that writes are refused; reading the permitted task is not."""
+def test_token_of_a_run_at_every_operation(daemon: Daemon, operation: Operation) -> None:
+    """A run's token reads and runs only the permitted task; lists, the daemon and all other changes are refused."""
     status = ask(daemon, operation, token_of(daemon), required_query(operation))
     about_the_task = "{taskName}" in operation.path
     if operation.id == "runTask" or (about_the_task and operation.method == "GET"):
@@ -53,6 +53,6 @@ def test_every_operation(daemon: Daemon, operation: Operation) -> None:
         assert status == 403
 
 
-def test_the_token_of_a_run_that_has_ended(daemon: Daemon) -> None:
-    """It is refused like an unknown one."""
+def test_token_of_an_ended_run(daemon: Daemon) -> None:
+    """The token of an ended run is refused like an unknown one."""
     assert daemon.get("/api/tasks/job", token_of(daemon, ended=True), unix=False).status == 401

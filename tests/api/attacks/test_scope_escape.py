@@ -30,7 +30,7 @@ def ask(daemon: Daemon, operation: Operation, path: str, headers: dict[str, str]
 
 @pytest.mark.parametrize("operation", ABOUT_ONE, ids=ids)
 def test_other_tasks_and_their_runs(daemon: Daemon, operation: Operation) -> None:
-    """404 as if there were none, and the scheduler is asked nothing."""
+    """Other tasks and their runs get 404, as if they did not exist, and the scheduler is not asked."""
     other = daemon.insert(make_run(task="other"))
     headers = scoped(daemon)
     path = path_of(operation).replace("/job", "/other").replace("01ARZ3NDEKTSV4RRFFQ69G5FAV", other.id)
@@ -40,8 +40,8 @@ def test_other_tasks_and_their_runs(daemon: Daemon, operation: Operation) -> Non
 
 
 @pytest.mark.parametrize("operation", [one for one in ABOUT_ALL if not one.scoped], ids=ids)
-def test_the_daemon_as_a_whole(daemon: Daemon, operation: Operation) -> None:
-    """403, also for an admin: tokens, audit, the daemon's log and state, notifications."""
+def test_operations_on_the_whole_daemon(daemon: Daemon, operation: Operation) -> None:
+    """Tokens, audit, the daemon's log and state, and notifications get 403, even with an admin's token."""
     headers = scoped(daemon)
     if operation.body is None:
         assert ask(daemon, operation, path_of(operation), headers) == 403
@@ -51,8 +51,8 @@ def test_the_daemon_as_a_whole(daemon: Daemon, operation: Operation) -> None:
     assert answer.status == 403
 
 
-def test_who_is_trusted_to_limit_itself() -> None:
-    """A new operation on all tasks is refused to such tokens unless it is on this list, and has a test below."""
+def test_operations_that_filter_by_scope() -> None:
+    """A new operation on all tasks is refused to limited tokens unless it is on this list and has a test below."""
     assert {one.id for one in ABOUT_ALL if one.scoped} == {
         "listTasks",
         "listRuns",
@@ -81,7 +81,7 @@ def test_who_is_trusted_to_limit_itself() -> None:
 
 
 def test_lists_and_totals(daemon: Daemon) -> None:
-    """Other tasks and their runs are neither listed nor counted, whatever is asked for."""
+    """Other tasks and their runs are neither listed nor counted, whatever the request asks for."""
     with daemon.lock:
         for name in ("mine-1", "other"):
             upsert_task(daemon.db, name, "task", "{}")
@@ -99,16 +99,16 @@ def test_lists_and_totals(daemon: Daemon) -> None:
     assert [task["name"] for task in tasks] == ["mine-1"]
 
 
-def test_a_scope_without_any_task(daemon: Daemon) -> None:
-    """Nothing is everything that it sees."""
+def test_scope_without_a_task(daemon: Daemon) -> None:
+    """A scope that matches no task sees nothing."""
     daemon.insert(make_run(task="other"))
     headers = scoped(daemon, tasks="nobody")
     assert daemon.get("/api/runs", headers, unix=False).json["total"] == 0
     assert daemon.get("/api/tasks", headers, unix=False).json["items"] == []
 
 
-def test_the_summary(daemon: Daemon) -> None:
-    """The summary counts runs visible to the token, even when it asks for others by name."""
+def test_summary(daemon: Daemon) -> None:
+    """The summary counts only visible runs, even if the request names other tasks."""
     daemon.insert(make_run(task="mine-2"))
     daemon.insert(make_run(task="other"))
     headers = scoped(daemon, tasks="mine-2")
@@ -117,16 +117,16 @@ def test_the_summary(daemon: Daemon) -> None:
     assert daemon.get("/api/runs/summary?task_name=other", headers, unix=False).json["total"] == 0
 
 
-def test_the_newest_runs(daemon: Daemon) -> None:
-    """Other tasks do not exist, whatever is asked for by name."""
+def test_newest_runs(daemon: Daemon) -> None:
+    """Other tasks do not exist in the newest runs, even if the request names them."""
     mine = daemon.insert(make_run(task="mine-3"))
     daemon.insert(make_run(task="other"))
     found = daemon.get("/api/runs/newest?tasks=other,mine-3", scoped(daemon), unix=False).json["items"]
     assert [[run["id"] for run in one["runs"]] for one in found] == [[mine.id]]
 
 
-def test_the_failures(daemon: Daemon) -> None:
-    """Failures of other tasks do not exist, also when a run is asked for by its id."""
+def test_failures(daemon: Daemon) -> None:
+    """Failures of other tasks do not exist, even if the request names a run by its id."""
     mine, other = (
         daemon.insert(make_run(task=task, status="ended", end_reason="failed", exit_code=1))
         for task in ("mine-4", "other")
@@ -136,8 +136,8 @@ def test_the_failures(daemon: Daemon) -> None:
         assert [one["run"]["id"] for one in found] == [mine.id]
 
 
-def test_the_search_of_all_logs(daemon: Daemon) -> None:
-    """Lines of other tasks are not found, and other tasks do not exist, whatever is asked for by name."""
+def test_search_of_all_logs(daemon: Daemon) -> None:
+    """A search finds no lines of other tasks, which do not exist even if the request names them."""
     runs = [daemon.insert(make_run(task=name, status="running", started_at=1)) for name in ("mine-5", "other")]
     for run in runs:
         log = daemon.log_of(run, file_blocks=4096)
@@ -153,7 +153,7 @@ def test_the_search_of_all_logs(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("verb", ["start", "stop", "restart", "pause", "resume"])
 def test_commands_to_many_units(daemon: Daemon, verb: str) -> None:
-    """The scheduler hears which units there are for the token, whatever is selected."""
+    """The scheduler learns which units the token may see, whatever the request selects."""
     headers = scoped(daemon) | {"Content-Type": "application/json"}
     for body in ({"all": True}, {"names": ["*", "other"]}, {"group": "g"}):
         answer = daemon.ask("POST", f"/api/units/{verb}", json.dumps(body), headers, unix=False)
@@ -163,7 +163,7 @@ def test_commands_to_many_units(daemon: Daemon, verb: str) -> None:
 
 
 def test_deleted_runs(daemon: Daemon) -> None:
-    """Only deleted runs of its tasks are listed, even when it asks for others by name."""
+    """Only deleted runs of the token's tasks are listed, even if the request names other tasks."""
     for task in ("mine-gone", "other"):
         daemon.delete(daemon.insert(make_run(task=task, status="ended", end_reason="failed")).id)
     headers = scoped(daemon, tasks="mine-gone")
@@ -173,7 +173,7 @@ def test_deleted_runs(daemon: Daemon) -> None:
 
 
 def test_events(own: Daemon) -> None:
-    """Neither other tasks' events, nor the daemon's own, from now on or after the fact."""
+    """Events of other tasks and of the daemon are not sent, neither live nor in a resumed stream."""
     headers = scoped(own, tasks="*")
     limited = scoped(own, "viewer")
     for header, wanted in ((limited, ["mine-1"]), (headers, ["mine-1", "other"])):
@@ -190,7 +190,7 @@ def test_events(own: Daemon) -> None:
 
 
 def test_metrics(daemon: Daemon) -> None:
-    """Series of other tasks are not there."""
+    """Metrics contain no series of other tasks."""
     with daemon.lock:
         for name in ("mine-1", "other"):
             upsert_task(daemon.db, name, "task", "{}")
@@ -201,7 +201,7 @@ def test_metrics(daemon: Daemon) -> None:
 
 
 def test_slots(daemon: Daemon) -> None:
-    """Sizes and counts include other tasks; runs of other tasks are not listed."""
+    """Sizes and counts of slots include other tasks, but their runs are not listed."""
     runs = [("01ARZ3NDEKTSV4RRFFQ69G5FAV", "other", 1), ("01ARZ3NDEKTSV4RRFFQ69G5FAW", "mine-1", 1)]
     db = {"name": "db", "size": 2, "used": 2, "waiting": 2, "held_by": runs, "next_runs": runs[::-1]}
     daemon.scheduler.operations["slots"] = lambda _args: {
@@ -217,7 +217,7 @@ def test_slots(daemon: Daemon) -> None:
 
 
 def test_resources(daemon: Daemon) -> None:
-    """What other tasks' runs take is not told."""
+    """Resource usage of other tasks' runs is not shown."""
     running = [daemon.insert(make_run(task=name, status="running", started_at=1)) for name in ("mine-1", "other")]
     seen = daemon.get("/api/resources", scoped(daemon, "viewer"), unix=False).json["items"]
     for run in running:
@@ -233,7 +233,7 @@ def test_resources(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("name", ["delete", "rerun", "restore", "stop"])
 def test_bulk(daemon: Daemon, name: str) -> None:
-    """The scheduler gets the limit with any selection."""
+    """The scheduler receives the token's limit with every selection."""
     seen = []
 
     def note(args: dict[str, object]) -> dict[str, object]:
@@ -252,7 +252,7 @@ def test_bulk(daemon: Daemon, name: str) -> None:
 
 @pytest.mark.parametrize("glob", ["mine-[1]", "mine-?", "[m]ine-*"])
 def test_globs(daemon: Daemon, glob: str) -> None:
-    """As for file names, with upper and lower case told apart."""
+    """Globs match as for file names, case-sensitively."""
     headers = scoped(daemon, tasks=glob)
     for name in ("mine-1", "mine-12", "Mine-1", "xmine-1"):
         daemon.insert(make_run(task=name))

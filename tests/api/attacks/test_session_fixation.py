@@ -4,8 +4,8 @@ from tests.api.support.credentials import cookie, login
 from tests.api.support.harness import Daemon
 
 
-def test_a_cookie_that_was_brought_is_never_adopted(daemon: Daemon) -> None:
-    """The log-in makes a secret of its own; the planted one stays worthless."""
+def test_planted_cookie_is_never_adopted(daemon: Daemon) -> None:
+    """A login creates its own secret, so a planted cookie stays worthless."""
     name = f"ringward_{daemon.boot.daemon_id.lower()}"
     planted = {"Cookie": f"{name}=planted-by-somebody"}
     answer = login(daemon, headers=planted)
@@ -15,8 +15,8 @@ def test_a_cookie_that_was_brought_is_never_adopted(daemon: Daemon) -> None:
     assert daemon.get("/api/runs", cookie(answer), unix=False).status == 200
 
 
-def test_each_log_in_has_a_session_of_its_own(daemon: Daemon) -> None:
-    """Also when the browser has one already; ending one does not end the other."""
+def test_each_login_creates_a_session(daemon: Daemon) -> None:
+    """A login creates a new session even if the browser has one; ending one does not end the other."""
     first = cookie(login(daemon))
     second = cookie(login(daemon, headers=first))
     assert first != second
@@ -26,7 +26,7 @@ def test_each_log_in_has_a_session_of_its_own(daemon: Daemon) -> None:
 
 
 def test_a_session_cannot_be_set_by_a_parameter(daemon: Daemon) -> None:
-    """Only the cookie counts, and only under this daemon's name."""
+    """Only a cookie with this daemon's name selects a session, never a parameter."""
     name, _, secret = cookie(login(daemon))["Cookie"].partition("=")
     assert daemon.get(f"/api/runs?{name}={secret}", unix=False).status == 401
     assert daemon.get("/api/runs", {"Cookie": f"session={secret}"}, unix=False).status == 401

@@ -87,15 +87,15 @@ def narrow(tmp_path: Path) -> Iterator[Narrow]:
     daemon.close()
 
 
-def test_slow_headers_do_not_hold_others(daemon: Daemon) -> None:
+def test_slow_headers_do_not_delay_others(daemon: Daemon) -> None:
     """A client that sends nothing does not delay others."""
     with socket.create_connection(("127.0.0.1", daemon.port)) as silent:
         silent.sendall(b"GET /api/runs HTTP/1.1\r\nHost: loc")
         assert daemon.get("/healthz", unix=False).status == 200
 
 
-def test_a_crowd_of_slow_clients(daemon: Daemon) -> None:
-    """Hundreds of halves of requests hold up neither TCP nor the Unix socket, and each may still be finished."""
+def test_many_slow_clients(daemon: Daemon) -> None:
+    """Hundreds of unfinished requests delay neither TCP nor the Unix socket, and each can still be finished."""
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(socket.create_connection(("127.0.0.1", daemon.port))) for _ in range(300)]
         for number, client in enumerate(clients):
@@ -108,8 +108,8 @@ def test_a_crowd_of_slow_clients(daemon: Daemon) -> None:
         assert last.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_body_that_trickles(daemon: Daemon) -> None:
-    """A client that sends its body byte by byte delays no other, and takes no place of served clients."""
+def test_trickling_body(daemon: Daemon) -> None:
+    """A client that sends its body byte by byte delays nobody and takes no place of an active client."""
     with contextlib.ExitStack() as stack:
         for _ in range(50):
             client = stack.enter_context(socket.create_connection(("127.0.0.1", daemon.port)))
@@ -132,7 +132,7 @@ def test_a_body_that_trickles(daemon: Daemon) -> None:
     ids=["nothing", "half a head", "one request", "half a body"],
 )
 def test_more_silent_clients_than_places(narrow: Narrow, said: bytes) -> None:
-    """The client that has been silent longest is disconnected: others are served, and streams stay."""
+    """At the connection limit, the client that has been silent longest is disconnected; others and streams stay."""
     stream = narrow.stream("/api/events/stream?types=run.created", basic(PASSWORD), unix=False)
     with contextlib.ExitStack() as stack:
         stack.callback(stream.close)
@@ -144,8 +144,8 @@ def test_more_silent_clients_than_places(narrow: Narrow, said: bytes) -> None:
         assert [event.name for event in stream.take(1)] == ["run.created"]
 
 
-def test_more_clients_that_read_nothing_than_places(narrow: Narrow) -> None:
-    """A client that reads none of its answer is disconnected as well: large answers need no credentials."""
+def test_more_nonreading_clients_than_places(narrow: Narrow) -> None:
+    """A client that does not read its answer is disconnected too, because large answers need no credentials."""
     with contextlib.ExitStack() as stack:
         for _ in range(2 * PLACES):
             client = stack.enter_context(socket.socket())
@@ -156,7 +156,7 @@ def test_more_clients_that_read_nothing_than_places(narrow: Narrow) -> None:
 
 
 def test_more_streams_than_places(narrow: Narrow) -> None:
-    """One stream of the client with the most is ended, and can resume; streams of others stay."""
+    """At the limit, a stream of the client with the most is closed and can resume; other clients keep theirs."""
     path = "/api/events/stream?types=run.created"
     tokens = [make_token(narrow, role="viewer", name=name) for name in ("few", "many")]
     with contextlib.ExitStack() as stack:
@@ -174,8 +174,8 @@ def triggered(daemon: Daemon, times: int) -> bool:
     return [op for op, _ in daemon.scheduler.calls].count("trigger") >= times
 
 
-def test_places_that_were_all_busy(narrow: Narrow) -> None:
-    """When all had a request as the last place was taken, they have to go when they wait for another one."""
+def test_all_places_busy(narrow: Narrow) -> None:
+    """Connections that were all busy when the last place was taken are closed once they wait for another request."""
     credentials = basic(PASSWORD)["Authorization"]
     request = f"POST /api/tasks/job/run?wait=2 HTTP/1.1\r\nHost: localhost\r\nAuthorization: {credentials}\r\n\r\n"
     with contextlib.ExitStack() as stack:
@@ -190,8 +190,8 @@ def test_places_that_were_all_busy(narrow: Narrow) -> None:
         assert narrow.get("/healthz", unix=False).status == 200
 
 
-def test_more_clients_that_vanish_than_places(narrow: Narrow) -> None:
-    """Who waited for the end of a run and has hung up keeps no place until that."""
+def test_more_vanished_clients_than_places(narrow: Narrow) -> None:
+    """A client that hangs up while it waits for the end of a run frees its place at once."""
     credentials = basic(PASSWORD)["Authorization"]
     request = f"POST /api/tasks/job/run?wait=240 HTTP/1.1\r\nHost: localhost\r\nAuthorization: {credentials}\r\n\r\n"
     for number in range(1, 2 * PLACES + 1):
@@ -202,13 +202,13 @@ def test_more_clients_that_vanish_than_places(narrow: Narrow) -> None:
 
 
 def test_tiny_chunks() -> None:
-    """Of the thousand chunks that one read of a socket brings, few are looked at before others have a turn."""
+    """Of a thousand chunks from one read of a socket, only a few are handled before others have a turn."""
     done = subprocess.run([sys.executable, "-c", TURNS], capture_output=True, text=True, check=True)
     assert int(done.stdout) >= 1300 // 50
 
 
 @pytest.mark.parametrize(("turns", "said"), [(0, "answered\n"), (1, "")], ids=["begun", "not begun"])
-def test_a_request_that_comes_when_its_place_is_wanted(turns: int, said: str) -> None:
-    """It is answered when it has begun, and may have been carried out; else it never begins."""
+def test_request_on_a_connection_that_is_being_closed(turns: int, said: str) -> None:
+    """A request that has begun is answered; one that has not begun is never executed."""
     run = [sys.executable, "-c", ROOM, str(turns)]
     assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == said

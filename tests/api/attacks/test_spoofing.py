@@ -29,8 +29,8 @@ FORGED = {
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_nothing_changes(daemon: Daemon, name: str) -> None:
-    """Neither the operation, nor the links, nor who is asking."""
+def test_forwarding_headers_change_nothing(daemon: Daemon, name: str) -> None:
+    """Forwarding headers of untrusted peers change neither the operation, nor the links, nor the client."""
     headers = {name: FORGED[name]}
     assert daemon.get("/api/runs", headers, unix=False).status == 401
     answer = daemon.get("/api/runs", headers | basic(PASSWORD), unix=False)
@@ -39,8 +39,8 @@ def test_nothing_changes(daemon: Daemon, name: str) -> None:
     assert "Secure" not in login(daemon, headers=headers).headers["Set-Cookie"].split("; ")
 
 
-def test_no_other_address(own: Daemon) -> None:
-    """Guesses count for the address that they come from, whatever they claim, and so does the audit."""
+def test_client_address_cannot_be_forged(own: Daemon) -> None:
+    """Guesses count for the real address of the peer, which is also in the audit, whatever the headers claim."""
     statuses = [
         own.get("/api/runs", {"X-Forwarded-For": f"10.0.0.{number}", **basic("wrong")}, unix=False).status
         for number in range(12)
@@ -50,8 +50,8 @@ def test_no_other_address(own: Daemon) -> None:
     assert {entry.address for entry in own.scheduler.audit} == {"127.0.0.1"}
 
 
-def test_from_outside_of_the_trusted_networks(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """With proxies configured, a peer on this host that is none of them is believed no more than without."""
+def test_peers_outside_the_trusted_networks(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """With proxies configured, a local peer that is not one of them is trusted no more than without."""
     daemon = Daemon(tmp_path_factory.mktemp("other"), behind_proxy=["10.0.0.0/8"])
     try:
         for header in ("X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"):
@@ -65,10 +65,10 @@ def test_from_outside_of_the_trusted_networks(tmp_path_factory: pytest.TempPathF
         daemon.close()
 
 
-def test_the_environment_of_the_server(
+def test_script_name_of_the_environment(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A SCRIPT_NAME that it was started with moves nothing."""
+    """A SCRIPT_NAME in the server's environment changes nothing."""
     monkeypatch.setenv("SCRIPT_NAME", "/elsewhere")
     daemon = Daemon(tmp_path_factory.mktemp("environment"))
     try:

@@ -32,7 +32,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, bytes]]:
     "guess", ["", "c", "correct horse batterx", "correct horse battery", "x" * 100_000, "\udcff", "пароль"]
 )
 def test_passwords(compared: list[tuple[bytes, bytes]], guess: str) -> None:
-    """Every guess goes the same way: digests of one length, compared once, in constant time, as a whole."""
+    """Every password is compared once, as a whole and in constant time, by digests of equal length."""
     passwords = Passwords(PASSWORD, ControlClient("/nowhere", "token"), lambda _name: None)
     if guess == PASSWORD:
         passwords.check("", guess, None)
@@ -45,7 +45,7 @@ def test_passwords(compared: list[tuple[bytes, bytes]], guess: str) -> None:
 
 @pytest.mark.parametrize("user", ["known", "unknown", "x" * 200])
 def test_names(monkeypatch: pytest.MonkeyPatch, user: str) -> None:
-    """An unknown name costs one hash of the same parameters, as a wrong password of an account does."""
+    """An unknown account name costs as much hashing as a wrong password does."""
     account = Account("known", hash_password("right"), "t", "viewer", None, 0, "x", 0)
     found = {"known": account}
     passwords = Passwords(PASSWORD, ControlClient("/nowhere", "token"), found.get)
@@ -65,7 +65,7 @@ def test_names(monkeypatch: pytest.MonkeyPatch, user: str) -> None:
 
 
 def test_sessions_and_tokens() -> None:
-    """They are looked up by a digest: how far a guess agrees with a secret says nothing about its digest."""
+    """Sessions and tokens are looked up by a digest, so a partial match reveals nothing."""
     digests = [hash_secret(secret) for secret in ("rw_a", "rw_b", "rw_", "\udcff")]
     assert {len(digest) for digest in digests} == {64}
     assert len({digest[:8] for digest in digests}) == len(digests)

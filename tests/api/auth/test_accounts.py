@@ -35,7 +35,7 @@ def status(daemon: Daemon, headers: dict[str, str]) -> dict[str, Any]:
 
 
 def test_hashes() -> None:
-    """Two hashes of one password differ, and name their parameters; each fits this password alone."""
+    """Two hashes of one password differ, contain their parameters, and match only this password."""
     one, other = hash_password("pass\udcff"), hash_password("pass\udcff")
     assert one != other
     assert one.split("$")[:4] == ["scrypt", "16384", "8", "5"]
@@ -44,7 +44,7 @@ def test_hashes() -> None:
 
 
 def test_an_account_is_listed_without_its_password(daemon: Daemon) -> None:
-    """Neither an answer, nor the database, nor the log contains the password."""
+    """Answers, the database and the log do not contain the password."""
     made = add(daemon, "listed", tasks="web-*")
     assert made.status == 201
     (found,) = (one for one in daemon.get("/api/users").json["items"] if one["name"] == "listed")
@@ -57,7 +57,7 @@ def test_an_account_is_listed_without_its_password(daemon: Daemon) -> None:
 
 
 def test_basic_and_session_name_the_person(daemon: Daemon) -> None:
-    """HTTP Basic and the login know the person; runs and the audit name the account."""
+    """With HTTP Basic or a session, runs and the audit contain the account's name."""
     add(daemon, "alice@example.org")
     session = cookie(login_as(daemon, "alice@example.org"))
     for headers, method in ((session, "session"), (basic(SECRET, "alice@example.org"), "password")):
@@ -78,7 +78,7 @@ def test_basic_and_session_name_the_person(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("user", ["", "admin"])
 def test_the_password_of_the_daemon(daemon: Daemon, user: str) -> None:
-    """The daemon's password belongs to the account admin; an empty name means this account."""
+    """The daemon's password belongs to the account admin; an empty name means the same."""
     for headers, method in (
         (cookie(login_as(daemon, user, PASSWORD)), "session"),
         (basic(PASSWORD, user), "password"),
@@ -105,7 +105,7 @@ def test_a_token_needs_no_name(daemon: Daemon) -> None:
 
 
 def test_roles_and_tasks(daemon: Daemon) -> None:
-    """A viewer changes nothing, an operator does not see accounts, and other tasks do not exist for the account."""
+    """A viewer changes nothing, an operator does not see accounts, and tasks outside the scope do not exist."""
     add(daemon, "reader", "viewer")
     assert daemon.ask("POST", "/api/tasks/job/run", headers=basic(SECRET, "reader"), unix=False).status == 403
     add(daemon, "some", tasks="web-*")
@@ -117,7 +117,7 @@ def test_roles_and_tasks(daemon: Daemon) -> None:
 
 
 def test_a_foreign_page_cannot_use_an_account(daemon: Daemon) -> None:
-    """A browser adds the cookie or the password by itself, so the request must come from a page of the daemon."""
+    """A browser sends cookies and passwords by itself, so only pages of the daemon may use them."""
     add(daemon, "browsing")
     foreign = {"Origin": "http://evil.example"}
     for headers in (cookie(login_as(daemon, "browsing")), basic(SECRET, "browsing")):
@@ -126,7 +126,7 @@ def test_a_foreign_page_cannot_use_an_account(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("change", ["password", "removal"])
 def test_a_change_ends_sessions_connections_and_streams(own: Daemon, change: str) -> None:
-    """A new password or a removal ends sessions, proven connections and open streams; others stay."""
+    """A new password or a removal ends the account's sessions, authenticated connections and streams, but no others."""
     add(own, "leaving")
     add(own, "staying")
     session, other = cookie(login_as(own, "leaving")), cookie(login_as(own, "staying"))
@@ -159,15 +159,15 @@ def test_a_change_ends_sessions_connections_and_streams(own: Daemon, change: str
 
 
 def test_a_removed_account_gets_no_session(own: Daemon) -> None:
-    """An account of the same name does not revive the sessions of its predecessor."""
+    """A new account does not revive the sessions of a removed account with the same name."""
     add(own, "again")
     session = cookie(login_as(own, "again"))
     add(own, "again")
     assert own.get("/api/runs", session, unix=False).status == 401
 
 
-def test_names_that_are_taken(daemon: Daemon) -> None:
-    """409: an account does not silently replace another one; admin cannot be replaced, changed or removed."""
+def test_existing_names(daemon: Daemon) -> None:
+    """A new account with an existing name gets 409; admin can be neither created nor changed nor removed."""
     add(daemon, "twice")
     body = json.dumps({"name": "twice", "role": "admin", "password": SECRET})
     assert daemon.ask("POST", "/api/users", body, JSON).status == 409
@@ -196,7 +196,7 @@ def test_names_that_are_taken(daemon: Daemon) -> None:
     ],
 )
 def test_invalid_accounts(daemon: Daemon, fields: dict[str, Any]) -> None:
-    """422 with the field; the answer does not repeat the password."""
+    """An invalid account gets 422 with the field's name, and the answer does not repeat the password."""
     body = {"name": "ok", "role": "viewer", "password": SECRET, **fields}
     answer = daemon.ask("POST", "/api/users", json.dumps(body), JSON)
     assert answer.status == 422
@@ -204,8 +204,8 @@ def test_invalid_accounts(daemon: Daemon, fields: dict[str, Any]) -> None:
     assert body["password"] not in answer.body.decode()
 
 
-def test_a_scheduler_that_dies_after_it_stored(own: Daemon) -> None:
-    """The account is reported as created if it was stored."""
+def test_scheduler_killed_after_storing_an_account(own: Daemon) -> None:
+    """If the account was stored before the scheduler died, the answer is success."""
     own.scheduler.die_after("account_create")
     answer = add(own, "stored")
     assert answer.status == 201
@@ -214,7 +214,7 @@ def test_a_scheduler_that_dies_after_it_stored(own: Daemon) -> None:
 
 
 def test_a_password_in_the_wrong_field_is_not_recorded(own: Daemon) -> None:
-    """The audit names the account of a wrong password, but no name without an account."""
+    """The audit records the name with a wrong password only if such an account exists."""
     add(own, "known")
     assert login_as(own, "known", "wrong").status == 401
     assert login_as(own, "my-secret-password", "x").status == 401

@@ -12,8 +12,8 @@ from tests.api.support.records import make_run
 from tests.support.waiting import until
 
 
-def test_who_did_what(own: Daemon) -> None:
-    """Every command is in the audit with who, from where, about what and with which result; reading is not."""
+def test_every_command_is_recorded(own: Daemon) -> None:
+    """Each command is recorded with person, address, object and result; reading is not recorded."""
     secret = make_token(own, "ci", "operator")
     answer = own.ask("POST", "/api/tasks/job/run", headers=bearer(secret), unix=False)
     assert answer.status == 201
@@ -39,7 +39,7 @@ def test_who_did_what(own: Daemon) -> None:
 
 
 def test_bulk_operations(own: Daemon) -> None:
-    """An operation on many runs has its selector, their number, and the first of them; a rerun names both runs."""
+    """A bulk operation is recorded with its selector, the number of runs and the first ids; a rerun names both."""
     ids = [new_ulid() for _ in range(5)]
     own.scheduler.operations["bulk_delete"] = lambda _args: {"affected": 12, "first": ids[:3], "deleted_at": 1}
     own.scheduler.operations["bulk_stop"] = lambda _args: {"affected": 0, "first": []}
@@ -67,8 +67,8 @@ def test_bulk_operations(own: Daemon) -> None:
     assert (shown["target"], shown["result"], "reason" in shown) == (ids[3], f"1 run: job {ids[4]}", False)
 
 
-def test_what_is_not_permitted(own: Daemon) -> None:
-    """A refusal is in the audit with its reason."""
+def test_refusals_are_recorded(own: Daemon) -> None:
+    """A refused command is recorded with the reason."""
     secret = make_token(own, "curious")
     assert own.ask("POST", "/api/tasks/job/run", headers=bearer(secret), unix=False).status == 403
     until(lambda: own.scheduler.audit and own.scheduler.audit[-1].status == 403, "the audit")
@@ -78,7 +78,7 @@ def test_what_is_not_permitted(own: Daemon) -> None:
 
 
 def test_logins(own: Daemon) -> None:
-    """Log-ins and log-outs, and each wrong password once, wherever it was given."""
+    """Logins, logouts and each wrong password are recorded once, however the password was sent."""
     session = cookie(login(own))
     assert login(own, "wrong").status == 401
     assert own.get("/api/runs", basic("wrong"), unix=False).status == 401
@@ -92,8 +92,8 @@ def test_logins(own: Daemon) -> None:
     ]
 
 
-def test_strangers_fill_no_audit(own: Daemon) -> None:
-    """Who is not authenticated changes nothing, and leaves nothing but wrong passwords."""
+def test_unauthenticated_clients_do_not_fill_the_audit(own: Daemon) -> None:
+    """Unauthenticated clients leave no entries except wrong passwords."""
     assert own.ask("POST", "/api/tasks/job/run", unix=False).status == 401
     assert own.ask("POST", "/api/tasks/job/run", headers=bearer("rw_" + "A" * 43), unix=False).status == 401
     assert login(own, headers={"Origin": "http://evil.example"}).status == 403
@@ -103,8 +103,8 @@ def test_strangers_fill_no_audit(own: Daemon) -> None:
     assert [entry.operation for entry in own.scheduler.audit] == ["login"]
 
 
-def test_no_secret_is_in_the_audit(own: Daemon) -> None:
-    """Neither passwords nor tokens, nor the content of a wrong field."""
+def test_audit_contains_no_secrets(own: Daemon) -> None:
+    """The audit contains no passwords, no tokens, and no content of wrong fields."""
     secret = make_token(own, "quiet", "admin")
     login(own)
     login(own, "hunter2-hunter2")
@@ -116,8 +116,8 @@ def test_no_secret_is_in_the_audit(own: Daemon) -> None:
     assert not any(word in text for word in ("hunter2", PASSWORD, secret))
 
 
-def test_the_audit_waits_for_the_scheduler(own: Daemon) -> None:
-    """While it is down entries wait, and then arrive in order; an entry whose answer was lost may arrive twice."""
+def test_entries_wait_for_the_scheduler(own: Daemon) -> None:
+    """While the scheduler is down, entries wait and then arrive in order; one with a lost answer may arrive twice."""
     session = cookie(login(own))
     until(lambda: own.scheduler.audit, "the log-in to be stored")
     own.scheduler.stop()
@@ -128,8 +128,8 @@ def test_the_audit_waits_for_the_scheduler(own: Daemon) -> None:
     assert [entry.status for entry in dict.fromkeys(own.scheduler.audit)] == [204, 503, 503]
 
 
-def test_a_killed_worker(own: Daemon) -> None:
-    """Every answered request is in the audit, once, though the worker was killed at that very moment."""
+def test_killed_worker_loses_no_entry(own: Daemon) -> None:
+    """Each answered request is recorded once, even if the worker is killed at that moment."""
     assert own.ask("POST", "/api/tasks/job/run").status == 201
     os.kill(own.workers()[0], signal.SIGKILL)
     until(lambda: own.scheduler.audit, "the audit")
@@ -146,8 +146,8 @@ def test_a_killed_worker(own: Daemon) -> None:
     assert not left_by(own)
 
 
-def test_a_worker_killed_while_somebody_waits(own: Daemon) -> None:
-    """Who triggered a run is in the audit, once, though its end was waited for and the worker was killed meanwhile."""
+def test_worker_killed_during_a_waiting_request(own: Daemon) -> None:
+    """A trigger that waits for the end of its run is recorded once, even if the worker is killed meanwhile."""
     with contextlib.closing(own.connect(unix=True)) as waiting:
         waiting.request("POST", "/api/tasks/job/run?wait=240")
         until(lambda: "trigger" in [op for op, _ in own.scheduler.calls], "the trigger")
@@ -159,8 +159,8 @@ def test_a_worker_killed_while_somebody_waits(own: Daemon) -> None:
     assert [(entry["target"], entry["status"]) for entry in stored] == [("other", 201), ("job", 201)]
 
 
-def test_nothing_waits(own: Daemon) -> None:
-    """Stored entries leave the file, however the worker ends then, and later entries use it again."""
+def test_stored_entries_leave_the_spool(own: Daemon) -> None:
+    """Stored entries are removed from the spool however the worker ends, and later entries reuse it."""
     assert own.ask("POST", "/api/tasks/job/run").status == 201
     until(lambda: own.scheduler.audit, "the audit")
     until(lambda: not left_by(own), "the file to go")
@@ -175,8 +175,8 @@ def left_by(daemon: Daemon) -> list[str]:
     return [name for name in os.listdir(daemon.boot.audit_dir) if name.startswith("audit")]
 
 
-def test_the_audit_outlives_the_worker(own: Daemon) -> None:
-    """A worker that is asked to end sends waiting entries first."""
+def test_ending_worker_sends_waiting_entries(own: Daemon) -> None:
+    """A worker that is asked to end first sends the waiting entries."""
     assert own.ask("POST", "/api/tasks/job/run").status == 201
     own.signal(15)
     own.wait()

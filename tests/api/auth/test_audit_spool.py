@@ -11,8 +11,8 @@ ONE: Entries = {"a": [1, "x", "", "stopRun", "", 204, "", False]}
 TWO: Entries = {"b": [2, "y", "", "stopRun", "", 204, "", False]}
 
 
-def test_half_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fits in part only is taken out again, so that what follows can be read."""
+def test_partly_written_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partly written entry is removed again, so that later entries can be read."""
     spool, write = Spool(str(tmp_path), "one"), os.write
     with monkeypatch.context() as full:
         full.setattr(os, "write", lambda fd, data: write(fd, data[:5]))
@@ -22,8 +22,8 @@ def test_half_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Spool(str(tmp_path), "two").take_over() == TWO
 
 
-def test_taken_over_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file of a dead worker stays until its entries are in another one."""
+def test_takeover_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The spool of a dead worker stays until another file contains its entries."""
     dead = Spool(str(tmp_path), "dead")
     assert dead.add(ONE)
     os.close(dead._fd)
@@ -37,7 +37,7 @@ def test_taken_over_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_foreign_files_in_the_spool(tmp_path: Path) -> None:
-    """They delay nothing, are not followed, and never reach the scheduler."""
+    """Foreign files in the spool delay nothing, are not followed, and never reach the scheduler."""
     dead = Spool(str(tmp_path), "dead")
     assert dead.add(ONE)
     os.close(dead._fd)

@@ -38,21 +38,21 @@ PRIVATE = (
 
 
 @pytest.mark.parametrize("path", PRIVATE)
-def test_nothing_over_tcp_without_authentication(daemon: Daemon, path: str) -> None:
-    """401 over TCP, from loopback as well, with an invitation to send the password."""
+def test_tcp_requires_authentication(daemon: Daemon, path: str) -> None:
+    """TCP clients without a credential get 401 with WWW-Authenticate, on loopback too."""
     answer = daemon.get(path, unix=False)
     assert answer.status == 401
     assert answer.headers["WWW-Authenticate"].startswith("Basic ")
 
 
 def test_commands_need_authentication(daemon: Daemon) -> None:
-    """401 for a trigger, and the scheduler is not even asked."""
+    """A trigger without a credential gets 401, and the scheduler is not asked."""
     assert daemon.ask("POST", "/api/tasks/job/run", unix=False).status == 401
     assert daemon.scheduler.calls == []
 
 
-def test_browsers_are_not_invited(daemon: Daemon) -> None:
-    """No WWW-Authenticate for a page's request: the browser would ask with a window of its own."""
+def test_pages_get_no_password_dialog(daemon: Daemon) -> None:
+    """Requests of pages get no WWW-Authenticate, because the browser would open its own dialog."""
     answer = daemon.get("/api/runs", {"Sec-Fetch-Mode": "cors"}, unix=False)
     assert answer.status == 401
     assert "WWW-Authenticate" not in answer.headers
@@ -61,27 +61,27 @@ def test_browsers_are_not_invited(daemon: Daemon) -> None:
 @pytest.mark.parametrize(
     "path", ["/", "/static/js/main.js", "/openapi.json", "/api/auth/status", "/healthz", "/readyz"]
 )
-def test_what_everybody_may_see(daemon: Daemon, path: str) -> None:
-    """Static files, the interface's description, log-in state, probes: nothing else."""
+def test_public_resources(daemon: Daemon, path: str) -> None:
+    """Without authentication, only static files, the API document, the login state and probes are available."""
     assert daemon.get(path, unix=False).status == 200
 
 
 def test_basic(daemon: Daemon) -> None:
-    """HTTP Basic with the password and any user name."""
+    """HTTP Basic with the password works."""
     assert daemon.get("/api/runs", basic(PASSWORD), unix=False).status == 200
     assert daemon.get("/api/runs", basic(PASSWORD, ""), unix=False).status == 200
     assert daemon.get("/api/auth/status", basic(PASSWORD), unix=False).json["method"] == "password"
 
 
 @pytest.mark.parametrize("header", ["Basic", "Basic !!!", "Basic " + base64.b64encode(b"nocolon").decode(), "Bearer x"])
-def test_what_is_no_basic(daemon: Daemon, header: str) -> None:
-    """401 without counting: it is no wrong password."""
+def test_invalid_basic_credentials(daemon: Daemon, header: str) -> None:
+    """Invalid Basic credentials get 401, but do not count as a wrong password."""
     assert daemon.get("/api/runs", {"Authorization": header}, unix=False).status == 401
     assert daemon.scheduler.failures == {}
 
 
-def test_a_hung_scheduler_delays_a_log_in_by_a_second(real: Daemon) -> None:
-    """The password is checked without it after a second, and for the next second log-ins do not wait for it."""
+def test_hung_scheduler_delays_a_login_by_a_second(real: Daemon) -> None:
+    """After a second, the worker checks the password without the scheduler; logins in the next second do not wait."""
     release = threading.Event()
     real.scheduler.operations["login_attempt"] = lambda _args: {"allowed": release.wait()}
     begin_s = time.monotonic()
@@ -94,7 +94,7 @@ def test_a_hung_scheduler_delays_a_log_in_by_a_second(real: Daemon) -> None:
 
 
 def test_a_connection_proves_the_password_once(daemon: Daemon) -> None:
-    """Further requests of a connection do not ask the scheduler again; another password on it is checked."""
+    """Further requests on a connection do not ask the scheduler again; another password on it is checked."""
     connection = daemon.connect()
     statuses = []
     for password in (PASSWORD, PASSWORD, "wrong", PASSWORD):
@@ -107,7 +107,7 @@ def test_a_connection_proves_the_password_once(daemon: Daemon) -> None:
 
 
 def test_session(daemon: Daemon) -> None:
-    """Log-in gives a cookie that authenticates until log-out; its name has the daemon's id."""
+    """A login returns a cookie that is valid until the logout; its name contains the daemon's id."""
     answer = login(daemon)
     assert answer.status == 204
     parts = answer.headers["Set-Cookie"].split("; ")
@@ -126,7 +126,7 @@ def test_session(daemon: Daemon) -> None:
 
 
 def test_sessions_are_stored_hashed(daemon: Daemon) -> None:
-    """Neither the token nor the password stands in the store."""
+    """The store contains neither the session's token nor the password."""
     token = cookie(login(daemon))["Cookie"].partition("=")[2]
     _, created = next(call for call in daemon.scheduler.calls if call[0] == "session_create")
     assert token not in str(created)
@@ -135,14 +135,14 @@ def test_sessions_are_stored_hashed(daemon: Daemon) -> None:
         assert sessions.get(daemon.db, created["hash"], 0) is not None
 
 
-def test_a_forged_cookie(daemon: Daemon) -> None:
-    """401."""
+def test_forged_cookie(daemon: Daemon) -> None:
+    """A forged cookie gets 401."""
     name = f"ringward_{daemon.boot.daemon_id.lower()}"
     assert daemon.get("/api/runs", {"Cookie": f"{name}=guess"}, unix=False).status == 401
 
 
 def test_only_a_few_cookies_are_checked(daemon: Daemon) -> None:
-    """A few cookies of the name are tried, as browsers send them; a log-out without a session makes no request."""
+    """Only a few cookies with the name are checked; a logout without a session makes no request."""
     name, _, token = cookie(login(daemon))["Cookie"].partition("=")
     daemon.scheduler.calls.clear()
     for forged, status in ((3, 200), (100, 401)):
@@ -152,8 +152,8 @@ def test_only_a_few_cookies_are_checked(daemon: Daemon) -> None:
     assert daemon.scheduler.calls == []
 
 
-def test_a_session_while_there_is_no_database(own: Daemon) -> None:
-    """503, as for everybody: it is no failure of ours, and it passes."""
+def test_session_without_a_database(own: Daemon) -> None:
+    """Without a database, a session gets 503, since the failure is temporary and not the client's."""
     session = cookie(login(own))
     os.rename(own.boot.database, f"{own.boot.database}.away")
     os.mkdir(own.boot.database)  # else the writer puts the file back
@@ -167,8 +167,8 @@ def test_a_session_while_there_is_no_database(own: Daemon) -> None:
     assert own.get("/api/runs", session, unix=False).status == 200
 
 
-def test_another_password_ends_sessions(daemon: Daemon) -> None:
-    """A session of another password is none."""
+def test_password_change_ends_sessions(daemon: Daemon) -> None:
+    """Sessions of an old password are refused."""
     answer = login(daemon)
     _, created = next(call for call in daemon.scheduler.calls if call[0] == "session_create")
     with daemon.lock:
@@ -177,8 +177,8 @@ def test_another_password_ends_sessions(daemon: Daemon) -> None:
     assert daemon.get("/api/runs", cookie(answer), unix=False).status == 401
 
 
-def test_log_out_ends_streams(daemon: Daemon) -> None:
-    """The streams of a session end with it, without done."""
+def test_logout_ends_streams(daemon: Daemon) -> None:
+    """A logout ends the streams of its session, without ``done``."""
     session = cookie(login(daemon))
     run = daemon.insert(make_run(task="watched"))
     stream = daemon.stream(f"/api/runs/{run.id}/log/stream", session, unix=False)
@@ -191,8 +191,8 @@ def test_log_out_ends_streams(daemon: Daemon) -> None:
     "header",
     ["Forwarded", "X-Forwarded-For", "X-Forwarded-Anything", "Via", "X-Real-IP", "Origin", "Sec-Fetch-Site", "Cookie"],
 )
-def test_a_peer_who_speaks_for_others_is_not_trusted(daemon: Daemon, header: str) -> None:
-    """A local proxy must not lend its uid to the world."""
+def test_proxying_peer_is_not_trusted(daemon: Daemon, header: str) -> None:
+    """A local proxy must not lend its uid to its clients."""
     assert daemon.get("/api/runs").status == 200
     refusal = daemon.get("/api/runs", {header: "x"})
     assert (refusal.status, refusal.json["detail"]) == (
@@ -222,8 +222,8 @@ print(connection.getresponse().read().decode())
         (65534, "user 65534 is never trusted, because it stands for all users that a user namespace cannot map"),
     ],
 )
-def test_a_stranger_on_the_unix_socket(tmp_path: Path, uid: int, why: str) -> None:
-    """Another user who can reach the socket needs a credential, and so does the overflow uid; the answer says why."""
+def test_other_user_on_the_unix_socket(tmp_path: Path, uid: int, why: str) -> None:
+    """Another user on the Unix socket, or the overflow uid, needs a credential; the answer says why."""
     with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
         os.chmod(folder, 0o711)
         path = f"{folder}/http.sock"
@@ -241,7 +241,7 @@ def test_a_stranger_on_the_unix_socket(tmp_path: Path, uid: int, why: str) -> No
 
 @pytest.mark.parametrize("name", [b"\0\xff\xfe", b"10.1.2.3"])
 def test_names_of_unix_clients(daemon: Daemon, tmp_path: Path, name: bytes) -> None:
-    """The client's name of its own end of the socket is neither trusted nor shown, and may be no text."""
+    """The address that a Unix client has bound is neither trusted nor shown, and may be invalid text."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(name + str(daemon.port).encode() if name.startswith(b"\0") else bytes(tmp_path / name.decode()))
         sock.connect(daemon.boot.http_socket)
@@ -255,7 +255,7 @@ def test_names_of_unix_clients(daemon: Daemon, tmp_path: Path, name: bytes) -> N
 
 
 def test_local_credentials(daemon: Daemon) -> None:
-    """The password of this start, for a trusted peer of the Unix socket only."""
+    """Only a trusted peer of the Unix socket gets the generated password."""
     assert daemon.get("/api/local/credentials").json["password"] == PASSWORD
     assert daemon.get("/api/local/credentials").json["ephemeral"] is True
     assert daemon.get("/api/local/credentials", unix=False).status == 403
@@ -263,7 +263,7 @@ def test_local_credentials(daemon: Daemon) -> None:
 
 
 def test_a_configured_password_is_not_shown(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """404."""
+    """A configured password gets 404."""
     daemon = Daemon(tmp_path_factory.mktemp("configured"), password_ephemeral=False)
     try:
         assert daemon.get("/api/local/credentials").status == 404
@@ -271,8 +271,8 @@ def test_a_configured_password_is_not_shown(tmp_path_factory: pytest.TempPathFac
         daemon.close()
 
 
-def test_sessions_are_touched(daemon: Daemon) -> None:
-    """Use keeps a session alive: the scheduler is informed at intervals."""
+def test_sessions_report_their_use(daemon: Daemon) -> None:
+    """The scheduler is told at intervals that a session is in use, which keeps it valid."""
     answer = login(daemon)
     _, created = next(call for call in daemon.scheduler.calls if call[0] == "session_create")
     with daemon.lock:

@@ -17,8 +17,8 @@ class Scheduler:
         return {"allowed": True}
 
 
-def test_nothing_is_kept_of_who_knows_the_password() -> None:
-    """However many clients log in, and however many at once; guesses of one client still wait for each other."""
+def test_successful_logins_leave_no_state() -> None:
+    """Any number of successful logins leaves no state; guesses of one client still wait for each other."""
     passwords = Passwords("right", cast(ControlClient, Scheduler()), lambda _name: None)
     for number in range(100):
         passwords.check("", "right", f"10.0.0.{number}")

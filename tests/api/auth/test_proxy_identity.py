@@ -66,8 +66,8 @@ def raw(daemon: Daemon, headers: list[tuple[str, str]]) -> tuple[int, dict[str, 
         return response.status, json.loads(response.read())
 
 
-def test_a_proven_person(behind: Daemon) -> None:
-    """Secret, name and groups from the proxy make a person with the role of the group; runs name the person."""
+def test_identity_from_the_proxy(behind: Daemon) -> None:
+    """Secret, name and groups from the proxy make a person with the role of the group, whose name runs record."""
     assert status(behind, PROVEN | ALICE) == {
         "authenticated": True,
         "method": "proxy",
@@ -87,15 +87,15 @@ def test_a_proven_person(behind: Daemon) -> None:
     [None, "", SECRET[:-1], SECRET + "0", SECRET.upper(), f"{SECRET}, {SECRET}", "\u00e9" * 32, "x" * 5000],
 )
 def test_without_the_secret(behind: Daemon, secret: str | None) -> None:
-    """From the address of the proxy, but without its secret, the headers mean nothing."""
+    """Headers from the address of the proxy mean nothing without its secret."""
     proof = [] if secret is None else [("Ringward-Proxy-Secret", secret)]
     assert raw(behind, [*proof, *FORGED.items()])[1]["authenticated"] is False
     if secret is None:
         assert behind.get("/api/runs", FORGED, unix=False).status == 401
 
 
-def test_from_another_host(elsewhere: Daemon) -> None:
-    """A process of this host is no proxy: its headers mean nothing, even with the secret."""
+def test_from_a_peer_that_is_not_the_proxy(elsewhere: Daemon) -> None:
+    """Headers of a local process that is not the proxy mean nothing, even with the secret."""
     assert status(elsewhere, PROVEN | FORGED) == {"authenticated": False}
     assert elsewhere.get("/api/runs", PROVEN | FORGED, unix=False).status == 401
 
@@ -110,7 +110,7 @@ def unix(path: str, headers: dict[str, str]) -> int:
 
 
 def test_on_the_unix_sockets(behind: Daemon) -> None:
-    """On neither Unix socket do the headers name a person; on the trusting one they take the trust away."""
+    """Headers name nobody on the Unix sockets; on the trusting socket, they remove the trust."""
     assert unix(behind.boot.http_socket, {}) == 200
     for proof in ({}, PROVEN):
         assert unix(str(behind.boot.proxy_socket), FORGED | proof) == 401
@@ -121,7 +121,7 @@ def test_on_the_unix_sockets(behind: Daemon) -> None:
 
 @pytest.mark.parametrize("spelling", ["remote-user", "REMOTE-USER", "rEmOtE-uSeR"])
 def test_case_of_headers(behind: Daemon, spelling: str) -> None:
-    """Names of headers have no case: a spelling is believed with the secret alone."""
+    """Header names are case-insensitive, and each spelling needs the secret."""
     sent = [(spelling, "alice"), ("REMOTE-groups", "ops")]
     assert raw(behind, [("ringward-PROXY-secret", SECRET), *sent])[1]["user"] == "alice"
     assert raw(behind, sent)[1]["authenticated"] is False
@@ -129,7 +129,7 @@ def test_case_of_headers(behind: Daemon, spelling: str) -> None:
 
 @pytest.mark.parametrize("spelling", ["Remote_User", "REMOTE_USER", "remote_user"])
 def test_underscores(behind: Daemon, spelling: str) -> None:
-    """A spelling with underscores is dropped: it neither names a person nor adds to the groups."""
+    """A spelling with underscores is dropped, and adds neither a name nor groups."""
     proof = ("Ringward-Proxy-Secret", SECRET)
     assert raw(behind, [proof, (spelling, "mallory")])[1]["authenticated"] is False
     found = raw(behind, [proof, *ALICE.items(), (spelling, "mallory"), ("Remote_Groups", "admins")])[1]
@@ -139,7 +139,7 @@ def test_underscores(behind: Daemon, spelling: str) -> None:
 
 @pytest.mark.parametrize("repeated", ["Remote-User", "Remote-Groups", "remote-groups"])
 def test_repeated_headers(behind: Daemon, repeated: str) -> None:
-    """A proxy that passes on the client's header beside its own is refused: one of them is forged."""
+    """A request with two such headers is refused, because the client has forged one of them."""
     sent = [("Ringward-Proxy-Secret", SECRET), *ALICE.items(), (repeated, "admins")]
     code, answer = raw(behind, sent)
     assert code == 400
@@ -149,7 +149,7 @@ def test_repeated_headers(behind: Daemon, repeated: str) -> None:
 
 
 def test_no_group_has_a_role(behind: Daemon) -> None:
-    """403 with the groups that came, also for the state of the login: a password would not help."""
+    """A person without a role gets 403 with the received groups, also at the login state: a password would not help."""
     for path in ("/api/runs", "/api/auth/status"):
         answer = behind.get(path, PROVEN | {"Remote-User": "bob", "Remote-Groups": "staff, sales"}, unix=False)
         assert answer.status == 403
@@ -160,8 +160,8 @@ def test_no_group_has_a_role(behind: Daemon) -> None:
     assert (answer.status, "Remote-Groups: none" in answer.json["detail"]) == (403, True)
 
 
-def test_a_request_without_a_person(behind: Daemon) -> None:
-    """A proxy that sends no user name leaves the login to the client."""
+def test_request_without_a_user_name(behind: Daemon) -> None:
+    """If the proxy sends no user name, the client can log in itself."""
     assert status(behind, PROVEN) == {"authenticated": False}
     assert status(behind, PROVEN | {"Remote-User": " "}) == {"authenticated": False}
     session = cookie(login(behind, headers=PROVEN))
@@ -169,7 +169,7 @@ def test_a_request_without_a_person(behind: Daemon) -> None:
 
 
 def test_precedence(behind: Daemon) -> None:
-    """An explicit credential takes precedence over the proxy's user, and that user over another user's cookie."""
+    """An explicit credential precedes the proxy's user, who precedes another user's cookie."""
     session = cookie(login(behind))
     assert status(behind, PROVEN | ALICE | session)["user"] == "alice"
     assert status(behind, PROVEN | ALICE | basic(PASSWORD))["user"] == "admin"
@@ -178,8 +178,8 @@ def test_precedence(behind: Daemon) -> None:
 
 
 @pytest.mark.parametrize("foreign", [{"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}])
-def test_a_foreign_page_cannot_use_the_person(behind: Daemon, foreign: dict[str, str]) -> None:
-    """The proxy adds the person to each request, also to that of a foreign page: its origin decides (CSRF)."""
+def test_foreign_page_cannot_use_the_identity(behind: Daemon, foreign: dict[str, str]) -> None:
+    """The proxy adds the person to requests of foreign pages too, so the origin is checked (CSRF)."""
     answer = behind.ask("POST", "/api/tasks/job/run", headers=PROVEN | ALICE | foreign, unix=False)
     assert answer.status == 403
     own = {"Origin": f"http://localhost:{behind.port}", "Host": f"localhost:{behind.port}"}
@@ -187,15 +187,15 @@ def test_a_foreign_page_cannot_use_the_person(behind: Daemon, foreign: dict[str,
 
 
 def test_names_beyond_ascii(behind: Daemon) -> None:
-    """Names and groups are UTF-8; others, and unprintable ones, are refused."""
+    """Names and groups are UTF-8; invalid and unprintable ones are refused."""
     proof = ("Ringward-Proxy-Secret", SECRET)
     assert raw(behind, [proof, ("Remote-User", "J\u00fcrgen"), ("Remote-Groups", "ops")])[1]["user"] == "J\u00fcrgen"
     assert raw(behind, [proof, ("Remote-User", "a\u202eb"), ("Remote-Groups", "ops")])[0] == 400
     assert raw(behind, [proof, ("Remote-User", "x" * 201), ("Remote-Groups", "ops")])[0] == 400
 
 
-def test_the_secret_is_in_no_log(behind: Daemon) -> None:
-    """Neither the log of the server nor the audit has the secret."""
+def test_secret_is_not_logged(behind: Daemon) -> None:
+    """Neither the server's log nor the audit contains the secret."""
     behind.ask("POST", "/api/tasks/job/run", headers=PROVEN | ALICE, unix=False)
     assert SECRET not in behind.log.read_text()
     assert SECRET not in str(behind.scheduler.audit)
@@ -229,15 +229,15 @@ def identified(user: str, groups: str, **roles: str) -> Identity | None:
     ],
 )
 def test_roles(groups: str, roles: dict[str, str], role: str) -> None:
-    """The most powerful role of the person's groups counts; "*" is for people in none of the listed groups."""
+    """The group with the most powerful role counts; "*" applies to people in none of the listed groups."""
     found = identified("alice", groups, **roles)
     assert found is not None
     assert found.role_name == role
 
 
 @pytest.mark.parametrize("groups", ["A", "a b", "b"])
-def test_other_groups(groups: str) -> None:
-    """A group counts by its whole name, with its case."""
+def test_groups_match_exactly(groups: str) -> None:
+    """A group is compared by its whole name and case."""
     with pytest.raises(ApiError) as refused:
         identified("alice", groups, a="admin")
     assert refused.value.status == 403

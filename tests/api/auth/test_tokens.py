@@ -19,8 +19,8 @@ def listed(daemon: Daemon, name: str) -> dict[str, Any]:
     return next(item for item in items if item["name"] == name)
 
 
-def test_a_token_is_shown_once(daemon: Daemon) -> None:
-    """Its secret stands in the answer that makes it, and neither in the list, nor in the store, nor in the log."""
+def test_token_is_shown_once(daemon: Daemon) -> None:
+    """Only the answer that creates a token contains its secret; the list, the store and the log do not."""
     secret = make_token(daemon, "once", "operator", tasks="web-*", expiresInMs=3_600_000)
     assert re.fullmatch("rw_[A-Za-z0-9_-]{43}", secret)
     found = listed(daemon, "once")
@@ -34,7 +34,7 @@ def test_a_token_is_shown_once(daemon: Daemon) -> None:
 
 
 def test_bearer_and_basic(daemon: Daemon) -> None:
-    """Both authenticate; the user name does not matter."""
+    """A token works as Bearer and as the password of HTTP Basic, with any user name."""
     secret = make_token(daemon, "both")
     for headers in (bearer(secret), basic(secret), basic(secret, "x")):
         status = daemon.get("/api/auth/status", headers, unix=False).json
@@ -43,14 +43,14 @@ def test_bearer_and_basic(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("secret", ["", "rw_", "rw_" + "A" * 43, "x" * 5000])
-def test_an_invalid_token(daemon: Daemon, secret: str) -> None:
-    """It gets 401, and is not counted as a wrong password: 256 bits cannot be guessed."""
+def test_invalid_token(daemon: Daemon, secret: str) -> None:
+    """An invalid token gets 401 but does not count as a wrong password, because 256 bits cannot be guessed."""
     assert daemon.get("/api/runs", bearer(secret), unix=False).status == 401
     assert daemon.scheduler.failures == {}
 
 
-def test_a_login_with_a_token(daemon: Daemon) -> None:
-    """A login accepts a token; its cookie has the role of the token, needs an origin of ours, and ends with it."""
+def test_login_with_a_token(daemon: Daemon) -> None:
+    """A login with a token returns a cookie with its role, which needs our origin and ends with the token."""
     answer = login(daemon, make_token(daemon, "reader"))
     assert answer.status == 204
     session = cookie(answer)
@@ -64,8 +64,8 @@ def test_a_login_with_a_token(daemon: Daemon) -> None:
     assert daemon.get("/api/runs", session, unix=False).status == 401
 
 
-def test_a_revoked_token_is_none(daemon: Daemon) -> None:
-    """At once; revoking again is a 404."""
+def test_revoked_token(daemon: Daemon) -> None:
+    """A revoked token is refused at once; revoking it again gets 404."""
     secret = make_token(daemon, "short")
     assert daemon.get("/api/runs", bearer(secret), unix=False).status == 200
     assert daemon.ask("DELETE", "/api/tokens/short").status == 204
@@ -74,7 +74,7 @@ def test_a_revoked_token_is_none(daemon: Daemon) -> None:
 
 
 def test_revocation_ends_streams(daemon: Daemon) -> None:
-    """Streams opened with the token end, without done."""
+    """Revoking a token ends its streams, without ``done``."""
     secret = make_token(daemon, "streaming")
     run = daemon.insert(make_run(task="watched"))
     stream = daemon.stream(f"/api/runs/{run.id}/log/stream", bearer(secret), unix=False)
@@ -83,8 +83,8 @@ def test_revocation_ends_streams(daemon: Daemon) -> None:
     stream.close()
 
 
-def test_an_expired_token_is_none(daemon: Daemon) -> None:
-    """401; it stays in the list until it is revoked."""
+def test_expired_token(daemon: Daemon) -> None:
+    """An expired token gets 401, but is listed until it is revoked."""
     secret = make_token(daemon, "expiring", expiresInMs=1000)
     with daemon.lock:
         daemon.db.execute("UPDATE tokens SET expires_at = ? WHERE name = 'expiring'", [now_ms() - 1])
@@ -92,8 +92,8 @@ def test_an_expired_token_is_none(daemon: Daemon) -> None:
     assert listed(daemon, "expiring")["expired"] is True
 
 
-def test_a_name_is_taken(daemon: Daemon) -> None:
-    """409: a token does not silently replace another one."""
+def test_existing_token_name(daemon: Daemon) -> None:
+    """A new token with an existing name gets 409 and does not replace it."""
     make_token(daemon, "twice")
     answer = daemon.ask("POST", "/api/tokens", '{"name": "twice", "role": "admin"}', JSON)
     assert answer.status == 409
@@ -119,14 +119,14 @@ def test_a_name_is_taken(daemon: Daemon) -> None:
         {"name": "ok", "role": "viewer", "hash": "x"},
     ],
 )
-def test_what_no_token_can_be(daemon: Daemon, body: dict[str, Any]) -> None:
-    """422, and the scheduler is not even asked."""
+def test_invalid_token_definitions(daemon: Daemon, body: dict[str, Any]) -> None:
+    """An invalid definition gets 422, and the scheduler is not asked."""
     assert daemon.ask("POST", "/api/tokens", json.dumps(body), JSON).status == 422
     assert daemon.scheduler.calls == []
 
 
-def test_a_scheduler_that_dies_before_it_answers(own: Daemon) -> None:
-    """The answer is 201 with the secret once the token is stored: after a 503 the secret would be lost."""
+def test_scheduler_killed_before_it_answers(own: Daemon) -> None:
+    """If the token was stored, the answer is 201 with the secret, which would otherwise be lost."""
     own.scheduler.die_after("token_create")
     try:
         secret = make_token(own, "kept")
@@ -136,8 +136,8 @@ def test_a_scheduler_that_dies_before_it_answers(own: Daemon) -> None:
         own.scheduler.start()
 
 
-def test_what_the_scheduler_cannot_do_now(own: Daemon) -> None:
-    """503 with its reason, without what only people on the host should see."""
+def test_scheduler_cannot_store(own: Daemon) -> None:
+    """The answer is 503 with the reason, but without details for people on the host."""
 
     def full(_args: dict[str, Any]) -> dict[str, Any]:
         raise Refusal(503, "the database cannot be written: (/secret/place/ringward.db: disk is full)")
@@ -147,8 +147,8 @@ def test_what_the_scheduler_cannot_do_now(own: Daemon) -> None:
     assert (answer.status, answer.json["detail"]) == (503, "The database cannot be written; nothing was changed")
 
 
-def test_the_last_use_is_noted_once_a_minute(daemon: Daemon) -> None:
-    """A write for each request would be a weapon."""
+def test_last_use_is_recorded_once_a_minute(daemon: Daemon) -> None:
+    """Recording each use would allow clients to cause a write for each request."""
     secret = make_token(daemon, "used")
     assert "lastUsedAt" not in listed(daemon, "used")
     for _ in range(20):
@@ -157,8 +157,8 @@ def test_the_last_use_is_noted_once_a_minute(daemon: Daemon) -> None:
     assert daemon.scheduler.touched.count(hash_secret(secret)) == 1
 
 
-def test_uses_after_the_clock_was_set_back(daemon: Daemon) -> None:
-    """They are noted as seldom as before: not each, by a write, until the clock is there again."""
+def test_last_use_after_a_backward_clock_step(daemon: Daemon) -> None:
+    """After a backward step of the clock, uses are recorded as rarely as before."""
     secret = make_token(daemon, "ahead")
     with daemon.lock:
         daemon.db.execute("UPDATE tokens SET last_used_at = ? WHERE name = 'ahead'", [now_ms() + 86_400_000])
@@ -170,8 +170,8 @@ def test_uses_after_the_clock_was_set_back(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize(("role", "trigger"), [("operator", "api"), ("admin", "api"), ("cloud", "cloud")])
-def test_the_trigger_of_a_token(daemon: Daemon, role: str, trigger: str) -> None:
-    """Runs that a cloud token triggers say so, and every run says which token it was."""
+def test_runs_name_their_token(daemon: Daemon, role: str, trigger: str) -> None:
+    """Runs triggered by a cloud token have the trigger ``cloud``, and every run names its token."""
     secret = make_token(daemon, f"by-{role}", role)
     answer = daemon.ask("POST", "/api/tasks/job/run?naming=camel", headers=bearer(secret), unix=False)
     assert (answer.status, answer.json["triggeredBy"]) == (201, trigger)
@@ -179,8 +179,8 @@ def test_the_trigger_of_a_token(daemon: Daemon, role: str, trigger: str) -> None
     assert arguments["by"] == f"token by-{role}"
 
 
-def test_tokens_are_never_limited(own: Daemon) -> None:
-    """Who guesses passwords from an address does not shut out the tokens that are used from there."""
+def test_wrong_passwords_do_not_block_tokens(own: Daemon) -> None:
+    """Wrong passwords from an address do not block tokens from the same address."""
     secret = make_token(own, "steady")
     statuses = [own.get("/api/runs", basic("wrong"), unix=False).status for _ in range(11)]
     assert statuses == [401] * 10 + [429]

@@ -25,8 +25,8 @@ def proof(kind: str, headers: dict[str, str], secret: str = SECRET, body: bytes 
 
 
 @pytest.mark.parametrize("kind", ["github", "generic"])
-def test_the_example_of_github(kind: str) -> None:
-    """The signature of GitHub's documentation is accepted, and identifies the request."""
+def test_github_example(kind: str) -> None:
+    """The signature in GitHub's documentation is accepted and identifies the request."""
     found = proof(kind, {"X-Hub-Signature-256": GITHUB})
     assert found == Proof(GITHUB.removeprefix("sha256="))
     assert found.is_current(0)
@@ -35,8 +35,8 @@ def test_the_example_of_github(kind: str) -> None:
 @pytest.mark.parametrize(
     "signature", ["", GITHUB.removeprefix("sha256="), GITHUB.upper(), GITHUB[:-1], GITHUB + "0", "sha1=00", "ü", "\0"]
 )
-def test_other_signatures(signature: str) -> None:
-    """Any other signature, and a missing one, proves nothing."""
+def test_wrong_signatures(signature: str) -> None:
+    """A wrong or missing signature proves nothing."""
     for kind in ("github", "generic"):
         assert proof(kind, {"X-Hub-Signature-256": signature}) is None
         assert proof(kind, {"X-Hub-Signature-256": GITHUB}, body=BODY + b"\n") is None
@@ -44,16 +44,16 @@ def test_other_signatures(signature: str) -> None:
         assert proof(kind, {}) is None
 
 
-def test_the_token_of_gitlab() -> None:
-    """The secret itself is the token, and does not identify a request; the proofs of other kinds do not count."""
+def test_gitlab_token() -> None:
+    """GitLab sends the secret itself, which does not identify a request; proofs of other kinds do not count."""
     assert proof("gitlab", {"X-Gitlab-Token": SECRET}) == Proof()
     for headers in ({"X-Gitlab-Token": SECRET[:-1]}, {"X-Hub-Signature-256": GITHUB}, {}, {"X-Gitlab-Token": ""}):
         assert proof("gitlab", headers) is None
     assert proof("github", {"X-Gitlab-Token": SECRET}) is None
 
 
-def test_a_bearer_token() -> None:
-    """A generic hook takes its secret as a bearer token; other kinds do not."""
+def test_bearer_token() -> None:
+    """Only a generic hook accepts its secret as a bearer token."""
     for authorization in (f"Bearer {SECRET}", f"bearer  {SECRET} "):
         assert proof("generic", {"Authorization": authorization}) == Proof()
         assert proof("github", {"Authorization": authorization}) is None
@@ -62,8 +62,8 @@ def test_a_bearer_token() -> None:
         assert proof("generic", {"Authorization": authorization}) is None
 
 
-def test_the_example_of_standard_webhooks() -> None:
-    """The published example is accepted, by its id and within five minutes of its time only."""
+def test_standard_webhooks_example() -> None:
+    """The published example is accepted, with its id, and only within five minutes of its time."""
     found = proof("generic", STANDARD, STANDARD_SECRET, STANDARD_BODY)
     assert found == Proof(STANDARD["webhook-id"], 1614265330)
     assert found.is_current(1614265330 - 300)
@@ -73,7 +73,7 @@ def test_the_example_of_standard_webhooks() -> None:
 
 
 def test_one_of_several_signatures() -> None:
-    """A sender that rotates its secret sends several signatures, and a plain secret is used as it is."""
+    """One valid signature suffices, because a sender may rotate its secret; a plain secret is used as it is."""
     headers = {"webhook-id": "1", "webhook-timestamp": "1614265330"}
     digest = hmac.digest(SECRET.encode(), b"1.1614265330." + BODY, hashlib.sha256)
     valid = f"v1,{base64.b64encode(digest).decode()}"
@@ -93,8 +93,8 @@ def test_one_of_several_signatures() -> None:
         {"webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OF="},
     ],
 )
-def test_a_changed_message(change: dict[str, str]) -> None:
-    """The id and the time are signed together with the body."""
+def test_changed_message(change: dict[str, str]) -> None:
+    """The signature covers the id, the time and the body."""
     assert proof("generic", {**STANDARD, **change}, STANDARD_SECRET, STANDARD_BODY) is None
     # Another valid proof does not help: a message that claims to be signed has to be.
     both = {**STANDARD, **change, "Authorization": f"Bearer {STANDARD_SECRET}"}
@@ -102,8 +102,8 @@ def test_a_changed_message(change: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("timestamp", ["x", "-1", "1.5", "١٢٣", "9" * 16])
-def test_a_signed_time_that_is_none(timestamp: str) -> None:
-    """A time that is no whole number of seconds proves nothing, even if it is signed."""
+def test_invalid_signed_time(timestamp: str) -> None:
+    """A signed time must be a whole number of seconds."""
     signed = f"1.{timestamp}.".encode("latin-1", "replace") + BODY
     digest = base64.b64encode(hmac.digest(SECRET.encode(), signed, hashlib.sha256)).decode()
     headers = {"webhook-id": "1", "webhook-timestamp": timestamp, "webhook-signature": f"v1,{digest}"}

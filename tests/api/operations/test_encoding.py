@@ -51,15 +51,15 @@ UNPACK: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "zstd": 
         ("notgzip", None),
     ],
 )
-def test_what_clients_take(header: str, chosen: str | None) -> None:
+def test_preferred_encoding(header: str, chosen: str | None) -> None:
     """The server uses the allowed encoding with the highest weight, and zstd among equals."""
     assert choose(header) == chosen
 
 
 @pytest.mark.parametrize(("asked", "coding"), [(GZIP, "gzip"), (ZSTD, "zstd")], ids=["gzip", "zstd"])
 @pytest.mark.parametrize("path", ["/openapi.json", "/static/js/main.js", "/api/runs?limit=1000"])
-def test_large_answers(daemon: Daemon, path: str, asked: dict[str, str], coding: str) -> None:
-    """They are compressed for clients that accept it, with equal content; Vary names the difference."""
+def test_large_answers_are_compressed(daemon: Daemon, path: str, asked: dict[str, str], coding: str) -> None:
+    """Large answers are compressed for clients that accept it, with equal content and Vary."""
     for _ in range(20):
         daemon.insert(make_run())
     plain = daemon.get(path)
@@ -73,15 +73,15 @@ def test_large_answers(daemon: Daemon, path: str, asked: dict[str, str], coding:
 
 @pytest.mark.parametrize("asked", [{}, GZIP, ZSTD], ids=["plain", "gzip", "zstd"])
 def test_head(daemon: Daemon, asked: dict[str, str]) -> None:
-    """HEAD tells of the same answer as GET, and sends nothing of it."""
+    """HEAD has the same headers as GET, but no body."""
     whole, head = (daemon.ask_raw(method, "/openapi.json", asked) for method in ("GET", "HEAD"))
     assert (head.status, head.body) == (200, b"")
     for name in ("Content-Length", "Content-Encoding", "Content-Type", "ETag", "Vary"):
         assert head.headers[name] == whole.headers[name]
 
 
-def test_small_answers_and_streams(daemon: Daemon) -> None:
-    """They are sent as they are."""
+def test_small_answers_and_streams_are_not_compressed(daemon: Daemon) -> None:
+    """Small answers and streams are not compressed."""
     assert "Content-Encoding" not in daemon.ask_raw("GET", "/healthz", ZSTD).headers
     run = daemon.insert(make_run(status="running", started_at=now_ms()))
     log = daemon.log_of(run)
@@ -111,7 +111,7 @@ def test_tags(daemon: Daemon, path: str) -> None:
 
 
 def test_a_changed_task_has_another_tag(daemon: Daemon) -> None:
-    """The tag stands for the whole answer."""
+    """The tag changes with any part of the answer."""
     with daemon.lock:
         upsert_task(daemon.db, "tagged", "task", json.dumps({"tags": []}))
     first = daemon.get("/api/tasks/tagged")

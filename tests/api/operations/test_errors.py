@@ -43,7 +43,7 @@ def raw(daemon: Daemon, request: bytes) -> tuple[int, dict[str, str], Any]:
 
 
 def test_no_memory_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """503, since it was not done and may be asked again; a lack of memory is no defect of ours."""
+    """A request that fails for lack of memory gets 503: it did nothing, and the client may repeat it."""
 
     def carry_out(*_: object) -> None:
         raise MemoryError
@@ -77,7 +77,7 @@ def assert_problem(answer: Answer, status: int) -> dict[str, Any]:
     "path", ["/nowhere", "/api", "/api/", "/api/runs/bulk/nothing/more", "/static/../app.py", "/api%2fruns"]
 )
 def test_unknown_paths(daemon: Daemon, path: str) -> None:
-    """404."""
+    """An unknown path gets 404."""
     assert_problem(daemon.get(path), 404)
 
 
@@ -93,7 +93,7 @@ def test_unknown_paths(daemon: Daemon, path: str) -> None:
     ],
 )
 def test_wrong_methods(daemon: Daemon, method: str, path: str, allow: str) -> None:
-    """405 with Allow, whatever the method."""
+    """A wrong method gets 405 with Allow."""
     answer = daemon.ask(method, path)
     assert answer.status == 405
     assert sorted(answer.headers["Allow"].split(", ")) == sorted(allow.split(", "))
@@ -102,7 +102,7 @@ def test_wrong_methods(daemon: Daemon, method: str, path: str, allow: str) -> No
 
 
 def test_unknown_method_at_unknown_path(daemon: Daemon) -> None:
-    """404: there is nothing."""
+    """An unknown method at an unknown path gets 404."""
     assert_problem(daemon.ask("BREW", "/nowhere"), 404)
 
 
@@ -131,29 +131,29 @@ JSON = {"Content-Type": "application/json"}
         (b'{"password": "' + b"x" * (1 << 20) + b'"}', JSON, 413),
     ],
 )
-def test_bodies(daemon: Daemon, body: bytes, headers: dict[str, str], status: int) -> None:
-    """400 for invalid JSON, 413 too large (and the answer arrives), 415 not plain JSON, 422 other values."""
+def test_invalid_bodies(daemon: Daemon, body: bytes, headers: dict[str, str], status: int) -> None:
+    """Invalid JSON gets 400, a body that is too large 413, another type 415, and invalid values 422."""
     assert_problem(daemon.ask("POST", LOGIN, body, headers), status)
 
 
-def test_all_of_a_request_is_named_at_once(daemon: Daemon) -> None:
-    """Errors in path, query and body are listed together; an invalid body is one error."""
+def test_all_errors_are_listed_together(daemon: Daemon) -> None:
+    """Errors in path, query and body are listed together; a body that is not JSON counts as one error."""
     target = "/api/tasks/a~b/run?wait=999&foo=1"
     for body, more in ((b'{"z": 1, "params": 5}', {"body.z", "body.params"}), (b"[]", {"body"}), (b"{", set())):
         errors = assert_problem(daemon.ask("POST", target, body, JSON), 422)["errors"]
         assert {error["location"] for error in errors} == {"path.taskName", "query.wait", "query.foo", *more}
 
 
-def test_body_fields_are_all_named(daemon: Daemon) -> None:
-    """One element for each field; a wrong password is never echoed."""
+def test_all_invalid_fields_are_named(daemon: Daemon) -> None:
+    """Each invalid field is named in its own element; a wrong password is not repeated."""
     body = assert_problem(daemon.ask("POST", LOGIN, b'{"password": 123456, "user": "y", "more": 1}', JSON), 422)
     assert {error["location"] for error in body["errors"]} == {"body.password", "body.user", "body.more"}
     assert "123456" not in json.dumps(body)
 
 
 @pytest.mark.parametrize("body", [b'"secret phrase"', b'["secret phrase"]', b'{"pasword": "secret phrase"}'])
-def test_no_part_of_a_log_in_is_repeated(daemon: Daemon, body: bytes) -> None:
-    """A password that came under a misspelt name, or under none, is not echoed either."""
+def test_login_errors_do_not_repeat_the_password(daemon: Daemon, body: bytes) -> None:
+    """A password under a misspelt or empty name is not repeated either."""
     found = assert_problem(daemon.ask("POST", LOGIN, body, JSON), 422)
     assert found["errors"]
     assert "secret phrase" not in json.dumps(found)
@@ -169,14 +169,14 @@ def test_no_part_of_a_log_in_is_repeated(daemon: Daemon, body: bytes) -> None:
         ("/api/runs/bulk/stop", b'{"filter": {}, "filter": {"status": "ended"}, "filter": {}}', "body.filter"),
     ],
 )
-def test_fields_that_are_given_twice(daemon: Daemon, path: str, body: bytes, location: str | None) -> None:
-    """422 unless both are equal: a proxy in front may have checked the other one."""
+def test_repeated_fields(daemon: Daemon, path: str, body: bytes, location: str | None) -> None:
+    """A field given twice gets 422 unless both values are equal, because a proxy may have checked the other one."""
     found = assert_problem(daemon.ask("POST", path, body, JSON), 422 if location else 401)
     assert [error["location"] for error in found["errors"]] == [location] * bool(location)
 
 
-def test_many_errors_in_few_words(daemon: Daemon) -> None:
-    """Each is an element of errors; the sentence about them stays one."""
+def test_many_errors_have_a_short_summary(daemon: Daemon) -> None:
+    """Each error is an element of ``errors``, but the summary stays one sentence."""
     body = json.dumps({f"field{number}": 1 for number in range(1000)}).encode()
     found = assert_problem(daemon.ask("POST", "/api/tasks/job/run", body, JSON), 422)
     assert len(found["errors"]) == 1000
@@ -184,7 +184,7 @@ def test_many_errors_in_few_words(daemon: Daemon) -> None:
 
 
 def test_schema_field_is_accepted(daemon: Daemon) -> None:
-    """A body may carry ``$schema``, in any JSON media type."""
+    """A body in any JSON media type may contain ``$schema``."""
     headers = {"Content-Type": "application/merge-patch+json; charset=utf-8"}
     answer = daemon.ask("POST", LOGIN, b'{"$schema": "urn:x", "password": "wrong password"}', headers)
     assert_problem(answer, 401)
@@ -192,21 +192,21 @@ def test_schema_field_is_accepted(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("link", ["{}", "[]", "null", "5", '""', '"x"', '"//localhost/x"', '"http://a b"', '"a:%"'])
 def test_schema_field_is_a_uri(daemon: Daemon, link: str) -> None:
-    """``$schema`` of a body is the documented URI."""
+    """``$schema`` of a body must be the documented URI."""
     found = assert_problem(daemon.ask("POST", "/api/tasks/job/run", f'{{"$schema": {link}}}', JSON), 422)
     assert [error["location"] for error in found["errors"]] == ["body.$schema"]
 
 
 @pytest.mark.parametrize("number", ["1.5", "1e15", "-1e300"])
-def test_numbers_that_are_no_integer(daemon: Daemon, number: str) -> None:
-    """A fraction or a too large number is refused where an integer is wanted, in any notation."""
+def test_noninteger_numbers(daemon: Daemon, number: str) -> None:
+    """A fraction or a number that is too large is refused as an integer, in any notation."""
     body = f'{{"name": "x", "role": "viewer", "expiresInMs": {number}}}'
     found = assert_problem(daemon.ask("POST", "/api/tokens", body, JSON), 422)
     assert [error["location"] for error in found["errors"]] == ["body.expiresInMs"]
 
 
 def test_chunked_bodies_are_read(daemon: Daemon) -> None:
-    """Without Content-Length as well."""
+    """A chunked body without Content-Length is read."""
 
     def chunks() -> Any:
         yield b'{"params": {}, '
@@ -222,8 +222,8 @@ def test_chunked_bodies_are_read(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{}"])
-def test_half_a_request_is_none(daemon: Daemon, body: bytes) -> None:
-    """400 when the body ends before its Content-Length, however sensible the part is: nothing is triggered."""
+def test_truncated_body(daemon: Daemon, body: bytes) -> None:
+    """A body that ends before its Content-Length gets 400 and triggers nothing, even if its beginning is valid."""
     request = (
         b"POST /api/tasks/job/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Authorization: Basic OmNvcnJlY3QgaG9yc2UgYmF0dGVyeQ==\r\nContent-Length: 50\r\n\r\n"
@@ -232,8 +232,8 @@ def test_half_a_request_is_none(daemon: Daemon, body: bytes) -> None:
     assert not any(op == "trigger" for op, _ in daemon.scheduler.calls)
 
 
-def test_a_client_that_breaks_off_is_no_failure(own: Daemon) -> None:
-    """A reset in the middle of a body leaves no traceback in the log."""
+def test_reset_within_a_body(own: Daemon) -> None:
+    """A connection reset within a body leaves no traceback in the log."""
     assert own.get("/healthz", unix=False).status == 200
     with socket.create_connection(("127.0.0.1", own.port)) as sock:
         sock.sendall(b"POST /api/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{")
@@ -248,7 +248,7 @@ def test_a_client_that_breaks_off_is_no_failure(own: Daemon) -> None:
 
 
 def test_chunked_body_too_large(daemon: Daemon) -> None:
-    """413 arrives although the client has not finished."""
+    """413 arrives although the client has not finished its body."""
     connection = daemon.connect(unix=True)
     connection.request("POST", LOGIN, (b"x" * 65536 for _ in range(200)), JSON, encode_chunked=True)
     response = connection.getresponse()
@@ -257,8 +257,8 @@ def test_chunked_body_too_large(daemon: Daemon) -> None:
     connection.close()
 
 
-def test_broken_chunks(daemon: Daemon) -> None:
-    """400: chunks that are none."""
+def test_invalid_chunks(daemon: Daemon) -> None:
+    """Invalid chunks get 400."""
     request = (
         b"POST /api/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"
@@ -281,8 +281,8 @@ def test_broken_chunks(daemon: Daemon) -> None:
         (b"GET / HTTP/1.1\r\n\r\n", 400),
     ],
 )
-def test_what_gunicorn_refuses(daemon: Daemon, request_: bytes, status: int) -> None:
-    """Requests that cannot be parsed are answered with a problem document, too, and it arrives."""
+def test_unparsable_requests(daemon: Daemon, request_: bytes, status: int) -> None:
+    """Unparsable requests are answered with a problem document, which arrives."""
     found, headers, body = raw(daemon, request_)
     assert found == status
     assert headers["content-type"] == "application/problem+json"
@@ -299,8 +299,8 @@ def test_what_gunicorn_refuses(daemon: Daemon, request_: bytes, status: int) -> 
         (b"1.0", b"X: close", b"HTTP/1.0"),
     ],
 )
-def test_connections_that_end(daemon: Daemon, version: bytes, connection: bytes, answered: bytes) -> None:
-    """The connection ends after the answer if ``close`` is among the Connection options, for supported versions."""
+def test_connection_close(daemon: Daemon, version: bytes, connection: bytes, answered: bytes) -> None:
+    """The connection is closed after the answer if ``close`` is among the Connection options of a supported version."""
     with socket.create_connection(("127.0.0.1", daemon.port), 30) as sock:
         sock.sendall(b"GET /healthz HTTP/%b\r\nHost: localhost\r\n%b\r\n\r\n" % (version, connection))
         data = b""
@@ -312,15 +312,15 @@ def test_connections_that_end(daemon: Daemon, version: bytes, connection: bytes,
 
 @pytest.mark.parametrize("path", ["/api/runs", "/api/tasks/job/run", "/", "/healthz"])
 def test_options(daemon: Daemon, path: str) -> None:
-    """204 with the same Allow as a 405."""
+    """OPTIONS gets 204 with the same Allow as a 405."""
     answer = daemon.ask("OPTIONS", path, unix=False)
     assert (answer.status, answer.body) == (204, b"")
     assert answer.headers["Allow"] == daemon.ask("BREW", path, unix=False).headers["Allow"]
     assert "OPTIONS" in answer.headers["Allow"].split(", ")
 
 
-def test_a_path_of_two_slashes(daemon: Daemon) -> None:
-    """404: a proxy that guards ``/api`` would not have seen it."""
+def test_path_with_two_slashes(daemon: Daemon) -> None:
+    """A path that begins with two slashes gets 404: a proxy that guards ``/api`` would not have recognised it."""
     assert_problem(daemon.get("//api/runs"), 404)
 
 
@@ -328,8 +328,8 @@ BODY_STAYS = b"POST /healthz HTTP/1.1\r\nHost: localhost\r\n"
 CHUNKED = b"POST /api/auth/login HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def test_a_body_that_nobody_wants(daemon: Daemon) -> None:
-    """It is passed over, and the connection goes on; one without end is not, and the answer arrives all the same."""
+def test_unexpected_bodies(daemon: Daemon) -> None:
+    """An unexpected body is skipped and the connection is kept; an endless one is not read, but gets its answer."""
     connection = daemon.connect()
     connection.request("POST", "/healthz", b"x" * 100_000)
     assert connection.getresponse().read()
@@ -352,8 +352,8 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-def test_a_client_that_never_pauses_holds_nobody(daemon: Daemon, flood: str) -> None:
-    """Requests one after another without waiting, an endless body, the smallest chunks: others have their turn."""
+def test_busy_client_does_not_delay_others(daemon: Daemon, flood: str) -> None:
+    """Requests without a pause, an endless body, or tiny chunks do not delay other clients."""
     opening, more = FLOODS[flood]
     over = threading.Event()
     turns = queue.SimpleQueue[None]()
@@ -385,13 +385,13 @@ def _swallow(sock: socket.socket) -> None:
 
 
 def test_script_name_from_outside_is_ignored(daemon: Daemon) -> None:
-    """No peer can change where a request goes, not over the Unix socket either."""
+    """No peer can change where a request goes, not even on the Unix socket."""
     assert daemon.get("/healthz", {"SCRIPT_NAME": "/healthz"}).status == 200
     assert daemon.get("/healthz", {"Script-Name": "/healthz", "X-Forwarded-Proto": "https"}).status == 200
 
 
-def test_schema_links_are_absolute_and_lead_somewhere(daemon: Daemon) -> None:
-    """``$schema`` of an answer and of an error: scheme and Host of the request, and a JSON Schema is there."""
+def test_schema_links_are_absolute_and_valid(daemon: Daemon) -> None:
+    """``$schema`` of answers and errors has the scheme and Host of the request, and leads to a JSON Schema."""
     for path in ("/healthz", "/nowhere", "/api/auth/status"):
         link = daemon.get(path, unix=False).json["$schema"]
         base = f"http://127.0.0.1:{daemon.port}"
@@ -401,8 +401,8 @@ def test_schema_links_are_absolute_and_lead_somewhere(daemon: Daemon) -> None:
         assert "$defs" in schema.json or "properties" in schema.json
 
 
-def test_a_host_that_is_none_is_not_echoed(daemon: Daemon) -> None:
-    """Over the Unix socket any Host is accepted, but not repeated."""
+def test_invalid_host_on_the_unix_socket_is_not_echoed(daemon: Daemon) -> None:
+    """The Unix socket accepts any Host, but does not repeat it."""
     link = daemon.get("/healthz", {"Host": '"><script>'}).json["$schema"]
     assert link == "http://localhost/schemas/Health.json"
 
@@ -411,7 +411,7 @@ def test_a_host_that_is_none_is_not_echoed(daemon: Daemon) -> None:
     "request_", [b"GET /nowhere HTTP/1.1\r\nHost: evil.example\r\n", b"GET /healthz HTTP/1.1\r\nHost: evil.example\r\n"]
 )
 def test_a_foreign_host_is_not_echoed(daemon: Daemon, request_: bytes) -> None:
-    """Links of a refusal, and of a probe that any Host may call, lead to where the answer comes from."""
+    """Links of a refusal, and of a probe with any Host, contain the address of the connection."""
     link = raw(daemon, request_ + b"\r\n")[2]["$schema"]
     assert link.startswith(f"http://127.0.0.1:{daemon.port}/schemas/")
 
@@ -425,16 +425,16 @@ def test_a_foreign_host_is_not_echoed(daemon: Daemon, request_: bytes) -> None:
         b"ftp://evil.example/api/runs",
     ],
 )
-def test_the_host_of_a_whole_url(daemon: Daemon, target: bytes) -> None:
-    """A request for a whole URL is one for that URL's host, whatever the header says."""
+def test_absolute_form_determines_the_host(daemon: Daemon, target: bytes) -> None:
+    """In a request with an absolute URL, the URL's host counts instead of the header."""
     assert raw(daemon, b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % target)[0] in (400, 421)
     found = raw(daemon, b"GET http://localhost:%d/nowhere HTTP/1.1\r\nHost: x\r\n\r\n" % daemon.port)
     assert found[0] == 404
     assert found[2]["$schema"].startswith(f"http://localhost:{daemon.port}/")
 
 
-def test_scheduler_away(own: Daemon) -> None:
-    """503 with Retry-After for a command; reading goes on."""
+def test_commands_without_a_scheduler(own: Daemon) -> None:
+    """Without a scheduler, commands get 503 with Retry-After, and reading works."""
     run = own.insert(make_run())
     own.scheduler.stop()
     try:
@@ -448,8 +448,8 @@ def test_scheduler_away(own: Daemon) -> None:
         own.scheduler.start()
 
 
-def test_failures_of_our_own(own: Daemon) -> None:
-    """500 says nothing about the inside; the log has the traceback under the same name."""
+def test_internal_errors(own: Daemon) -> None:
+    """A 500 reveals nothing internal; the log contains the traceback with the same id."""
     own.scheduler.operations["login_attempt"] = lambda _args: {}  # against the agreement
     answer = own.get("/api/runs", {"Authorization": "Basic OmE="}, unix=False)
     body = assert_problem(answer, 500)
@@ -460,7 +460,7 @@ def test_failures_of_our_own(own: Daemon) -> None:
 
 
 def test_database_not_ready(own: Daemon) -> None:
-    """503 while there is no database that can be read."""
+    """While no database can be read, requests get 503."""
     os.rename(own.boot.database, f"{own.boot.database}.away")
     try:
         answer = own.get("/api/runs")
@@ -474,7 +474,7 @@ def test_database_not_ready(own: Daemon) -> None:
 
 
 def test_headers_of_every_answer(daemon: Daemon) -> None:
-    """nosniff, no-store, a policy for documents, no referrer to others; refusals of gunicorn included."""
+    """Every answer, including gunicorn's refusals, has nosniff, no-store, a policy for documents, and no referrer."""
     for path in ("/api/runs", "/nowhere", "/api/runs?limit=0"):
         headers = daemon.get(path).headers
         assert headers["X-Content-Type-Options"] == "nosniff"

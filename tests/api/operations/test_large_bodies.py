@@ -23,8 +23,8 @@ def decode(request: falcon.Request, budget: BodyBudget) -> None:
         body.decode(request, NewToken, required=True, limit_bytes=1 << 24, take=take, thread=budget.thread)
 
 
-def test_others_go_on_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Errors in a million fields are found while the loop serves others, and only some are listed."""
+def test_checking_a_large_body_does_not_block_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million errors in a body are found while the loop serves others, and only some are listed."""
     request = request_of(300_000)
     turns: list[int] = []
     decoded = body._decoded
@@ -51,8 +51,8 @@ def test_others_go_on_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(caught.value.errors or ()) == 10_000
 
 
-def test_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many come at once: the loop shares Python with one thread that looks at them."""
+def test_large_bodies_are_checked_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large bodies are checked one at a time, because each check shares the interpreter with the loop."""
     budget, inside, most = BodyBudget(1 << 24), [], []
     decoded = body._decoded
 

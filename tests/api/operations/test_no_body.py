@@ -18,7 +18,7 @@ from tests.api.support.harness import Daemon
     ],
 )
 def test_bodies_of_operations_without_one(daemon: Daemon, body: bytes, headers: dict[str, str], status: int) -> None:
-    """A body for an operation that takes none is refused, and nothing is done; an empty body is accepted."""
+    """A body for an operation without one is refused and nothing is done; an empty body is accepted."""
     silent = [one for one in OPERATIONS if one.method != "GET" and one.body is None and not one.media]
     assert {"reloadDaemon", "stopRun", "restartService", "deleteRun", "logout"} <= {one.id for one in silent}
     for operation in silent:
@@ -29,7 +29,7 @@ def test_bodies_of_operations_without_one(daemon: Daemon, body: bytes, headers: 
 
 
 def test_null_is_no_body(daemon: Daemon) -> None:
-    """Clients that were generated for Go send it where they have none; where a body is needed it is refused."""
+    """``null`` counts as no body, since generated Go clients send it; where a body is required, it is refused."""
     assert daemon.ask("POST", "/api/daemon/reload", b"null", JSON).status == 200
     assert daemon.ask("POST", "/api/tasks/job/run", b"null", JSON).status == 201
     assert daemon.ask("POST", "/api/runs/bulk/stop", b"null", JSON).status == 422

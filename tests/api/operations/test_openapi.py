@@ -23,7 +23,7 @@ def described() -> dict[str, Any]:
 
 
 def test_empty_parameters(described: dict[str, Any]) -> None:
-    """An empty parameter is an absent one, so it is allowed wherever an absent one is, and nowhere else."""
+    """An empty value is allowed exactly where the parameter may be absent, because it means the same."""
     for methods in described["paths"].values():
         for operation in methods.values():
             for one in operation.get("parameters", []):
@@ -32,7 +32,7 @@ def test_empty_parameters(described: dict[str, Any]) -> None:
 
 
 def test_answers_in_either_naming(described: dict[str, Any]) -> None:
-    """Exactly one schema fits an answer, whatever naming was asked for; lists have items in either."""
+    """Exactly one schema matches an answer in either naming; lists have items in either."""
     schemas = described["components"]["schemas"]
 
     def forms(schema: dict[str, Any]) -> list[str]:
@@ -55,7 +55,7 @@ def test_answers_in_either_naming(described: dict[str, Any]) -> None:
 
 
 def test_a_run_in_both_namings(described: dict[str, Any]) -> None:
-    """It is described by its exact fields; the others are allowed beside them, and explained."""
+    """A single run is described by its exact fields; the other naming's fields are allowed and explained."""
     answer = described["paths"]["/api/runs/{runId}"]["get"]["responses"]["200"]["content"]["application/json"]
     assert answer["schema"] == {"$ref": "#/components/schemas/Run"}
     schemas = described["components"]["schemas"]
@@ -65,14 +65,14 @@ def test_a_run_in_both_namings(described: dict[str, Any]) -> None:
 
 
 def test_no_schema_has_both_namings(described: dict[str, Any]) -> None:
-    """Generators write names in the style of their language, in which taskName and task_name are one."""
+    """No schema contains both namings, because generators map taskName and task_name to one name."""
     for name, schema in described["components"]["schemas"].items():
         plain = [one.replace("_", "").lower() for one in schema.get("properties", {})]
         assert len(plain) == len(set(plain)), name
 
 
 def test_enumerations_are_components(described: dict[str, Any]) -> None:
-    """No field of a component has one of its own, and no two values in all of them have one constant."""
+    """Every enumeration is a component, and no two of their values map to one constant name."""
     schemas = described["components"]["schemas"]
     constants = [name for schema in schemas.values() for name in schema.get("x-enum-varnames", ())]
     assert len(constants) == len(set(constants))
@@ -84,13 +84,13 @@ def test_enumerations_are_components(described: dict[str, Any]) -> None:
 
 
 def test_operation_ids(described: dict[str, Any]) -> None:
-    """None is the beginning of another one: generators make names of methods with suffixes of their own."""
+    """No operation id is the beginning of another one, because generators append suffixes."""
     ids = [operation["operationId"] for methods in described["paths"].values() for operation in methods.values()]
     assert [(one, other) for one in ids for other in ids if one != other and other.startswith(one)] == []
 
 
 def test_request_bodies(described: dict[str, Any]) -> None:
-    """They take the ``$schema`` link and no unnamed field, and all their errors are documented."""
+    """Request bodies allow ``$schema`` and no unknown field, and all their errors are documented."""
     bodies = 0
     for methods in described["paths"].values():
         for operation in methods.values():
@@ -105,13 +105,13 @@ def test_request_bodies(described: dict[str, Any]) -> None:
     assert bodies
 
 
-def test_a_run_with_all_in_snake(described: dict[str, Any]) -> None:
-    """A single run in that naming alone has the parameters, too, which the lists leave out."""
+def test_single_run_in_snake(described: dict[str, Any]) -> None:
+    """A single run in snake naming includes its parameters, which lists leave out."""
     check_schema(described, {"$ref": "#/components/schemas/RunSnakeWithParams"}, SNAKE_WITH_PARAMS)
 
 
 def test_errors(described: dict[str, Any]) -> None:
-    """Every answer of every operation that is no success is a problem document, and nothing else."""
+    """Every answer that is not a success is a problem document."""
     for methods in described["paths"].values():
         for operation in methods.values():
             for status, answer in operation["responses"].items():
@@ -120,14 +120,14 @@ def test_errors(described: dict[str, Any]) -> None:
 
 
 def test_foreign_hosts(described: dict[str, Any]) -> None:
-    """They are refused everywhere but at the probes, which an orchestrator asks under whatever name it has for us."""
+    """Every operation but the probes documents the refusal of a foreign Host; orchestrators use any name for probes."""
     for path, methods in described["paths"].items():
         for operation in methods.values():
             assert ("421" in operation["responses"]) is (path not in ("/healthz", "/readyz"))
 
 
 def test_events_of_a_log(described: dict[str, Any]) -> None:
-    """The events of a run's stream; the daemon's stream has no end event."""
+    """The events of a run's stream are documented; the daemon's stream has no end event."""
     for path, names in (
         ("/api/runs/{runId}/log/stream", {"line", "lines", "region", "dropped", "rotated", "done"}),
         ("/api/daemon/log/stream", {"line", "lines", "region", "dropped", "rotated"}),
@@ -149,7 +149,7 @@ def patterns_in(described: Any) -> Iterator[str]:
 
 
 def test_patterns(described: dict[str, Any]) -> None:
-    """Engines without look-around, such as RE2, compile every pattern."""
+    """Every pattern compiles without look-around, as in RE2."""
     patterns = set(patterns_in(described))
     assert patterns
     for pattern in patterns:
@@ -157,14 +157,14 @@ def test_patterns(described: dict[str, Any]) -> None:
 
 
 def test_references_resolve(described: dict[str, Any]) -> None:
-    """Every $ref leads somewhere, and every operation has an id of its own."""
+    """Every $ref resolves, and every operation has a unique id."""
     names = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(described)))
     assert names <= set(described["components"]["schemas"])
     ids = [operation["operationId"] for methods in described["paths"].values() for operation in methods.values()]
     assert len(ids) == len(set(ids))
 
 
-def test_it_is_served_and_printed(daemon: Daemon, described: dict[str, Any]) -> None:
+def test_document_is_served_and_printed(daemon: Daemon, described: dict[str, Any]) -> None:
     """GET /openapi.json and ``python -I -m ringward api-document``, which needs no daemon, give the same document."""
     assert daemon.get("/openapi.json", unix=False).json == described
     printed = subprocess.run([sys.executable, *RINGWARD, "api-document"], capture_output=True, check=True)
@@ -173,6 +173,6 @@ def test_it_is_served_and_printed(daemon: Daemon, described: dict[str, Any]) -> 
 
 
 def test_unknown_schemas(daemon: Daemon) -> None:
-    """404 for a schema that is none, 422 for a name that can be none."""
+    """An unknown schema gets 404, and an invalid name 422."""
     assert daemon.get("/schemas/Nothing.json").status == 404
     assert daemon.get("/schemas/Run").status == 422

@@ -42,13 +42,13 @@ def locations(query: str) -> list[str]:
 
 
 def test_defaults_hold_for_absent_and_empty_parameters() -> None:
-    """An empty parameter is an absent one."""
+    """An empty parameter has its default value, as an absent one has."""
     assert values("") == values("limit=&taskName=&retriesOnly=&status=&createdAfter=")
     assert values("")["limit"] == 50
 
 
 def test_every_invalid_parameter_is_named() -> None:
-    """One answer names them all, by the name that was given."""
+    """One answer names all invalid parameters, as the client spelt them."""
     query = "limit=0&from=x&retriesOnly=yes&status=ended,nonsense&exitCodeMin=1.5&createdAfter=now&typo=1"
     assert sorted(locations(query)) == sorted(
         f"query.{name}" for name in ("limit", "from", "retriesOnly", "status", "exitCodeMin", "createdAfter", "typo")
@@ -56,19 +56,19 @@ def test_every_invalid_parameter_is_named() -> None:
 
 
 @pytest.mark.parametrize("query", ["$schema=x", "_=1", "lastEventId=5"])
-def test_what_browsers_and_documents_add_is_ignored(query: str) -> None:
-    """``$schema``, ``_`` and ``lastEventId`` are no errors."""
+def test_tolerated_parameters(query: str) -> None:
+    """``$schema``, ``_`` and ``lastEventId`` are ignored."""
     assert locations(query) == []
 
 
-def test_zeros_before_an_exit_code() -> None:
-    """However many: the number is what counts."""
+def test_leading_zeros_of_an_exit_code() -> None:
+    """Any number of leading zeros is ignored."""
     assert values("exitCodeMin=" + "0" * 6000 + "7")["exitCodeMin"] == 7
     assert values("exitCodeMin=-" + "0" * 6000)["exitCodeMin"] == 0
 
 
-def test_twice() -> None:
-    """A scalar may come twice only with one value; both namings are one parameter."""
+def test_repeated_parameters() -> None:
+    """A repeated scalar must have one value; both namings are one parameter."""
     assert values("taskName=a&task_name=a")["taskName"] == "a"
     assert locations("taskName=a&task_name=b") == ["query.task_name"]
     assert locations("limit=1&limit=2") == ["query.limit"]
@@ -76,19 +76,19 @@ def test_twice() -> None:
 
 @pytest.mark.parametrize("text", ["9223372036854775808", "-9223372036854775809", "1e3", " 1", "0x10", "\u0661", "1\n"])
 def test_integers_are_int64(text: str) -> None:
-    """A value other than an int64 in ASCII digits is refused."""
+    """A value that is not an int64 in ASCII digits is refused."""
     assert locations(f"from={text}") == ["query.from"]
 
 
 def test_exit_codes_are_clamped() -> None:
-    """Exit code bounds of any size are understood; beyond int64 the nearest int64 counts."""
+    """Bounds of exit codes may have any size; beyond int64, the nearest int64 counts."""
     assert values("exitCodeMin=-" + "9" * 5000)["exitCodeMin"] == INT64_MIN
     assert values("exitCodeMin=" + "9" * 5000)["exitCodeMin"] == INT64_MAX
     assert values("exitCodeMin=-2")["exitCodeMin"] == -2
 
 
 def test_status_is_a_list() -> None:
-    """Comma-separated; blanks, empty parts and repetitions do not count; success and succeeded are both known."""
+    """Status is comma-separated; blanks, empty parts and repetitions are ignored; success means succeeded."""
     assert values("status=%20ended,,%20success%20,ended,succeeded,")["status"] == ("ended", "success", "succeeded")
 
 
@@ -105,8 +105,8 @@ def test_status_is_a_list() -> None:
         ("Failed", False),
     ],
 )
-def test_a_status_is_what_is_documented(text: str, valid: bool) -> None:
-    """The pattern in the document says the same as the parameter."""
+def test_status_matches_its_documented_pattern(text: str, valid: bool) -> None:
+    """The parameter accepts exactly the documented pattern."""
     pattern = statuses("status", "").schema["pattern"].removesuffix("$")
     assert bool(re.search(f"{pattern}\\Z", text)) is valid
     assert (locations(urlencode({"status": text})) == []) is valid
@@ -114,7 +114,7 @@ def test_a_status_is_what_is_documented(text: str, valid: bool) -> None:
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("1", True), ("false", False), ("0", False)])
 def test_booleans(text: str, value: bool) -> None:
-    """true, false, 1 and 0."""
+    """Booleans are true, false, 1 and 0."""
     assert values(f"retriesOnly={text}")["retriesOnly"] is value
 
 
@@ -135,11 +135,11 @@ def test_booleans(text: str, value: bool) -> None:
     ],
 )
 def test_times(text: str, at_ms: int) -> None:
-    """RFC 3339 in all its forms; a blank as the sign reads as plus; an earliest time rounds up."""
+    """Times are RFC 3339 in all its forms; a blank stands for a plus sign; an earliest time is rounded up."""
     assert parse_rfc3339(text, up=True) == at_ms
 
 
-def test_a_latest_time_rounds_down() -> None:
+def test_latest_times_round_down() -> None:
     """Created before 0.0005 s does not include 0.001 s."""
     assert parse_rfc3339("1970-01-01T00:00:00.0009Z", up=False) == 0
 
@@ -161,21 +161,21 @@ def test_a_latest_time_rounds_down() -> None:
         "1795232604",
     ],
 )
-def test_what_is_no_time(text: str) -> None:
-    """A time without an offset, a day that does not exist and the like are refused."""
+def test_invalid_times(text: str) -> None:
+    """A time without an offset, a nonexistent day and the like are refused."""
     with pytest.raises(ValueError, match="is not a"):
         parse_rfc3339(text, up=True)
 
 
 def test_times_are_written_with_milliseconds_and_z() -> None:
-    """UTC, three digits, Z; before 1970 as well."""
+    """Times are written in UTC with three digits and Z, even before 1970."""
     assert rfc3339(1_795_232_604_007) == "2026-11-21T03:43:24.007Z"
     assert rfc3339(-1) == "1969-12-31T23:59:59.999Z"
 
 
 @pytest.mark.parametrize("name", ["", "a" * 101, "a b", "ä", "a/b", "a\n"])
 def test_task_names(name: str) -> None:
-    """1 to 100 characters of ^[a-zA-Z0-9._:-]+$."""
+    """A name has 1 to 100 characters of ^[a-zA-Z0-9._:-]+$."""
     assert TASK_NAME.check(name)
     assert TASK_NAME.check("a" * 100) is None
     assert TASK_NAME.check("aZ0._:-") is None
@@ -183,6 +183,6 @@ def test_task_names(name: str) -> None:
 
 @pytest.mark.parametrize("run_id", ["", "0" * 25, "0" * 27, "I" * 26, "a" * 26, "0" * 26 + "\n"])
 def test_run_ids(run_id: str) -> None:
-    """26 characters of the ULID alphabet, upper case."""
+    """An id has 26 upper-case characters of the ULID alphabet."""
     assert RUN_ID.check(run_id)
     assert RUN_ID.check("0123456789ABCDEFGHJKMNPQRS") is None

@@ -20,8 +20,8 @@ def one(db: Database) -> object:
     return db.row("SELECT 1")
 
 
-def test_a_database_that_is_not_made_yet_is_not_damaged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A request before the end of the first start reports nothing."""
+def test_missing_database_during_the_first_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A request before the end of the first start reports no damage."""
     monkeypatch.setattr(reading, "_COMING_S", 0.0)
     path = str(tmp_path / "ringward.db")
     told = list[StoreError]()
@@ -33,8 +33,8 @@ def test_a_database_that_is_not_made_yet_is_not_damaged(monkeypatch: pytest.Monk
     assert reads(one) == (1,)
 
 
-def test_a_database_that_comes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A request a moment too early is answered once the database is there."""
+def test_request_before_the_database(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A request that is slightly early is answered once the database exists."""
     monkeypatch.setattr(reading, "_COMING_S", 30.0)
     monkeypatch.setattr(reading, "_READ_S", 60.0)
     path = str(tmp_path / "ringward.db")
@@ -51,8 +51,8 @@ def test_a_database_that_comes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert [greenlet.get(timeout=30) for greenlet in asking] == [(1,)] * 3
 
 
-def test_a_database_that_comes_after_a_disk_that_hung(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """That a disk did not answer before shortens no wait for the scheduler, and is no reason for what follows."""
+def test_request_before_the_database_after_a_hung_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An earlier hung disk neither shortens the wait for the database nor is given as the reason."""
     monkeypatch.setattr(reading, "_HUNG_S", 0.2)
     monkeypatch.setattr(reading, "_READ_S", 60.0)
     monkeypatch.setattr(reading, "_COMING_S", 0.5)
@@ -64,8 +64,8 @@ def test_a_database_that_comes_after_a_disk_that_hung(monkeypatch: pytest.Monkey
     assert not reads._hung
 
 
-def test_waiting_in_vain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """After one request waited in vain, others fail at once, until the database is there again."""
+def test_only_the_first_request_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """After one request has waited in vain, others fail at once until the database exists."""
     path = str(tmp_path / "ringward.db")
     reads, waits = Reads(path, ignore), list[float]()
     monkeypatch.setattr(gevent, "sleep", waits.append)
@@ -92,10 +92,10 @@ def test_waiting_in_vain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("error", "reported"), [(Unopened(), False), (NotReady(), True)])
-def test_a_database_that_was_there(
+def test_missing_database_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: StoreError, reported: bool
 ) -> None:
-    """A missing database is reported to the scheduler, but not while it is about to open one."""
+    """The scheduler is told of a missing database, but not while it opens one."""
     monkeypatch.setattr(reading, "_COMING_S", 0.0)
     path = str(tmp_path / "ringward.db")
     open_writer(path).close()
@@ -111,8 +111,8 @@ def test_a_database_that_was_there(
     assert set(told) == ({error} if reported else set())
 
 
-def test_no_threads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """While none may be had nothing can be read; who looks again and again, as for the ends of runs, goes on then."""
+def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without a thread nothing can be read, but periodic reads, as for the ends of runs, resume later."""
 
     def none_left(*_: object) -> None:
         raise RuntimeError("can't start new thread")

@@ -37,21 +37,21 @@ def test_each_value_is_named(daemon: Daemon, body: bytes, errors: dict[str, str]
     "body",
     [b'{"ids": NaN}', b'{"ids": ["\\ud800"}', b'{"ids": "\xed\xa0\x80"}', b'{"ids": 1e400', b"\xef\xbb\xbf{}", b"1e"],
 )
-def test_what_is_no_json_is_called_so(daemon: Daemon, body: bytes) -> None:
-    """400 stays the answer to a text that is no JSON."""
+def test_invalid_json_gets_400(daemon: Daemon, body: bytes) -> None:
+    """A text that is not JSON still gets 400."""
     answer = daemon.ask("POST", SELECTOR, body, JSON)
     assert (answer.status, answer.json["errors"]) == (400, [])
     assert answer.json["detail"].startswith("The body is not JSON: ")
 
 
-def test_many_are_not_all_named(daemon: Daemon) -> None:
-    """A body of many such values is answered with the first hundred."""
+def test_only_the_first_values_are_named(daemon: Daemon) -> None:
+    """An answer names the first hundred of many such values."""
     answer = daemon.ask("POST", SELECTOR, json.dumps({"ids": ["\ud800"] * 1000}).encode(), JSON)
     assert (answer.status, len(answer.json["errors"])) == (422, 100)
 
 
 @pytest.mark.parametrize(("name", "status"), [("a\n", 422), ("...", 422), ("", 422), ("a" * 101, 422), ("..a", 201)])
 def test_names_of_tokens(daemon: Daemon, name: str, status: int) -> None:
-    """A name has at most 100 allowed characters, and not only dots."""
+    """A name has at most 100 allowed characters, and is not just dots."""
     body = json.dumps({"name": name, "role": "viewer"}).encode()
     assert daemon.ask("POST", "/api/tokens", body, JSON).status == status

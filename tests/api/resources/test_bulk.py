@@ -46,7 +46,7 @@ def post(daemon: Daemon, kind: str, selector: Any) -> Any:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_affected(daemon: Daemon, asked: list[dict[str, Any]], kind: str) -> None:
-    """200 with the number of runs that were changed."""
+    """The answer has the number of changed runs."""
     answer = post(daemon, kind, {"match_all": True})
     assert (answer.status, answer.json["affected"], "deleted_at" in answer.json) == (200, 7, False)
     assert asked == [
@@ -62,15 +62,15 @@ def test_affected(daemon: Daemon, asked: list[dict[str, Any]], kind: str) -> Non
 
 
 def test_one_deletion(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
-    """On request a deletion returns its time, and a restore covers only that deletion."""
+    """On request, a deletion returns its time, and a restore is limited to that deletion."""
     assert post(daemon, "delete?undo=true", {"match_all": True}).json["deleted_at"] == "2026-01-02T03:04:05.001Z"
     assert post(daemon, "restore?deleted_at=2026-01-02T03:04:05.001Z", {"match_all": True}).json["affected"] == 7
     assert asked[-1]["deleted_at"] == 1767323045001
     assert post(daemon, "restore?deleted_at=then", {"match_all": True}).status == 422
 
 
-def test_the_deleted(daemon: Daemon) -> None:
-    """They are listed with the time of their deletion, filtered and in pages."""
+def test_deleted_runs(daemon: Daemon) -> None:
+    """Deleted runs are listed with the time of their deletion, with filters and pages."""
     columns = {"status": "ended", "end_reason": "start_failed"}
     gone = [daemon.insert(make_run(task="gone", exit_code=code, **columns)) for code in range(3)]
     for run in gone:
@@ -94,8 +94,8 @@ def test_the_deleted(daemon: Daemon) -> None:
     assert (answer.status, answer.json["errors"][0]["location"]) == (422, "query.sort_field")
 
 
-def test_what_cannot_be_restored_any_more(own: Daemon) -> None:
-    """It is not listed, though it may still be there."""
+def test_expired_deletions_are_not_listed(own: Daemon) -> None:
+    """A run that can no longer be restored is not listed, even if it still exists."""
     own.delete(own.insert(make_run(status="ended", end_reason="failed")).id)
     assert own.get("/api/runs/deleted").json["total"] == 1
     with own.lock:
@@ -104,7 +104,7 @@ def test_what_cannot_be_restored_any_more(own: Daemon) -> None:
     assert (page["runs"], page["total"]) == ([], 0)
 
 
-def test_large_ones_at_once(daemon: Daemon) -> None:
+def test_concurrent_large_requests(daemon: Daemon) -> None:
     """Large requests that wait for the scheduler take the memory of a few; a small one waits with them."""
     going_on = threading.Event()
 
@@ -138,7 +138,7 @@ def test_large_ones_at_once(daemon: Daemon) -> None:
 
 
 def test_rerun(daemon: Daemon) -> None:
-    """200 with the new runs; an array also when there is none."""
+    """A rerun returns an array of the new runs, which may be empty."""
     run_id = new_ulid()
     triggered = [{"run_id": run_id, "task_name": "job"}]
     daemon.scheduler.operations["bulk_rerun"] = lambda args: {"triggered": triggered if args["match_all"] else []}
@@ -170,14 +170,14 @@ def test_rerun(daemon: Daemon) -> None:
     ],
 )
 def test_filter(daemon: Daemon, asked: list[dict[str, Any]], sent: dict[str, Any], understood: dict[str, Any]) -> None:
-    """Every condition works; values are exact, `success` is `succeeded`, an empty text is no condition."""
+    """Every condition works: values are exact, `success` means `succeeded`, and an empty text is no condition."""
     assert post(daemon, "delete", {"match_all": True, "filter": sent}).status == 200
     assert asked[0]["filter"] == {"tasks": None, "retries_only": False, **understood}
 
 
 @pytest.mark.parametrize("match_all", [{}, {"match_all": False}, {"match_all": None}])
 def test_ids(daemon: Daemon, asked: list[dict[str, Any]], match_all: dict[str, Any]) -> None:
-    """Without match_all only the ids count; invalid and repeated ids add nothing."""
+    """Without match_all only the ids count; invalid and repeated ids are ignored."""
     one, two = new_ulid(), new_ulid()
     selector = {"ids": [one, two, one, "nonsense", "", "é" * 26], "filter": {"status": "failed"}, "except_ids": [one]}
     assert post(daemon, "delete", {**selector, **match_all}).status == 200
@@ -186,8 +186,8 @@ def test_ids(daemon: Daemon, asked: list[dict[str, Any]], match_all: dict[str, A
     assert asked[1]["ids"] == ""
 
 
-def test_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a million ids take a second to go through: that is not done on the loop that all streams share."""
+def test_many_ids_do_not_block_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a million ids take a second to check, so a thread does it instead of the loop."""
     went_on, none = threading.Event(), {"ids": "", "except_ids": ""}
     monkeypatch.setattr("api.resources.runs.bulk.arguments_of", lambda *_: {"went_on": went_on.wait(30), **none})
     context = SimpleNamespace(control=SimpleNamespace(call_patiently=lambda _operation, **found: found))
@@ -197,7 +197,7 @@ def test_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_match_all(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
-    """With match_all the ids do not count; those to leave out do."""
+    """With match_all, ids are ignored and exceptions count."""
     one, two = new_ulid(), new_ulid()
     assert post(daemon, "delete", {"match_all": True, "ids": [one], "except_ids": [two]}).status == 200
     assert (asked[0]["ids"], asked[0]["except_ids"]) == ("", two)
@@ -241,8 +241,8 @@ def test_match_all(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
         ([], {"body"}),
     ],
 )
-def test_invalid(daemon: Daemon, asked: list[dict[str, Any]], selector: Any, locations: set[str]) -> None:
-    """422 with one element for each problem, also within the filter, and nothing is done."""
+def test_invalid_requests(daemon: Daemon, asked: list[dict[str, Any]], selector: Any, locations: set[str]) -> None:
+    """422 has an element for each problem, including those in the filter, and nothing is done."""
     answer = post(daemon, "delete", selector)
     assert answer.status == 422
     assert {error["location"] for error in answer.json["errors"]} == locations
@@ -252,7 +252,7 @@ def test_invalid(daemon: Daemon, asked: list[dict[str, Any]], selector: Any, loc
 
 
 def test_bodies(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
-    """A body is needed, and may have 16 MiB: more ids than a person can select."""
+    """A body is required, and may have 16 MiB."""
     assert daemon.ask("POST", "/api/runs/bulk/delete").status == 400
     ids = [f"01ARZ3{number:020d}" for number in range(570_000)]
     body = json.dumps({"ids": ids}, separators=(",", ":"))
@@ -264,8 +264,8 @@ def test_bodies(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
     assert daemon.ask("POST", "/api/tasks/job/run", b"{" + b" " * (1 << 20) + b"}", JSON).status == 413
 
 
-def test_not_finished(daemon: Daemon) -> None:
-    """503 says that part of it may be done, unlike other commands."""
+def test_unfinished_bulk_work(daemon: Daemon) -> None:
+    """A 503 says that a part may have been done, unlike for other commands."""
 
     def fail(_arguments: dict[str, Any]) -> dict[str, Any]:
         raise Refusal(503, "it did not finish: The disk is full, so nothing was stored (/srv/data/ringward.db: full)")
@@ -303,7 +303,7 @@ def test_not_run_again(daemon: Daemon) -> None:
 
 
 def test_delete(daemon: Daemon) -> None:
-    """204; 404 when there is no such run or it is deleted; 409 when it is running; 422 for an invalid id."""
+    """A deletion gets 204; 404 for a missing or deleted run, 409 for a running one, 422 for an invalid id."""
     run = daemon.insert(make_run(task="deleted"))
     daemon.scheduler.operations["run_delete"] = lambda _args: {}
     assert daemon.ask("DELETE", f"/api/runs/{run.id}").status == 204
@@ -321,7 +321,7 @@ def test_delete(daemon: Daemon) -> None:
 
 
 def test_summary(daemon: Daemon) -> None:
-    """Numbers and the last failure, of all or of a task, since a time."""
+    """The summary has the counts and the last failure since a time, for all tasks or one."""
     task, t0 = "summed", 1_767_323_045_000
     for minute, reason in enumerate(["failed", "timeout", "succeeded", "missed", "skipped"]):
         at_ms = t0 + minute * 60_000
@@ -338,8 +338,8 @@ def test_summary(daemon: Daemon) -> None:
     assert {error["location"] for error in answer.json["errors"]} == {"query.since", "query.what"}
 
 
-def test_whose_runs(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
-    """A token for some tasks selects, counts and deletes only runs of those; a viewer deletes nothing."""
+def test_scope_and_role(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
+    """A token limited to some tasks affects only their runs; a viewer deletes nothing."""
     mine = daemon.insert(make_run(task="bulk-mine-1", status="ended", end_reason="failed"))
     other = daemon.insert(make_run(task="other-1", status="ended", end_reason="failed"))
     daemon.scheduler.operations["run_delete"] = lambda _args: {}

@@ -22,8 +22,8 @@ ACTIONS = {
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_it_is_asked_of_the_scheduler(daemon: Daemon, action: str) -> None:
-    """204, and the scheduler hears of which task and who asked."""
+def test_scheduler_gets_the_command(daemon: Daemon, action: str) -> None:
+    """The answer is 204, and the scheduler learns the task and the person."""
     answer = daemon.ask("POST", f"/api/tasks/site/{action}")
     assert (answer.status, answer.body) == (204, b"")
     operation, arguments = daemon.scheduler.calls[-1]
@@ -32,7 +32,7 @@ def test_it_is_asked_of_the_scheduler(daemon: Daemon, action: str) -> None:
 
 
 def test_restarts(daemon: Daemon) -> None:
-    """Each has an id of its own, and says whether it is a rolling one."""
+    """Each restart has an id, and may be rolling."""
     for query in ("", "?rolling=true", "?rolling=0"):
         assert daemon.ask("POST", f"/api/tasks/site/restart{query}").status == 204
     found = [arguments for operation, arguments in daemon.scheduler.calls if operation == "service_restart"]
@@ -56,7 +56,7 @@ def test_a_request_after_its_deadline(daemon: Daemon, action: str) -> None:
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("status", [404, 409])
 def test_refusals(daemon: Daemon, action: str, status: int) -> None:
-    """A refusal of the scheduler is answered with its status and its message."""
+    """A refusal by the scheduler keeps its status and message."""
 
     def refuse(_args: dict[str, Any]) -> dict[str, Any]:
         raise Refusal(status, "No")
@@ -67,16 +67,16 @@ def test_refusals(daemon: Daemon, action: str, status: int) -> None:
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_what_is_no_request(daemon: Daemon, action: str) -> None:
-    """A name that is none and a parameter that is none are 422, before anybody is asked."""
+def test_invalid_requests(daemon: Daemon, action: str) -> None:
+    """An invalid name or parameter gets 422, and the scheduler is not asked."""
     assert daemon.ask("POST", f"/api/tasks/a%20b/{action}").status == 422
     assert daemon.ask("POST", f"/api/tasks/site/{action}?force=true").status == 422
     assert daemon.scheduler.calls == []
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_who_may(daemon: Daemon, action: str) -> None:
-    """A viewer may not; an operator may; with a limit to other tasks the answer is 404."""
+def test_required_role(daemon: Daemon, action: str) -> None:
+    """A viewer gets 403, an operator succeeds, and a token limited to other tasks gets 404."""
     path = f"/api/tasks/site/{action}"
     for name, role, scope, status in (
         ("looks", "viewer", {}, 403),
@@ -89,16 +89,16 @@ def test_who_may(daemon: Daemon, action: str) -> None:
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_it_stands_in_the_audit(own: Daemon, action: str) -> None:
-    """The entry has the request, the task and the person."""
+def test_commands_are_audited(own: Daemon, action: str) -> None:
+    """The audit has the request, the task and the person."""
     assert own.ask("POST", f"/api/tasks/site/{action}").status == 204
     entry = until(lambda: own.scheduler.audit, "the entry")[0]
     kind = "Task" if action in ("pause", "resume") else "Service"
     assert (entry.operation, entry.target, entry.who, entry.status) == (f"{action}{kind}", "site", "uid 0", 204)
 
 
-def test_a_flapping_service_says_so(daemon: Daemon) -> None:
-    """The record of a service has `flapping`; that of a task has not."""
+def test_flapping_service(daemon: Daemon) -> None:
+    """The record of a service has `flapping`, that of a task does not."""
     with daemon.lock:
         tasks.upsert_task(daemon.db, "flaps", "service", "{}")
     assert daemon.get("/api/tasks/flaps").json["flapping"] is False
@@ -109,8 +109,8 @@ def test_a_flapping_service_says_so(daemon: Daemon) -> None:
     assert "flapping" not in daemon.get("/api/tasks/plain").json
 
 
-def test_the_progress_of_a_rolling_restart(daemon: Daemon) -> None:
-    """A service shows it while it lasts."""
+def test_progress_of_a_rolling_restart(daemon: Daemon) -> None:
+    """The record of the service shows the progress of a rolling restart."""
     with daemon.lock:
         tasks.upsert_task(daemon.db, "rolls", "service", "{}")
         tasks.update_task(daemon.db, "rolls", rolling="[1, 3]")

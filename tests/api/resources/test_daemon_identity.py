@@ -10,7 +10,7 @@ from tests.api.support.harness import PASSWORD, Daemon
 
 
 def test_identity(daemon: Daemon) -> None:
-    """The same over TCP and the Unix socket; the pid is that of the daemon, not of a helper."""
+    """TCP and the Unix socket give the same identity, with the pid of the daemon."""
     found = daemon.get("/api/daemon/identity").json
     del found["$schema"]
     again = daemon.get("/api/daemon/identity", basic(PASSWORD), unix=False).json
@@ -27,8 +27,8 @@ def test_identity(daemon: Daemon) -> None:
     }
 
 
-def test_it_survives_the_api(own: Daemon) -> None:
-    """A restart of the API server is none of the daemon."""
+def test_identity_survives_an_api_restart(own: Daemon) -> None:
+    """A restart of the API server does not change the identity."""
     before = own.get("/api/daemon/identity").json
     own.signal(15)
     own.wait()
@@ -36,8 +36,8 @@ def test_it_survives_the_api(own: Daemon) -> None:
     assert own.get("/api/daemon/identity").json == before
 
 
-def test_who_may_not_know(daemon: Daemon) -> None:
-    """401 for strangers; 403 through a proxy, and for tokens that are limited to some tasks."""
+def test_refused_clients(daemon: Daemon) -> None:
+    """Unauthenticated clients get 401; clients behind a proxy and limited tokens get 403."""
     assert daemon.get("/api/daemon/identity", unix=False).status == 401
     limited = bearer(make_token(daemon, "limited", "admin", tasks="web"))
     assert daemon.get("/api/daemon/identity", limited, unix=False).status == 403
@@ -45,7 +45,7 @@ def test_who_may_not_know(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "Via"])
 @pytest.mark.parametrize("unix", [True, False])
-def test_not_through_a_proxy(daemon: Daemon, header: str, unix: bool) -> None:
-    """Whatever the header says: another client may be behind the proxy."""
+def test_refused_behind_a_proxy(daemon: Daemon, header: str, unix: bool) -> None:
+    """A forwarding header gets 403 whatever it says, because another client may be behind the proxy."""
     headers = {header: "127.0.0.1", **basic(PASSWORD)}
     assert daemon.get("/api/daemon/identity", headers, unix=unix).status == 403

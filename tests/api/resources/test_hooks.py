@@ -49,8 +49,8 @@ def triggers(daemon: Daemon) -> list[dict[str, Any]]:
     return [args for op, args in daemon.scheduler.calls if op == "trigger"]
 
 
-def test_a_push_to_github(daemon: Daemon) -> None:
-    """A signed push triggers the task: 202 with the run, which the hook's name is recorded with."""
+def test_github_push(daemon: Daemon) -> None:
+    """A signed push gets 202 with the run, which records the hook's name."""
     define(daemon)
     answer = github(daemon)
     assert answer.status == 202
@@ -63,8 +63,8 @@ def test_a_push_to_github(daemon: Daemon) -> None:
     assert (entry.who, entry.operation, entry.target, entry.status) == ("hook:ci", "receiveHook", "job", 202)
 
 
-def test_a_form(daemon: Daemon) -> None:
-    """GitHub may send the document as the field payload of a form; other kinds may not."""
+def test_form_encoded_push(daemon: Daemon) -> None:
+    """GitHub may send the document as the field ``payload`` of a form; other kinds may not."""
     define(daemon, params={"ref": ["ref"]})
     body = urlencode({"payload": json.dumps({"ref": "refs/heads/ü&+ %"})}).encode()
     form = {"Content-Type": "application/x-www-form-urlencoded", "X-GitHub-Event": "push"}
@@ -79,7 +79,7 @@ def test_a_form(daemon: Daemon) -> None:
 
 
 def test_gitlab(daemon: Daemon) -> None:
-    """GitLab sends the secret, and a key that a repeated delivery has again."""
+    """GitLab sends the secret, and a key that is the same in repeated deliveries."""
     define(daemon, "gitlab")
     sent = {**JSON, "X-Gitlab-Event": "Push Hook", "X-Gitlab-Token": SECRET}
     assert daemon.ask("POST", "/api/hooks/ci", b"{}", sent).status == 202
@@ -91,8 +91,8 @@ def test_gitlab(daemon: Daemon) -> None:
     assert daemon.ask("POST", "/api/hooks/ci", b"{}", {**sent, "X-Gitlab-Event": "Tag Push Hook"}).status == 204
 
 
-def test_a_bearer_token_and_no_body(daemon: Daemon) -> None:
-    """A generic hook takes its secret as a bearer token, and needs no body."""
+def test_bearer_token_without_a_body(daemon: Daemon) -> None:
+    """A generic hook accepts its secret as a bearer token, and needs no body."""
     define(daemon, "generic")
     assert daemon.ask("POST", "/api/hooks/ci", headers=bearer(SECRET)).status == 202
 
@@ -125,8 +125,8 @@ def test_standard_webhooks(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("name", ["ci", "unknown"])
-def test_who_has_no_secret(own: Daemon, name: str) -> None:
-    """An unknown hook and a wrong secret get the same answer, whatever else is wrong; after ten, it is 429."""
+def test_wrong_secrets(own: Daemon, name: str) -> None:
+    """An unknown hook and a wrong secret get the same answer, and after ten failures 429."""
     for kind in ("github", "gitlab", "generic"):
         define(own, kind)
         for body, headers in (
@@ -146,8 +146,8 @@ def test_who_has_no_secret(own: Daemon, name: str) -> None:
     assert own.get("/api/tasks", basic(PASSWORD), unix=False).status == 200
 
 
-def test_a_refusal_is_audited(daemon: Daemon) -> None:
-    """The audit has the name that was asked for, and the client."""
+def test_refusals_are_audited(daemon: Daemon) -> None:
+    """The audit has the requested name and the client."""
     assert daemon.ask("POST", "/api/hooks/unlisted", b"", bearer("x"), unix=False).status == 401
     entry = until(lambda: [one for one in daemon.scheduler.audit if one.target == "unlisted"], "the audit entry")[0]
     assert (entry.who, entry.address, entry.operation, entry.status) == ("", "127.0.0.1", "receiveHook", 401)
@@ -155,21 +155,21 @@ def test_a_refusal_is_audited(daemon: Daemon) -> None:
 
 
 def test_no_other_credential_counts(daemon: Daemon) -> None:
-    """Neither the password, nor a token, nor the user of the Unix socket replaces the secret of a hook."""
+    """A password, a token or the trusted peer does not replace the secret of a hook."""
     define(daemon, "generic")
     for headers in ({}, basic(PASSWORD), bearer(make_token(daemon, "hooks", "admin"))):
         assert daemon.ask("POST", "/api/hooks/ci", b"", headers).status == 401
     assert triggers(daemon) == []
 
 
-def test_the_secret_opens_nothing_else(daemon: Daemon) -> None:
-    """The secret of a hook is no token."""
+def test_secret_is_not_a_token(daemon: Daemon) -> None:
+    """The secret of a hook is not accepted as a token."""
     define(daemon, "generic")
     assert daemon.ask("POST", "/api/tasks/job/run", headers=bearer(SECRET), unix=False).status == 401
 
 
-def test_the_host_is_checked(daemon: Daemon) -> None:
-    """A request under a name that is not the server's is refused before anything else; an origin does not matter."""
+def test_host_is_checked(daemon: Daemon) -> None:
+    """A request with a foreign Host is refused first; an origin does not matter."""
     define(daemon, "generic")
     foreign = {**bearer(SECRET), "Host": "evil.example"}
     assert daemon.ask("POST", "/api/hooks/ci", b"", foreign, unix=False).status == 421
@@ -178,7 +178,7 @@ def test_the_host_is_checked(daemon: Daemon) -> None:
 
 
 def test_events(daemon: Daemon) -> None:
-    """A ping and any event that is not listed get 204 and start nothing; a sender that names none gets 422."""
+    """A ping and unlisted events get 204 and start nothing; a request without an event gets 422."""
     define(daemon)
     for event in ("ping", "issues", "pushed"):
         answer = github(daemon, event=event)
@@ -208,7 +208,7 @@ def test_events(daemon: Daemon) -> None:
     ],
 )
 def test_conditions(daemon: Daemon, path: list[str | int], accepted: list[str], status: int) -> None:
-    """A run starts if the value at each path is one of the accepted ones."""
+    """A run starts only if the value at each path is one of the accepted values."""
     define(daemon, when=[[path, accepted]])
     assert github(daemon).status == status
     define(daemon, when=[[path, accepted], [["size"], ["4"]]])
@@ -216,7 +216,7 @@ def test_conditions(daemon: Daemon, path: list[str | int], accepted: list[str], 
 
 
 def test_parameters(daemon: Daemon) -> None:
-    """Strings are handed on as they are, numbers and booleans as JSON writes them; a missing field gives no value."""
+    """Strings become parameters unchanged, numbers and booleans as JSON; a missing field gives no value."""
     paths = {"ref": ["ref"], "forced": ["forced"], "size": ["size"], "share": ["share"], "id": ["commits", 0, "id"]}
     define(daemon, params={**paths, "after": ["after"], "gone": ["gone", 3]})
     assert github(daemon).status == 202
@@ -229,8 +229,8 @@ def test_parameters(daemon: Daemon) -> None:
     }
 
 
-def test_values_that_are_no_parameters(daemon: Daemon) -> None:
-    """Objects and arrays are refused, and so is a value that the task does not accept; each is named."""
+def test_unusable_parameter_values(daemon: Daemon) -> None:
+    """Objects, arrays and values that the task refuses are refused, and each is named."""
     define(daemon, params={"a": ["commits"], "b": ["repository"], "c": ["ref"]})
     answer = github(daemon)
     assert answer.status == 422
@@ -256,8 +256,8 @@ def test_values_that_are_no_parameters(daemon: Daemon) -> None:
         (b'"' + b"x" * (1 << 20) + b'"', {}, 413),
     ],
 )
-def test_bodies(daemon: Daemon, body: bytes, headers: dict[str, str], status: int) -> None:
-    """A body that cannot be used is refused as elsewhere."""
+def test_invalid_bodies(daemon: Daemon, body: bytes, headers: dict[str, str], status: int) -> None:
+    """An invalid body is refused as in other operations."""
     define(daemon)
     sent = {**JSON, "X-GitHub-Event": "push", **signature(body), **headers}
     answer = daemon.ask("POST", "/api/hooks/ci", body, sent)
@@ -265,16 +265,16 @@ def test_bodies(daemon: Daemon, body: bytes, headers: dict[str, str], status: in
     assert triggers(daemon) == []
 
 
-def test_a_large_push(daemon: Daemon) -> None:
-    """A body of a megabyte with many thousand objects is read: a push may list that many files."""
+def test_large_push(daemon: Daemon) -> None:
+    """A body of a megabyte with many thousand objects is accepted, because a push may list that many files."""
     define(daemon, params={"last": ["commits", 9999, "id"]})
     commits = [{"id": f"{number:040x}", "added": [], "by": {"name": "x"}} for number in range(10_000)]
     assert github(daemon, {"commits": commits}).status == 202
     assert triggers(daemon)[-1]["params"] == {"last": f"{9999:040x}"}
 
 
-def test_a_repeated_signature(daemon: Daemon) -> None:
-    """The signature is the key of the run, under which the scheduler knows it again."""
+def test_repeated_signature(daemon: Daemon) -> None:
+    """The scheduler gets the signature as the run's key, by which it recognises a repeated delivery."""
     define(daemon)
     run = daemon.insert(make_run(task="job"))
     seen: list[dict[str, Any]] = []
@@ -292,8 +292,8 @@ def test_a_repeated_signature(daemon: Daemon) -> None:
     assert SECRET not in str(seen)
 
 
-def test_no_scheduler(own: Daemon) -> None:
-    """While the scheduler is away, the answer is 503, so that the sender tries again."""
+def test_without_a_scheduler(own: Daemon) -> None:
+    """Without a scheduler, the answer is 503, so that the sender tries again."""
     define(own)
     own.scheduler.stop()
     assert github(own).status == 503
