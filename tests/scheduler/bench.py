@@ -134,7 +134,7 @@ class Bench:
     """An engine and its keeper on a configuration."""
 
     def __init__(self, directory: Path, text: str, clock: Clock | None = None) -> None:
-        self.clock = clock
+        self._given_clock = clock
         config_path = directory / "ringward.toml"
         config_path.write_text(text)
         config_path.chmod(0o600)
@@ -170,7 +170,7 @@ class Bench:
 
     def take_up(self, *, first: bool) -> None:
         """Start a scheduler from the stored state; an earlier one is dropped, with its memory."""
-        self.loop = Loop(self.clock, self.clock_stepped)
+        self.loop = Loop(self._given_clock, self.clock_stepped)
         store, event_log = cast(StoreThread, self.store), cast(EventLog, _Announcer())
         self.commits = Commits()
         self.committer = Committer(self.loop, store, event_log, self.log, self.commits)
