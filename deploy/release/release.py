@@ -2,7 +2,7 @@
 
 1. Check that the version follows the last one, the clone has no changes, and the change log has an entry for it.
 2. Write the version and the date into ``supervisor/version.py`` and ``CHANGELOG.rst``, and commit.
-3. Run the checks, and build all artefacts into ``dist/``, with their SHA-256 in ``SHA256SUMS``.
+3. Run the checks, bundle the dashboard, and build all artefacts into ``dist/``, with their SHA-256 in ``SHA256SUMS``.
 4. Tag the commit. Nothing is pushed or uploaded.
 
 With ``--dry-run``, it checks the first step and prints the others. If a check fails after the commit, there is no tag:
@@ -22,7 +22,7 @@ from packaging.version import InvalidVersion, Version
 from deploy.release.lock import ROOT
 
 CHECKS = ("lint", "test", "test-packages", "audit")
-ARTEFACTS = ("dist", "deb", "rpm", "zipapp")
+ARTEFACTS = ("bundle", "dist", "deb", "rpm", "zipapp")
 _UNRELEASED = "(unreleased)"
 _SEMVER = re.compile(r"(?:0|[1-9]\d*)(?:\.(?:0|[1-9]\d*)){2}")
 

@@ -67,6 +67,11 @@ def test_a_release(clone: Path) -> None:
     assert release.git("status", "--porcelain") == ""
 
 
+def test_a_release_has_the_bundle() -> None:
+    """The dashboard is bundled before the first artefact, which then contains the bundle."""
+    assert release.ARTEFACTS[0] == "bundle"
+
+
 def test_a_failed_check_leaves_no_tag(clone: Path) -> None:
     """If a check fails, the commit has no tag."""
     (clone / "Makefile").write_text("lint:\n\t@false\n")
