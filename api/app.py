@@ -82,6 +82,8 @@ class Route:
             call.target = " ".join(call.path.values())
         permission.admit(self._context, operation, call)
         call.query, errors = parse_query(operation.query, call.req.query_string)
+        if (deprecated := operation.deprecation(call.req.query_string)) is not None:
+            call.resp.set_header("Deprecation", deprecated.header)
         errors = misnamed + errors
         if not errors:
             permission.check_scope(self._context, operation, call)

@@ -23,7 +23,7 @@ from api.errors import MEDIA_TYPE, title
 from api.operation_table import OPERATIONS
 from api.operations.guard import DEADLINE, PROBES
 from api.operations.operation import Access, Content, Operation
-from api.operations.parameters import PATH_PARAMS, Param
+from api.operations.parameters import PATH_PARAMS, Deprecation, Param
 from api.schemas.records import Document, Problem
 from supervisor.version import VERSION
 
@@ -35,6 +35,7 @@ HEADERS: dict[str, tuple[dict[str, Any], str]] = {
     "Accept-Ranges": (_TEXT, "`bytes` if the log supports range requests, that is, if the run has ended."),
     "Content-Disposition": (_TEXT, "Suggested file name."),
     "Content-Range": (_TEXT, "The range of the sent bytes, and the total size."),
+    "Deprecation": (_TEXT, "Date since which the operation or a given parameter is deprecated (RFC 9745)."),
     "ETag": (_TEXT, "Identifies the current content, for If-None-Match."),
     "Location": (_TEXT, "URL of the created resource."),
     "Retry-After": (_SECONDS, "Seconds after which to retry."),
@@ -249,7 +250,17 @@ def _query_param(param: Param) -> dict[str, object]:
         text = f"{text} Also accepted as {', '.join(param.aliases)}."
     if text:
         described["description"] = text
-    return described
+    return described | _deprecated(param.deprecated, text)
+
+
+def _deprecated(deprecated: Deprecation | None, text: str = "") -> dict[str, object]:
+    """Return the fields of a deprecated parameter or operation with the description `text`."""
+    if deprecated is None:
+        return {}
+    return {
+        "deprecated": True,
+        "description": f"{text} Deprecated since {deprecated.since}. {deprecated.remedy}".strip(),
+    }
 
 
 def _parameters(operation: Operation) -> list[dict[str, object]]:
@@ -277,6 +288,7 @@ def _operation(operation: Operation) -> dict[str, object]:
         "summary": operation.summary,
         "tags": [operation.tag],
         "responses": {},
+        **_deprecated(operation.deprecated),
     }
     parameters = _parameters(operation)
     if parameters:
@@ -295,7 +307,10 @@ def _operation(operation: Operation) -> dict[str, object]:
     if not private:
         described["security"] = []
     for status, content in operation.answers.items():
-        answer: dict[str, object] = {"description": title(status), **_headers(operation.sends.get(status, ()))}
+        sent = operation.sends.get(status, ())
+        if operation.deprecated or operation.deprecated_params:
+            sent = (*sent, "Deprecation")
+        answer: dict[str, object] = {"description": title(status), **_headers(sent)}
         if content is not None:
             answer["content"] = _content(content)
         described["responses"][str(status)] = answer

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any
+from urllib.parse import parse_qsl
 
 import falcon
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from api.auth.identity import Identity, Role
 from api.errors import base_url
 from api.operations.conditional import tag_of
-from api.operations.parameters import Param
+from api.operations.parameters import Deprecation, Param
 from api.schemas.records import Body, Document
 from api.worker_context import Context
 
@@ -136,6 +137,7 @@ class Operation:
         scoped: Whether the handler respects :attr:`Call.tasks`. Operations on one task or run need not, because their
             path is checked first. Tokens limited to some tasks may not use any other operation without it.
         tag: Chapter in the document.
+        deprecated: Set if clients are to stop using it.
         handler: The decorated function, which executes the operation. Its name, in camel case, is the operationId; the
             first paragraph of its docstring is the summary.
     """
@@ -156,6 +158,7 @@ class Operation:
     role: Role
     scoped: bool = False
     tag: str = "runs"
+    deprecated: Deprecation | None = None
     handler: Handler = _undecorated
 
     def __call__(self, handler: Handler) -> "Operation":
@@ -172,6 +175,20 @@ class Operation:
     def summary(self) -> str:
         """One sentence that describes the operation: the first paragraph of the handler's docstring."""
         return " ".join((inspect.getdoc(self.handler) or "").partition("\n\n")[0].split())
+
+    @cached_property
+    def deprecated_params(self) -> dict[str, Deprecation]:
+        """Return the deprecated query parameters by all of their names."""
+        return {
+            name: param.deprecated for param in self.query if param.deprecated for name in (param.name, *param.aliases)
+        }
+
+    def deprecation(self, query_string: str) -> Deprecation | None:
+        """Return the deprecation that concerns a request: of the operation, or of a parameter that it uses."""
+        if self.deprecated is not None or not self.deprecated_params:
+            return self.deprecated
+        given = (name for name, _ in parse_qsl(query_string))
+        return next((self.deprecated_params[name] for name in given if name in self.deprecated_params), None)
 
     @property
     def accepts(self) -> type[msgspec.Struct] | None:

@@ -7,6 +7,7 @@ all invalid parameters. An empty parameter counts as absent.
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -26,6 +27,24 @@ _MAX_PARAMETERS = 200
 
 
 @dataclass(frozen=True)
+class Deprecation:
+    """An operation or parameter that still works, but that the next major release may remove.
+
+    Attributes:
+        since: Day of the release that deprecated it.
+        remedy: What to use instead, as a sentence for the OpenAPI document.
+    """
+
+    since: date
+    remedy: str
+
+    @property
+    def header(self) -> str:
+        """Return the value of the response header ``Deprecation`` (RFC 9745)."""
+        return f"@{int(datetime.combine(self.since, time(), UTC).timestamp())}"
+
+
+@dataclass(frozen=True)
 class Param:
     """A query parameter.
 
@@ -37,6 +56,7 @@ class Param:
         description: For the OpenAPI document.
         aliases: Other accepted names.
         required: Whether its absence is an error.
+        deprecated: Set if clients are to stop using it.
     """
 
     name: str
@@ -46,6 +66,7 @@ class Param:
     description: str = ""
     aliases: tuple[str, ...] = field(default=())
     required: bool = False
+    deprecated: Deprecation | None = None
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,9 @@ def _named(keys: Mapping[str, Key]) -> Schema:
 
 
 def _key(key: Key) -> Schema:
-    said = {} if key.default in (None, REQUIRED) else {"default": key.default}
+    said: Schema = {} if key.default in (None, REQUIRED) else {"default": key.default}
+    if key.deprecated is not None:
+        said["deprecated"] = True
     about = {"title": key.name, "description": f"{key.doc}; {key.type.what}", "examples": [example(key)]}
     return {**about, **said, **schema_of(key.type)}
 

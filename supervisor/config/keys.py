@@ -36,6 +36,16 @@ class Effect(enum.Enum):
 
 
 @dataclass(frozen=True)
+class Deprecation:
+    """A key that still works, but that the next major release may remove."""
+
+    since: str
+    """The first release with the warning, such as 1.3.0."""
+    remedy: str
+    """What to write instead, as the remedy of a warning."""
+
+
+@dataclass(frozen=True)
 class Key:
     """A key of the configuration."""
 
@@ -51,6 +61,7 @@ class Key:
     """The name of the field in the model; None if only the loader uses the key."""
     places: frozenset[str] = frozenset()
     """The tables that have the key, in the singular: daemon, http, notifier, task and so on."""
+    deprecated: Deprecation | None = None
 
 
 def key(
@@ -62,6 +73,7 @@ def key(
     name: str = "",
     shown: bool = True,
     resolved: bool = False,
+    deprecated: Deprecation | None = None,
 ) -> Any:
     """Declare a field of the model that is a key of the file.
 
@@ -73,8 +85,9 @@ def key(
         name: the name in the file, if it differs from that of the field.
         shown: whether the repr of the record contains the value; False for values that may contain a secret.
         resolved: whether the loader replaces the value by the record that it names; then the field defaults to None.
+        deprecated: since when and by what the key is replaced; the loader then warns about it.
     """
-    metadata = {Key: Key(name, kind, default, doc, effect)}
+    metadata = {Key: Key(name, kind, default, doc, effect, deprecated=deprecated)}
     if default is REQUIRED:
         return field(repr=shown, metadata=metadata)
     value = None if default is None or resolved else kind.parse(default, "/")

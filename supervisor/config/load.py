@@ -484,6 +484,9 @@ class _Loader:
             if key is None:
                 self._unknown(source, (*path, name), raw, keys, kind)
                 continue
+            if key.deprecated is not None:
+                message = f"is deprecated since {key.deprecated.since}"
+                self._warnings.append(source.problem((*path, name), message, key.deprecated.remedy))
             wrong: list[Invalid] = []
             value = raw
             if name not in _NEVER_SUBSTITUTED:

@@ -5,10 +5,14 @@ import math
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from supervisor.config import jsonschema
+from supervisor.config import load as loading
+from supervisor.config.keys import Deprecation
 from supervisor.config.load import load, load_sections
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError, Problem
@@ -500,3 +504,16 @@ def test_a_published_name_without_a_unit_is_a_warning(config: Load) -> None:
     (warning,) = found.warnings
     assert (warning.line, warning.key, warning.message) == (4, "http.public[1]", 'no task or service named "bakcup"')
     assert warning.remedy == 'did you mean "backup"?'
+
+
+def test_a_deprecated_key(config: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that the test deprecates works, is marked in the schema, and gets a warning with file, line and remedy."""
+    old = replace(keys_of("task")["description"], deprecated=Deprecation("1.3.0", "write it as a comment"))
+    monkeypatch.setattr(loading, "keys_of", lambda *places: {**keys_of(*places), "description": old})
+    loaded = config('[tasks.a]\nrun = "true"\ndescription = "x"\n[tasks.b]\nrun = "true"\n')
+    assert loaded.tasks["a"].description == "x"
+    (warning,) = loaded.warnings
+    assert str(warning).endswith(":3: tasks.a.description: is deprecated since 1.3.0\n  write it as a comment")
+    monkeypatch.setattr(jsonschema, "keys_of", lambda *_places: {"description": old})
+    table = jsonschema.document()["properties"]["tasks"]["additionalProperties"]["properties"]
+    assert table["description"]["deprecated"] is True
