@@ -111,6 +111,63 @@ _EXAMPLES = {
     "working_dir": "/srv/shop",
 }
 
+_TABLES = {
+    "daemon": "The daemon itself",
+    "http": "The HTTP API and the dashboard",
+    "storage": "The database and the logs",
+    "notify": "All notifications",
+    "notifiers": "Receivers of notifications",
+    "launchers": "Other engines that execute runs",
+    "hooks": "Webhooks that start tasks",
+    "exports": "Copies of log lines for other programs",
+    "slots": "Places that runs share",
+    "routes": "The notifiers of each notification",
+    "defaults": "Values for all tasks and services that do not set them",
+    "tasks": "Commands that run to their end, on a schedule or on demand",
+    "services": "Commands that are kept running",
+}
+_NESTED: Mapping[str, tuple[str, Any]] = {
+    "address_space": ("address space of each process", "2gb"),
+    "choices": ("the accepted values", ["small", "large"]),
+    "core": ("size of core dumps", "unlimited"),
+    "cpu": ("processors that all processes of a run use together", 1.5),
+    "cpu_time": ("processor time of each process", "10m"),
+    "default": ("the value if none is given", "today"),
+    "description": ("shown beside the parameter", "The day to load"),
+    "every": ("time between two checks", "10s"),
+    "exec": ("a command that exits with 0", "pg_isready"),
+    "failures": ("failed checks in a row after which the instance is restarted", 3),
+    "file_size": ("size of each file that a process writes", "1gb"),
+    "groups_header": ("header with the groups of the user", "Remote-Groups"),
+    "http": ("a URL that answers with a status from 200 to 399", "http://127.0.0.1:8080/healthz"),
+    "kind": ("how the command gets the value", "env"),
+    "kinds": ("kinds of notifications", ["run.failed"]),
+    "log": ("a line of output that matches", "listening on port [0-9]+"),
+    "memlock": ("memory that each process locks", "64mb"),
+    "memory": ("memory of all processes of a run together", "512mb"),
+    "name": ("the name", "DAY"),
+    "nice": ("niceness of the processes", 10),
+    "nofile": ("open files of each process", 4096),
+    "notify": ("READY=1 by sd_notify", True),
+    "nproc": ("processes of the user", 200),
+    "oom_score_adj": ("how early the kernel kills the processes when memory is short", 500),
+    "pattern": ("must match the whole value", "[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+    "required": ("whether each run needs a value", True),
+    "roles": ("role of each group; * is for all others", {"admins": "admin", "*": "viewer"}),
+    "secret": ("whether the value is kept out of records and messages", True),
+    "secret_file": ("file with the secret of the proxy", "/etc/ringward/proxy-secret"),
+    "secret_header": ("header with the secret of the proxy", "X-Proxy-Secret"),
+    "severity": ("the least severity", "error"),
+    "stack": ("size of each stack", "8mb"),
+    "tasks": ("glob of names of tasks and services", "backup-*"),
+    "tcp": ("a port that accepts connections", "127.0.0.1:5432"),
+    "timeout": ("time limit of the check", "30s"),
+    "type": ("type of the value", "string"),
+    "until": ("what to wait for", "ready"),
+    "user_header": ("header with the name of the user", "Remote-User"),
+}
+"""Meaning and example of each key of a table within a table."""
+
 Schema = dict[str, Any]
 
 _REFERENCE: Schema = {"$ref": "#/$defs/reference"}
@@ -125,23 +182,24 @@ def document() -> Schema:
     sections = {name: _table(keys_of(name)) for name in _SECTIONS}
     units = {"tasks": keys_of("task"), "services": keys_of("service")}
     both = keys_of("task", "service")
+    tables = {
+        **sections,
+        "notifiers": _named(keys_of("notifier")),
+        "launchers": _named(keys_of("launcher")),
+        "hooks": _named(keys_of("hook")),
+        "exports": _named(keys_of("export")),
+        "slots": _named(keys_of("slot")),
+        "routes": {"type": "array", "items": _table(keys_of("route"))},
+        "defaults": _table(both, required=False),
+        **{table: _named(keys) for table, keys in units.items()},
+    }
     return {
         "$schema": DIALECT,
         "$id": f"urn:ringward:configuration:{VERSION}",
         "title": "Configuration of Ringward",
         "type": "object",
         "additionalProperties": False,
-        "properties": {
-            **sections,
-            "notifiers": _named(keys_of("notifier")),
-            "launchers": _named(keys_of("launcher")),
-            "hooks": _named(keys_of("hook")),
-            "exports": _named(keys_of("export")),
-            "slots": _named(keys_of("slot")),
-            "routes": {"type": "array", "items": _table(keys_of("route"))},
-            "defaults": _table(both, required=False),
-            **{table: _named(keys) for table, keys in units.items()},
-        },
+        "properties": {name: {"title": name, "description": _TABLES[name], **table} for name, table in tables.items()},
         "$defs": {
             "reference": {
                 "description": "A value with a reference: ${VARIABLE}, ${VARIABLE:-default} or ${file:PATH}",
@@ -214,7 +272,13 @@ def _object(properties: Mapping[str, Schema], required: list[str] | None = None)
 
 
 def _types(types: Mapping[str, ValueType], required: list[str] | None = None) -> Schema:
-    return _object({name: schema_of(kind) for name, kind in types.items()}, required)
+    return _object({name: _nested(name, kind) for name, kind in types.items()}, required)
+
+
+def _nested(name: str, kind: ValueType) -> Schema:
+    """Return the schema of a key in a table that is itself the value of a key."""
+    doc, given = _NESTED[name]
+    return {"title": name, "description": f"{doc}; {kind.what}", "examples": [given], **schema_of(kind)}
 
 
 def _or_reference(schema: Schema) -> Schema:

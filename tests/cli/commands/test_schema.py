@@ -66,6 +66,25 @@ def test_each_key_has_an_example() -> None:
     assert table["timeout"]["examples"] == ["30s"]
 
 
+def nested(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the schema of each key in a schema, at any depth."""
+    if isinstance(schema, dict):
+        yield from schema.get("properties", {}).items()
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from nested(part)
+
+
+def test_each_key_is_explained() -> None:
+    """Each table and each key, also of a table within a table, has a title, a meaning and a valid example."""
+    whole = document()
+    for name, schema in nested(whole):
+        assert (schema["title"], bool(schema["description"])) == (name, True)
+        if name not in whole["properties"] or schema is not whole["properties"][name]:
+            validator = jsonschema_rs.Draft202012Validator({**schema, "$defs": whole["$defs"]})
+            assert schema["examples"], name
+            assert all(validator.is_valid(one) for one in schema["examples"]), name
+
+
 def test_it_takes_every_default() -> None:
     """What holds when nothing is said may be said."""
     for key in KEYS:
