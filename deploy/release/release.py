@@ -3,6 +3,8 @@
 1. Check that the version follows the last one, the clone has no changes, and the change log has an entry for it.
 2. Write the version and the date into ``supervisor/version.py`` and ``CHANGELOG.rst``, and commit.
 3. Run the checks, bundle the dashboard, and build all artefacts into ``dist/``, with their SHA-256 in ``SHA256SUMS``.
+   The committer is the maintainer of the packages, unless ``DEBFULLNAME``, ``DEBEMAIL`` or ``RPM_PACKAGER`` say
+   otherwise: users report vulnerabilities to that address.
 4. Tag the commit. Nothing is pushed or uploaded.
 
 With ``--dry-run``, it checks the first step and prints the others. If a check fails after the commit, there is no tag:
@@ -11,6 +13,7 @@ correct the cause and amend the commit, or remove it with ``git reset --keep HEA
 
 import argparse
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -90,13 +93,20 @@ def sums(place: Path) -> None:
     (place / "SHA256SUMS").write_text("".join(lines))
 
 
+def maintainer() -> dict[str, str]:
+    """Return the variables that name the maintainer of the packages."""
+    name, _, address = git("var", "GIT_COMMITTER_IDENT").rpartition(">")[0].partition(" <")
+    chosen = {"DEBFULLNAME": name, "DEBEMAIL": address, "RPM_PACKAGER": f"{name} <{address}>"}
+    return {variable: os.environ.get(variable, text) for variable, text in chosen.items()}
+
+
 def release(version: str, checks: tuple[str, ...] = CHECKS, artefacts: tuple[str, ...] = ARTEFACTS) -> None:
     """Release the version."""
     check(version)
     write(version, f"{datetime.now(UTC):%Y-%m-%d}")
     git("commit", "--all", "--quiet", "--message", f"Release {version}")
     for target in (*checks, "clean-dist", *artefacts):
-        subprocess.run(["make", target], cwd=ROOT, check=True)  # noqa: S607
+        subprocess.run(["make", target], cwd=ROOT, env={**os.environ, **maintainer()}, check=True)  # noqa: S607
     sums(ROOT / "dist")
     git("tag", "--annotate", f"v{version}", "--message", f"Ringward {version}")
     print(f"Released {version}: tag v{version}, files in dist/. To publish: git push --follow-tags")

@@ -67,6 +67,17 @@ def test_a_release(clone: Path) -> None:
     assert release.git("status", "--porcelain") == ""
 
 
+def test_the_committer_maintains_the_packages(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages name the committer as the maintainer, to whom users report, unless a variable names another one."""
+    (clone / "Makefile").write_text(
+        'lint:\n\t@echo "$$DEBFULLNAME, $$DEBEMAIL, $$RPM_PACKAGER" >> ran\nclean-dist:\n\t@mkdir -p dist\n'
+    )
+    release.git("commit", "--all", "--quiet", "--message", "Tell the maintainer")
+    monkeypatch.setenv("DEBFULLNAME", "B")
+    release.release("0.2.0", ("lint",), ())
+    assert (clone / "ran").read_text() == "B, a@example.org, A <a@example.org>\n"
+
+
 def test_a_release_has_the_bundle() -> None:
     """The dashboard is bundled before the first artefact, which then contains the bundle."""
     assert release.ARTEFACTS[0] == "bundle"
