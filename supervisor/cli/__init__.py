@@ -1,1 +1,1 @@
-"""The command line: ``ringward up`` starts the daemon, the other commands talk to it."""
+"""The command line. ``ringward up`` starts the daemon; other commands are clients of its API."""

@@ -1,4 +1,4 @@
-"""The daemon's HTTP API as the commands use it: over its Unix socket, or at a URL with HTTP Basic."""
+"""The client of the daemon's HTTP API, over its Unix socket or at a URL."""
 
 import base64
 import http.client
@@ -19,7 +19,7 @@ from supervisor.cli.records import Foreign, Record, parse
 
 _TIMEOUT_S = 30.0
 _STREAM_TIMEOUT_S = 60.0
-"""A stream says something at least every 15 s."""
+"""Time without data after which a stream counts as broken; the daemon sends something at least every 15 s."""
 _CHUNK_BYTES = 65536
 _TIMEVAL = struct.Struct("@ll")
 _URL = re.compile("[!-~]+")
@@ -41,11 +41,11 @@ _OPTIONS = {
     "role": "--role",
     "expiresInMs": "--expires",
 }
-"""The command line's word for a parameter or field of the API."""
+"""The option of the command line for each parameter or field of the API that has another name."""
 
 
 class Unreachable(Failure):
-    """No daemon answers, or it stopped answering."""
+    """No daemon answers, or it stopped answering before the end."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, exit_codes.UNREACHABLE)
@@ -123,14 +123,12 @@ class UrlEndpoint:
 
 
 def url_endpoint(url: str, password: str | None, token: str | None = None) -> UrlEndpoint | UnixEndpoint:
-    """Return the endpoint that `url` names: an HTTP URL, or ``unix:`` and the path of a socket.
+    """Return the endpoint at `url`: an HTTP URL, or ``unix:`` and the path of a socket.
 
-    A user name in the URL names the account of the password.
-
-    A `token` is sent in place of the password.
+    A user name in the URL is the account to which the password belongs. A `token` is sent instead of the password.
 
     Raises:
-        Failure: it is no such URL.
+        Failure: the URL is invalid.
     """
     if url.startswith(_UNIX):
         if token is None:
@@ -149,10 +147,10 @@ def url_endpoint(url: str, password: str | None, token: str | None = None) -> Ur
 
 
 def unix_endpoint(path: str, password: str | None) -> UnixEndpoint:
-    """The endpoint on a Unix socket. Root and the daemon's user are known there; others need password or token."""
+    """Return the endpoint on a Unix socket. The daemon trusts root and its own user there; others need credentials."""
     try:
         known = os.geteuid() in (0, os.stat(path).st_uid)
-    except OSError:  # no daemon, which connecting tells
+    except OSError:  # no daemon; connect(2) reports that
         known = True
     return UnixEndpoint(path, authorization=None if known else _basic(password))
 
@@ -174,7 +172,7 @@ class _UnixConnection(http.client.HTTPConnection):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(self._timeout_s), 0))
             sock.connect(self._path)
             sock.settimeout(self._timeout_s)
-        except BaseException:  # close it on every error, as no other code does
+        except BaseException:  # nobody else closes the socket
             sock.close()
             raise
         self.sock = sock
@@ -184,28 +182,28 @@ Query = Mapping[str, str | int | None]
 
 
 class Api:
-    """Calls the API; one connection per call."""
+    """Calls the API, with one connection per call."""
 
     def __init__(self, endpoint: UnixEndpoint | UrlEndpoint) -> None:
         self.endpoint = endpoint
 
     def get(self, path: str, query: Query | None = None, timeout_s: float = _TIMEOUT_S) -> Record:
-        """Return the answer to a GET.
+        """Return the answer to a GET request.
 
         Raises:
-            Unreachable: there is none.
-            Refused: it is an error.
-            Foreign: it is no JSON object.
+            Unreachable: there is no answer.
+            Refused: the answer is an error.
+            Foreign: the answer is not a JSON object.
         """
         return self._call("GET", path, query, timeout_s=timeout_s)
 
     def tell(self, path: str, query: Query | None = None) -> None:
-        """A POST that is answered with nothing.
+        """Send a POST request whose answer has no content.
 
         Raises:
             Unreachable: there is no answer; the command may have been carried out or not.
-            Refused: it is an error.
-            Foreign: something came back.
+            Refused: the answer is an error.
+            Foreign: the answer has content.
         """
         if self.post(path, query):
             raise Foreign("unexpected response to a command")
@@ -217,22 +215,22 @@ class Api:
         body: Mapping[str, object] | None = None,
         timeout_s: float = _TIMEOUT_S,
     ) -> Record:
-        """Return the answer to a POST; without anything in it when it is empty.
+        """Return the answer to a POST request; an empty record if it has no content.
 
         Raises:
-            Unreachable: there is none; the command may have been carried out or not.
-            Refused: it is an error.
-            Foreign: it is no JSON object.
+            Unreachable: there is no answer; the command may have been carried out or not.
+            Refused: the answer is an error.
+            Foreign: the answer is not a JSON object.
         """
         return self._call("POST", path, query, body, timeout_s)
 
     def delete(self, path: str) -> None:
-        """DELETE.
+        """Send a DELETE request.
 
         Raises:
             Unreachable: there is no answer; the command may have been carried out or not.
-            Refused: it is an error.
-            Foreign: something came back.
+            Refused: the answer is an error.
+            Foreign: the answer has content.
         """
         if self._call("DELETE", path, None):
             raise Foreign("unexpected response to a command")
@@ -241,11 +239,11 @@ class Api:
     def stream(
         self, path: str, query: Query | None = None, headers: Mapping[str, str] | None = None
     ) -> Iterator[Iterator[bytes]]:
-        """The body of the answer to a GET, piece by piece as it arrives.
+        """Provide the body of the answer to a GET request, in pieces as they arrive.
 
         Raises:
-            Unreachable: there is none, or it broke off.
-            Refused: it is an error.
+            Unreachable: there is no answer, or it broke off.
+            Refused: the answer is an error.
         """
         with self._answer("GET", path, query, headers or {}, _STREAM_TIMEOUT_S) as response:
             yield self._chunks(response)
@@ -281,7 +279,7 @@ class Api:
         try:
             # The connection does not close its socket before the response is closed.
             with self._request(connection, method, path, query, headers, data) as response:
-                # To be sent elsewhere is no answer either: a password does not follow.
+                # A redirect is also an error: the password must not go to another server.
                 if response.status >= http.HTTPStatus.MULTIPLE_CHOICES:
                     raise self._refusal(response.status, b"".join(self._chunks(response)))
                 yield response
@@ -318,7 +316,7 @@ class Api:
         try:
             while data := response.read1(_CHUNK_BYTES):
                 yield data
-            if response.length:  # read1() takes any end for the end
+            if response.length:  # read1() does not report a body that ended early
                 raise http.client.IncompleteRead(b"", response.length)
         except (OSError, http.client.HTTPException) as err:
             raise self._lost(err) from err
@@ -332,7 +330,7 @@ class Api:
     def _refusal(self, status: int, body: bytes) -> Failure:
         try:
             return Refused(status, parse(body), str(self.endpoint))
-        except Foreign:  # a server in front of it, perhaps a proxy, sends its own text
+        except Foreign:  # a proxy in front of the daemon sends its own text
             if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
                 return Refused(status, Record(), str(self.endpoint))
             if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -343,5 +341,5 @@ class Api:
 
 
 def segment(name: str) -> str:
-    """Return a name as one segment of a path."""
-    return quote(name, safe="", errors="surrogateescape")  # bytes that are no UTF-8 came as lone surrogates
+    """Return a name, escaped as one segment of a URL path."""
+    return quote(name, safe="", errors="surrogateescape")  # bytes that are not UTF-8 arrive as lone surrogates

@@ -1,4 +1,4 @@
-"""Where the program ``ringward`` begins, before anything is loaded that takes long."""
+"""The entry point of the program ``ringward``, which runs before any slow import."""
 
 import io
 import os
@@ -8,15 +8,15 @@ from supervisor.startup import api_ahead
 
 
 def _open_what_is_closed() -> None:
-    """Give the standard descriptors that the caller has closed to /dev/null.
+    """Open /dev/null for standard descriptors that the caller has closed.
 
-    Otherwise the next opened file would get such a number, and prints would end up in that file. In
-    the daemon it would be a file of the data directory.
+    Otherwise the next file to be opened would get such a number, and output would go to that file. In the daemon it
+    would be a file in the data directory.
     """
     for fd in range(3):
         try:
             os.fstat(fd)
-        except OSError:  # EBADF; the next open(2) returns the lowest free number: this one
+        except OSError:  # EBADF; open(2) returns the lowest free number, which is this one
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -26,7 +26,7 @@ def _open_what_is_closed() -> None:
 def main() -> None:
     """Entry point of the console script."""
     _open_what_is_closed()
-    for stream in (sys.stdout, sys.stderr):  # a character missing in the encoding is no reason to exit
+    for stream in (sys.stdout, sys.stderr):  # a character that the encoding lacks must not end the program
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     with api_ahead.starting(sys.argv[1:], os.environ):

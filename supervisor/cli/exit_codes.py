@@ -1,4 +1,4 @@
-"""Exit codes of the command line, from sysexits.h and from programs that run other programs."""
+"""Exit codes of the command line. They follow sysexits.h, and programs such as timeout(1) that run other programs."""
 
 OK = 0
 REFUSED = 1
@@ -30,4 +30,4 @@ MEANINGS = {
     INTERRUPTED: "interrupted with Ctrl-C",
     READER_GONE: "output pipe closed",
 }
-"""The meaning of each, for the help text and the documentation."""
+"""The meaning of each code, for the help text and the documentation."""

@@ -26,10 +26,10 @@ class Failure(click.ClickException):
     """Ends a command with a message and an exit code."""
 
     def __init__(self, message: str, code: int = exit_codes.REFUSED, *, plain: bool = False) -> None:
-        """Fail with `message`, for people.
+        """Create the error.
 
         Args:
-            message: the problem and, if there is one, the remedy.
+            message: the problem and, if there is one, the remedy, for users.
             code: exit code of the program.
             plain: whether to omit the program's name before the message.
         """
@@ -46,5 +46,5 @@ class Failure(click.ClickException):
 
 
 def startup_failure(err: NotStarted) -> Failure:
-    """Return the failure, with its exit code, for a daemon that cannot start."""
+    """Return the failure for a daemon that cannot start; its exit code depends on the cause."""
     return Failure(str(err), _CODES[err.cause])

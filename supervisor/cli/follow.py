@@ -1,8 +1,8 @@
-"""Following a run's log to its end, over interruptions of the connection.
+"""Follows a run's log until the run ends, across interruptions of the connection.
 
-The API may restart at any moment: its streams then close without ``done``, and the next stream resumes after the last
-printed line. Lines that a stream leaves out (``dropped``) are fetched page by page. Lines that are no longer kept are
-missing, and a message reports that.
+The API server may restart at any time. Its streams then close without ``done``, and the next stream resumes after the
+last printed line. Lines that a stream omits (``dropped``) are fetched in pages. If some are no longer kept, a message
+says so.
 """
 
 import enum
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Patience:
-    """Bears with a daemon that is away for a moment: waits ever longer, says so, gives up after a minute."""
+    """Waits for a daemon that is temporarily unreachable: retries with growing delays, and gives up after a minute."""
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class Patience:
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Begin with a daemon that is there.
+        """Assume that the daemon is reachable.
 
         Args:
-            say: takes remarks for the person who waits.
-            clock: seconds, never stepping back.
-            pause: waits that many seconds.
+            say: prints messages for the user.
+            clock: returns monotonic seconds.
+            pause: waits for a number of seconds.
         """
         self.say = say
         self._clock = clock
@@ -50,16 +50,16 @@ class Patience:
         self.heard()
 
     def heard(self) -> None:
-        """The daemon is there."""
+        """Note that the daemon answered."""
         self._away_since: float | None = None
         self._told = False
         self._pause_s = _FIRST_PAUSE_S
 
     def lost(self, reason: str) -> None:
-        """The daemon is not there: wait before the next attempt.
+        """Note that the daemon did not answer, and wait before the next attempt.
 
         Raises:
-            Unreachable: it has been away for too long.
+            Unreachable: the daemon has been unreachable for too long.
         """
         if self._away_since is None:
             self._away_since = self._clock()
@@ -73,11 +73,11 @@ class Patience:
         self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
 
     def insist(self, call: Callable[[], T]) -> T:
-        """Return the result of `call`, as soon as the daemon answers.
+        """Repeat `call` until the daemon answers; return its result.
 
         Raises:
-            Unreachable: it has been away for too long.
-            Refused: it answered with an error that is not a passing one.
+            Unreachable: the daemon has been unreachable for too long.
+            Refused: it answered with an error that is not temporary.
         """
         while True:
             try:
@@ -99,10 +99,10 @@ class _End(enum.Enum):
 
 
 class Follower:
-    """Prints the log of one run until the run has ended."""
+    """Prints the log of a run until the run ends."""
 
     def __init__(self, api: Api, run_id: str, printer: LogPrinter, patience: Patience, *, anchor: int = 0) -> None:
-        """Follow `run_id`, printing from the line `anchor` on; negative: from the end."""
+        """Follow the run `run_id` from line `anchor`; a negative number counts from the end."""
         self._api = api
         self._path = f"/api/runs/{run_id}/log"
         self._printer = printer
@@ -110,14 +110,14 @@ class Follower:
         self._anchor = anchor
         self._next: int | None = None
         self._batches = True
-        """Whether the daemon may know streams of batches."""
+        """Whether the daemon may support streams of batches; earlier versions do not."""
 
     def follow(self) -> None:
-        """Print until the stream says that the run has ended.
+        """Print lines until the stream reports the end of the run.
 
         Raises:
-            Unreachable: the daemon was away for too long.
-            Refused: there is no such run, or its log may not be read.
+            Unreachable: the daemon was unreachable for too long.
+            Refused: the run does not exist, or the user may not read its log.
         """
         while (end := self._patience.insist(self._any_stream)) is not _End.DONE:
             if end is _End.CLOSED:
@@ -125,7 +125,7 @@ class Follower:
         self._printer.finish()
 
     def _any_stream(self) -> _End:
-        """As :meth:`_stream`; without batches if the daemon is of a release before them."""
+        """Call :meth:`_stream`; if the daemon does not support batches, call it without them."""
         try:
             return self._stream()
         except Refused as err:
@@ -146,7 +146,7 @@ class Follower:
         begin = self._next
         with self._api.stream(f"{self._path}/stream", query, headers) as chunks:
             for number, chunk in enumerate(chunks):
-                if number:  # the first bytes alone show no daemon that works: they are sent before anything is read
+                if number:  # the daemon sends the first piece before it reads anything
                     self._patience.heard()
                 for event in parser.feed(chunk):
                     self._patience.heard()
@@ -159,9 +159,9 @@ class Follower:
         return _End.CLOSED
 
     def _is_far_behind(self, dropped: Record) -> bool:
-        """Return whether another stream brings the lines that this one left out sooner than pages of the log do.
+        """Return whether a new stream would deliver the omitted lines faster than pages of the log.
 
-        A stream begins with as many lines as it may replay. If these are gone, it says so before its first line.
+        A stream begins with as many lines as it may replay. If they are no longer kept, it reports that first.
         """
         return int(dropped["count"]) > PAGE_LINES and int(dropped["after"]) + 1 == self._next
 
@@ -183,7 +183,7 @@ class Follower:
             self._next = number + 1
 
     def _lines(self, batch: Record) -> None:
-        """Print the lines of a batch that were not printed before."""
+        """Print the lines of a batch that have not been printed."""
         first, count = int(batch["n"]), int(batch["count"])
         seen = min(max((self._next or 0) - first, 0), count)
         if seen < count:
@@ -192,7 +192,7 @@ class Follower:
             self._next = first + count
 
     def _hole(self, start: int, count: int) -> None:
-        """Fetch the lines from `start` on that the stream left out."""
+        """Fetch and print `count` lines from line `start`, which the stream omitted."""
         end = start + count
         start = max(start, self._next or 0)
         missing = 0
@@ -212,5 +212,5 @@ class Follower:
 
 
 def gone(err: Refused) -> bool:
-    """Return whether the daemon says that there is no such thing."""
+    """Return whether the error means that the object does not exist."""
     return err.status == HTTPStatus.NOT_FOUND

@@ -1,4 +1,4 @@
-"""The request of ``ringward service``, and the check whether it is possible."""
+"""The installation that ``ringward service`` is asked for, and checks of whether it is possible."""
 
 import os
 import re
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _NEW_SYSTEMD = 254
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _PLAIN = re.compile(r"/[\w/.,:=@+~-]*")
-"""Paths that neither a shell nor systemd takes for something else."""
+"""Paths without characters that have a special meaning to a shell or systemd."""
 
 
 def init_system(kind: str | None) -> str:
-    """Return the named init system, or else the running one.
+    """Return the init system `kind`; None: the one that runs on this host.
 
     Raises:
-        Failure: none is named, and it cannot be told.
+        Failure: none is named, and it cannot be detected.
     """
     found = kind or detect()
     if found is None:
@@ -39,10 +39,10 @@ def init_system(kind: str | None) -> str:
 
 
 def check_combination(kind: str, root: str, user: str | None, *, hardened: bool, now: bool) -> None:
-    """Look whether the options go together.
+    """Check that the options can be combined.
 
     Raises:
-        click.UsageError: they do not.
+        click.UsageError: they cannot.
     """
     if hardened and kind != "systemd":
         raise click.UsageError("--hardened needs systemd")
@@ -55,10 +55,10 @@ def check_combination(kind: str, root: str, user: str | None, *, hardened: bool,
 def wanted_of(
     settings: Settings, kind: str, root: str, program: str | None, user: str | None, *, hardened: bool
 ) -> "Wanted":
-    """Return the result of the options and of the configuration, if there is one below `root`.
+    """Return the installation that results from the options and, if one exists below `root`, the configuration.
 
     Raises:
-        Failure: the configuration is not valid, or a path has a character that cannot be told to an init system.
+        Failure: the configuration is invalid, or a path contains a character that an init system cannot represent.
     """
     from supervisor.config.files import lookup
     from supervisor.tools.service import systemd
@@ -76,7 +76,7 @@ def wanted_of(
         user=None if user == "root" else user,
         hardened=hardened,
         old_systemd=old_systemd,
-        # A user of its own has another default, in its home.
+        # Otherwise the default of a dedicated user would be in its home directory.
         tell_data=bool(settings.data) or (user is not None and configured is None),
     )
     for path in (wanted.program, wanted.config, wanted.data):
@@ -96,10 +96,10 @@ def _configured_data(path: str) -> str | None:
 
 
 def _program() -> str:
-    """Return the program that was called, by the name under which it will be there after an upgrade, too.
+    """Return the path of the called program, in a form that stays valid after an upgrade.
 
     Raises:
-        Failure: it was called in another way.
+        Failure: it was not called as a program.
     """
     for name in (sys.argv[0], os.path.join(os.path.dirname(sys.executable), "ringward")):
         if found := shutil.which(name):
@@ -108,7 +108,7 @@ def _program() -> str:
 
 
 def everything(kind: str, scan_dir: str | None) -> "Plan":
-    """Return all that any installation may have written."""
+    """Return everything that an installation may have written, with whatever options."""
     from supervisor.config.files import lookup
     from supervisor.tools.service.plan import DEFAULT_PROGRAM, Wanted
     from supervisor.tools.service.planning import plan
@@ -120,7 +120,7 @@ def everything(kind: str, scan_dir: str | None) -> "Plan":
 
 
 def warnings_of(wanted: "Wanted") -> list[str]:
-    """Return warnings about permitted but dangerous settings."""
+    """Return warnings about settings that are allowed but dangerous."""
     if wanted.user is not None or not os.path.exists(wanted.program):
         return []
     import supervisor

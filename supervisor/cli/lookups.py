@@ -24,10 +24,10 @@ class UnknownName(Failure):
 
 
 def find_run(api: Api, text: str) -> Run | None:
-    """Return the run whose id `text` is, or begins or ends; None when there is none, or a unit has that name.
+    """Return the run whose id is `text`, or begins or ends with it; None if there is none, or a unit has that name.
 
     Raises:
-        Failure: several ids begin or end with it.
+        Failure: several ids begin or end with `text`.
     """
     run_id = text.upper()
     if is_part(run_id) and find_task(api, text) is None:
@@ -46,12 +46,12 @@ def find_run(api: Api, text: str) -> Run | None:
 
 
 def is_part(text: str) -> bool:
-    """Return whether it can be the beginning or the end of a run's id."""
+    """Return whether `text` may be the beginning or the end of a run id."""
     return _PART.fullmatch(text) is not None
 
 
 def runs_with(api: Api, path: str, part: str) -> list[Run]:
-    """Return the runs of a list of the API whose ids begin or end with `part`."""
+    """Return the runs in the API's list at `path` whose ids begin or end with `part`."""
     query: dict[str, str | int | None] = {"search": part, "limit": _PAGE}
     if path == "/api/runs":
         query["naming"] = "camel"
@@ -67,10 +67,10 @@ def runs_with(api: Api, path: str, part: str) -> list[Run]:
 
 
 def the_only(text: str, found: list[Run]) -> Run | None:
-    """Return the only run that was found; None if there is none.
+    """Return the run if exactly one was found; None if there is none.
 
     Raises:
-        Failure: there are several.
+        Failure: several were found.
     """
     if len(found) > 1:
         listed = "".join(f"\n  {run['id']}  {run['taskName']}" for run in found[:_CANDIDATES])
@@ -82,12 +82,12 @@ def the_only(text: str, found: list[Run]) -> Run | None:
 def runs_of(
     api: Api, task: str, *, status: str | None = None, limit: int = 0, filters: Query | None = None
 ) -> Iterator[Run]:
-    """Runs of a task, newest first; all of them when `limit` is 0.
+    """Yield the runs of a task or service, newest first; all of them if `limit` is 0.
 
-    `filters` are more conditions, by the API's names.
+    `filters` are further conditions, with the API's names.
 
     Raises:
-        Failure: nothing has that name.
+        Failure: no task or service has the name.
     """
     if not _NAME.fullmatch(task):
         raise unknown(api, task)
@@ -109,7 +109,7 @@ def runs_of(
 
 
 def find_task(api: Api, name: str) -> Record | None:
-    """Return the record of the task or service of that name; None when the configuration has none."""
+    """Return the record of the task or service `name`; None if it is not configured."""
     if not _NAME.fullmatch(name):
         return None
     try:
@@ -124,11 +124,11 @@ def find_task(api: Api, name: str) -> Record | None:
 
 
 def ask_of(api: Api, name: str, action: str, query: Query | None = None) -> None:
-    """Ask something of a task or service as a whole: ``start``, ``stop``, ``restart``, ``pause`` or ``resume``.
+    """Request an action on a task or service: ``start``, ``stop``, ``restart``, ``pause`` or ``resume``.
 
     Raises:
-        Failure: nothing has that name.
-        Refused: it is of the wrong kind, or its state forbids it.
+        Failure: no task or service has the name.
+        Refused: it is of the wrong kind, or its state does not allow the action.
     """
     if not _NAME.fullmatch(name):
         raise unknown(api, name)
@@ -141,7 +141,7 @@ def ask_of(api: Api, name: str, action: str, query: Query | None = None) -> None
 
 
 def run_to_show(api: Api, text: str, *, follow: bool) -> Run:
-    """The run that `text` means: the one with that id, else the newest of that task, when following a running one.
+    """Return the run with the id `text`, else the newest run of that task; `follow`: preferably an active one.
 
     Raises:
         Failure: there is none.
@@ -156,21 +156,21 @@ def run_to_show(api: Api, text: str, *, follow: bool) -> Run:
 
 
 def upcoming(api: Api, tasks: Iterable[str], count: int) -> list[Record]:
-    """Return the next times of tasks, the soonest first, at most `count`.
+    """Return the next times of tasks, at most `count`, the soonest first.
 
     Raises:
-        UnknownName: no task has one of the names.
+        UnknownName: one of the names is not that of a task.
     """
     return sorted((item for name in tasks for item in _schedule(api, name, count)), key=starts_at)[:count]
 
 
 def starts_at(item: Record) -> str:
-    """Return the start of a run at one of the next times, after the jitter."""
+    """Return when the run for one of the next times starts: after the jitter."""
     return str(item.get("startsAt") or item["at"])
 
 
 def soonest(tasks: Iterable[Record], count: int) -> list[str]:
-    """Return the names of as many tasks as can have one of the next `count` times."""
+    """Return the names of the tasks that may have one of the next `count` times."""
     scheduled = [task for task in tasks if task.get("nextRunAt")]
     return [str(task["name"]) for task in sorted(scheduled, key=lambda task: str(task["nextRunAt"]))[:count]]
 
@@ -193,20 +193,20 @@ def unknown(
     kinds: Collection[str] = _KINDS,
     code: int = exit_codes.REFUSED,
 ) -> UnknownName:
-    """Return the failure of a command that was given a name that nothing has; it suggests the nearest name.
+    """Return the error for a name that does not exist; it suggests the most similar one.
 
     Args:
         api: the daemon, which knows the names.
         text: the argument as typed.
         what: the kind of argument that the command takes.
-        kinds: of which kinds the suggestion may be.
+        kinds: the kinds of units to suggest.
         code: the exit code.
     """
     from difflib import get_close_matches
 
     names: list[str] = []
     if _NAME.fullmatch(text):
-        with suppress(Failure):  # a suggestion is not worth another error
+        with suppress(Failure):  # without a suggestion, the error is still useful
             names = [str(one["name"]) for one in api.get("/api/tasks")["items"] if one["kind"] in kinds]
     near = get_close_matches(text, names, n=1)
     hint = f' (did you mean "{near[0]}"?)' if near else ""

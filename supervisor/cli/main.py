@@ -60,7 +60,7 @@ COMMANDS = {
     "completion": ("setup.completion", "Print a shell completion script."),
     "demo": ("setup.demo", "Start a demo daemon with a year of made-up history."),
 }
-"""Of each command: its module in supervisor.cli.commands, loaded when the command is called, and its help."""
+"""For each command: its module in supervisor.cli.commands, which is imported only when it is called, and its help."""
 
 
 def module_of(name: str) -> str:
@@ -69,7 +69,7 @@ def module_of(name: str) -> str:
 
 
 def load(name: str) -> click.Command:
-    """Import a command: the `command` of its module, or its entry in the `commands` of a module with several."""
+    """Import and return a command: `command` of its module, or the entry in `commands` of a module with several."""
     module = importlib.import_module(module_of(name))
     command: click.Command = module.commands[name] if hasattr(module, "commands") else module.command
     return command
@@ -79,11 +79,11 @@ _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class ReaderGone(Exception):
-    """The reader of standard output has closed its end."""
+    """The reader of standard output has closed the pipe."""
 
 
 class CommandLine(SuggestingGroup):
-    """The commands by name, and exit codes for every way to end."""
+    """The group of all commands, which turns every outcome into an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the commands in the order of the help."""
@@ -98,7 +98,7 @@ class CommandLine(SuggestingGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command; with --url, refuse commands that work on the daemon of this host only."""
+        """Return the command; with --url, reject a command that only works on this host's daemon."""
         name, command, rest = super().resolve_command(ctx, args)
         here = command is not None and all(parameter.name != "url" for parameter in command.params)
         here = here and not isinstance(command, click.Group) and not ctx.resilient_parsing
@@ -117,7 +117,7 @@ class CommandLine(SuggestingGroup):
             formatter.write_dl([(str(code), meaning) for code, meaning in exit_codes.MEANINGS.items()])
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        """Read the arguments; help is printed here."""
+        """Parse the arguments; click prints help here, so errors of standard output are handled."""
         with _printing():
             return super().make_context(*args, **extra)
 
@@ -127,7 +127,7 @@ class CommandLine(SuggestingGroup):
             return super().invoke(ctx)
 
     def main(self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **extra: object) -> object:  # type: ignore[override]  # by keyword, as everybody does
-        """Run, and end the program with the exit code unless `standalone_mode` is false."""
+        """Run a command, and exit with its code unless `standalone_mode` is false."""
         code = self._run(args, **extra)
         if standalone_mode:
             sys.exit(code)
@@ -145,7 +145,7 @@ class CommandLine(SuggestingGroup):
                 _discard(1)
             _tell(err)
             return err.code
-        except click.ClickException as err:  # click's own are all about the command line
+        except click.ClickException as err:  # click's own errors are all about the command line
             _tell(with_suggestion(err) if isinstance(err, click.NoSuchOption) else err)
             return exit_codes.USAGE
         except click.Abort:
@@ -169,11 +169,14 @@ def cli() -> None:
 
 @contextmanager
 def _printing() -> Iterator[None]:
-    """Connection errors are failures of their own, so a broken pipe is standard output's, and so is a full disk."""
+    """Turn errors of standard output (EPIPE, ENOSPC) into outcomes of the program.
+
+    Errors of connections are failures by then, so these can only come from standard output.
+    """
     try:
         try:
             yield
-        except click.exceptions.Exit:  # behind help
+        except click.exceptions.Exit:  # after help was printed
             sys.stdout.flush()
             raise
         sys.stdout.flush()
@@ -186,12 +189,12 @@ def _printing() -> Iterator[None]:
 
 
 def _discard(fd: int) -> None:
-    """Send the text still buffered for `fd` to /dev/null, so that the exit prints no traceback."""
+    """Redirect `fd` to /dev/null: a flush of buffered text at exit would fail, and print a traceback."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), fd)
 
 
 def _tell(err: click.ClickException) -> None:
-    """Print an error; where standard error fails too, the exit code alone reports it."""
+    """Print an error; if standard error fails too, only the exit code reports it."""
     try:
         err.show()
     except OSError:  # EPIPE, ENOSPC

@@ -1,4 +1,4 @@
-"""Names of tasks and services for a shell that completes them: quickly, or none."""
+"""Completion of names of tasks and services in a shell; without a quick answer of the daemon, there are none."""
 
 from collections.abc import Callable
 
@@ -7,10 +7,10 @@ import click
 from supervisor.cli.settings import Settings
 
 Names = Callable[[click.Context, click.Parameter, str], list[str]]
-"""Completes names."""
+"""A function that completes names, with click's signature."""
 
 _TIMEOUT_S = 0.5
-"""A user has pressed a key and waits."""
+"""Time limit for the daemon, because the user has pressed a key and waits."""
 
 
 def all_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -33,5 +33,5 @@ def _names(context: click.Context, incomplete: str, kinds: tuple[str, ...]) -> l
     try:
         items = settings.api().get("/api/tasks", timeout_s=_TIMEOUT_S)["items"]
         return [one["name"] for one in items if one["kind"] in kinds and one["name"].startswith(incomplete)]
-    except click.ClickException:  # no daemon, no access, no valid configuration: this is not the place to say so
+    except click.ClickException:  # a completion must not print errors
         return []

@@ -1,4 +1,4 @@
-"""Options of a command that belong together, as one argument."""
+"""Passes related options of a command as one argument."""
 
 import functools
 from collections.abc import Callable
@@ -9,7 +9,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def grouped(name: str, group: type[Any]) -> Callable[[F], F]:
-    """Pass the options that are named like the fields of the dataclass `group` as one argument `name`."""
+    """Pass the options with the names of the fields of the dataclass `group` as one argument `name`."""
 
     def add(function: F) -> F:
         @functools.wraps(function)

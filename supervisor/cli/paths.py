@@ -1,4 +1,4 @@
-"""Names of files for a shell that completes them: the shell itself looks for them."""
+"""Completion of file names in a shell, by the shell itself."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -12,16 +12,16 @@ Completion = Callable[[click.Context, click.Parameter, str], "list[CompletionIte
 
 
 def files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
-    """Have the shell complete the name of a file."""
+    """Let the shell complete the name of a file."""
     return _by_the_shell("file", incomplete)
 
 
 def directories(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
-    """Have the shell complete the name of a directory."""
+    """Let the shell complete the name of a directory."""
     return _by_the_shell("dir", incomplete)
 
 
 def _by_the_shell(kind: str, incomplete: str) -> "list[CompletionItem]":
-    from click.shell_completion import CompletionItem  # only when a user has pressed a key
+    from click.shell_completion import CompletionItem  # imported only for a completion
 
     return [CompletionItem(incomplete, type=kind)]

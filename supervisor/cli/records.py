@@ -1,6 +1,6 @@
-"""Answers of the daemon as the commands read them.
+"""The daemon's answers, with checks of their fields.
 
-An answer without a field that each daemon sends, or with another type there, does not come from a daemon.
+If an answer lacks a field that every daemon sends, or has another type there, it does not come from a daemon.
 """
 
 import json
@@ -15,7 +15,7 @@ _RUN_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
 
 
 class Foreign(Failure):
-    """What answers is no Ringward daemon."""
+    """The answer does not come from a Ringward daemon."""
 
     def __init__(self, what: str) -> None:
         message = f"not a Ringward daemon, or one of another version: {what}"
@@ -23,12 +23,12 @@ class Foreign(Failure):
 
 
 def is_run_id(value: object) -> bool:
-    """Return whether it can be the id of a run."""
+    """Return whether `value` may be the id of a run."""
     return isinstance(value, str) and _RUN_ID.fullmatch(value) is not None
 
 
 def _is_text(value: object) -> bool:
-    """Return a string that can be printed: lone surrogates cannot."""
+    """Return whether `value` is a string that can be printed; lone surrogates cannot."""
     if not isinstance(value, str):
         return False
     try:
@@ -73,24 +73,24 @@ _KINDS: tuple[tuple[Callable[[object], bool], str], ...] = (
     (_is_text, "title triggeredBy who configPath hostname password token version"),
 )
 _KIND_OF = {name: kind for kind, names in _KINDS for name in names.split()}
-"""A field with one of these names has that type in every answer; of other fields only the presence matters."""
+"""The type of each field with one of these names, in every answer; other fields only have to be present."""
 
 
 class Record(dict[str, object]):
-    """An object of an answer.
+    """An object in an answer.
 
     Raises:
-        Foreign: on access to a field that is absent, or has another type.
+        Foreign: an accessed field is absent, or has the wrong type.
     """
 
     def __getitem__(self, key: str) -> Any:
-        """Return a field that each daemon sends."""
+        """Return a field that every daemon sends."""
         if key not in self:
             raise Foreign(f'the response has no "{key}"')
         return self._checked(key, super().__getitem__(key))
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return an optional field, unless it is null."""
+        """Return an optional field; `default` if it is absent or null."""
         value = super().get(key)
         return default if value is None else self._checked(key, value)
 
@@ -102,10 +102,10 @@ class Record(dict[str, object]):
 
 
 def parse(body: bytes | str) -> Record:
-    """Return the object that an answer is.
+    """Return the object in the body of an answer.
 
     Raises:
-        Foreign: it is none.
+        Foreign: the body is not a JSON object.
     """
     try:
         found = json.loads(body, object_hook=Record)
@@ -117,10 +117,10 @@ def parse(body: bytes | str) -> Record:
 
 
 def parse_list(body: bytes | str) -> list[Record]:
-    """Return the objects of the list that an answer is.
+    """Return the objects of the list in the body of an answer.
 
     Raises:
-        Foreign: it is none.
+        Foreign: the body is not a list of JSON objects.
     """
     try:
         found = json.loads(body, object_hook=Record)

@@ -1,4 +1,4 @@
-"""The daemon of a data directory as a process: for commands that do not go through its API."""
+"""The running daemon of a data directory as a process, for commands that do not use its API."""
 
 import contextlib
 import fcntl
@@ -21,13 +21,13 @@ _LOOK_S = 0.02
 
 
 class Running:
-    """A daemon that runs.
+    """A running daemon.
 
     Args:
         data: its data directory.
 
     Raises:
-        Failure: none runs there, or we may not know.
+        Failure: no daemon runs on the directory, or we are not permitted to find out.
     """
 
     def __init__(self, data: str) -> None:
@@ -51,22 +51,22 @@ class Running:
         return Failure(f"no daemon runs on {self._data}", exit_codes.UNREACHABLE)
 
     def _is_root_process(self) -> bool:
-        """Return whether the pid means the same process here as there: it may be another one's in a container."""
+        """Return whether the pid is that of the daemon: in another pid namespace it means another process."""
         try:
             with open(f"/proc/{self.pid}/cmdline", "rb") as file:
                 return file.read().rstrip(b"\0") == _TITLE
-        except OSError:  # ENOENT: it has ended, or is in another namespace
+        except OSError:  # ENOENT: it has exited, or is in another pid namespace
             return False
 
     def answer(self) -> dict[str, Any]:
-        """Return the daemon's answer about upgrades.
+        """Return what the daemon published about upgrades.
 
         Raises:
-            Failure: it says nothing: its runtime directory cannot be found, or read.
+            Failure: its runtime directory cannot be found or read.
         """
         for base in (*places(os.environ, self.uid), f"/run/user/{self.uid}/ringward"):
             directory = os.path.join(base, self._id)
-            # ENOENT: it has another place
+            # ENOENT: the runtime directory is in another place
             with contextlib.suppress(OSError), open(os.path.join(directory, _ANSWER), encoding="utf-8") as file:
                 found: dict[str, object] = json.load(file)
                 self._runtime_dir = directory
@@ -75,10 +75,10 @@ class Running:
 
     @contextmanager
     def request(self, environment: dict[str, object]) -> Iterator[None]:
-        """Have the next upgrade take this environment, which the daemon learns from a file that only its user reads.
+        """Request this environment for an upgrade inside the block, in a file that only the daemon's user can read.
 
         Raises:
-            Failure: the file cannot be written, or the daemon is of a release that does not know it.
+            Failure: the file cannot be written, or the daemon's version does not support such requests.
         """
         name = self.answer().get("request")
         if name is None:
@@ -98,16 +98,16 @@ class Running:
         except OSError as err:
             raise Failure(f"{self._runtime_dir}/{name}: {err.strerror}", exit_codes.NOT_PERMITTED) from err
         finally:
-            with contextlib.suppress(FileNotFoundError):  # the daemon has taken it
+            with contextlib.suppress(FileNotFoundError):  # the daemon has read and removed it
                 os.unlink(name, dir_fd=directory)
             os.close(directory)
 
     @contextmanager
     def held(self) -> Iterator[int]:
-        """A pidfd of it.
+        """Provide a pidfd of the daemon inside the block.
 
         Raises:
-            Failure: it has ended.
+            Failure: the daemon has exited.
         """
         try:
             pidfd = os.pidfd_open(self.pid)
@@ -119,10 +119,10 @@ class Running:
             os.close(pidfd)
 
     def upgrade(self, timeout_s: float) -> dict[str, Any]:
-        """Ask for the upgrade, and wait for its result.
+        """Signal the daemon to upgrade, and wait for the result.
 
         Raises:
-            Failure: it may not be asked, it ended, or it took too long.
+            Failure: we are not permitted to signal it, it exited, or it took too long.
         """
         before = self.answer()
         number = before["number"] + (before["state"] != "trying")
@@ -146,7 +146,7 @@ class Running:
 
 
 def _held(fd: int) -> bool:
-    """Return whether a process holds the lock."""
+    """Return whether another process holds the lock on `fd`."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -26,13 +26,13 @@ _TRIGGERS = ("cron", "api", "cloud", "service", "startup")
 _NOT_ENDED = ("pending", "running")
 _EXIT_CODES = re.compile(r"(-?[0-9]{1,10})(?:-([0-9]{1,10}))?")
 _TIMEOUT_S = 600.0
-"""Hundreds of thousands of runs take a while, and the answer comes when all is done."""
+"""Time limit of an operation on many runs: hundreds of thousands take long, and the answer comes at the end."""
 _LISTED = 1000
 _SHOWN = 10
 
 
 def filtering(function: F) -> F:
-    """Add the options that say which runs of units a command is about; :func:`filters_of` takes them."""
+    """Add the options that select runs of units; :func:`filters_of` evaluates them."""
     for add in reversed(
         (
             click.option("--status", metavar="LIST", help="Runs in these phases or with these end reasons: a,b."),
@@ -48,10 +48,10 @@ def filtering(function: F) -> F:
 
 
 def filters_of(**given: str | None) -> dict[str, str]:
-    """Return the conditions for the arguments of :func:`filtering`, by the API's names.
+    """Return the conditions for the options of :func:`filtering`, with the API's names.
 
     Raises:
-        click.UsageError: one means nothing.
+        click.UsageError: an option is invalid.
     """
     from supervisor.cli.units.unit_logs import option_moment
 
@@ -61,7 +61,7 @@ def filters_of(**given: str | None) -> dict[str, str]:
         raise click.UsageError("an option has an empty value, which would select all runs")
     try:
         "".join(found.values()).encode()
-    except UnicodeEncodeError as err:  # bytes that are no UTF-8 came as lone surrogates
+    except UnicodeEncodeError as err:  # bytes that are not UTF-8 arrive as lone surrogates
         raise click.UsageError("the value of an option is not UTF-8") from err
     filters: dict[str, str] = {}
     for name, value in found.items():
@@ -77,26 +77,26 @@ def filters_of(**given: str | None) -> dict[str, str]:
 
 
 def selecting(function: F) -> F:
-    """Add the options that say which runs a command is about; :func:`selection_of` takes them."""
+    """Add the options that select runs; :func:`selection_of` evaluates them."""
     function = click.option("--task", metavar="NAME", help="Runs of this task or service.")(filtering(function))
     return choosing(all_names, "[RUN|TASK|SERVICE]...")(function)
 
 
 def asking(function: F) -> F:
-    """Add the options of a command that asks before it changes many: ``dry_run`` and ``yes``."""
+    """Add ``dry_run`` and ``yes``, the options of a command that asks before it changes many runs."""
     function = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(function)
     return click.option("-n", "--dry-run", is_flag=True, help="Only show the selected runs.")(function)
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which runs.
+    """The selected runs.
 
     Attributes:
         ids: Ids of the named runs.
-        filters: Conditions on all other selected runs, by the API's names; None: only the named runs.
-        units: Names of the tasks and services of those runs; None: of all.
-        everything: Whether ``--all`` selected them.
+        filters: Conditions for all other selected runs, with the API's names; None: only the named runs.
+        units: Names of the tasks and services of those runs; None: all.
+        everything: Whether ``--all`` was given.
     """
 
     ids: tuple[str, ...]
@@ -105,10 +105,10 @@ class Selection:
     everything: bool = False
 
     def change(self, api: "Api", operation: str) -> Record:
-        """Have a bulk operation done, and return its answers as one.
+        """Carry out a bulk operation on the runs; return its answers, merged into one.
 
         Raises:
-            Failure: a filter is not valid, or there is no answer.
+            Failure: a filter is invalid, or there is no answer.
         """
         bodies: list[dict[str, object]] = [{"ids": list(self.ids)}] if self.ids else []
         bodies += [{"match_all": True, "filter": _numbers(one)} for one in self._queries()]
@@ -150,10 +150,10 @@ class Selection:
         return sorted(runs, key=lambda run: str(run["createdAt"]), reverse=True)[:limit], total
 
     def preview(self, api: "Api", *, ended: bool, as_json: bool) -> None:
-        """Print which runs are meant.
+        """Print the selected runs.
 
         Raises:
-            Failure: a filter is not valid, or there is no answer.
+            Failure: a filter is invalid, or there is no answer.
         """
         from supervisor.cli.tables import show_json
 
@@ -164,21 +164,21 @@ class Selection:
             _show(runs, total)
 
     def asks(self) -> bool:
-        """Return whether to ask before a change: on a terminal, and unless every run was named.
+        """Return whether to ask before a change: on a terminal, unless every run was named.
 
         Raises:
-            click.UsageError: ``--all`` was given, without a terminal to ask on.
+            click.UsageError: ``--all`` was given, and there is no terminal.
         """
         if self.everything and not is_interactive():
             raise click.UsageError("--all needs --yes, because nobody can be asked here")
         return self.filters is not None and is_interactive()
 
     def confirm(self, api: "Api", verb: str, *, ended: bool) -> None:
-        """Ask whether to change all those runs, on a terminal and unless every run was named.
+        """Ask for confirmation if :meth:`asks` returns true.
 
         Raises:
-            click.UsageError: ``--all`` was given, without a terminal to ask on.
-            Failure: they are not.
+            click.UsageError: ``--all`` was given, and there is no terminal.
+            Failure: the user declined.
         """
         if not self.asks():
             return
@@ -199,13 +199,13 @@ def selection_of(
 
     Args:
         api: returns the daemon.
-        units: the units as they were given; the names may be ids of runs, or parts of them.
-        runs_path: the list of the API that has the runs.
+        units: the units as given; names may also be ids of runs, or parts of ids.
+        runs_path: path of the API's list of these runs.
         filters: the other options.
 
     Raises:
-        click.UsageError: they mean nothing, or contradict each other.
-        Failure: a name matches nothing, or a part of an id matches several.
+        click.UsageError: the options are invalid, or contradict each other.
+        Failure: a name matches nothing, or part of an id matches several runs.
     """
     conditions = filters_of(**filters)
     if not units.narrowed and not units.everything and not conditions:
@@ -239,13 +239,13 @@ def _by_part(api: "Api", path: str, name: str) -> Run | None:
 
 
 def _unit_names(api: "Api", choice: UnitChoice) -> tuple[str, ...]:
-    """Return the names of the chosen units, and of exactly named ones that are no longer configured but have runs."""
+    """Return the names of the chosen units; an exact name may be that of a removed unit with runs."""
     from supervisor.cli.lookups import find_task, runs_of
 
     former = []
     for name in choice.names:
         if not is_glob(name) and find_task(api, name) is None:
-            next(runs_of(api, name, limit=1), None)  # raises for a name that nothing has
+            next(runs_of(api, name, limit=1), None)  # raises an error if nothing has the name
             former.append(name)
     rest = replace(choice, names=tuple(name for name in choice.names if name not in former))
     configured = [] if rest == UnitChoice() else rest.records(api, ANY)
@@ -253,12 +253,12 @@ def _unit_names(api: "Api", choice: UnitChoice) -> tuple[str, ...]:
 
 
 def _numbers(filters: dict[str, str]) -> dict[str, object]:
-    """Return filters as the body of a request has them."""
+    """Return filters in the form for the body of a request."""
     return {name: int(value) if name.startswith("exit_code") else value for name, value in filters.items()}
 
 
 def _show(runs: list[Run], total: int) -> None:
-    """List runs, and say how many more there are."""
+    """Print runs, and how many more there are."""
     from supervisor.cli.tables import RUN_COLUMNS, RUNS_GIVE_WAY, run_row, show_table
 
     if runs:
@@ -269,7 +269,7 @@ def _show(runs: list[Run], total: int) -> None:
 
 
 def changed(selection: Selection, affected: int, done: str, why_not: str) -> int:
-    """Print how many runs were changed; return the exit code: all named runs must change."""
+    """Print how many runs were changed; return the exit code, 0 only if all named runs were."""
     click.echo(f"{counted(affected, 'run')} {done}")
     missing = len(selection.ids) - affected
     if missing <= 0:

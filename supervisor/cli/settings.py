@@ -1,4 +1,4 @@
-"""The options that every command shares: which configuration, which data directory, which daemon."""
+"""The options that all commands share: the configuration, the data directory and the daemon."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -20,21 +20,20 @@ F = TypeVar("F", bound=Callable[..., object])
 
 @dataclass
 class Settings:
-    """Options of the command line about the daemon; None: not given."""
+    """The options that identify the daemon; None if not given."""
 
     config: str | None = None
     data: str | None = None
     url: str | None = None
 
     def api(self, token: str | None = None) -> "Api":
-        """Return the daemon's API: at ``--url``, else where an option says, else at RINGWARD_URL, else on the socket.
+        """Return the daemon's API: at ``--url``, else as other options say, else at RINGWARD_URL, else on the socket.
 
-        RINGWARD_TOKEN, which a run gets together with RINGWARD_URL, goes nowhere else.
-
-        A `token` replaces every other credential. With it, the daemon does not trust the user id on its socket either.
+        RINGWARD_TOKEN is sent only to RINGWARD_URL, because a run gets both together. A `token` replaces all other
+        credentials. With it, the daemon does not trust the user id of a socket's peer either.
 
         Raises:
-            Failure: the configuration does not say where the socket is, or the URL is not valid.
+            Failure: the socket cannot be read from the configuration, or the URL is invalid.
         """
         from supervisor.cli.client import Api, UnixEndpoint, unix_endpoint, url_endpoint
 
@@ -48,10 +47,10 @@ class Settings:
         return Api(unix_endpoint(self.socket(), password))
 
     def socket(self) -> str:
-        """Path of the daemon's Unix socket.
+        """Return the path of the daemon's Unix socket.
 
         Raises:
-            Failure: the configuration does not say where it is.
+            Failure: the path cannot be read from the configuration.
         """
         from supervisor.config.files.lookup import find_socket
 
@@ -59,10 +58,10 @@ class Settings:
             return find_socket(self.config, self.data, os.environ)
 
     def data_directory(self) -> str:
-        """Path of the data directory of a daemon that runs.
+        """Return the path of the data directory of a running daemon.
 
         Raises:
-            Failure: the configuration does not say where it is.
+            Failure: the path cannot be read from the configuration.
         """
         from supervisor.config.files.lookup import find_data_dir
 
@@ -99,7 +98,7 @@ URL = _option("url", "--url", metavar="URL", text="The daemon's address; passwor
 
 
 def client_options(function: F) -> F:
-    """Add the options that say which daemon; they may stand before or behind the command's name."""
+    """Add the options that identify the daemon; they are accepted before and after the command's name."""
     return CONFIG(DATA(URL(function)))
 
 
@@ -108,7 +107,7 @@ pass_settings = click.make_pass_decorator(Settings, ensure=True)
 
 @contextmanager
 def config_errors() -> Iterator[None]:
-    """Turn an invalid configuration into a failure that lists all of its problems."""
+    """Turn a ConfigError into a failure that lists all of its problems."""
     from supervisor.config.problems import ConfigError
 
     try:

@@ -1,4 +1,4 @@
-"""Server-sent events out of a byte stream (the event stream format of the HTML standard, 9.2.6)."""
+"""Parser for server-sent events (HTML standard, section 9.2.6)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Event:
-    """One event."""
+    """A server-sent event."""
 
     name: str
     data: str
     id: str | None = None
-    """None: it did not carry one."""
+    """The id of the event; None if it has none."""
 
 
 class EventParser:
-    """Cuts bytes into events; keeps an incomplete event until the rest arrives."""
+    """Parses events from pieces of a stream; keeps an incomplete event until the rest arrives."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -24,7 +24,7 @@ class EventParser:
         self._id: str | None = None
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """Yield the events that `data` completes. Comments and retry are passed over."""
+        """Yield the events that `data` completes; ignore comments and ``retry``."""
         lines = (self._rest + data).split(b"\n")
         self._rest = lines.pop()
         for line in lines:

@@ -4,15 +4,15 @@ import click
 
 
 class SuggestingGroup(click.Group):
-    """As click's, but for commands that are unknown."""
+    """A group that suggests a command for an unknown name."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve as click does; for an unknown name, suggest its synonym in other programs, else the nearest."""
+        """Return the command; for an unknown name, suggest its synonym in other programs, else a similar one."""
         names = self.list_commands(ctx)
         if args and args[0] not in names and not args[0].startswith("-") and not ctx.resilient_parsing:
-            import difflib  # 5 ms, only after a typing error
+            import difflib  # takes 5 ms, so only a typing error pays for it
 
             from supervisor.config.synonyms import COMMANDS, meant
 
@@ -24,7 +24,7 @@ class SuggestingGroup(click.Group):
 
 
 def with_suggestion(err: click.NoSuchOption) -> click.NoSuchOption:
-    """Return the same error with a suggestion: the option that other programs call so, else a similar spelling."""
+    """Return the error with a suggestion: the synonym in other programs, else a similar spelling."""
     import difflib
 
     from supervisor.config.synonyms import OPTIONS, meant
@@ -35,4 +35,4 @@ def with_suggestion(err: click.NoSuchOption) -> click.NoSuchOption:
     near = difflib.get_close_matches(err.option_name.lstrip("-"), long, n=1, cutoff=0.7)
     suggested = synonym or next((long[one] for one in near), None)
     hint = f" Did you mean {suggested}?" if suggested else ""
-    return click.NoSuchOption(err.option_name, err.message + hint, ctx=err.ctx)  # click's own goes by spelling alone
+    return click.NoSuchOption(err.option_name, err.message + hint, ctx=err.ctx)  # click only compares the spelling

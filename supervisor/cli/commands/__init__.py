@@ -1,1 +1,1 @@
-"""The commands, one per module; each has its ``command``, loaded when it is called."""
+"""The commands, one per module, which is imported when its ``command`` is called."""

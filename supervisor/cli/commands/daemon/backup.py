@@ -50,10 +50,10 @@ def command(settings: Settings, destination: str, as_json: bool) -> int:
 
 
 def _copy(directory: str, destination: str, url: str | None) -> "Copied":
-    """Make the copy.
+    """Copy the data directory.
 
     Raises:
-        Failure: it cannot be made.
+        Failure: the copy cannot be created.
     """
     from supervisor.tools.backup import CannotCopy, back_up
 

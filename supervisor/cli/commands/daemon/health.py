@@ -19,7 +19,7 @@ def command(settings: Settings, as_json: bool) -> None:
 
     try:
         found = settings.api().get("/readyz")
-    except Refused as err:  # no permission is needed for this: the answer is from a foreign daemon, or from a proxy
+    except Refused as err:  # a daemon never refuses this request, so the answer comes from another program or a proxy
         raise Unreachable(err.message) from err
     status = found["status"]
     if as_json:

@@ -1,7 +1,7 @@
-"""``ringward mcp``: the daemon for agents and editors, by the Model Context Protocol on standard input and output.
+"""``ringward mcp``: access to the daemon for agents and editors, by the Model Context Protocol on standard streams.
 
-The server is a client of the HTTP API with a token, so that roles, limits and the audit of the daemon apply. The SDK is
-an optional package, which only this command imports.
+The server is a client of the HTTP API with a token, so the daemon's roles, limits and audit log apply. The SDK is an
+optional package, which only this command imports.
 """
 
 import functools
@@ -35,7 +35,7 @@ _MOST_UNITS = 200
 _MOST_TIMES = 100
 _WAITING_RUNS = 5
 _LONGEST_WAIT_S = 50
-"""Clients usually give up a call after a minute."""
+"""Maximum wait in a call, because clients usually give up a call after a minute."""
 _ANSWER_TIMEOUT_S = 30.0
 
 _INSTRUCTIONS = """Ringward runs scheduled tasks and services on a host and keeps every line that they print.
@@ -103,10 +103,10 @@ def _create(role: str) -> str:
 
 
 def _token(path: str | None, role: str) -> str:
-    """Return the token of the file, else of the environment.
+    """Return the token in the file `path`, else in the environment.
 
     Raises:
-        Failure: there is none.
+        Failure: there is no token.
     """
     if path is None:
         token, place = os.environ.get("RINGWARD_TOKEN", "").strip(), "RINGWARD_TOKEN"
@@ -127,10 +127,10 @@ def _token(path: str | None, role: str) -> str:
 
 
 def _check_role(api: Api, role: str) -> None:
-    """Reject an invalid token, or one with more rights than this server needs; warn about a token with fewer rights.
+    """Check the token; warn if it has fewer rights than `role`.
 
     Raises:
-        Failure: the token is rejected.
+        Failure: the token is invalid, or has more rights than this server needs.
     """
     status = api.get("/api/auth/status")
     if not status["authenticated"]:
@@ -143,7 +143,7 @@ def _check_role(api: Api, role: str) -> None:
             f" for these {_create(role)}",
             err=True,
         )
-    elif found not in (role, "run"):  # the token of a run permits no more than the run's `may`
+    elif found not in (role, "run"):  # a run's token grants only what the run's `may` lists
         advice = "; for runs, stops and restarts add --allow-run" if found == "operator" else ""
         message = f"the token has the role {found}, but this server needs no more than {role}{advice}"
         raise Failure(f"{message}; {_create(role)}", exit_codes.NOT_PERMITTED)
@@ -167,7 +167,7 @@ def _size(answer: object) -> int:
 
 
 def _clipped(value: Any, chars: int = _TEXT_CHARS) -> Any:
-    """Return a value of JSON in which each longer text is cut, which the text says."""
+    """Return a JSON value in which longer texts are cut; each cut text says so."""
     if isinstance(value, str) and len(value) > chars:
         return f"{value[:chars]}… ({len(value) - chars} more characters)"
     if isinstance(value, Mapping):
@@ -178,7 +178,7 @@ def _clipped(value: Any, chars: int = _TEXT_CHARS) -> Any:
 
 
 def _fitting(items: Iterable[Any]) -> list[Any]:
-    """Return the first items that fit into one answer, at least one."""
+    """Return the first items that fit into one answer, but at least one."""
     kept: list[Any] = []
     left = _ANSWER_BYTES
     for item in items:
@@ -190,7 +190,7 @@ def _fitting(items: Iterable[Any]) -> list[Any]:
 
 
 def _record(found: Any) -> Any:
-    """Return a single record with its texts cut so that it fits into one answer.
+    """Return a record with its texts cut until it fits into one answer.
 
     Raises:
         Failure: it has too many fields.
@@ -355,7 +355,7 @@ class Tools:
             found: Any = _clipped(self.api.get(path, {**query, "limit": limit}))
             if _size(found) <= _ANSWER_BYTES or limit <= 1:
                 break
-            limit //= 2  # a cursor continues behind the last line of its page, so that a page cannot be cut
+            limit //= 2  # the cursor continues after the last line of the page, so lines cannot be omitted
         if "nextCursor" in found:
             found["more"] = "the same search with cursor=nextCursor"
         return found
@@ -445,7 +445,7 @@ class Tools:
         return run
 
     def _described(self, run: Record) -> dict[str, Any]:
-        """Return a run with its details and, once it has ended, its ending."""
+        """Return a run with its details and, if it has ended, how it ended."""
         path = f"/api/runs/{run['id']}"
         found: dict[str, Any] = {"run": run, "details": self.api.get(f"{path}/details")}
         if run["status"] == "ended":
@@ -453,7 +453,7 @@ class Tools:
         return found
 
     def _daemon(self) -> Record | None:
-        """Return the record of the daemon; None for a token that may not read it."""
+        """Return the record of the daemon; None if the token is not permitted to read it."""
         try:
             return self.api.get("/api/daemon")
         except Refused as err:
@@ -468,7 +468,7 @@ def _without_definition(unit: Record) -> dict[str, Any]:
 
 
 def _page(name: str, items: list[Any], offset: int, total: int) -> dict[str, Any]:
-    """Return a page of a list, and how to get the next one."""
+    """Return a page of a list, with the offset of the next one."""
     answer: dict[str, Any] = {name: items, "total": total}
     after = offset + len(items)
     if items and after < total:
@@ -477,7 +477,7 @@ def _page(name: str, items: list[Any], offset: int, total: int) -> dict[str, Any
 
 
 def _reasons(unit: Record) -> list[str]:
-    """Say why a task or service may not run, as far as its record shows."""
+    """Return the reasons in its record why a task or service may not be running."""
     from supervisor.cli.commands.runs.run import NEVER_RAN
 
     reasons = []
@@ -506,7 +506,7 @@ def _reasons(unit: Record) -> list[str]:
 
 
 def _of_the_daemon(daemon: Record | None, task: str) -> list[str]:
-    """Say what keeps the whole daemon, or this task, from running."""
+    """Return the problems of the daemon that may prevent this task, or any, from running."""
     if daemon is None:
         return ["the token may not read the state of the daemon, which can be another reason"]
     reasons = []

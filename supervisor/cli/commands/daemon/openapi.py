@@ -13,7 +13,7 @@ from supervisor.ipc.child_process import RINGWARD
 @click.option("--json", is_flag=True, expose_value=False, help="Has no effect: the output is JSON.")
 def command() -> None:
     """Print the OpenAPI 3.1 document of the HTTP API, as JSON."""
-    # In a process of its own: the command line imports nothing of the API's.
+    # A separate process, because the command line must not import packages of the API.
     done = subprocess.run([sys.executable, *RINGWARD, "api-document"], capture_output=True, check=False)
     if done.returncode != 0:
         raise Failure(f"cannot create the document:\n{done.stderr.decode(errors='replace').strip()}")

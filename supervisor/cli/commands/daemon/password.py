@@ -1,4 +1,4 @@
-"""``ringward password``: the password that the daemon made for itself."""
+"""``ringward password``: the password that the daemon generated."""
 
 import contextlib
 import os
@@ -39,7 +39,7 @@ def command(settings: Settings, as_json: bool) -> None:
 
 
 def _origin(settings: Settings) -> str:
-    """Return where a configured password comes from, as far as the configuration can be read."""
+    """Return a text about the origin of a configured password, if the configuration can be read."""
     from supervisor.config.files.lookup import find_config
     from supervisor.config.load import load_sections
     from supervisor.config.problems import ConfigError

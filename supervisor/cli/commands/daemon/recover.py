@@ -1,4 +1,4 @@
-"""``ringward recover``: a person's word about a history that the daemon has lost."""
+"""``ringward recover``: the user's decision about a history that the daemon has lost."""
 
 import time
 from typing import Any
@@ -42,10 +42,10 @@ def command(settings: Settings, new_history: bool, as_json: bool) -> None:  # no
 
 
 def allow(directory: str, *, allowed: bool = True) -> None:
-    """Say in a data directory that a new history may begin where there is none to be had, or take it back.
+    """Allow a new history in a data directory whose history is lost, or withdraw that.
 
     Raises:
-        Failure: that is not permitted, or not possible.
+        Failure: the file cannot be created or removed.
     """
     from supervisor.startup.new_history import allow_new_history
 
@@ -57,10 +57,10 @@ def allow(directory: str, *, allowed: bool = True) -> None:
 
 
 def _wait(api: Any, problem: str) -> None:
-    """Until the daemon works again.
+    """Wait until the daemon works again.
 
     Raises:
-        Failure: it does not; the word is taken back by the next start.
+        Failure: it does not in time; the next start withdraws the permission.
     """
     from supervisor.cli.client import Refused, Unreachable
 
@@ -71,7 +71,7 @@ def _wait(api: Any, problem: str) -> None:
             if "databaseProblem" not in daemon and daemon["schedulerActive"]:
                 return
             problem = str(daemon.get("databaseProblem", problem))
-        except (Unreachable, Refused):  # between two schedulers
+        except (Unreachable, Refused):  # one scheduler has exited, and the next one is not ready
             pass
         time.sleep(_LOOK_S)
     raise Failure(f"the daemon does not continue: {problem}")

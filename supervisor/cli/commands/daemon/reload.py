@@ -1,4 +1,4 @@
-"""``ringward reload``: bring an edited configuration into force."""
+"""``ringward reload``: apply an edited configuration."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from supervisor.cli.failure import Failure
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 _CONFLICT = 409
-"""The file is valid, but needs another daemon."""
+"""HTTP status of a valid configuration that requires a restart of the daemon."""
 
 
 @click.command("reload", epilog="Example: ringward reload --dry-run")

@@ -1,4 +1,4 @@
-"""``ringward status``: how all of it is, on one screen."""
+"""``ringward status``: the state of everything on one screen."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ _UNWELL = {
 _FLAPPING = "flapping: keeps failing and is restarted each time"
 _SHOWN = 20
 _KEPT = ("version", "hostname", "startedAt", "configPath", "configStale", "configWarnings", "schedulerActive")
-"""The displayed state of the daemon."""
+"""The fields of the daemon's record that are shown."""
 
 
 @click.command("status", epilog="Example: ringward status || echo 'needs attention'")
@@ -46,7 +46,7 @@ def command(settings: Settings, as_json: bool) -> int:
 
 
 def _found(api: "Api") -> dict[str, object]:
-    """Return the displayed state for JSON."""
+    """Return the state to show, as JSON values."""
     daemon = api.get("/api/daemon")
     health = _health(api)
     if "databaseProblem" in daemon:
@@ -96,12 +96,12 @@ def _state(unit: Mapping[str, Any]) -> str:
 
 
 def _is_flapping(unit: Mapping[str, object]) -> bool:
-    """Whether a service fails again and again; a fatal one has stopped to."""
+    """Return whether a service is flapping; a fatal one no longer is."""
     return bool(unit.get("flapping")) and unit.get("state") != "fatal"
 
 
 def _health(api: "Api") -> str:
-    """As ``ringward health`` says it; empty: commands are refused."""
+    """Return the result of ``ringward health``; empty if the daemon refuses commands."""
     from supervisor.cli.client import Refused
 
     try:
@@ -143,7 +143,7 @@ def _behind(export: Mapping[str, Any]) -> str:
 
 
 def _of_clock(daemon: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """Tasks that wait for a clock that was set back, and removals that wait until a clock is believed."""
+    """Yield problems of the clock: tasks that wait until it catches up, and removals that wait until it is trusted."""
     silent = daemon.get("silentTasks", [])
     for one in silent:
         text = f"does not run, because the clock was set back; runs again at {one['runsAgainAt']}"
@@ -161,7 +161,7 @@ def _of_clock(daemon: Mapping[str, Any]) -> Iterator[dict[str, str]]:
 
 
 def _of_units(units: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
-    """Tasks whose last run failed or was missed, and services that are not as they should be."""
+    """Yield problems of units: tasks whose last run failed or was missed, and services in a wrong state."""
     for unit in units:
         last = unit.get("lastRun") or {}
         text = ""
@@ -176,7 +176,7 @@ def _of_units(units: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
 
 
 def _failure(run: Mapping[str, object]) -> str:
-    """Say how the last run failed: with its exit code where it has one, else with its end reason."""
+    """Return a text about how the last run failed: its exit code if it has one, else its end reason."""
     reason, code = run["endReason"], run["exitCode"]
     if reason == "start_failed":
         return "last run could not start"

@@ -1,4 +1,4 @@
-"""``ringward up``: prepares the daemon's start, then becomes its root process."""
+"""``ringward up``: prepares the start of the daemon, then becomes its root process."""
 
 import gc
 import os
@@ -60,8 +60,8 @@ def command(
     """
     from supervisor.host import signal_sets
 
-    gc.disable()  # the root soon takes the place of this process
-    # A signal that asks for something else than the end waits for the root.
+    gc.disable()  # execve(2) soon replaces this process by the root
+    # A signal with another meaning than the end, such as SIGHUP, waits for the root.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal_sets.ignored(_ENDING))
     try:
         _begin(settings, listen, ready_fd, new_history=new_history, as_json=as_json)
@@ -73,7 +73,7 @@ def command(
 def _begin(
     settings: Settings, listen: tuple[str, ...], ready_fd: int | None, *, new_history: bool, as_json: bool
 ) -> None:
-    """Settle everything, have the API server serve, and become the root."""
+    """Prepare everything, send the API server its settings, and become the root."""
     from supervisor.cli.commands.daemon.recover import allow
     from supervisor.config.files.lookup import data_dir, require_config
     from supervisor.config.load import load
@@ -173,10 +173,10 @@ def _begin(
 
 
 def _check_text(path: str, code: int) -> None:
-    """Do not start where neither the database nor the API could name the place.
+    """Check that a path is UTF-8; neither the database nor the API could represent another one.
 
     Raises:
-        Failure: the path has bytes that are no UTF-8.
+        Failure: the path contains bytes that are not UTF-8.
     """
     try:
         path.encode()
@@ -185,10 +185,10 @@ def _check_text(path: str, code: int) -> None:
 
 
 def _check_open(fd: int) -> None:
-    """Before anything is opened that could have the number.
+    """Check that `fd` is open; call this before another file is opened, which could get the number.
 
     Raises:
-        click.BadParameter: there is no such descriptor.
+        click.BadParameter: the descriptor is not open.
     """
     try:
         os.fstat(fd)
@@ -210,7 +210,7 @@ def _addresses(listen: tuple[str, ...]) -> list[tuple[str, int]]:
 
 
 def _check_exposed(addresses: list[tuple[str, int]], config: "Config") -> None:
-    """Check the address of the options; addresses of the configuration were checked with it."""
+    """Check the addresses in the options; those in the configuration were checked when it was loaded."""
     from supervisor.config.problems import Invalid
     from supervisor.config.value_types.listen import check_exposed
 
@@ -235,7 +235,7 @@ def _banner(
     *,
     as_json: bool,
 ) -> None:
-    """Print the start banner. A generated password goes to a terminal only: elsewhere a log would keep it."""
+    """Print the start banner. It contains a generated password only on a terminal: elsewhere a log would keep it."""
     from supervisor.ipc.counted import counted
 
     warning = None if api_user.warning is None else f"{api_user.warning}; {api_user.remedy}"
@@ -292,7 +292,7 @@ def _url(boot: "Boot", host: str, port: int) -> str:
 
 
 def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None:
-    """Listen, and execute the root process in place of this one. Settings travel in memory: they hold secrets.
+    """Bind the addresses, and replace this process by the root. Settings are passed in memory: they contain secrets.
 
     Raises:
         Failure: an address cannot be bound.
@@ -304,7 +304,7 @@ def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None
     from supervisor.startup import api_ahead
     from supervisor.startup.password import VARIABLE
 
-    # A signal waits for the root, instead of ending this process, or Python with a traceback.
+    # From now on signals wait for the root. They would end this process, or Python with a traceback.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - signal_sets.KEPT)
     try:
         killed = stale_helpers.end(boot.runtime_dir)
@@ -336,7 +336,7 @@ def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None
 
 
 def _in_memory(what: dict[str, object]) -> int:
-    """Return a descriptor to read this from, as JSON."""
+    """Return a descriptor from which the root reads `what` as JSON."""
     import json
 
     fd = os.memfd_create("ringward-start")

@@ -1,4 +1,4 @@
-"""``ringward upgrade``: have the daemon become the version that is installed, without ending anything."""
+"""``ringward upgrade``: replace the running daemon by the installed version, without stopping any run."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def command(settings: Settings, from_here: bool, if_different: bool, as_json: bo
 
     daemon = Running(settings.data_directory())
     before = daemon.answer()
-    environment = before.get("environment")  # None: of a release that does not say it
+    environment = before.get("environment")  # None: its version does not publish that
     elsewhere = environment is not None and _is_elsewhere(environment)
     moves = from_here and (elsewhere or environment is None)
     if if_different and before["version"] == VERSION and not moves:
@@ -81,7 +81,7 @@ def command(settings: Settings, from_here: bool, if_different: bool, as_json: bo
 
 
 def _is_elsewhere(environment: str) -> bool:
-    """Return whether the daemon's environment is another than that of this command."""
+    """Return whether the daemon uses another environment than this command."""
     try:
         return not os.path.samefile(environment, sys.prefix)
     except OSError:  # ENOENT: it was removed
@@ -109,10 +109,10 @@ print(json.dumps({"python": sys.executable, "prefix": sys.prefix, "packages": sy
 
 
 def own_environment() -> dict[str, object]:
-    """Return the paths from which the daemon would execute and load files in the environment of this command.
+    """Return the paths from which a daemon in the environment of this command would execute and load files.
 
-    They come from an isolated interpreter, as the daemon has it: without PYTHONPATH and the packages of a user.
-    `trees` are the directories with everything that it can load.
+    An isolated interpreter, like that of the daemon, reports them: without PYTHONPATH and packages of the user. `trees`
+    are the directories from which it can load modules.
     """
     said = subprocess.run([sys.executable, "-I", "-c", _PROBE], stdout=subprocess.PIPE, check=True).stdout
     found: dict[str, object] = json.loads(said)
@@ -120,12 +120,12 @@ def own_environment() -> dict[str, object]:
 
 
 def check_owners(here: dict[str, Any], owners: set[int]) -> None:
-    """Refuse an environment in which other users can change something.
+    """Check that only `owners` can change the files of an environment.
 
-    The daemon checks the paths itself; the files in the directories, of which there are thousands, are checked here.
+    The daemon checks the paths itself. The thousands of files in the directories are checked here.
 
     Raises:
-        Failure: others can change a file, or it cannot be examined.
+        Failure: another user can change a file, or a file cannot be examined.
     """
     try:
         paths = (exposed(one, owners) for one in (here["python"], here["prefix"], *here["packages"]))
@@ -139,7 +139,7 @@ def check_owners(here: dict[str, Any], owners: set[int]) -> None:
 
 
 def _exposed_files(trees: list[str], owners: set[int]) -> Iterator[Exposure]:
-    """Yield the files and directories below these that others can change."""
+    """Yield the files and directories below `trees` that other users than `owners` can change."""
     seen = set()
     waiting = list(trees)
     while waiting:
@@ -151,7 +151,7 @@ def _exposed_files(trees: list[str], owners: set[int]) -> Iterator[Exposure]:
             for entry in entries:
                 found = exposure(entry.path, entry.stat(follow_symlinks=False), owners)
                 if found is None and entry.is_symlink():
-                    found = exposed(entry.path, owners)  # it may lead anywhere
+                    found = exposed(entry.path, owners)  # a symbolic link may lead anywhere
                 if found is not None:
                     yield found
                 # The packages of another environment, beside the standard library, are not loaded.
@@ -160,10 +160,10 @@ def _exposed_files(trees: list[str], owners: set[int]) -> Iterator[Exposure]:
 
 
 def unit_warning(pid: int, cgroup: str) -> str | None:
-    """Return a warning if the systemd unit of the daemon starts it from another environment than this one.
+    """Return a warning if the daemon's systemd unit starts it from another environment than this one.
 
     Args:
-        pid: of the daemon.
+        pid: process id of the daemon.
         cgroup: path of its cgroup.
     """
     unit = next((part for part in reversed(cgroup.split("/")) if part.endswith(".service")), None)
@@ -173,7 +173,7 @@ def unit_warning(pid: int, cgroup: str) -> str | None:
     command = ["systemctl", *of_user, "show", "--property=MainPID,ExecStart", unit]
     try:
         shown = subprocess.run(command, capture_output=True, text=True, timeout=_SYSTEMCTL_S, check=True).stdout
-    except (OSError, subprocess.SubprocessError):  # ENOENT: there is no systemd here
+    except (OSError, subprocess.SubprocessError):  # ENOENT: this host has no systemd
         return None
     properties = dict(line.partition("=")[::2] for line in shown.splitlines())
     if properties.get("MainPID") != str(pid):
@@ -188,10 +188,10 @@ def unit_warning(pid: int, cgroup: str) -> str | None:
 
 
 def _wait_for_the_api(settings: Settings, version: str) -> None:
-    """Until the API server is of the new version, too.
+    """Wait until the API server has the new version too.
 
     Raises:
-        Failure: it does not become that.
+        Failure: it does not in time.
     """
     from supervisor.cli.client import Api, Refused, UnixEndpoint, Unreachable
 
@@ -201,7 +201,7 @@ def _wait_for_the_api(settings: Settings, version: str) -> None:
         try:
             if api.get("/api/daemon")["version"] == version:
                 return
-        except (Unreachable, Refused):  # it is between the two
+        except (Unreachable, Refused):  # the old server has exited, and the new one is not ready
             pass
         time.sleep(_LOOK_S)
     raise Failure(f"upgraded to {version}, but the API server does not answer; the daemon's log has the reason")

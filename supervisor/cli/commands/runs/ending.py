@@ -45,10 +45,10 @@ def command(settings: Settings, what: str, as_json: bool) -> None:
 
 
 def _find(api: "Api", what: str) -> str:
-    """Return the id of the run that is meant.
+    """Return the id of the run `what`, or of the newest ended run of the task `what`.
 
     Raises:
-        Failure: there is no such run, or none of that task has ended.
+        Failure: there is no such run, or no run of the task has ended.
     """
     from supervisor.cli.failure import Failure
     from supervisor.cli.lookups import find_run, runs_of

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Lines:
-    """The options that choose lines of tasks and services."""
+    """The options that select lines of tasks and services."""
 
     since: str | None
     until: str | None
@@ -29,7 +29,7 @@ class _Lines:
 
 @dataclass(frozen=True)
 class _Output:
-    """The options that say how to print lines."""
+    """The options for the form of printed lines."""
 
     timestamps: bool
     raw: bool
@@ -38,7 +38,7 @@ class _Output:
 
 
 def _options(function: Callable[..., object]) -> Callable[..., object]:
-    """Add the options that choose units and lines."""
+    """Add the options that select units and lines."""
     for add in reversed(
         (
             click.option("--group", metavar="GROUP", help="Only tasks and services of this group."),
@@ -133,7 +133,7 @@ def _print_units(
     from supervisor.cli.follow import Patience
     from supervisor.cli.units.unit_logs import UnitFollower, UnitPrinter, labels_of, option_moment, query_of
 
-    # A search is meant to find lines wherever they are.
+    # With a search, show all matching lines instead of only the last ones.
     begin = (0 if only.since or only.grep else -100) if lines is None else -lines or 1
     query = {
         **query_of(choice),
@@ -178,5 +178,5 @@ def _show(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:
 
 
 def say(text: str) -> None:
-    """A remark for the person who waits."""
+    """Print a message for the user to standard error."""
     click.echo(f"ringward: {text}", err=True)

@@ -51,10 +51,10 @@ def command(settings: Settings, /, *, dry_run: bool, yes: bool, as_json: bool, *
 
 
 def _confirm(api: "Api", selection: Selection) -> None:
-    """Ask whether to start all those runs, on a terminal and unless every selected run was named.
+    """Ask for confirmation, on a terminal and unless every selected run was named.
 
     Raises:
-        Failure: they are not.
+        Failure: the user declined.
     """
     from supervisor.ipc.counted import counted
 
@@ -71,7 +71,7 @@ def _confirm(api: "Api", selection: Selection) -> None:
 
 
 def _started(api: "Api", selection: Selection) -> tuple[list[str], int]:
-    """Return the names of the tasks that would run, and how many runs of any task or service are selected."""
+    """Return the names of the tasks that would run, and the total number of selected runs."""
     from dataclasses import replace
 
     runs, total = selection.listed(api, ended=False)
@@ -86,7 +86,7 @@ def _started(api: "Api", selection: Selection) -> tuple[list[str], int]:
 
 
 def _may_be_started(api: "Api", name: str) -> bool:
-    """Return whether it is a task that users may run; removed tasks are not."""
+    """Return whether `name` is a configured task that users may run."""
     from supervisor.cli.client import Refused, segment
     from supervisor.cli.follow import gone
 

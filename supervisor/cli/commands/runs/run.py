@@ -26,7 +26,7 @@ NEVER_RAN = {
     "dst_skipped": "its local time did not exist",
     "missed": "its time had passed",
 }
-"""Why a run never started, by its end reason."""
+"""Texts about why a run never started, by end reason."""
 
 
 _RUNNABLE = Kinds(
@@ -42,7 +42,7 @@ _RUNNABLE = Kinds(
 
 @dataclass(frozen=True)
 class _Output:
-    """What the command prints of its runs."""
+    """The options for the output of the command."""
 
     detach: bool
     timestamps: bool
@@ -159,10 +159,10 @@ def _run_many(api: "Api", tasks: list[str], output: _Output) -> int:
 
 
 def _params(given: tuple[str, ...]) -> dict[str, str]:
-    """Values by name.
+    """Return the values by parameter name.
 
     Raises:
-        click.UsageError: one is none, or stands there twice.
+        click.UsageError: an argument is not NAME=VALUE, or a name is repeated.
     """
     params: dict[str, str] = {}
     for text in given:
@@ -178,7 +178,7 @@ def _params(given: tuple[str, ...]) -> dict[str, str]:
         try:
             text.encode()
             value.encode()
-        except UnicodeEncodeError as err:  # bytes that are no UTF-8 came as lone surrogates
+        except UnicodeEncodeError as err:  # bytes that are not UTF-8 arrive as lone surrogates
             raise click.UsageError(f"the value of {name!a} is not UTF-8") from err
         params[name] = value
     return params
@@ -198,7 +198,7 @@ def _trigger(api: "Api", task: str, params: dict[str, str]) -> dict[str, Any]:
     except Refused as err:
         if gone(err):
             raise unknown(api, task, what="task", kinds=("task",), code=exit_codes.NEVER_RAN) from err
-        if err.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # it may have been triggered all the same
+        if err.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # the run may have been triggered nevertheless
             raise Failure(err.message, exit_codes.UNREACHABLE) from err
         if err.code in (exit_codes.REFUSED, exit_codes.USAGE):
             raise Failure(err.message, exit_codes.NEVER_RAN) from err
@@ -219,7 +219,7 @@ def _detached(api: "Api", run: dict[str, object], as_json: bool) -> int:
 
 
 def _show(api: "Api", run_id: str, timestamps: bool) -> dict[str, object]:
-    """Print the output of the run, to its end; return the record of the ended run."""
+    """Print the output of a run until it ends; return its record."""
     from supervisor.cli.commands.runs.logs import say
     from supervisor.cli.follow import Follower, Patience
     from supervisor.cli.terminal import LogPrinter
@@ -232,7 +232,7 @@ def _show(api: "Api", run_id: str, timestamps: bool) -> dict[str, object]:
 
 
 def _result(api: "Api", run: dict[str, Any], prefix: str = "") -> int:
-    """Return the exit code for the outcome of a run; print, after `prefix`, the details that the code does not tell."""
+    """Return the exit code for the outcome of a run; print details that the code does not tell, after `prefix`."""
     reason = str(run.get("endReason", ""))
     if reason in NEVER_RAN:
         raise Failure(f"run {run['id']} never started: {NEVER_RAN[reason]}", exit_codes.NEVER_RAN)
@@ -249,4 +249,4 @@ def _result(api: "Api", run: dict[str, Any], prefix: str = "") -> int:
         line = api.get(f"/api/runs/{run['id']}/ending").get("failureLine")
         why = "exit code 0 is not in exit_codes" if line is None else f"line {line} of its log matches failure_output"
         click.echo(f"ringward: {prefix}run {run['id']} failed: {why}", err=True)
-    return code or exit_codes.REFUSED  # "ringward run a && ringward run b" must not go on after a failure
+    return code or exit_codes.REFUSED  # "ringward run a && ringward run b" must not continue after a failure

@@ -54,7 +54,7 @@ def _runs(api: "Api", choice: UnitChoice, conditions: dict[str, str], limit: int
         found: list[Record] = answer["runs"] if "runs" in answer else answer["items"]
         return found
     units = list(choice.names)
-    if len(units) != 1 or not choice.exact or find_task(api, units[0]) is not None:  # else it may be a former unit
+    if len(units) != 1 or not choice.exact or find_task(api, units[0]) is not None:  # else it may be a removed unit
         units = [str(unit["name"]) for unit in choice.records(api, ANY)]
     found = [run for name in units for run in runs_of(api, name, limit=limit, filters=conditions)]
     return sorted(found, key=lambda run: (run["createdAt"], run["id"]), reverse=True)[:limit]

@@ -1,4 +1,4 @@
-"""``ringward search``: lines that runs printed."""
+"""``ringward search``: search in the logs of runs."""
 
 import json
 import re
@@ -24,7 +24,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
 @dataclass(frozen=True)
 class _Logs:
-    """The options that say which logs to search."""
+    """The options that select logs to search."""
 
     group: str | None
     tag: str | None
@@ -33,7 +33,7 @@ class _Logs:
 
 @dataclass(frozen=True)
 class _Lines:
-    """The options that say which lines match."""
+    """The options that determine which lines match."""
 
     regex: bool
     ignore_case: bool
@@ -45,7 +45,7 @@ class _Lines:
         """Return the parameters of the request.
 
         Raises:
-            click.UsageError: a time is not valid.
+            click.UsageError: a time is invalid.
         """
         from supervisor.cli.units.unit_logs import option_moment
 
@@ -98,11 +98,11 @@ def command(settings: Settings, words: tuple[str, ...], logs: _Logs, lines: _Lin
 
 
 class _Search:
-    """Asks for pages of a search in the logs of one task, or of several tasks and services.
+    """Requests pages of a search in the logs of one task, or of several tasks and services.
 
     Raises:
         click.UsageError: a run is given together with several units.
-        Failure: nothing has the name or the id.
+        Failure: the name or id does not exist.
     """
 
     def __init__(self, api: "Api", names: list[str], logs: _Logs) -> None:
@@ -117,7 +117,7 @@ class _Search:
         self._path = "/api/logs/search"
         self._query = query_of(choice)
         self._name: str | None = None
-        """The only task or service."""
+        """The task or service, if it is the only one."""
         run_id = None
         if run is not None:
             if len(names) > 1 or group is not None or tag is not None:
@@ -133,10 +133,10 @@ class _Search:
             self._query = {"runId": run_id}
 
     def page(self, query: "Query") -> dict[str, Any]:
-        """Return a page.
+        """Return a page of results.
 
         Raises:
-            Failure: the selection is not known, the pattern is not valid, or there is no answer.
+            Failure: a unit or run does not exist, the pattern is invalid, or there is no answer.
         """
         from supervisor.cli.client import Refused
         from supervisor.cli.follow import gone
@@ -152,10 +152,10 @@ class _Search:
 
 
 def _hits(search: _Search, query: dict[str, str | None], limit: int) -> Iterator[dict[str, object]]:
-    """At most `limit` lines, asked for page by page as they are taken.
+    """Yield at most `limit` lines; request the next page only when it is needed.
 
     Raises:
-        Failure: see :meth:`_Search.page`.
+        Failure: as for :meth:`_Search.page`.
     """
     from supervisor.cli import exit_codes
     from supervisor.cli.failure import Failure
@@ -180,7 +180,7 @@ def is_terminal() -> bool:
 
 
 class _Printer:
-    """Writes the results: unchanged to a pipe, harmless to a terminal, with the matches in colour."""
+    """Prints results: unchanged in a pipe; on a terminal without control characters, and with coloured matches."""
 
     def __init__(self, pattern: str, *, regex: bool, ignore_case: bool, as_json: bool) -> None:
         self._out = sys.stdout.buffer
@@ -189,7 +189,7 @@ class _Printer:
         self._pattern = _pattern(pattern, regex=regex, ignore_case=ignore_case) if self._terminal else None
 
     def hit(self, hit: dict[str, object]) -> None:
-        """One line."""
+        """Print a matching line."""
         if self._as_json:
             self._out.write(json.dumps(hit).encode() + b"\n")
             return
@@ -200,7 +200,7 @@ class _Printer:
         self._out.write(f"{place} {text}\n".encode("utf-8", "replace"))
 
     def _highlighted(self, text: str) -> str:
-        """Return the line without colours of its own, and its matches in ours."""
+        """Return the text without its own colours, and with coloured matches."""
         from supervisor.cli.terminal import harmless
 
         data = _COLOUR.sub("", text).encode("utf-8", "replace")
@@ -213,7 +213,7 @@ class _Printer:
 
 
 def _pattern(text: str, *, regex: bool, ignore_case: bool) -> "Pattern | None":
-    """Return the daemon's own pattern, to see where a line matches; None when only the daemon's release accepts it."""
+    """Return the pattern that shows where a line matches; None if only the daemon's version accepts it."""
     from logring.search import BadPattern, Pattern
 
     try:
