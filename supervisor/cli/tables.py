@@ -1,4 +1,4 @@
-"""Records for people: aligned on a terminal, separated by tabs in a pipe."""
+"""Prints records as tables, aligned on a terminal and separated by tabs in a pipe."""
 
 import json
 import sys
@@ -28,16 +28,16 @@ RUN_COLUMNS = ("RUN", "TASK", "INSTANCE", "RESULT", "TRIGGER", "STARTED", "TOOK"
 RUNS_GIVE_WAY = ("INSTANCE", "TRIGGER", "TOOK", "STARTED")
 """Columns of runs that a narrow terminal does not show."""
 _SHOWN_ID = 8
-"""Characters of an id on a terminal: the last ones differ, while runs of 17 minutes share the first 6."""
+"""Number of characters of an id on a terminal, from its end, because the first 6 stay the same for 17 minutes."""
 _GAP = 2
-"""Cells between two columns."""
+"""Number of cells between two columns."""
 _LEAST_PROSE = 16
-"""Cells below which wrapped text is hard to read."""
+"""Minimum width of wrapped text, below which it would be hard to read."""
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def show_json(data: object) -> None:
-    """Print `data` as JSON; ASCII only, so that it is safe on any terminal."""
+    """Print `data` as JSON, in ASCII only, so that it is safe on any terminal."""
     print(json.dumps(data, indent=2))
 
 
@@ -53,9 +53,9 @@ def show_table(
     Args:
         columns: The headings.
         rows: The cells of each row.
-        prose: Columns whose cells may be wrapped between words. Names, ids and numbers are never wrapped.
-        gives_way: Columns that a narrow terminal does not show, the least important first. If the others do not fit
-            either, each row becomes a block of lines with one cell on each.
+        prose: The columns whose cells can be wrapped. Names, ids and numbers are never wrapped.
+        gives_way: The columns that are hidden on a narrow terminal, the least important first. If the other columns do
+            not fit either, each row becomes a block of lines with one cell on each.
     """
     shown = [[harmless(cell).replace("\t", " ") for cell in row] for row in rows]
     if not sys.stdout.isatty():
@@ -111,7 +111,7 @@ def _layout(
 
 
 def _heading(column: str, *, wrapped: bool) -> int:
-    """How wide a heading is; `wrapped`: with each word on a line of its own."""
+    """Return the width of a heading; `wrapped`: with each word on a line of its own."""
     return max(map(len, column.split(" "))) if wrapped else len(column)
 
 
@@ -125,7 +125,7 @@ def _show_blocks(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def when(text: str | None, now: datetime | None = None) -> str:
-    """Return a time of the API for a cell: relative on a terminal ("in 5m", "3h ago"), as it is in a pipe."""
+    """Format a time of the API for a cell: relative on a terminal ("in 5m", "3h ago"), unchanged in a pipe."""
     if not text:
         return "-"
     if not sys.stdout.isatty():
@@ -134,7 +134,7 @@ def when(text: str | None, now: datetime | None = None) -> str:
 
 
 def relative(text: str, now: datetime) -> str:
-    """How far the RFC 3339 time `text` is from `now`; as it is when it cannot be read."""
+    """Format an RFC 3339 time relative to `now`; a text that is not a time is returned unchanged."""
     moment = _moment(text)
     if moment is None:
         return text
@@ -146,7 +146,7 @@ def relative(text: str, now: datetime) -> str:
 
 
 def duration(start: str | None, end: str | None, now: datetime | None = None) -> str:
-    """Return how long something took that began at `start`; up to now when it has no end."""
+    """Format the time from `start` to `end`, or to now if there is no end."""
     began = _moment(start) if start else None
     ended = _moment(end) if end else now or datetime.now(UTC)
     if began is None or ended is None:
@@ -156,7 +156,7 @@ def duration(start: str | None, end: str | None, now: datetime | None = None) ->
 
 
 def _moment(text: str) -> datetime | None:
-    """Return the RFC 3339 time `text`; None when it is none."""
+    """Parse an RFC 3339 time; None if the text is invalid or has no offset."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -165,7 +165,7 @@ def _moment(text: str) -> datetime | None:
 
 
 def _span(seconds: int) -> str:
-    """Return the two largest units of a time span."""
+    """Format a time span with its two largest units, such as ``2h 5m``."""
     parts: list[str] = []
     for size, unit in _UNITS:
         count, seconds = divmod(seconds, size)
@@ -177,7 +177,7 @@ def _span(seconds: int) -> str:
 
 
 def outcome(run: dict[str, object]) -> str:
-    """Return the outcome of a run (naming A), in a cell: ``succeeded``, ``failed (3)``, ``running``."""
+    """Return the outcome of a run for a cell: ``succeeded``, ``failed (3)`` or ``running``."""
     if run.get("status") != "ended":
         return str(run.get("status", "-"))
     reason = str(run.get("endReason", "ended"))
@@ -186,7 +186,7 @@ def outcome(run: dict[str, object]) -> str:
 
 
 def run_row(run: dict[str, Any]) -> list[str]:
-    """Return a run (naming A) in cells for `RUN_COLUMNS`."""
+    """Return the cells of a run for `RUN_COLUMNS`."""
     attempt = run.get("retryAttempt", 0)
     trigger = str(run["triggeredBy"])
     return [

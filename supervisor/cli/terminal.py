@@ -1,7 +1,7 @@
-"""Text on its way to a terminal or a pipe.
+"""Writes text to a terminal or a pipe.
 
-The output of a run is data: a pipe gets it unchanged. A terminal gets it without sequences that would move its cursor,
-set its title or read its clipboard. Only colours (SGR, ECMA-48 8.3.117) pass.
+The output of a run is data, so a pipe gets it unchanged. A terminal gets it without the sequences that would move its
+cursor, set its title or read its clipboard. Only colours (SGR, ECMA-48 8.3.117) are passed on.
 """
 
 import io
@@ -16,26 +16,26 @@ from typing import Any, BinaryIO, Self
 
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
 _CLIPPED, _WRAPPED = b"\x1b[?7l", b"\x1b[?7h"
-"""Text that is too long for a row of the terminal is cut off there, or continues in the next row."""
+"""Let the terminal clip text that is too long for a row, or wrap it into the next row."""
 _WIPE = b"\r\x1b[K"
 _ENTER, _LEAVE = "\x1b[?1049h", "\x1b[?1049l"
-"""Switch to the alternate screen of the terminal, and back to the lines before."""
+"""Switch to the terminal's alternate screen, and back to the previous lines."""
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]*m)")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _SPLIT_BYTES = 16 * 1024 - 4
-"""Only lines as long as this are continued: the daemon splits lines over 16 KiB, before an incomplete character."""
+"""Only lines of at least this size can be continued: the daemon splits lines over 16 KiB between two characters."""
 
 
 def harmless(text: str) -> str:
-    """`text` with every control character but the tab, and every change of writing direction, made visible."""
+    """Return `text` with all control characters except tabs, and all changes of writing direction, made visible."""
     return _CONTROL.sub(_visible, text)
 
 
 def coloured(text: str) -> str:
-    """As :func:`harmless`, but colours pass, and end with the text.
+    """Like :func:`harmless`, but keep colours and reset them at the end.
 
-    Of text drawn over itself with carriage returns the last state remains, as on a terminal.
+    If a text overwrites itself with carriage returns, only its last state remains, as on a terminal.
     """
     if not _CONTROL.search(text):
         return text
@@ -62,13 +62,13 @@ class LogPrinter:
         timestamps: bool = False,
         as_json: bool = False,
     ) -> None:
-        """Write to `out`; write all but standard output to `err` where that is given.
+        """Write to one or two files.
 
         Args:
-            out: takes standard output, and everything else when there is no `err`.
-            err: takes standard error and the daemon's own lines.
-            timestamps: begin each line with its time, local, with offset.
-            as_json: write each line as JSON.
+            out: Gets lines of standard output, and all other lines if there is no `err`.
+            err: Gets lines of standard error and the daemon's own lines.
+            timestamps: Whether each line begins with its local time and the offset from UTC.
+            as_json: Whether each line is written as JSON.
         """
         self._files = {"stdout": out, "stderr": err or out, "system": err or out}
         self._terminals = {file: file.isatty() for file in self._files.values()}
@@ -78,9 +78,9 @@ class LogPrinter:
         self._drawn: BinaryIO | None = None
 
     def line(self, line: dict[str, Any], prefix: str = "") -> None:
-        """Write one line, a record of the API: n, ts, stream, text and perhaps continued.
+        """Write one line, given as a record of the API: n, ts, stream, text and perhaps continued.
 
-        Behind a prefix, parts of a long line are lines by themselves: others may come in between.
+        With a prefix, each part of a long line is written as a line of its own, because other lines can come between.
         """
         self._wipe()
         stream = str(line["stream"])
@@ -107,7 +107,7 @@ class LogPrinter:
         file.write(beginning.encode() + data + ending.encode())
 
     def lines(self, batch: dict[str, Any]) -> None:
-        """Write lines of one stream, a record of the API: n, count, ts, stream, text."""
+        """Write lines of one stream, given as a record of the API: n, count, ts, stream and text."""
         stream = str(batch["stream"])
         file = self._files.get(stream, self._files["stdout"])
         text = str(batch["text"])
@@ -119,7 +119,10 @@ class LogPrinter:
         file.write(text.encode("utf-8", "replace") + b"\n")
 
     def region(self, region: dict[str, Any]) -> None:
-        """Show the lowest row that a stream draws, a record of the API, on a terminal until there is news."""
+        """Show the lowest row of a redrawn region, given as a record of the API, until the next line is written.
+
+        This does nothing if the output is not a terminal.
+        """
         file = self._files.get(str(region["stream"]), self._files["stdout"])
         if self._as_json or self._open or not self._terminals[file]:
             return
@@ -131,16 +134,16 @@ class LogPrinter:
     def _wipe(self) -> None:
         if self._drawn is not None:
             self._drawn.write(_WIPE)
-            self._drawn.flush()  # before another stream writes to the same terminal
+            self._drawn.flush()  # before the other stream writes to the same terminal
             self._drawn = None
 
     def flush(self) -> None:
-        """Hand everything over that was written."""
+        """Flush both files."""
         for file in self._terminals:
             file.flush()
 
     def finish(self) -> None:
-        """End lines whose continuation did not come."""
+        """End all lines that were not continued, and flush."""
         self._wipe()
         for stream in sorted(self._open):
             self._files[stream].write(b"\n")
@@ -149,7 +152,10 @@ class LogPrinter:
 
 
 def moment(ms: int) -> str:
-    """A time in ms since the epoch, local, ISO 8601 with milliseconds and offset; as it is when no clock shows it."""
+    """Format a time, in ms since the epoch, as local time in ISO 8601 with milliseconds and offset.
+
+    A time that is out of range is returned as a number.
+    """
     try:
         return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(timespec="milliseconds")
     except (OverflowError, ValueError, OSError):  # EOVERFLOW
@@ -157,7 +163,7 @@ def moment(ms: int) -> str:
 
 
 class _Picture(io.StringIO):
-    """Takes printed text, for a standard output that is a terminal or a pipe."""
+    """Captures printed text, and claims to be a terminal if standard output is one."""
 
     def __init__(self, *, terminal: bool) -> None:
         super().__init__()
@@ -168,7 +174,7 @@ class _Picture(io.StringIO):
 
 
 class Screen:
-    """Draws a picture again and again: in place on a terminal, one after the other elsewhere."""
+    """Draws a picture repeatedly: in place on a terminal, and one below the other in a pipe."""
 
     def __init__(self) -> None:
         self._out = sys.stdout
@@ -182,11 +188,11 @@ class Screen:
 
     def __exit__(self, *_exc: object) -> None:
         if self._terminal:
-            self._out.write(f"{_LEAVE}{self._last}")  # the last picture stays
+            self._out.write(f"{_LEAVE}{self._last}")  # the last picture stays on the normal screen
             self._out.flush()
 
     def draw(self, show: Callable[[], None]) -> None:
-        """Draw what `show` prints; nothing if it has not changed."""
+        """Draw the text that `show` prints, unless it has not changed."""
         picture = _Picture(terminal=self._terminal)
         with redirect_stdout(picture):
             show()

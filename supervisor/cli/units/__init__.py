@@ -1,1 +1,1 @@
-"""Commands that act on several tasks and services: which ones, their states, and their logs."""
+"""Helpers of commands that act on several tasks and services: choosing them, waiting for them, printing their logs."""

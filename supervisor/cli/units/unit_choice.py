@@ -25,7 +25,7 @@ _SHOWN = 10
 
 
 def choosing(complete: Names, metavar: str = "[NAME]...") -> Callable[[F], F]:
-    """Add the options that say which units a command is about, as the argument `units` of :func:`choice_of`."""
+    """Add the arguments and options that choose units, which :func:`choice_of` gets as its argument `units`."""
 
     def add(function: F) -> F:
         function = grouped("units", UnitChoice)(function)
@@ -45,7 +45,7 @@ def choosing(complete: Names, metavar: str = "[NAME]...") -> Callable[[F], F]:
 
 @dataclass(frozen=True)
 class UnitChoice:
-    """Names and globs, narrowed by group and tag; or all."""
+    """A choice of units by names and globs, restricted by group and tag; or of all units."""
 
     names: tuple[str, ...] = ()
     group: str | None = None
@@ -54,12 +54,12 @@ class UnitChoice:
 
     @property
     def narrowed(self) -> bool:
-        """Whether it has names, a group or a tag."""
+        """Whether it contains names, a group or a tag."""
         return bool(self.names) or self.group is not None or self.tag is not None
 
     @property
     def exact(self) -> bool:
-        """Whether it consists of exact names alone."""
+        """Whether it consists only of exact names."""
         return bool(self.names) and self.group is None and self.tag is None and not any(map(is_glob, self.names))
 
     def body(self) -> dict[str, object]:
@@ -70,7 +70,7 @@ class UnitChoice:
         return {name: value for name, value in given.items() if value is not None}
 
     def records(self, api: "Api", kinds: "Kinds") -> "list[Record]":
-        """Return the records of the chosen units, in the order of the names given, else of the API.
+        """Return the records of the chosen units, in the order of exact names, or else in the order of the API.
 
         Raises:
             Failure: a name, glob, group or tag matches nothing, or a name is of the wrong kind.
@@ -84,7 +84,7 @@ class UnitChoice:
         return self.among(api.get("/api/tasks")["items"], kinds)
 
     def among(self, items: "Iterable[Record]", kinds: "Kinds") -> "list[Record]":
-        """Return the chosen ones among the records of all units.
+        """Return the records of the chosen units from the records of all units.
 
         Raises:
             Failure: a name, glob, group or tag matches nothing, or a name is of the wrong kind.
@@ -100,7 +100,7 @@ class UnitChoice:
 
 @dataclass(frozen=True)
 class _Listed:
-    """A record of the API as selectors look at it."""
+    """Adapts a record of the API to :class:`supervisor.ipc.unit_selection.Unit`."""
 
     record: "Record"
 
@@ -114,7 +114,7 @@ class _Listed:
 
     @property
     def can_be_run(self) -> bool:
-        """Whether users may run it."""
+        """Whether it is a task that users can run."""
         return self.kind == "task" and bool(self.record["definition"].get("apiTrigger", True))
 
     @property
@@ -129,14 +129,15 @@ class _Listed:
 
 
 def choice_of(units: UnitChoice, needed: str | None = None) -> UnitChoice:
-    """Return the valid choice for the options of :func:`choosing`.
+    """Check the arguments and options of :func:`choosing`.
 
     Args:
-        units: the options as they were given.
-        needed: the kind of units that must be named; None: no choice means all.
+        units: The given arguments and options.
+        needed: What the user must name, for the message; None: without a choice, all units are chosen.
 
     Raises:
-        click.UsageError: the arguments choose nothing, or contradict each other.
+        click.UsageError: the options conflict, one is empty, or nothing is chosen.
+        Failure: a name has invalid characters.
     """
     if "" in (*units.names, units.group, units.tag):
         raise click.UsageError("a name, --group or --tag is empty")
@@ -151,16 +152,16 @@ def choice_of(units: UnitChoice, needed: str | None = None) -> UnitChoice:
 
 
 def is_interactive() -> bool:
-    """Return whether a user can be asked."""
+    """Return whether the user can be asked a question, because standard input and standard error are terminals."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def confirm_all(names: Callable[[], list[str]], verb: str) -> None:
-    """Ask whether to act on everything.
+    """Ask the user to confirm an action on all units.
 
     Raises:
-        click.UsageError: standard input is not interactive.
-        Failure: the answer is no.
+        click.UsageError: there is no terminal on which to ask.
+        Failure: the user did not confirm the action.
     """
     if not is_interactive():
         raise click.UsageError("--all needs --yes unless standard input is a terminal")

@@ -1,6 +1,6 @@
-"""Printing the logs of tasks and services, live or as they stand, over interruptions of the connection.
+"""Prints the logs of tasks and services, live or as far as they exist, across interruptions of the connection.
 
-The API merges the logs of all runs into one stream. Each event has a cursor, with which the next stream resumes behind
+The API merges the logs of all runs into one stream. Each event has a cursor with which the next stream resumes after
 the last printed line.
 """
 
@@ -27,17 +27,17 @@ from supervisor.config.value_types.durations import parse_duration
 from supervisor.ipc.unit_selection import ANY, is_glob
 
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
-"""SGR foregrounds: cyan, yellow, green, magenta, blue, and the bright ones."""
+"""SGR foreground colours: cyan, yellow, green, magenta, blue, and their bright variants."""
 _TIME = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 
 
 def query_of(choice: UnitChoice) -> dict[str, str | int | None]:
-    """Return the parameters that select the units."""
+    """Return the query parameters that select the units."""
     return {"task": ",".join(choice.names) or None, "group": choice.group, "tag": choice.tag}
 
 
 def labels_of(choice: UnitChoice, api: Api) -> list[str] | None:
-    """Return the labels of all instances of the chosen units, in order; None: there is only one."""
+    """Return the labels of all instances of the chosen units, in order; None if there is only one instance."""
     if choice.exact and len(choice.names) == 1:
         task = find_task(api, choice.names[0])
         labels = _labels(task) if task is not None else []
@@ -45,24 +45,24 @@ def labels_of(choice: UnitChoice, api: Api) -> list[str] | None:
     items = api.get("/api/tasks")["items"]
     configured = {item["name"] for item in items}
     known = tuple(name for name in choice.names if is_glob(name) or name in configured)
-    if choice.names and not known:  # units that the configuration no longer has
+    if choice.names and not known:  # none of the units is configured any more
         return []
     return [label for task in replace(choice, names=known).among(items, ANY) for label in _labels(task)]
 
 
 def _labels(task: dict[str, Any]) -> list[str]:
-    """Return a label for each instance of a unit: its name, with the number of the instance if it has several."""
+    """Return a label for each instance of a unit: the unit's name, with the instance number if there are several."""
     count = len(task.get("instances") or ())
     return [f"{task['name']}-{index}" for index in range(count)] if count > 1 else [task["name"]]
 
 
 class UnitPrinter:
-    """Writes lines of several runs, each behind the label of its unit and instance.
+    """Writes lines of several runs, each after the label of its unit and instance.
 
     Args:
-        printer: writes the lines.
-        labels: labels of all instances, in order; None: lines have no label.
-        coloured: colour the labels.
+        printer: Writes the lines.
+        labels: The labels of all instances, in order; None: lines have no labels.
+        coloured: Whether labels have colours.
     """
 
     def __init__(self, printer: LogPrinter, labels: Sequence[str] | None, *, coloured: bool) -> None:
@@ -90,29 +90,33 @@ class UnitPrinter:
         return text
 
     def flush(self) -> None:
-        """Hand everything over that was written."""
+        """Flush the printer."""
         self._printer.flush()
 
     def finish(self) -> None:
-        """End lines whose continuation did not come."""
+        """End all lines that were not continued, and flush."""
         self._printer.finish()
 
 
 def _run_of(data: Record, runs: dict[int, Record]) -> Record:
-    """Return the run that an event is about."""
+    """Return the run to which an event refers.
+
+    Raises:
+        Foreign: the stream has not announced the run.
+    """
     if data["r"] not in runs:
         raise Foreign("an event is about a run that was not announced")
     return runs[data["r"]]
 
 
 def _json_line(run: Record, line: Record) -> Record:
-    """Return a line with its run, as the option --json shows it."""
+    """Return a line with the fields of its run, as the option --json prints it."""
     of_run = {name: run[name] for name in ("runId", "taskName", "instanceIndex")}
     return Record({**of_run, **{name: value for name, value in line.items() if name != "r"}})
 
 
 class UnitFollower:
-    """Prints the merged log of units until the stream says that there is no more."""
+    """Prints the merged log of units until the stream ends."""
 
     def __init__(self, api: Api, query: Query, printer: UnitPrinter, patience: Patience) -> None:
         self._api = api
@@ -122,18 +126,18 @@ class UnitFollower:
         self._cursor: str | None = None
 
     def follow(self) -> None:
-        """Print until the stream ends by itself, which it does unless it is to follow.
+        """Print lines until the stream reports its end, which never happens if it follows live output.
 
         Raises:
-            Unreachable: the daemon was away for too long.
-            Refused: the units do not exist, or a parameter means nothing.
+            Unreachable: the daemon did not answer for a minute.
+            Refused: the units do not exist, or a parameter is invalid.
         """
         while not self._patience.insist(self._stream):
             self._patience.lost("the daemon closed the stream")
         self._printer.finish()
 
     def _stream(self) -> bool:
-        """Print the lines of one connection; return whether there will be no more."""
+        """Print the lines of one connection; return whether the stream is complete."""
         headers = {"Accept": "text/event-stream"}
         if self._cursor is not None:
             headers["Last-Event-ID"] = self._cursor
@@ -141,7 +145,7 @@ class UnitFollower:
         runs: dict[int, Record] = {}
         with self._api.stream("/api/logs/stream", self._query, headers) as chunks:
             for number, chunk in enumerate(chunks):
-                if number:  # the first bytes alone show no daemon that works: they are sent before anything is read
+                if number:  # the first bytes do not prove that the daemon works: they are sent before it reads the logs
                     self._patience.heard()
                 for event in parser.feed(chunk):
                     self._patience.heard()
@@ -166,10 +170,10 @@ class UnitFollower:
 
 
 def option_moment(option: str, text: str | None) -> str | None:
-    """Return the RFC 3339 text of the time that `option` was given; None: it was not given.
+    """Convert the value of an option to a time in RFC 3339; None if the option was not given.
 
     Raises:
-        click.UsageError: it is not a time.
+        click.UsageError: the value is not a time.
     """
     if text is None:
         return None
@@ -180,14 +184,15 @@ def option_moment(option: str, text: str | None) -> str | None:
 
 
 def moment_of(text: str, now: datetime) -> str:
-    """Return the RFC 3339 text of a time as people write it: ``10m`` (ago), ``14:30``, ``2026-11-20``, ``now``.
+    """Convert a time such as ``10m`` (ago), ``14:30``, ``2026-11-20`` or ``now`` to RFC 3339.
 
     Args:
-        text: also a date with a time, or RFC 3339; without an offset it is local.
-        now: local, with its offset. A time of day that is still to come today is yesterday's.
+        text: The text, which can also be a date with a time, or RFC 3339. Without an offset, it is local time. A time
+            of day that is later than now means yesterday.
+        now: The present local time with its offset.
 
     Raises:
-        ValueError: it is none of them.
+        ValueError: the text is not a time.
     """
     found = now
     if text != "now":
@@ -211,7 +216,7 @@ def moment_of(text: str, now: datetime) -> str:
 
 
 class _LabelledPrinter(LogPrinter):
-    """Writes whole lines behind a label; several write to the same files."""
+    """Writes complete lines after a label. Several printers, in different threads, can write to the same files."""
 
     def __init__(self, out: BinaryIO, err: BinaryIO, lock: threading.Lock, label: str, *, timestamps: bool) -> None:
         super().__init__(out, err, timestamps=timestamps)
@@ -219,7 +224,7 @@ class _LabelledPrinter(LogPrinter):
         self._label = label
 
     def line(self, line: dict[str, object], prefix: str = "") -> None:
-        """Write one line."""
+        """Write one line while no other printer writes."""
         with self._lock:
             super().line(line, prefix or self._label)
 
@@ -229,24 +234,24 @@ class _LabelledPrinter(LogPrinter):
             self.line({"n": number, "ts": batch["ts"], "stream": batch["stream"], "text": text})
 
     def region(self, region: dict[str, object]) -> None:
-        """Write nothing: there is no row for a line that is being redrawn."""
+        """Do nothing: with lines of several runs, no row of the terminal is left for a redrawn line."""
 
     def flush(self) -> None:
-        """Hand everything over that was written."""
+        """Flush both files while no other printer writes."""
         with self._lock:
             super().flush()
 
 
 def follow_all(api: Api, runs: Mapping[str, str], *, timestamps: bool) -> list[Record]:
-    """Print the logs of runs until all have ended; return their records.
+    """Print the logs of runs until all runs have ended; return their records.
 
     Args:
-        api: the daemon.
-        runs: the name of the task of each run, by id.
-        timestamps: begin each line with its time.
+        api: The API.
+        runs: The task of each run, by run id.
+        timestamps: Whether each line begins with its time.
 
     Raises:
-        Failure: the daemon was away for too long, or a log may not be read.
+        Failure: the daemon did not answer for a minute, or the user may not read a log.
     """
     ended: queue.SimpleQueue[Record | Failure] = queue.SimpleQueue()
     lock, width = threading.Lock(), max(map(len, runs.values()), default=0)
@@ -265,7 +270,7 @@ def follow_all(api: Api, runs: Mapping[str, str], *, timestamps: bool) -> list[R
             ended.put(err)
 
     for number, run_id in enumerate(runs):
-        threading.Thread(target=follow, args=(run_id, number), daemon=True).start()  # Ctrl-C waits for none of them
+        threading.Thread(target=follow, args=(run_id, number), daemon=True).start()  # Ctrl-C must not wait for them
     found = []
     for _ in runs:
         one = ended.get()

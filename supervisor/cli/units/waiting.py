@@ -1,4 +1,4 @@
-"""Waiting until units are in the wanted state, and why they did not get there."""
+"""Waits until units reach a wanted state, and finds out why they did not reach it."""
 
 import sys
 import time
@@ -15,20 +15,20 @@ from supervisor.cli.records import Record
 from supervisor.cli.terminal import harmless
 
 ALIVE_S = 1.0
-"""Without a readiness check, an instance has started when its process lives for so long."""
+"""Without a readiness probe, an instance has started after its process has lived for this time."""
 _ALLOWANCE_S = 10.0
-"""Time beyond that of the definition, for a busy host."""
+"""Additional time beyond the limits of the definition, for a busy host."""
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 0.5
 _ONE_BY_ONE = 8
-"""Up to so many units are asked for one by one."""
+"""Up to this number of units, each is requested separately instead of requesting the list of all units."""
 _TAIL_LINES = 10
 _STOPPED_ANYWAY = ("stopped", "exited")
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How a unit stands: reached, failed with a reason, or under way."""
+    """The progress of a unit towards its wanted state; `text` describes the present state."""
 
     text: str
     reached: bool = False
@@ -37,14 +37,15 @@ class Standing:
 
 @dataclass(eq=False)
 class Wanted:
-    """The state that a unit is waited for.
+    """A unit and the state for which to wait.
 
     Attributes:
-        name: name of the unit.
-        state: ``running``, ``ready``, ``stopped``, ``idle``, or ``ended``: the runs `leaving` have ended.
-        leaving: ids of the runs that are to end.
-        at_once: whether the first failure ends the wait, as after a start; else only a final one.
-        limit_s: seconds until the wait gives up; None: it does not.
+        name: The name of the unit.
+        state: ``running``, ``ready``, ``stopped``, ``idle``, or ``ended``, which means that the runs `leaving` have
+            ended.
+        leaving: The ids of the runs that must end.
+        at_once: Whether the first failure ends the wait, as after a start; otherwise only a final failure does.
+        limit_s: The time limit of the wait in seconds; None: no limit.
     """
 
     name: str
@@ -53,15 +54,15 @@ class Wanted:
     at_once: bool = False
     limit_s: float | None = None
     _lives: dict[int, tuple[str, float]] = field(default_factory=dict)
-    """By instance: the run that was seen first, and when."""
+    """The run that was seen first, and when, by instance number."""
 
     def look(self, unit: Record | None, active: Callable[[], Iterable[str]], now_s: float) -> Standing:
-        """Return how the unit stands now.
+        """Return the present progress of the unit.
 
         Args:
-            unit: its record; None: it is not configured.
-            active: returns the ids of its runs that have not ended.
-            now_s: the time on a monotonic clock.
+            unit: The record of the unit; None: it is not configured.
+            active: Returns the ids of the unit's runs that have not ended.
+            now_s: The monotonic time in seconds.
         """
         if self.state == "ended":
             left = self.leaving.intersection(active())
@@ -89,7 +90,7 @@ class Wanted:
         return Standing(f"{unit['state']}{detail}", reached=bool(instances) and all(reached))
 
     def _has_done_its_work(self, unit: Record, one: Record) -> bool:
-        """Return whether an instance that is not restarted has exited with success since it was started."""
+        """Return whether an instance that is not restarted has exited successfully since it was started."""
         last = unit.get("lastRun") or {}
         return self.at_once and one["state"] == "exited" and last.get("endReason") == "succeeded"
 
@@ -120,21 +121,21 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Missed:
-    """A unit that did not get into the wanted state, why, and the last lines of its log."""
+    """A unit that did not reach its wanted state, with the reason and the last lines of its log."""
 
     name: str
     why: str
     lines: tuple[str, ...] = ()
 
     def tell(self, what: str) -> None:
-        """Print it to standard error; `what` did not happen, such as ``start``."""
+        """Print the reason and the lines to standard error; `what` says what the unit failed to do."""
         print(f"ringward: {self.name} {what}: {harmless(self.why)}", file=sys.stderr)
         for line in self.lines:
             print(f"  | {harmless(line)}", file=sys.stderr)
 
 
 class LiveLines:
-    """One line per unit on the terminal of standard error, drawn again as they change; elsewhere nothing."""
+    """Shows one line for each unit on standard error, redrawn on changes, if standard error is a terminal."""
 
     def __init__(self) -> None:
         self._file = sys.stderr
@@ -142,7 +143,7 @@ class LiveLines:
         self._drawn: list[str] = []
 
     def show(self, standings: "Mapping[Wanted, Standing]") -> None:
-        """Draw the lines; if they do not all fit, only the lines of unfinished units."""
+        """Draw the lines. If they do not all fit on the terminal, only those of unfinished units are drawn."""
         if not self._enabled:
             return
         import shutil
@@ -172,13 +173,13 @@ def wait_for(api: Api, wanted: Sequence[Wanted], timeout_s: float | None, say: C
     """Wait until each unit reaches its wanted state, fails or times out; return the units that missed their state.
 
     Args:
-        api: the daemon.
-        wanted: the states.
-        timeout_s: replaces the time limit of each.
-        say: takes remarks while the daemon is away.
+        api: The API.
+        wanted: The units and their wanted states.
+        timeout_s: A time limit that replaces those of the units; None: no replacement.
+        say: Shows a message to the user.
 
     Raises:
-        Unreachable: the daemon was away for too long.
+        Unreachable: the daemon did not answer for a minute.
     """
     patience, lines, began_s, pause_s = Patience(say), LiveLines(), time.monotonic(), _FIRST_PAUSE_S
     waiting, missed, standings = list(wanted), list[Missed](), dict[Wanted, Standing]()
@@ -213,16 +214,16 @@ def _look(api: Api, waiting: Sequence[Wanted], now_s: float) -> dict[Wanted, Sta
     def active(name: str) -> list[str]:
         try:
             return [str(run["id"]) for run in runs_of(api, name, status="pending,running")]
-        except UnknownName:  # it is not configured, and has no runs
+        except UnknownName:  # the unit is not configured and has no runs
             return []
 
     return {one: one.look(units.get(one.name), partial(active, one.name), now_s) for one in waiting}
 
 
 def records(api: Api, names: Sequence[str]) -> dict[str, Record]:
-    """Return the records of the units that are configured, by name."""
+    """Return the records of the configured units among `names`, by name."""
     if len(names) > _ONE_BY_ONE:
-        with suppress(Refused):  # a run may not list all units
+        with suppress(Refused):  # the token of a run does not permit listing all units
             wanted = set(names)
             return {one["name"]: one for one in api.get("/api/tasks")["items"] if one["name"] in wanted}
     found = {name: find_task(api, name) for name in names}
@@ -230,10 +231,10 @@ def records(api: Api, names: Sequence[str]) -> dict[str, Record]:
 
 
 def _missed(api: Api, wanted: Wanted, why: str, *, failed: bool) -> Missed:
-    """Return the failure with the end of the newest run, and the last lines of its log.
+    """Return the failure with the outcome of the newest run and the last lines of its log.
 
-    A start that failed is told by the run that ended. One that took too long is told by the run that goes on, if there
-    is one: an ended run is of an earlier start.
+    If a start failed, the run that has ended shows why. If a start timed out, the active run does, if there is one,
+    because an ended run belongs to an earlier start.
     """
     with suppress(UnknownName, Refused, Unreachable):
         status = None if not wanted.at_once else "ended" if failed else "pending,running"
@@ -266,12 +267,12 @@ def _runs(count: int) -> str:
 
 
 def start_limits(api: Api, units: Mapping[str, Record], *, rolling: bool = False) -> dict[str, float | None]:
-    """Return the seconds that the start or restart of each unit may take: its own, and of its dependencies."""
+    """Return the time limit for the start or restart of each unit in seconds, including that of its dependencies."""
     known: dict[str, Record | None] = dict(units)
     found: dict[str, float | None] = {}
 
     def limit(name: str) -> float | None:
-        """Return the limit; None: a task, or a unit that we may not see, takes the time that it takes."""
+        """Return the limit; None for a task, or for a unit that the user may not see, because its time is unknown."""
         if name not in known:
             known[name] = _visible(api, name)
         unit = known[name]
@@ -296,14 +297,14 @@ def _visible(api: Api, name: str) -> Record | None:
 
 
 def stop_limit(units: Mapping[str, Record]) -> float:
-    """Return the seconds that a stop of all these units may take: services may stop one after the other."""
+    """Return the time limit for stopping all these units in seconds. Services can stop one after the other."""
     services = [grace_s(unit) for unit in units.values() if unit["kind"] == "service"]
     tasks = [grace_s(unit) for unit in units.values() if unit["kind"] == "task"]
     return max(sum(services), max(tasks, default=0.0)) + _ALLOWANCE_S
 
 
 def grace_s(unit: Record) -> float:
-    """Return the seconds that a process of a unit has to end before it is killed."""
+    """Return how many seconds a unit's process has to end before it is killed."""
     definition: dict[str, Any] = unit["definition"]
     steps = definition.get("stopSignal")
     ladder = sum(wait_ms for _signal, wait_ms in steps) if isinstance(steps, list) else 0
@@ -311,10 +312,10 @@ def grace_s(unit: Record) -> float:
 
 
 def seconds(text: str | None) -> float | None:
-    """Return the seconds of a duration such as 30s.
+    """Convert the option --timeout, a duration such as 30s, to seconds; None if it was not given.
 
     Raises:
-        click.UsageError: it is none.
+        click.UsageError: the value is not a duration.
     """
     import click
 

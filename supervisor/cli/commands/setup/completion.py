@@ -1,4 +1,4 @@
-"""``ringward completion``: the shell code that completes commands, options and names."""
+"""``ringward completion``: the script with which a shell completes commands, options and names."""
 
 import click
 

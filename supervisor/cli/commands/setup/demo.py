@@ -1,4 +1,4 @@
-"""``ringward demo``: a daemon with a year of history, to look around in; nothing of it stays."""
+"""``ringward demo``: a temporary daemon with a year of history, to look around in."""
 
 import contextlib
 import json
@@ -58,7 +58,7 @@ def _check_loopback(listen: str) -> None:
     """Check that the demonstration is reachable only from this host.
 
     Raises:
-        click.BadParameter: that is no address on loopback.
+        click.BadParameter: the value is not a loopback address.
     """
     from supervisor.config.problems import Invalid
     from supervisor.config.value_types.listen import check_exposed, parse_listen
@@ -78,7 +78,7 @@ class _Ended(BaseException):
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """SIGTERM, SIGHUP, SIGQUIT and Ctrl-C leave the blocks that clean up, once; then the program ends with 0."""
+    """Let the first SIGTERM, SIGHUP, SIGQUIT or Ctrl-C end the block, so that nested blocks clean up; exit with 0."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         for each in _ENDING:
@@ -90,7 +90,7 @@ def _signals() -> Iterator[None]:
         yield
     except _Ended:
         if sys.stdout.isatty():
-            click.echo()  # behind ^C
+            click.echo()  # ends the line on which the terminal has shown ^C
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
@@ -98,10 +98,10 @@ def _signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _directory(keep: str | None) -> Iterator[str]:
-    """A directory that is new and ours alone; it is removed afterwards unless it is to be kept.
+    """Create a new private directory, and remove it afterwards unless the user wants to keep it.
 
     Raises:
-        Failure: it cannot be made.
+        Failure: the directory cannot be created.
     """
     try:
         if keep is None:
@@ -119,7 +119,7 @@ def _config(directory: str) -> str:
 
 
 def _prepare(directory: str) -> int:
-    """Write configuration and history; returns how many runs that are."""
+    """Write the configuration and the history; return the number of runs."""
     from supervisor.config.load import load
     from supervisor.host.zones import zone_named
     from supervisor.tools.demo.configuration import text
@@ -136,10 +136,10 @@ def _prepare(directory: str) -> int:
 
 @contextlib.contextmanager
 def _daemon(directory: str, listen: str, password: str) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
-    """The daemon and its address, when it is ready; it is ended afterwards.
+    """Start the daemon, yield its process and its address once it is ready, and stop it afterwards.
 
     Raises:
-        Failure: it does not start.
+        Failure: the daemon does not start.
     """
     log = os.path.join(directory, "daemon.log")
     arguments = [*RINGWARD, "up", "-c", _config(directory), "--listen", listen]
@@ -150,7 +150,7 @@ def _daemon(directory: str, listen: str, password: str) -> Iterator[tuple["subpr
             stdout=output,
             stderr=output,
             env={**os.environ, "RINGWARD_PASSWORD": password},
-            start_new_session=True,  # Ctrl-C is for us: we end it
+            start_new_session=True,  # Ctrl-C must reach only this process, which then stops the daemon
         )
     try:
         yield daemon, _wait(daemon, directory, log)
@@ -175,10 +175,10 @@ def _say(directory: str, address: str, password: str, runs: int, *, kept: bool, 
 
 
 def _wait(daemon: "subprocess.Popen[bytes]", directory: str, log: str) -> str:
-    """Return the address of a daemon, when it is ready.
+    """Wait until a daemon is ready; return its address.
 
     Raises:
-        Failure: it ended, or takes too long.
+        Failure: the daemon has ended or is not ready in time.
     """
     from supervisor.cli.client import Api, Refused, UnixEndpoint, Unreachable
 
@@ -189,7 +189,7 @@ def _wait(daemon: "subprocess.Popen[bytes]", directory: str, log: str) -> str:
         try:
             if api.get("/api/daemon")["schedulerActive"]:
                 return _address(data)
-        except (Unreachable, Refused):  # it is on its way
+        except (Unreachable, Refused):  # the daemon is still starting
             pass
         time.sleep(_LOOK_S)
     with open(log, encoding="utf-8", errors="replace") as output:
@@ -198,7 +198,7 @@ def _wait(daemon: "subprocess.Popen[bytes]", directory: str, log: str) -> str:
 
 
 def _address(data: str) -> str:
-    """Return where it listens: the port is the kernel's choice."""
+    """Return the address on which the daemon listens, because the kernel may have chosen the port."""
     from supervisor.startup.runtime_directory import places
 
     with open(os.path.join(data, "id"), encoding="ascii") as file:

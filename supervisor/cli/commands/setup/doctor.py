@@ -1,4 +1,4 @@
-"""``ringward doctor``: checks whether this host meets the needs of the daemon."""
+"""``ringward doctor``: checks whether this host meets the daemon's requirements."""
 
 import os
 import time
@@ -75,12 +75,15 @@ def _findings(settings: Settings) -> Iterator["Finding"]:
 
 
 def _folders(task: "Task") -> set[str]:
-    """Return the directories of ``on_change``; each takes a watch."""
+    """Return the directories of ``on_change``, each of which needs an inotify watch."""
     return {os.path.dirname(glob) for glob in task.on_change}
 
 
 def _configuration(settings: Settings) -> "tuple[Finding, Config | None, ApiUser | None]":
-    """Return the state of the configuration, and its resolved values if valid. Write access is checked on reading."""
+    """Return the finding about the configuration, and its values and the user of API workers if it is valid.
+
+    Reading the configuration also checks who can write to its files.
+    """
     from supervisor.config.files.lookup import data_dir, require_config
     from supervisor.config.load import load
     from supervisor.config.problems import ConfigError
@@ -96,14 +99,14 @@ def _configuration(settings: Settings) -> "tuple[Finding, Config | None, ApiUser
     except ConfigError as err:
         first, count = err.problems[0], len(err.problems)
         more = f" (and {count - 1} more)" if count > 1 else ""
-        what = str(first).partition("\n")[0]  # the rest of it is its remedy
+        what = str(first).partition("\n")[0]  # without the remedy on the next line
         return Finding("configuration", "fail", f"{what}{more}", "run: ringward validate"), None, None
     text = f"{config.path} is valid: {counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}"
     return Finding("configuration", "ok", text), config, workers
 
 
 def _advice(config: "Config") -> Iterator["Finding"]:
-    """Return the warnings of the configuration, or one line when there are none."""
+    """Yield a finding for each warning about the configuration, or a single one if there are no warnings."""
     from supervisor.startup import advice
     from supervisor.tools.doctor.finding import Finding
 

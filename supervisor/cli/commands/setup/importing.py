@@ -1,4 +1,4 @@
-"""``ringward import``: other programs' configurations as ours."""
+"""``ringward import``: converts the configurations of other programs."""
 
 import os
 import tempfile
@@ -51,10 +51,10 @@ def command(kind: str, files: tuple[str, ...], output: str | None, system: bool,
 
 
 def _read(kind: str, texts: dict[str, str], outcome: "Outcome", *, system: bool) -> None:
-    """Add the content of the files.
+    """Add the content of the files to the outcome.
 
     Raises:
-        Failure: a file does not have the stated format.
+        Failure: a file does not have the given format.
     """
     from supervisor.tools.importers import compose, crontab, pm2, procfile, supervisord, systemd
     from supervisor.tools.importers.outcome import Unreadable
@@ -93,7 +93,7 @@ def _text(path: str) -> str:
 
 
 def _problems(toml: str) -> list[str]:
-    """Return the errors of ``ringward validate``; users and files of this host are checked when it runs."""
+    """Return the errors that ``ringward validate`` would report, without checks of users and files of this host."""
     from supervisor.config.load import load
     from supervisor.config.problems import ConfigError
 
@@ -109,7 +109,7 @@ def _problems(toml: str) -> list[str]:
 
 
 def _write(path: str, toml: str) -> None:
-    """Write the configuration, with the JSON Schema for editors beside it."""
+    """Write the configuration to a file, and the JSON Schema for editors to the same directory."""
     from pathlib import Path
 
     from supervisor.tools.starter import DIRECTIVE, write_schema

@@ -1,4 +1,4 @@
-"""``ringward init``: a first configuration."""
+"""``ringward init``: writes a first configuration."""
 
 import os
 from pathlib import Path

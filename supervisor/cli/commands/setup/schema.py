@@ -1,4 +1,4 @@
-"""``ringward schema``: the JSON Schema of the configuration."""
+"""``ringward schema``: prints the JSON Schema of the configuration."""
 
 import click
 

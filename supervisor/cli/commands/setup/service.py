@@ -1,4 +1,4 @@
-"""``ringward service``: the daemon as a service of this host's init system."""
+"""``ringward service``: installs the daemon as a service of this host's init system."""
 
 import os
 import shlex
@@ -46,7 +46,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print the changes 
 
 @dataclass(frozen=True)
 class _Options:
-    """The options of both commands."""
+    """The common options of ``install`` and ``uninstall``."""
 
     kind: str | None
     scan_dir: str | None
@@ -57,7 +57,7 @@ class _Options:
 
 
 def _common(function: F) -> F:
-    """Add the options of both commands, as the argument `options`."""
+    """Add the common options of ``install`` and ``uninstall``, as the argument `options`."""
     function = grouped("options", _Options)(function)
     for option in (_JSON, _FORCE, _DRY, _ROOT, _SCAN, _INIT):
         function = option(function)
@@ -198,7 +198,7 @@ def _links(planned: "Plan", root: str) -> list[str]:
 
 
 def _configure(wanted: "Wanted", root: str, *, dry_run: bool) -> bool:
-    """Write a configuration where there is none; returns whether there was none."""
+    """Write a configuration if there is none; return whether there was none."""
     from supervisor.tools.service.placing import below, put
     from supervisor.tools.service.plan import File
     from supervisor.tools.service.rendering import first_config
@@ -211,7 +211,7 @@ def _configure(wanted: "Wanted", root: str, *, dry_run: bool) -> bool:
     return True
 
 
-# The actions, done and printed.
+# Functions that carry out and print actions.
 
 
 def _cannot(err: OSError) -> Failure:
@@ -250,10 +250,10 @@ def _print_json(report: dict[str, object]) -> None:
 
 
 def _carry_out(commands: "Sequence[Command]", *, quiet: bool) -> None:
-    """Run commands, one after the other.
+    """Run commands one after the other.
 
     Raises:
-        Failure: one does not succeed.
+        Failure: a command failed.
     """
     for one in commands:
         if not quiet:

@@ -1,4 +1,4 @@
-"""``ringward validate``: is the configuration good."""
+"""``ringward validate``: checks the configuration."""
 
 import os
 import time

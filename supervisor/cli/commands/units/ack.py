@@ -51,10 +51,10 @@ def _tell(api: "Api", path: str, body: dict[str, Any]) -> None:
 
 
 def _milliseconds(span: str | None) -> int | None:
-    """Return the milliseconds of a duration.
+    """Convert the option --for, a duration, to milliseconds; None if it was not given.
 
     Raises:
-        click.UsageError: it is none.
+        click.UsageError: the value is not a duration.
     """
     from supervisor.config.value_types.durations import parse_duration
 

@@ -1,4 +1,4 @@
-"""``ringward start``, ``stop``, ``restart``, ``pause`` and ``resume``: one request about any number of units."""
+"""``ringward start``, ``stop``, ``restart``, ``pause`` and ``resume``: one request for any number of units."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class _Verb(NamedTuple):
-    """One row: an example of a command, its help, and its requirements.
+    """The properties in which one of these commands differs from the others.
 
     Attributes:
-        what: the kind of its arguments, for messages.
-        complete: the names that a shell completes.
-        metavar: the argument in the help.
-        flags: query parameters of the API, with their help.
-        waits: predicate of the message when a wait fails; None: the command does not wait.
+        what: The kind of its arguments, for messages.
+        complete: Completes the arguments in a shell.
+        metavar: The name of the argument in the help text.
+        flags: The query parameters of the API that are options, with their help texts.
+        waits: What to say about a unit if a wait fails; None: the command does not wait.
     """
 
     example: str
@@ -104,7 +104,7 @@ _VERBS = {
 
 @dataclass(frozen=True)
 class _Waiting:
-    """The options of commands that wait for the result."""
+    """The options of commands that can wait for the result."""
 
     timeout: str | None = None
     no_wait: bool = False
@@ -166,7 +166,7 @@ commands = {name: _command(name, verb) for name, verb in _VERBS.items()}
 
 
 def _named_runs(api: "Api", names: Iterable[str]) -> "dict[str, list[Record]]":
-    """Return the runs whose ids are among the names, by name."""
+    """Return the runs whose ids or parts of ids are among the names, by name."""
     from supervisor.cli.lookups import find_run
 
     found = {name: find_run(api, name) for name in dict.fromkeys(names)}
@@ -176,12 +176,12 @@ def _named_runs(api: "Api", names: Iterable[str]) -> "dict[str, list[Record]]":
 def _act(
     api: "Api", name: str, choice: UnitChoice, query: dict[str, str], runs: "dict[str, list[Record]]"
 ) -> "list[Record]":
-    """Send the request, and return the units of the answer.
+    """Send the request; return the units of the answer.
 
-    Of a stop, names that are no configured units, but have runs, move from the choice to `runs`.
+    For a stop, names of units that are no longer configured but have runs are moved from the choice to `runs`.
 
     Raises:
-        Failure: a name matches nothing or is of the wrong kind, and nothing was done.
+        Failure: a name matches nothing or a unit of the wrong kind, so nothing was done.
     """
     from supervisor.cli.client import Refused
     from supervisor.cli.failure import Failure
@@ -210,13 +210,13 @@ def _removed(api: "Api", names: Iterable[str]) -> "dict[str, list[Record]]":
     found: dict[str, list[Record]] = {}
     for name in names:
         if not is_glob(name) and find_task(api, name) is None:
-            with suppress(UnknownName):  # it has never been configured
+            with suppress(UnknownName):  # the unit was never configured
                 found[name] = [*runs_of(api, name, status="pending,running")]
     return found
 
 
 def _wanted(api: "Api", name: str, units: "list[Record]", runs: "list[Record]", *, rolling: bool) -> "list[Wanted]":
-    """Return the states to wait for, each with its time limit."""
+    """Return the units and states to wait for, each with its time limit."""
     from supervisor.cli.units.waiting import Wanted, records, start_limits, stop_limit
 
     names = [str(unit["name"]) for unit in units if unit["result"] != "busy"]

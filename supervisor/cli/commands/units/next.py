@@ -51,7 +51,7 @@ def command(
 
 
 def _note(item: dict[str, Any], uses: dict[str, int]) -> str:
-    """Return a remark of the schedule, and the slots that the run will need."""
+    """Return the note of a scheduled time, and the slots that the run will need."""
     slots = [name if count == 1 else f"{name} ({count})" for name, count in uses.items()]
     needed = [f"needs slot{'s' if len(slots) > 1 else ''} {', '.join(slots)}"] if slots else []
     return "; ".join([*filter(None, [_NOTES.get(item.get("note", ""))]), *needed])

@@ -1,4 +1,4 @@
-"""``ringward ps``: tasks and services at a glance."""
+"""``ringward ps``: the list of tasks and services."""
 
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("NAME", "KIND", "STATE", "LAST RESULT", "LAST RUN", "NEXT RUN", "ACTIVE")
 _TOO_OLD = (404, 422)
-"""Answers of a daemon of an earlier version."""
+"""Statuses with which an older daemon rejects the request."""
 _PAUSE_S = 2.0
 _GIVES_WAY = ("KIND", "ACTIVE", "LAST RUN", "NEXT RUN", "LAST RESULT")
 
@@ -64,7 +64,7 @@ def _table(api: "Api", choice: UnitChoice) -> None:
 
 
 def _watch(show: Callable[[], None]) -> None:
-    """Print what `show` prints, again and again until Ctrl-C, also while the daemon restarts."""
+    """Call `show` repeatedly until Ctrl-C, and continue after a restart of the daemon."""
     from supervisor.cli.follow import Patience
     from supervisor.cli.terminal import Screen
 
@@ -77,7 +77,7 @@ def _watch(show: Callable[[], None]) -> None:
 
 
 def _waits(api: "Api") -> dict[str, str]:
-    """Return by unit, where known, the reason why its oldest waiting run waits."""
+    """Return why the oldest waiting run of each unit waits, by unit, if the daemon reports it."""
     from supervisor.cli.client import Refused
     from supervisor.cli.records import Foreign, Record
 
@@ -137,7 +137,7 @@ def _row(item: dict[str, Any], waits: str | None) -> list[str]:
 
 
 def _line(instances: list[dict[str, Any]]) -> str | None:
-    """How the first instance stands that is not ready, in its own words; else the first that says anything."""
+    """Return the status text of the first instance that is not ready, or else of the first instance that has one."""
     told = [one for one in instances if one.get("detail")]
     waiting = [one for one in told if not one.get("ready")]
     return str((waiting or told)[0]["detail"]) if told else None

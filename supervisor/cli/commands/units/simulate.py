@@ -68,10 +68,10 @@ def command(settings: Settings, days: int, first: str | None, durations: tuple[s
 
 
 def _midnight(first: str | None, zone: ZoneInfo) -> datetime:
-    """Return the beginning of that day, or of today.
+    """Return the beginning of the given day, or else of today.
 
     Raises:
-        Failure: it is no date, or none on which schedules can be played.
+        Failure: the value is not a date, or schedules cannot be simulated on that date.
     """
     if first is None:
         return datetime.combine(datetime.now(zone).date(), time(), zone)
@@ -85,10 +85,10 @@ def _midnight(first: str | None, zone: ZoneInfo) -> datetime:
 
 
 def _chosen(durations: Iterable[str], tasks: Iterable[str]) -> dict[str, int]:
-    """Return milliseconds by task; the empty name stands for all other tasks.
+    """Return durations of runs in ms by task; the empty name stands for all other tasks.
 
     Raises:
-        Failure: one is no duration, or of an unknown task.
+        Failure: a value is not a duration, or a task does not exist.
     """
     from supervisor.config.value_types.durations import parse_duration
 
@@ -120,7 +120,7 @@ def _show(found: dict[str, Any]) -> None:
     from supervisor.config.value_types.durations import format_duration
 
     def title(text: str, shown: int = 0, total: int = 0) -> None:
-        """`text`, and how many of all follow."""
+        """Print a heading, with the number of lines if not all are shown."""
         more = f" ({shown} of {total})" if shown < total else ""
         click.echo(f"\n{text}{more}")
 
@@ -189,6 +189,6 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _obstacle(reason: dict[str, Any]) -> str:
-    """Return what runs of a task waited for, by the key that limits them, and how many did."""
+    """Return the key whose limit made runs of a task wait, and how many runs waited."""
     names = {"slot": f"slot {reason.get('name')}", "task": "max_concurrent", "daemon": "max_running"}
     return f"{names[reason['kind']]} ({reason['count']})"

@@ -20,7 +20,7 @@ _STATES = {
     "idle": "is not idle",
     "ended": "has not ended",
 }
-"""The states, and the message about a unit that did not get there."""
+"""The states, each with the message about a unit that did not reach it."""
 
 
 @click.command("wait", epilog="Example: ringward wait web --for ready --timeout 30s")
@@ -62,11 +62,11 @@ def command(
 
 
 def _wanted(api: "Api", choice: UnitChoice, state: str | None) -> "list[Wanted]":
-    """Return the states to wait for.
+    """Return the units or runs and the states to wait for.
 
     Raises:
-        click.UsageError: a run has no such state.
-        Failure: a name matches nothing, or a task cannot be ready.
+        click.UsageError: a run cannot have the state.
+        Failure: a name matches nothing, or a task was to become ready.
     """
     from dataclasses import replace
 
