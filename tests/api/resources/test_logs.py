@@ -31,7 +31,7 @@ def numbers(body: Any) -> list[int]:
 
 
 def test_page(daemon: Daemon) -> None:
-    """Lines with number, time, stream and text; and how much there is."""
+    """A page has lines with number, time, stream and text, and says how much there is."""
     run = running(daemon)
     log = daemon.log_of(run)
     log.write(b"out\n", STDOUT, 1000)
@@ -81,18 +81,18 @@ def long(shared: Daemon) -> Run:
     ],
 )
 def test_anchors(daemon: Daemon, long: Run, query: str, expected: range) -> None:
-    """From counts from the start or from the end, limit counts returned lines, stream selects."""
+    """``from`` counts from the start or from the end, ``limit`` counts the returned lines, ``stream`` selects."""
     assert numbers(page(daemon, long, query)) == list(expected)
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=10001", "from=x", "stream=stdin", "at=5", "form=1"])
-def test_invalid(daemon: Daemon, long: Run, query: str) -> None:
-    """422."""
+def test_invalid_parameters(daemon: Daemon, long: Run, query: str) -> None:
+    """An invalid parameter gets 422."""
     assert daemon.get(f"/api/runs/{long.id}/log?{query}").status == 422
 
 
 def test_page_from_a_time(daemon: Daemon) -> None:
-    """`at` begins with the first line read then or later, live and sealed, whatever `from` says."""
+    """`at` begins with the first line read then or later, in live and sealed logs, whatever `from` says."""
     run = running(daemon)
     log = daemon.log_of(run)
     for number in range(100):
@@ -113,7 +113,7 @@ def test_page_from_a_time(daemon: Daemon) -> None:
 
 
 def test_a_large_page_is_complete(daemon: Daemon) -> None:
-    """Limit is kept however long the lines are: a page too large for one read is sent in parts."""
+    """However long the lines are, a page has as many as ``limit`` says, sent in parts."""
     run = running(daemon)
     log = daemon.log_of(run, file_blocks=1024)
     for number in range(300):
@@ -123,8 +123,8 @@ def test_a_large_page_is_complete(daemon: Daemon) -> None:
     assert numbers(answer.json) == list(range(300))
 
 
-def test_head_of_a_large_page(daemon: Daemon) -> None:
-    """HEAD, and a client that goes in the middle, leave nothing open."""
+def test_no_descriptor_leaks(daemon: Daemon) -> None:
+    """HEAD, and a client that disconnects within a page, leave no descriptor open."""
     run = running(daemon)
     log = daemon.log_of(run, file_blocks=1024)
     for number in range(300):
@@ -143,7 +143,7 @@ def test_head_of_a_large_page(daemon: Daemon) -> None:
 
 
 def test_odd_bytes(daemon: Daemon) -> None:
-    """Invalid UTF-8 shows as U+FFFD; tabs, NULs and carriage returns are kept; raw has every byte."""
+    """Invalid UTF-8 becomes U+FFFD; tabs, NULs and carriage returns are kept; raw returns every byte."""
     run = running(daemon)
     log = daemon.log_of(run)
     text = b"a\xff\xfeb\n\ttab\0nul\r\n\x1b[31mred\n"
@@ -154,7 +154,7 @@ def test_odd_bytes(daemon: Daemon) -> None:
 
 
 def test_long_lines(daemon: Daemon) -> None:
-    """A line over 16 KiB comes in parts that say so; raw has it in one."""
+    """A line over 16 KiB is split into marked parts; raw returns it whole."""
     run = running(daemon)
     log = daemon.log_of(run)
     log.write(b"x" * 40000 + b"\n" + b"short\n")
@@ -164,8 +164,8 @@ def test_long_lines(daemon: Daemon) -> None:
     assert daemon.get(f"/api/runs/{run.id}/log/raw").body == b"x" * 40000 + b"\nshort\n"
 
 
-def test_a_run_without_output(daemon: Daemon) -> None:
-    """An empty log, while it is pending and after its end."""
+def test_run_without_output(daemon: Daemon) -> None:
+    """The log is empty, both while the run is pending and after it has ended."""
     run = daemon.insert(make_run(task="log"))
     empty = {"firstAvailable": 0, "totalLines": 0, "truncated": False, "finalized": False, "lines": []}
     assert page(daemon, run) == empty
@@ -175,7 +175,7 @@ def test_a_run_without_output(daemon: Daemon) -> None:
 
 
 def test_dropped_lines(daemon: Daemon) -> None:
-    """When older lines had to go, the page says where the log begins now."""
+    """If older lines were dropped, the page says where the log begins."""
     run = running(daemon)
     log = daemon.log_of(run, file_blocks=4, block_size=4096, blocks=2)
     for number in range(2000):
@@ -188,8 +188,8 @@ def test_dropped_lines(daemon: Daemon) -> None:
     assert page(daemon, run, "?from=-1")["lines"][0]["text"] == "line 1999"
 
 
-def test_a_log_that_is_gone(daemon: Daemon) -> None:
-    """200, no lines, firstAvailable is totalLines."""
+def test_missing_log(daemon: Daemon) -> None:
+    """A missing log gets 200 without lines, and firstAvailable is totalLines."""
     run = running(daemon)
     log = daemon.log_of(run)
     log.write(b"a\nb\n")
@@ -207,7 +207,7 @@ def test_a_log_that_is_gone(daemon: Daemon) -> None:
 
 
 def test_raw(daemon: Daemon) -> None:
-    """Stdout and stderr in the order of arrival, as a download; another stream alone when asked for."""
+    """A raw log is a download of stdout and stderr in the order of arrival, or of one stream."""
     run = daemon.insert(make_run(task="a:b", status="running", started_at=1))
     log = daemon.log_of(run)
     log.write(b"one\n")
@@ -228,7 +228,7 @@ def test_raw(daemon: Daemon) -> None:
 
 
 def test_raw_of_a_large_log(daemon: Daemon) -> None:
-    """Byte for byte."""
+    """A large raw log is complete to the byte."""
     run = running(daemon)
     log = daemon.log_of(run, file_blocks=1024)
     text = b"".join(b"%d\n" % number for number in range(300_000))
@@ -253,8 +253,8 @@ def damaged(daemon: Daemon) -> Run:
     return run
 
 
-def test_a_damaged_log(daemon: Daemon) -> None:
-    """Whole lines are returned, damaged ones are left out."""
+def test_damaged_log(daemon: Daemon) -> None:
+    """A damaged log is returned without the damaged lines."""
     run = damaged(daemon)
     found = numbers(page(daemon, run, "?from=0&limit=1000"))
     assert 500 < len(found) < 1000
@@ -268,8 +268,8 @@ def test_a_damaged_log(daemon: Daemon) -> None:
     assert names[-1] == "done"
 
 
-def test_a_foreign_file(daemon: Daemon) -> None:
-    """500 that says why, for page, raw and stream alike; while a run is active its stream needs no file."""
+def test_foreign_file(daemon: Daemon) -> None:
+    """A file that is no log gets 500 with the reason for page, raw and stream; an active run's stream needs no file."""
     run = daemon.insert(
         make_run(task="log", status="ended", end_reason="failed", exit_code=1, started_at=1, ended_at=2)
     )
@@ -283,8 +283,8 @@ def test_a_foreign_file(daemon: Daemon) -> None:
         assert daemon.boot.data_dir not in answer.json["detail"]
 
 
-def test_a_fifo_in_the_place_of_a_log(daemon: Daemon) -> None:
-    """The read does not wait for a writer: 500, and other logs are readable."""
+def test_fifo_instead_of_a_log(daemon: Daemon) -> None:
+    """Reading does not wait for a writer: it gets 500, and other logs are readable."""
     run = daemon.insert(
         make_run(task="log", status="ended", end_reason="failed", exit_code=1, started_at=1, ended_at=2)
     )

@@ -26,8 +26,8 @@ def ids(daemon: Daemon, query: str = "") -> list[str]:
     return [one["id"] for one in daemon.get(PATH + query).json["items"]]
 
 
-def test_a_notification(daemon: Daemon) -> None:
-    """Every field that has a value, and no other."""
+def test_notification(daemon: Daemon) -> None:
+    """A notification has exactly the fields with values."""
     made = make(daemon)
     found = daemon.get(f"{PATH}?limit=1").json["items"][0]
     assert found == {
@@ -49,7 +49,7 @@ def test_a_notification(daemon: Daemon) -> None:
 
 
 def test_pages(own: Daemon) -> None:
-    """Newest first, 50 unless told otherwise; the cursor leads through all of them and then is absent."""
+    """Pages are newest first, with 50 entries by default; the cursor leads through all of them and is then absent."""
     made = [make(own).id for _ in range(60)][::-1]
     assert ids(own) == made[:50]
     assert ids(own, "?limit=500") == made
@@ -64,15 +64,15 @@ def test_pages(own: Daemon) -> None:
 
 
 @pytest.mark.parametrize("query", ["?limit=0", "?limit=501", "?before=x", "?after=1"])
-def test_what_is_not_valid(daemon: Daemon, query: str) -> None:
-    """422 that names the parameter."""
+def test_invalid_parameters(daemon: Daemon, query: str) -> None:
+    """An invalid parameter gets 422 that names it."""
     answer = daemon.get(PATH + query)
     assert answer.status == 422
     assert answer.json["errors"][0]["location"] == f"query.{query[1:].partition('=')[0]}"
 
 
 def test_unread_count(own: Daemon) -> None:
-    """It counts only unread notifications."""
+    """The count includes only unread notifications."""
     assert own.get(f"{PATH}/unreadCount").json["count"] == 0
     made = [make(own) for _ in range(3)]
     with own.lock:
@@ -81,7 +81,7 @@ def test_unread_count(own: Daemon) -> None:
 
 
 def test_marking(daemon: Daemon) -> None:
-    """The scheduler is asked to; it is done when the answer comes."""
+    """The scheduler marks notifications, and has done so when the answer arrives."""
     made = make(daemon)
     for verb, read in (("read", True), ("unread", False)):
         assert daemon.ask("POST", f"{PATH}/{made.id}/{verb}").status == 204
@@ -90,8 +90,8 @@ def test_marking(daemon: Daemon) -> None:
     assert daemon.scheduler.calls[-1][0] == "notifications_read"
 
 
-def test_an_unknown_one(daemon: Daemon) -> None:
-    """404; an id that is none: 422."""
+def test_unknown_notification(daemon: Daemon) -> None:
+    """An unknown notification gets 404, and an invalid id 422."""
 
     def unknown(_arguments: dict[str, Any]) -> dict[str, Any]:
         raise Refusal(404, "there is no such notification")
@@ -103,7 +103,7 @@ def test_an_unknown_one(daemon: Daemon) -> None:
 
 
 def test_without_a_scheduler(own: Daemon) -> None:
-    """The list is there, marking is not possible."""
+    """Without a scheduler, the list works, but marking does not."""
     made = make(own)
     own.scheduler.stop()
     try:
@@ -135,8 +135,8 @@ def announce(daemon: Daemon, made: Notification, kind: str = "notification.creat
     )
 
 
-def test_the_stream(daemon: Daemon) -> None:
-    """The events about notifications, and no others; resumable as the stream of all events is."""
+def test_stream(daemon: Daemon) -> None:
+    """The stream has only events about notifications, and can be resumed like the stream of all events."""
     made = make(daemon)
     stream = opened(daemon)
     announce(daemon, made)

@@ -25,7 +25,7 @@ DIGEST = re.compile(r'"static/([0-9a-f]{16})/')
 
 @pytest.mark.parametrize("path", PAGES)
 def test_page(daemon: Daemon, path: str) -> None:
-    """It loads only what its own policy permits, from files that are there, by relative links."""
+    """A page loads only what its policy permits, from existing files and by relative links."""
     page = daemon.get(path, unix=False)
     assert page.headers["Content-Type"] == "text/html; charset=utf-8"
     policy = page.headers["Content-Security-Policy"]
@@ -43,7 +43,7 @@ def test_page(daemon: Daemon, path: str) -> None:
 
 
 def test_every_file_is_used(daemon: Daemon) -> None:
-    """There is nothing that no page loads, and every module is fetched at once instead of one after the other."""
+    """Some page loads each file, and all modules are fetched at once."""
     pages = "".join(read()[path].decode() for path in PAGES) + inspect.getsource(public_status)
     scripts = "".join(daemon.get(path).body.decode() for path in SOURCES if path.endswith(".js"))
     for path in SOURCES:
@@ -53,8 +53,8 @@ def test_every_file_is_used(daemon: Daemon) -> None:
             assert path[1:] in pages or path.replace("/static/", "static/status/") in pages
 
 
-def test_no_script_makes_code_or_markup_of_text(daemon: Daemon) -> None:
-    """External text is only ever set as text, and no library turns text into code."""
+def test_text_never_becomes_code_or_markup(daemon: Daemon) -> None:
+    """Scripts set external text only as text, and no library turns text into code."""
     for path in SOURCES:
         if path.endswith(".js"):
             script = daemon.get(path).body.decode()
@@ -93,8 +93,8 @@ def digest_in(page: str) -> str:
     return str(digest)
 
 
-def test_files_are_kept_for_good(folder: Path) -> None:
-    """Files have URLs that change with any of them, so browsers need not ask for them again."""
+def test_files_are_cached_forever(folder: Path) -> None:
+    """The URL of a file changes with its content, so browsers need not ask for it again."""
     client = client_of(folder)
     digest = digest_in(client.simulate_get("/").text)
     assert digest_in(client.simulate_get("/docs").text) == digest
@@ -106,8 +106,8 @@ def test_files_are_kept_for_good(folder: Path) -> None:
     assert digest_in(client_of(folder).simulate_get("/").text) != digest
 
 
-def test_a_page_outlives_an_upgrade(folder: Path) -> None:
-    """A page of an earlier version gets the file of the current one, which is not kept under the old URL."""
+def test_page_of_an_earlier_version(folder: Path) -> None:
+    """A page of an earlier version gets the current file, which is not cached under the old URL."""
     file = client_of(folder).simulate_get("/static/0123456789abcdef/vendor/uplot.js")
     assert file.content == (folder / "vendor/uplot.js").read_bytes()
     assert file.headers["Cache-Control"] == "no-cache"
@@ -115,8 +115,8 @@ def test_a_page_outlives_an_upgrade(folder: Path) -> None:
     assert client_of(folder).simulate_get("/static/0123456789abcdef/../app.py").status_code == 404
 
 
-def test_the_bundle_is_of_these_files(folder: Path) -> None:
-    """The page loads the bundle if it was made from the files as they are, otherwise the modules."""
+def test_bundle_matches_the_files(folder: Path) -> None:
+    """The page loads the bundle if it was built from the present files, otherwise the modules."""
     bundle = folder / "bundle"
     bundle.mkdir()
     (bundle / "index.html").write_text('<script type="module" src="static/bundle/main.js"></script>')

@@ -25,7 +25,7 @@ def value(families: dict[str, Family], family: str, suffix: str = "", **labels: 
 
 
 def test_escaping() -> None:
-    """A label or a help text may have any characters."""
+    """A label or a help text may contain any characters."""
     text = Text()
     text.family("a_total", "counter", "with \\ and\nbreak")
     odd = 'quote " backslash \\ break \n umlaut ü'
@@ -37,8 +37,8 @@ def test_escaping() -> None:
     }
 
 
-def test_what_there_is(own: Daemon) -> None:
-    """Runs by task and reason, durations, active runs, schedules, successes, services, logs and processes."""
+def test_metrics(own: Daemon) -> None:
+    """Metrics cover runs by task and reason, durations, active runs, schedules, services, logs and processes."""
     now = now_ms()
     with own.lock:
         upsert_task(own.db, "job", "task", "{}")
@@ -94,7 +94,7 @@ def test_what_there_is(own: Daemon) -> None:
 
 
 def test_labels_are_bounded(own: Daemon) -> None:
-    """Only configured tasks are named, and no run ever; totals outlive runs."""
+    """Labels name only configured tasks and never a run; totals survive runs."""
     with own.lock:
         upsert_task(own.db, "job", "task", "{}")
     run = own.insert(make_run(task="job"))
@@ -111,7 +111,7 @@ def test_labels_are_bounded(own: Daemon) -> None:
 
 
 def test_without_a_scheduler(own: Daemon) -> None:
-    """It still answers, and says so."""
+    """Without a scheduler, metrics are still served and say so."""
     own.scheduler.stop()
     try:
         assert value(scraped(own), "ringward_scheduler_up") == 0
@@ -120,7 +120,7 @@ def test_without_a_scheduler(own: Daemon) -> None:
 
 
 def test_slots(own: Daemon) -> None:
-    """Each slot has its size and use; a scheduler that does not know the slots costs no other metric."""
+    """Each slot has its size and use; a scheduler that does not know slots costs no other metric."""
     db = {"name": "db", "size": 2, "used": 1, "waiting": 0, "held_by": [], "next_runs": []}
     own.scheduler.operations["slots"] = lambda _args: {"slots": [db], "max_running": {"limit": None, "running": 1}}
     found = scraped(own)
@@ -135,15 +135,15 @@ def refuse(_args: dict[str, Any]) -> dict[str, Any]:
     raise Refusal(400, "unknown operation slots")
 
 
-def test_a_ring_that_goes(own: Daemon) -> None:
-    """A run may end between reading the directory and the ring: it is left out, and all other figures are there."""
+def test_ring_removed_while_listing(own: Daemon) -> None:
+    """A run that ends between listing and reading its ring is left out, without harm to other metrics."""
     before = value(scraped(own), "ringward_rings")
     Path(own.boot.runtime_dir, "gone.ring").symlink_to("nowhere")  # a name, and nothing behind it
     assert value(scraped(own), "ringward_rings") == before
 
 
-def test_who_may_see_it(daemon: Daemon, tmp_path: Path) -> None:
-    """Authenticated clients see it; with metrics = "open" all do."""
+def test_required_role(daemon: Daemon, tmp_path: Path) -> None:
+    """Authenticated clients see the metrics; with metrics = "open" everybody does."""
     assert daemon.get("/metrics", unix=False).status == 401
     opened = Daemon(tmp_path, metrics_open=True)
     try:

@@ -20,8 +20,8 @@ ERROR = {"location": "/etc/ringward.toml:3: tasks.x.run", "message": "must not b
 
 
 @pytest.mark.parametrize(("query", "dry_run"), [("", False), ("?dry_run=true", True), ("?dry_run=0", False)])
-def test_the_report(daemon: Daemon, query: str, dry_run: bool) -> None:
-    """The scheduler is asked by name, and its report is the answer."""
+def test_report(daemon: Daemon, query: str, dry_run: bool) -> None:
+    """The scheduler is asked for the reload by name, and its report is the answer."""
     asked: list[dict[str, Any]] = []
 
     def reload(args: dict[str, Any]) -> dict[str, Any]:
@@ -39,8 +39,8 @@ def test_the_report(daemon: Daemon, query: str, dry_run: bool) -> None:
 
 
 @pytest.mark.parametrize("status", [409, 422])
-def test_a_refusal_names_each_place(daemon: Daemon, status: int) -> None:
-    """As a problem document, with file, line and key of each error; and the audit has it."""
+def test_refusal_names_each_error(daemon: Daemon, status: int) -> None:
+    """A problem document has file, line and key of each error, and the audit has them as well."""
 
     def reload(_args: dict[str, Any]) -> dict[str, Any]:
         raise Refusal(status, "The configuration is invalid: 1 problem", [ERROR])
@@ -55,7 +55,7 @@ def test_a_refusal_names_each_place(daemon: Daemon, status: int) -> None:
 
 
 def test_only_for_admins(daemon: Daemon) -> None:
-    """The right to stop and start units does not include defining them."""
+    """The right to start and stop units does not include the right to define them."""
     daemon.scheduler.calls.clear()
     secret = make_token(daemon, "operates", "operator")
     assert daemon.ask("POST", "/api/daemon/reload", headers=bearer(secret), unix=False).status == 403

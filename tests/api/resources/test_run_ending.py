@@ -65,21 +65,21 @@ def ending(daemon: Daemon, run_id: str) -> dict[str, Any]:
     ],
 )
 def test_every_reason(daemon: Daemon, reason: str, columns: dict[str, Any], expected: dict[str, Any]) -> None:
-    """All known fields are there, exact where lists simplify; missing values are left out."""
+    """The answer has all known fields, exact where lists simplify; missing values are left out."""
     run = daemon.insert(make_run(task="ended"))
     daemon.end(run.id, reason, **columns)
     assert ending(daemon, run.id) == {"reason": reason, "lastLines": [], **expected}
 
 
-def test_the_time_of_the_schedule(daemon: Daemon) -> None:
-    """For which the run stands, not when it was made."""
+def test_scheduled_time(daemon: Daemon) -> None:
+    """The answer has the time for which the run was scheduled, not when it was created."""
     run = daemon.insert(make_run(task=new_ulid(), scheduled_at=T0))
     daemon.end(run.id)
     assert ending(daemon, run.id)["scheduledFor"] == "2026-05-28T20:26:40.000Z"
 
 
-def test_the_retry_that_waits(daemon: Daemon) -> None:
-    """The waiting retry of this run is shown; once it has begun, none is."""
+def test_waiting_retry(daemon: Daemon) -> None:
+    """A waiting retry of the run is shown until it begins."""
     task = new_ulid()
     run, other = (daemon.insert(make_run(task=task)) for _ in range(2))
     for failed in (run, other):
@@ -96,8 +96,8 @@ def test_the_retry_that_waits(daemon: Daemon) -> None:
     assert "retryAt" in ending(daemon, other.id)
 
 
-def test_the_last_lines(daemon: Daemon) -> None:
-    """Twenty at most, of all streams, their text as pages of the log have it."""
+def test_last_lines(daemon: Daemon) -> None:
+    """The answer has at most twenty last lines of all streams, with the same text as pages of the log."""
     run = daemon.insert(make_run(task="says"))
     log = daemon.log_of(run)
     log.write(b"".join(b"line %d\n" % number for number in range(30)), at_ms=T0)
@@ -113,8 +113,8 @@ def test_the_last_lines(daemon: Daemon) -> None:
     assert "\ufffd" in lines[-2]["text"]
 
 
-def test_a_log_that_cannot_be_read(own: Daemon) -> None:
-    """All other fields are there; the daemon's log says why there are no lines."""
+def test_unreadable_log(own: Daemon) -> None:
+    """All other fields are there, and the daemon's log says why the lines are missing."""
     run = own.insert(make_run(task="broken"))
     log = own.log_of(run)
     log.write(b"something\n")
@@ -127,8 +127,8 @@ def test_a_log_that_cannot_be_read(own: Daemon) -> None:
 
 
 @pytest.mark.parametrize("status", ["pending", "running"])
-def test_one_that_has_not_ended(daemon: Daemon, status: str) -> None:
-    """There is no verdict yet: 409."""
+def test_active_run(daemon: Daemon, status: str) -> None:
+    """A run that has not ended gets 409."""
     run = daemon.insert(make_run(task="lives", status=status))
     answer = daemon.get(f"/api/runs/{run.id}/ending")
     assert (answer.status, answer.json["detail"]) == (409, f"The run {run.id} has not ended")
@@ -175,15 +175,15 @@ STREAMS = ("stdout", "stderr", "system")
         ("stopped", {"stderr": ["ends"]}, None),
     ],
 )
-def test_the_cause(daemon: Daemon, reason: str, output: dict[str, list[str]], cause: dict[str, Any] | None) -> None:
-    """The cause of a failure is the last line of stderr, else of stdout, as plain text in one piece."""
+def test_cause(daemon: Daemon, reason: str, output: dict[str, list[str]], cause: dict[str, Any] | None) -> None:
+    """The cause of a failure is the last line of stderr, or else of stdout, as plain text in one piece."""
     run = failed(daemon, "caused", reason, **output)
     assert ending(daemon, run).get("cause") == cause
     found = daemon.get(f"/api/runs/failures?runs={run}").json["items"]
     assert [one.get("cause") for one in found] == ([] if reason in ("succeeded", "stopped") else [cause])
 
 
-def test_the_line_that_made_it_fail(daemon: Daemon) -> None:
+def test_cause_by_failure_output(daemon: Daemon) -> None:
     """The cause is the line that matched failure_output, however far before the end."""
     run = daemon.insert(make_run(task="matched"))
     log = daemon.log_of(run)
@@ -193,8 +193,8 @@ def test_the_line_that_made_it_fail(daemon: Daemon) -> None:
     assert ending(daemon, run.id)["cause"] == {"line": 1, "stream": "stdout", "text": "ERROR 7"}
 
 
-def test_the_newest_failure_of_each_task(daemon: Daemon) -> None:
-    """Without ids, the newest failure of each task is listed, the newest first."""
+def test_newest_failure_of_each_task(daemon: Daemon) -> None:
+    """Without ids, the newest failure of each task is listed, newest first."""
     first = failed(daemon, "fails-a", stderr=["one"])
     second = failed(daemon, "fails-a", stderr=["two"])
     third = failed(daemon, "fails-b", stderr=["three"])

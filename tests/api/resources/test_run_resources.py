@@ -32,8 +32,8 @@ def resources(daemon: Daemon, run_id: str) -> dict[str, Any]:
     return body
 
 
-def test_an_ended_run(daemon: Daemon) -> None:
-    """The kernel's sums, or the samples' where they are greater; the samples, with percent of a core."""
+def test_ended_run(daemon: Daemon) -> None:
+    """Totals are the kernel's, or the samples' where those are greater; samples have percentages of a core."""
     run = daemon.insert(make_run(task="took"))
     settle(daemon, run.id, readings(3))
     sums: dict[str, Any] = {
@@ -57,15 +57,15 @@ def test_an_ended_run(daemon: Daemon) -> None:
     }
 
 
-def test_a_short_run(daemon: Daemon) -> None:
-    """It was never sampled: only the sums."""
+def test_short_run(daemon: Daemon) -> None:
+    """A run that was never sampled has totals only."""
     run = daemon.insert(make_run(task="took"))
     daemon.end(run.id, user_us=4000, system_us=0, max_rss_bytes=12288)
     assert resources(daemon, run.id) == {"cpuUserMs": 4, "cpuSystemMs": 0, "maxRssBytes": 12288, "samples": []}
 
 
-def test_what_never_ran(daemon: Daemon) -> None:
-    """A run that waits, was skipped or could not be started took nothing that is known."""
+def test_run_without_a_process(daemon: Daemon) -> None:
+    """A run that waits, was skipped or could not be started has no usage."""
     waiting = daemon.insert(make_run(task="took"))
     skipped = daemon.insert(make_run(task="took", status="ended", end_reason="skipped", ended_at=T0))
     broken = daemon.insert(make_run(task="took", status="ended", end_reason="start_failed", ended_at=T0, user_us=0))
@@ -73,8 +73,8 @@ def test_what_never_ran(daemon: Daemon) -> None:
         assert resources(daemon, run.id) == {"samples": []}
 
 
-def test_a_running_run(daemon: Daemon) -> None:
-    """Samples come as they are taken; before the first one nothing is known."""
+def test_running_run(daemon: Daemon) -> None:
+    """Samples appear as they are taken; before the first one, nothing is known."""
     run = daemon.insert(make_run(task="took", status="running", started_at=T0))
     assert resources(daemon, run.id) == {"samples": []}
     settle(daemon, run.id, readings(2))
@@ -87,16 +87,16 @@ def test_a_running_run(daemon: Daemon) -> None:
     daemon.end(run.id)
 
 
-def test_a_clock_that_was_set_back(daemon: Daemon) -> None:
-    """A sample that is not after the one before has no percentage."""
+def test_backward_clock_step(daemon: Daemon) -> None:
+    """A sample that is not later than the previous one has no percentage."""
     run = daemon.insert(make_run(task="took", status="running", started_at=T0))
     settle(daemon, run.id, [*readings(2), *readings(1)])
     daemon.end(run.id, started_at=T0)
     assert ["cpuPercent" in one for one in resources(daemon, run.id)["samples"]] == [True, True, False]
 
 
-def test_all_that_run(own: Daemon) -> None:
-    """Each running run once, oldest first, with as many of its newest samples as are wanted; no other run."""
+def test_all_running_runs(own: Daemon) -> None:
+    """Each running run is listed once, oldest first, with the requested number of newest samples."""
     ids = []
     for index in range(2):
         run = make_run(task="web", kind="service", status="running", started_at=T0, instance_index=index)

@@ -94,8 +94,8 @@ def ids_in(daemon: Daemon, path: str, **query: Any) -> list[str]:
     return [run["id"] for run in body.get("runs", body.get("items"))]
 
 
-def test_a_task_s_runs_are_camel(daemon: Daemon, fields: Run) -> None:
-    """GET /api/tasks/{taskName}/runs: items in convention A, exactly its fields, and total."""
+def test_runs_of_a_task_are_camel(daemon: Daemon, fields: Run) -> None:
+    """GET /api/tasks/{taskName}/runs has items with exactly the fields of convention A, and total."""
     body = daemon.get("/api/tasks/fields/runs").json
     assert set(body) == {"$schema", "items", "total"}
     assert body["total"] == 1
@@ -103,21 +103,21 @@ def test_a_task_s_runs_are_camel(daemon: Daemon, fields: Run) -> None:
 
 
 def test_all_runs_are_snake(daemon: Daemon, fields: Run) -> None:
-    """GET /api/runs: runs in convention B, folded, without params, and total."""
+    """GET /api/runs has folded runs in convention B without params, and total."""
     body = daemon.get("/api/runs?task_name=fields").json
     assert set(body) == {"$schema", "runs", "total"}
     assert body["runs"] == [{"id": fields.id, "retry_of_run_id": fields.retry_of_run_id, **SNAKE}]
 
 
-def test_one_run_is_both(daemon: Daemon, fields: Run) -> None:
-    """GET /api/runs/{runId}: all fields of A with exact values and all of B with folded ones, and params."""
+def test_single_run_has_both_conventions(daemon: Daemon, fields: Run) -> None:
+    """GET /api/runs/{runId} has all fields of A with exact values, all of B with folded ones, and params."""
     body = daemon.get(f"/api/runs/{fields.id}").json
     assert body.pop("$schema").endswith("/schemas/Run.json")
     retried = {"retryOfRunId": fields.retry_of_run_id, "retry_of_run_id": fields.retry_of_run_id}
     assert body == {"id": fields.id, **retried, **SNAKE, **CAMEL}
 
 
-def test_naming_chooses(daemon: Daemon, fields: Run) -> None:
+def test_naming_selects_one_convention(daemon: Daemon, fields: Run) -> None:
     """naming=camel and naming=snake give exactly one convention, everywhere."""
     camel = {"id": fields.id, "retryOfRunId": fields.retry_of_run_id, **CAMEL}
     snake = {"id": fields.id, "retry_of_run_id": fields.retry_of_run_id, **SNAKE}
@@ -130,7 +130,7 @@ def test_naming_chooses(daemon: Daemon, fields: Run) -> None:
 
 
 def test_absent_fields_are_left_out(daemon: Daemon) -> None:
-    """A run that never started has no times, no reason, no params: not null, not empty."""
+    """A run that never started has no times, no reason and no params, not even null or empty ones."""
     run = daemon.insert(make_run(task="bare"))
     expected = {"id", "taskName", "status", "exitCode", "instanceIndex", "retryAttempt", "triggeredBy", "createdAt"}
     body = daemon.get("/api/tasks/bare/runs").json
@@ -151,8 +151,8 @@ def folding(shared: Daemon) -> dict[tuple[str, str], str]:
 
 
 @pytest.mark.parametrize("value", [*REASONS, "success"])
-def test_status_follows_what_is_shown(daemon: Daemon, folding: dict[tuple[str, str], str], value: str) -> None:
-    """On the folded list a reason selects every run shown with it, a name that B lacks is exact; elsewhere all are."""
+def test_status_matches_shown_values(daemon: Daemon, folding: dict[tuple[str, str], str], value: str) -> None:
+    """On the folded list, a reason selects every run shown with it; a name that B lacks is exact, as elsewhere."""
     exact = "succeeded" if value == "success" else value
     wanted = {run for (reason, _), run in folding.items() if reason == exact}
     shown = {run for (reason, _), run in folding.items() if FOLDED.get(reason, reason) == value} or wanted
@@ -164,8 +164,8 @@ def test_status_follows_what_is_shown(daemon: Daemon, folding: dict[tuple[str, s
 
 
 @pytest.mark.parametrize("value", TRIGGERS)
-def test_trigger_follows_what_is_shown(daemon: Daemon, folding: dict[tuple[str, str], str], value: str) -> None:
-    """Cron stands for cron, service and startup on the folded list, for itself elsewhere."""
+def test_trigger_matches_shown_values(daemon: Daemon, folding: dict[tuple[str, str], str], value: str) -> None:
+    """On the folded list, cron means cron, service and startup; elsewhere only itself."""
     wanted = {run for (_, trigger), run in folding.items() if trigger == value}
     shown = {run for (_, trigger), run in folding.items() if FOLDED.get(trigger, trigger) == value} or wanted
     assert set(ids_in(daemon, "/api/runs", task_name="fold", triggered_by=value, limit=1000)) == shown
@@ -174,8 +174,8 @@ def test_trigger_follows_what_is_shown(daemon: Daemon, folding: dict[tuple[str, 
     assert set(ids_in(daemon, "/api/tasks/fold/runs", triggered_by=value, limit=1000)) == wanted
 
 
-def test_every_shown_value_is_in_its_list(daemon: Daemon, folding: dict[tuple[str, str], str]) -> None:
-    """The enumerations of A and of B as documented; the answers are checked against them as they come."""
+def test_values_are_documented(daemon: Daemon, folding: dict[tuple[str, str], str]) -> None:
+    """All values of A and B are documented, and answers are checked against these enumerations."""
     body = daemon.get("/api/runs?task_name=fold&limit=1000").json
     assert {run["end_reason"] for run in body["runs"]} == {FOLDED.get(reason, reason) for reason in REASONS}
     assert {run["triggered_by"] for run in body["runs"]} == {"cron", "api", "cloud"}
@@ -225,14 +225,14 @@ def mixed(shared: Daemon) -> list[Run]:
     ],
 )
 def test_filters_and_sorts(daemon: Daemon, mixed: list[Run], query: dict[str, Any], rows: list[int]) -> None:
-    """Every filter and sort, in either naming, on both lists; missing values last."""
+    """Every filter and sort works in either naming on both lists; missing values come last."""
     expected = [mixed[row].id for row in rows]
     assert ids_in(daemon, "/api/tasks/mix/runs", **query) == expected
     assert ids_in(daemon, "/api/runs", task_name="mix", **query) == expected
 
 
-def test_a_sort_by_status_follows_what_is_shown(daemon: Daemon, shared: Daemon) -> None:
-    """Where two end reasons are shown as one, they are sorted as one, and their runs stand by id."""
+def test_sort_by_status_matches_shown_values(daemon: Daemon, shared: Daemon) -> None:
+    """End reasons that are shown as one are sorted as one, with their runs by id."""
     reasons = ["start_failed", "queue_full", "skipped", "failed", "missed"]
     rows = [
         shared.insert(full_run("folded", created_at=1000 + n, end_reason=reason)) for n, reason in enumerate(reasons)
@@ -246,20 +246,20 @@ def test_a_sort_by_status_follows_what_is_shown(daemon: Daemon, shared: Daemon) 
 
 
 def test_search_finds_ids(daemon: Daemon, mixed: list[Run]) -> None:
-    """Search is a part of the task name or of the id, in any case."""
+    """Search matches a part of the task name or of the id, case-insensitively."""
     assert ids_in(daemon, "/api/runs", search=mixed[2].id.lower()) == [mixed[2].id]
     assert ids_in(daemon, "/api/tasks/mix/runs", search="no such thing") == []
 
 
 def test_total_counts_all_pages(daemon: Daemon, mixed: list[Run]) -> None:
-    """Total is exact, whatever the page."""
+    """Total is exact on every page."""
     assert daemon.get("/api/tasks/mix/runs?limit=1").json["total"] == len(mixed)
     assert daemon.get("/api/tasks/mix/runs?offset=50").json["total"] == len(mixed)
     assert daemon.get("/api/runs?task_name=mix&status=ended&limit=1").json["total"] == 2
 
 
 def test_task_filter_and_path_must_both_hold(daemon: Daemon, mixed: list[Run]) -> None:
-    """TaskName on a task's own list narrows, it does not replace."""
+    """The parameter taskName on a task's own list narrows the list and does not replace the task."""
     assert ids_in(daemon, "/api/tasks/mix/runs", taskName="other") == []
     assert len(ids_in(daemon, "/api/tasks/mix/runs", task_name="mix")) == len(mixed)
 
@@ -285,7 +285,7 @@ def test_task_filter_and_path_must_both_hold(daemon: Daemon, mixed: list[Run]) -
     ],
 )
 def test_invalid_parameters(daemon: Daemon, path: str, location: str) -> None:
-    """422 names the place and the value."""
+    """422 names the parameter and the value."""
     answer = daemon.get(path)
     assert answer.status == 422
     (error,) = answer.json["errors"]
@@ -294,7 +294,7 @@ def test_invalid_parameters(daemon: Daemon, path: str, location: str) -> None:
 
 
 def test_all_invalid_parameters_at_once(daemon: Daemon) -> None:
-    """One element for each, path and query together."""
+    """Each invalid parameter of path and query has an element."""
     errors = daemon.get("/api/tasks/a%20b/runs?limit=0&offset=x&nonsense=1").json["errors"]
     assert {error["location"] for error in errors} == {"path.taskName", "query.limit", "query.offset", "query.nonsense"}
 
@@ -305,7 +305,7 @@ def test_all_invalid_parameters_at_once(daemon: Daemon) -> None:
     ids=lambda path: path or "run",
 )
 def test_unknown_and_deleted_runs(daemon: Daemon, path: str) -> None:
-    """404 for a missing and for a deleted run, with all their sub-paths."""
+    """A missing or deleted run gets 404, with all its sub-paths."""
     method = "POST" if path == "/stop" else "GET"
     assert daemon.ask(method, f"/api/runs/{new_ulid()}{path}").status == 404
     gone = daemon.insert(full_run("gone"))
@@ -314,28 +314,28 @@ def test_unknown_and_deleted_runs(daemon: Daemon, path: str) -> None:
 
 
 def test_runs_of_unknown_tasks(daemon: Daemon) -> None:
-    """404 only when the name is neither configured nor has runs; a filter that matches nothing is no reason."""
+    """404 requires a name that is neither configured nor has runs; a filter without matches is not enough."""
     assert daemon.get("/api/tasks/nowhere/runs").status == 404
     daemon.insert(make_run(task="removed"))
     assert daemon.get("/api/tasks/removed/runs?status=crashed").json["total"] == 0
 
 
 def test_stop(daemon: Daemon) -> None:
-    """POST stop asks the scheduler, says who asked, and answers 204."""
+    """The scheduler is asked to stop the run and learns the person; the answer is 204."""
     run = daemon.insert(make_run(task="stop", status="running", started_at=1))
     assert daemon.ask("POST", f"/api/runs/{run.id}/stop?force=true").status == 204
     assert daemon.scheduler.calls[-1] == ("stop", {"run": run.id, "force": True, "by": "uid 0"})
 
 
 def test_stop_of_an_ended_run(daemon: Daemon) -> None:
-    """204 and nothing to do."""
+    """Stopping an ended run gets 204 and does nothing."""
     run = daemon.insert(full_run("stop"))
     assert daemon.ask("POST", f"/api/runs/{run.id}/stop").status == 204
     assert daemon.scheduler.calls == []
 
 
 def test_stop_refused(daemon: Daemon) -> None:
-    """A refusal of the scheduler is answered with its status and its message."""
+    """A refusal by the scheduler keeps its status and message."""
 
     def refuse(_args: dict[str, Any]) -> dict[str, Any]:
         raise Refusal(404, "I know no such run")
@@ -347,14 +347,14 @@ def test_stop_refused(daemon: Daemon) -> None:
 
 
 def test_head(daemon: Daemon, fields: Run) -> None:
-    """HEAD answers as GET, without the body."""
+    """HEAD answers as GET does, without the body."""
     head, get = (daemon.ask(method, f"/api/runs/{fields.id}") for method in ("HEAD", "GET"))
     assert (head.status, head.body) == (200, b"")
     assert head.headers["Content-Length"] == get.headers["Content-Length"]
 
 
 def test_newest_runs_of_several_tasks(daemon: Daemon) -> None:
-    """One request gives the newest runs of many tasks, in the order of their names in the request."""
+    """One request returns the newest runs of many tasks, in the order of the requested names."""
     made = [daemon.insert(make_run(task="newest-a", created_at=1_780_000_000_000 + n)) for n in range(3)]
     other = daemon.insert(make_run(task="newest-b"))
     found = daemon.get("/api/runs/newest?tasks=newest-b,newest-none,newest-a&limit=2").json["items"]
@@ -377,8 +377,8 @@ def details(daemon: Daemon, run_id: str, headers: dict[str, str] | None = None) 
     return body
 
 
-def test_a_waiting_run(daemon: Daemon) -> None:
-    """The reasons come from the scheduler; a limited token sees no holders beyond its tasks."""
+def test_waiting_run(daemon: Daemon) -> None:
+    """The scheduler says why a run waits; a limited token sees no holders beyond its tasks."""
     run = daemon.insert(make_run(task="mine-1", requested_by="alice", scheduled_at=1_780_000_000_000))
     mine, other = new_ulid(), new_ulid()
     waits = {
@@ -406,8 +406,8 @@ def test_a_waiting_run(daemon: Daemon) -> None:
     assert seen["waitingFor"][0]["heldBy"] == holders[1:]
 
 
-def test_an_extended_list(daemon: Daemon) -> None:
-    """The details of each run are beside the records, which stay as documented; other lists have none."""
+def test_extended_list(daemon: Daemon) -> None:
+    """Details stand beside the documented records of the list; other lists have none."""
     run = daemon.insert(make_run(task="waits", requested_by="alice"))
     ended = daemon.insert(make_run(task="waits", status="ended", end_reason="failed"))
     reasons = [{"kind": "daemon", "name": "", "size": 1, "held_by": []}]
@@ -423,8 +423,8 @@ def test_an_extended_list(daemon: Daemon) -> None:
         assert len(found[key]) == 2
 
 
-def test_without_an_answer_of_the_scheduler(daemon: Daemon) -> None:
-    """A scheduler of the previous release omits the reasons; for an ended run, the scheduler is not asked."""
+def test_reasons_without_a_scheduler(daemon: Daemon) -> None:
+    """A scheduler of the previous release omits the reasons; for an ended run, it is not asked."""
     run = daemon.insert(make_run(task="t"))
     daemon.scheduler.operations["runs_wait"] = _unknown
     assert details(daemon, run.id) == {}

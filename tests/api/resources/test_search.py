@@ -74,7 +74,7 @@ def three(shared: Daemon) -> list[Run]:
 
 
 def test_page(daemon: Daemon, three: list[Run]) -> None:
-    """Newest run first, then by line, with all fields to show a line and to find it again."""
+    """Matches are ordered by newest run, then by line, with all fields to show a line and to find it again."""
     body = page(daemon, "three", q="ALPHA 1")
     assert body["items"] == [{"runId": three[1].id, "n": 0, "ts": 5001, "stream": "stdout", "text": "Alpha 1"}]
     assert (body["exhausted"], body["scannedRuns"]) == (True, 3)
@@ -97,7 +97,7 @@ def test_page(daemon: Daemon, three: list[Run]) -> None:
 def test_parameters(
     daemon: Daemon, three: list[Run], query: dict[str, str], expected: list[tuple[int, int]] | None
 ) -> None:
-    """Each of them, and all pages together whatever their size."""
+    """Every parameter works, and pages of any size give all matches together."""
     if expected is None:
         assert daemon.get(f"/api/tasks/three/log/search?{urlencode(query)}").status == 422
         return
@@ -110,7 +110,7 @@ def test_parameters(
 
 @pytest.mark.usefixtures("three")
 def test_odd_bytes(daemon: Daemon) -> None:
-    """Invalid UTF-8 shows as U+FFFD."""
+    """Invalid UTF-8 becomes U+FFFD."""
     texts = {item["text"] for item in page(daemon, "three", q="ta 17")["items"]}
     assert texts == {"b�ta 17 ä"}
 
@@ -137,15 +137,15 @@ def test_odd_bytes(daemon: Daemon) -> None:
     ],
 )
 @pytest.mark.usefixtures("three")
-def test_invalid(daemon: Daemon, query: str, location: str) -> None:
-    """422, which names the parameter, and leaves no traceback in the log, wherever it was found out."""
+def test_invalid_parameters(daemon: Daemon, query: str, location: str) -> None:
+    """An invalid parameter gets 422 with its name, and leaves no traceback in the log."""
     answer = daemon.get(f"/api/tasks/three/log/search?{query}")
     assert (answer.status, [error["location"] for error in answer.json["errors"]]) == (422, [location])
     assert "Traceback" not in daemon.log.read_text()
 
 
-def test_a_cursor_belongs_to_one_search(daemon: Daemon, three: list[Run]) -> None:
-    """Any other parameter but the limit, any other task, and any changed character: 422."""
+def test_cursor_belongs_to_one_search(daemon: Daemon, three: list[Run]) -> None:
+    """A cursor with other parameters than the limit, another task, or a changed character gets 422."""
     cursor = page(daemon, "three", q="alpha", limit=1)["nextCursor"]
     for query in ({"q": "beta"}, {"q": "alpha", "case": "true"}, {"q": "alpha", "runId": three[0].id}):
         assert daemon.get(f"/api/tasks/three/log/search?{urlencode({**query, 'cursor': cursor})}").status == 422
@@ -160,8 +160,8 @@ def test_a_cursor_belongs_to_one_search(daemon: Daemon, three: list[Run]) -> Non
 
 
 @pytest.mark.usefixtures("three")
-def test_unknown(daemon: Daemon) -> None:
-    """A task that is neither configured nor has runs, a run that is not there or of another task: 404."""
+def test_unknown_tasks_and_runs(daemon: Daemon) -> None:
+    """A task without configuration and runs, a missing run, or another task's run gets 404."""
     other, _ = running(daemon, "not-three", 1)
     for path in (
         "/api/tasks/nothing/log/search?q=a",
@@ -220,20 +220,20 @@ def units(shared: Daemon) -> list[Run]:
     ],
 )
 def test_all_logs(daemon: Daemon, units: list[Run], query: dict[str, str], expected: list[tuple[int, int]]) -> None:
-    """A search in all logs finds each line once, newest run first, whatever the size of its pages."""
+    """A search of all logs finds each line once, newest run first, with pages of any size."""
     named = [(units[run].task_name, units[run].id, n) for run, n in expected]
     for limit in (1, 3, 200):
         assert everywhere(daemon, **{"q": "NEEDLE", **query}, limit=limit) == named
 
 
 def test_times_limit_the_search_of_one_task(daemon: Daemon, units: list[Run]) -> None:
-    """The search of a task takes the same times."""
+    """The search of one task accepts the same times as the search of all logs."""
     query = {"since": "1970-01-01T00:00:06.5Z", "until": "1970-01-01T00:00:08Z"}
     assert places(daemon, "all-b", q="needle", limit=1, **query) == [(units[3].id, 0), (units[1].id, 1)]
 
 
-def test_a_cut_search_of_all_logs_says_how_far_it_got(daemon: Daemon, units: list[Run]) -> None:
-    """The cursor goes with the time of the run at which it continues, and belongs to one search."""
+def test_unfinished_search_of_all_logs(daemon: Daemon, units: list[Run]) -> None:
+    """The cursor has the time of the run at which it continues, and belongs to one search."""
     body = daemon.get("/api/logs/search?q=needle&limit=3").json
     assert body.keys() >= {"nextCursor", "searchedBackTo", "scannedRuns", "scannedBytes"}
     assert body["searchedBackTo"] == "1970-01-01T00:00:07.000Z"
@@ -252,8 +252,8 @@ def test_a_cut_search_of_all_logs_says_how_far_it_got(daemon: Daemon, units: lis
 
 
 @pytest.mark.usefixtures("units")
-def test_a_search_of_nothing_is_not_found(daemon: Daemon) -> None:
-    """A name, glob or group that matches nothing is 404, and an invalid parameter 422."""
+def test_search_of_unknown_units(daemon: Daemon) -> None:
+    """A name, glob or group without matches gets 404, and an invalid parameter 422."""
     for query in ("task=nobody", "task=nob*", "group=nobody", "task=all-b,nobody"):
         assert daemon.get(f"/api/logs/search?q=x&{query}").status == 404
     for query, location in (("", "query.q"), ("q=(&regex=1", "query.q"), ("q=x&task=a%20b", "query.task")):
@@ -261,8 +261,8 @@ def test_a_search_of_nothing_is_not_found(daemon: Daemon) -> None:
         assert (answer.status, [one["location"] for one in answer.json["errors"]]) == (422, [location])
 
 
-def test_a_limited_token_searches_its_units_only(daemon: Daemon, units: list[Run]) -> None:
-    """Units that a token may not see are neither found, nor distinguished from unknown ones."""
+def test_limited_token_searches_its_units_only(daemon: Daemon, units: list[Run]) -> None:
+    """Units that a token may not see are not found, and look like unknown ones."""
     headers = bearer(make_token(daemon, "searching", "viewer", tasks="all-[ab]"))
     mine = [(run.task_name, run.id, n) for run in reversed(units) if run.task_name != "all-c" for n in (0, 1)]
     assert everywhere(daemon, headers, q="needle") == mine
@@ -273,8 +273,8 @@ def test_a_limited_token_searches_its_units_only(daemon: Daemon, units: list[Run
     assert everywhere(daemon, nothing, q="needle") == []
 
 
-def test_a_deleted_run_is_passed_over(daemon: Daemon) -> None:
-    """Also by a cursor that points into it."""
+def test_deleted_run_is_skipped(daemon: Daemon) -> None:
+    """A deleted run is skipped, even by a cursor that points into it."""
     runs = [running(daemon, "passing", 10 + index) for index in range(3)]
     for _, log in runs:
         log.write(b"x\nx\n")
@@ -286,7 +286,7 @@ def test_a_deleted_run_is_passed_over(daemon: Daemon) -> None:
 
 
 def test_more_runs_than_are_read_at_once(daemon: Daemon) -> None:
-    """Every run once, in order, most without a log and many of the same millisecond."""
+    """Each of many runs is searched once and in order, although most have no log and share one millisecond."""
     ids = [daemon.insert(make_run(task="many", created_at=100 + index // 150)).id for index in range(350)]
     ids.sort(reverse=True)
     order = sorted(ids, key=lambda one: -next(run.created_at for run in all_runs(daemon) if run.id == one))
@@ -305,8 +305,8 @@ def all_runs(daemon: Daemon) -> list[Run]:
         return runs_from(daemon.db, "many", 2**62, "~", 1000)
 
 
-def test_damage_is_passed_over(daemon: Daemon) -> None:
-    """A damaged block, a log that is none: the rest is searched, and the server's log tells."""
+def test_damage_is_skipped(daemon: Daemon) -> None:
+    """A damaged block or a foreign file is skipped, which the server's log reports."""
     runs = [running(daemon, "damaged", 10 + index) for index in range(3)]
     for run, log in runs:
         log.write(b"%07d\n" % 0 * 40000)
@@ -339,15 +339,15 @@ def large(real: Daemon) -> Run:
 
 
 @pytest.mark.usefixtures("large")
-def test_an_answer_is_bounded(real: Daemon) -> None:
-    """Long lines fill an answer before the limit does; nothing is left out for that."""
+def test_answers_are_bounded(real: Daemon) -> None:
+    """Long lines fill an answer before the limit does, and nothing is left out."""
     found = [[item["n"] for item in body["items"]] for body in pages(real, "large", q="a", limit=1000)]
     assert len(found) > 2
     assert [n for items in found for n in items] == list(range(1000))
 
 
-def test_a_slow_search_ends_in_time(real: Daemon, large: Run) -> None:
-    """For an expression that is slow with RE2, a call ends all the same, and meanwhile pages of logs are served."""
+def test_slow_search_ends_in_time(real: Daemon, large: Run) -> None:
+    """A call with a slow expression ends in time, and pages of logs are served meanwhile."""
     query = {"q": "[a-d].{16}z", "regex": "true"}
 
     def served_meanwhile() -> int:
@@ -369,8 +369,8 @@ def test_a_slow_search_ends_in_time(real: Daemon, large: Run) -> None:
 
 
 @pytest.mark.usefixtures("large")
-def test_too_many_at_a_time(real: Daemon) -> None:
-    """More searches than there are places wait; every one of them ends, with an answer or with 503."""
+def test_too_many_searches(real: Daemon) -> None:
+    """Searches beyond the limit wait, and each ends with an answer or with 503."""
     statuses: list[int] = []
 
     def search() -> None:
@@ -387,8 +387,8 @@ def test_too_many_at_a_time(real: Daemon) -> None:
     assert set(statuses) <= {200, 503}
 
 
-def test_a_cursor_outlives_the_worker(own: Daemon) -> None:
-    """The cursor holds everything: another process goes on where the killed one stopped."""
+def test_cursor_survives_the_worker(own: Daemon) -> None:
+    """A cursor contains everything, so another process continues where the killed one stopped."""
     _, log = running(own, "job", 1)
     log.write(b"".join(b"%d\n" % number for number in range(1000)))
     first = page(own, "job", q="7", limit=100)

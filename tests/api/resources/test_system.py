@@ -25,7 +25,7 @@ def fill(daemon: Daemon, start: int, count: int) -> None:
 
 
 def test_now(daemon: Daemon) -> None:
-    """True facts of the host, and the daemon's own processes with their usage."""
+    """The host's facts are true, and the daemon's own processes have their usage."""
     daemon.scheduler.operations["info"] = lambda _arguments: {"pid": os.getpid()}
     found = daemon.get("/api/system").json
     assert found["hostname"] == os.uname().nodename
@@ -48,7 +48,7 @@ def test_now(daemon: Daemon) -> None:
 
 
 def test_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rates cover the time since the last sample; new processes have none, and none is below zero."""
+    """Rates cover the time since the last sample; new processes have none, and no rate is negative."""
     clock = iter((0.0, 10.0, 12.0))
     monkeypatch.setattr(host_facts, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     rates = Rates()
@@ -58,8 +58,8 @@ def test_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [rates.of(name) for name in ("sda", "sdb", "sdc")] == [(150.0, 0.0), (0.0, 0.5), (UNSET, UNSET)]
 
 
-def test_a_file_system_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No request waits longer than for one look at it, however many wait already."""
+def test_hung_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No request waits for a hung file system longer than one check may take, however many wait."""
     monkeypatch.setattr(host_facts, "_PATIENCE_S", 0.05)
     system = System()
     with system._asking, pytest.raises(ApiError, match="a file system does not respond"):  # another request comes
@@ -67,7 +67,7 @@ def test_a_file_system_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_scheduler(own: Daemon) -> None:
-    """The host is there nevertheless."""
+    """The facts of the host are available without a scheduler."""
     own.scheduler.stop()
     try:
         found = own.get("/api/system").json
@@ -76,8 +76,8 @@ def test_without_a_scheduler(own: Daemon) -> None:
     assert "scheduler" not in {process["name"] for process in found["processes"]}
 
 
-def test_the_last_hour(own: Daemon) -> None:
-    """By default: samples of five seconds, oldest first."""
+def test_last_hour(own: Daemon) -> None:
+    """By default, the last hour comes as samples of five seconds, oldest first."""
     start = now_ms() // MINUTE_MS * MINUTE_MS - 10 * MINUTE_MS
     fill(own, start, 24)
     found = own.get("/api/system/metrics").json
@@ -86,8 +86,8 @@ def test_the_last_hour(own: Daemon) -> None:
     assert found["items"][3] == {"t": rfc3339(start + 3 * FINE_MS), "cpuPercent": 3.0, "memoryUsedBytes": 7}
 
 
-def test_a_span_and_a_step(own: Daemon) -> None:
-    """From and to bound it, a step gives means; samples older than a day come in minutes."""
+def test_span_and_step(own: Daemon) -> None:
+    """From and to limit the span, and a step gives means; samples older than a day are by the minute."""
     start = now_ms() // MINUTE_MS * MINUTE_MS - 10 * MINUTE_MS
     fill(own, start, 30)
     span = f"from={rfc3339(start)}&to={rfc3339(start + MINUTE_MS)}"
@@ -109,20 +109,20 @@ def test_a_span_and_a_step(own: Daemon) -> None:
         ("end=1", "query.end"),
     ],
 )
-def test_what_is_not_valid(daemon: Daemon, query: str, location: str) -> None:
-    """422 that names the parameter."""
+def test_invalid_parameters(daemon: Daemon, query: str, location: str) -> None:
+    """An invalid parameter gets 422 that names it."""
     answer = daemon.get(f"/api/system/metrics?{query}")
     assert (answer.status, answer.json["errors"][0]["location"]) == (422, location)
 
 
 @pytest.mark.parametrize("end", ["2026-01-01T00:00:00Z", "2025-01-01T00:00:00Z"])
-def test_a_span_of_no_time(daemon: Daemon, end: str) -> None:
-    """Nothing was measured in it."""
+def test_empty_span(daemon: Daemon, end: str) -> None:
+    """An empty span has no samples."""
     assert daemon.get(f"/api/system/metrics?from=2026-01-01T00:00:00Z&to={end}").json["items"] == []
 
 
-def test_the_event(own: Daemon) -> None:
-    """A new sample arrives live on the stream of events, without an id, only for clients that request it."""
+def test_sample_event(own: Daemon) -> None:
+    """Event streams that request it get each new sample live, without an id."""
     wanting = own.stream("/api/events/stream?types=system")
     other = own.stream("/api/events/stream?types=run.ended")
     fill(own, now_ms(), 1)
@@ -134,8 +134,8 @@ def test_the_event(own: Daemon) -> None:
     assert (event.name, event.id, event.data["cpuPercent"]) == ("system", None, 0.0)
 
 
-def test_the_event_after_the_clock_was_set_back(own: Daemon) -> None:
-    """Later samples are sent, too."""
+def test_sample_event_after_a_backward_clock_step(own: Daemon) -> None:
+    """Samples after a backward step of the clock are sent too."""
     stream = own.stream("/api/events/stream?types=system")
     fill(own, now_ms() + 86_400_000, 1)
     (before,) = stream.take(1)

@@ -14,7 +14,7 @@ DAY_MS = 86_400_000
 
 
 def test_days(daemon: Daemon) -> None:
-    """Counts by reason and durations of each day on which something ended, oldest first; the days wanted."""
+    """Each day on which a run ended has counts by reason and durations, oldest first, for the requested days."""
     now = now_ms()
     for ago, reason, ran_ms in ((0, "succeeded", 100), (0, "succeeded", 300), (0, "failed", 50), (2, "timeout", 10)):
         at = now - ago * DAY_MS
@@ -38,7 +38,7 @@ def test_days(daemon: Daemon) -> None:
 
 
 def test_days_of_a_task_without_runs(daemon: Daemon) -> None:
-    """None; an unknown task is 404."""
+    """A task without runs has no days; an unknown task gets 404."""
     with daemon.lock:
         upsert_task(daemon.db, "idle", "task", "{}")
     assert daemon.get("/api/tasks/idle/days").json["items"] == []
@@ -47,7 +47,7 @@ def test_days_of_a_task_without_runs(daemon: Daemon) -> None:
 
 
 def test_schedule(daemon: Daemon) -> None:
-    """The instants that the scheduler tells, with its notes, and when a run starts that does not start then."""
+    """The answer has the scheduler's instants with its notes, and the start of a run that is delayed."""
     daemon.scheduler.operations["schedule"] = lambda _arguments: {
         "items": [
             [1000, "1970-01-01T01:00:01+01:00", None, 1000],
@@ -71,7 +71,7 @@ def test_schedule(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("status", [404, 409])
 def test_no_schedule(daemon: Daemon, status: int) -> None:
-    """An unknown task, and a service."""
+    """An unknown task and a service have no schedule."""
 
     def refuse(_arguments: dict[str, Any]) -> dict[str, Any]:
         raise Refusal(status, "no")
@@ -82,7 +82,7 @@ def test_no_schedule(daemon: Daemon, status: int) -> None:
 
 
 def test_uptime_of_a_compressed_history(daemon: Daemon) -> None:
-    """Ninety days of uptime hold each day with its time up, down and stopped, and the present state up to now."""
+    """Ninety days of uptime have the time up, down and stopped of each day, and the present state."""
     today = now_ms() // DAY_MS * DAY_MS
     with daemon.lock:
         upsert_task(daemon.db, "shop", "service", "{}")

@@ -22,7 +22,7 @@ def asked(daemon: Daemon, path: str, **query: int) -> dict[str, Any]:
 
 
 def test_windows(own: Daemon) -> None:
-    """Ended and running runs count when they take it; the answer tells which window it is of, a day unless asked."""
+    """Ended and running runs count when they use resources; the answer names its window, by default a day."""
     now = now_ms()
     span = now // SPAN_MS * SPAN_MS
     with own.lock:
@@ -59,8 +59,8 @@ def test_windows(own: Daemon) -> None:
     }
 
 
-def test_windows_far_away(daemon: Daemon) -> None:
-    """Windows in the far past and future are answered too, with no usage."""
+def test_distant_windows(daemon: Daemon) -> None:
+    """Windows in the distant past and future are answered without usage."""
     for query in (
         "to=0001-01-01T00:00:00Z",
         "from=9999-12-31T23:59:59Z&to=9999-12-31T23:59:59.5Z",
@@ -72,6 +72,6 @@ def test_windows_far_away(daemon: Daemon) -> None:
     assert (answer.json["from"], answer.json["to"]) == ("1970-01-01T00:00:00.000Z", "9999-12-31T00:00:00.000Z")
 
 
-def test_an_unknown_task(daemon: Daemon) -> None:
+def test_unknown_task(daemon: Daemon) -> None:
     """An unknown task gets 404."""
     assert daemon.get("/api/tasks/nobody/resources").status == 404

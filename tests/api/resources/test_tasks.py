@@ -49,7 +49,7 @@ def test_list(daemon: Daemon) -> None:
 
 
 def test_list_after_each_change(daemon: Daemon) -> None:
-    """The list shows the state stored at that moment, in order."""
+    """The list shows the state that is stored at that moment, in order."""
 
     def insert(**columns: Any) -> None:
         run = make_run(**columns)
@@ -90,7 +90,7 @@ def test_list_after_each_change(daemon: Daemon) -> None:
 
 
 def test_task(daemon: Daemon) -> None:
-    """A task with its schedule, its last run in convention A, its active runs, and its definition."""
+    """A task has its schedule, its last run in convention A, its active runs, and its definition."""
     daemon.insert(make_run(task="backup", created_at=11, status="running", started_at=11))
     daemon.insert(make_run(task="backup", created_at=12))
     daemon.insert(make_run(task="backup", created_at=13))
@@ -109,7 +109,7 @@ def test_task(daemon: Daemon) -> None:
 
 
 def test_service(daemon: Daemon) -> None:
-    """A service with its instances; its state is the worst of theirs."""
+    """A service has its instances, and the worst of their states."""
     service = daemon.get("/api/tasks/site").json
     assert (service["kind"], service["state"]) == ("service", "backoff")
     assert service["instances"] == [
@@ -129,8 +129,8 @@ def test_service(daemon: Daemon) -> None:
     assert "nextRunAt" not in service
 
 
-def test_a_task_without_anything(daemon: Daemon) -> None:
-    """Missing values are left out; lists are empty lists."""
+def test_task_without_anything(daemon: Daemon) -> None:
+    """Missing values are left out, and empty lists are empty."""
     task = daemon.get("/api/tasks/plain").json
     assert set(task) == {"$schema", "name", "kind", "tags", "cron", "active", "paused", "definition"}
     assert task["tags"] == task["cron"] == []
@@ -138,12 +138,12 @@ def test_a_task_without_anything(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize(("name", "status"), [("nowhere", 404), ("old", 404), ("a%20b", 422)])
 def test_unknown_tasks(daemon: Daemon, name: str, status: int) -> None:
-    """404 when it is not configured, 422 when it is no name."""
+    """An unknown task gets 404, and an invalid name 422."""
     assert daemon.get(f"/api/tasks/{name}").status == status
 
 
 def test_daemon(daemon: Daemon) -> None:
-    """Its description, from its own settings and from the scheduler."""
+    """The daemon is described from its settings and by the scheduler."""
     info = daemon.get("/api/daemon").json
     assert info["version"] == VERSION
     assert info["uptimeMs"] >= 0
@@ -158,8 +158,8 @@ def test_daemon(daemon: Daemon) -> None:
     assert info["hostname"]
 
 
-def test_daemon_while_the_scheduler_is_away(own: Daemon) -> None:
-    """It answers from the state that the scheduler stored, staleness included."""
+def test_daemon_without_a_scheduler(own: Daemon) -> None:
+    """The state that the scheduler has stored is shown, and marked as stale."""
     with own.lock:
         daemon_values.set_meta(
             own.db,
@@ -183,8 +183,8 @@ def test_daemon_while_the_scheduler_is_away(own: Daemon) -> None:
     assert (info["tasks"], info["timezone"], info["configStale"]) == (7, "UTC", True)
 
 
-def test_daemon_before_the_scheduler_ever_spoke(own: Daemon) -> None:
-    """It answers from the settings of the root."""
+def test_daemon_before_the_first_scheduler(own: Daemon) -> None:
+    """Before the first scheduler, the root's settings are shown."""
     own.scheduler.stop()
     try:
         info = own.get("/api/daemon").json

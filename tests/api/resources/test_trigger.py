@@ -20,7 +20,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 def test_trigger(daemon: Daemon) -> None:
-    """201 with the run in convention B without params; its id is made by the worker."""
+    """A trigger gets 201 with the run in convention B without params; the worker chooses the id."""
     answer = daemon.ask("POST", "/api/tasks/job/run")
     assert answer.status == 201
     body = answer.json
@@ -50,7 +50,7 @@ def test_naming(daemon: Daemon) -> None:
     ],
 )
 def test_no_parameters(daemon: Daemon, body: bytes | None, headers: dict[str, str]) -> None:
-    """An empty body of any type, ``{}`` and only ``$schema`` mean no parameters."""
+    """An empty body of any type, ``{}``, and only ``$schema`` mean no parameters."""
     assert daemon.ask("POST", "/api/tasks/job/run", body, headers).status == 201
 
 
@@ -65,8 +65,8 @@ def test_no_parameters(daemon: Daemon, body: bytes | None, headers: dict[str, st
         (b'{"parms": {"a": "19734"}}', {"body.parms"}),
     ],
 )
-def test_what_are_no_parameters(daemon: Daemon, body: bytes, locations: set[str]) -> None:
-    """422 that names the field, and repeats no value, since it may be a secret; nothing is started."""
+def test_invalid_parameters(daemon: Daemon, body: bytes, locations: set[str]) -> None:
+    """422 names the field without repeating the value, which may be a secret; nothing is started."""
     answer = daemon.ask("POST", "/api/tasks/job/run", body, JSON)
     assert answer.status == 422
     assert {error["location"] for error in answer.json["errors"]} == locations
@@ -75,7 +75,7 @@ def test_what_are_no_parameters(daemon: Daemon, body: bytes, locations: set[str]
 
 
 def test_parameters_are_handed_on(daemon: Daemon) -> None:
-    """They reach the scheduler unchanged, and its verdict on each is the answer."""
+    """Parameters reach the scheduler unchanged, and its verdict on each is the answer."""
     given = {"a": "x\n$(y)", "b": ""}
     answer = daemon.ask("POST", "/api/tasks/job/run", json.dumps({"params": given}), JSON)
     assert answer.status == 201
@@ -89,8 +89,8 @@ def test_parameters_are_handed_on(daemon: Daemon) -> None:
     assert (answer.status, answer.json["errors"]) == (422, [{"location": "body.params.a", "message": "is required"}])
 
 
-def test_a_secret_is_not_shown_in_a_record(daemon: Daemon) -> None:
-    """Of a parameter whose value is not stored, a record has nothing."""
+def test_secret_parameter(daemon: Daemon) -> None:
+    """A record does not contain a parameter whose value is not stored."""
     hidden = daemon.insert(make_run(task="job", params={"TOKEN": None, "A": "x"}))
     only = daemon.insert(make_run(task="job", params={"TOKEN": None}))
     for naming in ("camel", "snake"):
@@ -100,12 +100,12 @@ def test_a_secret_is_not_shown_in_a_record(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize(("task", "status"), [("unknown", 404), ("web", 409), ("locked", 403), ("a%20b", 422)])
 def test_refusals(daemon: Daemon, task: str, status: int) -> None:
-    """404 unknown, 409 a service, 403 not by the API, 422 no name."""
+    """An unknown task gets 404, a service 409, a task without api_trigger 403, an invalid name 422."""
     assert daemon.ask("POST", f"/api/tasks/{task}/run").status == status
 
 
 def test_skipped_at_once(daemon: Daemon) -> None:
-    """201 also when overlap made it skipped."""
+    """A run that is skipped for overlap gets 201 too."""
     plain = daemon.scheduler.operations["trigger"]
 
     def skip(args: dict[str, Any]) -> dict[str, Any]:
@@ -119,8 +119,8 @@ def test_skipped_at_once(daemon: Daemon) -> None:
     assert (answer.json["status"], answer.json["end_reason"]) == ("ended", "skipped")
 
 
-def test_a_scheduler_that_dies_before_it_answers(own: Daemon) -> None:
-    """201 when the run is stored: a 503 would say that it certainly is not."""
+def test_scheduler_killed_before_it_answers(own: Daemon) -> None:
+    """The answer is 201 if the run was stored, because 503 would mean that it was not."""
     own.scheduler.die_after("trigger")
     try:
         answer = own.ask("POST", "/api/tasks/job/run")
@@ -130,8 +130,8 @@ def test_a_scheduler_that_dies_before_it_answers(own: Daemon) -> None:
         own.scheduler.start()
 
 
-def test_a_run_that_cannot_be_read(own: Daemon) -> None:
-    """500 that names it, not 503: the command was carried out, and repeating it would start a second run."""
+def test_unreadable_run(own: Daemon) -> None:
+    """500 names the run. 503 would invite a repetition, which would start a second run."""
     plain = own.scheduler.operations["trigger"]
 
     def lose(args: dict[str, Any]) -> dict[str, Any]:
@@ -150,8 +150,8 @@ def test_a_run_that_cannot_be_read(own: Daemon) -> None:
         os.rename(f"{own.boot.database}.away", own.boot.database)
 
 
-def test_what_became_of_a_run_cannot_be_read(own: Daemon) -> None:
-    """Who waits hears of the run as it was stored: it was triggered, and that is known."""
+def test_unreadable_end_of_a_run(own: Daemon) -> None:
+    """A waiting client gets the run as it was stored, because it was triggered for certain."""
     plain = own.scheduler.operations["trigger"]
 
     def lose(args: dict[str, Any]) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def test_what_became_of_a_run_cannot_be_read(own: Daemon) -> None:
 
 
 def test_neither_scheduler_nor_database(own: Daemon) -> None:
-    """503 if no scheduler took the command; if one did, 500 says that the result is unknown."""
+    """503 if no scheduler accepted the command; otherwise, 500 says that the result is unknown."""
 
     def die(_args: dict[str, Any]) -> dict[str, Any]:
         own.scheduler.stop()
@@ -192,7 +192,7 @@ def test_neither_scheduler_nor_database(own: Daemon) -> None:
 
 
 def test_wait(daemon: Daemon) -> None:
-    """Wait answers when the run has ended, with its end."""
+    """A waiting trigger is answered when the run has ended."""
     plain = daemon.scheduler.operations["trigger"]
 
     def run(args: dict[str, Any]) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def test_wait(daemon: Daemon) -> None:
 
 
 def test_wait_without_an_announcement(daemon: Daemon) -> None:
-    """The end is noticed even when no event tells of it."""
+    """The end is noticed even if no event reports it."""
     plain = daemon.scheduler.operations["trigger"]
 
     def run(args: dict[str, Any]) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def test_wait_without_an_announcement(daemon: Daemon) -> None:
 
 
 def test_wait_ends(daemon: Daemon) -> None:
-    """A run that is still running at the end of the wait is answered in its state."""
+    """At the end of the wait, a run that is still running is returned as it is."""
     start = time.monotonic()
     body = daemon.ask("POST", "/api/tasks/job/run?wait=1").json
     assert body["status"] == "pending"
@@ -234,7 +234,7 @@ def test_wait_limits(daemon: Daemon, wait: str) -> None:
     assert daemon.ask("POST", f"/api/tasks/job/run?wait={wait}").status == 422
 
 
-def test_a_key_is_handed_on(daemon: Daemon) -> None:
+def test_key_is_handed_on(daemon: Daemon) -> None:
     """The scheduler gets a hash of the key and a keyed hash of the request; its answer names the run."""
     run = daemon.insert(make_run(task="job"))
     seen: list[dict[str, Any]] = []
@@ -253,7 +253,7 @@ def test_a_key_is_handed_on(daemon: Daemon) -> None:
 
 
 def test_clients_do_not_share_keys(daemon: Daemon) -> None:
-    """The same key of two tokens stands for two runs: neither learns of the other's."""
+    """The same key of two tokens means two runs, and neither learns of the other's."""
     seen = set()
     for name in ("one", "two"):
         headers = {"Idempotency-Key": "k", **bearer(make_token(daemon, name, "operator"))}
@@ -263,8 +263,8 @@ def test_clients_do_not_share_keys(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("key", ["", " ", "x" * 256, "\xe9", "a\tb"])
-def test_what_is_no_key(daemon: Daemon, key: str) -> None:
-    """422 that names the header; nothing is triggered."""
+def test_invalid_keys(daemon: Daemon, key: str) -> None:
+    """422 names the header, and nothing is triggered."""
     answer = daemon.ask("POST", "/api/tasks/job/run", headers={"Idempotency-Key": key})
     assert answer.status == 422
     assert answer.json["errors"][0]["location"] == "header.Idempotency-Key"
@@ -273,7 +273,7 @@ def test_what_is_no_key(daemon: Daemon, key: str) -> None:
 
 
 def test_waiting_with_a_key(daemon: Daemon) -> None:
-    """For the end of the run that the key stands for, which may be over."""
+    """A repeated request waits for the end of the key's run, which may be over."""
     run = daemon.insert(make_run(task="job"))
     daemon.end(run.id)
     daemon.scheduler.operations["trigger"] = lambda _args: {"run": run.id}

@@ -20,7 +20,7 @@ def ask(daemon: Daemon, verb: str, body: Any, headers: dict[str, str] | None = N
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_the_scheduler_gets_the_selector(daemon: Daemon, verb: str) -> None:
+def test_scheduler_gets_the_selector(daemon: Daemon, verb: str) -> None:
     """The scheduler resolves the selector, and its results are the answer."""
     units = [["web", "unchanged", []], ["worker", "restarted", ["01ARZ3NDEKTSV4RRFFQ69G5FAV"]], ["busy", "busy", []]]
     daemon.scheduler.operations["units"] = lambda _args: {"units": units}
@@ -72,8 +72,8 @@ def test_flags(daemon: Daemon) -> None:
         ({"name": "web"}, "body.name"),
     ],
 )
-def test_what_selects_nothing(daemon: Daemon, verb: str, body: Any, location: str) -> None:
-    """An empty or contradictory selector never means all: 422, and the scheduler is asked nothing."""
+def test_empty_selectors(daemon: Daemon, verb: str, body: Any, location: str) -> None:
+    """An empty or contradictory selector never means all: it gets 422, and the scheduler is not asked."""
     answer = ask(daemon, verb, body)
     assert (answer.status, [error["location"] for error in answer.json["errors"]]) == (422, [location])
     assert daemon.scheduler.calls == []
@@ -99,15 +99,15 @@ def test_refusals(daemon: Daemon, status: int) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_who_may(daemon: Daemon, verb: str) -> None:
-    """A viewer may not; an operator may."""
+def test_required_role(daemon: Daemon, verb: str) -> None:
+    """A viewer gets 403, and an operator succeeds."""
     for role, status in (("viewer", 403), ("operator", 200)):
         secret = make_token(daemon, f"{role}-{verb}-units", role)
         assert ask(daemon, verb, {"all": True}, bearer(secret), unix=False).status == status
 
 
-def test_the_audit(own: Daemon) -> None:
-    """An entry names the units that were selected, or the selector if it was refused."""
+def test_audit(own: Daemon) -> None:
+    """An entry names the selected units, or the selector if it was refused."""
     assert ask(own, "stop", {"names": ["web", "worker"]}).status == 200
 
     def refuse(_args: dict[str, Any]) -> dict[str, Any]:

@@ -29,15 +29,15 @@ def take(turns: Turns, who: str, taken: list[str]) -> None:
         taken.append(who)
 
 
-def test_a_greedy_client_waits_for_itself() -> None:
-    """However many requests of one client wait, another client's request is the next but one."""
+def test_greedy_client_waits_for_itself() -> None:
+    """However many requests of one client wait, another client's request is at most the second to run."""
     turns, taken = Turns(1), list[str]()
     gevent.joinall([gevent.spawn(take, turns, who, taken) for who in [*"aaaaaaaa", "b", "c"]], raise_error=True)
     assert "".join(taken) == "aabcaaaaaa"
 
 
-def test_turns_of_who_waits_no_more() -> None:
-    """They go to the others, also when one had it already but did not hear of it."""
+def test_abandoned_turns() -> None:
+    """The turn of a client that no longer waits goes to others, even if it was granted but not noticed yet."""
     turns, taken = Turns(1), list[str]()
     first = gevent.spawn(take, turns, "a", taken)
     waiting = [gevent.spawn(take, turns, "b", taken) for _ in range(3)]
@@ -51,8 +51,8 @@ def test_turns_of_who_waits_no_more() -> None:
         pass
 
 
-def test_an_error_in_a_turn() -> None:
-    """It ends it."""
+def test_error_ends_a_turn() -> None:
+    """An error ends a turn."""
     turns = Turns(1)
     with pytest.raises(ZeroDivisionError), turns.turn():
         raise ZeroDivisionError
@@ -67,8 +67,8 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_who_asks_the_database_for_much(tmp_path: Path) -> None:
-    """Others do not wait for all of that."""
+def test_many_queries_of_one_client(tmp_path: Path) -> None:
+    """Other clients do not wait for all queries of one client."""
     path = str(tmp_path / "ringward.db")
     open_writer(path).close()
     reads, order = Reads(path, lambda _error: None), list[str]()
@@ -82,8 +82,8 @@ def test_who_asks_the_database_for_much(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_who_reads_much() -> None:
-    """Others do not wait for all of that."""
+def test_many_reads_of_one_client() -> None:
+    """Other clients do not wait for all reads of one client."""
     files, order = Files(), list[str]()
 
     def read(who: str) -> None:
@@ -94,8 +94,8 @@ def test_who_reads_much() -> None:
     assert order.index("b") < 10
 
 
-def test_who_searches_much() -> None:
-    """Others do not wait for all of that."""
+def test_many_searches_of_one_client() -> None:
+    """Other clients do not wait for all searches of one client."""
     searches, order = Searches(), list[str]()
 
     def search(who: str) -> None:
@@ -108,7 +108,7 @@ def test_who_searches_much() -> None:
 
 
 def test_too_many_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No request waits without end."""
+    """No search waits forever."""
     monkeypatch.setattr(reading, "_PLACE_S", 0.01)
     searches = Searches()
     with contextlib.ExitStack() as stack:

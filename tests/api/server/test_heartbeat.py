@@ -10,7 +10,7 @@ from gunicorn.arbiter import Arbiter
 from api.server.heartbeat import Pulse
 
 
-def test_the_start_of_a_worker_counts_as_a_heartbeat() -> None:
+def test_start_of_a_worker_counts_as_a_heartbeat() -> None:
     """A worker that hangs before its first heartbeat has a time limit too."""
     before_s = time.monotonic()
     pulse = Pulse(None)
@@ -19,8 +19,8 @@ def test_the_start_of_a_worker_counts_as_a_heartbeat() -> None:
 
 
 @pytest.mark.parametrize(("booted", "status"), [(False, Arbiter.WORKER_BOOT_ERROR), (True, 1)])
-def test_a_worker_that_hangs_while_it_starts_ends_the_server(booted: bool, status: int) -> None:
-    """The arbiter stops for the status of a failed start; it replaces a worker that has served."""
+def test_worker_that_hangs_during_its_start(booted: bool, status: int) -> None:
+    """The server ends if a worker hangs during its start; a worker that has served is replaced."""
     code = f"""
 from api.server.worker import Worker
 worker = Worker.__new__(Worker)

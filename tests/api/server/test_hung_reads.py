@@ -19,8 +19,8 @@ from store.errors import QueryTimeout
 from supervisor.ipc.messages import Boot
 
 
-def test_a_disk_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Reads end with an error while all threads hang, and bring their answers as soon as one goes on."""
+def test_hung_disk(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Reads fail while all threads hang, and return their data as soon as one continues."""
     monkeypatch.setattr(reading, "_READ_S", 0.05)
     monkeypatch.setattr(reading, "_HUNG_S", 0.01)
     path = str(tmp_path_factory.mktemp("hung") / "ringward.db")
@@ -44,8 +44,8 @@ def test_a_disk_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: py
     assert all(event.wait(30) for event in ended)
 
 
-def test_pages_that_take_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """However many are asked for, who asks for something else is known, and gets it."""
+def test_slow_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Slow pages, however many, do not delay other requests."""
     open_writer(str(tmp_path / "ringward.db")).close()
     settings: dict[str, Any] = dict.fromkeys(Boot.__annotations__, "")
     boot = Boot(**settings | {"data_dir": str(tmp_path), "database_url": None})
@@ -66,8 +66,8 @@ def test_pages_that_take_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     gevent.joinall(slow)
 
 
-def test_logs_whose_disk_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who reads one hears that it does not answer, and once it does all is as before."""
+def test_logs_on_a_hung_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client is told that the log's disk does not respond; once it does, everything is as before."""
     monkeypatch.setattr(reading, "_FILE_S", 0.05)
     files, thawed = Files(), threading.Event()
     for _ in range(9):

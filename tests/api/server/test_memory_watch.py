@@ -35,7 +35,7 @@ def test_an_operation_that_fails_for_ten_seconds_without_room_is_a_shortage(stat
 
 
 def test_a_success_ends_the_failure_of_an_operation() -> None:
-    """An operation that answers from time to time is not hopeless; rejections of bad requests are answers."""
+    """An operation that answers from time to time is not hopeless; a rejection of a bad request is an answer."""
     for status in (200, 404):
         watched = Watched()
         watched.at(0, 503)
@@ -46,7 +46,7 @@ def test_a_success_ends_the_failure_of_an_operation() -> None:
 
 
 def test_failures_with_room_have_other_causes() -> None:
-    """A database that is away is not lack of memory."""
+    """A missing database is not a lack of memory."""
     watched = Watched()
     watched.room = True
     watched.at(0, 503)

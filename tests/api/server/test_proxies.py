@@ -55,8 +55,8 @@ CLIENTS: list[tuple[str | None, str]] = [
 ]
 
 
-def test_the_client_is_the_rightmost_untrusted_hop(behind: Daemon) -> None:
-    """Hops left of it are invented by the client; wrong passwords are counted, and audited, by this address."""
+def test_client_is_the_rightmost_untrusted_hop(behind: Daemon) -> None:
+    """A client may invent hops to its left; wrong passwords are counted and audited by this address."""
     for number, (forwarded_for, client) in enumerate(CLIENTS):
         behind.scheduler.failures.clear()
         assert wrong(behind, forwarded_for) == 401, forwarded_for
@@ -70,8 +70,8 @@ def audited(daemon: Daemon, number: int) -> Entry:
     return daemon.scheduler.audit[number]
 
 
-def test_a_secure_client(behind: Daemon) -> None:
-    """A cookie over https is Secure, holds for the base path only, and comes from the external origin."""
+def test_secure_client(behind: Daemon) -> None:
+    """A cookie over https is Secure, is valid below the base path only, and requires the external origin."""
     answer = login(behind, headers={**FORWARDED, "Origin": "https://jobs.example.com"})
     assert answer.status == 204
     assert {"Secure", "Path=/ring"} <= set(answer.headers["Set-Cookie"].split("; "))
@@ -80,7 +80,7 @@ def test_a_secure_client(behind: Daemon) -> None:
 
 
 def test_links_lead_to_the_external_address(behind: Daemon) -> None:
-    """Whether the proxy takes the base path off or not; Location has it, too."""
+    """Links and Location have the external address, whether the proxy removes the base path or not."""
     session = cookie(login(behind, headers=FORWARDED))
     for path in ("/api/tasks", "/ring/api/tasks"):
         answer = behind.get(path, {**FORWARDED, **session}, unix=False)
@@ -89,16 +89,19 @@ def test_links_lead_to_the_external_address(behind: Daemon) -> None:
     assert answer.headers["Location"] == f"/ring/api/runs/{answer.json['id']}"
 
 
-def test_the_description_leads_to_the_external_address(behind: Daemon) -> None:
-    """Clients that are made from it put its server before each path; without one they would leave out the base path."""
+def test_document_has_the_external_address(behind: Daemon) -> None:
+    """Generated clients put the document's server before each path, so it includes the base path."""
     for headers in (FORWARDED, {}):
         assert behind.get("/ring/openapi.json", headers, unix=False).json["servers"] == [
             {"url": "https://jobs.example.com/ring"}
         ]
 
 
-def test_the_site_below_its_base_path(behind: Daemon) -> None:
-    """The page is there with a slash, and without one leads there: its links are relative. Look-alikes are 404."""
+def test_site_below_its_base_path(behind: Daemon) -> None:
+    """The page is served with a final slash and redirects without one, since its links are relative.
+
+    Look-alikes get 404.
+    """
     assert behind.get("/ring/", unix=False).status == 200
     assert behind.get("/ring/static/js/main.js", unix=False).status == 200
     assert behind.get("/", unix=False).status == 200
@@ -108,21 +111,21 @@ def test_the_site_below_its_base_path(behind: Daemon) -> None:
         assert behind.get(path, unix=False).status == 404
 
 
-def test_names_with_underscores_are_dropped(behind: Daemon) -> None:
-    """A proxy that knows only hyphens passes them on, and they would look the same."""
+def test_headers_with_underscores_are_dropped(behind: Daemon) -> None:
+    """A proxy may pass them on, and they would look the same as names with hyphens."""
     headers = basic("wrong") | {"X_Forwarded_For": "6.6.6.6", "X-Forwarded-For": CLIENT}
     assert behind.get("/api/runs", headers, unix=False).status == 401
     assert behind.scheduler.failures == {CLIENT: 1}
 
 
-def test_a_forwarded_host_is_checked(behind: Daemon) -> None:
-    """As any other."""
+def test_forwarded_host_is_checked(behind: Daemon) -> None:
+    """A forwarded host is checked like any other."""
     forged = {**FORWARDED, "X-Forwarded-Host": "evil.example"}
     assert behind.get("/api/runs", {**forged, **basic(PASSWORD)}, unix=False).status == 421
 
 
-def test_others_are_closed_before_they_are_parsed(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A peer that is neither this host nor a trusted proxy gets no byte."""
+def test_other_peers_are_closed_before_parsing(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A peer that is neither local nor a trusted proxy gets no byte."""
     daemon = Daemon(tmp_path_factory.mktemp("closed"), behind_proxy=["10.0.0.0/8"])
     try:
         assert daemon.get("/healthz", unix=False).status == 200
@@ -143,8 +146,8 @@ def test_others_are_closed_before_they_are_parsed(tmp_path_factory: pytest.TempP
 @pytest.mark.parametrize(
     "text", ["", "x", "1.2.3", "1.2.3.4.5", "[", "[]", "::g", "1.2.3.4, 5.6.7.8", "\x00", "१.2.3.4"]
 )
-def test_what_is_no_address(text: str) -> None:
-    """None, never an exception."""
+def test_invalid_addresses(text: str) -> None:
+    """An invalid address gives None, never an exception."""
     assert parse_address(text) is None
 
 
@@ -168,8 +171,8 @@ except ConnectionResetError:
 """
 
 
-def test_a_stranger_is_not_even_read(behind: Daemon) -> None:
-    """The server's own code, told that a connection comes from outside of the networks: no answer, only its end."""
+def test_untrusted_peer_is_not_read(behind: Daemon) -> None:
+    """A connection from outside of the trusted networks is closed without an answer."""
     command = [sys.executable, "-I", "-c", _STRANGER, json.dumps(behind.boot.to_dict())]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.stdout == "b''\n", result.stderr

@@ -44,8 +44,8 @@ ONLY_FROM_PROXIES = (
 
 
 @pytest.mark.parametrize("name", ONLY_FROM_PROXIES)
-def test_a_header_of_a_proxy_takes_the_trust_away(daemon: Daemon, name: str) -> None:
-    """On the socket that trusts its peers a request with such a header needs credentials, and learns no identity."""
+def test_proxy_header_removes_trust(daemon: Daemon, name: str) -> None:
+    """On the trusting socket, a request with a proxy's header needs credentials and learns no identity."""
     headers = {name: "192.0.2.1"}
     assert daemon.get("/api/runs", headers).status == 401
     assert daemon.get("/api/runs", headers | basic(PASSWORD)).status == 200
@@ -53,8 +53,8 @@ def test_a_header_of_a_proxy_takes_the_trust_away(daemon: Daemon, name: str) -> 
 
 
 @pytest.mark.parametrize("host", ["d", "localhost", "anything.example", "-"])
-def test_any_host_is_good_for_a_program(daemon: Daemon, host: str) -> None:
-    """`curl --unix-socket … http://d/` is trusted whatever name stands for the daemon."""
+def test_any_host_on_the_unix_socket(daemon: Daemon, host: str) -> None:
+    """`curl --unix-socket … http://d/` is trusted with any host."""
     headers = {"Host": host, "User-Agent": "curl/8.0", "Accept": "*/*", "X-Request-Id": "1", "traceparent": "00-1"}
     assert daemon.get("/api/runs", headers).status == 200
 
@@ -85,7 +85,7 @@ def ask(daemon: Daemon, path: str, headers: dict[str, str], method: str = "GET",
 
 
 def test_no_peer_is_trusted(behind: Daemon) -> None:
-    """The daemon's own user needs credentials there, with headers of a proxy and without."""
+    """On the proxy socket, even the daemon's own user needs credentials, with and without a proxy's headers."""
     for headers in ({"Host": "localhost"}, FORWARDED):
         assert ask(behind, "/api/runs", headers).status == 401
         assert ask(behind, "/api/runs", headers | basic(PASSWORD)).status == 200
@@ -95,7 +95,7 @@ def test_no_peer_is_trusted(behind: Daemon) -> None:
 
 
 def test_hosts_are_checked(behind: Daemon) -> None:
-    """Only names of the daemon are good there, except for probes."""
+    """The proxy socket accepts only the daemon's hosts, except for probes."""
     for host, status in (("jobs.example.com", 200), ("localhost", 200), ("d", 421), ("evil.example", 421)):
         assert ask(behind, "/api/runs", {"Host": host, **basic(PASSWORD)}).status == status
         assert ask(behind, "/healthz", {"Host": host}).status == 200
@@ -107,8 +107,8 @@ def test_hosts_are_checked(behind: Daemon) -> None:
     ("forwarded", "client"),
     [(CLIENT, CLIENT), (f"6.6.6.6, {CLIENT}, 10.1.2.3", CLIENT), ("nonsense", "proxy"), (None, "proxy")],
 )
-def test_the_proxy_tells_who_the_client_is(behind: Daemon, forwarded: str | None, client: str) -> None:
-    """Wrong passwords are counted by the client, and audited; clients that no header names share one count."""
+def test_proxy_names_the_client(behind: Daemon, forwarded: str | None, client: str) -> None:
+    """Wrong passwords are counted and audited by client; clients without an address share one count."""
     behind.scheduler.failures.clear()
     before = len(behind.scheduler.audit)
     headers = {"Host": "localhost", **basic("wrong")} | ({} if forwarded is None else {"X-Forwarded-For": forwarded})
@@ -124,8 +124,8 @@ def test_guessing_is_limited(behind: Daemon) -> None:
     assert [ask(behind, "/api/runs", headers).status for _ in range(11)] == [401] * 10 + [429]
 
 
-def test_cookies_are_secure_where_the_client_speaks_tls(behind: Daemon) -> None:
-    """The proxy tells how the client has come to it."""
+def test_cookies_are_secure_behind_a_tls_proxy(behind: Daemon) -> None:
+    """The proxy says which scheme the client uses."""
     body = json.dumps({"password": PASSWORD})
     headers = {**FORWARDED, "Content-Type": "application/json"}
     answer = ask(behind, "/api/auth/login", headers, "POST", body)

@@ -28,7 +28,7 @@ class Socket:
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("room", [PIECE_BYTES, 100, 1])
 def test_pieces(size: int, chunked: bool, room: int) -> None:
-    """Each has a time limit of its own, so none is large; together they are the body, or one chunk of it."""
+    """Each piece has its own time limit, so none is large; together they are the body, or one chunk."""
     sock, data = Socket(room), bytes(number % 251 for number in range(size))
     util.write(PatientSocket(sock), data, chunked)
     assert all(len(piece) <= PIECE_BYTES for piece in sock.pieces)
@@ -36,8 +36,8 @@ def test_pieces(size: int, chunked: bool, room: int) -> None:
 
 
 @pytest.mark.parametrize(("first", "packets"), [(10, 2), (PIECE_BYTES // 2, 2), (PIECE_BYTES // 2 + 1, 3)])
-def test_the_head_comes_with_the_body(first: int, packets: int) -> None:
-    """A client is woken once for both; a large part goes by itself."""
+def test_head_is_sent_with_the_body(first: int, packets: int) -> None:
+    """A client is woken once for head and body; a large part is sent by itself."""
     sock = Socket(10 * PIECE_BYTES)
     request = SimpleNamespace(version=(1, 1), method="GET", headers=[], should_close=lambda: False)
     response = Response(request, sock, Config())

@@ -35,7 +35,7 @@ def test_titles(daemon: Daemon) -> None:
 
 
 def test_terminate(own: Daemon) -> None:
-    """SIGTERM: streams end without done, idle connections close, the end is orderly."""
+    """After SIGTERM, streams end without ``done``, idle connections close, and the exit is clean."""
     run = own.insert(make_run())
     stream = own.stream(f"/api/runs/{run.id}/log/stream")
     idle = own.connect()
@@ -61,8 +61,8 @@ def _told(pid: int, number: int) -> bool:
     return True
 
 
-def test_a_worker_that_does_not_end_is_killed(lenient: Daemon) -> None:
-    """It gets its time, less when told to hurry; then the server ends without it, and it is gone."""
+def test_hung_worker_is_killed_at_the_end(lenient: Daemon) -> None:
+    """A worker that does not end in time, which a second signal shortens, is killed."""
     assert lenient.get("/healthz").status == 200
     (worker,) = lenient.workers()
     os.kill(worker, signal.SIGSTOP)
@@ -76,8 +76,8 @@ def test_a_worker_that_does_not_end_is_killed(lenient: Daemon) -> None:
     until(lambda: not os.path.exists(f"/proc/{worker}"), "the end of the worker")
 
 
-def test_connections_wait_while_it_restarts(own: Daemon) -> None:
-    """A request sent while no server runs is answered by the next one, over both sockets."""
+def test_connections_wait_during_a_restart(own: Daemon) -> None:
+    """The next server answers a request that was sent while none was running, on both sockets."""
     own.signal(signal.SIGTERM)
     own.wait()
     waiting = [own.connect(), own.connect(unix=True)]
@@ -90,8 +90,8 @@ def test_connections_wait_while_it_restarts(own: Daemon) -> None:
     assert os.path.exists(own.boot.http_socket)
 
 
-def test_the_root_goes(own: Daemon) -> None:
-    """When the socket to the root closes, arbiter and workers end, so that the address is free."""
+def test_end_of_the_root(own: Daemon) -> None:
+    """When the socket to the root closes, arbiter and workers end, and free the address."""
     own.get("/healthz")
     pids = own.workers()
     assert own.hello is not None
@@ -106,8 +106,8 @@ def _alive(pid: int) -> bool:
     return False
 
 
-def test_a_worker_is_replaced(own: Daemon) -> None:
-    """A worker that is killed is replaced; streams end without done."""
+def test_killed_worker_is_replaced(own: Daemon) -> None:
+    """A killed worker is replaced; its streams end without ``done``."""
     run = own.insert(make_run())
     stream = own.stream(f"/api/runs/{run.id}/log/stream")
     (worker,) = own.workers()
@@ -119,8 +119,8 @@ def test_a_worker_is_replaced(own: Daemon) -> None:
     assert own.workers() != [worker]
 
 
-def test_a_worker_that_does_not_serve_yet_can_be_ended(own: Daemon) -> None:
-    """It ends however early it is asked, and another takes its place."""
+def test_starting_worker_can_be_ended(own: Daemon) -> None:
+    """A worker ends at any moment of its start, and another takes its place."""
     (worker,) = until(own.workers, "a worker")
     for number in (signal.SIGKILL, *[signal.SIGTERM] * 5):
         os.kill(worker, number)
@@ -132,8 +132,8 @@ def _successor(daemon: Daemon, worker: int) -> list[int]:
     return until(lambda: found if (found := daemon.workers()) != [worker] else [], "another worker")
 
 
-def test_a_worker_that_hangs_ends_for_good(own: Daemon) -> None:
-    """SIGABRT, which the arbiter sends to a worker without a sign of life, ends it at once, with a trace of where."""
+def test_hung_worker_is_aborted(own: Daemon) -> None:
+    """SIGABRT, which the arbiter sends to a hung worker, ends it at once with a traceback."""
     run = own.insert(make_run())
     stream = own.stream(f"/api/runs/{run.id}/log/stream")
     (worker,) = own.workers()
@@ -145,7 +145,7 @@ def test_a_worker_that_hangs_ends_for_good(own: Daemon) -> None:
 
 
 def test_a_worker_without_memory_for_its_threads_does_not_serve(own: Daemon) -> None:
-    """It fails at its start, which ends the server, so that the root starts another one."""
+    """It fails during its start, which ends the server, so that the root starts another one."""
     own.get("/healthz")
     (worker,) = own.workers()
     size_bytes = int(Path(f"/proc/{own.pid}/statm").read_text().split()[0]) * resource.getpagesize()
@@ -156,7 +156,7 @@ def test_a_worker_without_memory_for_its_threads_does_not_serve(own: Daemon) -> 
 
 
 def test_two_workers(tmp_path: Path) -> None:
-    """Both serve; wrong passwords count together."""
+    """Both workers serve, and count wrong passwords together."""
     daemon = Daemon(tmp_path, workers=2)
     try:
         until(lambda: len(daemon.workers()) == 2, "two workers")
@@ -166,7 +166,7 @@ def test_two_workers(tmp_path: Path) -> None:
 
 
 def test_log_lines(own: Daemon) -> None:
-    """Quiet when all is well; otherwise lines in the daemon's form, with control characters made visible."""
+    """The log is silent in normal operation; other lines have the daemon's form, with control characters escaped."""
     own.get("/healthz")
     own.get("/nowhere")
     assert own.log.read_text() == ""
@@ -179,8 +179,8 @@ def test_log_lines(own: Daemon) -> None:
     assert "\x1b" not in line
 
 
-def test_requests_that_are_none_do_not_fill_the_log(own: Daemon) -> None:
-    """Any client can send them; at most ten a minute are logged, shortened."""
+def test_invalid_requests_do_not_flood_the_log(own: Daemon) -> None:
+    """Invalid requests are logged at most ten times a minute, and shortened."""
     for _ in range(50):
         with socket.create_connection(("127.0.0.1", own.port)) as sock:
             sock.sendall(b"nonsense" * 500 + b"\r\n\r\n")
@@ -204,8 +204,8 @@ def mindful(tmp_path: Path) -> Iterator[Daemon]:
     daemon.close()
 
 
-def test_the_scheduler_is_asked_once(mindful: Daemon) -> None:
-    """However many probes come at the same time, and however slow it is."""
+def test_scheduler_is_asked_once(mindful: Daemon) -> None:
+    """However many probes arrive at once, the scheduler is asked once, even if it is slow."""
     info = mindful.scheduler.operations["info"]
     release = threading.Event()
 
@@ -227,7 +227,7 @@ def test_the_scheduler_is_asked_once(mindful: Daemon) -> None:
 
 
 def test_reload(own: Daemon) -> None:
-    """SIGHUP replaces the workers: streams end without done, connections that come then are served."""
+    """SIGHUP replaces the workers: streams end without ``done``, and new connections are served."""
     run = own.insert(make_run())
     stream = own.stream(f"/api/runs/{run.id}/log/stream")
     before = own.workers()
@@ -240,7 +240,7 @@ def test_reload(own: Daemon) -> None:
 
 
 def test_nothing_secret_in_arguments_or_environment(daemon: Daemon) -> None:
-    """Password and token come over the socket alone."""
+    """The password and the token arrive over the socket only."""
     for pid in (daemon.pid, *daemon.workers()):
         shown = Path(f"/proc/{pid}/environ").read_bytes() + Path(f"/proc/{pid}/cmdline").read_bytes()
         assert daemon.boot.password.encode() not in shown
@@ -256,8 +256,8 @@ def test_nothing_secret_in_arguments_or_environment(daemon: Daemon) -> None:
         (encode({"op": "hello", "protocol": PROTOCOL}), b"sent no listeners"),
     ],
 )
-def test_without_a_hello(hello: bytes, why: bytes) -> None:
-    """Started by hand, it says why it does not run, even in a directory that is gone."""
+def test_start_by_hand(hello: bytes, why: bytes) -> None:
+    """Started by hand, even in a removed directory, the server says why it does not run."""
     ours, theirs = socket.socketpair()
     somewhere = ["sh", "-c", 'cd "$(mktemp -d)" && rmdir "$PWD" && exec "$@"', "sh"]
     process = subprocess.Popen(

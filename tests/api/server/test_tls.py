@@ -51,7 +51,7 @@ def ask(daemon: Daemon, method: str, path: str, headers: dict[str, str], body: s
 
 
 def test_requests(secure: Daemon) -> None:
-    """Answered under the certificate's names; links say https."""
+    """Requests under the certificate's names are answered, with https links."""
     for host in ("127.0.0.1", "ringward.test", "jobs.example.test"):
         status, text = ask(secure, "GET", "/api/tasks", {"Host": host, **basic(PASSWORD)})
         assert status == 200
@@ -61,7 +61,7 @@ def test_requests(secure: Daemon) -> None:
 
 
 def test_cookies_are_secure(secure: Daemon) -> None:
-    """A session cookie that was given under TLS never leaves it."""
+    """A session cookie from TLS is never sent without it."""
     body = f'{{"password": "{PASSWORD}"}}'
     headers = {"Content-Type": "application/json", "Origin": f"https://127.0.0.1:{secure.port}"}
     status, cookie = ask(secure, "POST", "/api/auth/login", headers, body)
@@ -85,8 +85,8 @@ def test_streams(secure: Daemon) -> None:
     stream.close()
 
 
-def test_a_client_that_goes_is_noticed(secure: Daemon) -> None:
-    """An idle stream ends when its client says farewell, as without TLS."""
+def test_disconnect_is_noticed(secure: Daemon) -> None:
+    """An idle stream ends when its client closes the TLS session, as without TLS."""
     run = secure.insert(make_run())
     (worker,) = secure.workers()
 
@@ -105,8 +105,8 @@ def test_a_client_that_goes_is_noticed(secure: Daemon) -> None:
     first.close()
 
 
-def test_a_certificate_that_is_renewed(tmp_path: Path) -> None:
-    """The next connection gets the new one; while the files are halfway there, the one before goes on."""
+def test_renewed_certificate(tmp_path: Path) -> None:
+    """New connections get the new certificate; while its files are being replaced, the old one is used."""
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     shutil.copy(CERT, cert)
     shutil.copy(KEY, key)
@@ -132,8 +132,8 @@ def test_a_certificate_that_is_renewed(tmp_path: Path) -> None:
         daemon.close()
 
 
-def test_a_certificate_that_a_new_worker_cannot_use(tmp_path: Path) -> None:
-    """The log names the error, once, without asking for a passphrase; a correction needs no restart."""
+def test_unusable_renewed_certificate(tmp_path: Path) -> None:
+    """The log names the error once and asks for no passphrase; a correction needs no restart."""
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     shutil.copy(CERT, cert)
     shutil.copy(KEY, key)
@@ -156,15 +156,15 @@ def test_a_certificate_that_a_new_worker_cannot_use(tmp_path: Path) -> None:
         daemon.close()
 
 
-def test_the_unix_socket_speaks_plainly(secure: Daemon) -> None:
-    """It needs no TLS, and a request there is no https."""
+def test_unix_socket_without_tls(secure: Daemon) -> None:
+    """The Unix socket needs no TLS, and its requests do not count as https."""
     answer = secure.get("/api/tasks")
     assert answer.status == 200
     assert answer.json["$schema"].startswith("http://")
 
 
-def test_no_plain_http(secure: Daemon) -> None:
-    """A client without TLS gets an error, whatever its request, and delays no other."""
+def test_plain_http_on_a_tls_port(secure: Daemon) -> None:
+    """A client without TLS gets an error for any request, and delays no other."""
     with socket.create_connection(("127.0.0.1", secure.port)) as sock:
         sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         response = http.client.HTTPResponse(sock)
@@ -174,15 +174,15 @@ def test_no_plain_http(secure: Daemon) -> None:
     assert ask(secure, "GET", "/healthz", {})[0] == 200
 
 
-def test_a_handshake_that_stalls_holds_nobody(secure: Daemon) -> None:
-    """Others are served meanwhile."""
+def test_stalled_handshake_does_not_delay_others(secure: Daemon) -> None:
+    """Other clients are served during a stalled handshake."""
     with socket.create_connection(("127.0.0.1", secure.port)) as silent:
         silent.sendall(b"\x16\x03\x01")
         assert ask(secure, "GET", "/healthz", {})[0] == 200
 
 
-def test_no_http_2(secure: Daemon) -> None:
-    """It is not even offered: there one stream would hold up everything else of its connection."""
+def test_http_2_is_not_offered(secure: Daemon) -> None:
+    """HTTP/2 is not offered, because one stream would delay all others on its connection."""
     context = ssl.create_default_context(cafile=CERT)
     context.set_alpn_protocols(["h2", "http/1.1"])
     plain = socket.create_connection(("127.0.0.1", secure.port))

@@ -8,7 +8,7 @@ from tests.test_libraries import FIND, assert_untouched
 
 
 def test_a_worker_that_serves_has_replaced_nothing(tmp_path: Path) -> None:
-    """No module of a library holds an object of ours when a worker of the API server begins to serve."""
+    """No module of a library contains an object of ours when a worker begins to serve."""
     place = tmp_path / "report.json"
     daemon = Watched(tmp_path, place)
     try:
