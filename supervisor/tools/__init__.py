@@ -1,4 +1,4 @@
-"""Tools of the command line alone: backup, demo, doctor, importers, service files, simulation.
+"""Tools that only the command line uses: backup, demo, doctor, importers, service files and simulation.
 
-Only the command line imports this package.
+No other package imports this one.
 """

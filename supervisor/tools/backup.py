@@ -1,8 +1,8 @@
-"""A consistent copy of a data directory, even while a daemon uses it.
+"""Makes a consistent copy of a data directory, even while a daemon uses it.
 
-The database is copied first, as it is at one moment; then the logs of its runs, as far as they are written. So no run
-is newer than the copy, and each log belongs to a run. Not copied are files without a meaning elsewhere: locks, sockets,
-and the secret parameters of runs, which end with the daemon.
+The database is copied first, in the state of one moment. Then the logs of its runs are copied, as far as they are
+written. So each copied log belongs to a run in the copy. Files that are meaningless elsewhere are not copied: locks,
+sockets, and secret parameters of runs, which the daemon forgets when it ends.
 """
 
 import contextlib
@@ -38,10 +38,10 @@ class Copied:
     """The content of a copy.
 
     Attributes:
-        runs: In the database; None: that is a server's, and not in the copy.
-        logs: Log files.
-        size_bytes: Of all files.
-        damaged: Logs with damaged parts, and their errors.
+        runs: The number of runs in the database; None if the database is on a server and thus not in the copy.
+        logs: The number of log files.
+        size_bytes: The size of all files.
+        damaged: The damaged logs, each with its error.
     """
 
     directory: str
@@ -51,7 +51,7 @@ class Copied:
     damaged: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the values for JSON."""
         return {
             "directory": self.directory,
             "runs": self.runs,
@@ -62,17 +62,18 @@ class Copied:
 
 
 def back_up(data_dir: str, target: str, *, database_url: str | None = None) -> Copied:
-    """Copy a data directory, and read the copy.
+    """Copy a data directory, and read the copy to verify it.
 
     Args:
-        data_dir: of a daemon, which may run.
-        target: does not exist yet. Until the copy is complete, it has another name, which ends in ``.unfinished``.
-        database_url: of a PostgreSQL server; such a database is not copied, and the logs of all runs are.
+        data_dir: The data directory of a daemon, which may be running.
+        target: The path of the copy, which must not exist. Until the copy is complete, its name ends in
+            ``.unfinished``.
+        database_url: The URL of a PostgreSQL database. Such a database is not copied, but the logs of all runs are.
 
     Raises:
-        FileExistsError: there is something at `target`.
+        FileExistsError: `target` exists.
         CannotCopy: the database cannot be copied.
-        OSError: another file cannot be.
+        OSError: another file cannot be copied.
     """
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "already exists; nothing is overwritten", target)
@@ -89,32 +90,32 @@ def back_up(data_dir: str, target: str, *, database_url: str | None = None) -> C
             copied.runs = known.rows("SELECT count(*) FROM runs")[0][0]
         with contextlib.closing(known) if known is not None else contextlib.nullcontext():
             for name in _ALONE:
-                with contextlib.suppress(FileNotFoundError):  # a daemon that never came so far
+                with contextlib.suppress(FileNotFoundError):  # the daemon has never completed a start
                     copied.size_bytes += _copy(os.path.join(data_dir, name), os.path.join(making, name))
             for log in _logs(data_dir, known):
                 _copy_log(data_dir, making, log, copied)
         owner = os.stat(data_dir)
         if os.geteuid() == 0 != owner.st_uid:
-            with contextlib.suppress(PermissionError):  # EPERM: a file system on which nothing has another owner
+            with contextlib.suppress(PermissionError):  # EPERM: the file system does not support other owners
                 _give(making, owner)
         os.sync()
         os.rename(making, target)
     except StoreError as err:
         shutil.rmtree(making, ignore_errors=True)
         raise CannotCopy(f"cannot copy the database: {err}") from err
-    except BaseException:  # Ctrl-C, too, leaves nothing half made
+    except BaseException:  # including Ctrl-C: no incomplete copy must remain
         shutil.rmtree(making, ignore_errors=True)
         raise
     return copied
 
 
 def _give(making: str, owner: os.stat_result) -> None:
-    """Have the copy belong to the daemon's user, who could not use it in the place of the data directory else.
+    """Make the daemon's user the owner of the copy, so that the copy can replace the data directory.
 
-    Until that is done only root can enter it. Links put in its place are not followed.
+    Until all owners are changed, only root can enter the copy. A symbolic link in its place is not followed.
 
     Raises:
-        PermissionError: that cannot be.
+        PermissionError: an owner cannot be changed.
     """
     fd = os.open(making, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -129,7 +130,7 @@ def _give(making: str, owner: os.stat_result) -> None:
 
 
 def _logs(data_dir: str, known: Database | None) -> Iterator[str]:
-    """Paths of the logs of known runs, relative to the data directory."""
+    """Yield the paths of the logs of known runs, relative to the data directory; None: of all runs."""
     for directory, _, names in os.walk(os.path.join(data_dir, _LOGS)):
         for name in names:
             run_id = name.removesuffix(_LOG_SUFFIX)
@@ -142,7 +143,7 @@ def _has(database: Database, run_id: str) -> bool:
 
 
 def _copy_log(data_dir: str, making: str, log: str, copied: Copied) -> None:
-    """Copy a log with its sidecar, unless it is removed at this moment; look whether it can be read."""
+    """Copy a log with its sidecar, unless it has just been removed, and check whether the copy can be read."""
     target = os.path.join(making, log)
     os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
     try:
@@ -150,7 +151,7 @@ def _copy_log(data_dir: str, making: str, log: str, copied: Copied) -> None:
     except FileNotFoundError:
         return
     copied.logs += 1
-    with contextlib.suppress(FileNotFoundError):  # most have none
+    with contextlib.suppress(FileNotFoundError):  # most logs have no sidecar
         copied.size_bytes += _copy(frames_path(os.path.join(data_dir, log)), frames_path(target))
     reader = LogReader(None, target)
     try:
@@ -164,7 +165,10 @@ def _copy_log(data_dir: str, making: str, log: str, copied: Copied) -> None:
 
 
 def _copy(source: str, target: str) -> int:
-    """Copy the present content of a file; return its size. Mode and times are kept: the janitor uses them."""
+    """Copy the present content of a file; return its size.
+
+    The copy keeps the mode and the times, which tell the janitor whether and when it must compress a log.
+    """
     fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with open(fd, "rb") as reading:
         status = os.fstat(fd)

@@ -1,4 +1,4 @@
-"""The first configuration of a host or a project, with the jobs of other programs that could move into it."""
+"""Writes the first configuration of a host or project, with hints about files of other programs to import."""
 
 import json
 import shlex
@@ -10,9 +10,9 @@ from supervisor.config.jsonschema import document
 from supervisor.tools.service.rendering import first_config
 
 SCHEMA = "ringward.schema.json"
-"""The name of the file with the JSON Schema, beside the configuration."""
+"""The name of the file with the JSON Schema, in the directory of the configuration."""
 DIRECTIVE = f"#:schema ./{SCHEMA}\n"
-"""The first line of a configuration: editors with Taplo read the schema from there."""
+"""The first line of a configuration, which tells editors with Taplo where the schema is."""
 
 _IN_PROJECT = (
     ("compose", ("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml")),
@@ -24,18 +24,18 @@ _CRONTABS = ("etc/crontab", "etc/cron.d/*", "var/spool/cron/crontabs/*", "var/sp
 _UNITS = ("etc/systemd/system/*.timer", "etc/systemd/system/*.service")
 _NO_JOBS = frozenset({".placeholder", "README"})
 _OF_SERVERS = ("start", "serve", "dev")
-"""Scripts of package.json that do not end."""
+"""Scripts of package.json that run until they are stopped."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Files of another program."""
+    """Files of another program that were found."""
 
     kind: str
     """The first argument of ``ringward import``, or ``npm``."""
     files: tuple[str, ...]
     scripts: tuple[str, ...] = ()
-    """Of package.json: the names of its scripts."""
+    """The names of the scripts in package.json; empty for other files."""
 
     @property
     def command(self) -> str:
@@ -46,7 +46,7 @@ class Found:
 
 
 def find(directory: Path, root: Path) -> list[Found]:
-    """Return the files of other programs in a project's directory, and on the host below `root`."""
+    """Find the files of other programs in a project's directory and on the host below `root`."""
     found = [
         Found(kind, (name,))
         for kind, names in _IN_PROJECT
@@ -67,12 +67,12 @@ def find(directory: Path, root: Path) -> list[Found]:
 
 
 def text(path: str, data: str, found: list[Found]) -> str:
-    """Return the configuration, with a comment on each thing that was found.
+    """Return the text of the configuration, with a comment about each found file.
 
     Args:
-        path: where it is written.
-        data: the data directory.
-        found: files of other programs.
+        path: The path of the configuration.
+        data: The data directory.
+        found: The found files of other programs.
     """
     parts = [DIRECTIVE, first_config(path, data)]
     for one in found:
@@ -87,10 +87,10 @@ def text(path: str, data: str, found: list[Found]) -> str:
 
 
 def write_schema(directory: Path) -> Path | None:
-    """Write the JSON Schema into this directory unless it is there; return its path if it was written.
+    """Write the JSON Schema to a directory; return its path, or None if it already existed.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     path = directory / SCHEMA
     try:
@@ -102,7 +102,7 @@ def write_schema(directory: Path) -> Path | None:
 
 
 def _commented(package: str, script: str) -> str:
-    """Return a script of package.json as a commented task or service."""
+    """Return a script of package.json as a task or service that is commented out."""
     table = "services" if script in _OF_SERVERS else "tasks"
     name = "".join(letter if letter.isalnum() or letter in "_-" else "-" for letter in script)
     return f'# [{table}.{name}]  # from {package}\n# run = {json.dumps(["npm", "run", script])}\n# working_dir = "."\n'
@@ -118,11 +118,14 @@ def _scripts(path: Path) -> tuple[str, ...]:
 
 
 def _files(root: Path, patterns: tuple[str, ...]) -> Iterator[str]:
-    """Yield the plain files that match, by their absolute paths; links are units that a package or systemd enabled."""
+    """Yield the absolute paths of matching regular files.
+
+    Symbolic links are skipped, because they are units that a package provides or that systemd has enabled.
+    """
     for pattern in patterns:
         try:
             paths = sorted(root.glob(pattern))
-        except PermissionError:  # crontabs of others
+        except PermissionError:  # only root can list the crontabs of users
             continue
         for path in paths:
             if path.is_file() and not path.is_symlink() and path.name not in _NO_JOBS and str(path).isprintable():

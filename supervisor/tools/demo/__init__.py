@@ -1,1 +1,1 @@
-"""The content of ``ringward demo``: a made-up shop's tasks and services, and a year of their history."""
+"""The content of ``ringward demo``: the tasks and services of an imaginary shop, and a year of their history."""

@@ -1,4 +1,4 @@
-"""The configuration of the demonstration."""
+"""The configuration file of the demo."""
 
 from supervisor.tools.demo.jobs import BACKUP, JOBS, Job
 
@@ -117,7 +117,7 @@ exit 1
 
 
 def text() -> str:
-    """Return the file."""
+    """Return the text of the configuration file."""
     return _HEAD + "".join(map(_task, JOBS)) + _REST
 
 

@@ -1,4 +1,4 @@
-"""The runs of a year, made up: always the same for the same moment."""
+"""Makes up the runs of a year, which are always the same for the same present time."""
 
 import math
 import random
@@ -11,32 +11,32 @@ from store.runs.writes import Run
 from supervisor.tools.demo.jobs import BACKUP, INDEX, JOBS, Job
 
 OUTAGE_MS = 312_000
-"""How long a service was down after a failure."""
+"""The time for which a service was down after a failure."""
 DAYS = 365
 LONG_LINES = 100_000
-"""Of the newest log of the search index."""
+"""The number of lines in the newest log of the search index."""
 _DAY_MS = 86_400_000
 _RETRY_MS = 120_000
 _NEVER_STARTED = ("missed", "skipped", "start_failed")
 _SIGTERM = 15
 _TUESDAY = 2
 _OUTAGE_DAYS = range(118, 121)
-"""How long ago the marketplaces could not be reached."""
+"""How many days ago the marketplaces could not be reached."""
 _ASLEEP_DAYS = range(203, 205)
-"""How long ago the host was switched off."""
+"""How many days ago the host was switched off."""
 
 
 def disk_full_day(now: datetime) -> date:
-    """Return the Tuesday of the backup that failed: the last one before today."""
+    """Return the day of the backup that failed, which is the last Tuesday before today."""
     return now.date() - timedelta(days=(now.isoweekday() - _TUESDAY - 1) % 7 + 1)
 
 
 class History:
-    """Runs of tasks, and of services that were restarted now and then.
+    """Runs of tasks, and of services that were restarted from time to time.
 
     Args:
-        now_ms: the present, ms since the epoch; nothing is later.
-        zone: of the schedules.
+        now_ms: The present time in ms since the epoch, before which all runs have ended.
+        zone: The time zone of the schedules.
     """
 
     def __init__(self, now_ms: int, zone: ZoneInfo) -> None:
@@ -47,7 +47,7 @@ class History:
         self._full = disk_full_day(self._now)
 
     def runs(self) -> list[Run]:
-        """Return all that have ended, in the order of their creation; each id is that of its place in this order."""
+        """Return all runs in the order of their creation, which is also the order of their ids."""
         made = [run for job in JOBS for run in self._of(job)]
         made += self._of_services()
         made.sort(key=lambda run: run.created_at)
@@ -71,7 +71,7 @@ class History:
             before = None
             attempts = range(job.retries + 1)
             for attempt in attempts:
-                # Most failures are over when it is tried again; a full disk is not.
+                # Most retries succeed, but not while the disk is full.
                 if attempt and day != self._full and self._random.random() < 0.8:
                     reason = "succeeded"
                 run = self._run(job, instant if attempt == 0 else last + _RETRY_MS, instant, attempt, reason, ago)
@@ -97,7 +97,7 @@ class History:
             return "timeout" if job.timeout_s and dice < job.failing / 3 else "failed"
         if dice > 0.9985:
             return self._random.choice(("skipped", "stopped", "crashed", "start_failed"))
-        # A task that was repaired a while ago failed more often before.
+        # About two months ago, tasks failed more often, as if they had been repaired since.
         return "failed" if 60 < ago < 75 and self._random.random() < job.failing * 6 else "succeeded"
 
     def _run(self, job: Job, created: int, instant: int, attempt: int, reason: str, ago: float) -> Run:
@@ -137,7 +137,7 @@ class History:
         )
 
     def _of_services(self) -> Iterator[Run]:
-        """Each ran for some weeks, then was restarted, seldom because it failed; the last one ended just now."""
+        """Yield the runs of services, each of some weeks. Few of them failed, and the last ones ended just now."""
         for name, instances in (("web", 1), ("worker", 3), ("cache", 1)):
             for index in range(instances):
                 at = self._now_ms - DAYS * _DAY_MS
@@ -163,5 +163,5 @@ class History:
 
 
 def moment(ms: int) -> str:
-    """A time as logs have it."""
+    """Format a time for a log line."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""The tasks of the demonstration: when they ran and how that went."""
+"""The tasks of the demo, and the parameters of their made-up history."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from zoneinfo import ZoneInfo
 
 @dataclass(frozen=True)
 class Job:
-    """A task with a schedule by hours, so that its times need no calculation.
+    """A task whose schedule consists of hours, so that its times need no cron parser.
 
     Attributes:
-        hours: of the day at which it runs.
-        weekday: the only one on which it runs, Monday is 1; None: all.
-        day: of the month, the only one on which it runs; None: all.
-        took_s: how long a run takes today.
-        growth: how much longer it takes today than a year ago.
-        failing: share of the runs that fail.
-        retries: further attempts.
-        timeout_s: after which a run is stopped; None: never.
-        lines: of the log of a run, about.
+        hours: The hours of the day at which it runs.
+        weekday: The only day of the week on which it runs, with 1 for Monday; None: every day.
+        day: The only day of the month on which it runs; None: every day.
+        took_s: The duration of a run today.
+        growth: The duration of a run today as a multiple of that a year ago.
+        failing: The proportion of runs that fail.
+        retries: The number of retries.
+        timeout_s: The time limit of a run; None: no limit.
+        lines: The approximate number of lines in the log of a run.
     """
 
     name: str
@@ -38,13 +38,13 @@ class Job:
 
     @property
     def cron(self) -> str:
-        """Its schedule."""
+        """Return the schedule as a cron expression."""
         hours = ",".join(map(str, self.hours)) if len(self.hours) < 24 else "*"
         weekday = "*" if self.weekday is None else self.weekday % 7
         return f"{self.minute} {hours} {self.day or '*'} * {weekday}"
 
     def instants(self, days: list[date], zone: ZoneInfo, now_ms: int) -> Iterator[int]:
-        """Its times on these days before now, ms since the epoch, none twice."""
+        """Yield the times on these days before `now_ms`, in ms since the epoch, without duplicates."""
         last = 0
         for each in days:
             if self.weekday not in (None, each.isoweekday()) or self.day not in (None, each.day):

@@ -1,4 +1,4 @@
-"""The stored history of the demonstration: rows in the database, log files, samples of the host."""
+"""Writes the history of the demo: rows in the database, log files and samples of the host's usage."""
 
 import math
 import os
@@ -30,7 +30,7 @@ _SEVERITIES = {"run.failed": "error", "service.recovered": "info"}
 
 
 def samples(data_dir: str, now_ms: int) -> Iterator[Sample]:
-    """One a minute of the last day, one every five seconds of the last hour, oldest first."""
+    """Yield samples, oldest first: one per minute of the last day, and one every 5 s of the last hour."""
     rnd = random.Random(2417)  # noqa: S311 - nothing secret
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     place = os.statvfs(data_dir)
@@ -69,10 +69,10 @@ _GREEN, _RED, _YELLOW, _PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
 
 
 class Part(NamedTuple):
-    """Output that was printed at once.
+    """Output that a run printed at the same time.
 
     Attributes:
-        share: When, as a share of the time that the run took.
+        share: When it was printed, as a fraction of the run's duration.
     """
 
     share: float
@@ -81,7 +81,7 @@ class Part(NamedTuple):
 
 
 def printed(run: Run) -> Iterator[Part]:
-    """Yield all that a run printed, in order."""
+    """Yield the output of a run, in order."""
     failed = run.end_reason != "succeeded"
     if run.task_name == BACKUP:
         yield from _backup(run, failed)
@@ -135,7 +135,7 @@ def _drawn(failed: bool) -> Iterator[Part]:
 
 
 def _long(run: Run, failed: bool) -> Iterator[Part]:
-    """Some hundred lines at once, up to as many as the run has."""
+    """Yield some hundred lines at a time, until the run has as many as it must have."""
     started, took = run.started_at or 0, (run.ended_at or 0) - (run.started_at or 0)
     lines = run.lines - 1
     for first in range(0, lines, _AT_ONCE):
@@ -164,7 +164,7 @@ def _plain(run: Run, failed: bool) -> Iterator[Part]:
 
 
 LOGS = 250
-"""Of so many runs of tasks, the newest, there are logs."""
+"""The number of newest runs of tasks that have logs."""
 _FILE_BLOCKS = 2000
 _KEEP = 1000
 _DATABASE = "ringward.db"
@@ -175,12 +175,12 @@ def seed(data_dir: str, now_ms: int, zone: ZoneInfo) -> int:
     """Fill a data directory, before the first start of a daemon on it.
 
     Args:
-        data_dir: exists, and is empty.
-        now_ms: the present, ms since the epoch.
-        zone: of the schedules.
+        data_dir: An existing, empty directory.
+        now_ms: The present time in ms since the epoch.
+        zone: The time zone of the schedules.
 
     Returns:
-        How many runs there are.
+        The number of runs.
 
     Raises:
         StoreError: the database cannot be written.
@@ -202,7 +202,7 @@ def seed(data_dir: str, now_ms: int, zone: ZoneInfo) -> int:
 
 
 def _with_logs(data_dir: str, runs: Sequence[Run]) -> list[Run]:
-    """Write the logs of the newest; all runs, those with as many lines as they have."""
+    """Write the logs of the newest runs; return all runs with the actual number of lines."""
     lines: dict[str, int] = {}
     started = [run for run in runs if run.kind == "task" and run.started_at]
     with tempfile.TemporaryDirectory(dir=_SHARED if os.path.isdir(_SHARED) else None) as rings:
@@ -212,7 +212,7 @@ def _with_logs(data_dir: str, runs: Sequence[Run]) -> list[Run]:
 
 
 def _write(data_dir: str, rings: str, run: Run) -> int:
-    """Write a log as the daemon would have; returns its number of lines."""
+    """Write the log of a run in the same way as the daemon; return the number of lines."""
     started, ended = run.started_at or run.created_at, run.ended_at or run.created_at
     path = log_path(data_dir, run.task_name, run.id)
     ring = RingWriter(os.path.join(rings, f"{run.id}.ring"), run.id, RingShape(_FILE_BLOCKS))
@@ -238,7 +238,7 @@ def _write(data_dir: str, rings: str, run: Run) -> int:
 
 
 def _record_uptime(database: Database, runs: Sequence[Run]) -> None:
-    """How long instances were up, and down after a failure."""
+    """Store how long instances were up, and how long they were down after failures."""
     for run in runs:
         if run.kind == "service" and run.started_at and run.ended_at:
             add_time(database, run.task_name, run.instance_index, "running", run.started_at, run.ended_at)
@@ -248,7 +248,7 @@ def _record_uptime(database: Database, runs: Sequence[Run]) -> None:
 
 
 def _notify(database: Database, runs: Sequence[Run]) -> None:
-    """Of the failures of the last month that were not made up for, and two others."""
+    """Store notifications about the last month's failures that no retry repaired, and two others."""
     since = runs[-1].created_at - 30 * 86_400_000
     repeated = {run.retry_of_run_id for run in runs}
     failed = [

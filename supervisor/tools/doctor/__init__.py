@@ -1,1 +1,1 @@
-"""The checks of ``ringward doctor``. They change no state."""
+"""The checks of ``ringward doctor``, which change nothing."""

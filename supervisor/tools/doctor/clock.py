@@ -1,4 +1,4 @@
-"""The host's clock, as the kernel sees it (adjtimex(2), which is only asked)."""
+"""Checks the host's clock with adjtimex(2), which it only queries."""
 
 import ctypes
 import time
@@ -8,14 +8,14 @@ from supervisor.tools.doctor.finding import Finding
 
 WHAT = "clock"
 OLDEST = datetime(2026, 1, 1, tzinfo=UTC)
-"""Before this was written no clock can be right."""
+"""A clock that shows an earlier time is wrong, because this program did not exist then."""
 _STA_UNSYNC = 0x40
 _TIMEX_BYTES = 512
-"""More than struct timex has anywhere."""
+"""More than the size of struct timex on any architecture."""
 
 
 class _Timex(ctypes.Structure):
-    """The beginning of struct timex."""
+    """The first fields of struct timex."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -29,12 +29,12 @@ class _Timex(ctypes.Structure):
 
 
 def clock() -> Finding:
-    """Return whether it shows a time that can be, and something keeps it right."""
+    """Check whether the clock shows a possible time and is synchronised."""
     return judged(time.time(), unsynchronised())
 
 
 def judged(now_s: float, free: bool | None) -> Finding:
-    """Return the finding of a clock that shows `now_s`; `free`: as of :func:`unsynchronised`."""
+    """Return the finding about a clock that shows `now_s`; `free` is the result of :func:`unsynchronised`."""
     shown = datetime.fromtimestamp(now_s, UTC).isoformat(timespec="seconds")
     if now_s < OLDEST.timestamp():
         return Finding(WHAT, "fail", f"shows {shown}, which is in the past", "set the clock, and use NTP")
@@ -45,12 +45,12 @@ def judged(now_s: float, free: bool | None) -> Finding:
 
 
 def unsynchronised() -> bool | None:
-    """Return whether nothing keeps the clock right; None: the kernel does not tell."""
+    """Return whether the clock is not synchronised; None if the kernel does not report it."""
     asked = _Timex()
     try:
         adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
     except (OSError, AttributeError):
         return None
-    if adjtimex(ctypes.byref(asked)) < 0:  # EPERM, ENOSYS: a filter of system calls
+    if adjtimex(ctypes.byref(asked)) < 0:  # EPERM, ENOSYS: a system call filter forbids it
         return None
     return bool(asked.status & _STA_UNSYNC)

@@ -1,4 +1,4 @@
-"""Checks of the daemon's property: its data directory, the disk below it, its database."""
+"""Checks the data directory, its disk, the exports and the database."""
 
 import json
 import os
@@ -18,14 +18,14 @@ _RESERVE_BYTES = 256 << 20
 _RESERVE_SHARE = 0.05
 _INODES = 1000
 _DATABASE_BYTES = 16 << 20
-"""Of the reserve file, which the database gives up when the disk is full."""
+"""The size of the reserve file, which the daemon releases for the database when the disk is full."""
 _DATABASE = "ringward.db"
 _WRITABLE = "mount it writable, or set another data_dir"
 _SECRET = stat.S_IRWXG | stat.S_IRWXO
 
 
 def directory(path: str, readers: int | None = None) -> Finding:
-    """Whether the data directory can be written by the daemon alone, and read by these at most, who are a group."""
+    """Check that only the daemon can write to the data directory, and that only the group `readers` can read it."""
     what = "data directory"
     try:
         status = os.stat(path)
@@ -53,7 +53,7 @@ def directory(path: str, readers: int | None = None) -> Finding:
 
 
 def _existing(path: str) -> str:
-    """Return the nearest directory above a path that exists; the path itself if it does."""
+    """Return the path if it exists, or else its nearest existing parent directory."""
     while not os.path.exists(path):
         path = os.path.dirname(path)
     return path
@@ -68,7 +68,7 @@ def _remedy(path: str, mode: int) -> str:
 
 
 def disk(path: str, min_free_bytes: int | None) -> Finding:
-    """Return whether logs may still grow; `min_free_bytes` as the configuration has it."""
+    """Check whether the disk has enough free space for logs and the database; `min_free_bytes` is configured."""
     what = "disk"
     kept = os.path.exists(os.path.join(path, "reserve"))
     path = _existing(path)
@@ -89,7 +89,7 @@ def disk(path: str, min_free_bytes: int | None) -> Finding:
 
 
 def export(data_dir: str, name: str) -> Finding:
-    """Return the state of an export, as its process stored it last."""
+    """Return the finding about an export, from the status that its process last stored."""
     what = f"export {name}"
     try:
         with open(status_path(data_dir, name), encoding="utf-8") as file:
@@ -108,7 +108,7 @@ def export(data_dir: str, name: str) -> Finding:
 
 
 def database(config: "Config", data_dir: str) -> Finding:
-    """Return whether the database can be read and is sound; it is only read, also while the daemon runs."""
+    """Check whether the database can be read and is intact. It is only read, so the daemon can be running."""
     from store.database import check_writable, open_reader
     from store.errors import StoreError
 
@@ -127,7 +127,7 @@ def database(config: "Config", data_dir: str) -> Finding:
             runs = reader.rows("SELECT count(*) FROM runs")[0][0]
         finally:
             reader.close()
-    except (StoreError, ImportError) as err:  # no driver for that server
+    except (StoreError, ImportError) as err:  # ImportError: the driver of the server is not installed
         return Finding(what, "fail", str(err), "restore a backup of the data directory, or check the daemon's log")
     if wrong not in ([], ["ok"]):
         return Finding(what, "fail", f"{path} is damaged: {'; '.join(wrong)}", "stop the daemon and restore a backup")

@@ -8,13 +8,13 @@ Verdict = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True)
 class Finding:
-    """How one thing is.
+    """The result of one check.
 
     Attributes:
-        what: Name of the checked object.
-        verdict: "ok"; "warn": Ringward works, but not as well as it could; "fail": it does not work.
-        text: How it is, for people.
-        remedy: The action that fixes it.
+        what: The name of the checked object.
+        verdict: "ok"; "warn": Ringward works, but with restrictions; "fail": Ringward does not work.
+        text: The present state, for display.
+        remedy: How to fix the problem; None: there is none.
     """
 
     what: str
@@ -24,7 +24,7 @@ class Finding:
 
 
 def size(count: float) -> str:
-    """Bytes for people."""
+    """Format a number of bytes for display."""
     for unit in ("bytes", "KB", "MB", "GB"):
         if count < 1024:
             return f"{count:.0f} {unit}"

@@ -1,4 +1,4 @@
-"""Checks of the host: cgroups, shared memory, descriptors, inotify."""
+"""Checks the host: cgroups, shared memory, descriptors and inotify."""
 
 import contextlib
 import os
@@ -13,15 +13,15 @@ _MIN_NOFILE = 4096
 _MIN_SHARED_BYTES = 64 << 20
 _OWN_CGROUP = "/proc/self/cgroup"
 _FILE_WATCHER = "ringward filewatcher"[:15]
-"""The name that the kernel keeps of that process."""
+"""The name of the file watcher in /proc/PID/comm, which the kernel truncates."""
 
 
 def cgroups(types: Mapping[str, str], own: str = _OWN_CGROUP) -> Finding:
-    """Return whether runs can have cgroups of their own, with which controllers.
+    """Check whether runs can have their own cgroups, and with which controllers.
 
     Args:
-        types: of the file system at each mount point.
-        own: the file that names our cgroups.
+        types: The types of file systems by mount point.
+        own: The path of the file that names this process's cgroup.
     """
     what = "cgroups"
     mount = next((place for place, kind in types.items() if kind == "cgroup2"), None)
@@ -50,11 +50,11 @@ def cgroups(types: Mapping[str, str], own: str = _OWN_CGROUP) -> Finding:
 
 
 def shared_memory(places: Iterable[str], types: Mapping[str, str]) -> Finding:
-    """Return whether there is room on tmpfs for the rings.
+    """Check whether a tmpfs has enough free space for the rings.
 
     Args:
-        places: directories in which the runtime directory may be, the best first.
-        types: of the file system at each mount point.
+        places: The directories in which the runtime directory can be, the best first.
+        types: The types of file systems by mount point.
     """
     from supervisor.host.shared_memory import type_of
 
@@ -74,7 +74,7 @@ def shared_memory(places: Iterable[str], types: Mapping[str, str]) -> Finding:
 
 
 def descriptors() -> Finding:
-    """Return how many descriptors the daemon may have."""
+    """Check how many descriptors the daemon can open."""
     what = "descriptors"
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < _MIN_NOFILE:
@@ -84,9 +84,9 @@ def descriptors() -> Finding:
 
 
 def inotify(instances: int, watches: int, proc: str = "/proc") -> Finding:
-    """Return whether the user may have the instances and watches of inotify that tasks with ``on_change`` need.
+    """Check whether enough inotify instances and watches are free for the tasks with ``on_change``.
 
-    The instances and watches of a running file watcher do not count as used.
+    Those of a running file watcher count as free, because it needs no others.
     """
     what = "inotify"
     texts, short = [], []
@@ -107,11 +107,11 @@ def inotify(instances: int, watches: int, proc: str = "/proc") -> Finding:
 
 
 def _inotify_use(proc: str) -> dict[str, int]:
-    """Return the instances and watches that other programs of this user have open."""
+    """Return the numbers of inotify instances and watches that other programs of this user have open."""
     instances = watches = 0
     for process in os.listdir(proc):
         folder = f"{proc}/{process}"
-        # A process may end meanwhile, or belong to another security domain.
+        # ENOENT: the process has ended; EACCES: it is in another security domain.
         with contextlib.suppress(OSError):
             if not process.isdecimal() or os.stat(folder).st_uid != os.geteuid() or _is_file_watcher(folder):
                 continue
@@ -129,7 +129,7 @@ def _is_file_watcher(folder: str) -> bool:
 
 
 def _nearest(path: str) -> str:
-    """Return the path, or its longest existing part."""
+    """Return the path if it exists, or else its nearest existing parent directory."""
     while not os.path.exists(path):
         path = os.path.dirname(path)
     return path

@@ -1,1 +1,1 @@
-"""Importers of other programs' configurations, with a report of the parts that cannot be carried over."""
+"""Import other programs' configurations, and report the settings that cannot be carried over."""

@@ -1,4 +1,4 @@
-"""Compose files: YAML with variables. The docker launcher starts the services; jobs in ofelia labels become tasks."""
+"""Imports compose files. The docker launcher starts their services, and jobs in ofelia labels become tasks."""
 
 import functools
 import os
@@ -21,17 +21,17 @@ from supervisor.tools.importers.unit_values import FOR_EVER
 _LABEL = "ringward.compose"
 _NETWORKS_TASK = "networks"
 _OF_THE_CLIENT = re.compile(r"PATH|HOME|(?:DOCKER|LD|RINGWARD)_.*")
-"""Variables that would change the behaviour of the docker client, so they go to the container alone."""
+"""Variables that would change the behaviour of the docker client, so they are passed only to the container."""
 _MAX_INSTANCES = 64
 _RETRIES = 3
-"""A task does not wait for the networks, nor for the services that it needs."""
+"""Retries of a task, because it does not wait for the networks and services that it needs."""
 _STOP, _INTERVAL = "10s", "30s"
-"""Defaults of services and their health checks."""
+"""Docker's defaults for the stop of a container and for the interval of health checks."""
 _START = (
     *("{client}", "run", "--rm", "--name=ringward-{run_id}", "--label=ringward.run={run_id}", "--env={env_name}"),
     *("{options}", "{command}"),
 )
-"""The preset's options, without the image: for a service without a command the image is in ``run``."""
+"""The start command of the preset without the image, for services without a command, whose ``run`` is the image."""
 _CONDITIONS = {"service_started": "started", "service_healthy": "ready", "service_completed_successfully": "succeeded"}
 # fmt: off
 _LOOKED_AT = frozenset({
@@ -46,10 +46,10 @@ Service = Mapping[str, Any]
 
 
 def read(path: str, source: str, outcome: Outcome) -> None:
-    """Add the services of a compose file.
+    """Add the services of a compose file to the outcome.
 
     Raises:
-        Unreadable: it is none.
+        Unreadable: the file is not a compose file.
     """
     found = content(path, source, outcome)
     directory = os.path.dirname(os.path.abspath(path))
@@ -72,7 +72,7 @@ def read(path: str, source: str, outcome: Outcome) -> None:
 
 
 class _File:
-    """One compose file."""
+    """A compose file that is being converted."""
 
     def __init__(self, path: str, found: Mapping[str, Any], project: Project, outcome: Outcome) -> None:
         self._path = path
@@ -85,17 +85,17 @@ class _File:
         for name in found["services"].keys() - self._services.keys():
             outcome.note(self._place(name), f"is not carried over: not a table: {found['services'][name]}")
         self._networks: list[str] = []
-        """The names that docker compose would make, as docker knows them."""
+        """The networks that docker compose would create, by the names that docker knows."""
         self._once = {
             name
             for service in self._services.values()
             for name, condition in _dependencies(service)
             if condition == "service_completed_successfully"
         }
-        """Services that end: tasks here."""
+        """Services that others expect to complete, which become tasks."""
 
     def add(self) -> None:
-        """Add all that it has."""
+        """Add all services, networks and jobs to the outcome."""
         carried = {name: service for name, service in self._services.items() if not _is_ofelia(service)}
         self._collect_networks(carried)
         names = {name: self._free(name) for name in carried}
@@ -114,7 +114,7 @@ class _File:
         return f"{self._path} services.{name}"
 
     def _free(self, name: str) -> str:
-        """Return the name of a service here; the task that makes networks has one, too."""
+        """Return the name for a service, which must differ from that of the task that creates the networks."""
         return name if name != self._networks_task() else f"{name}-2"
 
     def _networks_task(self) -> str:
@@ -143,7 +143,7 @@ class _File:
             self._outcome.add("tasks", self._networks_task(), keys, f"{self._path} networks")
 
     def _container(self, own: str, given: str | None) -> str:
-        """Return the words of a shell for a container, by the name of its service or its own."""
+        """Return shell code for a container, which is given by the name of its service or by its own name."""
         wanted = given or own
         for name, service in self._services.items():
             if wanted in (name, service.get("container_name")):
@@ -200,7 +200,7 @@ class _File:
         outcome.add("tasks" if is_task else "services", names[name], keys, place)
 
     def _plain(self, options: list[str], place: str) -> list[str]:
-        """Return the options without those in which a launcher would find a placeholder."""
+        """Return the options except those that a launcher would take for placeholders, and report these."""
         for option in options:
             if PLACEHOLDER.search(option):
                 self._outcome.note(place, f"{option} is not carried over: names in braces are placeholders here")
@@ -232,7 +232,7 @@ class _File:
             aliases += (settings or {}).get("aliases") or []
             own = self._project.network(network)
             address = (settings or {}).get("ipv4_address")
-            if len(networks) == 1:  # podman and older engines know nothing else
+            if len(networks) == 1:  # podman and older engines support only this form
                 found += [f"--network={own}", *(f"--network-alias={one}" for one in aliases)]
                 found += [f"--ip={address}"] if address else []
             else:
@@ -253,7 +253,7 @@ class _File:
         return [f"--label={one}={value or ''}" for one, value in labels.items() if not one.startswith(_OFELIA_PREFIX)]
 
     def _files(self, service: Service, place: str) -> Iterator[str]:
-        """Yield options that mount secrets and configs of files."""
+        """Yield the options that mount secrets and configs from files."""
         for kind, directory in (("secrets", "/run/secrets/"), ("configs", "/")):
             for one in service.get(kind) or []:
                 source = one.get("source") if isinstance(one, Mapping) else one
@@ -266,7 +266,7 @@ class _File:
                 yield f"--volume={self._project.path(definition['file'])}:{target}:ro"
 
     def _deployed(self, service: Service, place: str) -> Iterator[str]:
-        """Yield options for the keys of ``deploy``."""
+        """Yield the options for the resource limits in ``deploy``."""
         deploy = service.get("deploy") or {}
         limits = (deploy.get("resources") or {}).get("limits") or {}
         for key, option in (("memory", "memory"), ("cpus", "cpus"), ("pids", "pids-limit")):
@@ -313,13 +313,13 @@ class _File:
         if policy not in ("always", "unless-stopped", "on-failure"):
             self._outcome.note(place, f"restart = {restart} is not carried over")
             return {"restart": "never"}
-        # Like docker: from 100 ms on, doubled up to a minute, and without end unless a number is given.
+        # As in docker, delays begin with 100 ms and double up to a minute, without a limit of attempts by default.
         keys: dict[str, Any] = {"restart": "on_failure" if policy == "on-failure" else "always"}
         keys |= {"restart_delay": "100ms", "restart_max_delay": "60s"}
         return keys | {"restart_attempts": int(count) if count else "unlimited"}
 
     def _supervision(self, service: Service, names: Mapping[str, str], place: str) -> dict[str, Any]:
-        """Return the keys for its dependencies and its health check."""
+        """Return the keys for the dependencies and the health check of a service."""
         waits: list[dict[str, str]] = []
         if self._networks and not service.get("network_mode"):
             waits.append({"name": self._networks_task(), "until": "succeeded"})
@@ -347,7 +347,7 @@ class _File:
             self._outcome.note(place, f"healthcheck.timeout = {check['timeout']}: each attempt has 5s here")
         every = text(check.get("start_interval") or check.get("interval") or _INTERVAL)
         parse_duration(every)
-        # A container that is not healthy yet is not stopped there either.
+        # Without a time limit, because docker does not stop a container that is not healthy yet either.
         run = f'docker exec "ringward-$RINGWARD_RUN_ID" {shlex.join(argv)}'
         return {"exec": run, "every": every, "timeout": FOR_EVER}
 
@@ -372,7 +372,7 @@ def _words(value: Any) -> list[str]:
 
 
 def _networks(service: Service) -> dict[str, Any]:
-    """Return the networks of a service, with its settings of each."""
+    """Return the networks of a service, each with the settings of the service."""
     if service.get("network_mode"):
         return {}
     networks = service.get("networks") or ["default"]
@@ -380,7 +380,7 @@ def _networks(service: Service) -> dict[str, Any]:
 
 
 def _dependencies(service: Service) -> Iterator[tuple[str, str]]:
-    """Yield the services that one depends on, and under which condition."""
+    """Yield the names and conditions of a service's dependencies."""
     dependencies = service.get("depends_on") or []
     for name in dependencies:
         one = dependencies[name] if isinstance(dependencies, Mapping) else None
@@ -401,7 +401,7 @@ _OFELIA_KEYS = {
 
 @dataclass(frozen=True)
 class _OfeliaJob:
-    """A job of ofelia, the scheduler of jobs beside compose services."""
+    """A job of ofelia, a scheduler whose jobs are labels of compose services."""
 
     kind: str
     name: str
@@ -422,10 +422,10 @@ def _add_ofelia_job(job: _OfeliaJob, containers: Callable[[str | None], str], pl
     """Add an ofelia job as a task.
 
     Args:
-        job: the job.
-        containers: return the shell words for the container with a name; None means the container of the service.
-        place: the place of the service in the file, for messages.
-        outcome: the result that the task is added to.
+        job: The job.
+        containers: Returns shell code for the container with a name; None means the container of the service.
+        place: The place of the service in the file, for messages.
+        outcome: The outcome to which the task is added.
     """
     where = f"{place} {_OFELIA_PREFIX}{job.kind}.{job.name}"
     schedule = job.settings.get("schedule", "")
@@ -463,7 +463,7 @@ def _ofelia_options(job: _OfeliaJob, names: Mapping[str, str]) -> list[str]:
 
 
 def _set_schedule(schedule: str, keys: dict[str, Any]) -> str | None:
-    """Set when a task runs, and return why that cannot be expressed."""
+    """Set the schedule of a task; return why it cannot be expressed, or None."""
     if schedule.startswith(_OFELIA_EVERY):
         every = schedule.removeprefix(_OFELIA_EVERY).strip()
         try:
@@ -486,19 +486,20 @@ _TYPES = (
     ("tag:yaml.org,2002:null", r"~|null|Null|NULL|", ("~", "n", "N", "")),
     ("tag:yaml.org,2002:merge", r"<<", "<"),
 )
-"""Of YAML 1.2: in 1.1, which PyYAML reads, the port ``22:22`` would be a number of seconds, and ``on`` true."""
+"""The scalar types of YAML 1.2. In YAML 1.1, which PyYAML implements, the port ``22:22`` would be a sexagesimal number
+and ``on`` would be true."""
 _VARIABLE = re.compile(
     r"\$(?:(?P<escaped>\$)|(?P<bare>[A-Za-z_]\w*)|\{(?P<name>[A-Za-z_]\w*)(?:(?P<how>:?[-?+])(?P<other>(?:[^{}]|\$\{[^{}]*\})*))?\})"
 )
 
 
 def content(path: str, text: str, outcome: Outcome) -> Mapping[str, Any]:
-    """Return the content of a compose file; variables come from the environment and from ``.env`` beside the file.
+    """Return the content of a compose file, with variables from the environment and from ``.env`` in its directory.
 
     Raises:
-        Unreadable: it is no compose file.
+        Unreadable: the file is not a compose file.
     """
-    import yaml  # takes 20 ms
+    import yaml  # imported only here, because that takes 20 ms
 
     loader = yaml.SafeLoader(text)
     resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
@@ -520,7 +521,7 @@ def content(path: str, text: str, outcome: Outcome) -> Mapping[str, Any]:
 
 
 class _Variables:
-    """Fills in ``$NAME`` and ``${NAME:-default}``."""
+    """Substitutes variables such as ``$NAME`` and ``${NAME:-default}``."""
 
     def __init__(self, path: str, outcome: Outcome) -> None:
         self._path = path
@@ -529,7 +530,7 @@ class _Variables:
         self._values = {**_env_file(file, outcome), **os.environ}
 
     def filled(self, value: Any) -> Any:
-        """Return a value with all variables in it filled in."""
+        """Return a value with all variables in it substituted."""
         if isinstance(value, Mapping):
             return {str(key): self.filled(one) for key, one in value.items()}
         if isinstance(value, list):

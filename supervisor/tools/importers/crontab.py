@@ -1,8 +1,8 @@
-"""Crontabs: of users, and of the system (``/etc/crontab``, ``/etc/cron.d``), which have a column for the user.
+"""Imports crontabs of users and of the system (``/etc/crontab``, ``/etc/cron.d``), which have a column for the user.
 
-Cron runs ``SHELL -c COMMAND``, ignores the exit status, and leaves background processes alone. Ringward runs
-``SHELL -e -c COMMAND``, counts every status other than 0 as a failure, and a run ends with its command. The importer
-rewrites commands accordingly. Jobs in a crontab have no name: a job is named after the program that does the work.
+Cron runs ``SHELL -c COMMAND``, ignores the exit code and leaves background processes running. Ringward runs
+``SHELL -e -c COMMAND``, treats exit codes other than 0 as failures, and ends a run with its command. The importer
+rewrites commands accordingly. Jobs in a crontab have no names, so each is named after the program that does the work.
 """
 
 import os
@@ -33,19 +33,19 @@ _WRAPPERS = {
     "taskset": "", "command": "", "exec": "a", "nohup": "", "setsid": "", "cronic": "", "chronic": "", "stdbuf": "ioe",
     "systemd-cat": "tp", "runuser": "ug", "su": "sg", "xargs": "nIPL", "unbuffer": "", "doas": "u", "setpriv": "",
 }
-"""Programs that run the command after them, and their options that take a value."""
+"""Programs that run the command that follows them, and their options that take a value."""
 _ASIDE = frozenset({
     "cd", "test", "[", "[[", "source", ".", "true", "false", "yes", "echo", "printf", "sleep", "set", "export",
     "ulimit", "umask", "for", "case", ":", "wait", "eval", "kill", "exit", "date", "mkdir", "touch", "cat",
 })
-"""Commands that prepare another one, as a rule."""
+"""Commands that usually only prepare for another command."""
 # fmt: on
 _STATUSES = frozenset({"true", "false", "test"})
 """Commands that do nothing."""
 
 
 def name_of(command: str) -> str:
-    """Return a name for a command: of the first program that does the work, or of its script; else ``task``."""
+    """Return a name for a command: that of the first program or script that does the work, or else ``task``."""
     aside = ""
     for words in _commands(_ARITHMETIC.sub("0", command)):
         program, script = _program(words)
@@ -67,7 +67,7 @@ def _commands(command: str) -> list[list[str]]:
 
 
 def _program(words: list[str]) -> tuple[str, str]:
-    """Return the program of a command behind keywords and wrappers, and the script that it interprets."""
+    """Return the program of a command, without keywords and wrappers, and the script that the program interprets."""
     rest = [word.strip("\"'") for word in words]
     while rest and (rest[0] in _KEYWORDS or _ASSIGNMENT.match(rest[0])):
         rest.pop(0)
@@ -106,7 +106,7 @@ def _unwrapped(wrapper: str, words: list[str]) -> list[str]:
 
 
 def _bare(word: str) -> str:
-    """Return the last part of a path, without the end that says which language it is in."""
+    """Return the last component of a path, without the file name extension of a script."""
     name = os.path.basename(word)
     stem, end = os.path.splitext(name)
     return stem if end in (".sh", ".py", ".pl", ".rb", ".php", ".js", ".bash", ".jar", ".cgi", ".bat") else name
@@ -121,20 +121,20 @@ _BASH = frozenset({"bash", "zsh"})
 
 @dataclass(frozen=True)
 class Command:
-    """A command and the remarks on it."""
+    """A converted command, with notes about the conversion."""
 
     run: str | list[str]
-    """For the key ``run``: a list where ``-e`` would change the behaviour of the command."""
+    """The value of the key ``run``, which is a list if ``-e`` would change the behaviour of the command."""
     advice: tuple[str, ...]
 
 
 def as_run(command: str, shell: str, *, input_text: str = "") -> Command:
-    """Return the command for the key ``run``.
+    """Convert a command to the value of the key ``run``.
 
     Args:
-        command: as cron gives it to its shell.
-        shell: the program that cron gives it to.
-        input_text: the text after it, as a here-document for its input.
+        command: The command that cron passes to the shell.
+        shell: The shell of the job.
+        input_text: The here-document with the command's input; empty: there is none.
     """
     advice = []
     if os.path.basename(shell) not in _BASH and (text := _both_redirected(command)) != command:
@@ -152,7 +152,7 @@ def as_run(command: str, shell: str, *, input_text: str = "") -> Command:
 
 
 def _operators(command: str) -> list[tuple[str, int]]:
-    """Return the operators outside of quotes, and where each begins."""
+    """Return the shell operators outside quotes, each with its index."""
     return [(found["operator"], found.start("operator")) for found in _OPERATOR.finditer(command) if found["operator"]]
 
 
@@ -167,7 +167,7 @@ def _both_redirected(command: str) -> str:
 
 
 def _foreground(command: str) -> str:
-    """Return the command without an ampersand at its end, and without programs that would detach it."""
+    """Return the command without a trailing ampersand and without nohup and setsid, which would detach it."""
     operators = _operators(command)
     if operators and operators[-1][0] == "&" and not command[operators[-1][1] + 1 :].strip():
         command = command[: operators[-1][1]].rstrip()
@@ -179,7 +179,7 @@ def _foreground(command: str) -> str:
 
 
 def _guarded(command: str) -> str:
-    """Return a test and what follows when it is true as an ``if``, whose status is 0 where it is false."""
+    """Rewrite ``[ TEST ] && COMMAND`` with ``if``, so that a false test exits with 0."""
     operators = _operators(command)
     if [operator for operator, _ in operators if operator in ("&&", "||", ";", "&", "\n")][:1] != ["&&"]:
         return command
@@ -195,14 +195,14 @@ _VARIABLE = re.compile(r"""("?)([A-Za-z_][A-Za-z0-9_]*)\1\s*=\s*(.*)""")
 _PERCENT = re.compile(r"(?<!\\)%")
 _FIELDS = 5
 _FIELD = re.compile(r"(?=.*[\d*])[\d*,/?~-]+")
-"""Text that looks like one more field of a schedule."""
+"""The pattern of a word that looks like another field of a schedule."""
 _OPTIONS = re.compile(r"-[a-zA-Z]+")
 _HEADING = re.compile(
     r"m\s+h\s+dom|\(0\s*-\s*\d|^[|.*`'+=~-]|Edit this file|For more information|user-name", re.IGNORECASE
 )
-"""Comments that explain the columns, and lines drawn of characters."""
+"""The pattern of comments that explain the columns or draw lines, which are not descriptions of jobs."""
 _USERS = frozenset({"root", "www-data", "nobody", "daemon", "postgres", "mysql", "nginx", "apache", "ubuntu", "debian"})
-"""Users that crontabs of other hosts name."""
+"""Common users, which this host need not have if the crontab comes from another host."""
 _INPUT = "RINGWARD_INPUT"
 _PATH = "/usr/bin:/bin"
 _SHELL = "/bin/sh"
@@ -214,7 +214,7 @@ _ENVIRONMENT = (
 
 @dataclass(frozen=True)
 class _Line:
-    """One job, in parts."""
+    """The parts of a line with a job."""
 
     place: str
     text: str
@@ -224,7 +224,7 @@ class _Line:
 
 
 def is_system(path: str, text: str = "") -> bool:
-    """Whether a file has the column for the user: by where it is, or because each of its jobs begins with a user."""
+    """Return whether a file has the column for the user, by its path or because each command begins with a user."""
     if os.path.abspath(path).startswith(_SYSTEM):
         return True
     commands = [line.command for _, line in _lines(path, text, system=False) if line is not None]
@@ -233,7 +233,7 @@ def is_system(path: str, text: str = "") -> bool:
 
 
 def _is_user(word: str) -> bool:
-    """Return whether a word is the name of a user rather than of a program."""
+    """Return whether a word is the name of a user and not of a program."""
     try:
         return word in _USERS or (pwd.getpwnam(word) is not None and shutil.which(word) is None)
     except KeyError:
@@ -241,13 +241,13 @@ def _is_user(word: str) -> bool:
 
 
 def read(path: str, text: str, outcome: Outcome, *, system: bool) -> None:
-    """Add the jobs of a crontab.
+    """Add the jobs of a crontab to the outcome.
 
     Args:
-        path: of the file, for messages.
-        text: its content.
-        outcome: the result that they are added to.
-        system: its lines have a column for the user.
+        path: The path of the file, for messages.
+        text: The content of the file.
+        outcome: The outcome to which the jobs are added.
+        system: Whether the lines have a column for the user.
     """
     variables: dict[str, str] = {}
     comment = ""
@@ -267,26 +267,26 @@ def read(path: str, text: str, outcome: Outcome, *, system: bool) -> None:
 
 
 def _lines(path: str, text: str, *, system: bool) -> Iterator[tuple[str, _Line | None]]:
-    """Yield each line, and the job on it."""
+    """Yield each line with its job; None if the line has no job."""
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()
         yield line, None if line.startswith("#") else _parsed(line, f"{path}:{number}", system=system)
 
 
 def _parsed(line: str, place: str, *, system: bool) -> _Line | None:
-    """Return the job on a line; None: there is none."""
+    """Return the job on a line; None if there is none."""
     if not line or _VARIABLE.fullmatch(line):
         return None
     columns = 1 if line.startswith("@") else _FIELDS
     parts = line.split(None, columns + system)
     if len(parts) <= columns + system:
         return None
-    schedule = " ".join(parts[:columns]).removeprefix("-")  # cronie's mark for a job that syslog need not hear of
+    schedule = " ".join(parts[:columns]).removeprefix("-")  # in cronie, a leading hyphen keeps the job out of syslog
     return _Line(place, line, schedule, parts[columns] if system else None, parts[-1])
 
 
 def _description(comment: str) -> str:
-    """Return a comment as the description of the job below it; a job or variable that is commented out is none."""
+    """Return a comment as the description of the job below it; empty if it is a heading or disabled code."""
     text = comment.strip("# \t")
     job = _parsed(text, "", system=False)
     is_job = job is not None and (job.schedule == "@reboot" or validate(job.schedule) is None)
@@ -324,7 +324,7 @@ def _job(line: _Line, comment: str, variables: dict[str, str], outcome: Outcome)
     text, given = _split(command)
     run = as_run(text, shell, input_text=given)
     keys["run"] = run.run
-    keys["leftovers"] = "leave"  # as cron does with output from the background
+    keys["leftovers"] = "leave"  # cron leaves background processes running
     for remark in run.advice:
         outcome.advise(place, remark)
     _environment(variables, place, keys, outcome)
@@ -344,7 +344,7 @@ def _leave_out(line: _Line, outcome: Outcome, why: str) -> None:
 
 
 def _wrong(line: _Line) -> str | None:
-    """Return why a job cannot be carried over."""
+    """Return why a job cannot be carried over; None if it can."""
     if line.user is not None and not re.fullmatch(r"[\w.@-]+\$?", line.user):
         return f"no such user: {line.user} (the lines of this file have a column for the user)"
     if not line.schedule.startswith("@") and _FIELD.fullmatch(line.user or line.command.split()[0]):
@@ -357,17 +357,17 @@ def _wrong(line: _Line) -> str | None:
 def _split(command: str) -> tuple[str, str]:
     """Return a command, and its input as a here-document.
 
-    A percent sign ends the command; what follows is its input, in which each other one ends a line.
+    The first percent sign ends the command. The rest is its input, in which each further percent sign ends a line.
     """
     first, *rest = _PERCENT.split(command)
     first, rest = first.replace("\\%", "%"), [part.replace("\\%", "%") for part in rest]
     if rest and not rest[-1]:
-        rest.pop()  # the last line has its end already
+        rest.pop()  # the percent sign at the end has already ended the last line
     return first.rstrip(), "\n".join((f"<<'{_INPUT}'", *rest, _INPUT)) if rest else ""
 
 
 def _environment(variables: dict[str, str], place: str, keys: dict[str, Any], outcome: Outcome) -> None:
-    """Return the effect of the variables above a job on it."""
+    """Set the keys of a job that the variables above it determine."""
     env = dict(variables)
     env.pop("MAILTO", None)
     env.pop("MAILFROM", None)
@@ -389,7 +389,7 @@ def _environment(variables: dict[str, str], place: str, keys: dict[str, Any], ou
 
 
 def _as_user(user: str, place: str, keys: dict[str, Any], outcome: Outcome) -> None:
-    """Return the settings that cron gives to a command of a user: their home, hardly any variables."""
+    """Set the keys for a user, so that the job starts as in cron: in the user's home directory, with few variables."""
     keys["user"], keys["env_base"] = user, "clean"
     keys["env"] = {"PATH": _PATH} | keys["env"]
     if keys["working_dir"] is None:

@@ -1,4 +1,4 @@
-"""Keys of compose services as options of ``docker run``."""
+"""Converts keys of compose services to options of ``docker run``."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -46,12 +46,12 @@ _LISTS = {
 _FLAGS = {"privileged": "privileged", "read_only": "read-only", "init": "init", "tty": "tty"}
 _PULL = {"always": "always", "missing": "missing", "if_not_present": "missing", "never": "never"}
 HANDLED = frozenset({*_SCALARS, *_LISTS, *_FLAGS})
-"""Keys that correspond to options unchanged, beside the keys of `_SPECIAL`."""
+"""Keys whose values are passed to options unchanged."""
 
 
 @dataclass(frozen=True)
 class Project:
-    """The parts of a compose file that its services refer to."""
+    """The parts of a compose file to which its services refer."""
 
     name: str
     directory: str
@@ -59,15 +59,15 @@ class Project:
     networks: Mapping[str, Any]
 
     def path(self, text: str) -> str:
-        """Return an absolute path."""
+        """Return the absolute path for a path in the file."""
         return os.path.normpath(os.path.join(self.directory, os.path.expanduser(text)))
 
     def network(self, name: str) -> str:
-        """Return the name that docker knows a network by."""
+        """Return the name by which docker knows a network."""
         return self._known(self.networks, name)
 
     def volume(self, name: str) -> str:
-        """Return the name that docker knows a volume by."""
+        """Return the name by which docker knows a volume."""
         return self._known(self.volumes, name)
 
     def _known(self, known: Mapping[str, Any], name: str) -> str:
@@ -76,7 +76,7 @@ class Project:
 
 
 def options(service: Mapping[str, Any], project: Project, place: str, outcome: Outcome) -> list[str]:
-    """Return the options of one service, without networks and labels."""
+    """Return the options for a service, except those for networks and labels."""
     found: list[str] = []
     for key, value in service.items():
         if value is None:
@@ -96,7 +96,7 @@ def options(service: Mapping[str, Any], project: Project, place: str, outcome: O
 
 
 def pairs(value: Any) -> dict[str, str | None]:
-    """Return the names and values of a mapping, or of a list of ``NAME=value``."""
+    """Return the names and values of a mapping, or of a list of ``NAME=value``; None for a name without a value."""
     if isinstance(value, Mapping):
         return {str(key): None if one is None else text(one) for key, one in value.items()}
     found: dict[str, str | None] = {}
@@ -107,7 +107,7 @@ def pairs(value: Any) -> dict[str, str | None]:
 
 
 def text(value: Any) -> str:
-    """Return a value as compose hands it on."""
+    """Return a value as the text that docker compose would pass on."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -180,4 +180,4 @@ SPECIAL: Mapping[str, Callable[[Any, Project], list[str]]] = {
     "ulimits": _ulimits,
     "pull_policy": _pull,
 }
-"""Keys whose values are written differently, with the functions that convert them to options."""
+"""Keys whose values must be converted, with the functions that convert them to options."""

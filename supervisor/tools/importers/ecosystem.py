@@ -1,4 +1,4 @@
-"""The content of pm2's ``ecosystem.config.js``: a module, evaluated by node, or JSON, or a module of literals alone."""
+"""Reads pm2's ``ecosystem.config.js``: JSON, or a module, which node evaluates or which consists only of literals."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def content(path: str, text: str) -> Any:
 
 
 def _evaluated(node: str, path: str) -> Any:
-    """Have node evaluate the module, as pm2 does: this runs its code."""
+    """Let node evaluate the module, which runs its code, as pm2 does."""
     with tempfile.TemporaryDirectory() as directory:
         result = os.path.join(directory, "result.json")
         try:
@@ -92,7 +92,7 @@ def _literal(path: str, text: str) -> Any:
 
 
 class _Tokens:
-    """Reads literals of JavaScript."""
+    """Reads JavaScript literals."""
 
     def __init__(self, path: str, text: str, begin: int) -> None:
         self._path = path
@@ -124,7 +124,7 @@ class _Tokens:
         )
 
     def value(self) -> Any:
-        """Return the literal that begins here."""
+        """Return the literal that begins at the present token."""
         kind, text = self.kind, self.text
         if kind == "string":
             self.advance()
@@ -143,7 +143,7 @@ class _Tokens:
         raise self.unknown()
 
     def _items(self, end: str) -> Iterator[None]:
-        """Yield before each item; a comma may stand behind the last one."""
+        """Yield before each item; a comma may follow the last one."""
         self.advance()
         while self.text != end or self.kind != "mark":
             yield

@@ -1,4 +1,4 @@
-"""The result of reading another program's configuration, and the configuration of ours that is written of it."""
+"""The outcome of an import: the tasks and services, a report, and the configuration file that is written."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from supervisor.config.value_types.durations import parse_duration
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _NOT_NAME = re.compile(r"[^a-zA-Z0-9._:-]+")
 _LITERAL = frozenset({"run"})
-"""Keys in which ``${`` means nothing to us."""
+"""Keys in which Ringward does not substitute ``${``."""
 
 _SHUTDOWN: str = keys_of("daemon")["shutdown_timeout"].default
 
@@ -25,17 +25,17 @@ class Unreadable(Exception):
 
 
 class WithReferences(str):
-    """A value whose ``${NAME}`` are references to the daemon's variables."""
+    """A value in which ``${NAME}`` is a reference to a variable of the daemon."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Note:
-    """One line of the report, which the written file has as a comment, too."""
+    """A line of the report, which is also a comment in the written file."""
 
     place: str
-    """Of the other program's configuration: a file, a line, a section."""
+    """The place in the other program's configuration: a file, a line or a section."""
     text: str
 
     def __str__(self) -> str:
@@ -50,42 +50,42 @@ class Unit:
     name: str
     keys: dict[str, Any]
     origin: str
-    """Where it comes from, as a comment."""
+    """Its origin, for the comment above it."""
     places: tuple[str, ...]
-    """Notes on these places belong to it."""
+    """The places whose notes belong to it."""
 
 
 @dataclass
 class Outcome:
-    """Tasks and services, and a report on the rest, each line with its place."""
+    """The imported units, and the report about everything else."""
 
     units: list[Unit] = field(default_factory=list)
     lost: list[Note] = field(default_factory=list)
-    """Settings that are not carried over, or change their meaning."""
+    """Notes about settings that are not carried over or change their meaning."""
     advice: list[Note] = field(default_factory=list)
-    """Settings that are carried over with a note."""
+    """Notes about settings that are carried over."""
     _sequence: list[Unit | Note] = field(default_factory=list)
 
     @property
     def notes(self) -> list[str]:
-        """Return the report, with the settings that are not carried over first."""
+        """Return the lines of the report, beginning with settings that are not carried over."""
         return [str(note) for note in (*self.lost, *self.advice)]
 
     def note(self, place: str, text: str) -> None:
-        """Report a thing that is not carried over, or that means something else here, once."""
+        """Report a setting that is not carried over or changes its meaning, unless the same note exists."""
         self._report(self.lost, Note(place, text))
 
     def advise(self, place: str, text: str) -> None:
-        """Report a thing that is carried over and that people have to know, once."""
+        """Report a fact about a setting that is carried over, unless the same note exists."""
         self._report(self.advice, Note(place, text))
 
     def stops_within(self, place: str, graceful_stop: str | None, *, explicit: bool) -> None:
-        """Point out a time to stop that is longer than the daemon's own unless its configuration says more.
+        """Report a stop time that is longer than the default time of a daemon's shutdown.
 
         Args:
-            place: of the note.
-            graceful_stop: the time.
-            explicit: whether the file sets it; otherwise it is the default of the other program.
+            place: The place of the note.
+            graceful_stop: The stop time; None: there is none.
+            explicit: Whether the file sets the time; otherwise it is the other program's default.
         """
         if graceful_stop is not None and parse_duration(graceful_stop) > parse_duration(_SHUTDOWN):
             report = self.note if explicit else self.advise
@@ -101,14 +101,14 @@ class Outcome:
             self._sequence.append(note)
 
     def add(self, kind: Kind, wanted: str, keys: Mapping[str, Any], origin: str, *places: str) -> Unit:
-        """Add a unit under a valid and free name made of the wanted one.
+        """Add a unit with a valid and unused name that is derived from the wanted one.
 
         Args:
-            kind: of the unit.
-            wanted: its name there.
-            keys: their values; None and empty values are left out.
-            origin: for the comment above it.
-            places: notes on these belong to it; default: `origin`.
+            kind: The kind of the unit.
+            wanted: The name in the other program's configuration.
+            keys: The values of the keys; None and empty values are left out.
+            origin: The origin, for the comment above the unit.
+            places: The places whose notes belong to the unit; default: `origin`.
         """
         name = _NOT_NAME.sub("-", wanted).strip("-.")[:90] or "task"
         taken = {unit.name for unit in self.units if (unit.kind == "launchers") == (kind == "launchers")}
@@ -122,7 +122,7 @@ class Outcome:
         return unit
 
     def toml(self, source: str) -> str:
-        """Return the configuration; notes stand where the unit stands, or would stand."""
+        """Return the configuration file, with the notes as comments in the places of their units."""
         owned = {place for unit in self.units for place in unit.places}
         lines = [f"# Made by ringward import from {_comment(source)}."]
         for one in self._sequence:
@@ -154,7 +154,7 @@ def _key(name: str) -> str:
 
 
 def _string(text: str) -> str:
-    """Return a basic string of TOML, which has the escapes of JSON, and one for DEL."""
+    """Return a basic string of TOML, which differs from a JSON string in that DEL must be escaped."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -174,6 +174,6 @@ def _value(value: Any, *, literal: bool) -> str:
 
 
 def seconds(count: float) -> str:
-    """Return a duration as we write it."""
+    """Return seconds as a duration of the configuration, such as ``10s`` or ``1500ms``."""
     ms = round(count * 1000)
     return f"{ms // 1000}s" if ms % 1000 == 0 else f"{ms}ms"

@@ -1,4 +1,4 @@
-"""Apps of pm2."""
+"""Imports the apps of pm2."""
 
 import json
 import os
@@ -21,7 +21,7 @@ _INTERPRETERS = {
 }
 _MAX_INSTANCES = 64
 _UNSTABLE_RESTARTS, _MIN_UPTIME_MS, _KILL_TIMEOUT_MS, _LONGEST_BACKOFF_MS = 16, 1000, 1600, 15_000
-"""Defaults of pm2."""
+"""The defaults of pm2."""
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
 _AMOUNT = re.compile(r"(\d+)\s*([KMG]?)B?", re.IGNORECASE)
@@ -44,10 +44,10 @@ App = Mapping[str, Any]
 
 
 def read(path: str, text: str, outcome: Outcome) -> None:
-    """Add the apps of an ecosystem file.
+    """Add the apps of an ecosystem file to the outcome.
 
     Raises:
-        Unreadable: it is none.
+        Unreadable: the file is not an ecosystem file.
     """
     found = content(path, text)
     if isinstance(found, Mapping):
@@ -65,7 +65,7 @@ def read(path: str, text: str, outcome: Outcome) -> None:
             continue
         try:
             _app(app, os.path.dirname(os.path.abspath(path)), place, outcome)
-        except (ValueError, TypeError, AttributeError) as err:  # quotes that do not end, a list instead of a table
+        except (ValueError, TypeError, AttributeError) as err:  # an unterminated quote, or a wrong type
             outcome.note(place, f"is not carried over: {err}: {json.dumps(app)}")
 
 
@@ -104,7 +104,7 @@ def _words(value: Any) -> list[str]:
 
 
 def _argv(app: App, working_dir: str) -> list[str]:
-    """Return the arguments, the program first, as pm2 finds it."""
+    """Return the command that pm2 would execute, as arguments."""
     script: str = app["script"]
     args, options = _words(app.get("args")), _words(app.get("interpreter_args") or app.get("node_args"))
     interpreter = app.get("interpreter") or app.get("exec_interpreter")
@@ -121,7 +121,7 @@ def _argv(app: App, working_dir: str) -> list[str]:
 
 
 def _instances(app: App, program: str, place: str, outcome: Outcome) -> int:
-    """Return how many run side by side; several that share a port do not."""
+    """Return the number of instances, which is 1 in cluster mode, because instances cannot share a port."""
     instances = app.get("instances")
     cores = os.cpu_count() or 1
     if instances in ("max", "0", 0):
@@ -148,7 +148,7 @@ def _instances(app: App, program: str, place: str, outcome: Outcome) -> int:
 
 
 def _with_numbers(argv: list[str], app: App, env: dict[str, str], instances: int) -> list[str] | str:
-    """Return the command, with the variables that differ between instances; these leave `env`."""
+    """Return the command, which sets the variables that differ between instances. They are removed from `env`."""
     variable, counted = str(app.get("instance_var") or "NODE_APP_INSTANCE"), app.get("increment_var")
     if instances == 1 and not counted:
         env.setdefault(variable, "0")
@@ -175,10 +175,10 @@ def _env_files(app: App, working_dir: str) -> list[str]:
 
 
 def _ms(value: Any) -> float:
-    """Return milliseconds: a number, or a text such as ``10s``.
+    """Convert a time, which is a number of milliseconds or a text such as ``10s``, to milliseconds.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the value is not a time.
     """
     found = _TIME.fullmatch(str(value))
     if found is None:
@@ -199,7 +199,7 @@ def _restarts(app: App, place: str, outcome: Outcome) -> dict[str, Any]:
         return {"restart": "never"}
     most = app.get("max_restarts")
     keys: dict[str, Any] = {
-        # That many quick ends in a row make it errored there.
+        # In pm2, this number of quick exits in a row makes an app "errored".
         "restart_attempts": max(0, int(most if most is not None else _UNSTABLE_RESTARTS) - 1),
         "healthy_after": _time(app, "min_uptime", _MIN_UPTIME_MS, place, outcome),
         "restart_delay": _time(app, "restart_delay", 0, place, outcome),

@@ -1,4 +1,4 @@
-"""Procfiles, as Foreman and Heroku have them."""
+"""Imports Procfiles of Foreman and Heroku."""
 
 import os
 import re
@@ -12,7 +12,7 @@ _PORT, _FIRST_PORT, _STEP = re.compile(r"\$\{?PORT\b"), 5000, 100
 
 
 def read(path: str, text: str, outcome: Outcome) -> None:
-    """Add the processes of a Procfile; a file ``.env`` beside it is named in each of them."""
+    """Add the processes of a Procfile to the outcome, each with the file ``.env`` in its directory, if there is one."""
     directory = os.path.dirname(os.path.abspath(path))
     env_file = os.path.join(directory, ".env")
     named = [env_file] if os.path.exists(env_file) else None
@@ -29,7 +29,7 @@ def read(path: str, text: str, outcome: Outcome) -> None:
         name, command = found.groups()
         keys: dict[str, object] = {"run": command, "working_dir": directory, "env_file": named}
         port = first_port + _STEP * count
-        keys["env"] = {"PORT": str(port)}  # which programs also take without being told
+        keys["env"] = {"PORT": str(port)}  # many programs read this variable by themselves
         if _PORT.search(command):
             outcome.advise(place, f"PORT is {port}, as with Foreman; change it in env")
         count += 1
@@ -39,7 +39,7 @@ def read(path: str, text: str, outcome: Outcome) -> None:
 
 
 def _first_port(env_file: str) -> int:
-    """That of the file, from which Foreman counts on."""
+    """Return the value of PORT in the file, from which Foreman counts, or else Foreman's default."""
     try:
         with open(env_file, encoding="utf-8") as file:
             found = _OWN_PORT.search(file.read())

@@ -1,4 +1,4 @@
-"""Configurations of supervisord."""
+"""Imports configurations of supervisord."""
 
 import configparser
 import glob
@@ -16,30 +16,30 @@ _OWN = ("supervisord", "supervisorctl", "unix_http_server", "inet_http_server", 
 _VARIABLE = re.compile(r"%\(ENV_(?P<name>[A-Za-z0-9_]+)\)s")
 _TO_REPLACE = re.compile(rf"{_VARIABLE.pattern}|%\(process_num\)(?P<format>0?\d*)[ds]|(?P<host>%\(host_node_name\)s)")
 _QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"|'[^']*'|\\.|%\(ENV_([A-Za-z0-9_]+)\)s""", re.DOTALL)
-"""Quoted text, and unquoted variables."""
+"""The pattern of quoted text, and of variables outside quotes."""
 _SPLIT_MARK = "\0"
 _SPLIT = re.compile(rf"{_SPLIT_MARK}%\(ENV_([A-Za-z0-9_]+)\)s")
 _REST = re.compile(r"%\((\w+)\)[sd]")
 _HERE = "%(here)s"
 _MAX_PRIORITY = 1000
 _INHERITED = ("user", "umask", "directory")
-"""Of ``[supervisord]`` itself: programs that do not say otherwise have them from it."""
+"""Keys that programs inherit from the section ``[supervisord]``."""
 _RESTART = {"true": "always", "unexpected": "on_failure", "false": "never"}
 _OF_LOGS = ("logfile_maxbytes", "logfile_backups", "capture_maxbytes")
 _NOT_NEEDED = frozenset(
     {"process_name", "stopasgroup", "killasgroup", "numprocs_start"}
     | {f"{stream}_{key}" for stream in ("stdout", "stderr") for key in _OF_LOGS}
 )
-"""Keys that mean nothing here, or that are looked at elsewhere."""
+"""Keys that have no meaning for Ringward or are handled elsewhere."""
 _SWITCHES = frozenset(f"{stream}_{key}" for stream in ("stdout", "stderr") for key in ("syslog", "events_enabled"))
-"""Keys that mean something only when they are true."""
+"""Keys that have a meaning only if they are true."""
 
 
 def read(path: str, text: str, outcome: Outcome) -> None:
-    """Add the programs of a configuration and of the files that it includes.
+    """Add the programs of a configuration and of its included files to the outcome.
 
     Raises:
-        Unreadable: it is none.
+        Unreadable: a file is not a configuration of supervisord.
     """
     parser = _parsed(path, text, outcome)
     groups = {
@@ -55,7 +55,7 @@ def read(path: str, text: str, outcome: Outcome) -> None:
             name = section.removeprefix(_PROGRAM)
             try:
                 _program(name, dict(parser[section]), common, groups.get(name), place, outcome)
-            except (ValueError, KeyError) as err:  # quotes that do not end, no number, neither true nor false
+            except (ValueError, KeyError) as err:  # for example an unterminated quote, or a value that is not a number
                 outcome.note(place, f"is not carried over: {err}")
         elif section.startswith(_GROUP):
             for key in parser[section]:
@@ -66,7 +66,7 @@ def read(path: str, text: str, outcome: Outcome) -> None:
 
 
 def _parsed(path: str, text: str, outcome: Outcome) -> configparser.RawConfigParser:
-    parser = configparser.RawConfigParser(inline_comment_prefixes=(";", "#"), strict=False)  # as supervisord itself
+    parser = configparser.RawConfigParser(inline_comment_prefixes=(";", "#"), strict=False)  # as in supervisord
     directory = os.path.dirname(os.path.abspath(path))
     try:
         parser.read_string(text, path)
@@ -94,7 +94,7 @@ def _include(parser: configparser.RawConfigParser, path: str, outcome: Outcome) 
 
 
 def _expand_here(parser: configparser.RawConfigParser, directory: str) -> None:
-    """Put the directory of the file that was just read in its place."""
+    """Replace ``%(here)s`` in the settings of the last file with the directory of that file."""
     for section in parser.sections():
         for key, value in parser.items(section):
             if _HERE in value:
@@ -120,7 +120,7 @@ def _program(
     if not command:
         outcome.note(place, "has no command")
         return
-    # These hold there unless a program says otherwise; the signal goes to the main process alone.
+    # The defaults of supervisord. It sends the stop signal only to the main process.
     keys: dict[str, Any] = {"run": None, "group": group}
     keys |= {"restart": "on_failure", "healthy_after": "1s", "graceful_stop": "10s"}
     if not _truth(settings.get("stopasgroup", "false")):
@@ -144,19 +144,19 @@ def _program(
 
 
 def _is_nothing(key: str, value: str) -> bool:
-    """Return whether a key means nothing here with this value, or holds anyway."""
+    """Return whether a key with this value can be ignored."""
     if key.endswith("_logfile"):
         return value.upper() in ("AUTO", "NONE", "/DEV/STDOUT", "/DEV/STDERR", "/DEV/FD/1", "/DEV/FD/2")
     return key in _NOT_NEEDED or (key in _SWITCHES and value.lower() in ("false", "no", "off", "0"))
 
 
 def _of_the_instance(value: str) -> bool:
-    """Return whether a value is known only when an instance starts."""
+    """Return whether a value is known only when an instance starts, because it depends on the instance or host."""
     return any(found["name"] is None for found in _TO_REPLACE.finditer(value))
 
 
 def _referring(value: str, place: str, outcome: Outcome) -> str:
-    """Return a value in which variables of the daemon are references."""
+    """Convert variables in a value to references to variables of the daemon."""
     parts, end = [], 0
     for found in _VARIABLE.finditer(value):
         name = found["name"]
@@ -187,17 +187,17 @@ def _carry(key: str, value: str, keys: dict[str, Any], place: str, outcome: Outc
 
 
 def _command(text: str, variables: Mapping[str, str], first: int) -> list[str] | str:
-    """Return the command: its arguments, or a text for the shell where something in it is known only when it starts.
+    """Convert a command to arguments, or to shell code if part of it is known only when an instance starts.
 
     Args:
-        text: as it stands there.
-        variables: variables whose values are known only then.
-        first: the number of the first process.
+        text: The command in the file.
+        variables: The variables whose values are known only when an instance starts.
+        first: The number of the first process.
     """
     if not _TO_REPLACE.search(text) and not variables:
         return shlex.split(text)
     words = shlex.split(_QUOTED.sub(lambda part: part[0] if part[1] is None else _SPLIT_MARK + part[0], text))
-    splits = "set -f; " if any(_SPLIT_MARK in word for word in words) else ""  # no patterns there
+    splits = "set -f; " if any(_SPLIT_MARK in word for word in words) else ""  # supervisord does not expand patterns
     replaced = _replacement(first)
     exports = "".join(
         f"export {name}={for_shell([value], _TO_REPLACE, replaced)}; " for name, value in variables.items()
@@ -206,7 +206,7 @@ def _command(text: str, variables: Mapping[str, str], first: int) -> list[str] |
 
 
 def _shown(word: str, replaced: Replacement) -> str:
-    """Return a word for a shell. The value of a variable is split into words, unless there are quotes around it."""
+    """Return a word as shell code, in which the value of an unquoted variable is split into words."""
     parts = _SPLIT.split(word)
     if len(parts) == 1:
         return for_shell(parts, _TO_REPLACE, replaced)
@@ -230,7 +230,7 @@ def _replacement(first: int) -> Replacement:
 
 
 def _variables(text: str) -> dict[str, str]:
-    """Of ``A="1",B=2``."""
+    """Return the variables in a text such as ``A="1",B=2``."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars=",")
     lexer.whitespace_split = True
     lexer.commenters = ""

@@ -1,4 +1,4 @@
-"""Units of systemd: services and their timers, with ``OnCalendar`` of systemd.time(7) as cron expressions."""
+"""Imports systemd services and their timers, whose ``OnCalendar`` (systemd.time(7)) becomes cron expressions."""
 
 import functools
 import os
@@ -38,10 +38,10 @@ _NONE = "no cron expression means"
 
 
 def to_cron(text: str) -> str:
-    """Return the cron expression that means the same.
+    """Convert a calendar expression to a cron expression.
 
     Raises:
-        ValueError: cron cannot say it, or it is none.
+        ValueError: the text is not a calendar expression, or cron cannot express it.
     """
     text = text.strip()
     if text.lower() in _WORDS:
@@ -55,7 +55,7 @@ def to_cron(text: str) -> str:
         for name in ("minute", "hour", "day", "month")
     }
     week = _week(found["days"]) if found["days"] else "*"
-    if week != "*" and parts["day"] != "*":  # here either is enough, there both are needed
+    if week != "*" and parts["day"] != "*":  # in cron one of them must match, in systemd both
         raise ValueError(f"{_NONE} {text}")
     second = _field("second", found["second"] or "0")
     return " ".join(([] if second == "0" else [second]) + [*parts.values(), week])
@@ -67,7 +67,7 @@ def _field(name: str, text: str) -> str:
         if not _PART.fullmatch(part):
             raise ValueError(f"{_NONE} {text}")
         part = part.replace("..", "-")
-        # 0/15 begins there and goes on to the end.
+        # 0/15 means every 15th value from 0 to the highest one.
         part = (
             _SECOND_RANGE.sub(lambda one: f"{int(one[1])}-{_HIGHEST[name]}/{one[2]}", part) if "-" not in part else part
         )
@@ -92,27 +92,27 @@ def _day(text: str) -> int:
 
 
 Sections = dict[str, dict[str, list[str]]]
-"""Values of each key of each section; an empty value resets the values before it."""
+"""The values of each key in each section. An empty value has removed all earlier values of its key."""
 
 _SERVICE, _TIMER = ".service", ".timer"
 _PREFIXES = "@-:+!|"
 _WHOLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*")
 _REPLACED = re.compile(r"\$\$|\$\{[A-Za-z_][A-Za-z0-9_]*\}|^\$[A-Za-z_][A-Za-z0-9_]*$")
-"""Specifiers that systemd replaces in a word of a command."""
+"""The variables that systemd replaces in an argument of a command, and the escape for a dollar sign."""
 _WORD = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\\.|[^\s"'\\])+""")
 _QUOTED = re.compile(r"""(["'])((?:(?!\1)[^\\]|\\.)*)\1|((?:[^"'\\]|\\.)+)""")
 _ESCAPE = re.compile(r"""\\(?:([abfnrtvs\\"'])|x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([0-7]{3}))""")
 _ESCAPED = dict(zip("abfnrtvs", "\a\b\f\n\r\t\v ", strict=True))
 _SPECIFIER = re.compile(r"%[%a-zA-Z]")
 _DIRECTORIES = {"%t": "/run", "%S": "/var/lib", "%C": "/var/cache", "%L": "/var/log", "%E": "/etc", "%T": "/tmp"}  # noqa: S108 - what systemd means by it
-"""Of the system's manager (systemd.unit(5))."""
+"""The specifiers for directories, with their values in the system manager (systemd.unit(5))."""
 _RESTART = {"always": "always", "no": "never", "on-success": "always"}
 _RESTART_MEANS_THE_SAME = ("always", "no", "on-failure")
 _BOOT = ("default", "multi-user", "graphical", "basic", "sysinit", "local-fs")
 _AT_BOOT = frozenset(f"{name}.target" for name in _BOOT)
-"""Targets that are reached with each boot."""
+"""Targets that each boot reaches."""
 _TIME = "90s"
-"""Default time limits of systemd for a start or a stop (DefaultTimeoutStartSec and …StopSec)."""
+"""The default time limit for a start or a stop (DefaultTimeoutStartSec=, DefaultTimeoutStopSec=)."""
 _NOTIFY = ("notify", "notify-reload")
 _RESTARTING = frozenset(
     {
@@ -132,18 +132,18 @@ _DROPPED = frozenset({
     "TimeoutStopSec", "TimeoutSec", "WatchdogSec",
 })
 # fmt: on
-"""Keys that are read elsewhere, or have no meaning here."""
+"""Keys that are handled elsewhere or have no meaning for Ringward."""
 
 
 def read(files: Mapping[str, str], outcome: Outcome) -> None:
-    """Add the services among some units, and units with a timer as tasks.
+    """Add services to the outcome. Services with a timer and oneshot services become tasks.
 
     Args:
-        files: content of each, by path.
-        outcome: the result that they are added to.
+        files: The content of the unit files by path.
+        outcome: The outcome to which the units are added.
 
     Raises:
-        Unreadable: one is no unit.
+        Unreadable: a file is not a unit.
     """
     units = {os.path.basename(path): (path, _parsed(path, text, outcome)) for path, text in files.items()}
     for name, (path, _) in list(units.items()):
@@ -166,7 +166,7 @@ def read(files: Mapping[str, str], outcome: Outcome) -> None:
         if name.endswith(_SERVICE):
             try:
                 _service(name.removesuffix(_SERVICE), path, sections, timers.get(name), outcome)
-            except ValueError as err:  # quotes that do not end
+            except ValueError as err:  # an unterminated quote
                 outcome.note(path, f"is not carried over: {err}")
 
 
@@ -194,7 +194,7 @@ def _parsed(path: str, text: str, outcome: Outcome) -> Sections:
 
 
 def _joined(text: str) -> Iterator[str]:
-    """Return the lines of a file joined, without comments, which may also be inside a continued line."""
+    """Yield the lines of a file, with continued lines joined and without comments, even inside continued lines."""
     begun = ""
     for line in text.splitlines():
         if line.lstrip().startswith(("#", ";")):
@@ -208,10 +208,10 @@ def _joined(text: str) -> Iterator[str]:
 
 
 def _words(text: str) -> list[str]:
-    """As they stand there, with quotes and escapes.
+    """Split a text into words, which keep their quotes and escapes.
 
     Raises:
-        ValueError: quotes do not end.
+        ValueError: a quote is unterminated.
     """
     if _WORD.sub("", text).strip():
         raise ValueError("No closing quotation")
@@ -229,7 +229,7 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def _specified(value: str, name: str) -> str:
-    """Replace specifiers of the unit's name and of well-known directories; a %% stays doubled."""
+    """Replace the specifiers for the unit's name and for well-known directories; %% stays unchanged."""
     stem = name.rpartition(".")[0]
     prefix, _, instance = stem.partition("@")
     known = _DIRECTORIES | {"%n": name, "%N": stem, "%p": prefix, "%i": instance, "%I": instance.replace("-", "/")}
@@ -237,7 +237,7 @@ def _specified(value: str, name: str) -> str:
 
 
 def _has_specifier(value: str) -> bool:
-    """Return whether one is left."""
+    """Return whether a value contains a specifier that was not replaced."""
     return any(found != "%%" for found in _SPECIFIER.findall(value))
 
 
@@ -280,7 +280,7 @@ def _service(name: str, path: str, sections: Sections, timer: tuple[str, Section
 
 
 def _stopping(settings: Mapping[str, list[str]], keys: dict[str, Any], path: str, outcome: Outcome) -> None:
-    """Carry over how it is stopped."""
+    """Carry over how the service is stopped."""
     mode = (settings.get("KillMode") or ["control-group"])[-1]
     if mode in ("process", "mixed"):
         keys["stop_target"] = "main"
@@ -303,7 +303,7 @@ def _stopping(settings: Mapping[str, list[str]], keys: dict[str, Any], path: str
 def _supervision(
     settings: Mapping[str, list[str]], sections: Sections, kind: str, keys: dict[str, Any], path: str, outcome: Outcome
 ) -> None:
-    """Carry over the restart policy of a service, and its readiness and liveness."""
+    """Carry over the restart limits of a service, and its readiness and liveness."""
 
     def value(key: str) -> str | None:
         return _last(sections, "Unit", key) or _last(sections, "Service", key)
@@ -327,7 +327,7 @@ def _supervision(
 
 
 def _run(settings: Mapping[str, list[str]], path: str, outcome: Outcome) -> list[str] | str:
-    """Return all commands that start it, as one; its arguments where that needs no shell."""
+    """Return all commands of a service as one, which is a list of arguments if it needs no shell."""
     commands = [
         _command(line, path, outcome)
         for lines in (*settings.get("ExecStartPre", []), *settings["ExecStart"])
@@ -338,17 +338,17 @@ def _run(settings: Mapping[str, list[str]], path: str, outcome: Outcome) -> list
         return only.words
     *before, last = (f"{one.shown()} || :" if one.fails_alone else one.shown() for one in commands)
     last = last if commands[-1].fails_alone else f"exec {last}"
-    plain = "set -f; " if any(one.splits for one in commands) else ""  # values are split there, and are no patterns
-    return plain + "\n".join((*before, last))  # the first that fails ends it
+    plain = "set -f; " if any(one.splits for one in commands) else ""  # systemd splits values, but expands no patterns
+    return plain + "\n".join((*before, last))  # with sh -e, the first command that fails ends the run
 
 
 @dataclass(frozen=True)
 class _Command:
     words: list[str]
     fails_alone: bool
-    """Its failure affects no other unit."""
+    """Whether a failure of the command is ignored (prefix -)."""
     literal: bool
-    """Nothing in it is replaced."""
+    """Whether variables in the command are not replaced (prefix :)."""
 
     @property
     def has_variables(self) -> bool:
@@ -356,21 +356,21 @@ class _Command:
 
     @property
     def splits(self) -> bool:
-        """Return whether the value of a variable becomes several words."""
+        """Return whether the value of a variable is split into several arguments."""
         return not self.literal and any(_WHOLE.fullmatch(word) for word in self.words)
 
     def shown(self) -> str:
-        """For a shell."""
+        """Return the command as shell code."""
         if self.literal:
             return shlex.join(self.words)
-        # A variable that is a word of its own is split into words there, too.
+        # systemd also splits the value of a variable that is an argument of its own.
         return " ".join(
             word if _WHOLE.fullmatch(word) else for_shell([word], _REPLACED, _replaced) for word in self.words
         )
 
 
 def _separate(line: str) -> Iterator[str]:
-    """Yield the commands of one line: a semicolon that is a word of its own is between them."""
+    """Yield the commands of a line, which are separated by semicolons that are words of their own."""
     words: list[str] = []
     for word in (*_words(line), ";"):
         if word != ";":
@@ -434,7 +434,7 @@ def _environment(settings: Mapping[str, list[str]], keys: dict[str, Any], path: 
 
 
 def _without_timer(path: str, sections: Sections, keys: dict[str, Any], outcome: Outcome) -> None:
-    """Something else starts it: the boot of the host, where it says so."""
+    """Set the schedule of a task without a timer: at boot if a boot target wants it, otherwise none."""
     install = sections.get("Install", {})
     wanted_by = [name for key in ("WantedBy", "RequiredBy") for line in install.get(key, []) for name in line.split()]
     if _AT_BOOT.isdisjoint(wanted_by):
@@ -477,10 +477,10 @@ def _zone(calendar: str) -> str:
 
 
 def _time(key: str, value: str, keys: dict[str, Any], crons: list[str]) -> None:
-    """Carry one line of a timer over.
+    """Carry over one setting of a timer.
 
     Raises:
-        ValueError: it cannot be.
+        ValueError: the setting cannot be carried over.
     """
     if key == "OnCalendar":
         words = value.rsplit(maxsplit=1)
@@ -498,7 +498,7 @@ def _time(key: str, value: str, keys: dict[str, Any], crons: list[str]) -> None:
 
 
 def _others(sections: Sections, path: str, outcome: Outcome) -> None:
-    """Report other units that it names, which users have to match, and conditions for its start."""
+    """Report conditions for the start, and references to other units, which users must carry over themselves."""
     for key, values in sections.get("Unit", {}).items():
         if key.startswith(("Condition", "Assert")) or key in ("Conflicts", "OnSuccess", "Upholds", "StartLimitAction"):
             for value in values:
@@ -516,7 +516,7 @@ def _directory(text: str) -> str:
 
 
 def _amount(text: str) -> str:
-    """Return a size; there K is 1024, too."""
+    """Return a size of the configuration. In both programs, K is 1024."""
     found = re.fullmatch(r"(\d+)([KMGT]?)", text)
     if found is None:
         raise ValueError(text)

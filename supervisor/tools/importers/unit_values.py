@@ -1,4 +1,4 @@
-"""Values in units of systemd: time spans, signals, exit statuses, and start limits."""
+"""Converts values in systemd units: time spans, signals, exit statuses and start limits."""
 
 import os
 import re
@@ -13,22 +13,22 @@ _UNITS = {"": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "ms": 0.001, "msec
 _UNITS |= {"minute": 60, "minutes": 60, "h": 3600, "hr": 3600, "hour": 3600, "hours": 3600, "d": 86400, "day": 86400}
 _UNITS |= {"days": 86400, "w": 604_800, "week": 604_800, "weeks": 604_800, "us": 0.000_001, "usec": 0.000_001}
 FOR_EVER = "520w"
-"""The longest time that Ringward takes, for ``infinity``."""
+"""A duration that stands for ``infinity``, close to the longest that Ringward accepts."""
 _STATUS_NAMES = {"SUCCESS": 0, "FAILURE": 1, "INVALIDARGUMENT": 2, "NOTIMPLEMENTED": 3, "NOPERMISSION": 4}
 _STATUS_NAMES |= {"NOTINSTALLED": 5, "NOTCONFIGURED": 6, "NOTRUNNING": 7}
 _STATUS_NAMES |= {name.removeprefix("EX_"): getattr(os, name) for name in dir(os) if name.startswith("EX_")}
 _SIGNAL_BASE = 128
 _INTERVAL_S, _BURST = 10.0, 5
-"""DefaultStartLimitIntervalSec and DefaultStartLimitBurst."""
+"""The defaults of StartLimitIntervalSec= and StartLimitBurst=."""
 _RESTART_S = 0.1
-"""Default of RestartSec."""
+"""The default of RestartSec=."""
 
 
 def span(text: str) -> float:
-    """Return the seconds of a time span such as ``5min 20s``.
+    """Convert a time span such as ``5min 20s`` to seconds.
 
     Raises:
-        ValueError: it is none, or infinite.
+        ValueError: the text is not a time span, or is ``infinity``.
     """
     found = _SPAN.findall(text)
     if not found or _SPAN.sub("", text).strip() or any(unit not in _UNITS for _, unit in found):
@@ -37,7 +37,7 @@ def span(text: str) -> float:
 
 
 def endless_span(text: str) -> str:
-    """Return a duration; 0 and ``infinity`` are no limit (systemd.service(5))."""
+    """Convert a time limit to a duration; 0 and ``infinity`` mean no limit (systemd.service(5))."""
     if text == "infinity":
         return FOR_EVER
     found = span(text)
@@ -45,10 +45,10 @@ def endless_span(text: str) -> str:
 
 
 def signal_name(text: str) -> str:
-    """Return the name of a signal, which units may also give as a number or without SIG.
+    """Return the full name of a signal, which a unit can also name by its number or without SIG.
 
     Raises:
-        ValueError: there is no such signal.
+        ValueError: there is no signal with this number.
     """
     if text.isdigit():
         number = int(text)
@@ -59,10 +59,10 @@ def signal_name(text: str) -> str:
 
 
 def statuses(text: str) -> list[int]:
-    """Return the exit codes that ``SuccessExitStatus`` lists: numbers, names of statuses, and signals, beside 0.
+    """Return 0 and the exit codes that ``SuccessExitStatus`` lists as numbers, names of statuses or signals.
 
     Raises:
-        ValueError: one of them is none.
+        ValueError: a word is none of these.
     """
     found = [0]
     for word in text.split():
@@ -82,14 +82,14 @@ def statuses(text: str) -> list[int]:
 def restarts(setting: Callable[[str], str | None]) -> Mapping[str, Any]:
     """Return the keys for how often and how fast a service is restarted.
 
-    A unit fails permanently when it was started ``StartLimitBurst`` times within ``StartLimitIntervalSec``. It never
-    does where so many starts take longer; for a service that exits at once, only ``RestartSec`` decides that.
+    A unit fails permanently after it was started ``StartLimitBurst`` times within ``StartLimitIntervalSec``. If
+    ``RestartSec`` is so long that this never happens, even for a service that exits at once, restarts are unlimited.
 
     Args:
-        setting: returns the value of a key from its section.
+        setting: Returns the value of a key from its section; None: the unit does not set it.
 
     Raises:
-        ValueError: one of the values is none.
+        ValueError: a value is invalid.
     """
     delay = span(setting("RestartSec") or f"{_RESTART_S}")
     limit = setting("StartLimitIntervalSec") or setting("StartLimitInterval") or f"{_INTERVAL_S}"

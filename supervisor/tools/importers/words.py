@@ -1,4 +1,4 @@
-"""Commands that no shell has read so far, written for a shell: nothing in them may mean more to it than to them."""
+"""Quotes commands for a shell that were not written for one, so that no character has a special meaning."""
 
 import re
 import shlex
@@ -9,12 +9,12 @@ Replacement = Callable[[re.Match[str]], str]
 
 
 def for_shell(words: Iterable[str], pattern: Pattern, replacement: Replacement) -> str:
-    """One command of a shell.
+    """Return a command as shell code.
 
     Args:
-        words: the program and its arguments.
-        pattern: the characters that the shell is to replace.
-        replacement: how it is asked to, inside double quotes.
+        words: The program and its arguments.
+        pattern: Matches the parts that the shell must replace.
+        replacement: Returns shell code for such a part, for use inside double quotes.
     """
     return " ".join(_quoted(word, pattern, replacement) for word in words)
 
@@ -30,5 +30,5 @@ def _quoted(word: str, pattern: Pattern, replacement: Replacement) -> str:
 
 
 def _literal(text: str) -> str:
-    """Inside double quotes."""
+    """Escape a text for use inside double quotes."""
     return re.sub(r'([\\"$`])', r"\\\1", text)

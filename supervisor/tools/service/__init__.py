@@ -1,1 +1,1 @@
-"""The daemon as a service of a host: the files and commands of its init system, for ``ringward service``."""
+"""The files and commands with which ``ringward service`` installs the daemon under an init system."""

@@ -1,4 +1,4 @@
-"""Which init system runs a host, and where it looks for services."""
+"""Detects the init system of a host, and the directory in which it looks for services."""
 
 import contextlib
 import os
@@ -8,19 +8,19 @@ KINDS = ("systemd", "openrc", "s6", "runit")
 
 
 def detect(root: str = "/") -> str | None:
-    """Return the init system; None: it cannot be told.
+    """Return the init system; None if it cannot be detected.
 
     Args:
-        root: of the file system.
+        root: The root of the file system.
     """
-    if os.path.isdir(os.path.join(root, "run/systemd/system")):  # as sd_booted(3)
+    if os.path.isdir(os.path.join(root, "run/systemd/system")):  # the test of sd_booted(3)
         return "systemd"
     if os.path.isdir(os.path.join(root, "run/openrc")):
         return "openrc"
     first = ""
     with contextlib.suppress(OSError), open(os.path.join(root, "proc/1/comm"), encoding="ascii") as file:
         first = file.read().strip()
-    # A daemon started by a container's process 1 or another init system counts, too.
+    # s6 and runit can also run below a container's process 1 or another init system.
     names = {first} | _running(root)
     return next((kind for kind, name in (("s6", "s6-svscan"), ("runit", "runsvdir")) if name in names), None)
 
@@ -32,7 +32,7 @@ def _running(root: str) -> set[str]:
     with contextlib.suppress(FileNotFoundError):
         for pid in filter(str.isdecimal, os.listdir(proc)):
             with (
-                contextlib.suppress(OSError),  # it has ended
+                contextlib.suppress(OSError),  # the process has ended
                 open(os.path.join(proc, pid, "comm"), encoding="utf-8", errors="replace") as file,
             ):
                 found.add(file.read().strip())
@@ -40,6 +40,6 @@ def _running(root: str) -> set[str]:
 
 
 def scan_directory(candidates: Sequence[str], root: str = "/") -> str:
-    """Return the first of these directories that is there, else the first of all."""
+    """Return the first existing directory of the candidates, or else the first candidate."""
     there = (one for one in candidates if os.path.isdir(os.path.join(root, one.lstrip("/"))))
     return next(there, candidates[0])

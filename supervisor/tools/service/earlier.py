@@ -1,4 +1,4 @@
-"""The options of an earlier installation: an installation with other options would undo half of it."""
+"""Finds the options of an earlier installation, because installing with other options would undo part of it."""
 
 import os
 import re
@@ -9,12 +9,12 @@ from supervisor.tools.service.plan import Wanted
 from supervisor.tools.service.systemd import HARDENING, UNIT
 
 _USER = re.compile(r"^(?:User=|command_user=|install -d -m 0700 -o )([^:\s]+)", re.MULTILINE)
-"""As the files for each init system name it."""
+"""The user of the daemon in the files for each init system."""
 _MAX_CHARS = 1 << 20
 
 
 def forgotten(wanted: Wanted, found: Sequence[Found], root: str) -> list[str]:
-    """Return the options of ``service install`` by which the files that are there were made, and which `wanted` lacks.
+    """Return the options of ``service install`` with which the existing files were written and which `wanted` lacks.
 
     Raises:
         OSError: a file cannot be read.

@@ -1,4 +1,4 @@
-"""Writing the files of a plan, and removing them; changes by the user are never lost."""
+"""Writes and removes the files of a plan, without losing changes of the user."""
 
 import contextlib
 import difflib
@@ -15,24 +15,24 @@ _MAX_CHARS = 1 << 20
 
 @dataclass(frozen=True)
 class Found:
-    """A file of a plan, and the present content of its place.
+    """A file of a plan, compared with the existing file.
 
-    State: ``new`` (there is nothing), ``same``, ``older`` (as another installation has written it), or ``changed``.
+    The state is ``new`` (there is no file), ``same``, ``older`` (another installation wrote it) or ``changed``.
     """
 
     file: File
     place: str
-    """Where it is, below the root."""
+    """The path of the file, including the root."""
     state: str
     diff: str = ""
-    """Unified diff from the present to the planned content; empty for new and same files."""
+    """A unified diff from the existing to the planned content; empty for new and same files."""
 
 
 class Changed(Exception):
-    """The user's changed files are in the way.
+    """The user has changed files that would be replaced or removed.
 
     Args:
-        files: the changed files.
+        files: The changed files.
     """
 
     def __init__(self, files: Sequence[Found]) -> None:
@@ -41,12 +41,12 @@ class Changed(Exception):
 
 
 def below(root: str, path: str) -> str:
-    """An absolute path as it is below another root."""
+    """Return an absolute path below another root."""
     return os.path.join(root, path.lstrip("/"))
 
 
 def look(plan: Plan, root: str) -> list[Found]:
-    """Return the present content of a plan's files.
+    """Compare the files of a plan with the existing files.
 
     Raises:
         OSError: a file cannot be read.
@@ -57,7 +57,7 @@ def look(plan: Plan, root: str) -> list[Found]:
 def _look(file: File, place: str) -> Found:
     if not os.path.lexists(place):
         return Found(file, place, "new")
-    with contextlib.suppress(FileNotFoundError):  # a link that leads nowhere
+    with contextlib.suppress(FileNotFoundError):  # a dangling symbolic link
         with open(place, encoding="utf-8", errors="replace") as there:
             text = there.read(_MAX_CHARS)
         if text == file.text:
@@ -69,11 +69,11 @@ def _look(file: File, place: str) -> Found:
 
 
 def write(found: Sequence[Found], *, force: bool) -> list[Found]:
-    """Write the missing files; return the written ones. Writes all or, when a file was changed, none.
+    """Write the files that are missing or differ; return the written files.
 
     Raises:
-        Changed: and not `force`.
-        OSError: something cannot be written.
+        Changed: the user has changed files and `force` is false. Then nothing is written.
+        OSError: a file cannot be written.
     """
     changed = [one for one in found if one.state == "changed"]
     if changed and not force:
@@ -85,10 +85,10 @@ def write(found: Sequence[Found], *, force: bool) -> list[Found]:
 
 
 def put(place: str, file: File) -> None:
-    """Write a file so that no reader ever sees half of it.
+    """Write a file atomically, so that no reader sees an incomplete file.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     make_parents(place)
     temporary = f"{place}.{os.getpid()}"
@@ -98,18 +98,18 @@ def put(place: str, file: File) -> None:
             output.write(file.text)
             os.fchmod(fd, file.mode)
         os.replace(temporary, place)
-    except BaseException:  # Ctrl-C, too, leaves nothing half made
+    except BaseException:  # including Ctrl-C: no temporary file must remain
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
 
 
 def remove(plan: Plan, root: str, found: Sequence[Found], *, force: bool) -> list[Found]:
-    """Remove the files that are there, and directories of ours that are empty then; returns the files that are gone.
+    """Remove the existing files, and Ringward's directories that become empty; return the removed files.
 
     Raises:
-        Changed: and not `force`: then nothing is removed.
-        OSError: something cannot be removed.
+        Changed: the user has changed files and `force` is false. Then nothing is removed.
+        OSError: a file cannot be removed.
     """
     changed = [one for one in found if one.state == "changed"]
     if changed and not force:
@@ -121,6 +121,6 @@ def remove(plan: Plan, root: str, found: Sequence[Found], *, force: bool) -> lis
         shutil.rmtree(below(root, path), ignore_errors=True)
     own = {path for path in (os.path.dirname(one.file.path) for one in gone) if f"/{NAME}" in path}
     for path in sorted(own, key=len, reverse=True):
-        with contextlib.suppress(OSError):  # ENOTEMPTY: the directory has other files
+        with contextlib.suppress(OSError):  # ENOTEMPTY: the directory contains other files
             os.rmdir(below(root, path))
     return gone

@@ -1,43 +1,44 @@
-"""The parts of an installation: files, and commands that make them known to the init system."""
+"""The parts of an installation: files, and the commands that register them with the init system."""
 
 import hashlib
 from dataclasses import dataclass, field
 
 NAME = "ringward"
 DEFAULT_PROGRAM = "/opt/ringward/.venv/bin/ringward"
-"""Where the files in ``deploy/`` expect it."""
+"""The path of the program in the files of ``deploy/``."""
 _MARK = "# Written by ringward service install; as long as it is not changed, this is its sum: "
-"""Begins the last line of a file, which distinguishes our files from files that a user has changed."""
+"""The beginning of a file's last line, by which unchanged files are distinguished from those that a user changed."""
 _SUM_CHARS = 16
 
 Command = tuple[str, ...]
-"""A program and its arguments."""
+"""A program with its arguments."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """How the daemon is to run. No path has a character that shells or systemd take for something else."""
+    """How the daemon must run. No path contains characters that are special to shells or systemd."""
 
     program: str
     config: str
     data: str
     user: str | None = None
-    """The daemon's user and group; None: root, so that tasks can have any. API workers have one of their own then."""
+    """The daemon's user and group; None: root, so that tasks can run as any user. API workers then have another user.
+    """
     hardened: bool = False
     old_systemd: bool = False
-    """Whether it is before version 254."""
+    """Whether systemd is older than version 254."""
     tell_data: bool = False
-    """Whether the command line names the data directory: the configuration does not."""
+    """Whether the command line must name the data directory, because the configuration does not."""
 
     def command(self, *words: str) -> str:
-        """Return a call of ringward about this daemon."""
+        """Return a command line of ringward for this daemon."""
         data = ("--data", self.data) if self.tell_data else ()
         return " ".join((self.program, *words, "--config", self.config, *data))
 
 
 @dataclass(frozen=True)
 class File:
-    """A file that is written."""
+    """A file of the installation."""
 
     path: str
     text: str
@@ -50,24 +51,24 @@ class Plan:
 
     files: tuple[File, ...]
     enable: tuple[Command, ...]
-    """To have it started, now and at each boot."""
+    """Commands that start the daemon, now and at each boot."""
     disable: tuple[Command, ...]
-    """To have it ended, before the files go."""
+    """Commands that stop the daemon, before the files are removed."""
     forget: tuple[Command, ...] = ()
-    """When they are gone."""
+    """Commands to run after the files were removed."""
     enabled: tuple[str, ...] = ()
-    """Patterns of paths, one of which is there while it is enabled."""
+    """Globs of paths. If a path matches one of them, the service is enabled."""
     state: tuple[str, ...] = field(default=())
-    """Directories that the init system makes beside the files."""
+    """Directories that the init system creates next to the files."""
 
 
 def stamped(body: str) -> str:
-    """Return the text of a file whose lines may be comments that begin with ``#``."""
+    """Return the text of a file with its checksum in a last line, which is a comment that begins with ``#``."""
     return f"{body}{_MARK}{_sum(body)}\n"
 
 
 def unchanged(text: str) -> bool:
-    """Return whether a file is as any version of Ringward has written it."""
+    """Return whether a text is unchanged since a version of Ringward wrote it."""
     body, mark, rest = text.rpartition(_MARK)
     return bool(mark) and rest == f"{_sum(body)}\n"
 

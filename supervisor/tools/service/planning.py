@@ -1,7 +1,7 @@
-"""The plan of an init system by its name: systemd, OpenRC, or the service directory of s6 or runit.
+"""Returns the plan for an init system: systemd, OpenRC, or the service directory of s6 or runit.
 
-OpenRC's own supervise-daemon(8) starts the daemon again. Under s6, the daemon writes to a descriptor when it is ready;
-s6-rc takes the directory as a definition, too.
+Under OpenRC, supervise-daemon(8) restarts the daemon. Under s6, the daemon writes to a descriptor when it is ready;
+s6-rc also accepts the directory as a service definition.
 """
 
 import pwd
@@ -18,11 +18,11 @@ from supervisor.tools.service.rendering import render
 OPENRC_SCRIPT = f"/etc/init.d/{NAME}"
 S6_DIRECTORY = f"/etc/s6/sv/{NAME}"
 S6_SCAN_DIRECTORIES = ("/run/service", "/service", "/etc/service")
-"""Where s6-svscan usually looks."""
+"""The usual scan directories of s6-svscan."""
 _READY_FD = 3
 RUNIT_DIRECTORY = f"/etc/sv/{NAME}"
 RUNIT_SCAN_DIRECTORIES = ("/run/runit/service", "/var/service", "/etc/service", "/service")
-"""Where runsvdir usually looks: Artix, Void, Debian and the original."""
+"""The usual directories of runsvdir, on Artix, Void and Debian, and of runit itself."""
 _STOP_S = "600"
 
 
@@ -30,9 +30,9 @@ def plan(kind: str, wanted: Wanted, scan: str | None = None) -> Plan:
     """Return the files and commands of one installation.
 
     Args:
-        kind: one of :data:`supervisor.tools.service.detection.KINDS`.
-        wanted: how the daemon is to run.
-        scan: the directory in which s6-svscan or runsvdir look for services; None: the first existing default.
+        kind: One of :data:`supervisor.tools.service.detection.KINDS`.
+        wanted: How the daemon must run.
+        scan: The directory in which s6-svscan or runsvdir looks for services; None: the first existing default.
     """
     if kind == "systemd":
         return systemd.plan(wanted)
@@ -46,7 +46,7 @@ def plan(kind: str, wanted: Wanted, scan: str | None = None) -> Plan:
 
 
 def _user(wanted: Wanted) -> tuple[Command, ...]:
-    """Return the parts that create the user with access to the configuration; systemd's files do this themselves."""
+    """Return the commands that create the user and let it read the configuration. Under systemd, files do this."""
     if wanted.user is None:
         return _made(API_USER, wanted.data)
     readable: tuple[Command, ...] = (
@@ -99,7 +99,7 @@ def _openrc(wanted: Wanted) -> Plan:
 
 
 def _s6(wanted: Wanted, scan: str) -> Plan:
-    """Return the plan for a directory that s6-svscan(8) looks into."""
+    """Return the plan for a scan directory of s6-svscan(8)."""
     return Plan(
         files=(
             File(f"{S6_DIRECTORY}/run", _run(wanted, "s6-setuidgid", f" --ready-fd {_READY_FD}"), 0o755),
@@ -116,7 +116,7 @@ def _s6(wanted: Wanted, scan: str) -> Plan:
 
 
 def _runit(wanted: Wanted, scan: str) -> Plan:
-    """Return the plan for a directory that runsvdir(8) looks into."""
+    """Return the plan for a directory that runsvdir(8) scans."""
     link = f"{scan}/{NAME}"
     return Plan(
         files=(
@@ -133,7 +133,7 @@ def _runit(wanted: Wanted, scan: str) -> Plan:
 
 
 def _run(wanted: Wanted, become: str, options: str = "") -> str:
-    """Return the script of a service directory; `become` takes a user's name and a command."""
+    """Return the run script of a service directory; `become` is the command that takes a user and a command."""
     owned, before = "", ""
     if wanted.user is not None:
         owned = f"install -d -m 0700 -o {wanted.user} -g {wanted.user} {wanted.data} || exit 1"

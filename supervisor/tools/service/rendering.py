@@ -1,4 +1,4 @@
-"""Files of the package with ``@name@`` in place of values: units, scripts and the first configuration."""
+"""Fills in the package's templates of units, scripts and the first configuration, in which ``@name@`` is a value."""
 
 import os
 import re
@@ -10,7 +10,7 @@ _PLACE = re.compile(r"^@(?P<line>[a-z_]+)@\n|@(?P<part>[a-z_]+)@", re.MULTILINE)
 
 
 def render(template: str, **values: str) -> str:
-    """Return the text of a template. A line that only names an empty value is left out."""
+    """Return the text of a template with its values. A line that consists only of an empty value is omitted."""
 
     def value(found: re.Match[str]) -> str:
         if found["part"] is not None:
@@ -23,11 +23,11 @@ def render(template: str, **values: str) -> str:
 
 
 def first_config(path: str, data: str) -> str:
-    """Return a configuration without tasks that says how to go on.
+    """Return a configuration without tasks, whose comments explain the next steps.
 
     Args:
-        path: where it is written.
-        data: the data directory.
+        path: The path of the configuration.
+        data: The data directory.
     """
     data_dir = f'data_dir = "{data}"' if data != lookup.SYSTEM_DATA else f'# data_dir = "{data}"'
     return render("ringward.toml", data_dir=data_dir, directory=path.rpartition("/")[0])

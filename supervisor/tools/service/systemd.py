@@ -1,4 +1,4 @@
-"""systemd: a unit, a user and its directories where it is to have one of its own, and a drop-in that hardens."""
+"""The plan for systemd: a unit, a user, the directories of a daemon with its own user, and a hardening drop-in."""
 
 import re
 import subprocess
@@ -20,11 +20,11 @@ _CAPABILITIES = (
     "CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_KILL CAP_NET_BIND_SERVICE CAP_SETGID CAP_SETUID CAP_SYS_NICE"
     " CAP_SYS_PTRACE CAP_SYS_RESOURCE"
 )
-"""Root's capabilities for runs of any user: becoming it, signalling, limits, reading environments."""
+"""The capabilities that root needs for runs of any user: switching users, signals, limits, reading environments."""
 
 
 def plan(wanted: Wanted) -> Plan:
-    """Files and commands."""
+    """Return the files and commands of an installation."""
     name, user = wanted.user or API_USER, ""
     if wanted.user is not None:
         user = f"User={wanted.user}\nGroup={wanted.user}"
@@ -48,7 +48,7 @@ def plan(wanted: Wanted) -> Plan:
         files.append(File(TMPFILES, stamped(text)))
         prepare += [("systemd-tmpfiles", "--create", f"{NAME}.conf")]
     elif wanted.hardened and not wanted.data.startswith(_STATE):
-        prepare += [("install", "-d", "-m", "0700", wanted.data)]  # a place that may be written to has to be there
+        prepare += [("install", "-d", "-m", "0700", wanted.data)]  # a path in ReadWritePaths= must exist
     if wanted.old_systemd:
         files.append(File(BEFORE_254, stamped(render("before-254.conf", program=wanted.program))))
     if wanted.hardened:
@@ -64,14 +64,14 @@ def plan(wanted: Wanted) -> Plan:
 
 
 def _state(wanted: Wanted) -> str:
-    """Return where such directories are, systemd makes it and changes its owner."""
+    """Return the settings with which systemd creates the data directory, if it is in /var/lib."""
     if not wanted.data.startswith(_STATE):
         return ""
     return f"StateDirectory={wanted.data.removeprefix(_STATE)}\nStateDirectoryMode=0700"
 
 
 def version() -> int | None:
-    """Return the version of systemd that is installed here; None: there is none, or it does not tell."""
+    """Return the version of the installed systemd; None if there is none or the version is unknown."""
     try:
         said = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S607 - wherever it is
     except OSError:
@@ -81,7 +81,10 @@ def version() -> int | None:
 
 
 def _hardening(wanted: Wanted) -> str:
-    """Return the drop-in: for root's daemon with capabilities, and with a directory in which rings outlive it."""
+    """Return the hardening drop-in.
+
+    For a daemon of root, it also limits capabilities and adds a runtime directory in which rings outlive the daemon.
+    """
     if wanted.user is not None:
         return render("hardening.conf", data=wanted.data, runtime="", capabilities="")
     runtime = render("runtime-directory.conf").rstrip("\n")

@@ -1,1 +1,1 @@
-"""Results of schedules over a span of time, by the rules of the scheduler and without running any process."""
+"""Simulates schedules over a span of time, by the rules of the scheduler and without running any process."""

@@ -1,4 +1,4 @@
-"""Facts in a daemon's database that a simulation can use."""
+"""Reads the durations and schedules of past runs from a daemon's database, for a simulation."""
 
 import os
 from dataclasses import dataclass, field
@@ -11,24 +11,24 @@ from supervisor.config.model import Config
 
 
 class NoHistory(Exception):
-    """There is a database, but it cannot be read."""
+    """The database exists but cannot be read."""
 
 
 @dataclass(frozen=True)
 class History:
-    """By name of the task."""
+    """Facts about past runs, by the name of the task."""
 
     durations_ms: dict[str, int] = field(default_factory=dict)
-    """How long its runs took on average."""
+    """The average duration of runs."""
     marks_ms: dict[str, int] = field(default_factory=dict)
-    """The newest time of its schedule that was accounted for, milliseconds since the epoch."""
+    """The last instant of the schedule on which the scheduler has decided, in ms since the epoch."""
 
 
 def read_history(config: Config, data_dir: str) -> History:
-    """From the database of a daemon with this configuration and data directory; empty when there is none.
+    """Read the database of a daemon with this configuration and data directory; empty if there is no database.
 
     Raises:
-        NoHistory: it cannot be read.
+        NoHistory: the database cannot be read.
     """
     configured = config.storage.database
     target = configured.url if configured is not None else os.path.join(data_dir, "ringward.db")
@@ -45,6 +45,6 @@ def read_history(config: Config, data_dir: str) -> History:
             marks = {row.name: row.last_instant for row in all_tasks(database) if row.last_instant is not None}
         finally:
             database.close()
-    except (StoreError, ImportError) as err:  # no driver for that server
+    except (StoreError, ImportError) as err:  # ImportError: the driver of the server is not installed
         raise NoHistory(str(err)) from err
     return History({name: taken[name] // count for name, count in timed.items() if count}, marks)

@@ -1,4 +1,4 @@
-"""Simulation of tasks over time, and its report: collisions, overlaps, load by hour, and effects of clock changes.
+"""Simulates tasks over time, and reports collisions, overlaps, the load by hour and effects of clock changes.
 
 The scheduler's own functions decide when runs start; see :mod:`supervisor.tools.simulation.simulated_queue`.
 """
@@ -21,16 +21,16 @@ from supervisor.tools.simulation.simulated_queue import DST_SKIPPED, OUTCOMES, A
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 MAX_TIMES = 30_000_000
-"""More than this take minutes, and mean a mistake."""
+"""Limit of scheduled times. More would take minutes, and are probably a mistake."""
 
 
 class TooMuch(Exception):
-    """The configuration has more times in that span than can be gone through."""
+    """The configuration has too many scheduled times in the span."""
 
 
 @dataclass
 class _Hours:
-    """An hour of the day, over all days."""
+    """Totals of one hour of the day over all days."""
 
     hours: int = 0
     starts: int = 0
@@ -52,29 +52,29 @@ class _Change:
 
 @dataclass
 class Report:
-    """All that was counted."""
+    """The results of a simulation."""
 
     start_ms: int
     end_ms: int
     zone: ZoneInfo
-    """On whose clocks hours are counted."""
+    """The time zone in which the hours of the day are counted."""
     outcomes: dict[str, Counter[str]] = field(default_factory=dict)
-    """Of each task."""
+    """The number of scheduled times with each outcome, by task."""
     waits: dict[str, Counter[tuple[str, str]]] = field(default_factory=dict)
-    """Of each task: how many of its runs waited for each kind and name of an obstacle."""
+    """How many runs waited for each obstacle (kind and name), by task."""
     waits_ms: dict[str, int] = field(default_factory=dict)
-    """Of each task: the longest wait."""
+    """The longest wait of a run, by task."""
     durations_ms: dict[str, int] = field(default_factory=dict)
     collisions: Counter[tuple[str, ...]] = field(default_factory=Counter)
-    """How often these tasks start at the same time."""
+    """How often a group of tasks starts at the same time."""
     first_collision: dict[tuple[str, ...], int] = field(default_factory=dict)
     starts: Counter[int] = field(default_factory=Counter)
-    """By the number of the hour since the epoch."""
+    """The number of starts in each hour, which is counted since the epoch."""
     busy_ms: Counter[int] = field(default_factory=Counter)
     changes: dict[tuple[str, str], _Change] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it; times are RFC 3339, durations milliseconds."""
+        """Return the results for JSON. Times are in RFC 3339, durations in milliseconds."""
         return {
             "from": stamp(self.start_ms),
             "to": stamp(self.end_ms),
@@ -130,7 +130,7 @@ class Report:
         return found
 
     def take(self, arrivals: Sequence[Arrival], zones: Mapping[str, ZoneInfo]) -> None:
-        """Count these, which are in order of their starts."""
+        """Count scheduled times, which must be in the order of their starts."""
         outcomes = self.outcomes
         for (task, outcome), count in Counter((one.task, one.outcome) for one in arrivals).items():
             outcomes[task][outcome] += count
@@ -157,7 +157,7 @@ class Report:
             one.repeated += 1
 
     def take_runs(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Count simultaneous runs from begins and ends."""
+        """Add the time that runs took to the hours in which they ran; `spans` has their begins and ends."""
         busy_ms = self.busy_ms
         for began_ms, ended_ms in spans:
             hour = began_ms // HOUR_MS
@@ -170,17 +170,18 @@ class Report:
 def simulate(
     config: Config, start_ms: int, end_ms: int, durations_ms: Mapping[str, int], marks_ms: Mapping[str, int]
 ) -> Report:
-    """Simulate all tasks over a span of time, a day after the other.
+    """Simulate all tasks over a span of time, day by day.
 
     Args:
-        config: the tasks, the limits that they share, and the services that hold slots all the time.
-        start_ms: the beginning, milliseconds since the epoch.
-        end_ms: the end, which does not count.
-        durations_ms: durations of runs, by task; tasks without one take no time.
-        marks_ms: the newest times that were accounted for, by task.
+        config: The configuration with the tasks, the limits that they share, and services, which hold slots all the
+            time.
+        start_ms: The beginning of the span, in ms since the epoch.
+        end_ms: The end of the span, which is not part of it.
+        durations_ms: The durations of runs by task. Runs of other tasks take no time.
+        marks_ms: The last instants on which the scheduler has decided, by task.
 
     Raises:
-        TooMuch: it would take too long.
+        TooMuch: the tasks have too many scheduled times in the span.
     """
     plays = [
         SimulatedTask(task, start_ms, durations_ms.get(name, 0), marks_ms.get(name))

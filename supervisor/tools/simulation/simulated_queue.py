@@ -1,8 +1,8 @@
 """Simulated runs of tasks, and the queue in which they wait for places.
 
 The scheduler's own functions decide: :mod:`supervisor.schedule.overlap` whether a run may wait at all, and
-:mod:`supervisor.schedule.admission` which waiting run starts next. Here is only a clock, on which runs take as long as
-the caller says.
+:mod:`supervisor.schedule.admission` which waiting run starts next. This module only adds a clock, on which runs take as
+long as the caller says.
 """
 
 from collections import Counter
@@ -29,13 +29,13 @@ DST_SKIPPED = "dst_skipped"
 
 
 class Arrival(NamedTuple):
-    """A scheduled time that has come."""
+    """A scheduled time that is due."""
 
     starts_at: int
-    """When its run is to start: the time and the task's share of the jitter, milliseconds since the epoch."""
+    """When its run starts, in ms since the epoch: the scheduled time plus the task's delay by ``jitter``."""
     task: str
     at: int
-    """The time itself."""
+    """The scheduled time, in ms since the epoch."""
     outcome: str
     """``run``, ``queued``, ``skipped``, ``queue_full``, ``terminates`` (an older run makes room) or ``dst_skipped``."""
     note: str | None
@@ -43,29 +43,29 @@ class Arrival(NamedTuple):
 
 
 class SimulatedTask:
-    """A task, its coming times, and its runs."""
+    """A task with its future scheduled times and its runs."""
 
     def __init__(self, task: Task, start_ms: int, duration_ms: int, mark_ms: int | None = None) -> None:
         """Begin at `start_ms`, with nothing running.
 
         Args:
-            task: the simulated task.
-            start_ms: the first moment that counts.
-            duration_ms: how long each run takes; ``timeout`` may cut it short.
-            mark_ms: some time of the schedule, from which an interval counts; None: the start.
+            task: The task to simulate.
+            start_ms: The beginning of the simulation.
+            duration_ms: The duration of each run, which ``timeout`` limits.
+            mark_ms: A time of the schedule from which an interval is counted; None: `start_ms`.
         """
         self.task = task
         self.schedule = Schedule(task)
         self.duration_ms = duration_ms if task.timeout_ms is None else min(duration_ms, task.timeout_ms)
         self.active: dict[str, int] = {}
-        """Start of each run that has its places, the oldest first."""
+        """When each active run started, the oldest first."""
         self.waiting: dict[str, int] = {}
-        """Time since when each run waits, the oldest first."""
+        """Since when each waiting run waits, the oldest first."""
         self.ran: list[tuple[int, int]] = []
-        """Begins and ends of runs; the code that counts them removes them."""
+        """The begins and ends of ended runs, which the report removes when it has counted them."""
         self.longest_wait_ms = 0
         self.waits: Counter[tuple[str, str]] = Counter()
-        """How many runs waited for each kind and name of :class:`supervisor.schedule.admission.Obstacle`."""
+        """How many runs waited for each :class:`supervisor.schedule.admission.Obstacle`, by kind and name."""
         before_ms = start_ms - 1
         if task.every_ms is not None:
             before_ms = start_ms if mark_ms is None else before_ms - (before_ms - mark_ms) % task.every_ms
@@ -73,7 +73,7 @@ class SimulatedTask:
         self._next = next(self._coming, None)
 
     def until(self, end_ms: int) -> Iterator[tuple[int, str, Occurrence]]:
-        """Yield the starts before `end_ms`, with the name of the task and the scheduled time."""
+        """Yield the times before `end_ms` at which runs start, with the task and the scheduled time of each."""
         name, offset_ms = self.task.name, self.schedule.offset_ms
         while self._next is not None and (starts_at := self._next.at + offset_ms) < end_ms:
             yield starts_at, name, self._next
@@ -81,28 +81,28 @@ class SimulatedTask:
 
 
 class SimulatedQueue:
-    """Tasks on one clock, because their runs may wait for each other."""
+    """Tasks that share a clock, because their runs can wait for each other."""
 
     def __init__(
         self, tasks: Sequence[SimulatedTask], capacity: Capacity | None = None, services: Iterable[Service] = ()
     ) -> None:
-        """Begin with all instances of `services`, which hold their slots to the end, and without runs."""
+        """Begin without runs of tasks, but with all instances of `services`, which hold their slots until the end."""
         self._tasks = {one.task.name: one for one in tasks}
         self._capacity = Capacity() if capacity is None else capacity
         self._held: dict[str, Claim] = {}
         self._queued = WaitingRuns()
         self._ends: list[tuple[int, str, str]] = []
-        """End, run and task; also of runs that were stopped before."""
+        """The planned end, the run id and the task of each started run, including runs that were stopped earlier."""
         self._runs = 0
         self._alone = len(tasks) == 1 and not tasks[0].task.uses and self._capacity.max_running is None
-        """Whether a run waits only for other runs of its own task."""
+        """Whether runs can wait only for other runs of the same task."""
         for service in services:
             for _ in range(service.instances):
                 self._queued.add(Claim(self._new_run(), service.name, service.uses, None, rank_of(0, 0)))
         self._admit(0)
 
     def until(self, end_ms: int) -> Iterator[Arrival]:
-        """Yield all that come before `end_ms`, in their order."""
+        """Yield the scheduled times whose runs start before `end_ms`, in the order of the starts."""
         coming = (one.until(end_ms) for one in self._tasks.values())
         for starts_at, name, (at, runs, note) in merge(*coming, key=itemgetter(0, 1)):
             outcome = self._arrive(self._tasks[name], starts_at) if runs else DST_SKIPPED
@@ -110,19 +110,19 @@ class SimulatedQueue:
         self._go_on(end_ms)
 
     def finish(self, end_ms: int) -> None:
-        """Let running and waiting runs end, however long that takes; a run that cannot start waits until `end_ms`."""
+        """Let all active and waiting runs end, even after `end_ms`. A run that can never start waits until `end_ms`."""
         while self._ends:
             self._go_on(self._ends[0][0])
         for one in self._tasks.values():
             one.longest_wait_ms = max(one.longest_wait_ms, *(end_ms - since_ms for since_ms in one.waiting.values()), 0)
 
     def _arrive(self, one: SimulatedTask, now_ms: int) -> str:
-        """Create a run as the scheduler does, and return the outcome."""
+        """Create a run in the same way as the scheduler, and return the outcome."""
         self._go_on(now_ms)
         task = one.task
         run = self._new_run()
         claim = Claim(run, task.name, task.uses, task.max_concurrent, rank_of(task.queue_priority, now_ms))
-        if self._alone and not one.active:  # the usual case, without the cost of a decision
+        if self._alone and not one.active:  # a shortcut for the usual case
             self._start(one, claim, now_ms)
             return START
         decision = overlap.admit(
@@ -149,11 +149,11 @@ class SimulatedQueue:
         return QUEUED if decision is overlap.Admission.START else OUTCOMES[decision]
 
     def _go_on(self, now_ms: int) -> None:
-        """End runs, and give their places to waiting runs."""
+        """End the runs that are due until `now_ms`, and give their places to waiting runs."""
         while self._ends and self._ends[0][0] <= now_ms:
             at_ms, run, name = heappop(self._ends)
             one = self._tasks[name]
-            if run in one.active:  # otherwise it was stopped
+            if run in one.active:  # otherwise the run was stopped earlier
                 self._end(one, run, at_ms)
                 self._admit(at_ms)
 
@@ -167,7 +167,7 @@ class SimulatedQueue:
             one.ran.append((began_ms, at_ms))
 
     def _admit(self, now_ms: int) -> None:
-        """Start all waiting runs for which there is room."""
+        """Start the waiting runs for which there is room."""
         while self._queued and (claim := admit(self._capacity, self._held.values(), self._queued)) is not None:
             self._queued.remove(claim.run)
             one = self._tasks.get(claim.unit)
@@ -183,13 +183,13 @@ class SimulatedQueue:
         heappush(self._ends, (now_ms + one.duration_ms, claim.run, claim.unit))
 
     def _new_run(self) -> str:
-        """Return the id of a new run; a later run has a greater id."""
+        """Return the id of a new run, which is greater than all earlier ids."""
         self._runs += 1
         return f"{self._runs:012}"
 
 
 def queues(tasks: Sequence[SimulatedTask], capacity: Capacity, services: Iterable[Service]) -> list[SimulatedQueue]:
-    """Return queues such that no task waits for a task of another queue; a queue of one task is much faster."""
+    """Divide tasks into queues such that no task waits for one of another queue. Queues of one task are much faster."""
     sharing = [one for one in tasks if one.task.uses or capacity.max_running is not None]
     alone = [one for one in tasks if one not in sharing]
     started = [one for one in services if one.autostart and one.uses]
