@@ -9,10 +9,20 @@ export class RunLog {
   constructor(id) {
     this.id = id;
     this.raw = runPath(id, "log/raw");
+    this.ahead = null;
+  }
+
+  /** Ask for the page that will be wanted first, before the run itself is known: on a slow link that saves a round trip. */
+  askAhead(from, limit) {
+    this.ahead = { from, limit, page: get(runPath(this.id, "log"), { from, limit }) };
+    this.ahead.page.catch(() => {}); // the view that wants the page reports it
   }
 
   /** {lines, firstAvailable, totalLines, finalized}; `from` negative: counted from the end. */
   page(from, limit, stream) {
+    const { ahead } = this;
+    this.ahead = null;
+    if (ahead?.from === from && ahead.limit === limit && !stream) return ahead.page;
     return get(runPath(this.id, "log"), { from, limit, stream });
   }
 

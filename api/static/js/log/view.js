@@ -22,6 +22,9 @@ const PACE_MS = 33; // between two drawings of new lines
 const TOLD_MS = 100; // between two tellings of it
 const AGAIN_MS = 1000;
 
+/** The first page that a view without filters asks for, [from, limit], when it begins at a range of lines or, null, at the end. */
+export const firstPage = (range) => [range === null ? -PAGE : Math.max(0, range[0] - PAGE / 2), PAGE];
+
 export class LogView {
   /**
    * source: see source.js. scroll, rows, region: elements. look: see rows.js.

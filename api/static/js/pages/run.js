@@ -16,6 +16,7 @@ import { listen } from "../live.js";
 import { LogPanel, rangeOf } from "../log/panel.js";
 import { parametersOf, queryOf } from "../log/search.js";
 import { RunLog } from "../log/source.js";
+import { firstPage } from "../log/view.js";
 import { go, link, route } from "../routes.js";
 import { mayOperate, throttle, trouble, unitNamed, units } from "../state.js";
 import { FAILURES, ofRun } from "../states.js";
@@ -30,7 +31,13 @@ export function RunPage({ id }) {
     const again = throttle(reload, 300);
     return listen((kind, body) => (body.runId === id || kind === "resumed" || (kind.startsWith("run.") && body.affected)) && again());
   }, [id]);
-  const source = useMemo(() => new RunLog(id), [id]);
+  const { query } = route.value;
+  const at = { range: rangeOf(query.get("line")), stream: query.get("stream"), level: query.get("level"), filter: query.get("filter") };
+  const source = useMemo(() => {
+    const made = new RunLog(id);
+    if (!at.stream && !at.level && !at.filter) made.askAhead(...firstPage(at.range));
+    return made;
+  }, [id]);
   const [logged, setLogged] = useState(false); // the cards below the log come after it, so that its lines move nothing
   const gone = error instanceof Refused && (error.status === 404 || error.status === 422);
   if (gone || (error && !run)) {
@@ -41,10 +48,8 @@ export function RunPage({ id }) {
   // How many attempts a failure may have is a matter of its task: without that, they would move the log when they come.
   const known = units.value || trouble.value || !FAILURES.includes(run?.endReason);
   if (!run || run.id !== id || !known) return html`<h1>Run</h1><${Card} label="Loading"><${Skeleton} rows=${8} /></${Card}>`;
-  const { query } = route.value;
   const address = (changes) => link("run", id, { ...Object.fromEntries(query), ...changes });
   const ask = (wanted) => go(address({ q: undefined, regex: undefined, case: undefined, all: undefined, ...parametersOf(wanted) }), { replace: true });
-  const at = { range: rangeOf(query.get("line")), stream: query.get("stream"), level: query.get("level"), filter: query.get("filter") };
   return html`<${Trail} run=${run} ready=${logged} />
     <div class="page-head">
       <h1>${run.taskName}${run.instanceIndex || run.triggeredBy === "service" ? html`<span class="soft"> [${run.instanceIndex}]</span>` : ""}</h1>
