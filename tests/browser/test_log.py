@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.site import Site
 from tests.support.waiting import until
@@ -189,6 +189,51 @@ def test_levels_are_recognised_and_filter(page: Page, site: Site) -> None:
     expect(page.get_by_label("Level")).to_have_value("error")
     page.get_by_label("Filter lines").fill("nowhere")
     expect(log).to_contain_text("No line matches the filter.")
+
+
+def test_a_filter_says_how_far_it_has_read(page: Page, site: Site) -> None:
+    """A filter reads the newest 100,000 lines, says so, and reads all others when it is told to."""
+    lines = "echo ERROR at the start; seq 2 250000; echo ERROR at the end"
+    site.configure(f"[tasks.errors]\nlog_max_size = '100mb'\nrun = '{lines}'\n")
+    site.request("POST", "/api/daemon/reload")
+    site.see(page, f"#/run/{site.run_to_end('errors')}")
+    log = page.get_by_role("log")
+    status = page.get_by_role("region", name="Log", exact=True).get_by_role("status").filter(has_text="Filtered")
+    expect(log.locator("[data-n='250000']")).to_be_visible()
+    page.get_by_label("Level").select_option("Errors")
+    expect(log.locator(".log-row .n")).to_have_text(["250001"])
+    expect(status).to_have_text(re.compile(r"Filtered lines 1\d\d,\d{3} to 250,001 of 250,001\."))
+    page.get_by_label("Filter lines").fill("the start")
+    expect(log).to_contain_text("No line matches the filter so far.")
+    status.get_by_role("button", name=re.compile("Filter .* earlier lines")).click()
+    expect(log.locator(".log-row .n")).to_have_text(["1"])
+    expect(status).to_have_text("Filtered all 250,001 lines.")
+    page.get_by_label("Filter lines").fill("the end")
+    expect(log.locator(".log-row .n")).to_have_text(["250001"])
+    page.get_by_label("Go to line or time").fill("1000")
+    page.keyboard.press("Enter")
+    expect(status).to_have_text(re.compile(r"Filtered lines \d+ to 100,\d{3} of 250,001\."))
+    status.get_by_role("button", name=re.compile("Filter .* later lines")).click()
+    expect(log.locator(".log-row .n")).to_have_text(["250001"])
+    site.configure()
+    site.request("POST", "/api/daemon/reload")
+
+
+def test_a_filter_stops(page: Page, site: Site) -> None:
+    """While a filter reads, the page says how many lines it has read, and a button ends that."""
+    site.see(page, f"#/run/{site.done['long']}")
+    log = page.get_by_role("log")
+    expect(log.locator("[data-n='199999']")).to_be_visible()
+    held: list[Route] = []
+    page.route("**/log?*limit=10000*", lambda route: held.append(route))  # noqa: PLW0108
+    page.get_by_label("Filter lines").fill("nowhere")
+    panel = page.get_by_role("region", name="Log", exact=True)
+    expect(panel).to_contain_text("Filtering: 0 lines read")
+    until(lambda: page.evaluate("1") and held, "the first part")
+    panel.get_by_role("button", name="Stop").click()
+    held.pop().continue_()
+    expect(panel).to_contain_text(re.compile("Filtered lines 199,[0-9]+ to 200,000 of 200,000"))
+    assert held == []
 
 
 def test_json_and_stack_traces_unfold(page: Page, site: Site) -> None:

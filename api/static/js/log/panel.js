@@ -249,12 +249,13 @@ export function LogPanel({ source, at = {}, moved, address = () => null, taskNam
       step=${step}
       tools=${html`<button class="link" onClick=${() => search({ ...query, all: !all })}>${all ? "Search this run only" : `Search all runs of ${taskName}`}</button>`}
     />`}
+    ${log?.loaded && filtered && html`<${Looked} log=${log} />`}
     <div class="log size-${size} ${wrap ? "wrap" : ""} ${mode === "none" ? "no-times" : ""} ${oneStream ? "one-stream" : ""}">
       <div id="log-scroll" class="log-scroll" ref=${scroll} tabindex="0" role="log" aria-live="off" aria-label=${`${title}: lines`} onKeyDown=${keys}>
         <div class="log-rows" ref=${rows} onClick=${press}></div>
         <div class="log-region" ref=${region} hidden></div>
         ${log?.loaded && log.total === 0 && html`<p class="empty">${log.finished ? "No output." : "No output yet. New lines appear here."}</p>`}
-        ${log?.loaded && log.total > 0 && filtered && !log.lines.length && !log.loading && html`<p class="empty">No line matches the filter.</p>`}
+        ${log?.loaded && log.total > 0 && filtered && !log.lines.length && !log.loading && html`<p class="empty">${log.isWhole ? "No line matches the filter." : "No line matches the filter so far."}</p>`}
         ${log?.error && html`<div class="empty" role="alert"><p class="problem">${log.error.message}</p><button onClick=${() => open(log)}>Try again</button></div>`}
       </div>
       <${PositionBar} first=${log?.first ?? 0} total=${log?.total ?? 0} top=${top} shown=${30} to=${(n) => log.jump(n, { marked: false })} />
@@ -267,6 +268,19 @@ export function LogPanel({ source, at = {}, moved, address = () => null, taskNam
       ${range && moved && html`<${Marked} log=${log} range=${range} />`}
     </p>
   </section>`;
+}
+
+/** Which lines the filter has read, and what has it read the others. */
+function Looked({ log }) {
+  if (log.loading) {
+    return html`<p class="log-foot" role="status">Filtering: ${count(log.looked, "line")} read …
+      <button class="link" onClick=${() => log.stop()}>Stop</button></p>`;
+  }
+  const { first, lookedFrom, end, total } = log;
+  if (log.isWhole) return html`<p class="log-foot" role="status">Filtered all ${count(total - first, "line")}.</p>`;
+  return html`<p class="log-foot" role="status">Filtered lines ${number(Math.max(lookedFrom, first) + 1)} to ${number(end)} of ${number(total)}.
+    ${lookedFrom > first && html`<button class="link" onClick=${() => log.lookFurther(true)}>Filter ${count(lookedFrom - first, "earlier line")}</button>`}
+    ${end < total && html`<button class="link" onClick=${() => log.lookFurther(false)}>Filter ${count(total - end, "later line")}</button>`}</p>`;
 }
 
 /** The lines that the address names, and what can be done with them. */

@@ -13,7 +13,8 @@ import { EventStream } from "./stream.js";
 import { LineWindow } from "./window.js";
 
 const PAGE = 500;
-const AT_ONCE = 10_000; // lines of one stream that are asked for at a time
+const AT_ONCE = 10_000; // lines that a filter reads at a time
+const LOOK = 100_000; // lines that a filter reads before it waits to be told to go on
 const MOST = 2000; // rows on the page
 const FOLLOWED = 100; // rows while the end is followed, two screens: each frame lays them out anew
 const NEAR_PX = 1200; // how close to the window's edge the next page is asked for
@@ -42,7 +43,11 @@ export class LogView {
     this.stream = "";
     this.asked = undefined; // the line before, see wanted
     this.keep = null; // (line) => whether it is wanted; null: all are
-    this.noneBefore = false; // of this stream, before the window
+    this.noneBefore = false; // of the wanted lines, before the window
+    this.waitsAfter = false; // the filter has found nothing more behind the window
+    this.lookedFrom = 0; // from here on a filter has read every line up to those of the window
+    this.looked = 0; // lines that the filter has read in this load
+    this.most = LOOK; // that it may read in one
     this.readTo = 0; // up to here there is none of this stream behind the window
     this.queue = [];
     this.behind = false; // the stream has left lines out
@@ -133,6 +138,7 @@ export class LogView {
   async load(request, use) {
     const turn = ++this.turn;
     this.loading = turn;
+    this.looked = 0;
     try {
       const page = await request();
       if (turn !== this.turn || this.closed) return false;
@@ -149,7 +155,10 @@ export class LogView {
       if (turn === this.turn && !this.closed) this.error = error;
       return false;
     } finally {
-      if (this.loading === turn) this.loading = null;
+      if (this.loading === turn) {
+        this.loading = null;
+        this.most = LOOK;
+      }
       this.changed();
     }
   }
@@ -169,6 +178,7 @@ export class LogView {
 
   replace(lines, readTo = 0, styles = undefined) {
     this.noneBefore = false;
+    this.waitsAfter = false;
     this.readTo = readTo;
     this.window.some = this.some;
     this.window.replace(lines, styles);
@@ -180,6 +190,7 @@ export class LogView {
       () => this.lastPage(),
       (lines, page) => {
         this.replace(lines, page.totalLines);
+        this.lookedFrom = page.lookedFrom ?? 0;
         this.following = true;
         this.stick();
         this.later();
@@ -187,37 +198,102 @@ export class LogView {
     );
   }
 
-  /** The last lines; of one stream alone, the page may have to begin further back. */
+  /** The last lines. */
   async lastPage() {
-    for (let back = PAGE; ; back *= 8) {
-      const page = await this.tail(-back, Infinity);
-      if (!this.some || page.lines.length >= PAGE || page.totalLines - back <= page.firstAvailable) return page;
+    if (this.some) return this.back(Infinity);
+    return this.source.page(-PAGE, PAGE);
+  }
+
+  /** Ask for a page of which only some lines are wanted, and count its lines; null: this load is void. */
+  async read(from) {
+    const { turn } = this;
+    const page = await this.source.page(from, AT_ONCE, this.stream || undefined);
+    if (turn !== this.turn || this.closed) return null;
+    this.looked += page.lines.length;
+    this.tell();
+    return page;
+  }
+
+  /** Whether a filter has read so much in this load that it waits to be told to go on. */
+  get enough() {
+    return this.looked >= this.most;
+  }
+
+  /** Whether a filter has read all lines. */
+  get isWhole() {
+    return this.lookedFrom <= this.first && this.end >= this.total;
+  }
+
+  /** Read every further line for the filter, before or behind the window, until there is a page of them, or `stop`. */
+  lookFurther(before) {
+    this.most = Infinity;
+    return before ? this.loadBefore() : this.loadAfter();
+  }
+
+  /** The filter shows what it has found so far. */
+  stop() {
+    this.most = 0;
+  }
+
+  /**
+   * The last wanted lines before `end`, read backwards until there is a page of them, or enough was read. lookedFrom: from
+   * here on all were read. A part begins with a line that is not indented, so that no stack trace is divided.
+   */
+  async back(end) {
+    let found = [];
+    let from = end;
+    let newest; // the line before those that will come
+    for (let step = PAGE; ; ) {
+      const before = this.looked;
+      const part = await this.part(from === Infinity ? -step : Math.max(0, from - step), from);
+      if (!part) return null;
+      const { lines, first } = part;
+      const whole = first <= part.firstAvailable;
+      const skip = whole ? 0 : Math.max(0, lines.findIndex((line) => !/^\s/.test(line.text)));
+      this.asked = undefined;
+      found = [...lines.slice(skip).filter((line) => this.wanted(line)), ...found];
+      newest ??= this.asked;
+      from = skip ? lines[skip].n : first;
+      if (whole || found.length >= PAGE || this.enough) {
+        if (found.length > PAGE) from = found.at(-PAGE).n;
+        this.asked = newest;
+        return { ...part, lines: found.slice(-PAGE), lookedFrom: from };
+      }
+      if (this.looked - before < AT_ONCE / 2) step *= 8; // lines of other streams are not even sent
     }
   }
 
-  /** The last lines of those from `from` on that are before `end`. */
-  async tail(from, end) {
-    const limit = this.some ? AT_ONCE : PAGE;
-    let lines = [];
-    for (let at = from, last; ; at = last + 1) {
-      const page = await this.source.page(at, limit, this.stream || undefined);
-      last = page.lines.at(-1)?.n;
-      lines = [...lines, ...page.lines.filter((line) => line.n < end && this.wanted(line))].slice(-PAGE);
-      if (!this.some || page.lines.length < limit || last + 1 >= end) return { ...page, lines };
+  /**
+   * All lines before `end` from `begin` on; if that is negative, it is counted from the end of the log. first: the number
+   * at which that begins. null: this load is void.
+   */
+  async part(begin, end) {
+    const lines = [];
+    let first;
+    for (let at = begin; ; at = lines.at(-1).n + 1) {
+      const page = await this.read(at);
+      if (!page) return null;
+      first ??= Math.max(page.firstAvailable, begin < 0 ? page.totalLines + begin : begin);
+      lines.push(...page.lines);
+      if (page.lines.length < AT_ONCE || lines.at(-1).n + 1 >= end) return { ...page, first, lines: lines.filter((line) => line.n < end) };
     }
   }
 
   /** The next lines from `from` on; readTo: up to here there are no others. */
   async ahead(from) {
-    const limit = this.some ? AT_ONCE : PAGE;
+    if (!this.some) {
+      const page = await this.source.page(from, PAGE);
+      return { ...page, readTo: page.lines.length < PAGE ? page.totalLines : 0 };
+    }
     const lines = [];
-    for (let at = from; ; ) {
-      const page = await this.source.page(at, limit, this.stream || undefined);
+    for (let readTo = from; ; ) {
+      const page = await this.read(readTo);
+      if (!page) return null;
       for (const line of page.lines) if (this.wanted(line)) lines.push(line);
-      const whole = page.lines.length < limit;
-      at = whole ? page.totalLines : page.lines.at(-1).n + 1;
+      const whole = page.lines.length < AT_ONCE;
+      readTo = whole ? page.totalLines : page.lines.at(-1).n + 1;
       if (lines.length > PAGE) return { ...page, lines: lines.slice(0, PAGE), readTo: 0 };
-      if (whole || lines.length === PAGE) return { ...page, lines, readTo: this.some || whole ? at : 0 };
+      if (whole || lines.length === PAGE || this.enough) return { ...page, lines, readTo };
     }
   }
 
@@ -229,6 +305,7 @@ export class LogView {
         this.following = false;
         this.window.target = marked ? [n, last] : null;
         this.replace(lines, page.readTo);
+        this.lookedFrom = page.lookedFrom ?? 0;
         this.fit();
         const row = this.window.rowAt(n);
         if (row?.matches(".fold, .folded")) this.look.open.add(this.lines.find((one) => one.n >= n).trace) && this.window.draw(this.lines);
@@ -240,11 +317,11 @@ export class LogView {
 
   /** Lines on both sides of line `n`; where there are few behind it, more of those before it. */
   async around(n) {
-    const page = await this.ahead(Math.max(0, n - PAGE / 2));
-    const end = page.lines[0]?.n ?? page.totalLines;
-    if (page.lines.length >= PAGE / 2 || end <= page.firstAvailable) return page;
-    const before = await this.pageBefore(end);
-    return { ...page, lines: [...before.lines, ...page.lines] };
+    const from = Math.max(0, n - PAGE / 2);
+    const page = await this.ahead(from);
+    if (!page || page.lines.length >= PAGE / 2 || from <= page.firstAvailable) return page && { ...page, lookedFrom: from };
+    const before = await this.pageBefore(Math.min(from, page.totalLines));
+    return before && { ...page, lines: [...before.lines, ...page.lines], lookedFrom: before.lookedFrom };
   }
 
   /** Show what was printed at that time (ISO). */
@@ -265,8 +342,10 @@ export class LogView {
       return;
     }
     if (!this.loading && this.loaded) {
-      if (scrollTop < NEAR_PX && this.lines[0]?.n > this.first && !this.noneBefore) this.loadBefore();
-      else if (scrollHeight - scrollTop - clientHeight < NEAR_PX && this.lines.length && this.end < this.total) this.loadAfter();
+      // A filter that has found nothing more in what it read goes on when it is told to.
+      const before = this.some ? this.lookedFrom : this.lines[0]?.n;
+      if (scrollTop < NEAR_PX && before > this.first && !this.noneBefore) this.loadBefore();
+      else if (scrollHeight - scrollTop - clientHeight < NEAR_PX && this.lines.length && this.end < this.total && !this.waitsAfter) this.loadAfter();
     }
     this.changed();
   }
@@ -277,6 +356,7 @@ export class LogView {
       () => this.ahead(from),
       (lines, page) => {
         this.readTo = page.readTo;
+        this.waitsAfter = !lines.length && page.readTo < page.totalLines;
         this.window.append(lines.filter((line) => line.n >= from));
         const height = this.rows.scrollHeight;
         const top = this.scroll.scrollTop;
@@ -286,11 +366,12 @@ export class LogView {
   }
 
   loadBefore() {
-    const end = this.lines[0].n;
+    const end = this.some ? this.lookedFrom : this.lines[0].n;
     return this.load(
       () => this.pageBefore(end),
-      (lines) => {
+      (lines, page) => {
         this.noneBefore = !lines.length;
+        this.lookedFrom = page.lookedFrom ?? 0;
         const height = this.rows.scrollHeight;
         const top = this.scroll.scrollTop;
         this.window.prepend(lines);
@@ -301,16 +382,21 @@ export class LogView {
   }
 
   async pageBefore(end) {
+    if (this.some) return this.back(end);
     for (let back = PAGE; ; back *= 8) {
       const from = Math.max(0, end - back);
-      const page = await this.tail(from, end);
-      if (page.lines.length || from <= page.firstAvailable) return page;
+      const page = await this.source.page(from, PAGE);
+      const lines = page.lines.filter((line) => line.n < end);
+      if (lines.length || from <= page.firstAvailable) return { ...page, lines };
     }
   }
 
   trimTop(most) {
     const gone = this.selection ? 0 : this.window.trimTop(most);
-    if (gone) this.noneBefore = false;
+    if (gone) {
+      this.noneBefore = false;
+      this.lookedFrom = this.lines[0]?.n ?? 0;
+    }
     return gone;
   }
 
@@ -479,8 +565,10 @@ export class LogView {
     const { last } = this.window;
     const lines = this.queue.filter((line) => line.n > last);
     this.queue = [];
-    if (lines.length >= FOLLOWED) this.replace(lines.slice(-FOLLOWED), this.readTo, this.window.stylesAfter(lines.slice(0, -FOLLOWED)));
-    else if (lines.length) {
+    if (lines.length >= FOLLOWED) {
+      this.replace(lines.slice(-FOLLOWED), this.readTo, this.window.stylesAfter(lines.slice(0, -FOLLOWED)));
+      this.lookedFrom = this.lines[0].n;
+    } else if (lines.length) {
       this.window.append(lines);
       this.trimTop(FOLLOWED);
     }
