@@ -3,6 +3,8 @@
 import itertools
 import os
 
+from supervisor.host.procfs import children_of_thread, read
+
 OF_THE_SCHEDULER = ("janitor", "watcher", "filewatcher", "notifier", "exporter")
 """Processes that the scheduler starts on demand."""
 _YOUNGEST = 16
@@ -13,27 +15,28 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 def named_pids(root_pid: int, scheduler_pid: int | None) -> list[tuple[str, int]]:
     """Return names and pids of root, zygote, scheduler and API server (this process's parent), and their children."""
     found = [("supervisor", root_pid)]
-    children = _children(root_pid)
+    children = children_of_thread(root_pid, root_pid)
     # Most runs are younger than the zygote and older than the spare, which becomes the next run. Further processes with
     # the zygote's title are forks of it that are about to become spares.
     for name, pids in (("spawner", children), ("spare", children[: -_YOUNGEST - 1 : -1])):
         found += [(name, pid) for pid in itertools.islice((pid for pid in pids if _title(pid) == name), 1)]
     if scheduler_pid is not None:
         found.append(("scheduler", scheduler_pid))
-        found += [(name, pid) for pid in _children(scheduler_pid) if (name := _title(pid)) in OF_THE_SCHEDULER]
+        found += [
+            (name, pid)
+            for pid in children_of_thread(scheduler_pid, scheduler_pid)
+            if (name := _title(pid)) in OF_THE_SCHEDULER
+        ]
     arbiter = os.getppid()
     found.append(("gunicorn", arbiter))
-    found += [("worker", pid) for pid in _children(arbiter)]
+    found += [("worker", pid) for pid in children_of_thread(arbiter, arbiter)]
     return found
 
 
 def resident_bytes(pid: int) -> int | None:
     """Return the resident memory of a process in bytes; None if it has ended."""
-    try:
-        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * _PAGE_BYTES
-    except OSError:
-        return None
+    fields = read(pid, "statm").split()
+    return int(fields[1]) * _PAGE_BYTES if fields else None
 
 
 def _title(pid: int) -> str:
@@ -41,18 +44,6 @@ def _title(pid: int) -> str:
 
     In the title of an exporter, the name of its export follows.
     """
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read(100).rstrip(b"\0").decode(errors="replace").replace("\0", " ").split(" ")
-    except OSError:
-        return ""
+    words = read(pid, "cmdline")[:100].rstrip(b"\0").decode(errors="replace").replace("\0", " ").split(" ")
     named = 2 + (words[1:2] == ["exporter"])
     return words[1] if len(words) == named and words[0] == "ringward" else ""
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-            return [int(child) for child in file.read().split()]
-    except OSError:
-        return []

@@ -11,13 +11,12 @@ for up to a minute. So the cost of a pass depends only on the runs' processes an
 import os
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 
+from supervisor.host import procfs
 from supervisor.host.process_environ import Environments
 from supervisor.host.run_usage import TICKS, Process, RunProcesses, Taken
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_READ_BYTES = 4096
 _PATIENCE_S = 0.01
 """How long to wait for the environment of a process that cannot be read at once."""
 _PORTION = 50
@@ -91,7 +90,7 @@ class Processes:
             if run_id not in self._runs or not own:
                 continue
             for process in own.values():
-                self._read_io(process)
+                process.read, process.written = procfs.io_bytes(process.pid, self._proc)
                 number += 1
                 if number % _PORTION == 0:
                     yield
@@ -109,7 +108,7 @@ class Processes:
         return sorted(pids - self._others)
 
     def _read(self, pid: int) -> Process | None:
-        data = self._text(pid, "stat")
+        data = procfs.read(pid, "stat", self._proc)
         # Field 2, the name, can contain spaces and parentheses.
         fields = data[data.rfind(b")") + 2 :].split()
         if len(fields) < 22:
@@ -125,24 +124,6 @@ class Processes:
             rss=int(fields[21]) * _PAGE_BYTES,
             alive=fields[0][0] not in _GONE,
         )
-
-    def _text(self, pid: int, name: str) -> bytes:
-        """Return the content of a file of a process; empty if the process has ended or the file is not readable."""
-        with suppress(OSError):  # ENOENT, ESRCH: it has ended; EACCES, EPERM: another user's
-            fd = os.open(f"{self._proc}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                return os.read(fd, _READ_BYTES)
-            finally:
-                os.close(fd)
-        return b""
-
-    def _read_io(self, process: Process) -> None:
-        for line in self._text(process.pid, "io").splitlines():
-            name, _, value = line.partition(b": ")
-            if name == b"read_bytes":
-                process.read = int(value)
-            elif name == b"write_bytes":
-                process.written = int(value)
 
     def _sorted(self, runs: dict[str, RunProcesses], processes: dict[int, Process]) -> dict[str, dict[int, Process]]:
         """Return the processes of each run by id, and remember processes that belong to no run."""

@@ -48,10 +48,10 @@ def look(pid: int) -> Process | None:
     return Process(pid, name, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), int(fields[20]))
 
 
-def read(pid: int, name: str) -> bytes:
+def read(pid: int, name: str, proc: str = "/proc") -> bytes:
     """Return a file of a process, up to 4 KiB; empty if the process has ended or the file is not readable."""
     try:
-        fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(f"{proc}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:  # ENOENT: it has ended; EACCES, EPERM: not permitted; EMFILE
         return b""
     try:
@@ -78,7 +78,7 @@ def children(pid: int) -> list[int]:
         return []
     found: list[int] = []
     for thread in threads:
-        found += _children_of_thread(pid, thread)
+        found += children_of_thread(pid, thread)
     return found
 
 
@@ -89,10 +89,10 @@ def own_children() -> list[int]:
     enough to list the children of the main thread.
     """
     pid = os.getpid()
-    return _children_of_thread(pid, pid) if _LISTED else children(pid)
+    return children_of_thread(pid, pid) if _LISTED else children(pid)
 
 
-def _children_of_thread(pid: int, thread: int | str) -> list[int]:
+def children_of_thread(pid: int, thread: int | str) -> list[int]:
     """Return the ids of the children that a thread has forked or adopted; empty if the thread has ended."""
     text = b""
     with contextlib.suppress(OSError):  # ENOENT, ESRCH: it has ended; EMFILE
@@ -146,12 +146,12 @@ def send(process: Process, number: int) -> bool:
     return True
 
 
-def io_bytes(pid: int) -> tuple[int | None, int | None]:
+def io_bytes(pid: int, proc: str = "/proc") -> tuple[int | None, int | None]:
     """Return the bytes that a process or zombie and its awaited children have read from and written to disks.
 
     Both are None if the file is not readable or the kernel does not count (proc_pid_io(5)).
     """
-    pairs = dict(line.partition(b": ")[::2] for line in read(pid, "io").splitlines())
+    pairs = dict(line.partition(b": ")[::2] for line in read(pid, "io", proc).splitlines())
     try:
         return int(pairs[b"read_bytes"]), int(pairs[b"write_bytes"])
     except KeyError:
