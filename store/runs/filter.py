@@ -74,8 +74,6 @@ class Selection:
         states: Numbers of store.runs.phases.
         id_part: Upper-case part of the id. A run whose task is in `id_or_names` matches too.
         id_or_names: Task names for `id_part`.
-        buckets: Values of `created_at >> WIDTH_TASK`, any of which matches; empty for no condition. All visible matches
-            are in these buckets; the condition only avoids lookups of deleted runs.
         has: A column that must have a value.
         lacks: A column that must be NULL; not together with `has`.
         started: Times (ms) between which all matches are known to have started; None if unknown. The condition only
@@ -94,7 +92,6 @@ class Selection:
     retries_only: bool = False
     id_part: str | None = None
     id_or_names: frozenset[str] = frozenset()
-    buckets: frozenset[int] = frozenset()
     has: Optional | None = None
     lacks: Optional | None = None
     started: tuple[int, int] | None = None
@@ -159,8 +156,6 @@ class Selection:
             if known is not None:
                 parts.append(f"{column} BETWEEN ? AND ?")
                 params.extend(known)
-        if self.buckets:
-            parts.append(f"created_at >> {WIDTH_TASK} IN ({', '.join(map(str, sorted(self.buckets)))})")
         return parts
 
     def ended(self) -> "Selection":

@@ -147,28 +147,15 @@ def _disjoint(parts: list[Starts]) -> list[Starts]:
     return joined
 
 
-def bounded(db: Connection, selection: Selection) -> Selection:
-    """Limit a selection to the time in which its runs were created: deleted runs of other times need no lookup then.
-
-    Args:
-        db: A connection in a snapshot.
-        selection: A selection without a part of an id.
-    """
-    numbers = tally_by_time(db, selection, WIDTH_TASK)
-    return _within(selection, numbers.keys(), WIDTH_TASK)
-
-
 def _within(selection: Selection, buckets: Collection[int], width: int) -> Selection:
     """Limit a selection to buckets; there must be at least one."""
     first, last = min(buckets), max(buckets)
     start, end = first << width, (last + 1 << width) - 1
-    with_gaps = width == WIDTH_TASK and len(buckets) <= last - first
     after, until = selection.created_after, selection.created_before
     return replace(
         selection,
         created_after=start if after is None else max(start, after),
         created_before=end if until is None else min(end, until),
-        buckets=frozenset(buckets) if with_gaps else selection.buckets,
     )
 
 

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from store.connection import NUMBERS, Connection, Value
 from store.database import Database
 from store.runs.filter import Optional, RunFilter, Selection, resolve
-from store.runs.page_seek import bounded, narrowed, narrowed_by_duration, narrowed_by_id, narrowed_by_start
+from store.runs.page_seek import narrowed, narrowed_by_duration, narrowed_by_id, narrowed_by_start
 from store.runs.phases import END_REASONS, RUNNING
 from store.runs.record import SELECT, Run, from_row
 from store.runs.totals import GroupColumn, count, number_lasting, tally
@@ -368,8 +368,6 @@ def _page(db: Connection, selection: Selection, order: _Order, limit: int, offse
     behind = total - offset - limit
     way = shortest(db, selection, order.field, min(offset, behind) + limit, total)
     backwards = behind < offset if way.walks else _sorts_better_backwards(order, offset, behind, limit)
-    if way.walks and order.field in WALKED and selection.some_deleted and selection.id_part is None:
-        selection = bounded(db, selection)
     where, params = selection.conditions()
     mixed = order.field in _OPTIONAL and selection.has is None and selection.lacks is None
     ordered = order.sql(backwards=backwards, mixed=mixed)
