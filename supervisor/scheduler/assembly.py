@@ -512,7 +512,7 @@ class Scheduler(CommitListener, StoreListener):
             self._run_sampler.started(frame["run"], frame["pid"])
         elif op == "exited":
             exited = msgspec.convert(frame, Exited)
-            # First the samples: the end then adds only what they do not contain to the sums of the task.
+            # Samples first: the end then adds only the rest of the usage to the sums of the task.
             self._run_sampler.ended(exited.run, change)
             self._engine.exited(exited, change)
             self._retention.ended()

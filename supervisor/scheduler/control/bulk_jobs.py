@@ -29,7 +29,7 @@ _PROGRESS = "bulk"
 _PAUSE_MS = 50
 """Pause between slices of a job without an event, while SQLite's write-ahead log waits for a checkpoint.
 
-Without pauses, the log would grow with the job. Nobody waits for such a job.
+Without pauses, the log would grow with the job. No client waits for a job without an event.
 """
 
 Progress = dict[str, Any]

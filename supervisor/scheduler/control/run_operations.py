@@ -63,7 +63,7 @@ class _Runs(Arguments):
 
 class _Slots(Arguments):
     listed: Annotated[int, Meta(ge=0, le=MOST_HOLDERS)] = 0
-    """Number of runs to list, for each slot, among those that hold it and among those that wait."""
+    """Maximum number of holders, and of waiting runs, to list for each slot."""
 
 
 class _Stop(Arguments):

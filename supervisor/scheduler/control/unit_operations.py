@@ -370,7 +370,7 @@ class UnitOperations:
 
 
 def _would_start(unit: Unit) -> bool:
-    """Return whether a start would change an instance; one that waits for dependencies keeps waiting."""
+    """Return whether a start would change an instance; an instance that waits for dependencies keeps waiting."""
     return unit.stopped or any(
         one.state is not State.HELD and step(one.state, Event.UP)[0] is not one.state for one in unit.instances
     )

@@ -1,7 +1,7 @@
 """Changes: everything is stored before it is announced.
 
-A change collects writes, events to announce, and effects that follow both. Changes are stored strictly in order. Those
-that arrive while the store is busy share the next transaction; if it fails, they are stored one by one.
+A change collects writes, events to announce, and effects that follow both. Changes are stored strictly in order. While
+the store is busy, new changes wait and then share a transaction; if it fails, they are stored one by one.
 
 If a change cannot be stored (full disk, locked database), it is retried every second and blocks later ones. So no exit
 is lost, and none is stored before its start. A change for which a client waits is refused instead.

@@ -69,7 +69,7 @@ def open_mended(
         log: the log of the scheduler.
         worked: an earlier scheduler of this daemon took over, which the copy may be too old to tell.
         running: an earlier scheduler of this daemon worked, so a history must exist.
-        lost: the history was lost, so the present file is one that a user restored.
+        lost: the history was lost, so a user has restored the present file.
 
     Raises:
         Replaced: another file has taken the place of this daemon's database.

@@ -32,7 +32,7 @@ _REST_FACTOR = 50
 
 
 def rules_of(config: Config) -> tuple[Mapping[str, Rule], Rule]:
-    """Return the limits of each task and service, and those of the defaults, which apply to removed units."""
+    """Return the limits of each task and service, and the default limits, which apply to removed units."""
     units: list[Task | Service] = [*config.tasks.values(), *config.services.values()]
     rules = {unit.name: Rule(unit.keep_runs, unit.keep_for_ms, unit.keep_refused) for unit in units}
     return rules, Rule(config.keep_runs, config.keep_for_ms, config.keep_refused)

@@ -193,7 +193,7 @@ class LaunchedJobs(RunObserver):
         """Write the record; runs in the store thread."""
         try:
             keep_record(self._daemon.boot.data_dir, job.run.id, job.record)
-        except OSError as err:  # such as ENOSPC; without a record nobody could stop the job, so the run must not start
+        except OSError as err:  # such as ENOSPC; without its record the job could not be stopped
             job.refusal = f"cannot write the record of its job: {err.strerror or err}"
 
     def refusal(self, run: LiveRun) -> str | None:

@@ -29,7 +29,7 @@ _AGAIN = 1000
 def left_over(db: Database, runtime_dir: str) -> tuple[int, list[Draft]]:
     """Return the first event number of a new ring, and the events with which it begins.
 
-    They are the newest events that the previous scheduler announced, then those that it stored but did not announce.
+    The first ones repeat what the previous scheduler announced. It stored the others, but did not announce them.
     """
     last = last_seq(db)
     newest = announced(runtime_dir)
@@ -74,7 +74,7 @@ class EventLog:
         return RingWriter(self._path, self._daemon_id, RingShape(0), first_line=first_number - 1)
 
     def _check(self) -> None:
-        """If somebody removed the ring's file, write the ring with its contents to a new one."""
+        """If the ring's file was removed, write the ring with its contents to a new one."""
         writer = self._writer
         if writer.created and not writer.sealed and not os.path.exists(self._path):
             with contextlib.suppress(OSError):  # the directory is gone, too; the root creates it again
@@ -99,7 +99,7 @@ class EventLog:
             self._loop.at_round_end(self.ring)
 
     def ring(self) -> None:
-        """Wake readers; those that were woken a moment ago are woken later."""
+        """Wake readers; a reader that was woken a moment ago is woken later."""
         self._news = False
         before = self._bell.due_s()
         self._bell.ring([EVENTS_RING], self._loop.now_s())

@@ -63,7 +63,7 @@ class NotifierClient(HelperClient):
         return bool(self._open)
 
     def helper_started(self) -> None:
-        """Send all open requests to a new process; give up those that were already sent twice."""
+        """Send all open requests to a new process; give up a request that was already sent twice."""
         for key, open_request in list(self._open.items()):
             if open_request.tries < _MOST_TRIES:
                 self._send(open_request)

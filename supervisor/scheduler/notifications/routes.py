@@ -59,7 +59,7 @@ class Fact:
     named: tuple[str, ...] = ()
     """Notifiers that the definition of the task names for this kind."""
     without: str | None = None
-    """A notifier that must not receive it: the one that it is about."""
+    """A notifier that must not receive it, because it reports a failure of this notifier."""
 
 
 @dataclass(frozen=True)

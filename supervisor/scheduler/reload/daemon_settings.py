@@ -1,4 +1,4 @@
-"""The daemon settings that result from a configuration, and those that cannot change while the daemon runs.
+"""The daemon settings that result from a configuration, and changes that a running daemon cannot make.
 
 ``ringward up`` resolves the settings before the daemon starts. A reload resolves them again here.
 """

@@ -72,7 +72,7 @@ def find(boot: Boot, log: Log, *, first_epoch: bool) -> Found:
 
 
 def _check_for_restart(config: Config, boot: Boot) -> None:
-    """Reject files that nobody may have meant to activate.
+    """Reject files that the user has probably not meant to activate.
 
     Raises:
         ConfigError: the file is empty, or a reload would reject it.

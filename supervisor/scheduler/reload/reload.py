@@ -202,7 +202,7 @@ class Reloader:
     def _complete(
         self, request: _Request, new: ResolvedConfig, difference: Difference, found: Report, change: Change
     ) -> None:
-        """Apply the differences except those of changed tasks, as part of the last change of these."""
+        """Apply all differences except changed tasks, as part of `change`, the last one of these tasks."""
         for gone in (*difference.removed, *(before for before, _after in difference.turned)):
             self._units.remove(gone.name, change)
         for changed in difference.changed:
@@ -284,7 +284,7 @@ class ConfigApplier:
         self._shutdown = shutdown
 
     def settings(self, boot: Boot) -> None:
-        """Send the settings to the root if they differ, and apply those of the scheduler itself."""
+        """Send the settings to the root if they differ, and apply the settings of the scheduler itself."""
         if boot != self._boot:
             self._root.send(
                 {"op": "settings", "boot": boot.to_dict(self._root.protocol), "api": for_the_api(self._boot, boot)}

@@ -72,7 +72,7 @@ class Verdict:
 def verdict_of(exited: Exited, exit_codes: tuple[int, ...]) -> Verdict:
     """Return the verdict on an exit; the exit codes in `exit_codes` count as success.
 
-    The exit code is the exit status, or 128 + the signal number, whoever sent it; -1 if the run never started. A run
+    The exit code is the exit status, or 128 + the signal number (of any sender), or -1 if the run never started. A run
     that exits by itself during the grace period of a stop keeps its exit code, but gets the end reason of the stop.
     """
     if exited.unknown:

@@ -158,7 +158,7 @@ class Unit:
         self.failed_attempts = 0
         """Consecutive failed attempts of a task; each retry counts."""
         self.configured = True
-        """False once it left the configuration. Nothing starts; active runs of tasks finish, those of services stop."""
+        """False once it left the configuration. Nothing starts; active runs of a task finish, a service stops."""
         self.instances: list[ServiceInstance] = []
         if isinstance(definition, Service):
             self.stopped = not definition.autostart

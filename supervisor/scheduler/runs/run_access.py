@@ -28,7 +28,7 @@ class RunAccess:
         return cls(_url(boot), boot.run_token_key)
 
     def variables(self, run_id: str, env: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables to add to `env`, those of the run; none if the daemon has no key for tokens."""
+        """Return the variables to add to `env`, the run's own variables; none if the daemon has no key for tokens."""
         if not self.key:
             return {}
         path = env.get("PATH") or os.environ.get("PATH") or os.defpath

@@ -106,7 +106,7 @@ class RunEngine:
     # Creating.
 
     def create_task_run(self, unit: Unit, task: Task, change: Change, request: RunRequest) -> LiveRun:
-        """Create a first attempt, which starts or waits; one that the overlap policy refuses is only recorded."""
+        """Create a first attempt, which starts or waits; if the overlap policy refuses it, it is only recorded."""
         run = LiveRun(
             unit,
             task,

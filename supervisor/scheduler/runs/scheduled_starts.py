@@ -6,7 +6,7 @@ restart nor a clock that steps back runs an instant twice. :mod:`supervisor.sche
 that pass while the daemon is down, the host sleeps or the clock jumps.
 
 While the database cannot be written, no run could start, so schedules are deferred. Afterwards, the instants that have
-passed are handled like those of any other gap. They are not queued, so a long outage takes no memory.
+passed are handled as after any other gap. They are not queued, so a long outage takes no memory.
 
 All instants are nominal. A task with ``jitter`` starts later by its own fixed part of the jitter.
 """

@@ -230,7 +230,7 @@ class HealthMonitor:
         )
 
     def _command(self, run: LiveRun, probe: Probe, log: str) -> dict[str, Any]:
-        """Return the command, environment, user and directory of a probe; all but the command are those of the run."""
+        """Return the command, environment, user and directory of a probe; all but the command are as for the run."""
         spawn = spawn_of(run, self._boot.daemon_id, log, access=RunAccess.of(self._boot))
         hidden = {*self._boot.private_variables}
         base = {} if spawn.clean_env else {name: text for name, text in os.environ.items() if name not in hidden}

@@ -90,7 +90,7 @@ class Flapping:
         self._timers: dict[str, Timer] = {}
 
     def failed(self, unit: Unit, instance: ServiceInstance, run_id: str, at: int, change: Change) -> None:
-        """Count a failure of an instance that nobody requested, at `at` (ms since the epoch)."""
+        """Count an unrequested failure of an instance at `at` (ms since the epoch)."""
         service = unit.service
         if service is None or service.flap_restarts == math.inf:
             return

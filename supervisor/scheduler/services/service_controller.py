@@ -107,7 +107,7 @@ class ServiceController:
         self._down(unit, change, by)
 
     def stop_in_order(self, units: Iterable[Unit], change: Change, *, by: str | None = None) -> None:
-        """Stop services; each waits until those of `units` that depend on it have ended."""
+        """Stop services; each waits until its dependents among `units` have ended."""
         chosen = list(units)
         for unit in chosen:
             self._want_stopped(unit, change)
@@ -128,7 +128,7 @@ class ServiceController:
             self._apply(unit, instance, Event.DOWN, change, by=by)
 
     def restart(self, unit: Unit, change: Change, *, by: str | None = None) -> None:
-        """Restart all instances together, without restart delays; start those that are stopped."""
+        """Restart all instances together, without restart delays; start stopped instances."""
         self._want(unit, change, stopped=False)
         self.start_needed(unit, change)
         for instance in unit.instances:

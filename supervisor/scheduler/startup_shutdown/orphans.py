@@ -43,10 +43,10 @@ They are its directory of cgroups, the boot of the host, and the id of its data 
 
 
 def end_orphans(db: Database, daemon_id: str, lost: Collection[str], cgroups: str | None, log: Log) -> None:
-    """Kill the orphans of runs and wait until they exit; log those that do not.
+    """Kill the orphans of runs and wait until they exit; log the rest.
 
     Args:
-        db: has facts about the previous daemon, which those of this daemon replace.
+        db: has facts about the previous daemon, which are replaced by facts about this daemon.
         daemon_id: ULID of the data directory.
         lost: unfinished runs that the root does not know.
         cgroups: the directory of the runs' cgroups, if any.
@@ -93,7 +93,7 @@ def wait_until_gone(
 ) -> list[T]:
     """Wait until all of `what` are gone; return the rest if none of them goes for five seconds.
 
-    Each one that goes extends the wait, because a busy host may need long for many processes.
+    Each exit extends the wait, because a busy host may need long for many processes.
     """
     left = list(what)
     deadline_s = now_s() + _WAIT_S

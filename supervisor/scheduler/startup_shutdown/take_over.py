@@ -379,7 +379,7 @@ class TakeOver:
         return run.instance < len(run.unit.instances)
 
     def _recall_stop(self, run: LiveRun, exited: Exited) -> None:
-        """Restore the facts about a stop that decide what the end of a run means."""
+        """Restore the facts about a stop, which decide how the instance continues after the end of its run."""
         if not self._has_instance(run):
             return
         self._restart_returned_service(run, exited.by)
