@@ -195,7 +195,7 @@ class Block:
         The first line is returned even if it is longer than `max_bytes`.
 
         Raises:
-            Corrupt: the text has not the lines that the entries speak of.
+            Corrupt: the text does not have the lines that the entries describe.
         """
         first = self.header.first_line
         found: list[Line] = []
@@ -229,7 +229,7 @@ class Block:
         No batch starts after `max_bytes` of text; the last batch may exceed that limit.
 
         Raises:
-            Corrupt: the text has not the lines that the entries speak of.
+            Corrupt: the text does not have the lines that the entries describe.
         """
         first = self.header.first_line
         found: list[Batch] = []

@@ -317,7 +317,7 @@ class BlockHeader:
         return self.base_ms + self.last_delta
 
     def body(self) -> bytes:
-        """Return the 56 bytes behind sequence number and crc."""
+        """Return the 56 bytes after sequence number and crc."""
         return HEADER_BODY.pack(
             self.number,
             self.first_line,
@@ -411,7 +411,7 @@ class State:
         )
 
     def body(self) -> bytes:
-        """Return the 56 bytes behind sequence number and crc."""
+        """Return the 56 bytes after sequence number and crc."""
         return STATE_BODY.pack(
             self.head_block,
             self.lines,

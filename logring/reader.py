@@ -469,7 +469,7 @@ class LogReader:
         return block
 
     def _find(self, line: int, publication: Publication) -> int:
-        """Return the block with `line`, or the next available block when the line is gone."""
+        """Return the number of the block with `line`, or of the next available block if the line is gone."""
         head = publication.header
         if line >= head.first_line:
             return head.number

@@ -405,7 +405,7 @@ _SHORTEST = 3
 """Shorter texts occur almost everywhere."""
 _MOST_TEXTS = 3
 _MOST_ALTERNATIVES = 2
-"""Looking for three texts takes as long as RE2 does."""
+"""Maximum number of alternatives: searching for three texts takes as long as RE2."""
 
 _UNUSUAL = re.compile(r"\(\?(?!:|P?<[A-Za-z_])|\\[^dDwWsSbBAzntrfva\W_]")
 _REQUIRED_TOKEN = re.compile(

@@ -174,7 +174,7 @@ class StoreThread(FilesListener):
         return batch, False
 
     def _store(self, batch: list[_Job]) -> list[object]:
-        """Return the results of a batch, each a value or an exception; each value is stored."""
+        """Store a batch. Return the result of each function: a value, which is stored, or an exception."""
         if len(batch) > 1:
             try:
                 return self._together(batch)

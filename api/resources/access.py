@@ -155,10 +155,7 @@ def list_tokens(context: Context, call: Call) -> None:
     tag="authentication",
 )
 def create_token(context: Context, call: Call) -> None:
-    """Create a token; only this response has its secret.
-
-    No other response ever contains its secret.
-    """
+    """Create a token; only this response has its secret."""
     body: schemas.TokenBody = call.body
     call.target = body.name
     secret = TOKEN_PREFIX + new_secret()

@@ -11,7 +11,7 @@ All integers are little-endian::
 
     header  magic 8s | version u16 | 0 u16 | block size u32 | blocks u32 | run id 32s | zero to 60 | crc u32
     block   number u64 | first line u64 | 0 u32 | crc u32 (of the 20 bytes before) | records
-    record  crc u32 (of what follows, started with the block's number) | bytes of the frames u32 | line u64 | frames
+    record  crc u32 (of the rest, started with the block's number) | bytes of the frames u32 | line u64 | frames
     frame   number of rows u32, then each row: length u32 | bytes
 
 Line numbers ascend. An incomplete record ends its block; the bytes after it remain from an older block.

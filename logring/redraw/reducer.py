@@ -58,7 +58,8 @@ class Drawn(NamedTuple):
     """The line without its newline; it sets its own colours and resets them."""
     frames: tuple[Frame, ...]
     """The history of the line: pictures from its whole life, oldest first, each as its rows; the last is its end state.
-    At most 64 and 16 KiB. Of a block, the first line has the pictures of the whole block. Empty: never redrawn."""
+    At most 64 pictures and 16 KiB. In a block, the first line has those of the whole block. Empty if not redrawn.
+    """
 
 
 Settled = list[bytes | Drawn]
@@ -84,7 +85,7 @@ class Redraw:
         self._redrawn = False
         self._known = 0  # segments of a redrawn line before this offset are known to fit the terminal
         self._pen = NO_PEN  # the colours at the start of `_raw`
-        self._owes_pen = False  # whether the next plain text needs to be given the current colour
+        self._owes_pen = False  # whether the next plain text must begin with the current colours
         self._samples = Samples()
         self._screen: Screen | None = None
         self._above = b""

@@ -27,7 +27,7 @@ class Rows:
         row: index of the cursor's row.
         margins: first and last row of the scrolling region.
         closed: whether all rows have settled.
-        settled: lines that have settled since the reader last cleared this list.
+        settled: lines that have settled since the owner last cleared this list.
         over_picture: whether new output overwrites a picture that may be complete.
         samples_left: number of pictures that may still be taken from the current feed.
     """

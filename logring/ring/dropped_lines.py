@@ -9,7 +9,7 @@ class Gap:
     Lines are counted at their newline. A line that is unfinished when the gap begins is dropped completely.
 
     Attributes:
-        reason: the reason why there is no place.
+        reason: why there is no place, as text.
         lines: number of dropped lines.
         bytes: bytes of the dropped lines, including unfinished ones.
         inside: whether the last dropped text is an unfinished line, for each stream.

@@ -83,7 +83,7 @@ class RingWriter(BlockWriter):
         self._masks: list[Mask | None] = [None, None, None]
         self._drawings: list[Drawing | None] = [None, None, None]  # set for each stream that may redraw
         self._region: list[Rows] = [((), 0), ((), 0)]  # the rows of stdout and stderr, as readers see them
-        self._swallow = [False, False, False]  # whether to drop the rest of a line of which a gap dropped a part
+        self._swallow = [False, False, False]  # whether to drop the rest of a line that a gap cut off
 
     @classmethod
     def resume(cls, ring: Ring) -> "RingWriter":

@@ -1,4 +1,4 @@
-"""A copy of an SQLite database, made while others read and write it."""
+"""Copies of a SQLite database, made while others read and write it."""
 
 import contextlib
 import os

@@ -41,7 +41,7 @@ _COLUMNS = ", ".join(COLUMNS)
 _TRIGGERS = frozenset({"cron", "api", "cloud", "service", "startup"})
 _NAME = re.compile(r"(?!\.+\Z)[A-Za-z0-9._:-]{1,100}")
 _LATEST = 2**53
-"""Times and amounts are below this limit: clients can count exactly up to it."""
+"""Upper limit of times and amounts. All integers below it have an exact float."""
 _EXIT_CODES = range(-2, 256)
 _TYPES = {name: hint for name, hint in get_type_hints(Run).items() if name != "params"}
 _TASK_TYPES = get_type_hints(TaskRecord)
@@ -175,7 +175,7 @@ class _Salvage:
             delete_run(self._database, run.id, deleted[0])
 
     def _change_tasks(self) -> set[str]:
-        """Take over the state of tasks; return the names of the tasks that were readable."""
+        """Take over the state of tasks; return the names of the readable ones."""
         names = set()
         for _, *values in self._wreck.rows("tasks", ", ".join(TaskRecord._fields)):
             task = _task(dict(zip(TaskRecord._fields, values, strict=True)))
@@ -376,7 +376,7 @@ def begin_anew(
 def _no_new(path: str) -> str:
     """Return the path of the next database, after removing leftovers there."""
     new = f"{path}.new"
-    for part in _PARTS:  # left by a restore that was not completed
+    for part in _PARTS:  # an interrupted restore may have left it
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new + part)
     return new

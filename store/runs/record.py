@@ -24,7 +24,7 @@ class Run(NamedTuple):
         scheduled_at: The scheduled instant for which it runs.
         due_at: Earliest start, while it waits for its retry delay.
         signal: Number of the signal that ended it.
-        requested_by: Who triggered or stopped it.
+        requested_by: The user who triggered or stopped it.
         lines: Number of lines in its log.
         user_us: CPU time in user mode, in microseconds.
         system_us: CPU time in the kernel, in microseconds.

@@ -292,7 +292,7 @@ def _page_in_two(
 ) -> list[_Found]:
     """Return a page of runs with a sort value, followed by runs without."""
     column = _OPTIONAL.get(order.field)
-    if column is None or selection.id_part is not None:  # counting them would be another search
+    if column is None or selection.id_part is not None:  # counting the two lists would be another search
         return _page(db, selection, order, limit, offset, total)
     present = count(db, replace(selection, has=column))
     found: list[_Found] = []
