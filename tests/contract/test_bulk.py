@@ -31,8 +31,8 @@ def bulk(daemon: Contract, kind: str, **selector: Any) -> Any:
     return body
 
 
-def test_there_and_back(daemon: Contract, three: list[str]) -> None:
-    """Delete marks, and the rows stay stored; restore brings them back; both say how many rows they touched."""
+def test_delete_and_restore(daemon: Contract, three: list[str]) -> None:
+    """A deletion marks rows, which stay stored; a restore brings them back; both return the number of rows."""
     before = [daemon.run(run_id) for run_id in three]
     assert bulk(daemon, "delete", ids=three)["affected"] == 3
     assert [daemon.get(f"/api/runs/{run_id}").status for run_id in three] == [404] * 3
@@ -47,14 +47,14 @@ def test_there_and_back(daemon: Contract, three: list[str]) -> None:
 
 
 def test_only_ended_runs_are_deleted(daemon: Contract, three: list[str]) -> None:
-    """Pending and running ones are left as they are."""
+    """A deletion does not change pending and running runs."""
     ids = [daemon.running, daemon.pending, three[0]]
     assert bulk(daemon, "delete", ids=ids)["affected"] == 1
     assert [daemon.run(run_id)["status"] for run_id in ids[:2]] == ["running", "pending"]
 
 
 def test_rerun(daemon: Contract, three: list[str]) -> None:
-    """Each task behind the runs once; the entries are the new runs."""
+    """Each task of the selected runs is run once, and the entries are the new runs."""
     found = bulk(daemon, "rerun", ids=three)["triggered"]
     assert sorted(one["task_name"] for one in found) == ["other", "twice"]
     for one in found:
@@ -64,8 +64,8 @@ def test_rerun(daemon: Contract, three: list[str]) -> None:
     assert bulk(daemon, "rerun", ids=[])["triggered"] == []
 
 
-def test_what_selects(daemon: Contract, three: list[str]) -> None:
-    """Ids count unless match_all is true; then filter and except_ids do."""
+def test_selection(daemon: Contract, three: list[str]) -> None:
+    """Ids count unless match_all is true; then filter and except_ids count."""
     mine = {"search": three[2]}
     one, two, three_ = three
     assert bulk(daemon, "delete", match_all=False, ids=[one], filter=mine, except_ids=[one])["affected"] == 1
@@ -76,8 +76,8 @@ def test_what_selects(daemon: Contract, three: list[str]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_everything_is_optional(daemon: Contract, kind: str) -> None:
-    """An empty selector, one with nulls where they are allowed and one with a link select nothing."""
+def test_all_fields_are_optional(daemon: Contract, kind: str) -> None:
+    """An empty selector, nulls where allowed, and a schema link select nothing."""
     for selector in ({}, {"except_ids": None, "ids": None}, {"$schema": "http://localhost/RunSelector.json"}):
         body = bulk(daemon, kind, **selector)
         assert body.get("affected", 0) == 0
@@ -87,7 +87,7 @@ def test_everything_is_optional(daemon: Contract, kind: str) -> None:
 @on_one_database
 @pytest.mark.parametrize("one", [*SELECTOR, *FILTER], ids=lambda one: one.name)
 def test_types(daemon: Contract, one: Field) -> None:
-    """A value of another type, or null where that is not allowed: 422 that names the field; nothing is done."""
+    """A value of another type, or a null that is not allowed, gets 422 with the field, and nothing is done."""
     inner = one in FILTER
     for value in (WRONG[one.type], *([None] if inner else [])):
         body = {"filter": {one.name: value}} if inner else {one.name: value}
@@ -100,8 +100,8 @@ def test_types(daemon: Contract, one: Field) -> None:
 
 @on_one_database
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_body_is_needed(daemon: Contract, kind: str) -> None:
-    """Without one: 400."""
+def test_body_is_required(daemon: Contract, kind: str) -> None:
+    """A request without a body gets 400."""
     answer = daemon.request("POST", f"/api/runs/bulk/{kind}", headers={"Content-Type": "application/json"})
     assert answer.status == 400
     check_object(answer.json(), PROBLEM)

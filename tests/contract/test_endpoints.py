@@ -22,7 +22,7 @@ every = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=name)
 
 @every
 def test_parameters(document: dict[str, Any], endpoint: Endpoint) -> None:
-    """Place, type, default, bounds, lengths, pattern and values as in the tables; only path parameters are required."""
+    """Location, type, default, bounds, pattern and values match the tables; only path parameters are required."""
     found = {(one["in"], one["name"]): one for one in operation(document, endpoint).get("parameters", ())}
     for parameter in endpoint.parameters:
         check_parameter(found[parameter.place, parameter.name], parameter)
@@ -33,7 +33,7 @@ def test_parameters(document: dict[str, Any], endpoint: Endpoint) -> None:
 
 @every
 def test_body(document: dict[str, Any], endpoint: Endpoint) -> None:
-    """A body is JSON and needed where the interface has one; nowhere else is one needed."""
+    """A body is JSON, and required exactly where the interface requires it."""
     body = operation(document, endpoint).get("requestBody", {})
     assert body.get("required", False) is bool(endpoint.body)
     if endpoint.body:
@@ -42,7 +42,7 @@ def test_body(document: dict[str, Any], endpoint: Endpoint) -> None:
 
 @every
 def test_answer(document: dict[str, Any], endpoint: Endpoint) -> None:
-    """One status of success, one media type, and the fields with types, values and requirements of the tables."""
+    """Each operation has one success status and media type, and fields, types and values as in the tables."""
     answers = operation(document, endpoint)["responses"]
     assert [status for status in answers if int(status) < 400] == [str(endpoint.status)]
     content = answers[str(endpoint.status)]["content"]
@@ -53,7 +53,7 @@ def test_answer(document: dict[str, Any], endpoint: Endpoint) -> None:
 
 @every
 def test_refusals(document: dict[str, Any], endpoint: Endpoint) -> None:
-    """Every answer that is no success is a problem document."""
+    """Every answer that is not a success is a problem document."""
     answers = operation(document, endpoint)["responses"]
     refusals = {status: answer for status, answer in answers.items() if int(status) >= 400}
     assert "422" in refusals
@@ -64,7 +64,7 @@ def test_refusals(document: dict[str, Any], endpoint: Endpoint) -> None:
 
 
 def test_events(document: dict[str, Any]) -> None:
-    """Every event has event and data, may have id and retry; done has its two fields."""
+    """Every event has event and data, and may have id and retry; ``done`` has its two fields."""
     schema = operation(document, ENDPOINTS[-1])["responses"]["200"]["content"]["text/event-stream"]["schema"]
     events = {one["properties"]["event"]["const"]: one for one in schema["oneOf"]}
     for event in events.values():
@@ -76,7 +76,7 @@ def test_events(document: dict[str, Any]) -> None:
 
 
 def test_version(document: dict[str, Any]) -> None:
-    """OpenAPI is 3.1.0; the interface calls itself dev beside the product's version; no path has a version in it."""
+    """The document is OpenAPI 3.1.0 with the version ``dev`` beside the product's; no path contains a version."""
     assert document["openapi"] == "3.1.0"
     assert document["info"]["version"] == "dev"
     assert document["info"]["x-product-version"] == VERSION

@@ -10,26 +10,26 @@ from tests.contract.tables import PHASES, REASONS, REASONS_IN_SNAKE, TRIGGERS, T
 
 
 def test_reasons_and_triggers_in_camel(kinds: list[dict[str, Any]]) -> None:
-    """All twelve reasons and all five triggers, as they are."""
+    """All twelve reasons and five triggers appear unchanged."""
     assert {(run["endReason"], run["triggeredBy"]) for run in kinds} == {
         (reason, trigger) for reason in REASONS for trigger in TRIGGERS
     }
 
 
 def test_reasons_and_triggers_in_snake(daemon: Contract) -> None:
-    """On the list of all runs the ten reasons and three triggers of convention B, and no other."""
+    """The list of all runs has exactly the ten reasons and three triggers of convention B."""
     found = daemon.ok("/api/runs", task_name="kinds", limit=1000)["runs"]
     assert {run["end_reason"] for run in found} == set(REASONS_IN_SNAKE)
     assert {run["triggered_by"] for run in found} == set(TRIGGERS_IN_SNAKE)
 
 
 def test_phases(daemon: Contract) -> None:
-    """Pending, running, ended."""
+    """The phases are pending, running and ended."""
     assert {run["status"] for run in daemon.ok("/api/runs", limit=1000)["runs"]} == set(PHASES)
 
 
 def test_one_run_has_both(daemon: Contract, kinds: list[dict[str, Any]]) -> None:
-    """A single run carries the value of each list under the name of its convention."""
+    """A single run has the value of each list under the name of its convention."""
     for run in kinds:
         found = daemon.ok(f"/api/runs/{run['id']}")
         assert (found["endReason"], found["triggeredBy"]) == (run["endReason"], run["triggeredBy"])
@@ -39,14 +39,14 @@ def test_one_run_has_both(daemon: Contract, kinds: list[dict[str, Any]]) -> None
 
 @pytest.mark.parametrize("value", [*PHASES, *REASONS])
 def test_status_in_camel(daemon: Contract, kinds: list[dict[str, Any]], value: str) -> None:
-    """Status of a task's runs takes every phase and every reason of convention A, and lists the selected runs."""
+    """Status of a task's runs accepts every phase and reason of convention A, and lists the matching runs."""
     found = daemon.ok("/api/tasks/kinds/runs", status=value, limit=1000)["items"]
     assert found == [run for run in kinds if value in (run["status"], run["endReason"])]
 
 
 @pytest.mark.parametrize("value", [*PHASES, *REASONS_IN_SNAKE])
 def test_status_in_snake(daemon: Contract, value: str) -> None:
-    """Status of all runs takes every phase and every reason of convention B, and lists the selected runs."""
+    """Status of all runs accepts every phase and reason of convention B, and lists the matching runs."""
     every = daemon.ok("/api/runs", limit=1000)["runs"]
     found = daemon.ok("/api/runs", status=value, limit=1000)["runs"]
     assert found == [run for run in every if value in (run["status"], run.get("end_reason"))]
@@ -55,7 +55,7 @@ def test_status_in_snake(daemon: Contract, value: str) -> None:
 
 @pytest.mark.parametrize("value", TRIGGERS)
 def test_trigger(daemon: Contract, kinds: list[dict[str, Any]], value: str) -> None:
-    """The filter triggeredBy takes each of the five."""
+    """The filter triggeredBy accepts each of the five triggers."""
     found = daemon.ok("/api/tasks/kinds/runs", triggeredBy=value, limit=1000)["items"]
     assert found == [run for run in kinds if run["triggeredBy"] == value]
     assert found
@@ -73,6 +73,6 @@ def test_trigger(daemon: Contract, kinds: list[dict[str, Any]], value: str) -> N
 def test_several_statuses(
     daemon: Contract, kinds: list[dict[str, Any]], status: str, matches: Callable[[dict[str, Any]], bool]
 ) -> None:
-    """Separated by commas, phases and reasons mixed: a run matches when it matches any."""
+    """Comma-separated phases and reasons select runs that match any of them."""
     found = daemon.ok("/api/tasks/kinds/runs", status=status, limit=1000)["items"]
     assert found == [run for run in kinds if matches(run)]

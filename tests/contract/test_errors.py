@@ -35,7 +35,7 @@ LIST = "/api/runs"
 def test_errors(
     daemon: Contract, method: str, path: str, body: str | None, headers: dict[str, str], status: int
 ) -> None:
-    """Every status: problem+json with every field of its type, the status repeated, about:blank as type."""
+    """Every error is problem+json with all fields of its type, the same status, and about:blank as type."""
     strange = status in (401, 421)
     answer = daemon.over_tcp(method, path, body, headers if strange else {**headers, **daemon.admin})
     found = answer.json()
@@ -49,13 +49,13 @@ def test_errors(
     assert bool(found["errors"]) == (status == 422)
 
 
-def test_type_by_default(document: dict[str, Any]) -> None:
-    """The type is about:blank unless it says otherwise."""
+def test_default_type(document: dict[str, Any]) -> None:
+    """The type is about:blank by default."""
     assert document["components"]["schemas"]["Problem"]["properties"]["type"]["default"] == "about:blank"
 
 
 def test_details(daemon: Contract) -> None:
-    """One element for each error: its place, its message, and the value of any type."""
+    """Each error has an element with its location, its message, and a value of any type."""
     found = daemon.get("/api/tasks/a%20b/runs?limit=0&sortField=x").json()["errors"]
     assert {(one["location"], one["value"]) for one in found} == {
         ("path.taskName", "a b"),
@@ -72,7 +72,7 @@ def test_details(daemon: Contract) -> None:
 
 
 def test_occurrences(daemon: Contract) -> None:
-    """The title is the same each time, the instance another."""
+    """The title is the same each time, and the instance differs."""
     one, two = (daemon.get("/api/nothing").json() for _ in range(2))
     assert one["title"] == two["title"]
     assert one["instance"] != two["instance"]

@@ -43,16 +43,16 @@ def text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def test_every_filter_is_here() -> None:
-    """No filter of the tables goes without a case."""
+def test_every_filter_has_a_case() -> None:
+    """Each filter of the tables has a case in these tests."""
     aside = {"limit", "offset", "sortField", "sortDirection"}
     assert {case[0] for case in CASES} == {one.name for one in OF_TASK_RUNS if one.place == "query"} - aside
     assert {case[1] for case in CASES} == {one.name for one in FILTER}
 
 
 @every
-def test_of_a_list(daemon: Contract, kinds: Runs, case: Case) -> None:
-    """A task's list has exactly the runs that a filter says, limits included, and their number."""
+def test_filters_of_a_list(daemon: Contract, kinds: Runs, case: Case) -> None:
+    """A task's list has exactly the matching runs, including limits, and their number."""
     name, _, value, matches = case
     value = made(value, kinds)
     body = daemon.ok("/api/tasks/kinds/runs", limit=1000, **{name: text(value)})
@@ -62,8 +62,8 @@ def test_of_a_list(daemon: Contract, kinds: Runs, case: Case) -> None:
 
 
 @every
-def test_of_the_selector(daemon: Contract, case: Case) -> None:
-    """A bulk operation is about exactly the runs that the filter says, limits included."""
+def test_filters_of_the_selector(daemon: Contract, case: Case) -> None:
+    """A bulk operation affects exactly the matching runs, including limits."""
     _, name, value, matches = case
     runs = daemon.ok("/api/tasks/bulk/runs", limit=1000)["items"]
     value = made(value, runs)
@@ -78,7 +78,7 @@ def test_of_the_selector(daemon: Contract, case: Case) -> None:
 
 
 @pytest.mark.parametrize("search", ["KIND", "ind", "kinds"])
-def test_of_all_runs(daemon: Contract, kinds: Runs, search: str) -> None:
+def test_filters_of_all_runs(daemon: Contract, kinds: Runs, search: str) -> None:
     """The list of all runs searches and filters by task."""
     ids = [run["id"] for run in kinds]
     assert [run["id"] for run in daemon.ok("/api/runs", limit=1000, search=search)["runs"]] == ids
@@ -121,7 +121,7 @@ def test_sorts(daemon: Contract, kinds: Runs, field: str, direction: str) -> Non
 
 
 def test_sorts_have_one_name_each() -> None:
-    """The values of sort_field are the values of sortField in the other naming."""
+    """The values of sort_field are those of sortField in the other naming."""
     camel = next(one.schema["enum"] for one in OF_TASK_RUNS if one.name == "sortField")
     snake = next(one.schema["enum"] for one in OF_RUNS if one.name == "sort_field")
     assert [NAMES.get(name, name) for name in camel] == snake

@@ -16,7 +16,7 @@ def path(run_id: str) -> str:
 
 
 def test_envelope(daemon: Contract) -> None:
-    """text/event-stream; each event has a name and data, and id and retry are integers where they are."""
+    """A stream is text/event-stream; each event has a name and data, with integer id and retry where they occur."""
     answer = daemon.get(path(daemon.printed))
     assert answer.headers.get_content_type() == "text/event-stream"
     events = events_of(answer.body)
@@ -28,7 +28,7 @@ def test_envelope(daemon: Contract) -> None:
 
 
 def test_done(daemon: Contract) -> None:
-    """The last event is done: the last line's number, and why."""
+    """The last event is ``done`` with the number of the last line and the reason."""
     *_, last = events_of(daemon.get(path(daemon.printed)).body)
     assert last["event"] == "done"
     data = json.loads(last["data"])
@@ -38,14 +38,14 @@ def test_done(daemon: Contract) -> None:
 
 @pytest.mark.parametrize("query", ["", "?from=0"])
 def test_last_event_id(daemon: Contract, query: str) -> None:
-    """The stream goes on one after it, whatever from says."""
+    """The stream resumes after Last-Event-ID, whatever ``from`` says."""
     answer = daemon.request("GET", path(daemon.printed) + query, headers={"Last-Event-ID": "5989"})
     numbers = [int(event["id"]) for event in events_of(answer.body) if event.get("event") == "line"]
     assert numbers == list(range(5990, 6000))
 
 
 def test_live(daemon: Contract) -> None:
-    """History first, then new lines while the run lives, until it ends."""
+    """History comes first, then new lines until the run ends."""
     run_id = daemon.trigger("lives")
     stream = daemon.stream(path(run_id))
     events = (event for event in stream if event.kind in ("line", "done"))

@@ -17,8 +17,8 @@ def name(operation: tuple[str, str]) -> str:
 
 @on_one_database
 @pytest.mark.parametrize("operation", WITHOUT_SHAPES, ids=name)
-def test_described(document: dict[str, Any], operation: tuple[str, str]) -> None:
-    """In the served document, with its path parameters by their names."""
+def test_operations_are_documented(document: dict[str, Any], operation: tuple[str, str]) -> None:
+    """The document describes each operation with its path parameters by name."""
     method, path = operation
     described = document["paths"][path][method.lower()]
     names = {one["name"] for one in described.get("parameters", ()) if one["in"] == "path"}
@@ -34,8 +34,8 @@ def filled(daemon: Contract, path: str) -> str:
 
 
 @pytest.mark.parametrize("operation", [one for one in WITHOUT_SHAPES if one not in STREAMS], ids=name)
-def test_answers(daemon: Contract, operation: tuple[str, str]) -> None:
-    """The daemon carries it out."""
+def test_operations_are_answered(daemon: Contract, operation: tuple[str, str]) -> None:
+    """The daemon carries out each operation."""
     method, path = operation
     body: Any = {"ids": []} if "/bulk/" in path else None
     where = filled(daemon, path)
@@ -50,8 +50,8 @@ def test_answers(daemon: Contract, operation: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("operation", STREAMS, ids=name)
-def test_streams(daemon: Contract, operation: tuple[str, str]) -> None:
-    """The daemon opens it, and tells of what happens."""
+def test_streams_are_opened(daemon: Contract, operation: tuple[str, str]) -> None:
+    """The daemon opens each stream and sends events."""
     stream = daemon.stream(operation[1])
     assert (stream.status, stream.headers.get_content_type()) == (200, "text/event-stream")
     stream.close()
@@ -59,7 +59,7 @@ def test_streams(daemon: Contract, operation: tuple[str, str]) -> None:
 
 @on_one_database
 def test_local_operations(daemon: Contract) -> None:
-    """The identity is for loopback and the socket, the password for the socket alone; a proxy is neither."""
+    """The identity is for loopback and the socket, the password for the socket only; a proxy is neither."""
     forwarded = {**daemon.admin, "X-Forwarded-For": "192.0.2.1"}
     assert daemon.over_tcp("GET", "/api/daemon/identity", headers=daemon.admin).status == 200
     assert daemon.over_tcp("GET", "/api/daemon/identity", headers=forwarded).status == 403
@@ -70,7 +70,7 @@ def test_local_operations(daemon: Contract) -> None:
 
 
 def test_notifications(daemon: Contract) -> None:
-    """Unread ones are counted; one is marked read and unread again, or all are marked read."""
+    """Unread notifications are counted; one can be marked read and unread, and all marked read."""
     path = f"/api/notifications/{daemon.ok('/api/notifications')['items'][0]['id']}"
     counts = []
     for what in (f"{path}/unread", f"{path}/read", f"{path}/unread", "/api/notifications/read"):
@@ -81,7 +81,7 @@ def test_notifications(daemon: Contract) -> None:
 
 
 def test_delete(daemon: Contract) -> None:
-    """A deleted run is not there."""
+    """A deleted run does not exist any more."""
     run_id = daemon.ended(daemon.trigger("other"))["id"]
     assert daemon.request("DELETE", f"/api/runs/{run_id}").status == 204
     assert daemon.get(f"/api/runs/{run_id}").status == 404
@@ -89,7 +89,7 @@ def test_delete(daemon: Contract) -> None:
 
 @on_one_database
 def test_raw_is_plain_text(daemon: Contract) -> None:
-    """The whole log as text/plain."""
+    """The raw log is the whole log as text/plain."""
     answer = daemon.get(f"/api/runs/{daemon.printed}/log/raw")
     assert answer.headers.get_content_type() == "text/plain"
     assert answer.body == b"".join(b"%d\n" % number for number in range(6000))
@@ -111,15 +111,15 @@ def test_stop_many(daemon: Contract) -> None:
     assert daemon.ended(run_id)["endReason"] == "stopped"
 
 
-def test_each_once() -> None:
+def test_operations_are_listed_once() -> None:
     """No operation is in the lists twice."""
     wanted = [*((one.method, one.path) for one in ENDPOINTS), *WITHOUT_SHAPES]
     assert len(wanted) == len(set(wanted)) == 34
 
 
 @on_one_database
-def test_all(document: dict[str, Any]) -> None:
-    """The served document has each operation of the lists, and no other."""
+def test_all_operations_are_listed(document: dict[str, Any]) -> None:
+    """The document has exactly the operations of the lists."""
     wanted = [*((one.method, one.path) for one in ENDPOINTS), *WITHOUT_SHAPES, *OUR_OWN]
     described = [(method.upper(), path) for path, methods in document["paths"].items() for method in methods]
     assert sorted(described) == sorted(wanted)

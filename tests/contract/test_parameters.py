@@ -62,8 +62,8 @@ def cases(values: Callable[[dict[str, Any]], Iterator[str]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("endpoint", "parameter", "value"), cases(valid))
-def test_valid(daemon: Contract, endpoint: Endpoint, parameter: Parameter, value: str) -> None:
-    """Its limits, each of its values, and the empty text where that is one of them."""
+def test_valid_values(daemon: Contract, endpoint: Endpoint, parameter: Parameter, value: str) -> None:
+    """A parameter accepts its limits, each of its values, and the empty text if that is one of them."""
     answer = daemon.get(url(daemon, endpoint, **{parameter.name: value}))
     assert (answer.status, answer.headers.get_content_type()) == (endpoint.status, endpoint.media_type)
     if endpoint.answer:
@@ -72,8 +72,8 @@ def test_valid(daemon: Contract, endpoint: Endpoint, parameter: Parameter, value
 
 @on_one_database
 @pytest.mark.parametrize(("endpoint", "parameter", "value"), cases(invalid))
-def test_invalid(daemon: Contract, endpoint: Endpoint, parameter: Parameter, value: str) -> None:
-    """422 that names it, and what came."""
+def test_invalid_values(daemon: Contract, endpoint: Endpoint, parameter: Parameter, value: str) -> None:
+    """An invalid value gets 422 with its name and value."""
     answer = daemon.get(url(daemon, endpoint, **{parameter.name: value}))
     assert (answer.status, header(answer, "Content-Type")) == (422, "application/problem+json")
     check_object(answer.json(), PROBLEM)
@@ -85,8 +85,8 @@ DEFAULTS = [(endpoint, one) for endpoint, one in EACH if "default" in one.schema
 
 
 @pytest.mark.parametrize(("endpoint", "parameter"), DEFAULTS, ids=[f"{one[0].path}?{one[1].name}" for one in DEFAULTS])
-def test_default(daemon: Contract, endpoint: Endpoint, parameter: Parameter) -> None:
-    """Absent it is what its default is, and the test's runs and lines are enough to tell."""
+def test_default_values(daemon: Contract, endpoint: Endpoint, parameter: Parameter) -> None:
+    """An absent parameter has its documented default, which the test's runs and lines can tell."""
     default = parameter.schema["default"]
     more = {"from": "0"} if parameter.name == "replayLimit" else {}
     absent = daemon.get(url(daemon, endpoint, **more)).body
@@ -95,7 +95,7 @@ def test_default(daemon: Contract, endpoint: Endpoint, parameter: Parameter) -> 
 
 
 def test_pages(daemon: Contract, kinds: list[dict[str, Any]]) -> None:
-    """Limit is the size of a page, offset where it begins, total the number of all that match."""
+    """Limit is the size of a page, offset its begin, and total the number of all matches."""
     assert len(kinds) == 60
     assert len(daemon.ok("/api/tasks/kinds/runs")["items"]) == 50
     for offset in (0, 7, 59, 60, 1000):
@@ -106,8 +106,8 @@ def test_pages(daemon: Contract, kinds: list[dict[str, Any]]) -> None:
     assert ([run["id"] for run in body["runs"]], body["total"]) == ([kinds[3]["id"]], 60)
 
 
-def test_nothing(daemon: Contract) -> None:
-    """Where nothing matches the list is empty and the total 0."""
+def test_no_matches(daemon: Contract) -> None:
+    """Without matches, the list is empty and total is 0."""
     for path, name in (("/api/tasks/shut/runs", "items"), ("/api/runs?task_name=shut", "runs")):
         body = daemon.get(path).json()
         assert (body[name], body["total"]) == ([], 0)
@@ -126,29 +126,29 @@ def test_nothing(daemon: Contract) -> None:
     ],
 )
 def test_anchor_and_cap(daemon: Contract, query: dict[str, str], first: int, count: int) -> None:
-    """From counts from the first line or, negative, from the end; replayLimit caps the replay."""
+    """``from`` counts from the first line or, if negative, from the end; replayLimit caps the replay."""
     events = events_of(daemon.get(url(daemon, ENDPOINTS[-1], **query)).body)
     assert [int(event["id"]) for event in events if event.get("event") == "line"] == list(range(first, first + count))
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c:d-e", "a" * 100])
-def test_names_of_tasks(daemon: Contract, name: str) -> None:
-    """1 to 100 characters of the pattern are a name: of no task, here."""
+def test_valid_task_names(daemon: Contract, name: str) -> None:
+    """Names of 1 to 100 characters of the pattern are valid; here, no task has them."""
     assert daemon.get(f"/api/tasks/{name}/runs").status == 404
 
 
 @on_one_database
 @pytest.mark.parametrize("name", ["a" * 101, "a%20b", "%C3%A9", "a%0A", "a%2Fb"])
-def test_what_is_no_name(daemon: Contract, name: str) -> None:
-    """422 that names it."""
+def test_invalid_task_names(daemon: Contract, name: str) -> None:
+    """An invalid name gets 422 with the name."""
     answer = daemon.get(f"/api/tasks/{name}/runs")
     assert answer.status == 422
     assert [error["location"] for error in answer.json()["errors"]] == ["path.taskName"]
 
 
 @pytest.mark.parametrize("run_id", ["0" * 25, "0" * 27, "0" * 25 + "I", "0" * 25 + "a", "0" * 26 + "%0A"])
-def test_what_is_no_id(daemon: Contract, run_id: str) -> None:
-    """Exactly 26 characters of the alphabet: 422 that names it, else 404."""
+def test_invalid_ids(daemon: Contract, run_id: str) -> None:
+    """An id that is not 26 characters of the alphabet gets 422, an unknown id 404."""
     answer = daemon.get(f"/api/runs/{run_id}/log/stream")
     assert answer.status == 422
     assert [error["location"] for error in answer.json()["errors"]] == ["path.runId"]

@@ -11,16 +11,16 @@ from tests.contract.tables import BOTH, CAMEL, NAMES, SNAKE, Field
 OPTIONAL = {one.name for one in CAMEL if not one.required} - {"$schema"}
 
 
-def test_in_camel(kinds: list[dict[str, Any]]) -> None:
-    """A task's runs: convention A, every field of its type; each optional one is there on some and not on others."""
+def test_record_in_camel(kinds: list[dict[str, Any]]) -> None:
+    """A task's runs have every field of convention A with its type, and optional ones only on some runs."""
     for run in kinds:
         check_object(run, CAMEL)
     for name in OPTIONAL - {"endReason"}:
         assert len({name in run for run in kinds}) == 2, name
 
 
-def test_in_snake(daemon: Contract) -> None:
-    """All runs: convention B, without params."""
+def test_record_in_snake(daemon: Contract) -> None:
+    """All runs have convention B, without params."""
     found = daemon.ok("/api/runs", task_name="kinds", limit=1000)["runs"]
     for run in found:
         check_object(run, SNAKE)
@@ -29,7 +29,7 @@ def test_in_snake(daemon: Contract) -> None:
 
 
 @pytest.mark.parametrize("one", [one for one in CAMEL if one.name not in ("$schema", "endReason", "triggeredBy")])
-def test_the_same_in_both(daemon: Contract, kinds: list[dict[str, Any]], one: Field) -> None:
+def test_conventions_agree(daemon: Contract, kinds: list[dict[str, Any]], one: Field) -> None:
     """Fields without an enumeration of their own differ only in name."""
     for run in kinds[:2]:
         found = daemon.ok(f"/api/runs/{run['id']}")
@@ -38,7 +38,7 @@ def test_the_same_in_both(daemon: Contract, kinds: list[dict[str, Any]], one: Fi
         assert found.get(one.name) == found.get(snake) == run.get(one.name)
 
 
-def test_the_reason_comes_with_the_end(daemon: Contract, kinds: list[dict[str, Any]]) -> None:
+def test_reason_only_after_the_end(daemon: Contract, kinds: list[dict[str, Any]]) -> None:
     """An ended run has a reason; a pending or running one has none."""
     assert all("endReason" in run for run in kinds)
     for run_id, status in ((daemon.running, "running"), (daemon.pending, "pending")):
@@ -48,19 +48,19 @@ def test_the_reason_comes_with_the_end(daemon: Contract, kinds: list[dict[str, A
         assert not {"endReason", "endedAt"} & set(run)
 
 
-def test_a_retry_points_at_what_it_retries(kinds: list[dict[str, Any]]) -> None:
-    """Of a retry retryAttempt is greater than 0, and then retryOfRunId is there."""
+def test_retry_names_its_run(kinds: list[dict[str, Any]]) -> None:
+    """A retry has a retryAttempt above 0 and a retryOfRunId."""
     assert {run["retryAttempt"] > 0 for run in kinds} == {True, False}
     assert all((run["retryAttempt"] > 0) == ("retryOfRunId" in run) for run in kinds)
 
 
-def test_a_real_retry(daemon: Contract) -> None:
-    """The daemon's own retry: one attempt more, of the run that failed."""
+def test_real_retry(daemon: Contract) -> None:
+    """The daemon's own retry has the next attempt and names the failed run."""
     first, second = daemon.runs("fails")
     assert (first["id"], first["retryAttempt"], first["exitCode"]) == (daemon.failed, 0, 3)
     assert (second["retryOfRunId"], second["retryAttempt"]) == (daemon.failed, 1)
 
 
 def test_params_are_texts(kinds: list[dict[str, Any]]) -> None:
-    """An object of strings."""
+    """Params is an object of strings."""
     assert next(run["params"] for run in kinds if "params" in run) == {"of": "kinds", "empty": ""}

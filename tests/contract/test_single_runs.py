@@ -7,8 +7,8 @@ from tests.contract.shapes import check_object
 from tests.contract.tables import BOTH, CAMEL, SNAKE, SNAKE_WITH_PARAMS
 
 
-def test_one_run(daemon: Contract, kinds: list[dict[str, Any]]) -> None:
-    """All fields of both conventions, params among them; on demand the fields of one."""
+def test_single_run(daemon: Contract, kinds: list[dict[str, Any]]) -> None:
+    """A single run has all fields of both conventions and params, or on request those of one convention."""
     run = next(run for run in kinds if "params" in run)
     found = daemon.ok(f"/api/runs/{run['id']}")
     check_object(found, BOTH)
@@ -18,7 +18,7 @@ def test_one_run(daemon: Contract, kinds: list[dict[str, Any]]) -> None:
 
 
 def test_trigger(daemon: Contract) -> None:
-    """Without a body: 201 and the new run in convention B, without params."""
+    """A trigger without a body gets 201 and the new run in convention B, without params."""
     answer = daemon.request("POST", "/api/tasks/other/run")
     assert (answer.status, answer.headers.get_content_type()) == (201, "application/json")
     run = answer.json()
@@ -28,7 +28,7 @@ def test_trigger(daemon: Contract) -> None:
 
 
 def test_trigger_with_parameters(daemon: Contract) -> None:
-    """The answer has none; the run's record has them, and parameters that the task does not take are named."""
+    """The answer has no parameters, the record has them, and unknown parameters are named."""
     answer = daemon.request("POST", "/api/tasks/bulk/run", {"params": {"of": "me", "empty": ""}})
     assert answer.status == 201
     check_object(answer.json(), SNAKE)
@@ -38,8 +38,8 @@ def test_trigger_with_parameters(daemon: Contract) -> None:
     assert {error["location"] for error in refused.json()["errors"]} == {"body.params.off", "body.params.empty"}
 
 
-def test_links(daemon: Contract) -> None:
-    """The link to its schema that an answer carries leads to a schema."""
+def test_schema_links(daemon: Contract) -> None:
+    """The link to its schema in each answer leads to a schema."""
     for path in ("/api/runs", "/api/tasks/kinds/runs", f"/api/runs/{daemon.printed}"):
         link = daemon.ok(path)["$schema"]
         assert daemon.ok(link[link.index("/schemas/") :])["$schema"]

@@ -77,22 +77,22 @@ def _talk(tmp_path: Path, how: str, program: str = _PROGRAM) -> tuple[str, set[s
             return process.stdout.read(), heard
 
 
-def test_many_subscribe_at_once(tmp_path: Path) -> None:
-    """All of them wait until the writer reads their requests; none fails."""
+def test_many_concurrent_subscriptions(tmp_path: Path) -> None:
+    """All subscribers wait until the writer reads their requests, and none fails."""
     said, heard = _talk(tmp_path, "at once")
     assert said == "True\n"
     assert heard.issuperset(map(str, range(600)))
 
 
-def test_one_more_subscribes_while_many_do_it_again(tmp_path: Path) -> None:
-    """As when another root has come, whose loop does not run yet; the bell does not end by that."""
+def test_subscription_during_a_reconnect(tmp_path: Path) -> None:
+    """A subscription succeeds while many are repeated for a new root that does not read yet."""
     said, heard = _talk(tmp_path, "again")
     assert said == "True\n"
     assert heard.issuperset([*map(str, range(600)), "another"])
 
 
-def test_one_goes_while_another_subscribes(tmp_path: Path) -> None:
-    """A subscriber that waits for the writer follows the ring, even if another subscriber leaves meanwhile."""
+def test_unsubscription_during_a_subscription(tmp_path: Path) -> None:
+    """A subscriber that waits for the writer follows the ring even if another one unsubscribes meanwhile."""
     said, heard = _talk(tmp_path, "one ring", _OF_ONE_RING)
     assert said == "True 1\nFalse\n"
     assert "one" in heard

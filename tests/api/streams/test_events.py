@@ -28,8 +28,8 @@ def opened(daemon: Daemon, query: str = "", **headers: str) -> Iterator[Stream]:
         stream.close()
 
 
-def test_from_now_on(daemon: Daemon) -> None:
-    """Without Last-Event-ID only what happens from now on; name is the kind, id the line's number."""
+def test_start_without_last_event_id(daemon: Daemon) -> None:
+    """Without Last-Event-ID, a stream has only new events; the name is the kind, the id the line's number."""
     daemon.announce("run.created", runId="before")
     with opened(daemon) as stream:
         daemon.announce("run.started", runId="after")
@@ -39,7 +39,7 @@ def test_from_now_on(daemon: Daemon) -> None:
 
 
 def test_resume(daemon: Daemon) -> None:
-    """Last-Event-ID gives what came after it."""
+    """A stream with Last-Event-ID has every later event."""
     for number in range(5):
         daemon.announce("run.created", runId=str(number))
     with opened(daemon, Last_Event_ID=str(daemon.event_count - 4)) as stream:
@@ -47,7 +47,7 @@ def test_resume(daemon: Daemon) -> None:
 
 
 def test_types(daemon: Daemon) -> None:
-    """Only the kinds that were asked for."""
+    """A stream has only the requested kinds of events."""
     with opened(daemon, "?types=run.ended,%20service.state") as stream:
         for kind in ("run.created", "run.ended", "run.started", "service.state"):
             daemon.announce(kind)
@@ -55,7 +55,7 @@ def test_types(daemon: Daemon) -> None:
 
 
 def test_unknown_types(daemon: Daemon) -> None:
-    """An unknown type is refused, and the answer lists the known ones; so does the document."""
+    """An unknown type is refused, and the answer lists the known ones, as the API document does."""
     answer = daemon.get("/api/events/stream?types=run.ended,run.finished,Ping")
     assert answer.status == 422
     (error,) = answer.json["errors"]
@@ -70,7 +70,7 @@ def test_unknown_types(daemon: Daemon) -> None:
 
 
 def test_pings_have_the_time_of_the_server(daemon: Daemon) -> None:
-    """Pings come every 5 s with the time, also while other events are sent."""
+    """Pings with the time come every 5 s, even while other events are sent."""
     found: list[int] = []
     with opened(daemon) as stream:
         for event in stream.events():
@@ -87,16 +87,16 @@ def test_pings_have_the_time_of_the_server(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("last", ["99999999", "-5", "x"])
-def test_a_number_that_says_nothing(daemon: Daemon, last: str) -> None:
-    """It just follows."""
+def test_unknown_last_event_id(daemon: Daemon, last: str) -> None:
+    """A stream with an unknown Last-Event-ID has only new events."""
     daemon.announce("run.created")
     with opened(daemon, Last_Event_ID=last) as stream:
         daemon.announce("run.ended")
         assert [event.name for event in stream.take(1)] == ["run.ended"]
 
 
-def test_news_that_nobody_rang_for_yet(daemon: Daemon) -> None:
-    """A stream begins where the ring is, not where it was at the last bell: nothing comes a second time."""
+def test_events_before_their_bell(daemon: Daemon) -> None:
+    """A stream begins at the end of the ring, not at the last bell, so no event is sent twice."""
     daemon.announce("run.created")
     with opened(daemon) as first:
         daemon.announce("run.started")
@@ -114,8 +114,8 @@ def test_news_that_nobody_rang_for_yet(daemon: Daemon) -> None:
             daemon.bells.muted = False
 
 
-def test_a_new_scheduler(own: Daemon) -> None:
-    """A new scheduler makes a new ring with continued numbers: streams follow it and get missed events."""
+def test_new_scheduler(own: Daemon) -> None:
+    """A new scheduler creates a new ring with continued numbers, and streams follow it and get missed events."""
     for _ in range(3):
         own.announce("run.created")
     with opened(own) as stream:
@@ -130,8 +130,8 @@ def test_a_new_scheduler(own: Daemon) -> None:
     assert (second.name, second.id) == ("run.ended", 3)
 
 
-def test_before_the_first_event(own: Daemon) -> None:
-    """A ring comes with its first event; a stream that was there before gets it."""
+def test_stream_before_the_first_event(own: Daemon) -> None:
+    """A stream that was opened before the first event, and so before the ring, gets the event."""
     with opened(own) as stream:
         own.announce("run.created")
         assert [(event.name, event.id) for event in stream.take(1)] == [("run.created", 0)]

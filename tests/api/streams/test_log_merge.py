@@ -79,13 +79,13 @@ def merged(all_logs: dict[str, Log], page: int, starts: dict[str, int], stop: in
 
 @given(st.dictionaries(ids, logs, max_size=5), st.integers(1, 4))
 def test_lines_are_ordered_by_time_then_run_then_number(all_logs: dict[str, Log], page: int) -> None:
-    """However little of each log is read at once; the lines of one run keep their order where the clock steps back."""
+    """The order is the same for any page size; lines of one run keep their order if the clock steps back."""
     assert merged(all_logs, page, {})[0] == expected(all_logs)
 
 
 @given(st.dictionaries(ids, logs, max_size=5), st.integers(0, 30), st.integers(1, 4))
-def test_a_merge_goes_on_where_a_cursor_says(all_logs: dict[str, Log], stop: int, page: int) -> None:
-    """A merge that stops anywhere and is resumed with a cursor sends each line once, in the same order."""
+def test_merge_resumes_at_a_cursor(all_logs: dict[str, Log], stop: int, page: int) -> None:
+    """A merge that is interrupted anywhere and resumed at its cursor sends each line once, in the same order."""
     first, places = merged(all_logs, page, {}, stop)
     cursor = decode(cursor_of(0, 0, places, {}).encode())
     second, _ = merged(all_logs, page, dict(cursor.lines))
@@ -98,15 +98,15 @@ def test_a_merge_goes_on_where_a_cursor_says(all_logs: dict[str, Log], stop: int
     st.dictionaries(ids, st.integers(0, 2**62), max_size=MAX_RUNS),
     st.lists(ids, max_size=50),
 )
-def test_a_cursor_is_read_as_it_was_written(floor: int, at: int, parts: dict[str, int], ended: list[str]) -> None:
-    """Time, floor, lines and complete runs survive."""
+def test_cursor_round_trip(floor: int, at: int, parts: dict[str, int], ended: list[str]) -> None:
+    """Time, floor, lines and complete runs are read as they were written."""
     cursor = Cursor(floor, at, parts, frozenset(map(key_of, ended)))
     assert decode(cursor.encode()) == cursor
     assert all(cursor.is_complete(run_id) for run_id in ended)
 
 
-def test_a_cursor_of_many_runs_is_short_enough() -> None:
-    """With the most runs that a stream has open, and thousands that ended: the oldest of these are dropped."""
+def test_cursor_size_is_bounded() -> None:
+    """With the most open runs and thousands of ended ones, the cursor drops the oldest ended runs."""
     parts = {new_ulid(): 2**40 for _ in range(MAX_RUNS)}
     ended = {new_ulid(): 1000 + index for index in range(5000)}
     cursor = cursor_of(0, 500, parts, ended)
@@ -118,22 +118,22 @@ def test_a_cursor_of_many_runs_is_short_enough() -> None:
 
 
 @pytest.mark.parametrize("change", [lambda text: text[:-1], lambda text: "B" + text[1:], lambda text: text + "AAAA"])
-def test_a_damaged_cursor_is_refused(change: Any) -> None:
-    """Cut, changed and lengthened ones."""
+def test_damaged_cursors(change: Any) -> None:
+    """Truncated, changed and lengthened cursors are refused."""
     text = cursor_of(5, 7, {new_ulid(): 3}, {}).encode()
     with pytest.raises(BadCursor):
         decode(change(text))
 
 
 @pytest.mark.parametrize("text", ["", "17", "ä", "=", "A" * (MAX_CURSOR + 1), "-1"])
-def test_other_text_is_no_cursor(text: str) -> None:
-    """Neither numbers of lines nor anything that is too long."""
+def test_other_text_as_a_cursor(text: str) -> None:
+    """Line numbers and texts that are too long are no cursors."""
     with pytest.raises(BadCursor):
         decode(text)
 
 
-def test_a_run_that_is_behind_holds_back_the_others() -> None:
-    """Its next line may be the older one."""
+def test_lagging_run_holds_back_the_others() -> None:
+    """The merge waits for a lagging run, because its next line may be older."""
     merge, early, late = Merge(), Track("A", 0), Track("B", 0)
     late.behind = False
     merge.put(early, [(1, batches([(1, 1)])[0])], NOW_MS)
@@ -149,7 +149,7 @@ def test_a_run_that_is_behind_holds_back_the_others() -> None:
 
 
 def test_lines_from_the_future_count_as_read_now() -> None:
-    """So that a clock that was set back does not hold back a run for hours."""
+    """A run whose clock was set back is therefore not held back for hours."""
     merge, track = Merge(), Track("A", 0)
     merge.put(track, [(NOW_MS + 3_600_000, batches([(0, 1)])[0])], NOW_MS)
     assert merge.first_ms == NOW_MS

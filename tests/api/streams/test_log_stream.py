@@ -89,7 +89,7 @@ def wrapped(shared: Daemon) -> tuple[Run, int]:
 
 
 def test_headers(daemon: Daemon, ended: Run) -> None:
-    """text/event-stream, not stored, not buffered by a proxy; first of all retry."""
+    """The type is text/event-stream, proxies neither store nor buffer it, and ``retry`` comes first."""
     stream = daemon.stream(path(ended, "?from=-1"))
     assert stream.response.headers["Content-Type"] == "text/event-stream"
     assert stream.response.headers["Cache-Control"] == "no-store"
@@ -117,7 +117,7 @@ def in_lines(found: list[Event]) -> list[tuple[int, int, str, str]]:
 
 @pytest.mark.parametrize("query", ["", "&from=0&replayLimit=50000", "&from=0&replayLimit=7", "&from=19995"])
 def test_batches_have_the_same_lines(daemon: Daemon, ended: Run, query: str) -> None:
-    """A stream with batch=true has the lines, holes and end of one without, in fewer events."""
+    """A stream with batch=true has the same lines, gaps and end in fewer events."""
     alone, together = events(daemon, ended, "?batch=false" + query), events(daemon, ended, "?batch=true" + query)
     assert in_lines(alone) == in_lines(together)
     assert [event for event in alone if event.name != "line"] == [event for event in together if event.name != "lines"]
@@ -125,7 +125,7 @@ def test_batches_have_the_same_lines(daemon: Daemon, ended: Run, query: str) -> 
 
 
 def test_batches_of_a_live_log(daemon: Daemon) -> None:
-    """Lines of both streams arrive in order while the run prints; a part of a long line is an event of its own."""
+    """Lines of both streams arrive in order while the run prints; a part of a long line is its own event."""
     run = running(daemon)
     log = daemon.log_of(run)
     log.write(b"a\nb\n")
@@ -158,7 +158,7 @@ def test_batches_of_a_live_log(daemon: Daemon) -> None:
     ],
 )
 def test_replay(daemon: Daemon, ended: Run, query: str, expected: list[Any]) -> None:
-    """From the anchor, at most replayLimit lines, then the hole by name, then done."""
+    """A replay has at most replayLimit lines from the anchor, then the named gap, then ``done``."""
     assert brief(events(daemon, ended, query)) == expected
 
 
@@ -180,17 +180,17 @@ def test_replay(daemon: Daemon, ended: Run, query: str, expected: list[Any]) -> 
     ],
 )
 def test_last_event_id(daemon: Daemon, ended: Run, last: str, expected: list[Any]) -> None:
-    """Resumes after that line and takes precedence over from; other values than numbers above -2 are ignored."""
+    """Last-Event-ID resumes after that line and precedes ``from``; values other than numbers above -2 are ignored."""
     assert brief(events(daemon, ended, "?from=-5", Last_Event_ID=last)) == expected
 
 
 def test_done_can_be_resumed_from(daemon: Daemon, ended: Run) -> None:
-    """Done carries the id of the last line and a long retry, so that a client that comes back gets done at once."""
+    """``done`` has the id of the last line and a long ``retry``, so a client that reconnects gets ``done`` at once."""
     last = events(daemon, ended, "?from=-1")[-1]
     assert (last.name, last.id, last.retry) == ("done", 19_999, 3_600_000)
 
 
-def test_holes_are_named(daemon: Daemon, wrapped: tuple[Run, int]) -> None:
+def test_gaps_are_named(daemon: Daemon, wrapped: tuple[Run, int]) -> None:
     """Missing lines are announced before the first present one, however the stream began."""
     run, first = wrapped
     rest = [range(first, 3000), done(2999)]
@@ -200,8 +200,8 @@ def test_holes_are_named(daemon: Daemon, wrapped: tuple[Run, int]) -> None:
     assert brief(events(daemon, run, f"?from={first}")) == rest
 
 
-def test_a_log_that_is_gone(daemon: Daemon) -> None:
-    """All lines are named as dropped, then done with the last one's number."""
+def test_missing_log(daemon: Daemon) -> None:
+    """All lines of a missing log are named as dropped, followed by ``done`` with the number of the last one."""
     run = running(daemon)
     log = daemon.log_of(run)
     log.write(b"a\nb\nc\n")
@@ -211,8 +211,8 @@ def test_a_log_that_is_gone(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("query", ["from=x", "from=1.5", "replayLimit=0", "replayLimit=50001", "limit=5"])
-def test_invalid(daemon: Daemon, ended: Run, query: str) -> None:
-    """422."""
+def test_invalid_parameters(daemon: Daemon, ended: Run, query: str) -> None:
+    """An invalid parameter gets 422."""
     assert daemon.get(path(ended, f"?{query}")).status == 422
 
 
@@ -225,7 +225,7 @@ def ringing(request: pytest.FixtureRequest, daemon: Daemon) -> Iterator[Daemon]:
 
 
 def test_live(ringing: Daemon) -> None:
-    """A stream of a pending run stays open, gets every line as it comes, and done after the row says ended."""
+    """A stream of a pending run stays open, gets each line at once, and gets ``done`` after the row has ended."""
     run = ringing.insert(make_run(task="stream"))
     stream = ringing.stream(path(run))
     found = stream.events()
@@ -245,7 +245,7 @@ def test_live(ringing: Daemon) -> None:
 
 
 def test_done_waits_for_the_row(daemon: Daemon) -> None:
-    """A sealed log is no end: done comes only when the row says ended."""
+    """A sealed log is not enough: ``done`` comes only when the row has ended."""
     run = running(daemon)
     log = daemon.log_of(run)
     log.write(b"a\n")
@@ -262,8 +262,8 @@ def test_done_waits_for_the_row(daemon: Daemon) -> None:
     assert brief(events(daemon, run)) == [range(1), done(0)]
 
 
-def test_no_output_at_all(ringing: Daemon) -> None:
-    """A run without a ring: the stream stays open, then done with finalLine -1."""
+def test_run_without_output(ringing: Daemon) -> None:
+    """A stream of a run without a ring stays open, then gets ``done`` with finalLine -1."""
     run = running(ringing)
     stream = ringing.stream(path(run))
     found = stream.events()
@@ -272,8 +272,8 @@ def test_no_output_at_all(ringing: Daemon) -> None:
     stream.close()
 
 
-def test_output_for_which_there_was_no_place(ringing: Daemon) -> None:
-    """Lines that never reached a log are reported to followers and later clients alike: the row counts them."""
+def test_output_without_a_log(ringing: Daemon) -> None:
+    """Lines that never reached a log are reported to all clients as dropped, because the row counts them."""
     run = running(ringing)
     stream = ringing.stream(path(run, "?from=0"))
     found = stream.events()
@@ -284,8 +284,8 @@ def test_output_for_which_there_was_no_place(ringing: Daemon) -> None:
     assert brief(events(ringing, run, "?from=0")) == [dropped(-1, 20), done(19)]
 
 
-def test_deleted_meanwhile(daemon: Daemon) -> None:
-    """Done says deleted."""
+def test_run_deleted_during_a_stream(daemon: Daemon) -> None:
+    """``done`` says that the run was deleted."""
     run = running(daemon)
     stream = daemon.stream(path(run))
     daemon.delete(run.id)
@@ -294,8 +294,8 @@ def test_deleted_meanwhile(daemon: Daemon) -> None:
     stream.close()
 
 
-def test_from_beyond_the_end_of_a_live_run(daemon: Daemon) -> None:
-    """It just follows."""
+def test_anchor_beyond_the_end_of_a_live_run(daemon: Daemon) -> None:
+    """A stream from beyond the end has only new lines."""
     run = running(daemon)
     log = daemon.log_of(run)
     log.write(b"0\n1\n")
@@ -309,8 +309,8 @@ def test_from_beyond_the_end_of_a_live_run(daemon: Daemon) -> None:
         stream.close()
 
 
-def test_a_log_that_had_not_begun(daemon: Daemon) -> None:
-    """A follower from before its first line gets all of it, however small the requested part."""
+def test_stream_opened_before_the_first_line(daemon: Daemon) -> None:
+    """A stream that was opened before the first line has all lines, however small the requested part."""
     run = running(daemon)
     tail, resumed = daemon.stream(path(run, "?from=-2")), daemon.stream(path(run), {"Last-Event-ID": "6"})
     log = daemon.log_of(run)
@@ -322,8 +322,8 @@ def test_a_log_that_had_not_begun(daemon: Daemon) -> None:
     resumed.close()
 
 
-def test_a_log_that_came_and_went(daemon: Daemon) -> None:
-    """A log that came and went unseen, before the row says so: an earlier follower gets all of it."""
+def test_short_lived_ring(daemon: Daemon) -> None:
+    """A stream has all lines even if the ring was created and removed before the row says so."""
     other = running(daemon)
     daemon.log_of(other).write(b"line\n")
     first = daemon.stream(path(other))
@@ -347,7 +347,7 @@ def test_a_log_that_came_and_went(daemon: Daemon) -> None:
 
 
 def test_replay_limit_of_a_live_run(daemon: Daemon) -> None:
-    """The first replayLimit lines, the hole up to the head at opening, then live lines."""
+    """The first replayLimit lines come first, then the gap up to the head at opening, then live lines."""
     run = running(daemon)
     log = daemon.log_of(run)
     log.write(b"x\n" * 100)
@@ -361,7 +361,7 @@ def test_replay_limit_of_a_live_run(daemon: Daemon) -> None:
 
 
 def test_unfinished_lines(daemon: Daemon) -> None:
-    """The live unfinished line of a stream is shown as a region without id, and goes when it is finished."""
+    """The unfinished line of a stream is shown as a region without an id, and removed when it is finished."""
     run = running(daemon)
     log = daemon.log_of(run)
     log.write(b"prompt> ")
@@ -380,7 +380,7 @@ def test_unfinished_lines(daemon: Daemon) -> None:
 
 
 def test_two_hundred_streams_before_the_trigger(daemon: Daemon) -> None:
-    """Streams opened in the same instant as the run begins miss nothing and all get done."""
+    """Streams that open at the moment of the trigger miss nothing, and all get ``done``."""
     run = daemon.insert(make_run(task="stream"))
     streams = [daemon.stream(path(run)) for _ in range(200)]
     log = daemon.log_of(run)
@@ -392,8 +392,8 @@ def test_two_hundred_streams_before_the_trigger(daemon: Daemon) -> None:
         stream.close()
 
 
-def test_a_flood(daemon: Daemon) -> None:
-    """A writer much faster than the client: every line in order, from ring or file, or named as dropped; then done."""
+def test_flood(daemon: Daemon) -> None:
+    """With a writer much faster than the client, each line is sent in order or named as dropped, then ``done``."""
     run = running(daemon)
     log = daemon.log_of(run, file_blocks=1024, blocks=2)
     lines = 25_000
@@ -412,11 +412,8 @@ def test_a_flood(daemon: Daemon) -> None:
     writer.join()
 
 
-def test_rotation_under_a_stream(daemon: Daemon) -> None:
-    """Lines that go while a stream is behind are counted: sent and dropped together are all.
-
-    Before done it has sent the rest of the log.
-    """
+def test_rotation_during_a_stream(daemon: Daemon) -> None:
+    """Lines that are removed while a stream is behind are counted, and the rest is sent before ``done``."""
     run = running(daemon)
     log = daemon.log_of(run, file_blocks=4, block_size=4096, blocks=2)
     stream = daemon.stream(path(run))
@@ -442,7 +439,7 @@ def test_rotation_under_a_stream(daemon: Daemon) -> None:
 
 
 def test_heartbeats(daemon: Daemon) -> None:
-    """An idle stream says every 15 s that it is still there, by a comment; a stream with pings has these instead."""
+    """An idle stream sends a comment every 15 s; a stream with pings sends these instead."""
     run = running(daemon)
     quiet = [path(run), "/api/daemon/log/stream?from=0", "/api/events/stream?types=run.ended", NOTIFICATIONS]
     streams = [daemon.stream(one) for one in quiet]
@@ -458,8 +455,8 @@ def test_heartbeats(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("url", ["/api/daemon/log/stream", "/api/events/stream", "/api/notifications/stream"])
-def test_nothing_between_keeps_a_stream_back(daemon: Daemon, url: str) -> None:
-    """Headers ask proxies to pass every stream on at once, and not to store it."""
+def test_proxies_must_not_buffer(daemon: Daemon, url: str) -> None:
+    """Headers tell proxies to forward each event at once and not to store the stream."""
     stream = daemon.stream(url)
     assert stream.response.headers["Content-Type"] == "text/event-stream"
     assert stream.response.headers["Cache-Control"] == "no-store"
@@ -468,7 +465,7 @@ def test_nothing_between_keeps_a_stream_back(daemon: Daemon, url: str) -> None:
 
 
 def test_keepalive_after_a_stream(daemon: Daemon, ended: Run) -> None:
-    """A stream that is done leaves the connection usable."""
+    """A finished stream leaves the connection usable."""
     connection = daemon.connect(unix=True)
     stream = Stream(connection, path(ended, "?from=-1"), {})
     assert brief(list(stream.events())) == [range(19_999, 20_000), done(19_999)]
@@ -477,8 +474,8 @@ def test_keepalive_after_a_stream(daemon: Daemon, ended: Run) -> None:
     connection.close()
 
 
-def test_daemon_log_where_nobody_rang_yet(own: Daemon) -> None:
-    """A stream that resumes begins behind what its client has, though the bell for that was not heard yet."""
+def test_resumed_daemon_log_before_a_bell(own: Daemon) -> None:
+    """A resumed stream begins after the client's last line, even if the bell for that line has not arrived yet."""
     ring = RingWriter(ring_path(own.boot.runtime_dir, "daemon"), "daemon", RingShape(0))
     ring.append(STDOUT, b"0\n", now_ms())
     first = own.stream("/api/daemon/log/stream")
@@ -496,7 +493,7 @@ def test_daemon_log_where_nobody_rang_yet(own: Daemon) -> None:
 
 
 def test_daemon_log(daemon: Daemon) -> None:
-    """The daemon's ring as a stream: the last 100 lines, then live; it has no end."""
+    """The stream of the daemon's log has the last 100 lines, then live lines, and no end."""
     ring = RingWriter(ring_path(daemon.boot.runtime_dir, "daemon"), "daemon", RingShape(0))
     stream = daemon.stream("/api/daemon/log/stream")
     found = stream.events()

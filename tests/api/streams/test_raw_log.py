@@ -53,7 +53,7 @@ def long(shared: Daemon) -> Run:
 
 
 def test_size_and_tag(daemon: Daemon, long: Run) -> None:
-    """The size of an ended run's log comes first; HEAD has the same headers, without a body."""
+    """The size of an ended run's log is sent first; HEAD has the same headers without a body."""
     whole = daemon.get(url(long))
     assert (whole.status, whole.body) == (200, TEXT)
     assert whole.headers["Content-Length"] == str(len(TEXT))
@@ -83,8 +83,8 @@ def test_size_and_tag(daemon: Daemon, long: Run) -> None:
         ("-99999999999999999999999", 0, len(TEXT)),
     ],
 )
-def test_a_range(daemon: Daemon, long: Run, asked: str, begin: int, end: int) -> None:
-    """Exactly the bytes that were asked for, from anywhere in the log."""
+def test_range(daemon: Daemon, long: Run, asked: str, begin: int, end: int) -> None:
+    """A range has exactly the requested bytes, anywhere in the log."""
     answer = daemon.get(url(long), {"Range": f"bytes={asked}"})
     assert answer.status == 206
     assert answer.body == TEXT[begin:end]
@@ -93,21 +93,21 @@ def test_a_range(daemon: Daemon, long: Run, asked: str, begin: int, end: int) ->
 
 
 @pytest.mark.parametrize("asked", [f"{len(TEXT)}-", f"{len(TEXT) + 5}-{len(TEXT) + 9}", "-0", "9" * 500 + "-"])
-def test_no_such_bytes(daemon: Daemon, long: Run, asked: str) -> None:
-    """416, which tells how many there are."""
+def test_unsatisfiable_range(daemon: Daemon, long: Run, asked: str) -> None:
+    """An unsatisfiable range gets 416 with the size."""
     answer = daemon.get(url(long), {"Range": f"bytes={asked}"})
     assert (answer.status, answer.headers["Content-Range"]) == (416, f"bytes */{len(TEXT)}")
 
 
 @pytest.mark.parametrize("asked", ["bytes=0-1,5-6", "lines=0-1", "bytes=-", "bytes=5-4", "bytes=x-1", "0-1"])
-def test_what_is_no_single_range(daemon: Daemon, long: Run, asked: str) -> None:
-    """Everything is sent, as if it was not there."""
+def test_ignored_ranges(daemon: Daemon, long: Run, asked: str) -> None:
+    """Invalid and multiple ranges are ignored, and everything is sent."""
     answer = daemon.get(url(long), {"Range": asked})
     assert (answer.status, answer.body) == (200, TEXT)
 
 
 def test_if_range(daemon: Daemon, long: Run) -> None:
-    """A part only of the version that the client has a part of."""
+    """If-Range returns a part only of the version that the client has."""
     tag = daemon.get(url(long), {"Range": "bytes=0-0"}).headers["ETag"]
     same = daemon.get(url(long), {"Range": "Bytes=0-4", "If-Range": tag})
     assert (same.status, same.body) == (206, TEXT[:5])
@@ -116,16 +116,16 @@ def test_if_range(daemon: Daemon, long: Run) -> None:
         assert (answer.status, answer.body) == (200, TEXT)
 
 
-def test_nothing_printed(daemon: Daemon) -> None:
-    """An ended run without output has an empty log of known size, without any part."""
+def test_empty_log(daemon: Daemon) -> None:
+    """An ended run without output has an empty log of known size, which has no ranges."""
     run = ended(daemon, [])
     answer = daemon.get(url(run))
     assert (answer.status, answer.body, answer.headers["Content-Length"]) == (200, b"", "0")
     assert daemon.get(url(run), {"Range": "bytes=0-"}).status == 416
 
 
-def test_a_running_run(daemon: Daemon) -> None:
-    """While it runs the size is unknown, so all present text comes, whatever the requested range."""
+def test_active_run(daemon: Daemon) -> None:
+    """The size is unknown while the run is active, so all present text is sent and ranges are ignored."""
     run = daemon.insert(running())
     log = daemon.log_of(run)
     log.write(b"one\ntwo\n")
@@ -168,8 +168,8 @@ def sizes(daemon: Daemon, run: Run) -> list[int]:
     return [extent.size for extent in found]
 
 
-def test_a_damaged_block(daemon: Daemon) -> None:
-    """Everything before it comes, and then the connection ends; the part behind it can be requested."""
+def test_damaged_block(daemon: Daemon) -> None:
+    """Everything before the block is sent, then the connection closes; the part after it can be requested."""
     run = ended(daemon, PIECES)
     each = sizes(daemon, run)
     damage(daemon, run, 2 * BLOCK + 5000)
@@ -191,8 +191,8 @@ def test_a_damaged_block(daemon: Daemon) -> None:
     assert f"the log of {run.id} was sent incompletely" in daemon.log.read_text()
 
 
-def test_a_damaged_header(daemon: Daemon) -> None:
-    """The size is unknown then; the part before it comes, and then the connection ends."""
+def test_damaged_header(daemon: Daemon) -> None:
+    """The size is unknown; the part before the damage is sent, then the connection closes."""
     run = ended(daemon, PIECES)
     begin = sum(sizes(daemon, run)[:1])
     damage(daemon, run, BLOCK + 8)
@@ -202,8 +202,8 @@ def test_a_damaged_header(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("place", [8, 5000])
-def test_damaged_from_the_first_block_on(daemon: Daemon, place: int) -> None:
-    """Then the answer says so: nothing of it was sent yet."""
+def test_damaged_first_block(daemon: Daemon, place: int) -> None:
+    """The answer reports the damage, because nothing was sent before."""
     run = ended(daemon, PIECES)
     damage(daemon, run, place)
     answer = daemon.get(url(run))
@@ -211,8 +211,8 @@ def test_damaged_from_the_first_block_on(daemon: Daemon, place: int) -> None:
     assert "block 0 is damaged" in answer.json["detail"]
 
 
-def test_a_log_that_was_cut_short(daemon: Daemon) -> None:
-    """The rest of it comes, and then the connection ends."""
+def test_truncated_log(daemon: Daemon) -> None:
+    """The remaining part is sent, then the connection closes."""
     run = ended(daemon, PIECES)
     whole = sum(sizes(daemon, run)[:3])
     os.truncate(log_path(daemon.boot.data_dir, run.task_name, run.id), BLOCKS + 3 * BLOCK + 1000)
@@ -220,8 +220,8 @@ def test_a_log_that_was_cut_short(daemon: Daemon) -> None:
     assert (response.status, came) == (200, TEXT[:whole])
 
 
-def test_a_layout_is_remembered(daemon: Daemon, long: Run) -> None:
-    """A log is gone through once, and a part of it is read from the nearest mark on."""
+def test_layout_is_cached(daemon: Daemon, long: Run) -> None:
+    """A log is scanned once; a range is then read from the nearest mark."""
     paths = ring_path(daemon.boot.runtime_dir, long.id), log_path(daemon.boot.data_dir, long.task_name, long.id)
     reader = LogReader(*paths)
     layouts = raw_log.Layouts(Files())

@@ -24,8 +24,8 @@ def history(run: Run, line: object) -> str:
     return f"/api/runs/{run.id}/log/line/{line}/history"
 
 
-def test_a_bar_from_the_first_frame_to_its_history(daemon: Daemon) -> None:
-    """Regions while it is drawn, then the line with frameCount, on the stream and on pages; then its frames."""
+def test_progress_bar_and_its_history(daemon: Daemon) -> None:
+    """A bar is a region while it is drawn, then a line with frameCount on stream and pages, and has frames."""
     run, log, sidecar = drawing(daemon)
     log.write(b"begin\n10%\r50%")
     stream = daemon.stream(f"/api/runs/{run.id}/log/stream")
@@ -56,8 +56,8 @@ def test_a_bar_from_the_first_frame_to_its_history(daemon: Daemon) -> None:
     sidecar.close()
 
 
-def test_both_streams_draw(daemon: Daemon) -> None:
-    """Each has its region; at the end of the run both are gone before done."""
+def test_regions_of_both_streams(daemon: Daemon) -> None:
+    """Each stream has its region, and both are removed before ``done``."""
     run, log, _ = drawing(daemon)
     stream = daemon.stream(f"/api/runs/{run.id}/log/stream")
     log.write(b"1\rout")
@@ -83,22 +83,22 @@ def test_both_streams_draw(daemon: Daemon) -> None:
     ("line", "status"),
     [(1, 404), (2**63 - 1, 404), (2**63, 404), ("9" * 19, 404), ("9" * 20, 422), (-1, 422), ("x", 422), ("1.0", 422)],
 )
-def test_no_such_line(daemon: Daemon, line: object, status: int) -> None:
-    """404 for a number outside the log, 422 for an invalid number."""
+def test_unknown_line(daemon: Daemon, line: object, status: int) -> None:
+    """A number outside the log gets 404, and an invalid number 422."""
     run, log, _ = drawing(daemon)
     log.write(b"only\n")
     assert daemon.get(history(run, line)).status == status
 
 
-def test_no_such_run(daemon: Daemon) -> None:
-    """As for the log itself; a run without output has no lines."""
+def test_unknown_run(daemon: Daemon) -> None:
+    """The history answers as the log does; a run without output has no lines."""
     assert daemon.get(history(make_run(), 0)).status == 404
     silent = daemon.insert(make_run(task="draws"))
     assert daemon.get(history(silent, 0)).status == 404
 
 
-def test_a_damaged_sidecar(daemon: Daemon) -> None:
-    """It costs the history alone: 500 says why, and the log is served."""
+def test_damaged_history(daemon: Daemon) -> None:
+    """A damaged history gets 500 with the reason, and the log is served."""
     run, log, sidecar = drawing(daemon)
     log.write(b"1\r2\n")
     sidecar.write()

@@ -50,7 +50,7 @@ def catch_up(feed: Feed, position: int, render: sse_encoding.Render) -> tuple[by
 
 
 def test_each_line_is_rendered_once(ring: RingWriter, feed: Feed) -> None:
-    """However many follow the ring, and however often they are woken."""
+    """A line is rendered once for any number of followers and wake-ups."""
     rendered: Counter[int] = Counter()
 
     def render(record: Any) -> bytes:
@@ -70,7 +70,7 @@ def test_each_line_is_rendered_once(ring: RingWriter, feed: Feed) -> None:
     assert sent[0].count(b"event: line\n") == 1000
 
 
-def test_all_keep_one_pace(ring: RingWriter, feed: Feed) -> None:
+def test_followers_share_one_pace(ring: RingWriter, feed: Feed) -> None:
     """Lines that arrive while followers are served wait for the next round; a new follower sees them at once."""
     woken = Event()
     feed.waiters.add(woken)
@@ -86,7 +86,7 @@ def test_all_keep_one_pace(ring: RingWriter, feed: Feed) -> None:
 
 
 def test_wake_ups_take_a_tenth_of_the_time() -> None:
-    """All rings of a worker share it; unused time is not saved up."""
+    """All rings of a worker share the budget, and unused time is not saved up."""
     budget = Budget()
     budget.spend(100.0, 0.001)
     assert budget.free_s == pytest.approx(100.01)
@@ -97,7 +97,7 @@ def test_wake_ups_take_a_tenth_of_the_time() -> None:
 
 
 def test_no_line_waits_longer_than_the_pace(ring: RingWriter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However much other rings cost, a ring whose last wake-up was 20 ms ago wakes its streams at the next bell."""
+    """A ring whose last wake-up was 20 ms ago wakes its streams at the next bell, whatever other rings cost."""
     now = [1000.0]
     monkeypatch.setattr("api.streams.shared_feed.time", SimpleNamespace(monotonic=lambda: now[0]))
     budget = Budget()
@@ -130,8 +130,8 @@ class Standing:
         return self.position == head.lines
 
 
-def test_an_early_wake_up_does_not_delay_the_bell(ring: RingWriter, feed: Feed) -> None:
-    """Followers at the end get the present lines at an early wake-up; the bell after it is not delayed."""
+def test_early_wake_up_does_not_delay_the_bell(ring: RingWriter, feed: Feed) -> None:
+    """Followers at the end get present lines at an early wake-up, and the bell after it is not delayed."""
     tail = Standing()
     feed.tails.add(tail)
     feed.expect()
@@ -152,8 +152,8 @@ def test_an_early_wake_up_does_not_delay_the_bell(ring: RingWriter, feed: Feed) 
             gevent.sleep(0.001)
 
 
-def test_a_bell_that_brings_nothing_new(ring: RingWriter, feed: Feed) -> None:
-    """After a late early wake-up the ring is not read again, unless another follower or other news needs it."""
+def test_bell_without_news(ring: RingWriter, feed: Feed) -> None:
+    """After a late early wake-up, the ring is read again only if a follower or other news needs it."""
     feed._alone = False  # of a run
     tail, woken = Standing(), Event()
     feed.tails.add(tail)
@@ -178,7 +178,7 @@ def test_a_bell_that_brings_nothing_new(ring: RingWriter, feed: Feed) -> None:
 
 
 def test_followers_at_the_end_are_woken_for_other_changes(ring: RingWriter, feed: Feed) -> None:
-    """Unfinished lines, the end of the log, and errors wake them; earlier positions are woken too."""
+    """Unfinished lines, the end of the log and errors wake them, as well as earlier positions."""
     tails = [Standing(), Standing()]
     feed.tails.update(tails)
     ring.append(STDOUT, b"line\n", 1000)
@@ -203,8 +203,8 @@ def test_followers_at_the_end_are_woken_for_other_changes(ring: RingWriter, feed
     assert [tail.woken.is_set() for tail in tails] == [True, True]
 
 
-def test_what_is_kept_is_bounded(ring: RingWriter, feed: Feed) -> None:
-    """Followers that stand at as many places cost no more than a few chunks; each still gets every line."""
+def test_kept_chunks_are_bounded(ring: RingWriter, feed: Feed) -> None:
+    """Followers at many positions cost no more than a few chunks, and each still gets every line."""
     ring.append(STDOUT, b"".join(b"%d\n" % number for number in range(8000)), 1000)
     feed.rang()
     for start in range(0, 8000, 100):
@@ -216,8 +216,8 @@ def test_what_is_kept_is_bounded(ring: RingWriter, feed: Feed) -> None:
     assert sum(map(len, kept)) < 4 * 8 * LIVE_BYTES
 
 
-def test_one_that_is_too_slow(ring: RingWriter, feed: Feed) -> None:
-    """Its next chunk begins with the hole, counted, and goes on with the first line that is there."""
+def test_slow_follower(ring: RingWriter, feed: Feed) -> None:
+    """The next chunk of a slow follower begins with the counted gap and continues with the first kept line."""
     for number in range(60_000):
         ring.append(STDOUT, b"line %d\n" % number, 1000)
     feed.rang()

@@ -64,8 +64,8 @@ def test_slow_readers(own: Daemon) -> None:
         stream.close()
 
 
-def test_a_client_that_reads_nothing_holds_nobody(daemon: Daemon) -> None:
-    """Others are served while one stream is stuck."""
+def test_stuck_client_does_not_delay_others(daemon: Daemon) -> None:
+    """Other clients are served while one stream is stuck."""
     run = running(daemon)
     log = daemon.log_of(run)
     log.write(b"".join(b"%d\n" % number for number in range(100_000)))
@@ -108,8 +108,8 @@ def fall_silent(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
 
 
-def test_clients_that_go(own: Daemon) -> None:
-    """However a client goes, nothing is left of its stream: with or without a farewell, or without a word."""
+def test_disconnected_clients(own: Daemon) -> None:
+    """However a client disconnects, even without a FIN, nothing of its stream remains."""
     run = running(own)
     log = own.log_of(run)
     # The first stream of a worker opens what all of them share.
@@ -142,7 +142,7 @@ def test_clients_that_go(own: Daemon) -> None:
 
 
 def test_many_idle_streams(own: Daemon) -> None:
-    """Each costs a worker at most 20 kB, and gets lines printed in the end."""
+    """Each idle stream costs a worker at most 20 kB, and later gets its lines."""
     run = running(own)
     asked = request(path(run), credentials=bearer(make_token(own, "reader")))
 

@@ -67,8 +67,8 @@ def finish(daemon: Daemon, run: Run, lines: int) -> None:
     daemon.end(run.id, lines=lines)
 
 
-def test_streams_go_on(lenient: Daemon) -> None:
-    """Streams end without done, and clients that come back have every line once, while it is being printed."""
+def test_streams_resume_after_a_reload(lenient: Daemon) -> None:
+    """Streams end without ``done``, and clients that reconnect get every line once."""
     run = running(lenient)
     log = lenient.log_of(run)
     followers = [Follower(lenient, path(run, "?from=0")) for _ in range(20)]
@@ -104,8 +104,8 @@ def test_streams_go_on(lenient: Daemon) -> None:
         assert follower.connections == 3
 
 
-def test_events_go_on(own: Daemon) -> None:
-    """The stream of events is resumed likewise: none is missing, none comes twice."""
+def test_events_resume_after_a_reload(own: Daemon) -> None:
+    """A resumed stream of events misses and repeats nothing."""
     own.announce("run.created")
     stream = own.stream("/api/events/stream", {"Last-Event-ID": "-1"})
     assert [event.id for event in stream.take(1)] == [0]
@@ -120,7 +120,7 @@ def test_events_go_on(own: Daemon) -> None:
 
 
 def test_requests_in_flight_are_answered(lenient: Daemon) -> None:
-    """A command that the scheduler is still about, and a download that its client is still taking, are finished."""
+    """A command in the scheduler and a download in progress are completed."""
     run = running(lenient)
     log = lenient.log_of(run, file_blocks=1000)
     text = b"".join(b"line %d\n" % number for number in range(600_000))

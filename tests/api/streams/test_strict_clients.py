@@ -10,7 +10,7 @@ httpx_sse = pytest.importorskip("httpx_sse")
 
 
 def test_no_empty_events(daemon: Daemon) -> None:
-    """A quiet stream sends heartbeats, and a strict client sees nothing but lines and the end."""
+    """On a quiet stream with heartbeats, a strict client sees only lines and the end."""
     run = daemon.insert(make_run(task="stream", status="running", started_at=1))
     stream = daemon.stream(f"/api/runs/{run.id}/log/stream")
     received = b"".join(stream.response.readline() for _ in range(2))
@@ -27,8 +27,8 @@ def test_no_empty_events(daemon: Daemon) -> None:
     assert [event.retry for event in events] == [1000, None, 3_600_000]
 
 
-def test_an_event_is_described_by_itself(daemon: Daemon) -> None:
-    """The schema of a stream's answer is that of one event, since no reader has the whole stream at once."""
+def test_schema_describes_one_event(daemon: Daemon) -> None:
+    """The schema of a stream describes one event, because no reader has the whole stream at once."""
     described = daemon.get("/openapi.json", unix=False).json
     streams = [
         (path, answer["content"]["text/event-stream"]["schema"])

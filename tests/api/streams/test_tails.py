@@ -15,7 +15,7 @@ _BATCHES = 120
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 def test_line_by_line(daemon: Daemon, version: str) -> None:
-    """Each line arrives before the next one is written, framed as the client's version of HTTP wants it, to the end."""
+    """Each line arrives before the next one is written, framed for the client's version of HTTP."""
     run = running(daemon)
     log = daemon.log_of(run)
     connection = http.client.HTTPConnection("localhost")
@@ -41,8 +41,8 @@ def test_line_by_line(daemon: Daemon, version: str) -> None:
     stream.close()
 
 
-def test_a_client_that_takes_part_of_a_line(own: Daemon) -> None:
-    """The part without room in its socket comes first, as soon as it reads on; no other client waits for it."""
+def test_partly_sent_line(own: Daemon) -> None:
+    """The unsent part of a line comes first when the client reads again, and no other client waits for it."""
     run = running(own)
     log = own.log_of(run, file_blocks=128)
     connection = http.client.HTTPConnection("localhost")

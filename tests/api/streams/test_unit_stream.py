@@ -96,8 +96,8 @@ def finish(daemon: Daemon, run: Run, log: Log, **columns: Any) -> None:
     daemon.announce("run.ended", runId=run.id, taskName=run.task_name)
 
 
-def test_runs_that_come_and_end(daemon: Daemon, unit: str) -> None:
-    """A stream shows the lines of present runs, of runs that come, and the end of each."""
+def test_runs_start_and_end(daemon: Daemon, unit: str) -> None:
+    """A stream shows the lines of present and of new runs, and the end of each."""
     first, log = start(daemon, unit, instance_index=3)
     log.write(b"a\nb\n")
     reader = Reader(daemon, {}, task=unit)
@@ -123,8 +123,8 @@ def test_runs_that_come_and_end(daemon: Daemon, unit: str) -> None:
     reader.close()
 
 
-def test_a_resumed_stream_repeats_and_misses_nothing(daemon: Daemon, unit: str) -> None:
-    """Runs that went on, ended, came, and came and ended meanwhile are each continued where the cursor stands."""
+def test_resumed_stream_repeats_and_misses_nothing(daemon: Daemon, unit: str) -> None:
+    """Runs that continued, ended or were created meanwhile are each resumed at the cursor."""
     quiet, quiet_log = start(daemon, unit)
     quiet_log.write(b"q0\n")
     old, old_log = start(daemon, unit)
@@ -163,8 +163,8 @@ def test_a_resumed_stream_repeats_and_misses_nothing(daemon: Daemon, unit: str) 
     last.close()
 
 
-def test_each_event_can_be_resumed_behind(daemon: Daemon, unit: str) -> None:
-    """Whichever event was the last to arrive, the next stream goes on behind it."""
+def test_resume_after_any_event(daemon: Daemon, unit: str) -> None:
+    """A stream can be resumed after any of its events."""
     logs = [start(daemon, unit, created_at=0) for _ in range(3)]
     for number in range(4):
         for index, (_, log) in enumerate(logs):
@@ -189,8 +189,8 @@ def test_each_event_can_be_resumed_behind(daemon: Daemon, unit: str) -> None:
     assert seen == wanted
 
 
-def test_the_order_of_history(daemon: Daemon, unit: str) -> None:
-    """Lines of several runs come by time, then by run id, then by number; lines of one run keep their order."""
+def test_order_of_history(daemon: Daemon, unit: str) -> None:
+    """Lines of several runs are ordered by time, run id and number; lines of one run keep their order."""
     texts = []
     for index in range(5):
         run, log = start(daemon, unit, created_at=1000 + index, started_at=1000 + index)
@@ -204,8 +204,8 @@ def test_the_order_of_history(daemon: Daemon, unit: str) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 25, 1000])
-def test_the_last_lines_of_all_runs(daemon: Daemon, unit: str, count: int) -> None:
-    """`from` counts the lines of all runs together, from the newest on."""
+def test_last_lines_of_all_runs(daemon: Daemon, unit: str, count: int) -> None:
+    """`from` counts the newest lines of all runs together."""
     all_lines = []
     for index in range(5):
         run, log = start(daemon, unit, created_at=index)
@@ -222,7 +222,7 @@ def test_the_last_lines_of_all_runs(daemon: Daemon, unit: str, count: int) -> No
 
 
 def test_since_and_until(daemon: Daemon, unit: str) -> None:
-    """Lines before `since` and behind `until` are not sent; a stream with `until` ends with done."""
+    """Lines before `since` and after `until` are not sent; a stream with `until` ends with ``done``."""
     for index in range(3):
         run, log = start(daemon, unit, created_at=0, started_at=0)
         for second in range(10):
@@ -255,8 +255,8 @@ def test_the_last_lines_before_a_time(daemon: Daemon, unit: str) -> None:
         reader.close()
 
 
-def test_stream_and_grep_choose_lines(daemon: Daemon, unit: str) -> None:
-    """Whether they were read together or not, before and after the stream is opened, with CRLF as well."""
+def test_stream_and_grep_filter_lines(daemon: Daemon, unit: str) -> None:
+    """Filters apply to lines of history and to live lines, in any batches, with CRLF as well."""
     run, log = start(daemon, unit)
     log.write(b"".join(b"out %d\n" % n for n in range(30)))
     log.write(b"error 7\r\nfine\n", STDERR)
@@ -270,8 +270,8 @@ def test_stream_and_grep_choose_lines(daemon: Daemon, unit: str) -> None:
     errors.close()
 
 
-def test_lines_that_are_gone_are_a_gap(daemon: Daemon, unit: str) -> None:
-    """A log that has moved on says which lines are missing."""
+def test_dropped_lines_are_a_gap(daemon: Daemon, unit: str) -> None:
+    """If a log has dropped lines, the stream says which ones are missing."""
     run = daemon.insert(make_run(task=unit, status="running", started_at=now_ms()))
     log = daemon.log_of(run, file_blocks=4, block_size=4096, blocks=2)
     for number in range(3000):
@@ -284,7 +284,7 @@ def test_lines_that_are_gone_are_a_gap(daemon: Daemon, unit: str) -> None:
 
 
 def test_several_units(daemon: Daemon, unit: str) -> None:
-    """Names and globs are united; group and tag narrow them; unit by unit the same lines as alone."""
+    """Names and globs are united, group and tag narrow them, and each unit has the same lines as alone."""
     names = [f"{unit}-{letter}" for letter in "abc"]
     configure(daemon, names[0], group=f"{unit}-g", tags=["x"])
     configure(daemon, names[1], group=f"{unit}-g")
@@ -306,8 +306,8 @@ def test_several_units(daemon: Daemon, unit: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["task=nobody", "task=nob*", "group=nobody", "task=nobody,job"])
-def test_a_selection_of_nothing_is_not_found(daemon: Daemon, query: str) -> None:
-    """A typing error does not wait without end."""
+def test_empty_selection_is_not_found(daemon: Daemon, query: str) -> None:
+    """A stream of a misspelt name is refused instead of waiting forever."""
     assert daemon.get(f"/api/logs/stream?{query}").status == 404
 
 
@@ -321,21 +321,21 @@ def test_a_selection_of_nothing_is_not_found(daemon: Daemon, query: str) -> None
         ("task=a%20b", "query.task"),
     ],
 )
-def test_parameters_that_mean_nothing(daemon: Daemon, query: str, location: str) -> None:
-    """Are refused, each by name."""
+def test_useless_parameters(daemon: Daemon, query: str, location: str) -> None:
+    """Parameters without an effect are refused by name."""
     answer = daemon.get(f"/api/logs/stream?{query}")
     assert (answer.status, [one["location"] for one in answer.json["errors"]]) == (422, [location])
 
 
 @pytest.mark.parametrize("cursor", ["17", "x", "A" * 7000])
-def test_what_is_no_cursor_is_refused(daemon: Daemon, unit: str, cursor: str) -> None:
+def test_foreign_cursor_is_refused(daemon: Daemon, unit: str, cursor: str) -> None:
     """A cursor of something else would lose or repeat lines."""
     answer = daemon.get(f"/api/tasks/{unit}/log/stream", {"Last-Event-ID": cursor})
     assert (answer.status, answer.json["errors"][0]["location"]) == (422, "header.Last-Event-ID")
 
 
-def test_more_running_runs_than_a_stream_can_follow(own: Daemon) -> None:
-    """Are refused, with their number; a stream of 200 works."""
+def test_too_many_running_runs(own: Daemon) -> None:
+    """A stream of too many runs is refused with their number; a stream of 200 works."""
     configure(own, "many")
     for _ in range(200):
         own.insert(make_run(task="many", status="running", started_at=1))
@@ -349,8 +349,8 @@ def test_more_running_runs_than_a_stream_can_follow(own: Daemon) -> None:
     log.finish()
 
 
-def test_a_killed_worker_loses_and_repeats_nothing(own: Daemon) -> None:
-    """Clients that resume with the cursor get every line once, while several runs print."""
+def test_killed_worker_loses_and_repeats_nothing(own: Daemon) -> None:
+    """Clients that resume at the cursor get every line once, while several runs print."""
     configure(own, "w")
     logs = [start(own, "w") for _ in range(4)]
     seen: list[Place] = []
@@ -375,8 +375,8 @@ def test_a_killed_worker_loses_and_repeats_nothing(own: Daemon) -> None:
     assert sorted(seen) == sorted((run.id, n, str(n)) for run, _ in logs for n in range(200))
 
 
-def test_a_slow_client_is_caught_up(daemon: Daemon, unit: str) -> None:
-    """A client that reads nothing for a while gets everything from the log files, in order and once."""
+def test_slow_client_catches_up(daemon: Daemon, unit: str) -> None:
+    """A client that pauses gets everything from the log files, in order and once."""
     logs = [start(daemon, unit) for _ in range(3)]
     reader = Reader(daemon, {"from": 0}, task=unit)
     for block in range(40):
@@ -388,7 +388,7 @@ def test_a_slow_client_is_caught_up(daemon: Daemon, unit: str) -> None:
     reader.close()
 
 
-def test_a_new_scheduler_makes_no_gap(own: Daemon) -> None:
+def test_new_scheduler_makes_no_gap(own: Daemon) -> None:
     """A run that began while the events ring was replaced is found in the database."""
     configure(own, "w")
     first, log = start(own, "w")
@@ -407,7 +407,7 @@ def test_a_new_scheduler_makes_no_gap(own: Daemon) -> None:
     reader.close()
 
 
-def test_a_reload_adds_units(daemon: Daemon, unit: str) -> None:
+def test_reload_adds_units(daemon: Daemon, unit: str) -> None:
     """A stream of a group follows units that join it."""
     group = f"{unit}-g"
     configure(daemon, f"{unit}-1", group=group)
@@ -423,7 +423,7 @@ def test_a_reload_adds_units(daemon: Daemon, unit: str) -> None:
     reader.close()
 
 
-def test_a_token_sees_its_units_only(daemon: Daemon, unit: str) -> None:
+def test_token_sees_its_units_only(daemon: Daemon, unit: str) -> None:
     """Other units are neither found nor followed, by name, glob or group."""
     mine, other = f"mine-{unit}"[:90], f"other-{unit}"[:90]
     for name in (mine, other):
@@ -447,8 +447,8 @@ def test_a_token_sees_its_units_only(daemon: Daemon, unit: str) -> None:
         stream.close()
 
 
-def test_clients_do_not_hold_what_they_left(own: Daemon) -> None:
-    """A client that goes away lets go of all rings that it followed."""
+def test_disconnect_releases_rings(own: Daemon) -> None:
+    """A client that disconnects releases all rings that it followed."""
     configure(own, "w")
     logs = [start(own, "w") for _ in range(20)]
     (worker,) = until(own.workers, "a worker")
@@ -464,7 +464,7 @@ def test_clients_do_not_hold_what_they_left(own: Daemon) -> None:
     assert held[-1] <= held[0] + 2, held
 
 
-def test_a_head_request_has_no_body(daemon: Daemon, unit: str) -> None:
+def test_head_has_no_body(daemon: Daemon, unit: str) -> None:
     """HEAD answers as GET does, without the stream."""
     known = basic(PASSWORD)
     answer = daemon.ask("HEAD", f"/api/tasks/{unit}/log/stream", headers=known)
