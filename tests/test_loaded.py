@@ -52,3 +52,8 @@ def test_the_root_loads_no_package_of_others(module: str) -> None:
 def test_nothing_is_executed_while_a_process_loads(module: str) -> None:
     """No import of ours or of a library starts a program or forks."""
     assert not report(module) & _EXECUTING
+
+
+def test_clients_do_not_load_the_table_of_keys() -> None:
+    """A client command finds the socket in the configuration without the table of all its keys."""
+    assert "supervisor.config.model" not in report("supervisor.config.places")

@@ -20,17 +20,15 @@ from supervisor.config.cross_checks import (
     without_match,
 )
 from supervisor.config.diff import GONE
-from supervisor.config.files.env_file import parse_variables
 from supervisor.config.files.positions import KeyPath
-from supervisor.config.files.reading import Source, included, read_keys, read_source
-from supervisor.config.files.stamps import stamp
-from supervisor.config.files.substitute import read_small, substitute
+from supervisor.config.files.reading import Source, included, read_source
 from supervisor.config.host_zone import host_zone
 from supervisor.config.keys import REQUIRED, Key
 from supervisor.config.model import Config, Daemon, Export, Hook, Http, Notifier, Notify, Route, Service, Storage, Task
-from supervisor.config.problems import ConfigError, Invalid, Problem, nearest, quoted
-from supervisor.config.records import Launcher, Stamp
+from supervisor.config.problems import ConfigError, Invalid, nearest, quoted
+from supervisor.config.records import Launcher
 from supervisor.config.schema import MAX_UNITS, UNIT_NAME, defaults_of, keys_of
+from supervisor.config.table_reader import TableReader, Values
 from supervisor.config.value_types.exports import MAX_EXPORTS, check
 from supervisor.config.value_types.exposure import unsafe
 from supervisor.config.value_types.hooks import MAX_HOOKS, checked_secret
@@ -38,7 +36,6 @@ from supervisor.config.value_types.launchers import LOCAL, MAX_LAUNCHERS, launch
 from supervisor.config.value_types.notifying import KEYS_WITH_NAMES, unknown
 from supervisor.config.value_types.params import unsuitable
 from supervisor.config.value_types.slots import MAX_SLOTS
-from supervisor.config.value_types.values import Environment, Secrets, ValueType
 
 _SECTIONS = ("daemon", "http", "storage", "notify")
 _UNITS = {"tasks": "task", "services": "service"}
@@ -49,18 +46,8 @@ _TABLES_OF_UNITS = ("env", "secrets", "limits")
 """Keys whose tables are merged with those in [defaults]."""
 _SCHEDULES = ("cron", "every", "at")
 """Keys of which a task can have only one."""
-_NEVER_SUBSTITUTED = frozenset({"run"})
-_MAX_DEPTH = 8
 _MAX_NOTIFIERS = 100
 _MAX_ROUTES = 1000
-_FILES: Mapping[str, tuple[str, ValueType]] = {
-    "env_file": ("env", Environment()),
-    "secrets_file": ("secrets", Secrets()),
-}
-"""Keys that name files, each with the key to which the content is added, and the type of the content."""
-
-Values = dict[str, Any]
-"""Checked values by key; keys that are not set are absent."""
 
 
 def load(path: str, environ: Mapping[str, str] | None = None) -> Config:
@@ -84,43 +71,20 @@ def load_sections(path: str, *sections: str, environ: Mapping[str, str] | None =
     """
     loader = _Loader(os.environ if environ is None else environ)
     main = read_source(path)
-    found = {section: loader.section(main, section) for section in sections}
+    found = {section: loader.section(main, section, keys_of(section)) for section in sections}
     loader.finish()
     return found
 
 
-def load_places(path: str, environ: Mapping[str, str]) -> tuple[Values, Problem | None]:
-    """Load ``data_dir`` and ``socket`` even if the rest of the file is invalid: clients find the daemon by them.
-
-    Returns:
-        The keys that are set, and the reason why root must not trust the file, if any.
-
-    Raises:
-        ConfigError: the file cannot be read, or one of the two keys is invalid.
-    """
-    loader = _Loader(environ)
-    main, distrusted = read_keys(path, (("daemon", "data_dir"), ("http", "socket")))
-    found = loader.section(main, "daemon") | loader.section(main, "http")
-    loader.finish()
-    return found, distrusted
-
-
-class _Loader:
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
-        self._problems: list[Problem] = []
-        self._warnings: list[Problem] = []
-        self._files: list[str] = []
-        self._read: dict[str, Stamp] = {}
-
+class _Loader(TableReader):
     def load(self, path: str) -> Config:
         main = read_source(path)
         self._tables(main, _TABLES)
-        daemon, http, storage, notify = (self.section(main, section) for section in _SECTIONS)
+        daemon, http, storage, notify = (self.section(main, section, keys_of(section)) for section in _SECTIONS)
         for place, invalid in unsafe(http):
-            self._wrong(main, ("http", *place), invalid.message, invalid.remedy)
+            self.wrong(main, ("http", *place), invalid.message, invalid.remedy)
         sources = [main, *self._included(main, daemon.get("include", ()))]
-        self._files = [source.name for source in sources]
+        self.files = [source.name for source in sources]
         defaults = self._defaults(main)
         own_zone = "timezone" in daemon
         if not own_zone:
@@ -150,9 +114,9 @@ class _Loader:
         hooks = self._hooks(main, tasks, services)
         for export in exports.values():
             for key, index, message in without_match(export, units.values()):
-                self._warnings.append(main.problem((_EXPORTS, export.name, key, index), message, None))
+                self.warnings.append(main.problem((_EXPORTS, export.name, key, index), message, None))
         for index, invalid in check_public(http.get("public", ()), seen):
-            self._warnings.append(main.problem(("http", "public", index), invalid.message, invalid.remedy))
+            self.warnings.append(main.problem(("http", "public", index), invalid.message, invalid.remedy))
         slots = self._slots(main)
         self._cross_checked(check_slots(units.values(), slots), seen)
         self.finish()
@@ -170,7 +134,7 @@ class _Loader:
             },
             include=tuple(daemon.get("include", ())),
             host_zone=None if own_zone else daemon["timezone"],
-            read={**self._read, **{source.path: source.stamp for source in sources}},
+            read={**self.read, **{source.path: source.stamp for source in sources}},
             tasks=tasks,
             services=services,
             notifiers={name: Notifier(name=name, url=url) for name, url in notifiers.items() if url is not None},
@@ -178,61 +142,45 @@ class _Loader:
             hooks=hooks,
             exports=exports,
             slots={name: size for name, size in slots.items() if size is not None},
-            warnings=tuple(self._warnings),
+            warnings=tuple(self.warnings),
         )
 
     def _cross_checked(self, found: Iterable[Found], seen: dict[str, tuple[Source, KeyPath]]) -> None:
         for name, place, invalid in found:
             source, path = seen[name]
-            self._wrong(source, (*path, *place), invalid.message, invalid.remedy)
+            self.wrong(source, (*path, *place), invalid.message, invalid.remedy)
 
     def _host_zone(self, main: Source) -> str:
         try:
-            return host_zone(self._environ)
+            return host_zone(self.environ)
         except Invalid as err:
-            self._wrong(main, ("daemon", "timezone"), err.message, err.remedy)
+            self.wrong(main, ("daemon", "timezone"), err.message, err.remedy)
             return "UTC"
-
-    def finish(self) -> None:
-        """Raise the collected problems, sorted by file and line, if there are any."""
-        if self._problems:
-            order = {name: index for index, name in enumerate(self._files)}
-            raise ConfigError(
-                sorted(self._problems, key=lambda problem: (order.get(problem.file, 0), problem.line or 0))
-            )
-
-    def section(self, source: Source, name: str) -> Values:
-        """Return the checked values of a table such as ``[daemon]``, which exists once."""
-        table = source.data.get(name, {})
-        if not isinstance(table, dict):
-            self._wrong(source, (name,), "must be a table", f"write [{name}]")
-            return {}
-        return self._values(source, (name,), table, keys_of(name))
 
     def _named(self, source: Source, table: str, what: str) -> Iterator[tuple[str, KeyPath, dict[str, object]]]:
         """Yield name, path and content of each ``[TABLE.NAME]``."""
         tables = source.data.get(table, {})
         if not isinstance(tables, dict):
-            self._wrong(source, (table,), "must hold tables", f"write [{table}.NAME]")
+            self.wrong(source, (table,), "must hold tables", f"write [{table}.NAME]")
             return
         for name, content in tables.items():
             path = (table, name)
             if isinstance(content, dict):
                 yield name, path, content
             else:
-                self._wrong(source, path, f"must be a table, with the {what}'s name", f"write [{table}.NAME]")
+                self.wrong(source, path, f"must be a table, with the {what}'s name", f"write [{table}.NAME]")
 
     def _notifiers(self, main: Source) -> dict[str, str | None]:
         """Return the URLs of all notifiers by name; None if a URL is invalid."""
         found: dict[str, str | None] = {}
         for name, path, content in self._named(main, _NOTIFIERS, "notifier"):
             if len(found) == _MAX_NOTIFIERS:
-                self._wrong(main, path, f"more than {_MAX_NOTIFIERS} notifiers")
+                self.wrong(main, path, f"more than {_MAX_NOTIFIERS} notifiers")
             else:
                 self._is_name(main, path, name)
-                found[name] = self._values(main, path, content, keys_of("notifier")).get("url")
+                found[name] = self.values(main, path, content, keys_of("notifier")).get("url")
                 if "url" not in content:
-                    self._wrong(main, path, "has no URL", 'add url = "…"')
+                    self.wrong(main, path, "has no URL", 'add url = "…"')
         return found
 
     def _exports(self, main: Source) -> dict[str, Export]:
@@ -241,23 +189,23 @@ class _Loader:
         paths: dict[str, str] = {}
         for count, (name, path, content) in enumerate(self._named(main, _EXPORTS, "export")):
             if count == MAX_EXPORTS:
-                self._wrong(main, path, f"more than {MAX_EXPORTS} exports")
+                self.wrong(main, path, f"more than {MAX_EXPORTS} exports")
             self._is_name(main, path, name)
-            before = len(self._problems)
-            values = self._values(main, path, content, keys_of("export"))
+            before = len(self.problems)
+            values = self.values(main, path, content, keys_of("export"))
             if "type" not in content:
-                self._wrong(main, path, "has no type", 'add type = "…"')
+                self.wrong(main, path, "has no type", 'add type = "…"')
             try:
                 check(values, content)
             except Invalid as err:
                 for part in err.parts:
-                    self._invalid(main, path, content, part)
-            if len(self._problems) > before:
+                    self.invalid(main, path, content, part)
+            if len(self.problems) > before:
                 continue
             export = found[name] = Export(name=name, **_fields(values, "export"))
             other = paths.setdefault(export.path, name) if export.path is not None else name
             if other != name:
-                self._wrong(main, (*path, "path"), f"the export {other} writes this file too", "use another path")
+                self.wrong(main, (*path, "path"), f"the export {other} writes this file too", "use another path")
         return found
 
     def _launchers(self, main: Source) -> dict[str, Launcher | None]:
@@ -265,20 +213,20 @@ class _Loader:
         found: dict[str, Launcher | None] = {}
         for name, path, content in self._named(main, _LAUNCHERS, "launcher"):
             if len(found) == MAX_LAUNCHERS:
-                self._wrong(main, path, f"more than {MAX_LAUNCHERS} launchers")
+                self.wrong(main, path, f"more than {MAX_LAUNCHERS} launchers")
             elif name == LOCAL:
-                self._wrong(main, path, "the name is reserved for this host", "choose another name")
+                self.wrong(main, path, "the name is reserved for this host", "choose another name")
             else:
                 self._is_name(main, path, name)
-                before = len(self._problems)
-                values = self._values(main, path, content, keys_of("launcher"))
+                before = len(self.problems)
+                values = self.values(main, path, content, keys_of("launcher"))
                 found[name] = None
-                if len(self._problems) == before:
+                if len(self.problems) == before:
                     try:
                         found[name] = launcher(name, values)
                     except Invalid as err:
                         for part in err.parts:
-                            self._invalid(main, path, content, part)
+                            self.invalid(main, path, content, part)
         return found
 
     def _launcher(
@@ -292,54 +240,54 @@ class _Loader:
             return None
         if name not in known:
             invalid = unknown_launcher(name, known)
-            self._wrong(source, place, invalid.message, invalid.remedy)
+            self.wrong(source, place, invalid.message, invalid.remedy)
             return None
         one = known[name]
         for invalid in () if one is None else unlaunchable(one, values):
-            self._wrong(source, place, invalid.message, invalid.remedy)
+            self.wrong(source, place, invalid.message, invalid.remedy)
         return one
 
     def _routes(self, main: Source, notifiers: Mapping[str, object]) -> tuple[Route, ...]:
         tables = main.data.get(_ROUTES, [])
         if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
-            self._wrong(main, (_ROUTES,), "must be an array of tables", f"write [[{_ROUTES}]]")
+            self.wrong(main, (_ROUTES,), "must be an array of tables", f"write [[{_ROUTES}]]")
             return ()
         if len(tables) > _MAX_ROUTES:
-            self._wrong(main, (_ROUTES,), f"more than {_MAX_ROUTES} routes")
+            self.wrong(main, (_ROUTES,), f"more than {_MAX_ROUTES} routes")
         found = []
         for index, table in enumerate(tables[:_MAX_ROUTES]):
             path = (_ROUTES, index)
-            values = self._values(main, path, table, keys_of("route"))
+            values = self.values(main, path, table, keys_of("route"))
             if "notify" in values:
                 self._names(main, (*path, "notify"), values["notify"], notifiers)
                 found.append(Route(**_fields(values, "route")))
             elif "notify" not in table:
-                self._wrong(main, path, "has no notifiers", 'add notify = ["NAME"]')
+                self.wrong(main, path, "has no notifiers", 'add notify = ["NAME"]')
         return tuple(found)
 
     def _hooks(self, main: Source, tasks: Mapping[str, Task], services: Mapping[str, Service]) -> dict[str, Hook]:
         """Return the valid hooks by name."""
         tables = main.data.get(_HOOKS)
         if isinstance(tables, dict) and len(tables) > MAX_HOOKS:
-            self._wrong(main, (_HOOKS,), f"more than {MAX_HOOKS} hooks")
+            self.wrong(main, (_HOOKS,), f"more than {MAX_HOOKS} hooks")
             return {}
         found: dict[str, Hook] = {}
         keys = keys_of("hook")
         required = {name for name, key in keys.items() if key.default is REQUIRED}
         for name, path, content in self._named(main, _HOOKS, "hook"):
             self._is_name(main, path, name)
-            values = self._values(main, path, content, keys)
+            values = self.values(main, path, content, keys)
             for key in sorted(required - content.keys()):
-                self._wrong(main, path, f"has no {key}", f"add {key} = …")
+                self.wrong(main, path, f"has no {key}", f"add {key} = …")
             for place, invalid in check_hook(values, content, tasks, services):
-                self._wrong(main, (*path, *place), invalid.message, invalid.remedy)
+                self.wrong(main, (*path, *place), invalid.message, invalid.remedy)
             file: str | None = values.get("secret_file")
             if file is None:
                 continue
             try:
-                values["secret_file"] = checked_secret(self._text(file))
+                values["secret_file"] = checked_secret(self.text(file))
             except Invalid as err:
-                self._wrong(main, (*path, "secret_file"), f"{file}: {err.message}", err.remedy)
+                self.wrong(main, (*path, "secret_file"), f"{file}: {err.message}", err.remedy)
             if required <= values.keys():
                 found[name] = Hook(name=name, **_fields(values, "hook"))
         return found
@@ -349,11 +297,11 @@ class _Loader:
         found: dict[str, int | None] = {}
         for count, (name, path, content) in enumerate(self._named(main, _SLOTS, "slot")):
             if count == MAX_SLOTS:
-                self._wrong(main, (_SLOTS,), f"more than {MAX_SLOTS} slots")
+                self.wrong(main, (_SLOTS,), f"more than {MAX_SLOTS} slots")
             self._is_name(main, path, name)
-            found[name] = self._values(main, path, content, keys_of("slot")).get("size")
+            found[name] = self.values(main, path, content, keys_of("slot")).get("size")
             if "size" not in content:
-                self._wrong(main, path, "has no size", "add size = 1")
+                self.wrong(main, path, "has no size", "add size = 1")
         return found
 
     def _known_notifiers(self, source: Source, path: KeyPath, table: object, notifiers: Mapping[str, object]) -> None:
@@ -368,29 +316,29 @@ class _Loader:
 
     def _names(self, source: Source, path: KeyPath, names: Collection[str], notifiers: Mapping[str, object]) -> None:
         for index, invalid in unknown(names, notifiers):
-            self._wrong(source, (*path, index), invalid.message, invalid.remedy)
+            self.wrong(source, (*path, index), invalid.message, invalid.remedy)
 
     def _tables(self, source: Source, allowed: tuple[str, ...]) -> None:
         for name in source.data:
             if name in allowed:
                 continue
             if name in _TABLES:
-                self._wrong(source, (name,), "is not allowed in an included file", "move it to the main file")
+                self.wrong(source, (name,), "is not allowed in an included file", "move it to the main file")
             else:
                 what = "table" if isinstance(source.data[name], dict) else "key"
                 remedy = nearest(name, allowed)
                 if what == "key" and remedy is None and name in keys_of("task", "service"):
                     remedy = "write it below the header of its table, such as [tasks.NAME] or [defaults]"
-                self._wrong(source, (name,), f"unknown {what}", remedy)
+                self.wrong(source, (name,), f"unknown {what}", remedy)
 
     def _included(self, main: Source, patterns: tuple[str, ...]) -> Iterable[Source]:
         names, problems = included(main, patterns)
-        self._problems += problems
+        self.problems += problems
         for name in names:
             try:
                 source = read_source(name)
             except ConfigError as err:
-                self._problems += err.problems
+                self.problems += err.problems
                 continue
             self._tables(source, tuple(_UNITS))
             yield source
@@ -399,9 +347,9 @@ class _Loader:
         """Return the values of [defaults] that apply to each kind of unit, by kind."""
         table = main.data.get("defaults", {})
         if not isinstance(table, dict):
-            self._wrong(main, ("defaults",), "must be a table", "write [defaults]")
+            self.wrong(main, ("defaults",), "must be a table", "write [defaults]")
             table = {}
-        values = self._values(main, ("defaults",), table, keys_of("task", "service"))
+        values = self.values(main, ("defaults",), table, keys_of("task", "service"))
         self._schedule(main, ("defaults",), table)
         given = {
             kind: {name: value for name, value in values.items() if name in keys_of(kind)} for kind in _UNITS.values()
@@ -423,9 +371,9 @@ class _Loader:
         for name, path, unit in self._named(source, table, kind):
             self._name(source, path, name, seen)
             if len(seen) > MAX_UNITS:
-                self._wrong(source, path, f"more than {MAX_UNITS} tasks and services")
+                self.wrong(source, path, f"more than {MAX_UNITS} tasks and services")
                 return
-            values = self._values(source, path, unit, keys, kind)
+            values = self.values(source, path, unit, keys)
             tables = {key: defaults.get(key, {}) | values.get(key, {}) for key in _TABLES_OF_UNITS}
             own_schedule = self._schedule(source, path, unit) if kind == "task" else False
             replaced = _SCHEDULES if own_schedule else ()
@@ -433,11 +381,11 @@ class _Loader:
             values = given | values | tables
             self._params(source, path, values, own="params" in unit)
             for place, warning in dropped_variables(values, unit):
-                self._warnings.append(source.problem((*path, *place), warning.message, warning.remedy))
+                self.warnings.append(source.problem((*path, *place), warning.message, warning.remedy))
             if "run" in values:
                 yield name, values
             elif "run" not in unit:
-                self._wrong(source, path, "has no command", 'add run = "…"')
+                self.wrong(source, path, "has no command", 'add run = "…"')
 
     def _params(self, source: Source, path: KeyPath, values: Values, *, own: bool) -> None:
         """Check the parameters of a unit against its other keys; `own`: they are not those in [defaults]."""
@@ -451,135 +399,42 @@ class _Loader:
         for index, invalid in found:
             place = (*path, "params", index, *invalid.path) if own else path
             name = values["params"][index].name
-            self._wrong(source, place, f"the parameter {quoted(name)} {invalid.message}", invalid.remedy)
+            self.wrong(source, place, f"the parameter {quoted(name)} {invalid.message}", invalid.remedy)
 
     def _schedule(self, source: Source, path: KeyPath, table: Mapping[str, object]) -> bool:
         """Return whether a table sets a schedule; report more than one."""
         said = [key for key in table if key in _SCHEDULES]
         for key in said[1:]:
             message = f"cannot be combined with {said[0]}: a task has one of cron, every and at"
-            self._wrong(source, (*path, key), message, "remove one; several times are a list of cron expressions")
+            self.wrong(source, (*path, key), message, "remove one; several times are a list of cron expressions")
         return bool(said)
 
     def _is_name(self, source: Source, path: KeyPath, name: str) -> None:
         if not UNIT_NAME.fullmatch(name) or not name.strip("."):
             remedy = "a name has 1 to 100 letters, digits, dots, underscores, colons and hyphens, not only dots"
-            self._wrong(source, path, "is not a valid name", remedy)
+            self.wrong(source, path, "is not a valid name", remedy)
 
     def _name(self, source: Source, path: KeyPath, name: str, seen: dict[str, tuple[Source, KeyPath]]) -> None:
         self._is_name(source, path, name)
         if name in seen:
             first, first_path = seen[name]
             place = f"{first.name}:{first.positions.line(first_path)}"
-            self._wrong(source, path, f"the name is already defined at {place}", "use another name")
+            self.wrong(source, path, f"the name is already defined at {place}", "use another name")
         else:
             seen[name] = (source, path)
 
-    def _values(
-        self, source: Source, path: KeyPath, table: dict[str, object], keys: Mapping[str, Key], kind: str | None = None
-    ) -> Values:
-        values: Values = {}
-        for name, raw in table.items():
-            key = keys.get(name)
-            if key is None:
-                self._unknown(source, (*path, name), raw, keys, kind)
-                continue
-            if key.deprecated is not None:
-                message = f"is deprecated since {key.deprecated.since}"
-                self._warnings.append(source.problem((*path, name), message, key.deprecated.remedy))
-            wrong: list[Invalid] = []
-            value = raw
-            if name not in _NEVER_SUBSTITUTED:
-                value = self._substituted(raw, source.directory, (), wrong)
-            replaced = {part.path for part in wrong}
-            try:
-                values[name] = key.type.parse(value, source.directory)
-            except Invalid as err:
-                wrong += [part for part in err.parts if part.path not in replaced]
-            for part in wrong:
-                self._invalid(source, (*path, name), raw, part)
-        for name, (key_of_variables, kind_of_value) in _FILES.items():
-            for file in values.pop(name, ()):
-                try:
-                    variables = self._variables(file, kind_of_value)
-                except Invalid as err:
-                    self._wrong(source, (*path, name), f"{file}: {err.message}", err.remedy)
-                else:
-                    values[key_of_variables] = variables | values.get(key_of_variables, {})
-        return values
-
-    def _variables(self, path: str, kind: ValueType) -> dict[str, str]:
-        """Return the variables in the file `path`.
-
-        Raises:
-            Invalid: the file cannot be read, or a variable is invalid.
-        """
-        text = self._text(path)
-        try:
-            variables: dict[str, str] = kind.parse(parse_variables(text), "/")
-        except Invalid as err:
-            first = err.parts[0]
-            raise Invalid(f"{'.'.join(map(str, first.path))} {first.message}".strip(), first.remedy) from err
-        return variables
-
-    def _text(self, path: str) -> str:
-        """Return the content of the file `path`, which a key names.
-
-        Raises:
-            Invalid: the file cannot be read, or is not UTF-8.
-        """
-        try:
-            data, status = read_small(path)
-            text = data.decode()
-        except OSError as err:
-            raise Invalid(f"cannot be read: {err.strerror or err}") from err
-        except UnicodeDecodeError as err:
-            raise Invalid("is not UTF-8") from err
-        self._was_read(path, status)
-        return text
-
-    def _unknown(self, source: Source, path: KeyPath, value: object, keys: Mapping[str, Key], kind: str | None) -> None:
-        name = str(path[-1])
+    def unknown(self, source: Source, path: KeyPath, value: object, keys: Mapping[str, Key]) -> None:
+        table, *_, name = map(str, path)
+        kind = _UNITS.get(table)
         for other in _UNITS.values():
             if kind and other != kind and name in keys_of(other):
-                self._wrong(source, path, f"not a key of a {kind}", f"only a {other} has this key")
+                self.wrong(source, path, f"not a key of a {kind}", f"only a {other} has this key")
                 return
-        remedy = nearest(name, keys)
-        if kind and isinstance(value, dict) and remedy is None:
+        if kind and isinstance(value, dict) and nearest(name, keys) is None:
             whole = quoted(f"{path[1]}.{name}")
-            remedy = f"if {whole} is the name of a {kind}, write [{path[0]}.{whole}]"
-        self._wrong(source, path, "unknown key", remedy)
-
-    def _substituted(self, value: object, directory: str, path: KeyPath, wrong: list[Invalid]) -> object:
-        """Return `value` with the references in its strings replaced; add errors to `wrong`, and keep the strings."""
-        if isinstance(value, str):
-            try:
-                return substitute(value, self._environ, directory, self._was_read)
-            except Invalid as err:
-                err.path = path
-                wrong.append(err)
-        elif isinstance(value, list) and len(path) < _MAX_DEPTH:
-            return [self._substituted(item, directory, (*path, n), wrong) for n, item in enumerate(value)]
-        elif isinstance(value, dict) and len(path) < _MAX_DEPTH:
-            return {name: self._substituted(item, directory, (*path, name), wrong) for name, item in value.items()}
-        return value
-
-    def _was_read(self, path: str, status: os.stat_result) -> None:
-        self._read[path] = stamp(status)
-
-    def _invalid(self, source: Source, path: KeyPath, raw: object, invalid: Invalid) -> None:
-        message = invalid.message
-        for part in invalid.path:
-            if isinstance(raw, dict):
-                raw = raw.get(part)
-            elif isinstance(raw, list) and isinstance(part, int):
-                raw = raw[part]
-        if invalid.show:
-            message += f", not {quoted(raw)}"
-        self._wrong(source, (*path, *invalid.path), message, invalid.remedy)
-
-    def _wrong(self, source: Source, path: KeyPath, message: str, remedy: str | None = None) -> None:
-        self._problems.append(source.problem(path, message, remedy))
+            self.wrong(source, path, "unknown key", f"if {whole} is the name of a {kind}, write [{table}.{whole}]")
+        else:
+            super().unknown(source, path, value, keys)
 
 
 def _fields(values: Values, place: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 
 from supervisor.config.database import DatabaseUrl
 from supervisor.config.keys import REQUIRED, Effect, Key, key
+from supervisor.config.places import DATA_DIR, SOCKET
 from supervisor.config.problems import Problem
 from supervisor.config.records import (
     Backoff,
@@ -68,8 +69,6 @@ from supervisor.config.value_types.values import (
 )
 from supervisor.schedule.clock_changes import DstGap, DstOverlap
 
-_MAX_SOCKET_PATH_BYTES = 107
-"""The size of sun_path (unix(7)) without the terminating NUL."""
 _KB, _MB, _TB = 1 << 10, 1 << 20, 1 << 40
 _NAMES = ListOf(Text(limit=100, empty=False), 100, single=True)
 _BACKOFF = choice("constant", "linear", "exponential")
@@ -84,7 +83,7 @@ PROCESS = (NEXT_RUN, RESTART)
 class Daemon:
     """``[daemon]``."""
 
-    data_dir: str | None = key(FilePath(), None, "directory for state and logs; --data overrides it", DAEMON)
+    data_dir: str | None = key(DATA_DIR, None, "directory for state and logs; --data overrides it", DAEMON)
     """Absolute path; None if it is not set."""
     timezone: str = key(TimeZone(), None, "time zone of schedules that name none; default: the host's")
     """A name or rule that :mod:`supervisor.host.zones` knows; the host's time zone if it is not set."""
@@ -116,17 +115,13 @@ class Http:
         DAEMON,
     )
     """Numeric addresses and ports, checked to be safe; empty: only the Unix socket."""
-    socket: str | None = key(
-        FilePath(_MAX_SOCKET_PATH_BYTES), None, "Unix socket; default: ringward.sock in data_dir", DAEMON
-    )
+    socket: str | None = key(SOCKET, None, "Unix socket; default: ringward.sock in data_dir", DAEMON)
     """Absolute path of the Unix socket; None: in the data directory."""
     socket_group: str | None = key(
         Text(limit=100, empty=False), None, "group that may connect to socket and proxy_socket", DAEMON
     )
     """Group that may also connect to `socket` and `proxy_socket`."""
-    proxy_socket: str | None = key(
-        FilePath(_MAX_SOCKET_PATH_BYTES), None, "Unix socket for proxies; trusts no peer", DAEMON
-    )
+    proxy_socket: str | None = key(SOCKET, None, "Unix socket for proxies; trusts no peer", DAEMON)
     """Absolute path of a Unix socket for proxies, whose peers are not trusted; None: no socket."""
     user: str | None = key(
         Text(limit=100, empty=False),

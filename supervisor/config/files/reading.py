@@ -1,5 +1,6 @@
 """Reads a TOML file: with a limit of size, a check of its owner, and the line of each key."""
 
+import glob
 import os
 import re
 import stat
@@ -10,7 +11,6 @@ from typing import Any
 import tomli
 
 from supervisor.config.files.positions import KeyPath, Positions
-from supervisor.config.files.stamps import matches, stamp
 from supervisor.config.files.substitute import read_small
 from supervisor.config.problems import ConfigError, Problem, dotted
 from supervisor.config.records import Stamp
@@ -99,6 +99,11 @@ def read_keys(name: str, wanted: Collection[tuple[str, str]]) -> tuple[Source, P
     return Source(name, directory, found, Positions(text), stamp(status)), distrust(name, status, os.geteuid())
 
 
+def stamp(status: os.stat_result) -> Stamp:
+    """Return the state of a file from its status, without reading it."""
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
 def _read(name: str) -> tuple[bytes, os.stat_result]:
     try:
         return read_small(name, MAX_FILE_BYTES)
@@ -149,6 +154,13 @@ def distrust(name: str, status: os.stat_result, euid: int) -> Problem | None:
             f"run: chmod go-w {name}",
         )
     return None
+
+
+def matches(directory: str, main: str, pattern: str) -> list[str]:
+    """Return the files that match a glob in `directory`, except the file `main`, as sorted relative paths."""
+    own = os.path.realpath(main)
+    found = sorted(glob.glob(pattern, root_dir=directory))
+    return [name for name in found if os.path.realpath(os.path.join(directory, name)) != own]
 
 
 def included(main: Source, patterns: Sequence[str]) -> tuple[list[str], list[Problem]]:

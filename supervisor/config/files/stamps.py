@@ -1,25 +1,13 @@
 """Detects that files of a configuration, or the host's time zone, changed after it was read."""
 
-import glob
 import os
 from collections.abc import Sequence
 
+from supervisor.config.files.reading import matches, stamp
 from supervisor.config.host_zone import host_zone
 from supervisor.config.model import Config
 from supervisor.config.problems import Invalid
 from supervisor.config.records import Stamp
-
-
-def stamp(status: os.stat_result) -> Stamp:
-    """Return the state of a file from its status, without reading it."""
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def matches(directory: str, main: str, pattern: str) -> list[str]:
-    """Return the files that match a glob in `directory`, except the file `main`, as sorted relative paths."""
-    own = os.path.realpath(main)
-    found = sorted(glob.glob(pattern, root_dir=directory))
-    return [name for name in found if os.path.realpath(os.path.join(directory, name)) != own]
 
 
 def is_current(config: Config) -> bool:

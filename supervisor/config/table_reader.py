@@ -1,0 +1,159 @@
+"""Checks the values in tables of the configuration, each against its key, and collects all problems."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from supervisor.config.files.env_file import parse_variables
+from supervisor.config.files.positions import KeyPath
+from supervisor.config.files.reading import Source, stamp
+from supervisor.config.files.substitute import read_small, substitute
+from supervisor.config.keys import Key
+from supervisor.config.problems import ConfigError, Invalid, Problem, nearest, quoted
+from supervisor.config.records import Stamp
+from supervisor.config.value_types.values import Environment, Secrets, ValueType
+
+_NEVER_SUBSTITUTED = frozenset({"run"})
+_MAX_DEPTH = 8
+_FILES: Mapping[str, tuple[str, ValueType]] = {
+    "env_file": ("env", Environment()),
+    "secrets_file": ("secrets", Secrets()),
+}
+"""Keys that name files, each with the key to which the content is added, and the type of the content."""
+
+Values = dict[str, Any]
+"""Checked values by key; keys that are not set are absent."""
+
+
+class TableReader:
+    """Reads tables with the variables of an environment, and remembers problems, warnings and files."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.environ = environ
+        self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
+        self.files: list[str] = []
+        """Names of the files in the order of reports."""
+        self.read: dict[str, Stamp] = {}
+        """Files that values name, with their state."""
+
+    def finish(self) -> None:
+        """Raise the collected problems, sorted by file and line, if there are any."""
+        if self.problems:
+            order = {name: index for index, name in enumerate(self.files)}
+            raise ConfigError(
+                sorted(self.problems, key=lambda problem: (order.get(problem.file, 0), problem.line or 0))
+            )
+
+    def section(self, source: Source, name: str, keys: Mapping[str, Key]) -> Values:
+        """Return the checked values of a table such as ``[daemon]``, which exists once."""
+        table = source.data.get(name, {})
+        if not isinstance(table, dict):
+            self.wrong(source, (name,), "must be a table", f"write [{name}]")
+            return {}
+        return self.values(source, (name,), table, keys)
+
+    def values(self, source: Source, path: KeyPath, table: dict[str, object], keys: Mapping[str, Key]) -> Values:
+        """Return the checked values in a table by key."""
+        values: Values = {}
+        for name, raw in table.items():
+            key = keys.get(name)
+            if key is None:
+                self.unknown(source, (*path, name), raw, keys)
+                continue
+            if key.deprecated is not None:
+                message = f"is deprecated since {key.deprecated.since}"
+                self.warnings.append(source.problem((*path, name), message, key.deprecated.remedy))
+            wrong: list[Invalid] = []
+            value = raw
+            if name not in _NEVER_SUBSTITUTED:
+                value = self._substituted(raw, source.directory, (), wrong)
+            replaced = {part.path for part in wrong}
+            try:
+                values[name] = key.type.parse(value, source.directory)
+            except Invalid as err:
+                wrong += [part for part in err.parts if part.path not in replaced]
+            for part in wrong:
+                self.invalid(source, (*path, name), raw, part)
+        for name, (key_of_variables, kind_of_value) in _FILES.items():
+            for file in values.pop(name, ()):
+                try:
+                    variables = self._variables(file, kind_of_value)
+                except Invalid as err:
+                    self.wrong(source, (*path, name), f"{file}: {err.message}", err.remedy)
+                else:
+                    values[key_of_variables] = variables | values.get(key_of_variables, {})
+        return values
+
+    def _variables(self, path: str, kind: ValueType) -> dict[str, str]:
+        """Return the variables in the file `path`.
+
+        Raises:
+            Invalid: the file cannot be read, or a variable is invalid.
+        """
+        text = self.text(path)
+        try:
+            variables: dict[str, str] = kind.parse(parse_variables(text), "/")
+        except Invalid as err:
+            first = err.parts[0]
+            raise Invalid(f"{'.'.join(map(str, first.path))} {first.message}".strip(), first.remedy) from err
+        return variables
+
+    def text(self, path: str) -> str:
+        """Return the content of the file `path`, which a key names.
+
+        Raises:
+            Invalid: the file cannot be read, or is not UTF-8.
+        """
+        try:
+            data, status = read_small(path)
+            text = data.decode()
+        except OSError as err:
+            raise Invalid(f"cannot be read: {err.strerror or err}") from err
+        except UnicodeDecodeError as err:
+            raise Invalid("is not UTF-8") from err
+        self._was_read(path, status)
+        return text
+
+    def unknown(
+        self,
+        source: Source,
+        path: KeyPath,
+        value: object,  # noqa: ARG002 - for loaders that know other tables
+        keys: Mapping[str, Key],
+    ) -> None:
+        """Report a key that is none of `keys`."""
+        self.wrong(source, path, "unknown key", nearest(str(path[-1]), keys))
+
+    def _substituted(self, value: object, directory: str, path: KeyPath, wrong: list[Invalid]) -> object:
+        """Return `value` with the references in its strings replaced; add errors to `wrong`, and keep the strings."""
+        if isinstance(value, str):
+            try:
+                return substitute(value, self.environ, directory, self._was_read)
+            except Invalid as err:
+                err.path = path
+                wrong.append(err)
+        elif isinstance(value, list) and len(path) < _MAX_DEPTH:
+            return [self._substituted(item, directory, (*path, n), wrong) for n, item in enumerate(value)]
+        elif isinstance(value, dict) and len(path) < _MAX_DEPTH:
+            return {name: self._substituted(item, directory, (*path, name), wrong) for name, item in value.items()}
+        return value
+
+    def _was_read(self, path: str, status: os.stat_result) -> None:
+        self.read[path] = stamp(status)
+
+    def invalid(self, source: Source, path: KeyPath, raw: object, invalid: Invalid) -> None:
+        """Report an invalid value of the key at `path`, or of a part of it."""
+        message = invalid.message
+        for part in invalid.path:
+            if isinstance(raw, dict):
+                raw = raw.get(part)
+            elif isinstance(raw, list) and isinstance(part, int):
+                raw = raw[part]
+        if invalid.show:
+            message += f", not {quoted(raw)}"
+        self.wrong(source, (*path, *invalid.path), message, invalid.remedy)
+
+    def wrong(self, source: Source, path: KeyPath, message: str, remedy: str | None = None) -> None:
+        """Report a problem with the key at `path`."""
+        self.problems.append(source.problem(path, message, remedy))
