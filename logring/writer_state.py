@@ -26,7 +26,7 @@ from logring.ring.writer import RingWriter
 SCHEMA = Schema(
     (
         Shape(Drawing, "Drawing", fields("_full _mask _newline _pace _redraw")),
-        Shape(FrameQueue, "FrameQueue", fields("_added _items _taken _told")),
+        Shape(FrameQueue, "FrameQueue", fields("_added _items _taken _told", renamed={"_told": "_was_pressing"})),
         Shape(Gap, "Gap", fields("_room bytes inside lines notes reason")),
         Shape(
             HeadBlock,

@@ -188,14 +188,14 @@ class FrameQueue:
     Frames over the limit are dropped, so lines never wait for them.
     """
 
-    __slots__ = ("_added", "_items", "_taken", "_told")
+    __slots__ = ("_added", "_items", "_taken", "_was_pressing")
 
     def __init__(self) -> None:
         self._items: deque[tuple[int, tuple[Frame, ...]]] = deque()
         # Totals in bytes since the start. Each is written by one thread only, so neither needs a lock.
         self._added = 0
         self._taken = 0
-        self._told = False
+        self._was_pressing = False
 
     def add(self, line: int, frames: tuple[Frame, ...]) -> None:
         """Add the frames of a line. Called by the pump."""
@@ -208,8 +208,8 @@ class FrameQueue:
     def pressing(self) -> bool:
         """Whether to wake the file thread: True once each time the queue becomes half full. Called by the pump."""
         many = 2 * (self._added - self._taken) > MAX_WAITING
-        told, self._told = self._told, many
-        return many and not told
+        before, self._was_pressing = self._was_pressing, many
+        return many and not before
 
     @property
     def waiting(self) -> bool:

@@ -170,7 +170,7 @@ class PostgresConnection(Connection):
                 cursor_factory=psycopg.RawCursor,
             )
         except psycopg.Error as err:
-            raise Away(self._told(err)) from err
+            raise Away(self._message(err)) from err
         self._raw.adapters.register_dumper(str, _TextDumper)
         self._raw.adapters.register_dumper(bool, _FlagDumper)
         self._raw.adapters.register_loader("numeric", _NumberLoader)
@@ -293,16 +293,16 @@ class PostgresConnection(Connection):
 
     def _translated(self, err: psycopg.Error) -> StoreError:
         if self._raw.closed:  # psycopg closes a broken connection
-            return Away(self._told(err))
+            return Away(self._message(err))
         state = err.sqlstate or ""
         for beginning, kind in _BY_STATE:
             if state.startswith(beginning):
                 # A session keeps the default that it started with; the next session may be able to write.
                 self._only_reads |= kind is ReadOnly
-                return kind(self._told(err))
-        return StoreError(self._told(err))
+                return kind(self._message(err))
+        return StoreError(self._message(err))
 
-    def _told(self, err: psycopg.Error) -> str:
+    def _message(self, err: psycopg.Error) -> str:
         text = " ".join(str(err).split())
         return f"{self.place}: {text.replace(self._password, '***') if self._password else text}"
 

@@ -52,7 +52,7 @@ class Patience:
     def heard(self) -> None:
         """Note that the daemon answered."""
         self._away_since: float | None = None
-        self._told = False
+        self._reported = False
         self._pause_s = _FIRST_PAUSE_S
 
     def lost(self, reason: str) -> None:
@@ -66,8 +66,8 @@ class Patience:
         away_s = self._clock() - self._away_since
         if away_s >= _GIVE_UP_AFTER_S:
             raise Unreachable(f"gave up after a minute: {reason}")
-        if away_s >= _SAY_AFTER_S and not self._told:
-            self._told = True
+        if away_s >= _SAY_AFTER_S and not self._reported:
+            self._reported = True
             self.say(f"retrying: {reason}")
         self._pause(self._pause_s)
         self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)

@@ -47,18 +47,18 @@ def settle(config: Config, environ: Mapping[str, str]) -> Settled:
         ConfigError: some of them cannot be used; it lists all, each with its key.
     """
     wrong: list[Unusable] = []
-    with _told(wrong):
+    with _collecting(wrong):
         hosts = exposure.hosts_of(config.http)
-    with _told(wrong):
+    with _collecting(wrong):
         gid = exposure.socket_gid_of(config.http)
-    with _told(wrong):
+    with _collecting(wrong):
         user = api_user.settle(config.http)
-    with _told(wrong):
+    with _collecting(wrong):
         password = secret.settle(environ, config.http.password_file)
-    with _told(wrong):
+    with _collecting(wrong):
         identity = exposure.identity_of(config.http.identity)
     for export in config.exports.values():
-        with _told(wrong):
+        with _collecting(wrong):
             _check_sdk(export)
     if wrong:
         raise _not_usable(config, wrong)
@@ -85,14 +85,14 @@ def check_places(config: Config, directory: str) -> str:
     """
     wrong: list[Unusable] = []
     socket = config.http.socket or os.path.join(directory, SOCKET_NAME)
-    with _told(wrong):
+    with _collecting(wrong):
         _check_text(config.path)
-    with _told(wrong):
+    with _collecting(wrong):
         _check_socket(socket, ("http", "socket") if config.http.socket is not None else None)
     if config.http.proxy_socket is not None:
-        with _told(wrong):
+        with _collecting(wrong):
             _check_proxy_socket(config.http.proxy_socket, socket)
-    with _told(wrong):
+    with _collecting(wrong):
         _check_driver(config)
     if wrong:
         raise _not_usable(config, wrong)
@@ -115,7 +115,7 @@ def _not_usable(config: Config, wrong: list[Unusable]) -> ConfigError:
 
 
 @contextmanager
-def _told(wrong: list[Unusable]) -> Iterator[None]:
+def _collecting(wrong: list[Unusable]) -> Iterator[None]:
     """Collect the Unusable error that the block raises, if any, and continue after it."""
     try:
         yield

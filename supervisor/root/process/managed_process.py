@@ -230,7 +230,7 @@ def _most(reaped: Reaped, usage: Usage | None) -> tuple[int | None, int | None]:
     return read_bytes, write_bytes
 
 
-def told(instance: ManagedProcess) -> dict[str, object]:
+def snapshot_entry(instance: ManagedProcess) -> dict[str, object]:
     """Return the entry of a running process in the snapshot for a new scheduler."""
     return {
         "run": instance.run,

@@ -33,8 +33,8 @@ from supervisor.root.process.managed_process import (
     exit_report,
     own_failure,
     reap,
+    snapshot_entry,
     status_of,
-    told,
 )
 from supervisor.root.process.notify_socket import NotifySockets
 from supervisor.root.process.process_tree import ProcessTrees
@@ -273,7 +273,7 @@ class ProcessManager:
         self._waiting.clear()
         return {
             "op": "snapshot",
-            "instances": [told(instance) for instance in self.live.values()],
+            "instances": [snapshot_entry(instance) for instance in self.live.values()],
             "exits": [asdict(exited) for exited in self.exits.values()],
             "cgroups": self.cgroup_manager.directory,
             "left_running": self._left.listed(),

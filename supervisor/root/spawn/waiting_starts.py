@@ -9,7 +9,7 @@ from supervisor.ipc.messages import Frame, Spawn
 
 _LOOK_S = (0.25, 5.0)
 """Interval between two attempts: the first, and the longest."""
-_TELL_S = 60.0
+_REPORT_S = 60.0
 """Delay before people are notified."""
 _RESERVE_BYTES = 8 << 20
 _RESERVE_LOOK_S = 5.0
@@ -35,8 +35,8 @@ class WaitingStarts:
         self._look_s = _LOOK_S[0]
         self._look_at_s: float | None = None
         """Monotonic time of the next attempt; None: nothing waits."""
-        self._tell_at_s: float | None = None
-        self._told = False
+        self._report_at_s: float | None = None
+        self._reported = False
 
     def __bool__(self) -> bool:
         return bool(self._spawns)
@@ -51,7 +51,7 @@ class WaitingStarts:
     @property
     def due_s(self) -> float | None:
         """Return when to call :meth:`tend` (monotonic seconds)."""
-        return min((at for at in (self._look_at_s, self._tell_at_s) if at is not None), default=None)
+        return min((at for at in (self._look_at_s, self._report_at_s) if at is not None), default=None)
 
     def start(self, spawn: Spawn) -> None:
         """Start it now, or later behind the waiting starts."""
@@ -71,8 +71,8 @@ class WaitingStarts:
         now_s = time.monotonic()
         if self._look_at_s is None:
             self._look_at_s = now_s + self._look_s
-        if self._tell_at_s is None and not self._told:
-            self._tell_at_s = now_s + _TELL_S
+        if self._report_at_s is None and not self._reported:
+            self._report_at_s = now_s + _REPORT_S
 
     def _explain(self, run: str) -> None:
         if self._explained.get(run) != self._why:
@@ -88,7 +88,7 @@ class WaitingStarts:
         """Forget all starts and reports: the next scheduler requests them again."""
         self._spawns.clear()
         self._explained.clear()
-        self._tell_at_s, self._told = None, False
+        self._report_at_s, self._reported = None, False
 
     def hurry(self) -> None:
         """Try again at once, and often for a while: something has ended."""
@@ -100,8 +100,8 @@ class WaitingStarts:
         """Start as many as possible, and report a lasting shortage (monotonic seconds)."""
         if self._look_at_s is not None and now_s >= self._look_at_s:
             self._try_again(now_s)
-        if self._tell_at_s is not None and now_s >= self._tell_at_s:
-            self._tell_at_s, self._told = None, True
+        if self._report_at_s is not None and now_s >= self._report_at_s:
+            self._report_at_s, self._reported = None, True
             self._send({"op": "starts", "waiting": len(self._spawns), "why": self._why})
 
     def _try_again(self, now_s: float) -> None:
@@ -114,11 +114,11 @@ class WaitingStarts:
                 return
             self._explained.pop(spawn.run, None)
             self._look_s = _LOOK_S[0]
-        self._look_at_s = self._tell_at_s = None
+        self._look_at_s = self._report_at_s = None
         self._why = ""
         self._log.info("waiting runs start again")
-        if self._told:
-            self._told = False
+        if self._reported:
+            self._reported = False
             self._send({"op": "starts", "waiting": 0, "why": None})
 
 

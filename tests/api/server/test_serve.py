@@ -54,7 +54,7 @@ def _pending(pid: int) -> set[int]:
     return {number for number in range(1, 65) if int(mask, 16) >> (number - 1) & 1}
 
 
-def _told(pid: int, number: int) -> bool:
+def _signal_sent(pid: int, number: int) -> bool:
     """Whether a signal waits for a process, or has come too late for it."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return number in _pending(pid)
@@ -71,7 +71,7 @@ def test_hung_worker_is_killed_at_the_end(lenient: Daemon) -> None:
     lenient.signal(signal.SIGTERM)
     until(lambda: signal.SIGTERM in _pending(worker), "the worker to be told")
     lenient.signal(signal.SIGINT)
-    until(lambda: _told(worker, signal.SIGQUIT), "the worker to be hurried")
+    until(lambda: _signal_sent(worker, signal.SIGQUIT), "the worker to be hurried")
     assert lenient.wait() == 0
     until(lambda: not os.path.exists(f"/proc/{worker}"), "the end of the worker")
 
