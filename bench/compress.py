@@ -79,7 +79,7 @@ def write(path: str, shared: str, lines: Iterator[bytes], size: int) -> None:
         data = b"".join(next(lines) for _ in range(10))
         written += len(data)
         writer.append(STDOUT, data, ms)
-        while not writer.settle():
+        while not writer.complete_waiting():
             log.write_closed()
         log.write_closed()
         if written >= size:

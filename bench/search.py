@@ -73,7 +73,7 @@ def make(directory: str, shared: str, lines: int) -> tuple[str, str]:
             data = b"".join(b"worker %d: job %d done, took %d ms\n" % (n % 16, n, n * 7919 % 5000) for n in numbers)
             out.write(data)
             writer.append(STDOUT, data, 1_700_000_000_000 + first // 100)
-            while not writer.settle():
+            while not writer.complete_waiting():
                 log.write_closed()
             log.write_closed()
     writer.seal(1_800_000_000_000)

@@ -23,7 +23,7 @@ _MAX_NAME = 200
 _SHOWN_GROUPS = 20
 
 
-def settle(environ: Environ, headers: IdentityHeaders | None, *, from_proxy: bool) -> None:
+def resolve_headers(environ: Environ, headers: IdentityHeaders | None, *, from_proxy: bool) -> None:
     """Move the identity headers to a separate key of `environ` if they are genuine; otherwise remove them.
 
     Args:

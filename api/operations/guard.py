@@ -109,7 +109,7 @@ class Guard:
             # An encoded slash is part of a name (RFC 3986, 2.2). Decoding it would yield another path; some proxies do
             # that.
             req.path = unquote(_ENCODED_SLASH.sub("%252F", _END_OF_PATH.split(uri, maxsplit=1)[0]))
-        self._exposure.settle(req.env)
+        self._exposure.resolve_client(req.env)
         path = self._exposure.below_base(req.path)
         req.path = path or "/"
         if not is_local_socket(req.env):

@@ -73,12 +73,12 @@ class Exposure:
     def _trusts(self, address: Address) -> bool:
         return any(address in network for network in self._networks)
 
-    def settle(self, environ: Environ) -> None:
+    def resolve_client(self, environ: Environ) -> None:
         """Store the client's address, scheme, host and base path in `environ`."""
         peer = parse_address(environ.get("REMOTE_ADDR", ""))
         is_tcp = environ["gunicorn.socket"].family != socket.AF_UNIX
         from_proxy = is_tcp and peer is not None and self._trusts(peer)
-        proxy_identity.settle(environ, self._identity, from_proxy=from_proxy)
+        proxy_identity.resolve_headers(environ, self._identity, from_proxy=from_proxy)
         environ["wsgi.url_scheme"] = "https" if isinstance(environ["gunicorn.socket"], ssl.SSLSocket) else "http"
         if not is_tcp:
             environ[_PROXY_SOCKET] = environ["gunicorn.socket"].getsockname() == self._proxy_socket

@@ -162,11 +162,11 @@ class Ends:
                     due.append(run_id)
             if due:
                 try:
-                    self._settle(self._reads(_outcomes, due))
+                    self._apply_outcomes(self._reads(_outcomes, due))
                 except StoreError as err:
                     self._reads.tell("rows of watched runs", err)
 
-    def _settle(self, outcomes: dict[str, tuple[str, int]]) -> None:
+    def _apply_outcomes(self, outcomes: dict[str, tuple[str, int]]) -> None:
         for run_id, (outcome, lines) in outcomes.items():
             watch = self._watches.get(run_id)
             # A run under creation has no row yet; only a run with a row can be deleted.

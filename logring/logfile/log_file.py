@@ -135,7 +135,7 @@ class LogFileWriter:
         """
         ring = self._ring
         self.may_grow = True
-        while not ring.settle() or not ring.sealed:
+        while not ring.complete_waiting() or not ring.sealed:
             if not self.write_closed():
                 raise ValueError("the ring must not be sealed")
         if not ring.created:
@@ -150,7 +150,7 @@ class LogFileWriter:
         if header.number < self._blocks:  # otherwise another block is the last one in the file
             os.ftruncate(self._fd, self._slot_at(header.number) + extent)
         self._write_state(header, sealed=True)
-        ring.settle()  # publish a changed first_available to readers that still have the ring mapped
+        ring.complete_waiting()  # publish a changed first_available to readers that still have the ring mapped
         with suppress(FileNotFoundError):
             os.unlink(ring.path)
         self.close()

@@ -188,7 +188,7 @@ class RingWriter(BlockWriter):
         return any(self._masks)
 
     @property
-    def held(self) -> tuple[bytes, bytes, int]:
+    def withheld(self) -> tuple[bytes, bytes, int]:
         """The output of stdout and stderr held back as a possible secret, and the number of replacements."""
         out, err, _ = (mask.held if mask is not None else b"" for mask in self._masks)
         return out, err, self.masked
@@ -278,7 +278,7 @@ class RingWriter(BlockWriter):
         if not self.created or self.sealed:
             return
         if self._backlog or self._unpublished:
-            self.settle()
+            self.complete_waiting()
         if not any(self._unmirrored):
             return
         region = list(self._region)
@@ -310,9 +310,9 @@ class RingWriter(BlockWriter):
                 self.finish_stream(stream, now_ms)
             self._seal_wanted = True
             self._seal_ms = now_ms
-        return self.settle()
+        return self.complete_waiting()
 
-    def settle(self) -> bool:
+    def complete_waiting(self) -> bool:
         """Place output that waits for a free slot, complete a waiting seal; return whether nothing waits any more."""
         if not self._drain():
             return False

@@ -325,7 +325,7 @@ def restore(
         salvaged = _salvaged(database, path, newest_event)
         found = Restored(made_ms, aside, salvaged)
         with database.transaction():
-            _settle(database, now_ms, salvaged)
+            _prevent_repeats(database, now_ms, salvaged)
             for name, value in remember(found).items():
                 set_meta(database, name, value)
     _replace(path, new, aside)
@@ -342,7 +342,7 @@ def take_as_restored(database: Database, now_ms: int, remember: Mapping[str, obj
         newest_event: number of the newest event that any client has seen.
     """
     with database.transaction():
-        _settle(database, now_ms, Salvaged(last_event=newest_event))
+        _prevent_repeats(database, now_ms, Salvaged(last_event=newest_event))
         for name, value in remember.items():
             set_meta(database, name, value)
 
@@ -411,7 +411,7 @@ def _salvaged(database: Database, path: str, newest_event: int | None) -> Salvag
         return Salvaged(failed=str(err))
 
 
-def _settle(database: Database, now_ms: int, salvaged: Salvaged) -> None:
+def _prevent_repeats(database: Database, now_ms: int, salvaged: Salvaged) -> None:
     """Prevent a second execution of instants, and continue with new event numbers.
 
     Instants that were due after the copy was made may already have run, unless the salvaged data proves otherwise.

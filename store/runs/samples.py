@@ -99,7 +99,7 @@ def add_pass(db: Database, number: int, readings: Mapping[str, Reading]) -> None
     db.execute("INSERT INTO run_passes (number, body) VALUES (?, ?)", [number, body])
 
 
-def settle(db: Database, last_pass: int, readings: Mapping[str, Sequence[Reading]]) -> None:
+def store_readings(db: Database, last_pass: int, readings: Mapping[str, Sequence[Reading]]) -> None:
     """Move readings into the rows of their runs, and count the resource use of active runs.
 
     Args:
@@ -138,7 +138,7 @@ def settle_passes(db: Database, run_ids: Collection[str]) -> None:
     """Move the passes of these runs into their rows, drop all passes, and restart their numbers at 1."""
     passes = _passes(db, 0)
     known = _rows(db, run_ids)
-    settle(db, 0, {run_id: _after(known.get(run_id), run_id, passes) for run_id in run_ids})
+    store_readings(db, 0, {run_id: _after(known.get(run_id), run_id, passes) for run_id in run_ids})
     db.execute("DELETE FROM run_passes")
 
 

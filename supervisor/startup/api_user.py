@@ -31,7 +31,7 @@ class ApiUser:
     remedy: str | None = None
 
 
-def settle(http: Http) -> ApiUser:
+def resolve_api_user(http: Http) -> ApiUser:
     """Return the user that the configuration names, else the usual one if this host has it.
 
     Raises:

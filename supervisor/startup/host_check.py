@@ -36,7 +36,7 @@ class Settled:
     identity: IdentityHeaders | None
 
 
-def settle(config: Config, environ: Mapping[str, str]) -> Settled:
+def check_host(config: Config, environ: Mapping[str, str]) -> Settled:
     """Check and resolve the files, users and groups that `config` names.
 
     Args:
@@ -52,9 +52,9 @@ def settle(config: Config, environ: Mapping[str, str]) -> Settled:
     with _collecting(wrong):
         gid = exposure.socket_gid_of(config.http)
     with _collecting(wrong):
-        user = api_user.settle(config.http)
+        user = api_user.resolve_api_user(config.http)
     with _collecting(wrong):
-        password = secret.settle(environ, config.http.password_file)
+        password = secret.resolve_password(environ, config.http.password_file)
     with _collecting(wrong):
         identity = exposure.identity_of(config.http.identity)
     for export in config.exports.values():

@@ -25,7 +25,7 @@ class Password:
     """Whether it was generated for this start, and changes with the next one."""
 
 
-def settle(environ: Mapping[str, str], password_file: str | None) -> Password:
+def resolve_password(environ: Mapping[str, str], password_file: str | None) -> Password:
     """Return the password: RINGWARD_PASSWORD, else the first line of `password_file`, else a random one.
 
     Raises:

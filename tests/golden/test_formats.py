@@ -193,7 +193,7 @@ def test_a_handover_is_read(table: dict[str, Any]) -> None:
     assert found.state.boot.workers == 1
     (secret,) = (run.log for run in found.runs if run.instance is not None and run.instance.spawn.task == "secret")
     assert secret is not None
-    out, _err, masked = secret.writer.held
+    out, _err, masked = secret.writer.withheld
     assert (out, masked) == (b"correct-ho", 0)
     close(found)
 

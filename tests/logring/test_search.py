@@ -214,7 +214,7 @@ def test_like_a_loop_over_all_lines(
 
 def settle(log: Log) -> None:
     """Let the file thread free slots until nothing waits."""
-    while not log.writer.settle():
+    while not log.writer.complete_waiting():
         assert log.file
         assert log.file.write_closed()
 

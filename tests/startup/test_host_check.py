@@ -18,7 +18,7 @@ def test_an_export_without_its_packages(tmp_path: Path, monkeypatch: pytest.Monk
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "opentelemetry" in name else found(name))
     with pytest.raises(ConfigError) as failed:
-        host_check.settle(load(str(path)), {})
+        host_check.check_host(load(str(path)), {})
     (problem,) = failed.value.problems
     assert (problem.line, problem.key) == (5, "exports.x.type")
     assert "needs the OpenTelemetry SDK" in problem.message

@@ -69,7 +69,7 @@ def test_a_run_that_goes_on(writer: Database, reader: Database) -> None:
     before = usage.in_window(reader, EVER)
     assert before == {"a": Used(0, 250_000, 25_000, 3000, None, 5)}
     settled = [reading(T0 + SPAN_MS - 1, 100, written=4), reading(T0 + SPAN_MS, 250, 3000, written=5)]
-    run_samples.settle(writer, 2, {run_id: settled})
+    run_samples.store_readings(writer, 2, {run_id: settled})
     assert usage.in_window(reader, EVER) == before
     assert spans(reader) == {0: 100_000, 1: 150_000}
     assert usage.in_window(reader, Window(T0, T0 + SPAN_MS))["a"].peak_rss_bytes == 1000
@@ -80,7 +80,7 @@ def test_a_run_that_goes_on(writer: Database, reader: Database) -> None:
     assert spans(reader) == {0: 100_000, 1: 150_000, 2: 150_000, 3: 500_500}
     assert usage.in_window(reader, EVER) == {"a": whole}
     assert usage.ever(reader) == {"a": whole._replace(peak_rss_bytes=None)}
-    run_samples.settle(writer, 4, {run_id: [reading(T0 + 3 * SPAN_MS, 1000)]})
+    run_samples.store_readings(writer, 4, {run_id: [reading(T0 + 3 * SPAN_MS, 1000)]})
     assert usage.in_window(reader, EVER) == {"a": whole}, "samples after the end count nothing"
 
 
@@ -88,7 +88,7 @@ def test_a_run_of_which_the_kernel_tells_nothing(writer: Database, reader: Datab
     """What its samples found stays counted, and nothing of it is taken away."""
     upsert_task(writer, "a", "service", "{}")
     run_id = begin(writer)
-    run_samples.settle(writer, 1, {run_id: [reading(T0, 100, 3000, written=4)]})
+    run_samples.store_readings(writer, 1, {run_id: [reading(T0, 100, 3000, written=4)]})
     end(writer, run_id, T0 + 1, max_rss_bytes=7, read_bytes=9)
     whole = Used(1, 100_000, 10_000, 3000, 9, 4)
     assert usage.in_window(reader, EVER) == {"a": whole}

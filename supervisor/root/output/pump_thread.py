@@ -601,7 +601,7 @@ class Pump(threading.Thread):
         log.sealing = log.sealed = log.finished = True
 
     def _finish_sealing(self, log: RunLog) -> None:
-        if not log.sealed and not log.writer.settle():  # its last lines wait for room in the ring
+        if not log.sealed and not log.writer.complete_waiting():  # its last lines wait for room in the ring
             self._stall(log)
             return
         log.sealed = True

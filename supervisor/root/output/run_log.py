@@ -160,8 +160,8 @@ class RunLog:
 
     def save_held(self) -> None:
         """Write the text that masks hold back to the record, if it has changed."""
-        if self.record is not None and self.writer.held != self.held:
-            self.held = self.writer.held
+        if self.record is not None and self.writer.withheld != self.held:
+            self.held = self.writer.withheld
             with contextlib.suppress(OSError):  # ENOSPC, ENOMEM: no memory
                 self.record.hold(*self.held)
 

@@ -79,7 +79,7 @@ class CgroupManager:
                 return None
         return None
 
-    def settle(self, cgroup: Cgroup, wanted: Spawn) -> list[str]:
+    def apply_limits(self, cgroup: Cgroup, wanted: Spawn) -> list[str]:
         """Give a spare cgroup to a run and set its limits; return a line for its log for each limit not applied.
 
         Raises:

@@ -267,7 +267,7 @@ class StartQueue:
         if cgroup is None:
             return None
         try:
-            start.log_notes = self._cgroup_manager.settle(cgroup, start.spawn)
+            start.log_notes = self._cgroup_manager.apply_limits(cgroup, start.spawn)
             plan = Plan(start.spawn, self._env, self.descriptors.restore(), cgroup, inside=True)
         except OSError:  # the other way tells why
             self.spares.drop()

@@ -169,7 +169,7 @@ class RunSampler:
         run = self._runs.pop(run_id, None)
         if run is not None and run.readings:
             number, readings = self._number, [reading for _, reading in run.readings]
-            change.write(lambda db: run_samples.settle(db, number, {run_id: readings}))
+            change.write(lambda db: run_samples.store_readings(db, number, {run_id: readings}))
 
     def _wait(self) -> None:
         self._timer = self._loop.after(STEP_MS - self._loop.now_ms() % STEP_MS, self._look)
@@ -233,7 +233,7 @@ class RunSampler:
         if taken_out:
             settled = {run_id: [reading for _, reading in before] for run_id, (_, before) in taken_out.items()}
             first = min((run.readings[0][0] for run in self._runs.values() if run.readings), default=number + 1)
-            change.write(lambda db: run_samples.settle(db, number, settled))
+            change.write(lambda db: run_samples.store_readings(db, number, settled))
             change.write(lambda db: run_samples.drop_passes(db, first))
         self._commit(change)
 

@@ -211,7 +211,7 @@ def identified(user: str, groups: str, **roles: str) -> Identity | None:
     headers = IdentityHeaders(
         user="Remote-User", groups="Remote-Groups", secret="Ringward-Proxy-Secret", expected=SECRET, roles=roles
     )
-    proxy_identity.settle(environ, headers, from_proxy=True)
+    proxy_identity.resolve_headers(environ, headers, from_proxy=True)
     assert not [name for name in environ if name.startswith("HTTP_") or name == "ringward.headers"]
     return proxy_identity.identify(environ, headers)
 

@@ -21,7 +21,7 @@ def readings(count: int, first: int = 1) -> list[Reading]:
 
 def settle(daemon: Daemon, run_id: str, found: list[Reading]) -> None:
     with daemon.lock, daemon.db.transaction():
-        run_samples.settle(daemon.db, 0, {run_id: found})
+        run_samples.store_readings(daemon.db, 0, {run_id: found})
 
 
 def resources(daemon: Daemon, run_id: str) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Log:
     def write(self, data: bytes, stream: int = STDOUT, at_ms: int | None = None) -> None:
         """Lines or parts of lines, then the bell."""
         self.ring.append(stream, data, now_ms() if at_ms is None else at_ms)
-        while not self.ring.settle():
+        while not self.ring.complete_waiting():
             self.file.write_closed()
         self.file.write_closed()
         self.ring.mirror_pending()

@@ -266,7 +266,7 @@ class TestPassword:
     def test_the_file_is_read(self, tmp_path: Path) -> None:
         """Its first line."""
         (tmp_path / "pw").write_text("open-sesame\r\nmore\n")
-        found = password.settle({}, str(tmp_path / "pw"))
+        found = password.resolve_password({}, str(tmp_path / "pw"))
         assert (found.value, found.ephemeral, found.origin) == ("open-sesame", False, f"from {tmp_path / 'pw'}")
         assert "open-sesame" not in repr(found)
 
@@ -274,22 +274,22 @@ class TestPassword:
     def test_short_ones_are_refused(self, tmp_path: Path, value: str, message: str) -> None:
         """Also an empty variable: it was meant to set one."""
         with pytest.raises(Unusable, match=message):
-            password.settle({"RINGWARD_PASSWORD": value}, None)
+            password.resolve_password({"RINGWARD_PASSWORD": value}, None)
         (tmp_path / "pw").write_text(f"{value}\n")
         with pytest.raises(Unusable, match=message):
-            password.settle({}, str(tmp_path / "pw"))
+            password.resolve_password({}, str(tmp_path / "pw"))
 
     def test_one_that_is_no_text_is_refused(self) -> None:
         """Before an API server that could not check it is started again and again."""
         with pytest.raises(Unusable, match="RINGWARD_PASSWORD is not UTF-8"):
-            password.settle({"RINGWARD_PASSWORD": os.fsdecode(b"\xff" * 10)}, None)
+            password.resolve_password({"RINGWARD_PASSWORD": os.fsdecode(b"\xff" * 10)}, None)
 
     def test_files_that_cannot_be_read_are_told(self, tmp_path: Path) -> None:
         """With the path."""
         (tmp_path / "binary").write_bytes(b"\xff" * 10)
         for name in ("missing", "binary", "."):
             with pytest.raises(Unusable, match=str(tmp_path)):
-                password.settle({}, str(tmp_path / name))
+                password.resolve_password({}, str(tmp_path / name))
 
 
 class TestDataDirectory:

@@ -92,7 +92,7 @@ def test_full_ring_and_unfinished_lines(make_log: MakeLog) -> None:
     count = log.writer.lines
     log.feed(STDERR, b"e" * 900)
     log.writer.mirror_pending()
-    log.writer.settle()
+    log.writer.complete_waiting()
     reader = saved(log)
     assert texts(read_all(reader))[:count] == lines[:count]
     assert b"e" * 900 in texts(read_all(reader))

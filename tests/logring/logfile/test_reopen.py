@@ -86,7 +86,7 @@ def test_secrets_stay_hidden(make_log: MakeLog) -> None:
     log = make_log()
     log.writer.mask([b"correct-horse"])
     log.feed(STDOUT, b"correct-horse\nit is correct-")
-    held = log.writer.held
+    held = log.writer.withheld
     assert held == (b"correct-", b"", 1)
     log.writer.mirror_pending()
     go_on(log)

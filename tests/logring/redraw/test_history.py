@@ -270,7 +270,7 @@ def test_history_of_a_line_that_is_gone(make_log: MakeLog) -> None:
     log.feed(STDOUT, b"%0100d\n" % 0 * 500)
     assert log.file is not None
     log.file.write_closed()
-    log.writer.settle()
+    log.writer.complete_waiting()
     assert log.reader.head().first_available > 0
     assert log.reader.history(0) is None
     sidecar.close()

@@ -156,14 +156,14 @@ class World:
             except OSError:
                 failed = True
             assert not failed or self._writes_left == 0
-        self.log.writer.settle()
+        self.log.writer.complete_waiting()
         for stream in (STDOUT, STDERR):
             self.pump(stream)
 
     def mirror(self) -> None:
         """Unfinished lines are mirrored, and seen."""
         self.log.writer.mirror_pending()
-        if self.loose or not self._mirrors or not self.log.writer.settle():
+        if self.loose or not self._mirrors or not self.log.writer.complete_waiting():
             return
         found = {pending.stream: pending.text for pending in self.log.reader.pending()}
         assert found == {
@@ -207,7 +207,7 @@ class World:
         head = self.log.reader.head()
         if not self.loose:
             assert head.lines <= len(self.model.lines)
-            if self.log.writer.settle() and self.log.writer.created:
+            if self.log.writer.complete_waiting() and self.log.writer.created:
                 assert self.log.reader.head().lines == len(self.model.lines)
         if self.log.writer.first_available == head.first_available:
             self.compare(read_all(self.log.reader))

@@ -16,7 +16,7 @@ from store.idempotency import claim, find
 from store.recovery.copies import make_copy
 from store.recovery.salvage import Salvaged, is_sound, restore
 from store.runs.ids import new_ulid
-from store.runs.samples import Reading, of_ended, settle
+from store.runs.samples import Reading, of_ended, store_readings
 from store.runs.writes import Run, get_run, insert_run, unfinished_runs, update_run
 from store.tasks import get_task, update_task, upsert_task
 from tests.store.making import T0, counted, make_run, store_run, stored_counts
@@ -56,7 +56,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     with writer.transaction():
         for run in younger:
             store_run(writer, run._replace(deleted_at=T0 + 30 if run is younger[2] else None))
-        settle(writer, 1, {sampled.id: [Reading(T0, 5, 5, 100, 1)]})
+        store_readings(writer, 1, {sampled.id: [Reading(T0, 5, 5, 100, 1)]})
         update_run(writer, ended.id, **END, started_at=T0 + 10)
         upsert_task(writer, "b", "task", "{}")
         update_task(writer, "a", last_instant=T0 + AFTER, paused=True)

@@ -60,13 +60,13 @@ def test_settled(writer: Database, reader: Database) -> None:
     for number in (1, 2, 3):
         run_samples.add_pass(writer, number, {A: reading(number), B: reading(number)})
     before = known(reader, A)
-    run_samples.settle(writer, 3, {A: [reading(1), reading(2), reading(3)]})
+    run_samples.store_readings(writer, 3, {A: [reading(1), reading(2), reading(3)]})
     after = known(reader, A)
     assert before is not None
     assert after == before._replace(last_pass=3)
     run_samples.add_pass(writer, 4, {A: reading(4), B: reading(4)})
     assert times(known(reader, A)) == times(known(reader, B)) == [1, 2, 3, 4]
-    run_samples.settle(writer, 4, {A: [reading(4)], B: [reading(number) for number in (1, 2, 3, 4)]})
+    run_samples.store_readings(writer, 4, {A: [reading(4)], B: [reading(number) for number in (1, 2, 3, 4)]})
     run_samples.drop_passes(writer, 5)
     found = run_samples.of_running(reader, [A, B])
     assert times(found[A]) == times(found[B]) == [1, 2, 3, 4]
@@ -77,7 +77,7 @@ def test_only_what_everybody_has_is_dropped(writer: Database, reader: Database) 
     """Passes from a number on stay for those whose rows have not got them."""
     for number in (1, 2, 3):
         run_samples.add_pass(writer, number, {A: reading(number)})
-    run_samples.settle(writer, 2, {A: [reading(1), reading(2)]})
+    run_samples.store_readings(writer, 2, {A: [reading(1), reading(2)]})
     run_samples.drop_passes(writer, 3)
     assert writer.rows("SELECT number FROM run_passes") == [(3,)]
     assert times(known(reader, A)) == [1, 2, 3]
@@ -85,7 +85,7 @@ def test_only_what_everybody_has_is_dropped(writer: Database, reader: Database) 
 
 def test_the_next_scheduler(writer: Database, reader: Database) -> None:
     """It keeps all that passes have of runs that have not ended, and counts passes from 1 again."""
-    run_samples.settle(writer, 2, {A: [reading(1), reading(2)], B: [reading(1), reading(2)]})
+    run_samples.store_readings(writer, 2, {A: [reading(1), reading(2)], B: [reading(1), reading(2)]})
     run_samples.add_pass(writer, 3, {A: reading(3), B: reading(3)})
     run_samples.settle_passes(writer, [A, "C" * 26])
     run_samples.add_pass(writer, 1, {A: reading(4)})
@@ -102,7 +102,7 @@ def test_bounded_however_long_it_takes(writer: Database, reader: Database, passe
         found = [reading(number) for number in range(start, min(start + RECENT, passes + 1))]
         if start == 1:
             found[2] = reading(3, rss_bytes=999_999, processes=77)
-        run_samples.settle(writer, 0, {A: found})
+        run_samples.store_readings(writer, 0, {A: found})
     usage = known(reader, A)
     kept = times(usage)
     assert usage is not None
@@ -123,7 +123,7 @@ def test_a_clock_that_was_set_back(writer: Database, reader: Database) -> None:
     for number, one in enumerate(back, 1):
         run_samples.add_pass(writer, number, {A: one})
     assert times(known(reader, A)) == [3, 1, 2]
-    run_samples.settle(writer, 3, {A: back})
+    run_samples.store_readings(writer, 3, {A: back})
     assert times(known(reader, A)) == [3, 1, 2]
 
 
@@ -131,7 +131,7 @@ def test_purged_with_the_run(writer: Database, reader: Database) -> None:
     """Samples of a run are removed with the run, not before; samples of other runs stay."""
     for run_id in (A, B):
         insert_run(writer, make_run(id=run_id, status="ended", end_reason="succeeded", ended_at=T0))
-        run_samples.settle(writer, 0, {run_id: [reading(1)]})
+        run_samples.store_readings(writer, 0, {run_id: [reading(1)]})
     selector = RunSelector(ids=[A])
     for rows in run_bulk.find_ended(writer, selector):
         run_bulk.mark_deleted(writer, rows, T0)

@@ -98,7 +98,7 @@ def _begin(
         config = load(require_config(settings.config, os.environ))
     _check_exposed(addresses, config)
     with config_errors():
-        settled = host_check.settle(config, os.environ)
+        settled = host_check.check_host(config, os.environ)
     directory = data_dir(settings.data, config.daemon.data_dir, os.environ)
     with config_errors():
         http_socket = host_check.check_places(config, directory)
