@@ -37,7 +37,7 @@ def _pass(runs: int, rounds: int) -> Row:
         for number in range(rounds + 1):
             start_s = time.thread_time()
             found: dict[str, Taken] = {}
-            for _ in processes.look(wanted, found):
+            for _ in processes.sample(wanted, found):
                 pass
             middle_s = time.thread_time()
             for child in children:

@@ -61,7 +61,7 @@ class Rates:
         self._now_s = time.monotonic()
         self._passed_s = 0.0
 
-    def look(self, counters: dict[str, tuple[int, int]]) -> None:
+    def update(self, counters: dict[str, tuple[int, int]]) -> None:
         """Record the counters as read now."""
         now_s = time.monotonic()
         self._before, self._now = self._now, counters
@@ -220,16 +220,16 @@ class System:
         if self._known is None:
             # Percentages cover the time since the previous call.
             psutil.cpu_percent(percpu=True)
-            self._disk_rates.look(_disk_counters())
-            self._network_rates.look(_network_counters())
+            self._disk_rates.update(_disk_counters())
+            self._network_rates.update(_network_counters())
             for _, process in processes:
                 with contextlib.suppress(psutil.Error):
                     process.cpu_percent()
             time.sleep(_SPAN_S)
         per_core = psutil.cpu_percent(percpu=True)
         networks = _network_counters()
-        self._disk_rates.look(_disk_counters())
-        self._network_rates.look(networks)
+        self._disk_rates.update(_disk_counters())
+        self._network_rates.update(networks)
         shown = []
         for name, process in processes:
             with contextlib.suppress(psutil.Error):

@@ -148,7 +148,7 @@ class Ends:
             feed.rang()
         return following
 
-    def look(self) -> None:
+    def poll_rows(self) -> None:
         """Greenlet: read the rows that are due; every row is due at least every two seconds."""
         while True:
             self._due.wait(_LOOK_S)

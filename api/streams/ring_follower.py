@@ -156,7 +156,7 @@ class Hub:
             self._started = True
             gevent.spawn(self._poll)
             gevent.spawn(self.ends.follow_events)
-            gevent.spawn(self.ends.look)
+            gevent.spawn(self.ends.poll_rows)
 
     def wake(self) -> None:
         """Wake all streams and all waits for the end of runs, because the worker stops."""

@@ -114,7 +114,7 @@ class UnitRuns:
 
     # Changes
 
-    def look(self, feed: Feed) -> None:
+    def read_events(self, feed: Feed) -> None:
         """Read new events and add the runs that have started or ended since the last call."""
         head = feed.head()
         reload = hole = False

@@ -343,7 +343,7 @@ class UnitStream(EventStream):
             try:
                 if self.events_rang and self._feed is not None:
                     self.events_rang = False
-                    self._runs.look(self._feed)
+                    self._runs.read_events(self._feed)
                 self._fill(now_ms)
             except StoreError as err:
                 self.context.reads.tell("runs of units", err)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from supervisor.host.cgroup_names import run_of
 from supervisor.host.cgroup_usage import directory_of, mount_of
 from supervisor.host.process_environ import Environments
-from supervisor.host.procfs import look
+from supervisor.host.procfs import find_process
 
 _MOST_ANCESTORS = 100
 
@@ -24,11 +24,11 @@ def owning_runs(pid: int, daemon_id: str, environments: Environments) -> Iterato
         directory = os.path.dirname(directory)
     read: set[int] = set()
     for _ in range(_MOST_ANCESTORS):
-        process = look(pid)
+        process = find_process(pid)
         if process is None or pid <= 1:
             return
         for one in (pid, process.session, process.group):
-            found = None if one in read else look(one)
+            found = None if one in read else find_process(one)
             if found is not None:
                 variables = environments.read(one, found.start) or {}
                 if variables.get("RINGWARD_DAEMON") == daemon_id:

@@ -69,7 +69,7 @@ class Processes:
         """Exclude a run from later passes."""
         self._runs.pop(run_id, None)
 
-    def look(self, run_ids: frozenset[str], found: dict[str, Taken]) -> Iterator[None]:
+    def sample(self, run_ids: frozenset[str], found: dict[str, Taken]) -> Iterator[None]:
         """Make one pass, and yield regularly so that other work gets a turn.
 
         Args:

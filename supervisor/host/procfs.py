@@ -35,7 +35,7 @@ class Process(NamedTuple):
         return f"{self.name} ({self.pid})"
 
 
-def look(pid: int) -> Process | None:
+def find_process(pid: int) -> Process | None:
     """Return the process with this id; None if there is none, or if it is a zombie without a living thread."""
     data = read(pid, "stat")
     # Field 2, the name, can contain spaces and parentheses (proc_pid_stat(5)).
@@ -117,7 +117,7 @@ def family(pids: list[int]) -> dict[int, Process]:
     waiting = list(pids)
     while waiting:
         pid = waiting.pop()
-        if pid not in found and (process := look(pid)) is not None:
+        if pid not in found and (process := find_process(pid)) is not None:
             found[pid] = process
             waiting += children(pid)
     return found
@@ -134,7 +134,7 @@ def send(process: Process, number: int) -> bool:
     except OSError:  # ESRCH: it has ended; EMFILE: the next sweep finds it again
         return True
     try:
-        now = look(process.pid)
+        now = find_process(process.pid)
         if now is not None and now.start == process.start:
             signal.pidfd_send_signal(pidfd, number)
     except ProcessLookupError:  # ESRCH: it has ended

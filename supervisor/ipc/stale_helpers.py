@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 
 from supervisor.host.osport import current_boot
-from supervisor.host.procfs import Process, look, send
+from supervisor.host.procfs import Process, find_process, send
 
 API = "gunicorn"
 """The name of the helper that serves the API."""
@@ -29,7 +29,7 @@ _LOOK_S = 0.005
 
 def note(runtime_dir: str, name: str, pid: int) -> None:
     """Write the note of a running helper. If the tmpfs is full, the helper stays unknown to the next start."""
-    leader = look(pid)
+    leader = find_process(pid)
     if leader is not None:
         with contextlib.suppress(OSError):  # ENOSPC
             path = f"{runtime_dir}/{_PREFIX}{name}"
@@ -87,9 +87,9 @@ def _members(groups: list[tuple[int, int]]) -> list[Process]:
     The kernel does not reuse the id of a group before its last member has ended. So if the leader is gone, the group is
     still the helper's. Members are recognised by their title, which a leader does not have until it has started.
     """
-    leaders = {pid: look(pid) for pid, _ in groups}
+    leaders = {pid: find_process(pid) for pid, _ in groups}
     ours = {pid for pid, start in groups if (leader := leaders[pid]) is None or leader.start == start}
-    found = (look(int(name)) for name in os.listdir("/proc") if ours and name.isdigit())
+    found = (find_process(int(name)) for name in os.listdir("/proc") if ours and name.isdigit())
     return [
         one
         for one in found

@@ -444,7 +444,7 @@ class Scheduler(CommitListener, StoreListener):
     def changes_stored(self) -> None:
         """Continue work that waited for the store."""
         if self._reserve is not None:
-            self._reserve.look()
+            self._reserve.check()
         if self._database_watch is not None:
             self._database_watch.stored()
         self._scheduled_starts.go_on()

@@ -30,7 +30,7 @@ def runs(state: str = "running", run_id: str = RUN, **more: Any) -> dict[str, An
 
 def looks(wanted: Wanted, *looks: tuple[float, Record | None], active: tuple[str, ...] = ()) -> list[str]:
     """How the unit stands at each time: reached, failed or waits."""
-    found = [wanted.look(record, lambda: active, now_s) for now_s, record in looks]
+    found = [wanted.standing_of(record, lambda: active, now_s) for now_s, record in looks]
     return ["reached" if one.reached else "failed" if one.failed else "waits" for one in found]
 
 

@@ -23,7 +23,7 @@ from store.runs.writes import RunFilter, list_runs
 from store.tasks import get_task
 from store.tokens import all_tokens
 from supervisor.host.cgroups import Usage
-from supervisor.host.procfs import look
+from supervisor.host.procfs import find_process
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot, Exited
@@ -237,7 +237,7 @@ def test_a_handover_is_passed_on_field_by_field(
     leftovers, unacknowledged exits, records, helpers, listeners, and requests to the service manager.
     """
     with_descriptors(table)
-    found_left = look(leftover.pid)
+    found_left = find_process(leftover.pid)
     assert found_left is not None
     for left in table["lives"]["left_running"]:
         left[2:] = [None, [[found_left.pid, found_left.start]]]

@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.host import cgroups
 from supervisor.host.cgroups import Cgroup, Cgroups, Usage, name_of_cgroup, own_place
-from supervisor.host.procfs import Process, look, send
+from supervisor.host.procfs import Process, find_process, send
 from supervisor.ipc.log_line import Log
 from supervisor.root.handover.run_recovery import limit_again
 from supervisor.root.process.managed_process import ManagedProcess
@@ -300,7 +300,7 @@ def test_without_controllers(filled: Cgroup) -> None:
 def test_a_recycled_id_is_not_signalled() -> None:
     """A process with another start time than the examined one is a different process."""
     child = subprocess.Popen(["sleep", "1000"])
-    seen = look(child.pid)
+    seen = find_process(child.pid)
     assert seen is not None
     assert send(seen._replace(start=seen.start - 1), 9)
     assert child.poll() is None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from supervisor.host.pidfds import exit_status, is_pidfd
-from supervisor.host.procfs import look
+from supervisor.host.procfs import find_process
 from supervisor.ipc.messages import Exited
 from supervisor.scheduler.runs.end_reason import verdict_of
 
@@ -23,7 +23,7 @@ class Ending:
     def __init__(self) -> None:
         self.process = subprocess.Popen(["/bin/sh", "-c", "read x; exit $x"], stdin=subprocess.PIPE)
         self.pidfd = os.pidfd_open(self.process.pid)
-        found = look(self.process.pid)
+        found = find_process(self.process.pid)
         assert found is not None
         self.start = found.start
 

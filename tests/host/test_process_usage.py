@@ -71,7 +71,7 @@ def processes(proc: Proc) -> Processes:
 
 def look(processes: Processes, *run_ids: str) -> dict[str, Taken]:
     found: dict[str, Taken] = {}
-    for _ in processes.look(frozenset(run_ids), found):
+    for _ in processes.sample(frozenset(run_ids), found):
         pass
     return found
 
@@ -214,7 +214,7 @@ def test_a_run_that_ends_in_the_middle(proc: Proc, processes: Processes) -> None
     processes.add("A", 100, LATE)
     processes.add("B", 101, LATE)
     found: dict[str, Taken] = {}
-    portions = processes.look(frozenset({"A", "B"}), found)
+    portions = processes.sample(frozenset({"A", "B"}), found)
     next(portions)
     processes.remove("A")
     for _ in portions:

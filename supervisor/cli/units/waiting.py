@@ -56,7 +56,7 @@ class Wanted:
     _lives: dict[int, tuple[str, float]] = field(default_factory=dict)
     """The run that was seen first, and when, by instance number."""
 
-    def look(self, unit: Record | None, active: Callable[[], Iterable[str]], now_s: float) -> Standing:
+    def standing_of(self, unit: Record | None, active: Callable[[], Iterable[str]], now_s: float) -> Standing:
         """Return the present progress of the unit.
 
         Args:
@@ -217,7 +217,7 @@ def _look(api: Api, waiting: Sequence[Wanted], now_s: float) -> dict[Wanted, Sta
         except UnknownName:  # the unit is not configured and has no runs
             return []
 
-    return {one: one.look(units.get(one.name), partial(active, one.name), now_s) for one in waiting}
+    return {one: one.standing_of(units.get(one.name), partial(active, one.name), now_s) for one in waiting}
 
 
 def records(api: Api, names: Sequence[str]) -> dict[str, Record]:

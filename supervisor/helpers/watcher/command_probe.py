@@ -23,7 +23,7 @@ from logring.mask import Mask
 from supervisor.helpers.watcher.attempts import ProbeFailed
 from supervisor.host import prepared_command
 from supervisor.host.process_environ import Environments
-from supervisor.host.procfs import Process, children, family, look, send
+from supervisor.host.procfs import Process, children, family, find_process, send
 from supervisor.ipc.probe_request import ProbeRequest
 
 MARK = "RINGWARD_PROBE"
@@ -67,7 +67,7 @@ class ProbeLeftovers:
             with contextlib.suppress(ChildProcessError):  # ECHILD: reaped meanwhile
                 if os.waitpid(pid, os.WNOHANG)[0]:
                     continue
-            process = look(pid)
+            process = find_process(pid)
             if process is None:
                 continue
             belongs = self._belongs(process, running)

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterable
 
 from supervisor.host.osport import current_boot
-from supervisor.host.procfs import look
+from supervisor.host.procfs import find_process
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot, Exited
 from supervisor.ipc.recent_starts import RecentStarts
@@ -69,7 +69,7 @@ class RunRecords:
 
     def start_of(self, pid: int) -> int:
         """Return the start time of a process in clock ticks since the boot; 0 if it is gone or there is no store."""
-        process = look(pid) if self.store.there else None
+        process = find_process(pid) if self.store.there else None
         return 0 if process is None else process.start
 
     def begin(self, instance: ManagedProcess, out: int, err: int | None) -> Record | None:

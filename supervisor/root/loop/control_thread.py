@@ -563,7 +563,9 @@ class ControlThread:
         if now_s >= ending.kill_at_s:
             self._processes.kill_all("shutdown")
         # A live run counts twice, because it must first exit and its exit must then be stored.
-        ending.look(now_s, 2 * len(self._processes.live) + len(self._processes.exits) + (not self._scheduler_done))
+        ending.note_remaining(
+            now_s, 2 * len(self._processes.live) + len(self._processes.exits) + (not self._scheduler_done)
+        )
         extension_us = ending.extension_us(now_s)
         if extension_us is not None:
             notify(f"EXTEND_TIMEOUT_USEC={extension_us}")

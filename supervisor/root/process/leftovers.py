@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from supervisor.host.cgroups import Cgroup
-from supervisor.host.procfs import Process, family, look
+from supervisor.host.procfs import Process, family, find_process
 from supervisor.ipc.messages import Frame
 from supervisor.root.handover.state_schema import LeftRunningState
 from supervisor.root.process.managed_process import ManagedProcess
@@ -24,12 +24,14 @@ class _Run:
         """Start times of its processes by id. A process with another start time is a different one."""
         self.shown: list[str] = []
 
-    def look(self) -> bool:
+    def scan(self) -> bool:
         """Find the processes that are still alive; return whether there are any."""
-        roots = [pid for pid, start in self.known.items() if (one := look(pid)) is not None and one.start == start]
+        roots = [
+            pid for pid, start in self.known.items() if (one := find_process(pid)) is not None and one.start == start
+        ]
         found = family(roots)
         if self.cgroup is not None:
-            members = {pid: look(pid) for pid in Cgroup(self.cgroup).members()}
+            members = {pid: find_process(pid) for pid in Cgroup(self.cgroup).members()}
             found |= {pid: process for pid, process in members.items() if process is not None}
         self.known = {process.pid: process.start for process in found.values()}
         self.shown = [str(process) for process in sorted(found.values(), key=lambda process: process.pid)]
@@ -63,7 +65,7 @@ class LeftRunning:
 
     def _look(self, now_s: float) -> None:
         before = self.listed()
-        self._runs = [run for run in self._runs if run.look()]
+        self._runs = [run for run in self._runs if run.scan()]
         self.due_s = now_s + _LOOK_S if self._runs else None
         if self.listed() != before:
             self._send({"op": "left_running", "runs": self.listed()})

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from supervisor.host.cgroup_names import is_spare
 from supervisor.host.cgroups import name_of_cgroup, own_place
 from supervisor.host.process_environ import Environments
-from supervisor.host.procfs import Process, family, look, own_children, parent, send
+from supervisor.host.procfs import Process, family, find_process, own_children, parent, send
 from supervisor.root.handover.state_schema import OwnerState
 from supervisor.root.process.managed_process import ManagedProcess
 from supervisor.root.process.transitions import ALIVE
@@ -99,7 +99,7 @@ class ProcessTrees:
         """Return the ids of the orphans of a run."""
         found, owners, looked_at = [], {}, set()
         for pid in self._unrelated(instance) if instance.main.adopted else self._strangers():
-            process = look(pid)
+            process = find_process(pid)
             if process is None:
                 self._ended = True
                 continue
@@ -134,7 +134,7 @@ class ProcessTrees:
         """
         if not instance.main.adopted:
             return True
-        process = look(instance.main.pid)
+        process = find_process(instance.main.pid)
         return process is not None and process.start == instance.main.ticks
 
     def _marks(self, process: Process) -> dict[str, str]:
@@ -154,7 +154,7 @@ class ProcessTrees:
         """Delay the end of runs for a while, because a dying process may belong to any of them. It may also hang."""
         now_s = time.monotonic()
         if (pid, start) not in self._dying:
-            there = {(one.pid, one.start) for pid, _ in self._dying if (one := look(pid)) is not None}
+            there = {(one.pid, one.start) for pid, _ in self._dying if (one := find_process(pid)) is not None}
             self._dying = {key: since_s for key, since_s in self._dying.items() if key in there}
         if now_s - self._dying.setdefault((pid, start), now_s) < _DYING_S:
             self._ended = True
@@ -176,7 +176,7 @@ class ProcessTrees:
         found = family(roots)
         if instance.cgroup is not None:
             for pid in instance.cgroup.members():
-                if pid not in found and (process := look(pid)) is not None:
+                if pid not in found and (process := find_process(pid)) is not None:
                     found[pid] = process
         return found
 
@@ -202,7 +202,7 @@ class ProcessTrees:
                 return True
             above = parent(pid)
             if above == os.getpid():
-                process = look(pid)
+                process = find_process(pid)
                 return process is not None and self._owner(process, instance) == instance.run
             if above <= 1:
                 return False

@@ -90,7 +90,7 @@ class Ending:
         """Kill the remaining runs now."""
         self.kill_at_s = min(self.kill_at_s, now_s)
 
-    def look(self, now_s: float, left: int) -> None:
+    def note_remaining(self, now_s: float, left: int) -> None:
         """Note the number of remaining runs; a decrease is progress."""
         if self._left is None or left < self._left:
             self._progress_s = now_s

@@ -54,7 +54,7 @@ class DiskReserve:
         self._there = False
         return True
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Report a full disk if the file was released or cannot be created."""
         if self._there or self.missing:
             return
@@ -84,7 +84,7 @@ class DiskReserve:
 
     def _tell(self) -> None:
         if not self._there:
-            self.look()
+            self.check()
             if self.missing:
                 self._later()
         elif self.missing:

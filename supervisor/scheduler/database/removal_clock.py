@@ -58,7 +58,7 @@ class RemovalClock:
             self._ahead_ms = stored["at_ms"] - boot_s * 1000
         self._compare()
 
-    def look(self) -> None:
+    def compare_clocks(self) -> None:
         """Compare the clocks; must be called every few seconds."""
         if self._compare():
             self._on_change()
@@ -102,12 +102,12 @@ class RemovalClock:
 
     def earliest_ms(self) -> int:
         """Return the earlier of wall clock and trusted time: data that is not old by both is kept."""
-        self.look()
+        self.compare_clocks()
         return min(self._clocks.now_ms(), self._believed_ms())
 
     def latest_ms(self) -> int:
         """Return the later of wall clock and trusted time: only times after both are in the future."""
-        self.look()
+        self.compare_clocks()
         return max(self._clocks.now_ms(), self._believed_ms())
 
     def _believed_ms(self) -> int:

@@ -201,7 +201,7 @@ class RunSampler:
             if number % _PORTION == 0:
                 yield
         if others:
-            yield from self._processes.look(frozenset(others), found)
+            yield from self._processes.sample(frozenset(others), found)
 
     def _go_on(self, portions: Iterator[None], found: dict[str, Taken]) -> None:
         for _ in portions:

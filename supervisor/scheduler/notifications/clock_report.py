@@ -47,7 +47,7 @@ class ClockReport:
 
     def stepped(self, by_ms: int) -> None:
         """Report a step of the wall clock."""
-        self._clock.look()
+        self._clock.compare_clocks()
         if by_ms < 0:
             self._report_waiting_tasks()
 

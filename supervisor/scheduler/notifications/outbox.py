@@ -85,7 +85,7 @@ class Outbox:
             if first:
                 change.write(lambda db: deliveries.hurry(db, change.now_ms))
             self._forget_others(change)
-        self.look()
+        self.send_due()
 
     def configure(self, config: Config) -> None:
         """Apply a new configuration; the messages of notifiers with a new URL are tried at once."""
@@ -100,7 +100,7 @@ class Outbox:
             if self._urls.keys() - urls.keys():
                 self._forget_others(change)
             self._urls = urls
-        self.look()
+        self.send_due()
 
     def _forget_others(self, change: Change) -> None:
         names = set(self._urls)
@@ -118,11 +118,11 @@ class Outbox:
                 for name, number in lost.items():
                     self._log.error(f"the notifier {name}: dropped {number} notifications, {TOO_MANY}")
                     self._on_lost(name, number, TOO_MANY, change)
-        self.look()
+        self.send_due()
 
     # One check at a time: send due messages, and set the timer for the next check.
 
-    def look(self) -> None:
+    def send_due(self) -> None:
         """Send due messages; must be called after a message is stored."""
         if self._looking:
             self._again = True
@@ -143,7 +143,7 @@ class Outbox:
                 self._send(one)
             self._wait(next_due)
             if self._again:
-                self.look()
+                self.send_due()
 
         with self._committer.changing() as change:
             due = change.read(
@@ -162,7 +162,7 @@ class Outbox:
             # A message that is due but was not sent waits for a delivery to finish, which checks again.
             waits += [left] if left > 0 else []
         if waits:
-            self._timer = self._loop.after(min(_LONGEST_MS, max(1.0, min(waits))), self.look)
+            self._timer = self._loop.after(min(_LONGEST_MS, max(1.0, min(waits))), self.send_due)
 
     # One message, or several together.
 
@@ -189,7 +189,7 @@ class Outbox:
 
         def stored() -> None:
             self._busy.discard(name)
-            self.look()
+            self.send_due()
 
         with self._committer.changing() as change:
             now_ms = change.now_ms

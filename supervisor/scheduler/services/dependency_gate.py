@@ -127,7 +127,7 @@ class DependencyGate:
                     ahead.append(other)
         return [other for other in reversed(found) if found[other]]
 
-    def look(self, unit: Unit, change: Change) -> None:
+    def check_dependents(self, unit: Unit, change: Change) -> None:
         """Check the dependents of a unit whose state changed."""
         for other in self._dependencies.dependents(unit.name):
             self._look_at(other, change)
@@ -164,4 +164,4 @@ class DependencyGate:
         # A "crashed" run most likely died with the previous daemon, and says nothing about the task.
         if verdict.reason != "crashed":
             self._dependencies.ended[run.unit.name] = verdict.succeeded
-            self.look(run.unit, change)
+            self.check_dependents(run.unit, change)

@@ -40,7 +40,7 @@ class CrashLoops:
         if unit.fatal_since is None:
             self._set(unit, change.now_ms, change)
 
-    def look(self, unit: Unit, change: Change) -> None:
+    def check_recovery(self, unit: Unit, change: Change) -> None:
         """End the incident with a notification if all instances are healthy or have exited for good."""
         if unit.fatal_since is None or not unit.instances:
             return

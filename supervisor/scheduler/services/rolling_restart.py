@@ -35,7 +35,7 @@ class Rolling:
         self._log.info(f"{unit.name}: rolling restart of {counted(end, 'instance')}")
         self._go(unit, Roll(0, end), change)
 
-    def look(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
+    def advance(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
         """Continue or end the restart after `instance` changed its state."""
         roll = unit.rolling
         if roll is None or roll.index != instance.index:

@@ -84,7 +84,7 @@ class ServiceController:
             elif instance.state in _WAITING and instance.timer is None:
                 self._wait(unit, instance, change)
             else:
-                self._rolling.look(unit, instance, change)
+                self._rolling.advance(unit, instance, change)
 
     def start(self, unit: Unit, change: Change) -> None:
         """Start all instances, including exited and fatal ones; a stopping one starts again after it exits."""
@@ -187,7 +187,7 @@ class ServiceController:
                 self._watch_rest(unit, definition, instance, change)
         unit.instances += [ServiceInstance(index) for index in range(kept, definition.instances)]
         self._fill(unit, kept, change)
-        self._crash_loops.look(unit, change)
+        self._crash_loops.check_recovery(unit, change)
         if definition.flap_window_ms != before.flap_window_ms:
             self._flapping.wait(unit)
         if unit.stopped or definition_hash(before) == definition_hash(definition):
@@ -247,7 +247,7 @@ class ServiceController:
         service = run.unit.service
         if instance is None or service is None:
             self._forget_leaving(run.unit)
-            self._ordered_stop.look(change)
+            self._ordered_stop.stop_unneeded(change)
             return
         healthy = self._was_healthy(instance, service, ran_ms)
         instance.run = None
@@ -275,7 +275,7 @@ class ServiceController:
         # A stop in order reaches a service only after its dependents ended. A run that ends before must not restart.
         if self._daemon.ending or run.unit.stopped:
             self._apply(run.unit, instance, Event.DOWN, change)
-        self._ordered_stop.look(change)
+        self._ordered_stop.stop_unneeded(change)
 
     @staticmethod
     def _was_healthy(instance: ServiceInstance, service: Service, ran_ms: int | None) -> bool:
@@ -399,8 +399,8 @@ class ServiceController:
             self._act(action, unit, instance, change, by)
         if after is not before and instance.state is after:  # else an action changed the state again, and reported that
             self.report(unit, instance, change)
-        self._rolling.look(unit, instance, change)
-        self.dependency_gate.look(unit, change)
+        self._rolling.advance(unit, instance, change)
+        self.dependency_gate.check_dependents(unit, change)
 
     def _act(self, action: Action, unit: Unit, instance: ServiceInstance, change: Change, by: str | None) -> None:
         actions: dict[Action, Callable[[], None]] = {
@@ -460,7 +460,7 @@ class ServiceController:
     def _mark_healthy(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
         instance.healthy = True
         self.report(unit, instance, change)
-        self._crash_loops.look(unit, change)
+        self._crash_loops.check_recovery(unit, change)
 
     def watch_health(self, unit: Unit, instance: ServiceInstance, delay: int) -> None:
         """Mark the instance healthy after `delay` milliseconds, unless its run ends before."""

@@ -88,9 +88,9 @@ class OrderedStop:
                     dependents[known[one.name]].append(unit)
         for unit, others in dependents.items():
             self._waiting[unit] = others, by
-        self.look(change)
+        self.stop_unneeded(change)
 
-    def look(self, change: Change) -> None:
+    def stop_unneeded(self, change: Change) -> None:
         """Stop the services whose dependents have ended."""
         while ready := [unit for unit in self._waiting if self._may_stop(unit)]:
             for unit in ready:

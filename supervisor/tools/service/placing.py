@@ -45,7 +45,7 @@ def below(root: str, path: str) -> str:
     return os.path.join(root, path.lstrip("/"))
 
 
-def look(plan: Plan, root: str) -> list[Found]:
+def read_present(plan: Plan, root: str) -> list[Found]:
     """Compare the files of a plan with the existing files.
 
     Raises:

@@ -52,9 +52,9 @@ def test_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter((0.0, 10.0, 12.0))
     monkeypatch.setattr(host_facts, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     rates = Rates()
-    rates.look({"sda": (1000, 50), "sdb": (500, 500)})
+    rates.update({"sda": (1000, 50), "sdb": (500, 500)})
     assert rates.of("sda") == (UNSET, UNSET)
-    rates.look({"sda": (1300, 50), "sdb": (0, 501), "sdc": (9, 9)})
+    rates.update({"sda": (1300, 50), "sdb": (0, 501), "sdc": (9, 9)})
     assert [rates.of(name) for name in ("sda", "sdb", "sdc")] == [(150.0, 0.0), (0.0, 0.5), (UNSET, UNSET)]
 
 

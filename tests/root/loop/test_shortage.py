@@ -188,8 +188,8 @@ def test_hidden_processes_stay_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
         return really(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", hidden)
-    assert procfs.look(1) is None
-    assert procfs.look(os.getpid()) is not None
+    assert procfs.find_process(1) is None
+    assert procfs.find_process(os.getpid()) is not None
 
 
 def test_descriptors_that_are_needed_later(monkeypatch: pytest.MonkeyPatch) -> None:

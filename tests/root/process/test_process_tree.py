@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from supervisor.host.procfs import Process, look
+from supervisor.host.procfs import Process, find_process
 from supervisor.root.process import process_tree
 from supervisor.root.process.managed_process import MainProcess, ManagedProcess
 from supervisor.root.process.process_tree import ProcessTrees
@@ -46,7 +46,7 @@ def test_one_that_is_about_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1000.0
 
     def without_memory(pid: int) -> Process | None:
-        process = look(pid)
+        process = find_process(pid)
         return None if process is None else process._replace(memory=0)
 
     with subprocess.Popen(["sleep", "1000"], env={}, start_new_session=True) as child:
@@ -56,7 +56,7 @@ def test_one_that_is_about_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
         instance.state = State.SEALING
         trees = ProcessTrees("D", set, print)
         assert trees.nobody(instance)
-        monkeypatch.setattr(process_tree, "look", without_memory)
+        monkeypatch.setattr(process_tree, "find_process", without_memory)
         assert not trees.nobody(instance)
         now_s += 0.9
         assert not trees.nobody(instance)

@@ -8,9 +8,9 @@ from supervisor.root.process.stop_ladder import Ending
 def test_what_does_not_end_is_given_up_soon() -> None:
     """The shutdown stops waiting for a process one second after its time limit, even if SIGKILL had no effect."""
     ending = Ending(100.0, 8.0, managed=False, at_once=False)
-    ending.look(101.0, 1)
+    ending.note_remaining(101.0, 1)
     assert (ending.ask_at_s, ending.kill_at_s) == (106.0, 108.0)
-    ending.look(108.5, 1)
+    ending.note_remaining(108.5, 1)
     assert ending.give_up_at_s == 109.0
 
 
@@ -18,9 +18,9 @@ def test_progress_goes_on() -> None:
     """While exits are still being stored, the shutdown continues past its time limit."""
     ending = Ending(0.0, 8.0, managed=False, at_once=False)
     for second in range(70):
-        ending.look(float(second), 2000 - second)
+        ending.note_remaining(float(second), 2000 - second)
         assert ending.give_up_at_s > second
-    ending.look(72.0, 1931)
+    ending.note_remaining(72.0, 1931)
     assert ending.give_up_at_s == 69.0 + 5.0
 
 
@@ -29,17 +29,17 @@ def test_the_most_it_takes(managed: bool) -> None:
     """A shutdown takes at most ten times its limit; under a service manager that waits, as long as runs keep ending."""
     ending = Ending(0.0, 1.0, managed=managed, at_once=False)
     for second in range(12):
-        ending.look(float(second), 2000 - second)
+        ending.note_remaining(float(second), 2000 - second)
     assert ending.give_up_at_s == (16.0 if managed else 10.0)
 
 
 def test_the_service_manager_is_asked_again() -> None:
     """After the shutdown's limit, the root asks the service manager each second for more time than it needs."""
     ending = Ending(0.0, 8.0, managed=True, at_once=False)
-    ending.look(0.0, 10)
+    ending.note_remaining(0.0, 10)
     assert ending.patience_us(0.0) > 28_000_000
     assert ending.extension_us(7.9) is None
-    ending.look(9.0, 9)
+    ending.note_remaining(9.0, 9)
     assert ending.extension_us(9.0) == 25_000_000
     assert ending.extension_us(9.5) is None
     assert ending.extension_us(10.0) == 24_000_000

@@ -41,12 +41,12 @@ def test_a_step_that_holds() -> None:
     clocks = Clocks(START_MS)
     clock = RemovalClock(clocks, "boot", None)
     clocks.wall += 400 * DAY_MS
-    clock.look()
+    clock.compare_clocks()
     clocks.advance_ms(HOUR_MS // 2)
     clocks.wall += DAY_MS
-    clock.look()
+    clock.compare_clocks()
     clocks.advance_ms(HOUR_MS - 1000)
-    clock.look()
+    clock.compare_clocks()
     assert (clock.step_ms, clock.believed_at_ms) == (401 * DAY_MS, clocks.wall + 1000)
     clocks.advance_ms(1000)
     assert clock.earliest_ms() == clocks.wall
@@ -77,7 +77,7 @@ def test_a_person_says_so() -> None:
     clocks = Clocks(START_MS)
     clock = RemovalClock(clocks, "boot", None)
     clocks.wall += 400 * DAY_MS
-    clock.look()
+    clock.compare_clocks()
     clock.believe()
     assert (clock.earliest_ms(), clock.step_ms) == (clocks.wall, 0)
 

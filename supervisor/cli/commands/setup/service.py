@@ -98,7 +98,7 @@ def install(
     replaced without --force. Repeat --user and --hardened when you install again.
     """
     from supervisor.tools.service.earlier import forgotten
-    from supervisor.tools.service.placing import Changed, below, look, write
+    from supervisor.tools.service.placing import Changed, below, read_present, write
     from supervisor.tools.service.planning import plan
 
     found_kind = init_system(options.kind)
@@ -106,7 +106,7 @@ def install(
     wanted = wanted_of(settings, found_kind, options.root, program, user, hardened=hardened)
     planned = plan(found_kind, wanted, options.scan_dir)
     try:
-        found = look(planned, options.root)
+        found = read_present(planned, options.root)
         if repeated := forgotten(wanted, found, options.root):
             first = "repeat these options, or run first: ringward service uninstall"
             raise Failure(f"it was installed with {' '.join(repeated)}; {first}")
@@ -151,7 +151,7 @@ def install(
 @pass_settings
 def uninstall(_settings: Settings, options: _Options, *, now: bool) -> int:
     """Remove the installed service files. Configuration, data and users stay."""
-    from supervisor.tools.service.placing import Changed, look, remove
+    from supervisor.tools.service.placing import Changed, read_present, remove
 
     found_kind = init_system(options.kind)
     check_combination(found_kind, options.root, None, hardened=False, now=now)
@@ -163,7 +163,7 @@ def uninstall(_settings: Settings, options: _Options, *, now: bool) -> int:
         commands = "\n".join(f"  {shlex.join(one)}" for one in planned.disable)
         raise Failure(f"the service is enabled ({links[0]}); use --now, or run first:\n{commands}")
     try:
-        gone = [one for one in look(planned, options.root) if one.state != "new"]
+        gone = [one for one in read_present(planned, options.root) if one.state != "new"]
         if not options.dry_run:
             gone = remove(planned, options.root, gone, force=options.force)
     except Changed as err:
