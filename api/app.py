@@ -63,7 +63,7 @@ class Route:
             self._record(operation, call, err.status, reason_of(err))
             raise
         except StoreError as err:
-            self._context.reads.tell(operation.id, err)
+            self._context.reads.log_unreadable(operation.id, err)
             refusal = unavailable("The database cannot be read")
             self._record(operation, call, refusal.status, refusal.detail)
             raise refusal from err

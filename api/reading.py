@@ -109,7 +109,7 @@ class Reads:
         with gevent.Timeout(_READ_S, late):
             return self._run(run)
 
-    def tell(self, what: str, error: StoreError) -> None:
+    def log_unreadable(self, what: str, error: StoreError) -> None:
         """Log that `what` could not be read, at most once a minute.
 
         Streams and clients retry often, and even a request with an invalid credential causes a read.

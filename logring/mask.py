@@ -68,7 +68,7 @@ class Mask:
         return b"".join(parts)
 
     @property
-    def held(self) -> bytes:
+    def possible_secret(self) -> bytes:
         """The held output. A newline in it ends the part whose mask was already returned."""
         return b"\n".join((self._held[: self._begun], self._held[self._begun :])) if self._begun else self._held
 

@@ -118,7 +118,7 @@ def next_due(db: Database, without: Collection[str]) -> int | None:
     return min((at for name, at in names if name not in without), default=None)
 
 
-def hurry(db: Database, now_ms: int, notifier: str | None = None) -> None:
+def make_due(db: Database, now_ms: int, notifier: str | None = None) -> None:
     """Make failed deliveries of one notifier, or of all, due at once, because the cause may be gone."""
     which, names = ("notifier = ? AND", [notifier]) if notifier is not None else ("", [])
     sql = f"UPDATE deliveries SET due_at = ? WHERE {which} attempts > 0 AND due_at > ?"  # noqa: S608 - constants
@@ -175,7 +175,9 @@ def forget_others(db: Database, names: Collection[str]) -> int:
     return dropped
 
 
-def tell(db: Database, notifier: str, kind: str, task_name: str | None, now_ms: int, window_ms: int) -> bool:
+def note_notification(
+    db: Database, notifier: str, kind: str, task_name: str | None, now_ms: int, window_ms: int
+) -> bool:
     """Record a notification; return False if the notifier got the same one less than `window_ms` ago."""
     same = [notifier, kind, task_name or ""]
     row = db.row(f"SELECT at FROM told WHERE {_SAME}", same)  # noqa: S608 - constants

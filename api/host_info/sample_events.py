@@ -74,7 +74,7 @@ class Samples:
             try:
                 sample = self._reads(metrics.newest)
             except StoreError as err:
-                self._reads.tell("the newest sample", err)
+                self._reads.log_unreadable("the newest sample", err)
                 sample = None
             if sample is not None and sample.at != self.at:  # it is earlier if the clock was set back
                 self.at, self.event = sample.at, sse_encoding.event("system", shown(sample))

@@ -164,7 +164,7 @@ class Ends:
                 try:
                     self._apply_outcomes(self._reads(_outcomes, due))
                 except StoreError as err:
-                    self._reads.tell("rows of watched runs", err)
+                    self._reads.log_unreadable("rows of watched runs", err)
 
     def _apply_outcomes(self, outcomes: dict[str, tuple[str, int]]) -> None:
         for run_id, (outcome, lines) in outcomes.items():

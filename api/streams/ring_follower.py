@@ -106,7 +106,7 @@ class Bell:
             watcher.close()
 
     def _heard(self, client: DoorbellClient, gone: Event) -> None:
-        names = client.heard()
+        names = client.receive_now()
         if names is None:
             gone.set()
             return
@@ -192,7 +192,7 @@ class Hub:
             try:
                 valid = self._valid(credential)
             except StoreError as err:
-                self._reads.tell(f"a {credential.kind}", err)
+                self._reads.log_unreadable(f"a {credential.kind}", err)
                 continue
             if not valid:
                 for stream in self.streams:

@@ -150,7 +150,7 @@ class UnitRuns:
                 self._add(self._reads(of_units.runs_by_id, list(self._announced)))
                 self._announced.clear()
         except StoreError as err:
-            self._reads.tell("runs of units", err)
+            self._reads.log_unreadable("runs of units", err)
             self._event = -1  # makes the next call read the database
 
     def _add(self, runs: Iterable[Run]) -> None:

@@ -201,7 +201,7 @@ class UnitStream(EventStream):
         try:
             return self._runs.next_run(self._merge.first_ms if self._merge else None)
         except StoreError as err:
-            self.context.reads.tell("runs of units", err)
+            self.context.reads.log_unreadable("runs of units", err)
             self._retry_s = time.monotonic() + _AGAIN_S
             return None
 
@@ -346,7 +346,7 @@ class UnitStream(EventStream):
                     self._runs.read_events(self._feed)
                 self._fill(now_ms)
             except StoreError as err:
-                self.context.reads.tell("runs of units", err)
+                self.context.reads.log_unreadable("runs of units", err)
                 return
             data = self._take(now_ms)
             yield data or (self.beat() if time.monotonic() >= self.beat_s else b"")

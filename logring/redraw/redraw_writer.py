@@ -101,7 +101,7 @@ class Drawing:
         if rest and self.wants(rest):
             pieces += self._pieces(self._redraw.feed(rest))
         elif rest:
-            pieces.append(rest if self._mask is None or not self._mask.held else self._mask.feed(rest))
+            pieces.append(rest if self._mask is None or not self._mask.possible_secret else self._mask.feed(rest))
         return pieces
 
     def _whole_lines(self, data: bytes, now_ms: int) -> list[bytes]:
@@ -122,7 +122,7 @@ class Drawing:
     def finish(self) -> list[bytes]:
         """End the stream: settle and return the output still held."""
         pieces = list(self._pieces(self._redraw.finish()))
-        if self._mask is not None and self._mask.held:
+        if self._mask is not None and self._mask.possible_secret:
             pieces.append(self._mask.finish())
         if pieces and not self._newline:
             last = pieces[-1]

@@ -190,7 +190,7 @@ class RingWriter(BlockWriter):
     @property
     def withheld(self) -> tuple[bytes, bytes, int]:
         """The output of stdout and stderr held back as a possible secret, and the number of replacements."""
-        out, err, _ = (mask.held if mask is not None else b"" for mask in self._masks)
+        out, err, _ = (mask.possible_secret if mask is not None else b"" for mask in self._masks)
         return out, err, self.masked
 
     def hold(self, out: bytes, err: bytes, masked: int) -> None:

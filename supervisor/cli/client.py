@@ -197,7 +197,7 @@ class Api:
         """
         return self._call("GET", path, query, timeout_s=timeout_s)
 
-    def tell(self, path: str, query: Query | None = None) -> None:
+    def send(self, path: str, query: Query | None = None) -> None:
         """Send a POST request whose answer has no content.
 
         Raises:

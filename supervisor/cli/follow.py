@@ -47,15 +47,15 @@ class Patience:
         self.say = say
         self._clock = clock
         self._pause = pause
-        self.heard()
+        self.reset()
 
-    def heard(self) -> None:
+    def reset(self) -> None:
         """Note that the daemon answered."""
         self._away_since: float | None = None
         self._reported = False
         self._pause_s = _FIRST_PAUSE_S
 
-    def lost(self, reason: str) -> None:
+    def wait_for_retry(self, reason: str) -> None:
         """Note that the daemon did not answer, and wait before the next attempt.
 
         Raises:
@@ -85,9 +85,9 @@ class Patience:
             except Refused as err:
                 if err.status < HTTPStatus.INTERNAL_SERVER_ERROR:
                     raise
-                self.lost(err.message)
+                self.wait_for_retry(err.message)
             except Unreachable as err:
-                self.lost(err.message)
+                self.wait_for_retry(err.message)
 
 
 class _End(enum.Enum):
@@ -121,7 +121,7 @@ class Follower:
         """
         while (end := self._patience.insist(self._any_stream)) is not _End.DONE:
             if end is _End.CLOSED:
-                self._patience.lost("the daemon closed the stream")
+                self._patience.wait_for_retry("the daemon closed the stream")
         self._printer.finish()
 
     def _any_stream(self) -> _End:
@@ -147,9 +147,9 @@ class Follower:
         with self._api.stream(f"{self._path}/stream", query, headers) as chunks:
             for number, chunk in enumerate(chunks):
                 if number:  # the daemon sends the first piece before it reads anything
-                    self._patience.heard()
+                    self._patience.reset()
                 for event in parser.feed(chunk):
-                    self._patience.heard()
+                    self._patience.reset()
                     if event.name == "done":
                         return _End.DONE
                     if event.name == "dropped" and self._next != begin and self._is_far_behind(parse(event.data)):
@@ -211,6 +211,6 @@ class Follower:
         self._next = max(end, self._next or 0)
 
 
-def gone(err: Refused) -> bool:
+def is_not_found(err: Refused) -> bool:
     """Return whether the error means that the object does not exist."""
     return err.status == HTTPStatus.NOT_FOUND

@@ -7,7 +7,7 @@ from contextlib import suppress
 from supervisor.cli import exit_codes
 from supervisor.cli.client import Api, Query, Refused, segment
 from supervisor.cli.failure import Failure
-from supervisor.cli.follow import gone
+from supervisor.cli.follow import is_not_found
 from supervisor.cli.records import Foreign, Record, is_run_id
 
 _NAME = re.compile(r"[a-zA-Z0-9._:-]{1,100}")
@@ -37,7 +37,7 @@ def find_run(api: Api, text: str) -> Run | None:
     try:
         run = api.get(f"/api/runs/{run_id}")
     except Refused as err:
-        if gone(err):
+        if is_not_found(err):
             return None
         raise
     if run["id"] != run_id:
@@ -98,7 +98,7 @@ def runs_of(
         try:
             page = api.get(f"/api/tasks/{segment(task)}/runs", query)
         except Refused as err:
-            if gone(err):
+            if is_not_found(err):
                 raise unknown(api, task) from err
             raise
         items = page["items"]
@@ -115,7 +115,7 @@ def find_task(api: Api, name: str) -> Record | None:
     try:
         found = api.get(f"/api/tasks/{segment(name)}")
     except Refused as err:
-        if gone(err):
+        if is_not_found(err):
             return None
         raise
     if found["name"] != name:
@@ -133,9 +133,9 @@ def ask_of(api: Api, name: str, action: str, query: Query | None = None) -> None
     if not _NAME.fullmatch(name):
         raise unknown(api, name)
     try:
-        api.tell(f"/api/tasks/{segment(name)}/{action}", query)
+        api.send(f"/api/tasks/{segment(name)}/{action}", query)
     except Refused as err:
-        if gone(err):
+        if is_not_found(err):
             raise unknown(api, name) from err
         raise
 
@@ -179,7 +179,7 @@ def _schedule(api: Api, name: str, count: int) -> list[Record]:
     try:
         items = api.get(f"/api/tasks/{segment(name)}/schedule", {"count": count})["items"]
     except Refused as err:
-        if gone(err):
+        if is_not_found(err):
             raise unknown(api, name, what="task", kinds=("task",)) from err
         raise
     return [Record({"taskName": name, **item}) for item in items]

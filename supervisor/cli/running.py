@@ -103,7 +103,7 @@ class Running:
             os.close(directory)
 
     @contextmanager
-    def held(self) -> Iterator[int]:
+    def pidfd(self) -> Iterator[int]:
         """Provide a pidfd of the daemon inside the block.
 
         Raises:
@@ -127,7 +127,7 @@ class Running:
         before = self.answer()
         number = before["number"] + (before["state"] != "trying")
         deadline_s = time.monotonic() + timeout_s
-        with self.held() as pidfd:
+        with self.pidfd() as pidfd:
             try:
                 signal.pidfd_send_signal(pidfd, signal.SIGUSR2)
             except PermissionError as err:

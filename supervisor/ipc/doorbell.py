@@ -278,7 +278,7 @@ class DoorbellClient:
             return None
         return packet.decode().split("\n") if packet else None
 
-    def heard(self) -> list[str] | None:
+    def receive_now(self) -> list[str] | None:
         """Like :meth:`receive`, but without waiting, for event loops; return an empty list if nothing has arrived."""
         try:
             packet = os.read(self._fd, _MAX_PACKET)

@@ -300,7 +300,7 @@ class Scheduler(CommitListener, StoreListener):
         hooks = HookOperations(config)
         self._build_reload(start, take_over, files, [certificate, limit, hooks, self._file_changes])
         operations = operations_of(
-            RunOperations(engine, self._units, self._info, self._tell, limit),
+            RunOperations(engine, self._units, self._info, self._daemon_state, limit),
             UnitOperations(engine, self._controller, self._scheduled_starts, self._units),
             many,
             AccessOperations(self._committer),
@@ -358,7 +358,7 @@ class Scheduler(CommitListener, StoreListener):
     def _is_ready(self) -> None:
         self._daemon.ready = True
 
-    def _tell(self) -> dict[str, object]:
+    def _daemon_state(self) -> dict[str, object]:
         """Return the present state of the daemon for the ``info`` operation."""
         no_room = self._reserve is not None and self._reserve.missing
         return {
@@ -368,9 +368,9 @@ class Scheduler(CommitListener, StoreListener):
             or self._daemon.short_of_memory
             or no_room
             or self._info["config_unconfirmed"],
-            "exports": self._exports.found(),
-            **self._clock_report.found(),
-            **self._file_changes.found(),
+            "exports": self._exports.report(),
+            **self._clock_report.facts(),
+            **self._file_changes.report(),
         }
 
     def logs_may_grow(self) -> bool:

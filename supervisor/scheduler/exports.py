@@ -122,7 +122,7 @@ class Exports:
             if changed:
                 running.process.close()
 
-    def found(self) -> list[dict[str, object]]:
+    def report(self) -> list[dict[str, object]]:
         """Return the state of all exports for the ``info`` operation."""
         return [
             {"name": one.export.name, "type": one.export.type, **asdict(one.status)} for one in self._running.values()

@@ -54,7 +54,7 @@ def test_news_that_came_before_a_subscription_arrived(
     for name, heard in (("new", ["new"]), ("never", []), ("old", [])):
         client.subscribe(name)
         bell.readable(fd)
-        assert client.heard() == heard
+        assert client.receive_now() == heard
     client.close()
 
 
@@ -65,12 +65,12 @@ def test_a_bell_is_heard_without_waiting(bell: DoorbellServer, tmp_path: Path) -
     for name in "ab":
         client.subscribe(name)
         bell.readable(fd)
-    assert client.heard() == []
+    assert client.receive_now() == []
     bell.ring(["a"], 1.0)
     bell.ring(["b"], 2.0)
-    assert [client.heard(), client.heard(), client.heard()] == [["a"], ["b"], []]
+    assert [client.receive_now(), client.receive_now(), client.receive_now()] == [["a"], ["b"], []]
     stranger, _ = connect(bell, tmp_path, "another token")
-    assert stranger.heard() is None
+    assert stranger.receive_now() is None
     client.close()
     stranger.close()
 
@@ -82,13 +82,13 @@ def test_idle_subscribers_of_the_name_are_woken_first(bell: DoorbellServer, tmp_
     client.subscribe("a")
     bell.readable(fd)
     bell.pre_wake("b", 10.0)
-    assert client.heard() == []
+    assert client.receive_now() == []
     bell.pre_wake("a", 10.0)
     bell.ring(["a"], 10.001)
-    assert [client.heard(), client.heard()] == [[f"{HERALD}a"], ["a"]]
+    assert [client.receive_now(), client.receive_now()] == [[f"{HERALD}a"], ["a"]]
     bell.pre_wake("a", 10.01)
     bell.ring(["a"], 10.011)
-    assert [client.heard(), client.heard()] == [["a"], []]
+    assert [client.receive_now(), client.receive_now()] == [["a"], []]
     client.close()
     bell.pre_wake("a", 20.0)
 

@@ -76,11 +76,11 @@ def test_failures(writer: Database, reader: Database) -> None:
     assert due(writer, T0 + 3) == [[f"at {T0 + 1}"]]
     found = deliveries.standings(reader)["n"]
     assert (found.delivered_at, found.failed_at, found.error, found.waiting) == (None, T0 + 2, "no route", 2)
-    deliveries.hurry(writer, T0 + 4, "other")
+    deliveries.make_due(writer, T0 + 4, "other")
     assert due(writer, T0 + 4) == [[f"at {T0 + 1}"]]
     ((other,),) = deliveries.due(writer, T0 + 4, (), 10)
     deliveries.delivered(writer, "n", [other.seq], T0 + 4)
-    deliveries.hurry(writer, T0 + 5)
+    deliveries.make_due(writer, T0 + 5)
     ((again,),) = deliveries.due(writer, T0 + 5, (), 10)
     assert again == one._replace(attempts=1, due_at=T0 + 5)
     deliveries.give_up(writer, "n", [again.seq], "gone", T0 + 6)
@@ -100,7 +100,7 @@ def test_bounded(writer: Database, reader: Database) -> None:
 
 def test_who_was_told(writer: Database) -> None:
     """Once in a window for each notifier, kind and task; each notifier that sent it also sends the recovery, once."""
-    tell = deliveries.tell
+    tell = deliveries.note_notification
     assert tell(writer, "n", "run.failed", "t", T0, HOUR_MS)
     assert not tell(writer, "n", "run.failed", "t", T0 + HOUR_MS - 1, HOUR_MS)
     assert tell(writer, "n", "run.timeout", "t", T0, HOUR_MS)
@@ -122,14 +122,14 @@ def test_what_is_gone_is_forgotten(writer: Database, reader: Database) -> None:
     forget_missing(writer, ["t"])
     add(writer, draft(), draft(notifier="x"))
     for task in ("t", "gone", None):
-        assert deliveries.tell(writer, "n", "k", task, T0, HOUR_MS)
-    assert deliveries.tell(writer, "y", "k", "t", T0, HOUR_MS)
+        assert deliveries.note_notification(writer, "n", "k", task, T0, HOUR_MS)
+    assert deliveries.note_notification(writer, "y", "k", "t", T0, HOUR_MS)
     assert deliveries.forget_others(writer, ["n"]) == 1
     assert set(deliveries.standings(reader)) == {"n"}
-    assert not deliveries.tell(writer, "n", "k", "t", T0, HOUR_MS)
-    assert not deliveries.tell(writer, "n", "k", None, T0, HOUR_MS)
-    assert deliveries.tell(writer, "n", "k", "gone", T0, HOUR_MS)
-    assert deliveries.tell(writer, "y", "k", "t", T0, HOUR_MS)
+    assert not deliveries.note_notification(writer, "n", "k", "t", T0, HOUR_MS)
+    assert not deliveries.note_notification(writer, "n", "k", None, T0, HOUR_MS)
+    assert deliveries.note_notification(writer, "n", "k", "gone", T0, HOUR_MS)
+    assert deliveries.note_notification(writer, "y", "k", "t", T0, HOUR_MS)
 
 
 @dataclass

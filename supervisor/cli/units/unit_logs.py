@@ -133,7 +133,7 @@ class UnitFollower:
             Refused: the units do not exist, or a parameter is invalid.
         """
         while not self._patience.insist(self._stream):
-            self._patience.lost("the daemon closed the stream")
+            self._patience.wait_for_retry("the daemon closed the stream")
         self._printer.finish()
 
     def _stream(self) -> bool:
@@ -146,9 +146,9 @@ class UnitFollower:
         with self._api.stream("/api/logs/stream", self._query, headers) as chunks:
             for number, chunk in enumerate(chunks):
                 if number:  # the first bytes do not prove that the daemon works: they are sent before it reads the logs
-                    self._patience.heard()
+                    self._patience.reset()
                 for event in parser.feed(chunk):
-                    self._patience.heard()
+                    self._patience.reset()
                     if event.name == "done":
                         return True
                     if event.name == "run":

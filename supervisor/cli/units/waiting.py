@@ -127,7 +127,7 @@ class Missed:
     why: str
     lines: tuple[str, ...] = ()
 
-    def tell(self, what: str) -> None:
+    def print_to_stderr(self, what: str) -> None:
         """Print the reason and the lines to standard error; `what` says what the unit failed to do."""
         print(f"ringward: {self.name} {what}: {harmless(self.why)}", file=sys.stderr)
         for line in self.lines:
@@ -187,7 +187,7 @@ def wait_for(api: Api, wanted: Sequence[Wanted], timeout_s: float | None, say: C
         while waiting:
             now_s = time.monotonic()
             found = patience.insist(partial(_look, api, tuple(waiting), now_s))
-            patience.heard()
+            patience.reset()
             standings |= found
             for one in list(waiting):
                 standing = found[one]

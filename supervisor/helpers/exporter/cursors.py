@@ -71,7 +71,7 @@ class Cursors:
         self._load()
         self._rewrite()
 
-    def found(self, seen: list[tuple[int, str]], seen_at: int, runs: list[FollowedRun]) -> None:
+    def add_runs(self, seen: list[tuple[int, str]], seen_at: int, runs: list[FollowedRun]) -> None:
         """Note the rows of new runs, and which of these runs to follow."""
         self._apply({"seen": seen, "seen_at": seen_at, "runs": {run.id: [run.task, run.instance] for run in runs}})
 

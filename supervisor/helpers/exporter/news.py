@@ -173,7 +173,7 @@ class NewRuns:
         begin_at = self._job.begin_at
         last = arrivals.last_before(db, begin_at)
         active = self._selected(one for one in arrivals.unfinished(db) if one.seq <= last)
-        self._cursors.found([(last, arrivals.id_at(db, last) or "")], begin_at, active)
+        self._cursors.add_runs([(last, arrivals.id_at(db, last) or "")], begin_at, active)
 
     def _add(self, found: Collection[Arrival]) -> None:
         """Note the rows of runs that are new, and follow the selected runs among them."""
@@ -181,7 +181,7 @@ class NewRuns:
         new = [one for one in found if one.id not in known]
         if new:
             rows = [(one.seq, one.id) for one in new]
-            self._cursors.found(rows, max(one.created_at for one in new), self._selected(new))
+            self._cursors.add_runs(rows, max(one.created_at for one in new), self._selected(new))
 
     def _selected(self, found: Iterable[Arrival]) -> list[FollowedRun]:
         return [FollowedRun(one.id, one.task_name, one.instance_index) for one in found if self._selects(one.task_name)]

@@ -125,7 +125,7 @@ class Record:
         self._held_seq += 1
         _write(self.fd, _HELD, self._held_seq, _HELD_HEADER.pack(len(out), masked) + out + err)
 
-    def held(self) -> tuple[bytes, bytes, int]:
+    def withheld(self) -> tuple[bytes, bytes, int]:
         """Return the last output passed to :meth:`hold`."""
         data = _read(self.fd, _HELD)[1]
         if not data:

@@ -182,7 +182,7 @@ def _reopen_log(found: RecoveredRun, path: str, stored: Stored) -> None:
 def _prepare(log: RunLog, spawn: Spawn, record: Record) -> None:
     prepare(log.writer, spawn, [source.stream for source in log.sources])
     log.record = record if spawn.secrets else None
-    log.held = record.held()
+    log.held = record.withheld()
     log.writer.hold(*log.held)
 
 

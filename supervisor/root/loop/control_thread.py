@@ -236,7 +236,7 @@ class ControlThread:
         for number in numbers.intersection(self._hurrying_signals):
             self._shut_down(signal_name(number), at_once=True)
         if signal.SIGHUP in numbers:
-            if self._terminal.gone:
+            if self._terminal.has_hung_up:
                 self._shut_down("the terminal was closed")
             elif self._ending is None:
                 self.reloading.begin()
@@ -541,7 +541,7 @@ class ControlThread:
         now_s = time.monotonic()
         if self._ending is not None:
             self._log.info(f"{why} again: killing all remaining runs")
-            self._ending.hurry(now_s)
+            self._ending.kill_remaining(now_s)
             return
         self._upgrade.cancel("the daemon is shutting down")
         self._log.info(f"{why}: shutting down with {counted(len(self._processes.live), 'active run')}")

@@ -89,7 +89,7 @@ class LeftOutput:
             task=self.task,
             run=self.run,
             secrets=self.secrets,
-            held=HeldText(b"", 0) if self._mask is None else HeldText(self._mask.held, self._mask.count),
+            held=HeldText(b"", 0) if self._mask is None else HeldText(self._mask.possible_secret, self._mask.count),
             unfinished=self._unfinished,
             dropped=self._dropped,
         )

@@ -471,7 +471,7 @@ class Pump(threading.Thread):
             now_s = time.monotonic()
             self._bell.ring([log.name for log in self._touched], now_s)
             for log in self._touched:
-                self._tell(log, now_s)
+                self._report_log(log, now_s)
             for log in open_logs:
                 if log.path:
                     self._pass_on(log)
@@ -479,7 +479,7 @@ class Pump(threading.Thread):
         if self._backpressure.due_s() is not None:
             now_s = time.monotonic()
             for log in self._backpressure.slow(now_s):
-                self._tell(log, now_s)
+                self._report_log(log, now_s)
 
     def _pass_on(self, log: RunLog) -> None:
         """Tell the file thread that the log has changed, and wake it if there is much to write."""
@@ -491,7 +491,7 @@ class Pump(threading.Thread):
             log.told_blocks = writer.closed_blocks
             self._files.work(log)
 
-    def _tell(self, log: RunLog, now_s: float) -> None:
+    def _report_log(self, log: RunLog, now_s: float) -> None:
         """Report a new state of a log."""
         if self._listener is None or not log.path or log.silent:
             return
@@ -605,7 +605,7 @@ class Pump(threading.Thread):
             self._stall(log)
             return
         log.sealed = True
-        self._tell(log, time.monotonic())
+        self._report_log(log, time.monotonic())
         self._touched.add(log)
         self._files.work(log)
         if self._listener is not None:

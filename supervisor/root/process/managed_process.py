@@ -241,7 +241,7 @@ def snapshot_entry(instance: ManagedProcess) -> dict[str, object]:
         "by": instance.by,
         "recipe": instance.spawn.recipe,
         "origin": instance.spawn.origin,
-        "heard": None if instance.notify_socket is None else instance.notify_socket.heard(),
+        "heard": None if instance.notify_socket is None else instance.notify_socket.state(),
     }
 
 

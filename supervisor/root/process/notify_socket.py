@@ -126,7 +126,7 @@ class NotifySocket:
                 self._take(data, news, now_ms)
         return news, True
 
-    def heard(self) -> dict[str, object] | None:
+    def state(self) -> dict[str, object] | None:
         """Return the current state, with the keys of :meth:`listen`; None: nothing was reported."""
         known = {"ready_at": self.ready_at, "status": self.status}
         return {name: value for name, value in known.items() if value is not None} or None

@@ -141,7 +141,7 @@ class ProcessManager:
             Action.ANNOUNCE_STOP: self._announce_stop,
             Action.NOTE_CAUSE: self._note_cause,
             Action.KEEP_FROM_RENEWAL: self._keep_from_renewal,
-            Action.HURRY: self._hurry,
+            Action.HURRY: self._kill_at_once,
             Action.NEXT_SIGNAL: self._next_signal,
             Action.SIGKILL: self._sigkill,
             Action.SAY_ALIVE: self._say_alive,
@@ -568,7 +568,7 @@ class ProcessManager:
         self._trees.mains.discard(instance.main.pid)
         self._trees.reap_soon()  # orphans of this run may have ended as well
         self.cgroup_manager.sweep()
-        self._waiting.hurry()
+        self._waiting.retry_soon()
         self._exited(exit_report(instance, reaped, instance.outcome.lines or 0), instance)
 
     def _report_unstarted(self, run: str, frame: Frame) -> None:
@@ -636,8 +636,8 @@ class ProcessManager:
         if instance.cause is None:
             instance.cause, instance.by = frame["cause"], frame.get("by")
 
-    def _hurry(self, instance: ManagedProcess, _frame: Frame) -> None:
-        stop.hurry(instance, time.monotonic())
+    def _kill_at_once(self, instance: ManagedProcess, _frame: Frame) -> None:
+        stop.kill_at_once(instance, time.monotonic())
         self._await_deadline(instance, None)
         self._records.update(instance)
 

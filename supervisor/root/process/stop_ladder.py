@@ -46,7 +46,7 @@ def next_signal(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> 
     return None if left == len(ladder) else f"did not exit in time: sending {signal_name(number)}"
 
 
-def hurry(instance: ManagedProcess, now_s: float) -> None:
+def kill_at_once(instance: ManagedProcess, now_s: float) -> None:
     """Skip the remaining signals: SIGKILL is due at once."""
     instance.steps_left = None
     instance.deadline_s = now_s
@@ -86,7 +86,7 @@ class Ending:
         self._progress_s = now_s
         self._extend_at_s = now_s + timeout_s
 
-    def hurry(self, now_s: float) -> None:
+    def kill_remaining(self, now_s: float) -> None:
         """Kill the remaining runs now."""
         self.kill_at_s = min(self.kill_at_s, now_s)
 

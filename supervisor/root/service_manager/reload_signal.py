@@ -22,7 +22,7 @@ class Terminal:
         """Whether the daemon ends when the terminal is closed."""
 
     @property
-    def gone(self) -> bool:
+    def has_hung_up(self) -> bool:
         """Return whether the terminal has hung up."""
         if not self.ends_us:
             return False

@@ -90,7 +90,7 @@ class WaitingStarts:
         self._explained.clear()
         self._report_at_s, self._reported = None, False
 
-    def hurry(self) -> None:
+    def retry_soon(self) -> None:
         """Try again at once, and often for a while: something has ended."""
         if self._look_at_s is not None:
             self._look_s = _LOOK_S[0]

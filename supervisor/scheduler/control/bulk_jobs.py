@@ -156,7 +156,7 @@ class BulkJobs:
             worked = change.read(work)
             if last and job.event is not None:
                 event = job.event
-                change.tell(lambda _db: [(event, {"affected": before + worked.result[0]})])
+                change.announce_result(lambda _db: [(event, {"affected": before + worked.result[0]})])
             worked.then(stored)
 
     def _finish(self, job: Job) -> None:

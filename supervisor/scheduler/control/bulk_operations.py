@@ -138,7 +138,7 @@ class BulkOperations:
             self._engine.stop(run, change, by=asked.by)
         at_ms = self._moment_ms()
         task_name = change.read(lambda db: _delete(db, run_id, at_ms))
-        change.tell(
+        change.announce_result(
             lambda _db: [("run.deleted", {"runId": run_id, "taskName": task_name.result})] if task_name.result else []
         )
 

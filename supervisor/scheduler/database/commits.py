@@ -86,7 +86,7 @@ class Change:
         """Append an event to the outbox in the transaction, and to the events ring afterwards."""
         self.events.append((kind, body))
 
-    def tell(self, function: Callable[[Database], Events]) -> None:
+    def announce_result(self, function: Callable[[Database], Events]) -> None:
         """Call ``function(db)`` in the transaction, after all writes, and announce the events that it returns."""
         self.event_sources.append(function)
 

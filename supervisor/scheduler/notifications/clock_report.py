@@ -51,7 +51,7 @@ class ClockReport:
         if by_ms < 0:
             self._report_waiting_tasks()
 
-    def found(self) -> dict[str, object]:
+    def facts(self) -> dict[str, object]:
         """Return facts about the clock for the ``info`` operation."""
         silent = self._scheduled_starts.waiting_for_clock(self._units.values())
         return {

@@ -57,9 +57,9 @@ class Notifications:
 
     def _report(self, change: Change, kind: str, title: str, body: str) -> None:
         """Raise a notification about the daemon, with the severity of its kind."""
-        self._tell(change, Fact(kind=kind, severity=notification_kinds.OF_KIND[kind]), title, body)
+        self._raise_notification(change, Fact(kind=kind, severity=notification_kinds.OF_KIND[kind]), title, body)
 
-    def _tell(
+    def _raise_notification(
         self, change: Change, fact: Fact, title: str, body: str, *, run_id: str | None = None, listed: bool = True
     ) -> None:
         """Raise a notification.
@@ -87,7 +87,7 @@ class Notifications:
             last_occurred_at=change.now_ms,
         )
         if listed:
-            change.tell(lambda db: self._raise(db, draft))
+            change.announce_result(lambda db: self._raise(db, draft))
         if not self._notifiers:
             return
         reached = targets(fact, self._routes, self._zone, change.now_ms)
@@ -112,7 +112,7 @@ class Notifications:
         for one in found:
             if one.only_if_notified and one.notifier not in told:
                 continue
-            if over is None and not deliveries.tell(
+            if over is None and not deliveries.note_notification(
                 db, one.notifier, draft.kind, task, draft.created_at, settings.coalesce_window_ms
             ):
                 continue
@@ -157,7 +157,9 @@ class Notifications:
         attempts = f" (after {counted(run.attempt, 'failed attempt')})" if run.attempt else ""
         more = " A retry follows." if again else ""
         body = f"Run {run.id}: {verdict.text}{attempts}.{more}"
-        self._tell(change, fact, f"{task.name} {_TITLES.get(kind, 'failed')}", body, run_id=run.id, listed=not again)
+        self._raise_notification(
+            change, fact, f"{task.name} {_TITLES.get(kind, 'failed')}", body, run_id=run.id, listed=not again
+        )
 
     def _succeeded(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
         unit = run.unit
@@ -173,14 +175,14 @@ class Notifications:
             )
             before = f"{counted(failures, 'run')} failed before it"
             text = f"{body} {before}." if failures else body
-            self._tell(change, fact, f"{name} has recovered", text, run_id=run.id, listed=failures > 0)
+            self._raise_notification(change, fact, f"{name} has recovered", text, run_id=run.id, listed=failures > 0)
         self._tell_success(run, verdict, change)
 
     def _tell_success(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
         name, named = run.unit.name, run.unit.definition.notify_on_success
         if named or self._told_of_success:
             fact = Fact(kind=notification_kinds.RUN_SUCCEEDED, severity="info", task=name, named=named)
-            self._tell(change, fact, f"{name} succeeded", f"Run {run.id}: {verdict.text}.", run_id=run.id)
+            self._raise_notification(change, fact, f"{name} succeeded", f"Run {run.id}: {verdict.text}.", run_id=run.id)
 
     @staticmethod
     def _count(unit: Unit, change: Change) -> None:
@@ -200,7 +202,7 @@ class Notifications:
         )
         when = "" if run.scheduled_at is None else f" {stamp(run.scheduled_at)}"
         what = f"{missed_count} scheduled times" if missed_count else f"The scheduled time{when}"
-        self._tell(change, fact, f"{run.unit.name} did not run", f"{what} {fate}.", run_id=run.id)
+        self._raise_notification(change, fact, f"{run.unit.name} did not run", f"{what} {fate}.", run_id=run.id)
 
     def run_slow(self, run: LiveRun, limit_ms: int, change: Change) -> None:
         """Report a run that exceeds ``max_duration_alert``."""
@@ -215,7 +217,7 @@ class Notifications:
     def _about_live(self, kind: str, run: LiveRun, title: str, text: str, change: Change) -> None:
         named = run.unit.definition.notify_on_failure
         fact = Fact(kind=kind, severity=notification_kinds.OF_KIND[kind], task=run.unit.name, named=named)
-        self._tell(change, fact, title, text, run_id=run.id)
+        self._raise_notification(change, fact, title, text, run_id=run.id)
 
     def daemon_restarted(self, change: Change, *, orderly: bool) -> None:
         """Report that the daemon restarted; `orderly`: after a shutdown, not after a crash."""
@@ -223,28 +225,28 @@ class Notifications:
             "It was shut down before." if orderly else "It was not shut down before: it crashed, or the host went down."
         )
         fact = Fact(kind=notification_kinds.DAEMON_RESTARTED, severity="info" if orderly else "warn")
-        self._tell(change, fact, "The daemon was restarted", how)
+        self._raise_notification(change, fact, "The daemon was restarted", how)
 
     def deliveries_lost(self, notifier: str, number: int, why: str, change: Change) -> None:
         """Report messages that a notifier could not deliver, through the other notifiers."""
         fact = Fact(kind=notification_kinds.DELIVERY_FAILED, severity="error", without=notifier)
         messages = "1 message" if number == 1 else f"{number} messages"
         text = f"{messages} could not be delivered by {notifier}: {why}."
-        self._tell(change, fact, f"Notifier {notifier} cannot deliver", text)
+        self._raise_notification(change, fact, f"Notifier {notifier} cannot deliver", text)
 
     def service_fatal(self, unit: Unit, instance: ServiceInstance, run_id: str | None, change: Change) -> None:
         """Report that an instance became fatal."""
         text = f"Instance {instance.index} failed {instance.failures} times in a row. No more restarts."
         named = unit.definition.notify_on_failure
         fact = Fact(kind=notification_kinds.SERVICE_FATAL, severity="error", task=unit.name, named=named)
-        self._tell(change, fact, f"{unit.name} is down", text, run_id=run_id)
+        self._raise_notification(change, fact, f"{unit.name} is down", text, run_id=run_id)
 
     def service_recovered(self, unit: Unit, since: int, change: Change) -> None:
         """Report that all instances of a service are healthy again."""
         named = unit.definition.notify_on_failure
         fact = Fact(kind=notification_kinds.SERVICE_RECOVERED, severity="info", task=unit.name, named=named)
         text = f"It was down for {format_duration((change.now_ms - since) // 1000 * 1000)}."
-        self._tell(change, fact, f"{unit.name} is back", text)
+        self._raise_notification(change, fact, f"{unit.name} is back", text)
 
     def service_flapping(self, unit: Unit, instance: ServiceInstance, run_id: str, change: Change) -> None:
         """Report that an instance keeps failing, too rarely to become fatal."""
@@ -259,7 +261,7 @@ class Notifications:
         )
         number, window = len(instance.failed_ends), format_duration(service.flap_window_ms)
         text = f"Instance {instance.index} failed {number} times within {window}. It is restarted each time."
-        self._tell(change, fact, f"{unit.name} is flapping", text, run_id=run_id)
+        self._raise_notification(change, fact, f"{unit.name} is flapping", text, run_id=run_id)
 
     def service_stable(self, unit: Unit, since: int, change: Change) -> None:
         """Report that a flapping service has not failed for ``flap_window``."""
@@ -271,20 +273,20 @@ class Notifications:
         )
         lasted = format_duration((change.now_ms - since) // 1000 * 1000)
         text = f"No failure for {format_duration(service.flap_window_ms)}. It was flapping for {lasted}."
-        self._tell(change, fact, f"{unit.name} is stable again", text)
+        self._raise_notification(change, fact, f"{unit.name} is stable again", text)
 
     def rolling_failed(self, unit: Unit, instance: ServiceInstance, roll: Roll, change: Change) -> None:
         """Report a rolling restart that ended early."""
         fact = Fact(kind=notification_kinds.SERVICE_ROLLING, severity="error", task=unit.name)
         left = roll.end - roll.index - 1
         text = f"Instance {roll.index} is {instance.state.shown}; {left} of {roll.end} instances were not restarted."
-        self._tell(change, fact, f"The rolling restart of {unit.name} failed", text)
+        self._raise_notification(change, fact, f"The rolling restart of {unit.name} failed", text)
 
     def log_dropping(self, run: LiveRun, reason: str, change: Change) -> None:
         """Report that output of a run is dropped."""
         fact = Fact(kind=notification_kinds.LOG_DISK_PRESSURE, severity="warn", task=run.unit.name)
         text = f"The log of run {run.id} accepts no output: {reason}."
-        self._tell(change, fact, f"Output of {run.unit.name} is dropped", text, run_id=run.id)
+        self._raise_notification(change, fact, f"Output of {run.unit.name} is dropped", text, run_id=run.id)
 
     def config_stale(self, config: Config, change: Change) -> None:
         """Report that the files of the configuration, or the host's time zone, changed since the last reload."""
@@ -398,7 +400,7 @@ class NotificationOperations:
                 return []
             return [("notification.updated", {"notification": _shown(stored)}), *_count(db, before)]
 
-        change.tell(marked)
+        change.announce_result(marked)
         unknown = refused(404, f"no such notification: {asked.id}")
         found.then(lambda notification: reply(unknown if notification is None else done()))
         self._committer.commit(change)
@@ -413,7 +415,7 @@ class NotificationOperations:
             notifications.mark_all(db, change.now_ms)
             return _count(db, before)
 
-        change.tell(marked)
+        change.announce_result(marked)
         change.then(lambda: reply(done()))
         self._committer.commit(change)
 

@@ -83,7 +83,7 @@ class Outbox:
         self._urls = {name: one.url for name, one in config.notifiers.items()}
         with self._committer.changing() as change:
             if first:
-                change.write(lambda db: deliveries.hurry(db, change.now_ms))
+                change.write(lambda db: deliveries.make_due(db, change.now_ms))
             self._forget_others(change)
         self.send_due()
 
@@ -96,7 +96,7 @@ class Outbox:
         with self._committer.changing() as change:
             for name in changed:
                 self._resting.pop(name, None)
-                change.write(partial(deliveries.hurry, now_ms=change.now_ms, notifier=name))
+                change.write(partial(deliveries.make_due, now_ms=change.now_ms, notifier=name))
             if self._urls.keys() - urls.keys():
                 self._forget_others(change)
             self._urls = urls
@@ -196,7 +196,7 @@ class Outbox:
             if result.error is None:
                 self._resting.pop(name, None)
                 change.write(lambda db: deliveries.delivered(db, name, [one.seq for one in together], now_ms))
-                change.write(lambda db: deliveries.hurry(db, now_ms, name))
+                change.write(lambda db: deliveries.make_due(db, now_ms, name))
             else:
                 self._has_failed(name, together, result, change)
             change.then(stored)

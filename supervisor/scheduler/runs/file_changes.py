@@ -75,7 +75,7 @@ class FileChanges(HelperClient):
         """Return whether a task has ``on_change``."""
         return bool(self._tasks)
 
-    def found(self) -> dict[str, object]:
+    def report(self) -> dict[str, object]:
         """Return the watcher's problems for the ``info`` operation."""
         return {"inotify_problems": self._problems if self._process.running else []}
 

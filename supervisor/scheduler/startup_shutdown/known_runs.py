@@ -43,7 +43,7 @@ class KnownRuns:
         return {run.task_name for run in self.unfinished if run.id in self.running}
 
     @property
-    def held(self) -> set[str]:
+    def ids_at_root(self) -> set[str]:
         """Ids of the runs that the root knows, active or ended."""
         return {*self.running, *(exited.run for exited in self.exits)}
 
@@ -71,7 +71,7 @@ class KnownRuns:
         Pending runs are included: a root may have died before it reported a start. Whether leftovers stay is decided by
         the definition in `db`, with which the runs started, and not by the present configuration.
         """
-        lost = [run for run in self.unfinished if run.id not in self.held]
+        lost = [run for run in self.unfinished if run.id not in self.ids_at_root]
         to_leave = {name for name in {run.task_name for run in lost} if _leaves(db, name)}
         return {run.id for run in lost if run.task_name not in to_leave}
 

@@ -129,7 +129,7 @@ def save_leftover_rings(db: Database, boot: Boot, known: KnownRuns, log: Log) ->
     """Append the rings that a crashed root left to the log files; call this before the root starts any run."""
     for name in os.listdir(boot.runtime_dir):
         run_id = name.removesuffix(_RING_SUFFIX)
-        if run_id == name or run_id in known.held:
+        if run_id == name or run_id in known.ids_at_root:
             continue
         run = get_run(db, run_id, include_deleted=True)
         if run is None:

@@ -117,7 +117,7 @@ def test_streams_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """Streams retry a missing database every few seconds, and log that as rarely as requests do."""
     reads = Reads("", lambda _error: None)
     for what in ("rows of watched runs", "a token", "the newest sample") * 10:
-        reads.tell(what, Away())
+        reads.log_unreadable(what, Away())
     assert len(caplog.records) == 1
 
 

@@ -11,7 +11,7 @@ RUN = FollowedRun("01K0000000000000000000000A", "web", 2)
 
 def written(path: Path) -> Cursors:
     cursors = Cursors(str(path))
-    cursors.found([(1, RUN.id), (2, "other")], 1000, [RUN])
+    cursors.add_runs([(1, RUN.id), (2, "other")], 1000, [RUN])
     cursors.move(RUN.id, 17)
     cursors.note("since", 5)
     cursors.commit()
@@ -67,7 +67,7 @@ def test_the_journal_does_not_grow_without_bound(tmp_path: Path) -> None:
     path = tmp_path / "x.cursors"
     cursors = written(path)
     for number in range(40):
-        cursors.found([(number, "y" * 200_000)], 1000, [])
+        cursors.add_runs([(number, "y" * 200_000)], 1000, [])
         cursors.finish("y" * 200_000)
         cursors.commit()
     cursors.move(RUN.id, 19)

@@ -231,9 +231,9 @@ def test_an_instance(tmp_path: Path) -> None:
     assert other.cgroup is not None
     assert (other.cgroup.path, other.cgroup.limits, other.cgroup.controllers) == ("/x", {"cpu"}, frozenset({"memory"}))
     assert other.notify_socket is not None
-    assert (other.notify_socket.fileno(), other.notify_socket.heard()) == (
+    assert (other.notify_socket.fileno(), other.notify_socket.state()) == (
         one.notify_socket.fileno(),
-        one.notify_socket.heard(),
+        one.notify_socket.state(),
     )
     assert other.notify_socket.resume_at_s == 3.5
     one.notify_socket.close()

@@ -93,13 +93,13 @@ def reread(record: Record) -> Known | None:
 def test_the_newest_counts(record: Record) -> None:
     """The next root finds the last written state in the memory, and continues its numbers."""
     assert record.read() is None
-    assert record.held() == (b"", b"", 0)
+    assert record.withheld() == (b"", b"", 0)
     for number in range(5):
         record.write(known(number))
         record.hold(b"out" * number, b"err", number)
         other = Record(os.dup(record.fd))
         assert other.read() == known(number)
-        assert other.held() == (b"out" * number, b"err", number)
+        assert other.withheld() == (b"out" * number, b"err", number)
         other.close()
     other = Record(os.dup(record.fd))
     other.write(known(5))

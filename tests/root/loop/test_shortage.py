@@ -274,7 +274,7 @@ def test_an_end_hurries_what_waits() -> None:
     clock.waiting.start(wanted(["true"]))
     clock.until(time.monotonic() + 60)
     clock.short = False
-    clock.waiting.hurry()
+    clock.waiting.retry_soon()
     clock.waiting.tend(time.monotonic())
     assert not clock.waiting
 

@@ -74,19 +74,19 @@ def test_words(ear: NotifySocket, words: bytes, news: dict[str, object]) -> None
 
 def test_all_that_holds_is_remembered(ear: NotifySocket) -> None:
     """Readiness is reported once; the newest status counts."""
-    assert ear.heard() is None
+    assert ear.state() is None
     say(b"READY=1\nSTATUS=one")
     ear.listen(ours, 7)
     say(b"READY=1\nSTATUS=two\nWATCHDOG=1")
     assert ear.listen(ours, 9)[0] == {"status": "two", "alive": True}
-    assert ear.heard() == {"ready_at": 7, "status": "two"}
+    assert ear.state() == {"ready_at": 7, "status": "two"}
 
 
 def test_strangers(ear: NotifySocket) -> None:
     """Messages from other processes are ignored."""
     say(b"READY=1")
     assert ear.listen(lambda _pid: False, 7) == ({}, False)
-    assert ear.heard() is None
+    assert ear.state() is None
 
 
 def test_descriptors_are_closed(ear: NotifySocket) -> None:

@@ -55,7 +55,7 @@ def test_at_once() -> None:
     ending = Ending(50.0, 8.0, managed=False, at_once=True)
     assert (ending.kill_at_s, ending.due_s(50.0)) == (50.0, 50.0)
     ending = Ending(50.0, 8.0, managed=False, at_once=False)
-    ending.hurry(52.0)
+    ending.kill_remaining(52.0)
     assert ending.kill_at_s == 52.0
-    ending.hurry(53.0)
+    ending.kill_remaining(53.0)
     assert ending.kill_at_s == 52.0

@@ -60,9 +60,9 @@ def test_a_terminal_that_hangs_up() -> None:
     try:
         master, terminal = pty.openpty()
         one = Terminal(terminal)
-        before = one.gone
+        before = one.has_hung_up
         os.close(master)
-        assert (before, one.gone) == (False, True)
+        assert (before, one.has_hung_up) == (False, True)
         os.close(terminal)
     finally:
         signal.signal(signal.SIGHUP, handler)
@@ -75,7 +75,7 @@ def test_nohup() -> None:
         master, terminal = pty.openpty()
         one = Terminal(terminal)
         os.close(master)
-        assert not one.gone
+        assert not one.has_hung_up
         os.close(terminal)
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -86,7 +86,7 @@ def test_a_pipe_is_no_terminal() -> None:
     reader, writer = os.pipe()
     one = Terminal(writer)
     os.close(reader)
-    assert not one.gone
+    assert not one.has_hung_up
     os.close(writer)
 
 

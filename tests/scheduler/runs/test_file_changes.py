@@ -291,10 +291,10 @@ def test_a_reload_replaces_the_watcher_if_files_changed(make: Make) -> None:
 def test_problems_are_those_of_the_running_watcher(make: Make) -> None:
     """A watcher that has ended has none, and its successor reports its own."""
     one = make(WATCHED)
-    assert one.changes.found() == {"inotify_problems": []}
+    assert one.changes.report() == {"inotify_problems": []}
     one.files.client.helper_sent({"op": "refused", "problems": ["no watches"]})
-    assert one.changes.found() == {"inotify_problems": ["no watches"]}
+    assert one.changes.report() == {"inotify_problems": ["no watches"]}
     one.files.close()
-    assert one.changes.found() == {"inotify_problems": []}
+    assert one.changes.report() == {"inotify_problems": []}
     one.files.ensure_started()
-    assert one.changes.found() == {"inotify_problems": []}
+    assert one.changes.report() == {"inotify_problems": []}

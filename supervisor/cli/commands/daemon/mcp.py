@@ -423,7 +423,7 @@ class Tools:
         """
         query = {"force": "true"} if force else None
         if run := find_run(self.api, name):
-            self.api.tell(f"/api/runs/{run['id']}/stop", query)
+            self.api.send(f"/api/runs/{run['id']}/stop", query)
             return {"stopping": [run["id"]]}
         if find_task(self.api, name) is None:
             raise unknown(self.api, name)

@@ -37,7 +37,7 @@ def command(settings: Settings, as_json: bool) -> int:
     """
     from supervisor.cli.tables import show_json
 
-    found = _found(settings.api())
+    found = _read_status(settings.api())
     if as_json:
         show_json(found)
     else:
@@ -45,7 +45,7 @@ def command(settings: Settings, as_json: bool) -> int:
     return exit_codes.REFUSED if found["attention"] else exit_codes.OK
 
 
-def _found(api: "Api") -> dict[str, object]:
+def _read_status(api: "Api") -> dict[str, object]:
     """Return the state to show, as JSON values."""
     daemon = api.get("/api/daemon")
     health = _health(api)

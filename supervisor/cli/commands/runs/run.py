@@ -188,7 +188,7 @@ def _trigger(api: "Api", task: str, params: dict[str, str]) -> dict[str, Any]:
     from http import HTTPStatus
 
     from supervisor.cli.client import segment
-    from supervisor.cli.follow import gone
+    from supervisor.cli.follow import is_not_found
     from supervisor.cli.lookups import unknown
 
     try:
@@ -196,7 +196,7 @@ def _trigger(api: "Api", task: str, params: dict[str, str]) -> dict[str, Any]:
             f"/api/tasks/{segment(task)}/run", body={"params": params} if params else None
         )
     except Refused as err:
-        if gone(err):
+        if is_not_found(err):
             raise unknown(api, task, what="task", kinds=("task",), code=exit_codes.NEVER_RAN) from err
         if err.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # the run may have been triggered nevertheless
             raise Failure(err.message, exit_codes.UNREACHABLE) from err

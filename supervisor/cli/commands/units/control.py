@@ -134,7 +134,7 @@ def _command(name: str, verb: _Verb) -> click.Command:
         changed = _act(api, name, choice, query, runs) if choice != UnitChoice() else []
         stopped = [run for found in runs.values() for run in found]
         for run in stopped:
-            api.tell(f"/api/runs/{run['id']}/stop", query or None)
+            api.send(f"/api/runs/{run['id']}/stop", query or None)
         ids = [*(run["id"] for run in stopped), *(run_id for unit in changed for run_id in unit.get("runIds") or ())]
         if name == "stop" and not as_json:
             _show_runs(ids, units.names)
@@ -145,7 +145,7 @@ def _command(name: str, verb: _Verb) -> click.Command:
         if as_json:
             _show_json(api, name, choice, changed, ids, missed)
         for one in missed:
-            one.tell(verb.waits or "is unchanged")
+            one.print_to_stderr(verb.waits or "is unchanged")
         return exit_codes.REFUSED if missed else exit_codes.OK
 
     function: Callable[..., object] = pass_settings(call)
@@ -185,17 +185,17 @@ def _act(
     """
     from supervisor.cli.client import Refused
     from supervisor.cli.failure import Failure
-    from supervisor.cli.follow import gone
+    from supervisor.cli.follow import is_not_found
 
     try:
         found: list[Record] = api.post(f"/api/units/{name}", query or None, choice.body())["units"]
     except Refused as err:
-        removed = _removed(api, choice.names) if name == "stop" and gone(err) else {}
+        removed = _removed(api, choice.names) if name == "stop" and is_not_found(err) else {}
         if removed:
             runs |= removed
             rest = replace(choice, names=tuple(one for one in choice.names if one not in removed))
             return _act(api, name, rest, query, runs) if rest != UnitChoice() else []
-        if gone(err) and not err.errors:
+        if is_not_found(err) and not err.errors:
             raise Failure("this command needs a newer daemon; upgrade it: ringward upgrade") from err
         if err.code == exit_codes.REFUSED and err.errors:
             raise Failure("\n".join(dict.fromkeys(str(error["message"]) for error in err.errors))) from err

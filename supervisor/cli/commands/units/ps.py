@@ -72,7 +72,7 @@ def _watch(show: Callable[[], None]) -> None:
     with Screen() as screen, suppress(KeyboardInterrupt):
         while True:
             patience.insist(lambda: screen.draw(show))
-            patience.heard()
+            patience.reset()
             time.sleep(_PAUSE_S)
 
 

@@ -57,7 +57,7 @@ def command(
     missed = wait_for(api, wanted, timeout_s, lambda text: click.echo(f"ringward: {text}", err=True))
     states = {one.name: one.state for one in wanted}
     for one in missed:
-        one.tell(_STATES[states[one.name]])
+        one.print_to_stderr(_STATES[states[one.name]])
     return exit_codes.REFUSED if missed else exit_codes.OK
 
 
