@@ -293,7 +293,7 @@ class Block:
             previous = entry
         return None
 
-    def cut(self, index: int) -> "Block":
+    def truncated(self, index: int) -> "Block":
         """Return the block without entry `index` and all later entries; `index` must not be 0."""
         header = BlockHeader.parse(self.header.pack())
         assert header is not None  # noqa: S101  # it was just made

@@ -92,7 +92,7 @@ def overflow(db: Database, notifier: str, most: int) -> int:
     return max(0, surplus)
 
 
-def due(db: Database, now_ms: int, without: Collection[str], most: int) -> list[list[Delivery]]:
+def due_messages(db: Database, now_ms: int, without: Collection[str], most: int) -> list[list[Delivery]]:
     """Return the next delivery of at most `most` notifiers with due messages, longest wait first.
 
     A delivery is one message, or all held messages that are due.

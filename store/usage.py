@@ -58,7 +58,7 @@ def in_window(db: Database, wanted: Window, task_name: str | None = None) -> dic
     return found
 
 
-def ever(db: Database) -> dict[str, Used]:
+def total_usage(db: Database) -> dict[str, Used]:
     """Return the total use of each configured task, by name, without the peak. Totals never decrease."""
     with db.snapshot() as view:
         rows = view.rows(

@@ -345,7 +345,7 @@ class Authenticator:
         secret = new_secret()
         tag = self.password_tag() if account is None else account.tag
         arguments = {"hash": hash_secret(secret), "password_tag": tag, "account": account is not None}
-        asked(lambda: self._control.call("session_create", **arguments))
+        execute_command(lambda: self._control.call("session_create", **arguments))
         return secret
 
     def close_sessions(self, req: falcon.Request) -> Identity | None:
@@ -357,7 +357,7 @@ class Authenticator:
         closed = None
         for digest in self._cookies(req):
             if (identity := self._by_session(digest)) is not None:
-                asked(partial(self._control.call, "session_delete", hash=digest))
+                execute_command(partial(self._control.call, "session_delete", hash=digest))
                 closed = identity
         return closed
 
@@ -383,7 +383,7 @@ class Authenticator:
             log.debug("cannot execute %s: %s", op, err)
 
 
-def asked(command: Callable[[], T]) -> T:
+def execute_command(command: Callable[[], T]) -> T:
     """Execute a command of the scheduler.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Any
 import falcon
 from msgspec import UNSET, structs
 
-from api.auth.authentication import asked
+from api.auth.authentication import execute_command
 from api.auth.identity import Role
 from api.errors import ApiError, unavailable
 from api.host_info import sample_events
@@ -92,7 +92,7 @@ def _export(one: dict[str, Any]) -> schemas.Export:
 @Operation("POST", "/api/daemon/trust-clock", role=Role.ADMIN, answers={204: None}, refusals=(503,), tag="daemon")
 def trust_clock(context: Context, call: Call) -> None:
     """Confirm that the wall clock is right, so that old runs are removed."""
-    asked(lambda: context.control.call("clock_trust", by=call.by))
+    execute_command(lambda: context.control.call("clock_trust", by=call.by))
     context.scheduler.forget()
     call.no_content()
 
@@ -150,7 +150,7 @@ def reload_daemon(context: Context, call: Call) -> None:
     """Reload the configuration and apply the differences."""
     call.target = "dry run" if call.query["dry_run"] else ""
     arguments = {"by": call.by, "dry_run": bool(call.query["dry_run"])}
-    found = asked(lambda: context.control.call_patiently("reload", **arguments))
+    found = execute_command(lambda: context.control.call_patiently("reload", **arguments))
     context.scheduler.forget()
     call.answer(
         schemas.Reloaded(
@@ -208,7 +208,7 @@ def list_slots(context: Context, call: Call) -> None:
 
     Counts include all runs; the lists have only runs that the client may see.
     """
-    found = asked(lambda: context.control.call("slots", listed=_LISTED))
+    found = execute_command(lambda: context.control.call("slots", listed=_LISTED))
     limit = found["max_running"]["limit"]
     call.answer(
         Slots(

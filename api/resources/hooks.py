@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from api.auth import webhook_proof
-from api.auth.authentication import asked
+from api.auth.authentication import execute_command
 from api.auth.identity import Identity, Role
 from api.auth.webhook_proof import Proof
 from api.errors import ApiError, invalid
@@ -71,7 +71,7 @@ _TEXT: dict[str, object] = {"type": "string"}
 def receive_hook(context: Context, call: Call) -> None:
     """Receive a webhook: start the task of the hook, or nothing if the event or the body is filtered."""
     name = call.path["hookName"]
-    found = asked(lambda: context.control.call("hook", name=name))["hook"]
+    found = execute_command(lambda: context.control.call("hook", name=name))["hook"]
     hook = _UNKNOWN if found is None else msgspec.convert(found, _Hook)
     proof = _proof(context, call, name, hook)
     call.identity = Identity("hook", f"hook:{name}", Role.ANYBODY, "hook", key=f"hook:{name}")

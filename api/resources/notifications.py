@@ -2,7 +2,7 @@
 
 from msgspec import UNSET, UnsetType
 
-from api.auth.authentication import asked
+from api.auth.authentication import execute_command
 from api.auth.identity import Role
 from api.operations.operation import Call, Content, Operation, json_of
 from api.operations.parameters import NOTIFICATION_ID, integer, shaped
@@ -109,7 +109,7 @@ def mark_notification_unread(context: Context, call: Call) -> None:
 
 def _mark(context: Context, call: Call, *, read: bool) -> None:
     notification_id = call.path["notificationId"]
-    asked(lambda: context.control.call("notification_mark", id=notification_id, read=read))
+    execute_command(lambda: context.control.call("notification_mark", id=notification_id, read=read))
     call.no_content()
 
 
@@ -118,7 +118,7 @@ def _mark(context: Context, call: Call, *, read: bool) -> None:
 )
 def mark_all_notifications_read(context: Context, call: Call) -> None:
     """Mark every unread notification read."""
-    asked(lambda: context.control.call("notifications_read"))
+    execute_command(lambda: context.control.call("notifications_read"))
     call.no_content()
 
 
@@ -141,7 +141,7 @@ def stream_notifications(context: Context, call: Call) -> None:
 )
 def list_notifiers(context: Context, call: Call) -> None:
     """List the configured notifiers and the state of their deliveries."""
-    found = asked(lambda: context.control.call("notifiers"))["items"]
+    found = execute_command(lambda: context.control.call("notifiers"))["items"]
     call.answer(
         Notifiers(
             items=[
@@ -170,7 +170,7 @@ def list_notifiers(context: Context, call: Call) -> None:
 def test_notifier(context: Context, call: Call) -> None:
     """Send a test message through a notifier and wait for the result."""
     name = call.path["notifierName"]
-    error = asked(lambda: context.control.call_patiently("notifier_test", name=name))["error"]
+    error = execute_command(lambda: context.control.call_patiently("notifier_test", name=name))["error"]
     call.answer(Tried(delivered=error is None, error=error or UNSET))
 
 

@@ -99,7 +99,7 @@ def _stored(db: Database, sees: Callable[[str], bool]) -> _Stored:
     return _Stored(
         records=records,
         totals=[total for total in daily_outcomes.totals(db) if total.task_name in names],
-        used={name: used for name, used in usage.ever(db).items() if name in names},
+        used={name: used for name, used in usage.total_usage(db).items() if name in names},
         active=tasks.active_counts(db),
         instances=[instance for instance in tasks.instances(db) if instance.task_name in names],
         running=[

@@ -13,7 +13,7 @@ from api.operations.guard import HTML_POLICY
 from api.operations.operation import Access, Call, Content, Operation
 from api.resources.runs.run_ending import FAILURES
 from api.schemas.records import Task
-from api.schemas.task_view import one
+from api.schemas.task_view import find_unit
 from api.worker_context import Context
 
 _NOT_PUBLISHED = "Not published"
@@ -47,7 +47,7 @@ def _state(task: Task) -> tuple[str, str]:
 
 
 def _published(context: Context, name: str) -> tuple[str, str]:
-    task = context.reads(one, name) if name in context.boot.public else None
+    task = context.reads(find_unit, name) if name in context.boot.public else None
     if task is None:
         raise ApiError(404, _NOT_PUBLISHED)
     return _state(task)
@@ -78,7 +78,7 @@ def get_status_page(context: Context, call: Call) -> None:
     """Get a page with the states of the published tasks and services."""
     found = []
     for name in context.boot.public:
-        task = context.reads(one, name)
+        task = context.reads(find_unit, name)
         if task is not None:
             found.append((name, *_state(task)))
     if not found:

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from api.auth.authentication import asked
+from api.auth.authentication import execute_command
 from api.auth.identity import Role
 from api.errors import ApiError
 from api.operations.conditional import CONDITION
@@ -32,7 +32,7 @@ from api.schemas.daemon_info import (
 )
 from api.schemas.run_details import AllTaskUsage, NamedTaskUsage, TaskUsage
 from api.schemas.task_list import listed
-from api.schemas.task_view import one
+from api.schemas.task_view import find_unit
 from api.schemas.wire_times import rfc3339
 from api.worker_context import Context
 from store import service_uptime, usage
@@ -73,7 +73,7 @@ def list_tasks(context: Context, call: Call) -> None:
 def get_task(context: Context, call: Call) -> None:
     """Get one task or service."""
     name = call.path["taskName"]
-    task = context.reads(one, name)
+    task = context.reads(find_unit, name)
     if task is None:
         raise ApiError(404, f'No task named "{name}"')
     call.answer(task)
@@ -81,7 +81,7 @@ def get_task(context: Context, call: Call) -> None:
 
 
 def _ask(context: Context, call: Call, operation: str, **arguments: object) -> None:
-    asked(lambda: context.control.call(operation, task=call.path["taskName"], by=call.by, **arguments))
+    execute_command(lambda: context.control.call(operation, task=call.path["taskName"], by=call.by, **arguments))
     call.no_content()
 
 
@@ -133,7 +133,7 @@ _UNWELL = frozenset({"fatal", "backoff", "exited", "starting"})
 
 
 def _the_unit(context: Context, name: str) -> schemas.Task:
-    task = context.reads(one, name)
+    task = context.reads(find_unit, name)
     if task is None:
         raise ApiError(404, f'No task named "{name}"')
     return task
@@ -153,7 +153,7 @@ def _acknowledge(context: Context, call: Call, task: schemas.Task) -> None:
         name: None if body is None or (value := getattr(body, name)) is UNSET else value for name in ("for_ms", "note")
     }
     run = None if task.last_run is UNSET else task.last_run.id
-    asked(lambda: context.control.call("acknowledge", task=task.name, run=run, by=call.by, **said))
+    execute_command(lambda: context.control.call("acknowledge", task=task.name, run=run, by=call.by, **said))
     span = "until the next failure" if said["for_ms"] is None else f"for {said['for_ms'] // 1000} s"
     call.target = task.name
     call.result = f"{span}: {said['note']}" if said["note"] else span
@@ -201,7 +201,7 @@ def acknowledge_run(context: Context, call: Call) -> None:
 )
 def unacknowledge_task(context: Context, call: Call) -> None:
     """Withdraw the acknowledgement of a task or service."""
-    asked(lambda: context.control.call("unacknowledge", task=call.path["taskName"], by=call.by))
+    execute_command(lambda: context.control.call("unacknowledge", task=call.path["taskName"], by=call.by))
     call.no_content()
 
 
@@ -224,7 +224,7 @@ def preview_task_schedule(context: Context, call: Call) -> None:
     The scheduler knows which instants it has already handled.
     """
     name, count = call.path["taskName"], call.query["count"]
-    found = asked(lambda: context.control.call("schedule", task=name, count=count))
+    found = execute_command(lambda: context.control.call("schedule", task=name, count=count))
     instants = [
         Instant(
             at=rfc3339(at),

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.auth.auditor import counted_with_names
-from api.auth.authentication import asked
+from api.auth.authentication import execute_command
 from api.auth.identity import Role
 from api.auth.permission import not_permitted
 from api.errors import invalid
@@ -121,7 +121,7 @@ def _act(context: Context, call: Call, verb: str, *, rolling: bool = False, forc
                 raise not_permitted(verb, name)
         if not identity.reach(verb):
             raise not_permitted(verb, None)
-    found = asked(
+    found = execute_command(
         lambda: context.control.call(
             "units",
             verb=verb,

@@ -68,7 +68,7 @@ def _holds(standing: Standing, now_ms: int) -> bool:
     return flapping or bool(standing.run_id == stored["run"])
 
 
-def one(db: Database, name: str) -> schemas.Task | None:
+def find_unit(db: Database, name: str) -> schemas.Task | None:
     """Return a configured task or service; None if there is none of that name."""
     with db.snapshot() as view:
         found = bases(view, name)

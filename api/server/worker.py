@@ -357,7 +357,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             return
         if found is None or found is newcomer:
             # A closed stream can resume.
-            found = self._stalled(pool) or self.context.hub.dispensable(pool)
+            found = self._stalled(pool) or self.context.hub.stream_to_close(pool)
         if found is not None:
             self._waiting.pop(found, None)
             found.throw(gevent.GreenletExit)

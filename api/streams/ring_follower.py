@@ -200,7 +200,7 @@ class Hub:
                         stream.revoked = True
                         stream.woken.set()
 
-    def dispensable(self, places: Container[gevent.Greenlet]) -> gevent.Greenlet | None:
+    def stream_to_close(self, places: Container[gevent.Greenlet]) -> gevent.Greenlet | None:
         """Return the oldest stream in `places` of the client that has most of them; None if there is no stream."""
         here = [stream for stream in self.streams if stream.greenlet in places]
         most = Counter(stream.credential for stream in here).most_common(1)

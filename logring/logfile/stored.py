@@ -96,7 +96,7 @@ class StoredFile:
         wrong = None if block.is_intact() else block.contradiction()
         if wrong is None:
             return block
-        return block.cut(wrong[0]) if wrong[0] else None
+        return block.truncated(wrong[0]) if wrong[0] else None
 
     def header(self, number: int) -> BlockHeader | None:
         """Return the header of a block; None if its slot holds another block or a damaged header."""

@@ -167,7 +167,7 @@ class Selection:
         states = phases.ACTIVE_STATES if self.states is None else self.states & phases.ACTIVE_STATES
         return replace(self, states=states)
 
-    def only(self, column: str, values: Collection[int | str]) -> "Selection":
+    def limited_to(self, column: str, values: Collection[int | str]) -> "Selection":
         """Return the selection limited to values of a column: to these states, or to one task name or exit code."""
         if column == "state":
             states = phases.ALL_STATES if self.states is None else self.states

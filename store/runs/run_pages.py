@@ -329,7 +329,7 @@ def _find_by_group(
     for place in sorted(groups, reverse=order.descending):
         size = sum(numbers[value] for value in groups[place])
         if offset < size and len(found) < limit:
-            group = selection.only(order.column, groups[place])
+            group = selection.limited_to(order.column, groups[place])
             page = _page_by_id(db, group, limit - len(found), offset, size, descending=order.descending)
             found += [item._replace(value=place) for item in page]
         offset = max(0, offset - size)

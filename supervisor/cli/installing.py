@@ -62,12 +62,12 @@ def wanted_of(
     """
     from supervisor.config.files import lookup
     from supervisor.tools.service import systemd
-    from supervisor.tools.service.placing import below
+    from supervisor.tools.service.placing import path_below
     from supervisor.tools.service.plan import Wanted
 
     old_systemd = kind == "systemd" and (systemd.version() or _NEW_SYSTEMD) < _NEW_SYSTEMD
     config = os.path.abspath(settings.config or lookup.SYSTEM_FILE)
-    configured = _configured_data(below(root, config))
+    configured = _configured_data(path_below(root, config))
     data = os.path.abspath(settings.data) if settings.data else configured or lookup.SYSTEM_DATA
     wanted = Wanted(
         program=os.path.abspath(program) if program else _program(),

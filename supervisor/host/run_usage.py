@@ -64,7 +64,7 @@ class _Sums:
         self.read += one.read or 0
         self.written += one.written or 0
 
-    def beyond(self, other: "_Sums") -> "_Sums":
+    def minus(self, other: "_Sums") -> "_Sums":
         """Return by how much these sums exceed the other ones, at least 0 each."""
         return _Sums(
             max(0, self.user - other.user),
@@ -113,7 +113,7 @@ class RunProcesses:
             sums.add(one)
         # Sums never decrease. A decrease means that a process without a parent in this run ended between two passes
         # and had used the difference.
-        missing = self.told.beyond(sums)
+        missing = self.told.minus(sums)
         self.gone.add(missing)
         sums.add(missing)
         self.told = sums

@@ -16,7 +16,7 @@ _MAX_DIRECTORY_BYTES = 90
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
-class Unfit(Exception):
+class UnusableDirectory(Exception):
     """A directory is unsuitable for rings; the message says why."""
 
 
@@ -40,7 +40,7 @@ def type_of(path: str, types: Mapping[str, str]) -> str:
     return types[path]
 
 
-def fit(base: str, path: str, types: Mapping[str, str]) -> None:
+def prepare_directory(base: str, path: str, types: Mapping[str, str]) -> None:
     """Create the directories `base` and `path`, unless they exist, for this user alone.
 
     Raises:
@@ -48,14 +48,14 @@ def fit(base: str, path: str, types: Mapping[str, str]) -> None:
         OSError: a directory cannot be created.
     """
     if len(os.fsencode(path)) > _MAX_DIRECTORY_BYTES:
-        raise Unfit("the path is too long for Unix sockets")
+        raise UnusableDirectory("the path is too long for Unix sockets")
     parent = os.path.dirname(base)
     status = os.stat(parent)
     if status.st_uid not in (0, os.geteuid()):
-        raise Unfit(f"{parent} belongs to user {status.st_uid}")
+        raise UnusableDirectory(f"{parent} belongs to user {status.st_uid}")
     kind = type_of(base if os.path.isdir(base) else parent, types)
     if kind != "tmpfs":
-        raise Unfit(f"it is on {kind or 'an unknown file system'}, not on tmpfs")
+        raise UnusableDirectory(f"it is on {kind or 'an unknown file system'}, not on tmpfs")
     for directory in (base, path):
         _own(directory)
 
@@ -66,8 +66,8 @@ def _own(directory: str) -> None:
     except FileExistsError:
         status = os.lstat(directory)
         if not stat.S_ISDIR(status.st_mode):
-            raise Unfit(f"{directory} is not a directory") from None
+            raise UnusableDirectory(f"{directory} is not a directory") from None
         if status.st_uid != os.geteuid():
-            raise Unfit(f"{directory} belongs to user {status.st_uid}") from None
+            raise UnusableDirectory(f"{directory} belongs to user {status.st_uid}") from None
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise Unfit(f"{directory} is writable by other users") from None
+            raise UnusableDirectory(f"{directory} is writable by other users") from None

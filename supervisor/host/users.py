@@ -25,7 +25,7 @@ class Account:
     """HOME, USER, LOGNAME and SHELL; empty for an id without an account."""
 
     @property
-    def ours(self) -> bool:
+    def is_own(self) -> bool:
         """Return whether these are the daemon's own user and group."""
         return (self.uid, self.gid) == (os.geteuid(), os.getegid())
 
@@ -45,7 +45,7 @@ def resolve(text: str) -> Account:
         account = Account(int(name), _group(group), (_group(group),), {})
     else:
         raise NoSuchAccount(f"no such user: {name}" + (" (a number needs a group)" if _is_number(name) else ""))
-    if os.geteuid() != 0 and not account.ours:
+    if os.geteuid() != 0 and not account.is_own:
         raise NoSuchAccount(f"only root can run commands as {text}, and the daemon runs as user {os.geteuid()}")
     return account
 

@@ -55,7 +55,7 @@ class RecentStarts:
         os.unlink(self._path)
 
 
-def begun(runtime_dir: str) -> frozenset[str]:
+def read_run_ids(runtime_dir: str) -> frozenset[str]:
     """Return the ids of the most recently started runs; none if there is no file.
 
     Raises:

@@ -20,7 +20,7 @@ from store.tasks import drop_instances, ended_since, forget_missing, update_task
 from supervisor.host.osport import current_boot
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.messages import Boot, Exited, Frame, ProtocolError
-from supervisor.ipc.recent_starts import begun
+from supervisor.ipc.recent_starts import read_run_ids
 from supervisor.scheduler.control.access_operations import AccessOperations, CertificateReader, HookOperations
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Progress, last_job
 from supervisor.scheduler.control.bulk_operations import BulkOperations
@@ -133,7 +133,7 @@ def read_state(root: RootConnection, boot: Boot, start: StartConfig, database: D
             close_earlier(database, boot.started_at, known.running_names)
         end_orphans(database, boot.daemon_id, known.lost(database), known.cgroups, log)
         save_leftover_rings(database, boot, known, log)
-        known = replace(known, first=True, begun=begun(boot.runtime_dir))
+        known = replace(known, first=True, begun=read_run_ids(boot.runtime_dir))
     first_event, events = left_over(database, boot.runtime_dir)
     return StoredState(
         known=known,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from supervisor.host.shared_memory import MOUNTS, Unfit, file_system_types, fit
+from supervisor.host.shared_memory import MOUNTS, UnusableDirectory, file_system_types, prepare_directory
 from supervisor.ipc.messages import LOCK
 from supervisor.startup.refusal import Cause, NotStarted
 
@@ -30,8 +30,8 @@ def prepare(daemon_id: str, environ: Mapping[str, str], mounts: str = MOUNTS, *,
     for base in bases(daemon_id, environ, shared=shared):
         path = os.path.join(base, daemon_id)
         try:
-            fit(base, path, types)
-        except Unfit as err:
+            prepare_directory(base, path, types)
+        except UnusableDirectory as err:
             reasons.append(f"\n  {base}: {err}")
         except OSError as err:
             reasons.append(f"\n  {base}: {err.strerror or err}")

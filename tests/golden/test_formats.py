@@ -27,7 +27,7 @@ from supervisor.host.procfs import find_process
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot, Exited
-from supervisor.ipc.recent_starts import begun
+from supervisor.ipc.recent_starts import read_run_ids
 from supervisor.root.handover import state_schema
 from supervisor.root.handover.inherited_state import Inherited
 from supervisor.root.handover.record_memory import FORMAT, Record
@@ -351,7 +351,7 @@ def test_messages_of_an_older_root_are_read(old: Path) -> None:
 
 def test_recent_starts_are_read(old: Path) -> None:
     """The ids of the recent starts are read."""
-    noted = begun(str(old / "runtime"))
+    noted = read_run_ids(str(old / "runtime"))
     table = json.loads((old / "handover.json").read_text())
     running = {one["instance"]["Instance"]["spawn"]["Spawn"]["run"] for one in table["lives"].get("live", ())}
     running |= {state["start"]["request"]["run"] for state, _ in table.get("runs", ())}

@@ -26,7 +26,7 @@ def test_a_user_by_name() -> None:
         "LOGNAME": "nobody",
         "SHELL": NOBODY.pw_shell,
     }
-    assert not account.ours
+    assert not account.is_own
 
 
 @as_root
@@ -55,7 +55,7 @@ def test_only_root_becomes_somebody_else(monkeypatch: pytest.MonkeyPatch) -> Non
     """Anybody may name themselves, which changes nothing."""
     monkeypatch.setattr(os, "geteuid", lambda: NOBODY.pw_uid)
     monkeypatch.setattr(os, "getegid", lambda: NOBODY.pw_gid)
-    assert resolve("nobody").ours
+    assert resolve("nobody").is_own
     assert own_variables()["USER"] == "nobody"
     with pytest.raises(NoSuchAccount, match="only root"):
         resolve("root")

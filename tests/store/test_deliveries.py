@@ -27,7 +27,7 @@ def titles(found: list[list[Delivery]]) -> list[list[str]]:
 
 
 def due(db: Database, now_ms: int, *without: str, most: int = 10) -> list[list[str]]:
-    return titles(deliveries.due(db, now_ms, without, most))
+    return titles(deliveries.due_messages(db, now_ms, without, most))
 
 
 def test_what_is_due(writer: Database) -> None:
@@ -39,7 +39,7 @@ def test_what_is_due(writer: Database) -> None:
     assert due(writer, T0 + 9, most=1) == [[f"at {T0 + 1}"]]
     assert deliveries.next_due(writer, ("a", "b")) == T0 + 9
     assert deliveries.next_due(writer, ("a", "b", "c")) is None
-    ((first,), _) = deliveries.due(writer, T0 + 5, (), 10)
+    ((first,), _) = deliveries.due_messages(writer, T0 + 5, (), 10)
     assert first == draft(T0 + 1, "b")._replace(seq=first.seq)
 
 
@@ -49,7 +49,7 @@ def test_quiet_hours(writer: Database) -> None:
     add(writer, draft(T0, until=end), draft(T0 + 1, until=end), draft(T0 + 2))
     assert due(writer, T0 + 2) == [[f"at {T0 + 2}"]]
     assert deliveries.next_due(writer, ()) == T0 + 2
-    ((one,),) = deliveries.due(writer, T0 + 2, (), 10)
+    ((one,),) = deliveries.due_messages(writer, T0 + 2, (), 10)
     deliveries.delivered(writer, "n", [one.seq], T0 + 3)
     assert due(writer, end - 1) == []
     assert due(writer, end) == [[f"at {T0}", f"at {T0 + 1}"]]
@@ -62,7 +62,7 @@ def test_a_digest(writer: Database) -> None:
     assert due(writer, T0 + 100) == [[f"at {T0}", f"at {T0 + 50}"]]
     add(writer, draft(T0 + 120), digest_ms=100)
     assert deliveries.next_due(writer, ("other",)) == T0 + 100
-    (together,) = deliveries.due(writer, T0 + 130, ("other",), 10)
+    (together,) = deliveries.due_messages(writer, T0 + 130, ("other",), 10)
     deliveries.delivered(writer, "n", [one.seq for one in together], T0 + 130)
     assert due(writer, T0 + 219, "other") == []
     assert due(writer, T0 + 220, "other") == [[f"at {T0 + 120}"]]
@@ -71,17 +71,17 @@ def test_a_digest(writer: Database) -> None:
 def test_failures(writer: Database, reader: Database) -> None:
     """One that failed waits while others go on, until it is hurried; the notifier's standing says what happened."""
     add(writer, draft(T0), draft(T0 + 1))
-    ((one,),) = deliveries.due(writer, T0 + 1, (), 10)
+    ((one,),) = deliveries.due_messages(writer, T0 + 1, (), 10)
     deliveries.failed(writer, "n", {one.seq: T0 + HOUR_MS}, "no route", T0 + 2)
     assert due(writer, T0 + 3) == [[f"at {T0 + 1}"]]
     found = deliveries.standings(reader)["n"]
     assert (found.delivered_at, found.failed_at, found.error, found.waiting) == (None, T0 + 2, "no route", 2)
     deliveries.make_due(writer, T0 + 4, "other")
     assert due(writer, T0 + 4) == [[f"at {T0 + 1}"]]
-    ((other,),) = deliveries.due(writer, T0 + 4, (), 10)
+    ((other,),) = deliveries.due_messages(writer, T0 + 4, (), 10)
     deliveries.delivered(writer, "n", [other.seq], T0 + 4)
     deliveries.make_due(writer, T0 + 5)
-    ((again,),) = deliveries.due(writer, T0 + 5, (), 10)
+    ((again,),) = deliveries.due_messages(writer, T0 + 5, (), 10)
     assert again == one._replace(attempts=1, due_at=T0 + 5)
     deliveries.give_up(writer, "n", [again.seq], "gone", T0 + 6)
     assert deliveries.standings(reader)["n"] == ("n", T0 + 4, T0 + 6, "gone", 1, 0)
@@ -164,7 +164,7 @@ def test_against_a_list(writer: Database) -> None:
         assert row is not None
         model.rows.append(draft(now, name, until=until)._replace(seq=row[0]))
         without = random.choice("abc")
-        found = deliveries.due(writer, now, (without,), 10)
+        found = deliveries.due_messages(writer, now, (without,), 10)
         assert [[one.seq for one in together] for together in found] == model.due(now, without)
         for together in found:
             numbers = {one.seq for one in together}

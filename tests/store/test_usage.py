@@ -55,7 +55,7 @@ def test_short_runs(writer: Database, reader: Database) -> None:
     upsert_task(writer, "a", "task", "{}")
     writer.execute("DELETE FROM runs")
     assert usage.in_window(reader, EVER) == {"a": Used(3, 8, 14, 2, None, 3)}
-    assert usage.ever(reader) == {"a": Used(3, 8, 14, None, None, 3)}
+    assert usage.total_usage(reader) == {"a": Used(3, 8, 14, None, None, 3)}
 
 
 def test_a_run_that_goes_on(writer: Database, reader: Database) -> None:
@@ -64,7 +64,7 @@ def test_a_run_that_goes_on(writer: Database, reader: Database) -> None:
     run_id = begin(writer)
     run_samples.add_pass(writer, 1, {run_id: reading(T0 + SPAN_MS - 1, 100, written=4)})
     run_samples.add_pass(writer, 2, {run_id: reading(T0 + SPAN_MS, 250, 3000, written=5)})
-    assert usage.ever(reader)["a"] == Used(0, 250_000, 25_000, 3000, None, 5)
+    assert usage.total_usage(reader)["a"] == Used(0, 250_000, 25_000, 3000, None, 5)
     assert usage.in_window(reader, Window(T0, T0 + SPAN_MS)) == {}, "the time of the last sample shows that"
     before = usage.in_window(reader, EVER)
     assert before == {"a": Used(0, 250_000, 25_000, 3000, None, 5)}
@@ -79,7 +79,7 @@ def test_a_run_that_goes_on(writer: Database, reader: Database) -> None:
     whole = Used(1, 900_500, 40_000, 4000, None, 6)
     assert spans(reader) == {0: 100_000, 1: 150_000, 2: 150_000, 3: 500_500}
     assert usage.in_window(reader, EVER) == {"a": whole}
-    assert usage.ever(reader) == {"a": whole._replace(peak_rss_bytes=None)}
+    assert usage.total_usage(reader) == {"a": whole._replace(peak_rss_bytes=None)}
     run_samples.store_readings(writer, 4, {run_id: [reading(T0 + 3 * SPAN_MS, 1000)]})
     assert usage.in_window(reader, EVER) == {"a": whole}, "samples after the end count nothing"
 
@@ -92,7 +92,7 @@ def test_a_run_of_which_the_kernel_tells_nothing(writer: Database, reader: Datab
     end(writer, run_id, T0 + 1, max_rss_bytes=7, read_bytes=9)
     whole = Used(1, 100_000, 10_000, 3000, 9, 4)
     assert usage.in_window(reader, EVER) == {"a": whole}
-    assert usage.ever(reader) == {"a": whole._replace(peak_rss_bytes=None)}
+    assert usage.total_usage(reader) == {"a": whole._replace(peak_rss_bytes=None)}
 
 
 def test_older_spans(writer: Database, reader: Database) -> None:

@@ -7,7 +7,7 @@ import gevent
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.auth.auditor import NAMED, counted_with_names
-from api.auth.authentication import asked
+from api.auth.authentication import execute_command
 from api.auth.identity import Role
 from api.errors import unavailable
 from api.operations.operation import Call, Content, Operation, json_of
@@ -177,7 +177,7 @@ def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str,
             why = str(err).partition(" (")[0]  # the rest contains paths
             raise unavailable(f"The operation may be incomplete; repeat it to finish the rest: {why}") from err
 
-    return asked(command)
+    return execute_command(command)
 
 
 def _result(found: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from api.auth.authentication import asked
+from api.auth.authentication import execute_command
 from api.auth.identity import Role
 from api.errors import ApiError
 from api.operations.operation import Call, Operation, json_of
@@ -325,7 +325,7 @@ def _details(context: Context, call: Call, runs: list[Run]) -> dict[str, RunDeta
     for first in range(0, len(active), _ASKED_AT_ONCE):
         asked_for = active[first : first + _ASKED_AT_ONCE]
         try:
-            answer = asked(functools.partial(context.control.call, "runs_wait", runs=asked_for))
+            answer = execute_command(functools.partial(context.control.call, "runs_wait", runs=asked_for))
         except ApiError as err:
             if err.status not in _AWAY:
                 raise
@@ -357,7 +357,7 @@ def stop_run(context: Context, call: Call) -> None:
         ended = the_run(context, run_id).status == "ended"
     if not ended:
         force = bool(call.query["force"])
-        asked(lambda: context.control.call("stop", run=run_id, force=force, by=call.by))
+        execute_command(lambda: context.control.call("stop", run=run_id, force=force, by=call.by))
     call.no_content()
 
 
@@ -365,7 +365,7 @@ def stop_run(context: Context, call: Call) -> None:
 def delete_run(context: Context, call: Call) -> None:
     """Delete a run; a waiting run is stopped first."""
     run = the_run(context, call.path["runId"])
-    asked(lambda: context.control.call("run_delete", run=run.id, by=call.by))
+    execute_command(lambda: context.control.call("run_delete", run=run.id, by=call.by))
     call.no_content()
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from logring.logfile.file_owner import LISTED_FOR_READERS
-from supervisor.host.shared_memory import Unfit, file_system_types, fit
+from supervisor.host.shared_memory import UnusableDirectory, file_system_types, prepare_directory
 from supervisor.ipc.counted import counted
 from supervisor.ipc.listening_sockets import CannotListen, listen_again
 from supervisor.ipc.log_line import Log
@@ -116,7 +116,7 @@ class RuntimeDirectory:
                 self._root.listen_again()
             listen_again(self._boot, self._listeners)
             rings = self._pump.make_rings_again()
-        except (OSError, Unfit, CannotListen) as err:
+        except (OSError, UnusableDirectory, CannotListen) as err:
             self._fail(f"{', '.join(gone)} was removed and cannot be created again: {_why(err)}")
             return
         finally:
@@ -141,14 +141,14 @@ class RuntimeDirectory:
         """
         try:
             return self._make_directory(self._boot)
-        except (OSError, Unfit):
+        except (OSError, UnusableDirectory):
             if os.path.isdir(self._boot.runtime_dir):
                 raise  # do not use another path, or the next start would find two directories
             for base in self._boot.runtime_bases:
                 boot = replace(self._boot, runtime_dir=f"{base}/{self._boot.daemon_id}")
                 try:
                     self._make_directory(boot)
-                except (OSError, Unfit):
+                except (OSError, UnusableDirectory):
                     continue
                 self._boot = boot
                 self._root.on_place_moved(boot)
@@ -165,7 +165,7 @@ class RuntimeDirectory:
         above = os.path.dirname(boot.runtime_dir)
         anew = boot is not self._boot or not os.path.isdir(boot.runtime_dir)
         if anew:
-            fit(above, boot.runtime_dir, file_system_types())
+            prepare_directory(above, boot.runtime_dir, file_system_types())
             if boot.api_account is not None:
                 os.chmod(above, _PASSABLE)
                 os.chown(boot.runtime_dir, -1, boot.api_account[1])

@@ -121,7 +121,7 @@ class Plan:
         self._theirs.append(both)
         return both
 
-    def here(self) -> Started:
+    def start_directly(self) -> Started:
         """Start it.
 
         Raises:
@@ -165,7 +165,7 @@ class Plan:
         status = [self._status[1]] if self._status else []
         return [self._out[1], self._err[1] if self._err else self._out[1], *status]
 
-    def there(self, pid: int, pidfd: int, channel: int) -> Started:
+    def start_in_child(self, pid: int, pidfd: int, channel: int) -> Started:
         """A spare becomes it; `channel`: where the process tells why it cannot execute the shell."""
         if self._status:
             os.close(channel)
@@ -195,7 +195,7 @@ def start(spawn: Spawn, base_env: dict[str, str], nofile: int | None, cgroup: Cg
     """
     plan = Plan(spawn, base_env, nofile, cgroup)
     try:
-        return plan.here()
+        return plan.start_directly()
     except (OSError, ValueError):
         plan.close()
         raise

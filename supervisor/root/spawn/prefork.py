@@ -63,7 +63,7 @@ class HeldChild:
             spare.channel.send(b"\0", socket.MSG_NOSIGNAL)
         except OSError:  # EPIPE, ECONNRESET: it was killed
             return None
-        return self._plan.there(spare.pid, spare.pidfd, spare.channel.detach())
+        return self._plan.start_in_child(spare.pid, spare.pidfd, spare.channel.detach())
 
     def drop(self) -> None:
         """Give it up, which ends it."""

@@ -294,7 +294,7 @@ class StartQueue:
                 self._order_at_s = self._joined_s + _QUIET_S
             plan = Plan(start.spawn, self._env, self.descriptors.restore(), start.cgroup)
             try:
-                started = plan.here()
+                started = plan.start_directly()
             except (OSError, ValueError):
                 plan.close()
                 raise

@@ -422,7 +422,7 @@ class LaunchedJobs(RunObserver):
     ) -> ProbeRequest:
         record, account = job.record, identity.account
         env = record.environment(job.run, identity, self._daemon.boot.private_variables)
-        other = account is not None and not account.ours
+        other = account is not None and not account.is_own
         return ProbeRequest(
             key=_key(job, what),
             kind="ask",

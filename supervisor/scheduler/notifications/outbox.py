@@ -147,7 +147,7 @@ class Outbox:
 
         with self._committer.changing() as change:
             due = change.read(
-                lambda db: (deliveries.due(db, change.now_ms, without, room), deliveries.next_due(db, without))
+                lambda db: (deliveries.due_messages(db, change.now_ms, without, room), deliveries.next_due(db, without))
             )
             due.then(send)
 

@@ -26,19 +26,19 @@ class Message:
     """info, success, warning or failure."""
 
 
-def cut(text: str, most: int) -> str:
+def shortened(text: str, most: int) -> str:
     """Return a text, shortened to `most` characters; "…" marks a cut."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def title_of(text: str) -> str:
     """Return a text as a title: in one line, with at most 200 characters."""
-    return cut(" ".join(text.split()), _MAX_TITLE)
+    return shortened(" ".join(text.split()), _MAX_TITLE)
 
 
 def body_of(text: str) -> str:
     """Return a text as a body, with at most 2000 characters."""
-    return cut(text, _MAX_BODY)
+    return shortened(text, _MAX_BODY)
 
 
 def message(deliveries: Sequence[Delivery], *, site: str | None, host: str, zone: str) -> Message:

@@ -53,7 +53,7 @@ def hand_over(runtime_dir: str, run_id: str, files: Sequence[str], account: Acco
     with suppress(FileNotFoundError):
         os.unlink(path)
     with open(path, "xb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)) as file:
-        if account is not None and not account.ours:
+        if account is not None and not account.is_own:
             os.chmod(os.path.dirname(runtime_dir), _PASSABLE)
             os.fchown(file.fileno(), account.uid, account.gid)
         file.writelines(os.fsencode(name) + b"\0" for name in files)

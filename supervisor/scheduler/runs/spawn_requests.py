@@ -135,7 +135,7 @@ def spawn_of(
         timeout_ms=definition.timeout_ms,
         refusal=refusal,
         clean_env=definition.clean_env,
-        uid=account.uid if account is not None and not account.ours else None,
+        uid=account.uid if account is not None and not account.is_own else None,
         gid=account.gid if account is not None else None,
         groups=list(account.groups) if account is not None else [],
         umask=definition.umask,

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from supervisor.tools.service.placing import Found, below
+from supervisor.tools.service.placing import Found, path_below
 from supervisor.tools.service.plan import Wanted
 from supervisor.tools.service.systemd import HARDENING, UNIT
 
@@ -23,7 +23,7 @@ def forgotten(wanted: Wanted, found: Sequence[Found], root: str) -> list[str]:
     users = {user for place in there for user in _USER.findall(_text(place))}
     options = [f"--user {user}" for user in sorted(users - {wanted.user})]
     for_systemd = any(one.file.path == UNIT for one in found)
-    if for_systemd and not wanted.hardened and os.path.lexists(below(root, HARDENING)):
+    if for_systemd and not wanted.hardened and os.path.lexists(path_below(root, HARDENING)):
         options.append("--hardened")
     return options
 

@@ -40,7 +40,7 @@ class Changed(Exception):
         self.files = tuple(files)
 
 
-def below(root: str, path: str) -> str:
+def path_below(root: str, path: str) -> str:
     """Return an absolute path below another root."""
     return os.path.join(root, path.lstrip("/"))
 
@@ -51,7 +51,7 @@ def read_present(plan: Plan, root: str) -> list[Found]:
     Raises:
         OSError: a file cannot be read.
     """
-    return [_look(file, below(root, file.path)) for file in plan.files]
+    return [_look(file, path_below(root, file.path)) for file in plan.files]
 
 
 def _look(file: File, place: str) -> Found:
@@ -118,9 +118,9 @@ def remove(plan: Plan, root: str, found: Sequence[Found], *, force: bool) -> lis
     for one in gone:
         os.unlink(one.place)
     for path in plan.state:
-        shutil.rmtree(below(root, path), ignore_errors=True)
+        shutil.rmtree(path_below(root, path), ignore_errors=True)
     own = {path for path in (os.path.dirname(one.file.path) for one in gone) if f"/{NAME}" in path}
     for path in sorted(own, key=len, reverse=True):
         with contextlib.suppress(OSError):  # ENOTEMPTY: the directory contains other files
-            os.rmdir(below(root, path))
+            os.rmdir(path_below(root, path))
     return gone

@@ -98,7 +98,7 @@ def install(
     replaced without --force. Repeat --user and --hardened when you install again.
     """
     from supervisor.tools.service.earlier import forgotten
-    from supervisor.tools.service.placing import Changed, below, read_present, write
+    from supervisor.tools.service.placing import Changed, path_below, read_present, write
     from supervisor.tools.service.planning import plan
 
     found_kind = init_system(options.kind)
@@ -133,7 +133,7 @@ def install(
     if options.as_json:
         _print_json(report)
     else:
-        _show_installed(found, below(options.root, wanted.config) if new_config else None, dry_run=options.dry_run)
+        _show_installed(found, path_below(options.root, wanted.config) if new_config else None, dry_run=options.dry_run)
         for one in warnings:
             click.echo(f"ringward: {one}", err=True)
     if now and not options.dry_run:
@@ -192,18 +192,18 @@ def give_way() -> None:
 def _links(planned: "Plan", root: str) -> list[str]:
     from glob import glob
 
-    from supervisor.tools.service.placing import below
+    from supervisor.tools.service.placing import path_below
 
-    return [path for pattern in planned.enabled for path in glob(below(root, pattern))]
+    return [path for pattern in planned.enabled for path in glob(path_below(root, pattern))]
 
 
 def _configure(wanted: "Wanted", root: str, *, dry_run: bool) -> bool:
     """Write a configuration if there is none; return whether there was none."""
-    from supervisor.tools.service.placing import below, put
+    from supervisor.tools.service.placing import path_below, put
     from supervisor.tools.service.plan import File
     from supervisor.tools.service.rendering import first_config
 
-    place = below(root, wanted.config)
+    place = path_below(root, wanted.config)
     if os.path.lexists(place):
         return False
     if not dry_run:
