@@ -91,7 +91,7 @@ class Peer(ABC):
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         if error is not None:
-            print(f"{self.name} said:\n{self.said()}", file=sys.stderr)
+            print(f"{self.name} said:\n{self.own_output()}", file=sys.stderr)
         self._clean()
 
     @classmethod
@@ -203,7 +203,7 @@ class Peer(ABC):
         """Return the path of a program's output, which may be truncated between two starts."""
         return self.directory / f"{name}.log"
 
-    def said(self) -> str:
+    def own_output(self) -> str:
         """Return its own output."""
         output = self.directory / "output"
         return output.read_text(errors="replace") if output.exists() else ""

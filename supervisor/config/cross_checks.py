@@ -157,17 +157,17 @@ def without_match(export: Export, units: Collection[Unit]) -> Iterator[tuple[str
 
 
 def check_hook(
-    values: Mapping[str, Any], said: Collection[str], tasks: Mapping[str, Task], services: Mapping[str, Service]
+    values: Mapping[str, Any], written: Collection[str], tasks: Mapping[str, Task], services: Mapping[str, Service]
 ) -> Iterator[tuple[KeyPath, Invalid]]:
     """Yield the errors of a hook that contradicts itself or its task, each with its place.
 
     Args:
         values: the values of valid keys.
-        said: all keys in the file.
+        written: all keys in the file.
         tasks: the tasks by name.
         services: the services by name.
     """
-    wrong = set(said) - values.keys()
+    wrong = set(written) - values.keys()
     if "events" not in wrong:
         yield from _unsuitable_events(values.get("kind"), values.get("events", ()))
     name: str | None = values.get("task")

@@ -67,10 +67,10 @@ def _is_host(text: str) -> bool:
 def _ports(url: str) -> list[str]:
     """Return the ports in the URL; each host, and the parameter ``port``, may have one."""
     hosts, query, _ = _split(url)
-    said = [host.rpartition("]")[2].partition(":")[2] for host in hosts]
+    ports = [host.rpartition("]")[2].partition(":")[2] for host in hosts]
     for name, value in parse_qsl(query):
-        said += value.split(",") if name == "port" else []
-    return said
+        ports += value.split(",") if name == "port" else []
+    return ports
 
 
 def _is_port(text: str) -> bool:

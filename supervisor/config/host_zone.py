@@ -28,17 +28,17 @@ def host_zone(environ: Mapping[str, str], link: str = LINK, name_file: str = NAM
     Raises:
         Invalid: the value of TZ is not a time zone.
     """
-    said = environ.get("TZ")
-    if said is None or said.removeprefix(":") == link:
+    variable = environ.get("TZ")
+    if variable is None or variable.removeprefix(":") == link:
         named = _named(name_file)
         names = (_linked(link), _copied(link, named), named)
         return next((name for name in names if name and is_zone(name)), "UTC")
-    path = said.removeprefix(":")
+    path = variable.removeprefix(":")
     for name in (_cut(path) or "UTC", _linked(path)):
         if name and is_zone(name):
             return name
     raise Invalid(
-        f"cannot determine the host's: the variable TZ is {quoted(said)}, which is not a time zone",
+        f"cannot determine the host's: the variable TZ is {quoted(variable)}, which is not a time zone",
         'write timezone = "Europe/Prague", or set TZ to such a name or to a rule ("CET-1CEST,M3.5.0,M10.5.0/3")',
         show=False,
     )

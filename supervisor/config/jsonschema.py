@@ -239,11 +239,11 @@ def _named(keys: Mapping[str, Key]) -> Schema:
 
 
 def _key(key: Key) -> Schema:
-    said: Schema = {} if key.default in (None, REQUIRED) else {"default": key.default}
+    extra: Schema = {} if key.default in (None, REQUIRED) else {"default": key.default}
     if key.deprecated is not None:
-        said["deprecated"] = True
+        extra["deprecated"] = True
     about = {"title": key.name, "description": f"{key.doc}; {key.type.what}", "examples": [example(key)]}
-    return {**about, **said, **schema_of(key.type)}
+    return {**about, **extra, **schema_of(key.type)}
 
 
 def example(key: Key) -> object:

@@ -309,8 +309,8 @@ class _Loader(TableReader):
         if not isinstance(table, dict):
             return
         for key in KEYS_WITH_NAMES:
-            said = table.get(key, [])
-            names = [said] if isinstance(said, str) else said
+            value = table.get(key, [])
+            names = [value] if isinstance(value, str) else value
             if isinstance(names, list) and all(isinstance(name, str) for name in names):
                 self._names(source, (*path, key), names, notifiers)
 
@@ -403,11 +403,11 @@ class _Loader(TableReader):
 
     def _schedule(self, source: Source, path: KeyPath, table: Mapping[str, object]) -> bool:
         """Return whether a table sets a schedule; report more than one."""
-        said = [key for key in table if key in _SCHEDULES]
-        for key in said[1:]:
-            message = f"cannot be combined with {said[0]}: a task has one of cron, every and at"
+        schedules = [key for key in table if key in _SCHEDULES]
+        for key in schedules[1:]:
+            message = f"cannot be combined with {schedules[0]}: a task has one of cron, every and at"
             self.wrong(source, (*path, key), message, "remove one; several times are a list of cron expressions")
-        return bool(said)
+        return bool(schedules)
 
     def _is_name(self, source: Source, path: KeyPath, name: str) -> None:
         if not UNIT_NAME.fullmatch(name) or not name.strip("."):

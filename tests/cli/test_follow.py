@@ -21,9 +21,9 @@ class Following:
 
     def __init__(self, socket: Path) -> None:
         self.out = io.BytesIO()
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.now_s = 0.0
-        patience = Patience(self.said.append, lambda: self.now_s, self._pause)
+        patience = Patience(self.messages.append, lambda: self.now_s, self._pause)
         self.follower = Follower(Api(UnixEndpoint(str(socket))), RUN, LogPrinter(self.out), patience)
 
     def _pause(self, seconds: float) -> None:
@@ -68,7 +68,7 @@ def test_a_daemon_without_batches_sends_single_lines(daemon: FakeDaemon, followi
 
     daemon.on("GET", STREAM, of_before)
     assert following.lines() == ["0", "1", "2"]
-    assert following.said == []
+    assert following.messages == []
     assert ["batch" in request.query for request in daemon.asked(STREAM)] == [True, False, False]
 
 
@@ -109,7 +109,7 @@ def test_many_lines_that_are_gone_are_asked_for_once(daemon: FakeDaemon, followi
     daemon.on("GET", STREAM, events(hole, sent(20_000), DONE))
     daemon.on("GET", LOG, Answer(body=_page([])))
     assert following.lines() == ["20000"]
-    assert following.said == ["20000 lines are no longer kept or unreadable"]
+    assert following.messages == ["20000 lines are no longer kept or unreadable"]
 
 
 def test_a_stream_that_closes_is_resumed_without_gap_or_repeat(daemon: FakeDaemon, following: Following) -> None:
@@ -125,7 +125,7 @@ def test_a_stream_that_closes_is_resumed_without_gap_or_repeat(daemon: FakeDaemo
     )
     assert following.lines() == ["0", "1", "2", "3"]
     assert [request.headers.get("Last-Event-ID") for request in daemon.asked(STREAM)] == [None, "1", "1", "1"]
-    assert following.said == []
+    assert following.messages == []
 
 
 def test_nothing_printed_yet_is_begun_again(daemon: FakeDaemon, following: Following) -> None:
@@ -150,7 +150,7 @@ def test_lines_left_out_by_a_stream_are_fetched(daemon: FakeDaemon, following: F
         ("5", "5"),
         ("8", "2"),
     ]
-    assert following.said == ["4 lines are no longer kept or unreadable"]
+    assert following.messages == ["4 lines are no longer kept or unreadable"]
 
 
 def _page(lines: list[dict[str, object]]) -> bytes:
@@ -172,7 +172,7 @@ def test_a_short_absence_is_not_mentioned_and_a_longer_one_once(daemon: FakeDaem
     """People hear of it after two seconds, and only once."""
     daemon.on("GET", STREAM, events(sent(0)), *[problem(503, "away")] * 8, events(sent(1), DONE))
     assert following.lines() == ["0", "1"]
-    assert following.said == ["retrying: away"]
+    assert following.messages == ["retrying: away"]
     assert following.now_s >= 2
 
 
@@ -185,7 +185,7 @@ def test_a_log_that_was_quiet_for_long_is_no_absence(daemon: FakeDaemon, followi
 
     daemon.on("GET", STREAM, quiet, problem(503, "starting"), events(sent(1), DONE))
     assert following.lines() == ["0", "1"]
-    assert following.said == []
+    assert following.messages == []
 
 
 def test_a_daemon_that_stays_away_is_given_up(data: Path) -> None:

@@ -47,12 +47,12 @@ class Daemon:
         self.executable = RINGWARD
         self.options: list[str] = []
         """Options of ``ringward up``, in addition to ``--config``."""
-        self._said_before = 0
+        self._output_before = 0
         """Length of the output of earlier tests."""
 
-    def said(self) -> str:
+    def own_output(self) -> str:
         """Return the daemon's output during this test."""
-        return self.output.read_bytes()[self._said_before :].decode()
+        return self.output.read_bytes()[self._output_before :].decode()
 
     def write(self, text: str, *, daemon: str = "", http: str = "") -> None:
         """Write the configuration: `text` after the daemon's own tables."""

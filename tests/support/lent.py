@@ -31,7 +31,7 @@ class Lent(Daemon):
     def write(self, text: str, *, daemon: str = "", http: str = "") -> None:
         if self._runs and self._tables == (daemon, http):
             self.config.write_text(self._head + text)
-            self._said_before = self.output.stat().st_size
+            self._output_before = self.output.stat().st_size
             return
         if self._tables is not None:
             self._give_up()

@@ -20,8 +20,8 @@ class Depends:
         """Return the dependency that a name or a table describes."""
         if not isinstance(value, dict):
             return Dependency(_UNIT.parse(value, directory))
-        said, faults = parse_table(value, KEYS, directory)
+        parsed, faults = parse_table(value, KEYS, directory)
         if "name" not in value:
             faults.add("must have a name")
         faults.check()
-        return Dependency(**said)
+        return Dependency(**parsed)

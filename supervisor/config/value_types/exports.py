@@ -72,12 +72,12 @@ class HeaderText:
         return text
 
 
-def check(values: Mapping[str, Any], said: Mapping[str, Any]) -> None:
+def check(values: Mapping[str, Any], written: Mapping[str, Any]) -> None:
     """Check that the keys of a table fit its type.
 
     Args:
         values: the valid values.
-        said: the table in the file.
+        written: the table in the file.
 
     Raises:
         InvalidParts: keys of another type are set, or a required key is missing.
@@ -87,12 +87,12 @@ def check(values: Mapping[str, Any], said: Mapping[str, Any]) -> None:
         return
     faults = Faults(_misplaced(kind, values))
     key = _NEEDED.get(kind)
-    if key is not None and key not in said:
+    if key is not None and key not in written:
         faults.add(f"an export of type {kind} needs {key}", f'add {key} = "…"')
-    if ("username" in said) != ("password_file" in said):
-        missing = "password_file" if "username" in said else "username"
+    if ("username" in written) != ("password_file" in written):
+        missing = "password_file" if "username" in written else "username"
         faults.add("username and password_file belong together", f'add {missing} = "…"')
-    if "token_file" in said and "username" in said:
+    if "token_file" in written and "username" in written:
         faults.add("cannot be combined with username", "remove one of them", path=("token_file",))
     faults.check()
 

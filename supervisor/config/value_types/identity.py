@@ -83,12 +83,12 @@ class IdentityTable:
         """Return the identity headers of the proxy."""
         if not isinstance(value, dict):
             raise Invalid(f"must be {self.what}")
-        said, faults = parse_table(value, KEYS, directory)
+        parsed, faults = parse_table(value, KEYS, directory)
         for name in REQUIRED:
             if name not in value:
                 faults.add(f"has no {name}", f"add {name} = …")
         faults.check()
-        found = ProxyIdentity(**said)
+        found = ProxyIdentity(**parsed)
         headers = [found.user_header, found.groups_header, found.secret_header]
         if len({name.lower() for name in headers}) < len(headers):
             shown = ", ".join(map(quoted, headers))

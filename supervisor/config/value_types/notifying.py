@@ -87,9 +87,9 @@ class MatchTable:
         """Return the conditions of the route."""
         if not isinstance(value, dict):
             raise Invalid(f"must be {self.what}")
-        said, faults = parse_table(value, MATCHES, directory)
+        parsed, faults = parse_table(value, MATCHES, directory)
         faults.check()
-        return Match(**said)
+        return Match(**parsed)
 
 
 def notifiers(*, empty: bool = True) -> ListOf:

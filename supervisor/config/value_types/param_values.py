@@ -104,6 +104,6 @@ def compiled(pattern: str) -> Any:
     try:
         return re2.compile(pattern, options)
     except re2.error as err:
-        said = err.args[0] if err.args else ""
-        words = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        reason = err.args[0] if err.args else ""
+        words = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise Invalid(f"is not a valid regular expression: {words}", show=False) from err

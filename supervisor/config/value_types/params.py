@@ -99,18 +99,18 @@ class Declared:
         """Return the parameter. No message repeats the default of a secret."""
         if not isinstance(value, dict):
             raise Invalid(f"must be {self.what}")
-        said, faults = _said(value, directory)
+        parsed, faults = _declared(value, directory)
         for name in ("name", "kind"):
             if name not in value:
                 faults.add(f"must have a {name}", f"write {self.what}")
         if not faults.found:
-            faults.found += _clashes(said)
+            faults.found += _clashes(parsed)
         if not faults.found:
-            faults.found += _unfit(said)
+            faults.found += _unfit(parsed)
         for part in faults.found:
             part.show = part.show and not (value.get("secret") and part.path[:1] in ((), ("default",)))
         faults.check()
-        return Param(**said)
+        return Param(**parsed)
 
 
 @dataclass(frozen=True)
@@ -134,36 +134,36 @@ class Params:
         return params
 
 
-def _said(value: dict[str, Any], directory: str) -> tuple[dict[str, Any], Faults]:
+def _declared(value: dict[str, Any], directory: str) -> tuple[dict[str, Any], Faults]:
     """Return the fields of the record that a table sets, and the faults of single values."""
     found, faults = parse_table(value, KEYS, directory)
-    said = {field.name: field.default for field in fields(Param) if field.name in _OPTIONAL} | found
-    if said.get("kind") == "flag" and "type" not in value:
-        said["type"] = "boolean"
-    return said, faults
+    parsed = {field.name: field.default for field in fields(Param) if field.name in _OPTIONAL} | found
+    if parsed.get("kind") == "flag" and "type" not in value:
+        parsed["type"] = "boolean"
+    return parsed, faults
 
 
 _OPTIONAL = frozenset(KEYS) - {"name", "kind"}
 
 
-def _clashes(said: Mapping[str, Any]) -> Iterable[Invalid]:
+def _clashes(parsed: Mapping[str, Any]) -> Iterable[Invalid]:
     """Yield conflicts between the keys of a declaration."""
-    kind, kind_of_value = said["kind"], said["type"]
+    kind, kind_of_value = parsed["kind"], parsed["type"]
     if kind == "env":
-        yield from _wrong_variable(said["name"])
-    elif not _NAME.fullmatch(said["name"]):
+        yield from _wrong_variable(parsed["name"])
+    elif not _NAME.fullmatch(parsed["name"]):
         remedy = "use at most 100 letters, digits, hyphens and underscores, not beginning with a hyphen"
         yield Invalid("is not a valid name", remedy, path=("name",))
-    if said["secret"] and kind != "env":
+    if parsed["secret"] and kind != "env":
         message = "a secret needs the kind env: everyone on the host can read arguments"
         yield Invalid(message, show=False, path=("kind",))
     if kind == "flag" and kind_of_value != "boolean":
         yield Invalid("must be boolean for a flag", path=("type",))
-    if said["choices"] and kind_of_value == "boolean":
+    if parsed["choices"] and kind_of_value == "boolean":
         yield Invalid("cannot be combined with the type boolean", show=False, path=("choices",))
-    if said["pattern"] and kind_of_value != "string":
+    if parsed["pattern"] and kind_of_value != "string":
         yield Invalid(f"cannot be combined with the type {kind_of_value}", show=False, path=("pattern",))
-    if said["choices"] and said["pattern"]:
+    if parsed["choices"] and parsed["pattern"]:
         yield Invalid("cannot be combined with choices", "remove one of them", show=False, path=("pattern",))
 
 
@@ -176,11 +176,11 @@ def _wrong_variable(name: str) -> Iterable[Invalid]:
         yield Invalid(message, "use another name, and set this variable in the command", path=("name",))
 
 
-def _unfit(said: dict[str, Any]) -> Iterable[Invalid]:
+def _unfit(parsed: dict[str, Any]) -> Iterable[Invalid]:
     """Yield errors about choices and a default that the parameter would reject; normalise the others in place."""
-    kinds = {name: said[name] for name in ("name", "kind", "type", "secret", "pattern")}
+    kinds = {name: parsed[name] for name in ("name", "kind", "type", "secret", "pattern")}
     choices: list[str] = []
-    for index, text in enumerate(said["choices"]):
+    for index, text in enumerate(parsed["choices"]):
         try:
             choices.append(normal(Param(**kinds | {"secret": False, "kind": "env"}), text))
         except Invalid as err:
@@ -188,11 +188,11 @@ def _unfit(said: dict[str, Any]) -> Iterable[Invalid]:
             yield err
     if len(set(choices)) != len(choices):
         yield Invalid("has a duplicate item", show=False, path=("choices",))
-    said["choices"] = tuple(choices)
-    if said["default"] is not None:
+    parsed["choices"] = tuple(choices)
+    if parsed["default"] is not None:
         try:
-            said["default"] = normal(
-                Param(**kinds, choices=said["choices"], required=said["required"]), said["default"]
+            parsed["default"] = normal(
+                Param(**kinds, choices=parsed["choices"], required=parsed["required"]), parsed["default"]
             )
         except Invalid as err:
             err.path = ("default",)

@@ -112,7 +112,7 @@ class ProbeTable:
             raise Invalid(f"must be {self.what}")
         types: dict[str, ValueType] = {name: KINDS[name] for name in self.kinds}
         types |= {name: kind for name, kind in SETTINGS.items() if name != "failures" or self.failures}
-        said, faults = parse_table(value, types, directory)
+        parsed, faults = parse_table(value, types, directory)
         chosen = [name for name in self.kinds if name in value]
         if len(chosen) != 1:
             found = f"not {' and '.join(chosen)}" if chosen else "it has none"
@@ -121,10 +121,10 @@ class ProbeTable:
         every, timeout = (Duration().parse(default, directory) for default in (self.every, self.timeout))
         return Probe(
             kind=chosen[0],
-            target=said[chosen[0]],
-            every_ms=said.get("every", every),
-            timeout_ms=said.get("timeout", timeout),
-            failures=said.get("failures", self.failures),
+            target=parsed[chosen[0]],
+            every_ms=parsed.get("every", every),
+            timeout_ms=parsed.get("timeout", timeout),
+            failures=parsed.get("failures", self.failures),
         )
 
 

@@ -268,12 +268,12 @@ def parse_table(
     table: Mapping[str, object], types: Mapping[str, ValueType], directory: str
 ) -> tuple[dict[str, Any], Faults]:
     """Return the valid values in a table with known keys, and the faults of the others."""
-    said: dict[str, object] = {}
+    known: dict[str, object] = {}
     faults = Faults()
     for name, content in table.items():
         with faults.at(name):
-            said[name] = _known(name, types).parse(content, directory)
-    return said, faults
+            known[name] = _known(name, types).parse(content, directory)
+    return known, faults
 
 
 def _known(name: str, types: Mapping[str, ValueType]) -> ValueType:

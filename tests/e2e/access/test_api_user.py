@@ -190,14 +190,16 @@ def test_reads_while_the_scheduler_is_away(shared: Apart) -> None:
         over.set()
         reader.join()
     assert set(statuses) == {200}
-    assert "damage" not in daemon.said()
+    assert "damage" not in daemon.own_output()
     assert daemon.uids("ringward gunicorn") == {UID}
 
 
 def test_an_older_data_directory_changes_its_owner(make: Make) -> None:
     """Logs from before the user existed become readable; without the user everything is private again."""
     daemon = make(user=False).start()
-    assert "API workers run as root: user ringward does not exist; run: useradd --system ringward" in daemon.said()
+    assert (
+        "API workers run as root: user ringward does not exist; run: useradd --system ringward" in daemon.own_output()
+    )
     assert daemon.uids("ringward gunicorn") == {0}
     old = daemon.trigger("hello")
     daemon.log_file(old)
@@ -250,7 +252,7 @@ def test_audit_entries_survive_killed_workers(shared: Apart) -> None:
 def serves(daemon: Apart, schedulers: int) -> bool:
     """Whether so many schedulers have begun, and the daemon is ready for commands."""
     try:
-        begun = daemon.said().count("INFO scheduler: ready: ") == schedulers
+        begun = daemon.own_output().count("INFO scheduler: ready: ") == schedulers
         return begun and daemon.get("/readyz").status == 200
     except OSError:  # the API server begins anew
         return False
@@ -312,7 +314,7 @@ def test_a_moved_runtime_directory_serves_workers(make: Make) -> None:
         gate.write("\n")
         until(lambda: serves(daemon, 2), "the move")
         place = daemon.runtime_dir()
-        assert f"its files are now in {place}" in daemon.said()
+        assert f"its files are now in {place}" in daemon.own_output()
         assert_served_from(place, daemon, 2)
         gunicorn = daemon.helper("ringward gunicorn").pid
         assert upgrade(daemon)["state"] == "done"
@@ -356,14 +358,14 @@ def test_private_keys_and_renewals(make: Make) -> None:
     (place / "key.pem").unlink()
     daemon.kill_helper("ringward scheduler")
     assert served() in second
-    until(lambda: "the certificate cannot be renewed" in daemon.said() or not served(), "the log to say so")
+    until(lambda: "the certificate cannot be renewed" in daemon.own_output() or not served(), "the log to say so")
 
 
 def refusal(daemon: Daemon) -> tuple[int, str]:
     """Return the exit status and output of a start that must fail."""
     daemon.launch()
     assert daemon.process is not None
-    return daemon.process.wait(60), daemon.said()
+    return daemon.process.wait(60), daemon.own_output()
 
 
 def test_a_missing_api_user_is_refused(make: Make) -> None:
@@ -394,7 +396,7 @@ def test_an_api_user_must_reach_the_data_directory(make: Make) -> None:
             assert (status, f"http.user: {expected}" in said) == (78, True), said
         else:
             daemon.start()
-            assert f"API workers run as root: {expected}" in daemon.said()
+            assert f"API workers run as root: {expected}" in daemon.own_output()
             assert daemon.uids("ringward gunicorn") == {0}
 
 

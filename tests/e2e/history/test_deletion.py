@@ -180,12 +180,12 @@ def test_a_purged_log_does_not_come_back(daemon: Daemon) -> None:
     nowhere.symlink_to("nowhere")
     gone = daemon.trigger("t")
     daemon.ended(gone)
-    until(lambda: f"{gone}: cannot write the log file" in daemon.said(), "the log to find no place")
+    until(lambda: f"{gone}: cannot write the log file" in daemon.own_output(), "the log to find no place")
     assert delete(daemon, gone) == 204
-    until(lambda: "removed 1 run for good" in daemon.said(), "the row to be removed")
+    until(lambda: "removed 1 run for good" in daemon.own_output(), "the row to be removed")
     until(lambda: not daemon.children("janitor", of="ringward scheduler"), "the janitor to end")
     nowhere.unlink()
-    until(lambda: f"{gone}: the log file can be written again" in daemon.said(), "the log to be written")
+    until(lambda: f"{gone}: the log file can be written again" in daemon.own_output(), "the log to be written")
     until(lambda: not log_files(daemon), "the log to be removed")
 
 

@@ -84,7 +84,7 @@ def test_a_supervisor_short_of_memory_starts_nothing(daemon: Daemon, tmp_path: P
     with short(root):
         waiting = daemon.trigger("t")
         told = "out of memory: new runs wait until memory is available"
-        until(lambda: told in daemon.said(), "a word about it")
+        until(lambda: told in daemon.own_output(), "a word about it")
         until(lambda: daemon.get("/readyz").json()["status"] == "degraded", "/readyz to say so")
         until(lambda: "memory.short" in kinds(daemon), "the notification")
         assert daemon.run(waiting)["status"] == "pending"
@@ -156,5 +156,5 @@ def test_an_api_server_that_keeps_refusing_for_lack_of_memory_is_replaced(daemon
             _REPLACED_S,
         )
         assert not gunicorn.is_running()
-        assert "requests fail for lack of memory; a new API server starts" in daemon.said()
+        assert "requests fail for lack of memory; a new API server starts" in daemon.own_output()
         all_is_well(daemon, long, side)

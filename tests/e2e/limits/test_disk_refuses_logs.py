@@ -34,7 +34,7 @@ def test_logs_on_a_missing_disk(daemon: Daemon) -> None:
     disk = daemon.directory / "disk"
     (daemon.data / "logs").symlink_to(disk)
     run = daemon.ended(daemon.trigger("t"))
-    until(lambda: f"{run['id']}: cannot write the log file" in daemon.said(), "the error in the daemon's log")
+    until(lambda: f"{run['id']}: cannot write the log file" in daemon.own_output(), "the error in the daemon's log")
     assert daemon.texts(run["id"]) == ["hello"]
     disk.mkdir(mode=0o700)
     until(lambda: [*disk.rglob(f"{run['id']}.log")], "the log")

@@ -40,7 +40,7 @@ def test_more_runs_than_descriptors(daemon: FewDescriptors) -> None:
     os.mkfifo(gate)
     daemon.start()
     runs = [daemon.trigger("t") for _ in range(RUNS)]
-    until(lambda: "too few free descriptors" in daemon.said(), "runs to wait")
+    until(lambda: "too few free descriptors" in daemon.own_output(), "runs to wait")
     daemon.kill_helper("ringward scheduler")
     assert daemon.request("POST", f"/api/runs/{runs[-1]}/stop").status == 204
     ended = daemon.ended(runs.pop())
@@ -53,7 +53,7 @@ def test_more_runs_than_descriptors(daemon: FewDescriptors) -> None:
             ended = daemon.ended(run)
             assert (ended["endReason"], ended["exitCode"]) == ("succeeded", 0)
             assert daemon.texts(run) == ["first", "last"]
-    until(lambda: "waiting runs start again" in daemon.said(), "all to have started")
+    until(lambda: "waiting runs start again" in daemon.own_output(), "all to have started")
     again = daemon.trigger("t")
     until(lambda: daemon.run(again)["status"] == "running", "another one to start")
     assert [daemon.helper("ringward scheduler").pid, daemon.helper("ringward gunicorn").pid] == helpers

@@ -66,7 +66,7 @@ def test_times_beyond_the_limit_of_epoll(daemon: Daemon) -> None:
     run = daemon.ended(daemon.trigger("t"))
     assert daemon.texts(run["id"]) == ["hello"]
     assert daemon.helper("ringward scheduler").pid == scheduler
-    assert "Traceback" not in daemon.said()
+    assert "Traceback" not in daemon.own_output()
 
 
 def test_many_silent_runs_cost_nothing_afterwards(daemon: Daemon) -> None:

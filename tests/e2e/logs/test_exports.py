@@ -329,7 +329,7 @@ def test_loki_over_kills_and_refusals(daemon: Daemon, tmp_path: Path) -> None:
         assert sum(map(len, loki.entries.values())) == len(wanted)
         assert {one["authorization"] for one in loki.requests} == {"Bearer t0k3n-of-loki"}
         assert daemon.holding("t0k3n-of-loki") == []
-        assert "t0k3n" not in daemon.said()
+        assert "t0k3n" not in daemon.own_output()
     finally:
         loki.close()
 
@@ -425,7 +425,7 @@ def test_runs_that_were_removed_meanwhile_are_counted(daemon: Daemon, tmp_path: 
     one.resume()
     until(lambda: len(records(path)[last]) == 3, "the last run")
     until(lambda: daemon.get("/api/daemon").json()["exports"][0]["lostRuns"] == 2, "the count")
-    assert "exports.all: 2 runs were removed" in daemon.said()
+    assert "exports.all: 2 runs were removed" in daemon.own_output()
     assert 'ringward_export_lost_runs_total{export="all"} 2' in daemon.get("/metrics").body.decode()
     assert "2 runs removed before delivery" in daemon.cli("doctor").stdout
 

@@ -38,7 +38,7 @@ def test_ignored_signals(daemon: Daemon) -> None:
     for number in unheeded:
         os.kill(daemon.pid, number)
     until(daemon.ready, "the daemon to be ready")
-    until(lambda: "SIGALRM" in daemon.said(), "the line that names them")
+    until(lambda: "SIGALRM" in daemon.own_output(), "the line that names them")
     for number in unheeded:
         os.kill(daemon.pid, number)
     run = daemon.ended(daemon.trigger("t"))
@@ -46,7 +46,7 @@ def test_ignored_signals(daemon: Daemon) -> None:
     (line,) = daemon.texts(run["id"])
     ignored = int(line.removeprefix("SigIgn:\t"), 16)
     assert not any(ignored >> number - 1 & 1 for number in signal.valid_signals())  # two more belong to the C library
-    assert daemon.said().count(" ignored") == 1
+    assert daemon.own_output().count(" ignored") == 1
     assert daemon.stop() == 0
 
 

@@ -231,7 +231,7 @@ def test_stale_helpers_are_ended_by_the_next_start(daemon: Daemon) -> None:
     daemon.start()
     assert all(map(gone, stopped))
     assert daemon.texts(daemon.ended(daemon.trigger("t"))["id"]) == ["hello"]
-    said = next(line for line in daemon.said().splitlines() if "of a killed supervisor" in line)
+    said = next(line for line in daemon.own_output().splitlines() if "of a killed supervisor" in line)
     assert all(f"({one.pid})" in said for one in stopped)
     daemon.stop()
     assert [str(path) for place in daemon.runtime_dirs() for path in place.rglob("*")] == []
@@ -258,7 +258,7 @@ def test_stale_helpers_of_an_unfinished_start(daemon: Daemon) -> None:
     daemon.stop(signal.SIGKILL)
     daemon.start()
     assert gone(server)
-    assert f"({server.pid})" in daemon.said()
+    assert f"({server.pid})" in daemon.own_output()
 
 
 @pytest.mark.lent

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.e2e.services.test_readiness import SAY, is_ready, on_flag
-from tests.e2e.upgrade.test_upgrade import HALVES, raw, said, shown, upgrade
+from tests.e2e.upgrade.test_upgrade import HALVES, lines_written, raw, shown, upgrade
 from tests.support.daemon import gone, program
 from tests.support.manager import Managed, Manager
 from tests.support.paths import PROGRAMS
@@ -220,7 +220,7 @@ def test_repeated_kills_lose_only_output_in_transit(daemon: Managed, manager: Ma
     daemon.request("POST", f"/api/runs/{steady}/stop")
     assert (daemon.ended(steady)["endReason"], daemon.ended(steady)["exitCode"]) == ("stopped", 128 + signal.SIGTERM)
     for name, run in (("steady", steady), ("flood", flood)):
-        found, printed = raw(daemon, run), said(tmp_path / name)
+        found, printed = raw(daemon, run), lines_written(tmp_path / name)
         numbers = [int(line.removeprefix("line ")) for line in found]
         assert numbers == sorted(set(numbers))
         assert set(found) <= set(printed)

@@ -122,7 +122,7 @@ def test_leave_keeps_leftovers(daemon: Daemon, cgroups: str, pids: Path) -> None
 
 def daemon_lines(daemon: Daemon, run_id: str) -> list[str]:
     """Return the lines of the daemon's log about an ended run."""
-    return [line.split(f"{run_id}: ", 1)[1] for line in daemon.said().splitlines() if f" t {run_id}: " in line]
+    return [line.split(f"{run_id}: ", 1)[1] for line in daemon.own_output().splitlines() if f" t {run_id}: " in line]
 
 
 @pytest.mark.parametrize("tty", ["", "tty = true\n"])

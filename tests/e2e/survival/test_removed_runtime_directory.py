@@ -44,7 +44,7 @@ def well(daemon: Daemon) -> bool:
 
 def begun_again(daemon: Daemon, count: int) -> bool:
     """Wait until the scheduler has become ready this many times."""
-    return daemon.said().count("INFO scheduler: ready: ") == count
+    return daemon.own_output().count("INFO scheduler: ready: ") == count
 
 
 @pytest.mark.parametrize("what", ["the directory", "all in it"])
@@ -147,13 +147,13 @@ def test_a_directory_that_cannot_be_made_again(daemon: Daemon, words: Path) -> N
         for path in (*others, place):
             path.parent.mkdir(mode=0o700, exist_ok=True)
             path.touch()
-        until(lambda: "cannot be created again" in daemon.said(), "the message")
+        until(lambda: "cannot be created again" in daemon.own_output(), "the message")
         assert daemon.get("/readyz").status == 503
         assert daemon.get("/metrics").status == 200
         speaker.write("lost\n")
         daemon.helper("ringward scheduler").kill()
         place.unlink()
-        until(lambda: daemon.said().count("INFO scheduler: ready: ") >= 2 and well(daemon), "the directory")
+        until(lambda: daemon.own_output().count("INFO scheduler: ready: ") >= 2 and well(daemon), "the directory")
         for path in others:
             path.unlink()
         speaker.write("kept\n")
@@ -208,7 +208,7 @@ def test_lost_shared_memory_moves_the_directory(in_session: InSession, words: Pa
             os.kill(daemon.pid, signal.SIGCONT)
         until(lambda: begun_again(daemon, 2) and well(daemon), "the move")
         place = daemon.runtime_dir()
-        assert f"its files are now in {place}" in daemon.said()
+        assert f"its files are now in {place}" in daemon.own_output()
         assert (place / f"{run}.ring").exists()
         with (place / "lock").open() as lock, pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

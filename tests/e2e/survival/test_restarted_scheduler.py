@@ -58,8 +58,8 @@ def test_a_damaged_ring_does_not_block_the_start(daemon: Daemon) -> None:
     (daemon.runtime_dir() / f"{run_id}.ring").write_bytes(b"this is no ring" * 1000)
     daemon.start()
     assert daemon.run(run_id)["endReason"] == "crashed"
-    until(lambda: "cannot save the end of its log" in daemon.said(), "a word about it")
-    assert "Traceback" not in daemon.said()
+    until(lambda: "cannot save the end of its log" in daemon.own_output(), "a word about it")
+    assert "Traceback" not in daemon.own_output()
 
 
 def config_warnings(daemon: Daemon) -> str:
@@ -101,7 +101,7 @@ def test_without_a_copy_the_file_is_loaded(daemon: Daemon) -> None:
     edit(daemon, f"[services.fewer]\n{text}")
     (daemon.data / "config.last").unlink()
     daemon.kill_helper("ringward scheduler")
-    assert "no usable copy of the active configuration" in daemon.said()
+    assert "no usable copy of the active configuration" in daemon.own_output()
     daemon.kill_helper("ringward scheduler")  # the next one has a copy, but no user has confirmed it
     assert daemon.get("/readyz").json()["status"] == "degraded"
     assert "run: ringward reload" in config_warnings(daemon)
@@ -141,7 +141,7 @@ def test_a_file_that_a_reload_would_refuse(daemon: Daemon, text: str) -> None:
     assert "the file cannot be used" in daemon.get("/api/daemon").json()["databaseProblem"]
     status = daemon.cli("status", "--url", f"unix:{daemon.socket}")
     assert (status.returncode, "the file cannot be used" in status.stdout) == (1, True)
-    assert "cannot start: " in daemon.said()
+    assert "cannot start: " in daemon.own_output()
     daemon.config.write_text(good)
     until(daemon.ready, "the next scheduler")
     assert "databaseProblem" not in daemon.get("/api/daemon").json()

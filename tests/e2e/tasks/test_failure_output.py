@@ -37,7 +37,7 @@ def test_a_matching_line_makes_the_run_fail(daemon: Daemon) -> None:
         name: daemon.get(f"/api/runs/{run['id']}/ending").json().get("failureLine") for name, run in ended.items()
     }
     assert numbers == {"bad": 1, "late": 200_000, "good": None, "silent": None, "worse": None, "again": 0}
-    until(lambda: "failed by its output: fatal: no disk" in daemon.said(), "a word about it")
+    until(lambda: "failed by its output: fatal: no disk" in daemon.own_output(), "a word about it")
     until(lambda: [run.get("endReason") for run in daemon.runs("again")] == ["failed"] * 2, "its retry")
     shown = daemon.cli("run", "bad")
     assert shown.returncode == 1

@@ -251,7 +251,7 @@ def test_an_overflow_of_inotify(daemon: Daemon) -> None:
     os.kill(watching(daemon), signal.SIGCONT)
     found = each_loaded(daemon, names)
     assert sum(map(len, found)) == len(names)
-    assert "load: inotify events were lost; listing all directories" in daemon.said()
+    assert "load: inotify events were lost; listing all directories" in daemon.own_output()
 
 
 def test_a_paused_task(daemon: Daemon) -> None:
@@ -273,11 +273,11 @@ def test_a_directory_that_comes_and_goes(daemon: Daemon) -> None:
         "run = \"tr '\\\\0' '\\\\n' <$RINGWARD_FILES\"\n"
     )
     daemon.start()
-    until(lambda: f"{place} does not exist; it is watched as soon as it does" in daemon.said(), "the warning")
+    until(lambda: f"{place} does not exist; it is watched as soon as it does" in daemon.own_output(), "the warning")
     place.mkdir(parents=True)
     drop(place, "a.csv")
     each_loaded(daemon, {"a.csv"})
-    until(lambda: f"{place} is watched" in daemon.said(), "the message")
+    until(lambda: f"{place} is watched" in daemon.own_output(), "the message")
     shutil.rmtree(place)
     place.mkdir()
     drop(place, "b.csv")
@@ -356,8 +356,8 @@ def test_inotify_refuses_watches(tmp_path: Path) -> None:
         each_loaded(daemon, {"listed.csv"})
         daemon.raise_limit()
         until(lambda: daemon.get("/api/daemon").json()["inotifyProblems"] == [], "the end of the problem")
-        until(lambda: "inotify watches all directories of on_change again" in daemon.said(), "the message")
-        assert daemon.said().count(problem) == 1
+        until(lambda: "inotify watches all directories of on_change again" in daemon.own_output(), "the message")
+        assert daemon.own_output().count(problem) == 1
         assert daemon.cli("status").returncode == 0
     finally:
         daemon.clean()

@@ -36,7 +36,7 @@ Said = Callable[..., list[str]]
 
 
 @pytest.fixture
-def said(daemon: Daemon) -> Said:
+def output_of(daemon: Daemon) -> Said:
     """Run a command with some keys; return its output after it has succeeded."""
 
     def run(command: str, keys: str = "") -> list[str]:
@@ -61,12 +61,12 @@ def refused(daemon: Daemon, keys: str) -> str:
 
 
 @root_only
-def test_user_sets_groups_and_login_variables(said: Said) -> None:
+def test_user_sets_groups_and_login_variables(output_of: Said) -> None:
     """A run has the user, group and supplementary groups of ``user``, and the variables of a login."""
     entry = pwd.getpwnam("nobody")
     command = 'id -u; id -g; id -G; echo "$HOME $USER $LOGNAME $SHELL"; echo error >/dev/stderr; echo 2 >/dev/stdout'
     groups = " ".join(map(str, os.getgrouplist("nobody", entry.pw_gid)))
-    assert said(command, 'user = "nobody"') == [
+    assert output_of(command, 'user = "nobody"') == [
         str(entry.pw_uid),
         str(entry.pw_gid),
         groups,
@@ -76,16 +76,16 @@ def test_user_sets_groups_and_login_variables(said: Said) -> None:
 
 
 @root_only
-def test_group_replaces_the_primary_group(said: Said) -> None:
+def test_group_replaces_the_primary_group(output_of: Said) -> None:
     """``group`` becomes the primary group; ``env`` overrides the variables of the login."""
     keys = 'user = "nobody:daemon"\nworking_dir = "/"\numask = "027"\nenv = { HOME = "/elsewhere" }'
-    assert said('id -gn; echo "$HOME"; pwd; umask', keys) == ["daemon", "/elsewhere", "/", "0027"]
+    assert output_of('id -gn; echo "$HOME"; pwd; umask', keys) == ["daemon", "/elsewhere", "/", "0027"]
 
 
 @root_only
-def test_another_user_can_open_its_terminal(said: Said) -> None:
+def test_another_user_can_open_its_terminal(output_of: Said) -> None:
     """A run of another user can open its terminal by name."""
-    assert said("id -un; echo there >/dev/tty", 'user = "nobody"\ntty = true') == ["nobody", "there"]
+    assert output_of("id -un; echo there >/dev/tty", 'user = "nobody"\ntty = true') == ["nobody", "there"]
 
 
 def test_an_unknown_user_fails_the_start(daemon: Daemon) -> None:
@@ -126,16 +126,16 @@ def test_run_as_script_or_list(daemon: Daemon) -> None:
     assert daemon.texts(words["id"]) == ["$HOME; a  b *"]
 
 
-def test_umask_is_set(said: Said) -> None:
+def test_umask_is_set(output_of: Said) -> None:
     """A run has the configured umask."""
-    assert said("umask", 'umask = "0137"') == ["0137"]
+    assert output_of("umask", 'umask = "0137"') == ["0137"]
 
 
-def test_the_default_umask_is_the_one_at_start(said: Said) -> None:
+def test_the_default_umask_is_the_one_at_start(output_of: Said) -> None:
     """Without ``umask`` a run has the umask with which the daemon was started, not the daemon's own strict one."""
     before = os.umask(0o022)
     os.umask(before)
-    assert said("umask") == [f"{before:04o}"]
+    assert output_of("umask") == [f"{before:04o}"]
 
 
 def test_daemon_secrets_are_not_inherited(tmp_path: Path) -> None:
@@ -155,9 +155,9 @@ def test_daemon_secrets_are_not_inherited(tmp_path: Path) -> None:
     assert not {name for name in names if name.startswith(("NOTIFY_", "WATCHDOG_", "LISTEN_"))}
 
 
-def test_clean_env(said: Said) -> None:
+def test_clean_env(output_of: Said) -> None:
     """``clean_env`` keeps only the login's variables, the configured ones, and the run's own."""
-    names = {line.partition("=")[0] for line in said("env", 'env_base = "clean"\nenv = { A = "1" }')}
+    names = {line.partition("=")[0] for line in output_of("env", 'env_base = "clean"\nenv = { A = "1" }')}
     login = {"PATH", "HOME", "USER", "LOGNAME", "SHELL"}
     by_the_shell = {"PWD", "OLDPWD", "SHLVL", "_"}
     assert {name for name in names - by_the_shell if not name.startswith("RINGWARD_")} == login | {"A"}
@@ -176,7 +176,7 @@ def test_env_files(daemon: Daemon, tmp_path: Path) -> None:
     assert "very-secret" not in str(daemon.task("t"))
 
 
-def test_limits_apply_to_the_whole_run(said: Said) -> None:
+def test_limits_apply_to_the_whole_run(output_of: Said) -> None:
     """Each limit applies to the command and to the processes that it starts."""
     limits = 'nofile = 99, core = "0", cpu_time = "90s", file_size = "1mb", stack = "4mb", nproc = 5000'
     command = """\
@@ -184,7 +184,7 @@ for one in "Max open files" "Max core" "Max cpu" "Max file size" "Max stack" "Ma
     grep "^$one" /proc/self/limits | sed "s/^$one[a-z ]*//" | { read soft hard _; echo "$soft $hard"; }
 done"""
     mb = 1 << 20
-    assert said(command, f"limits = {{ {limits} }}") == [
+    assert output_of(command, f"limits = {{ {limits} }}") == [
         "99 99",
         "0 0",
         "90 90",
@@ -194,9 +194,12 @@ done"""
     ]
 
 
-def test_nice_and_oom_score_adj(said: Said) -> None:
+def test_nice_and_oom_score_adj(output_of: Said) -> None:
     """A run has the configured niceness and OOM score adjustment."""
-    assert said("nice; cat /proc/self/oom_score_adj", "limits = { nice = 19, oom_score_adj = 400 }") == ["19", "400"]
+    assert output_of("nice; cat /proc/self/oom_score_adj", "limits = { nice = 19, oom_score_adj = 400 }") == [
+        "19",
+        "400",
+    ]
 
 
 def test_memory_limit_kills_the_run(daemon: Daemon) -> None:
@@ -229,10 +232,10 @@ def test_a_limit_that_cannot_be_set_fails_the_start(daemon: Daemon) -> None:
 
 
 @root_only
-def test_limits_are_set_before_the_user(said: Said) -> None:
+def test_limits_are_set_before_the_user(output_of: Said) -> None:
     """Limits are set before the user, so that they can be raised."""
     keys = 'user = "nobody"\nlimits = { nice = -5, nofile = 77 }'
-    assert said("nice; ulimit -n; id -un", keys) == ["-5", "77", "nobody"]
+    assert output_of("nice; ulimit -n; id -un", keys) == ["-5", "77", "nobody"]
 
 
 @root_only

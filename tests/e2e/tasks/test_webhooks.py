@@ -81,7 +81,7 @@ def test_a_push_deploys(daemon: Daemon) -> None:
     assert len(daemon.runs("deploy")) == 1
     until(lambda: "hook:push" in daemon.cli("audit").stdout, "the audit entry")
     assert daemon.holding(SECRET) == ["config.last"]
-    assert SECRET not in daemon.said()
+    assert SECRET not in daemon.own_output()
 
 
 def test_a_repeated_delivery_after_kills(daemon: Daemon) -> None:

@@ -79,7 +79,7 @@ def raw(daemon: Daemon, run: str) -> list[str]:
     return daemon.get(f"/api/runs/{run}/log/raw?stream=stdout").body.decode().splitlines()
 
 
-def said(side: Path) -> list[str]:
+def lines_written(side: Path) -> list[str]:
     """Return the lines that a numbered program noted."""
     return [f"line {number}" for number in side.read_text().split()]
 
@@ -105,10 +105,10 @@ def test_three_upgrades_lose_nothing(daemon: Daemon, tmp_path: Path) -> None:
         assert {steady, daemon.runs("s")[0]["id"]} <= after.keys()
     for run in floods:
         assert daemon.ended(run)["exitCode"] == 7
-        assert raw(daemon, run) == said(tmp_path / run)
+        assert raw(daemon, run) == lines_written(tmp_path / run)
     daemon.request("POST", f"/api/runs/{steady}/stop")
     assert daemon.ended(steady)["endReason"] == "stopped"
-    assert raw(daemon, steady) in (said(tmp_path / "steady"), said(tmp_path / "steady")[:-1])
+    assert raw(daemon, steady) in (lines_written(tmp_path / "steady"), lines_written(tmp_path / "steady")[:-1])
     assert [run["status"] for run in daemon.runs("s")] == ["running"]
     assert daemon.stop() == 0
 
@@ -222,7 +222,7 @@ def test_a_run_that_waits_for_its_process_starts(daemon: Daemon, by: str) -> Non
         assert daemon.request("POST", "/api/daemon/reload").status == 200
     else:
         os.kill(daemon.pid, signal.SIGUSR2)
-        until(lambda: "upgrade: testing" in daemon.said(), "the upgrade to begin")
+        until(lambda: "upgrade: testing" in daemon.own_output(), "the upgrade to begin")
     with contextlib.suppress(psutil.NoSuchProcess):  # it is replaced after two seconds
         spawner.resume()
     assert daemon.texts(daemon.ended(run)["id"]) == ["hello"]
@@ -242,8 +242,8 @@ def test_an_early_request_waits_for_the_scheduler(daemon: Daemon) -> None:
     os.kill(daemon.pid, signal.SIGUSR2)
     scheduler.resume()
     until(lambda: answer(daemon)["number"] == number + 2 and answer(daemon)["state"] == "done", "both")
-    until(lambda: daemon.said().count("upgraded from") == 2, "the log to say so")
-    steps = re.findall("upgrade: testing|upgraded from", daemon.said())
+    until(lambda: daemon.own_output().count("upgraded from") == 2, "the log to say so")
+    steps = re.findall("upgrade: testing|upgraded from", daemon.own_output())
     assert steps == ["upgrade: testing", "upgraded from"] * 2
 
 

@@ -195,7 +195,7 @@ def test_each_helper_of_an_old_scheduler_restarts(daemon: Installation, tmp_path
         (place / "file").write_text("x")
         until(lambda: daemon.runs("changed"), "a run for the changed file")
     assert daemon.helper("ringward scheduler").pid == scheduler
-    assert "Traceback" not in daemon.said()
+    assert "Traceback" not in daemon.own_output()
     if "exporter" in kinds:
         upgrade(daemon, "first")  # its database may have another schema until then
         until(lambda: quick in exported.read_text(), "its line to be delivered")

@@ -10,7 +10,7 @@ NO_INSTANCE = OSError(errno.EMFILE, "Too many open files")
 NO_MEMORY = OSError(errno.ENOMEM, "Cannot allocate memory")
 
 
-def said(sent: list[dict[str, Any]]) -> list[str]:
+def texts_of(sent: list[dict[str, Any]]) -> list[str]:
     return [message["text"] for message in sent if message["op"] == "said"]
 
 
@@ -31,7 +31,7 @@ def test_each_cause_is_reported_once() -> None:
         f"the kernel has no memory for inotify{so}free memory, or raise the memory limit of the daemon's cgroup",
         f"inotify cannot be used (Operation not permitted){so}check the kernel and its system call filter",
     ]
-    assert said(sent) == texts
+    assert texts_of(sent) == texts
     assert [message["problems"] for message in sent if message["op"] == "refused"][-1] == sorted(texts)
 
 

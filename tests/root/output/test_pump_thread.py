@@ -339,7 +339,10 @@ def test_a_pipe_that_hangs_up_with_its_last_line(tmp_path: Path, monkeypatch: py
 STEPS = (
     (RunLog, "save_held"),
     (Pump, "_writer"),
-    *((RingWriter, name) for name in ("readv", "finish_stream", "mirror_pending", "seal", "complete_waiting", "system_line")),
+    *(
+        (RingWriter, name)
+        for name in ("readv", "finish_stream", "mirror_pending", "seal", "complete_waiting", "system_line")
+    ),
     *((FileThread, name) for name in ("work", "changed")),
     *((RecordedReports, name) for name in ("at_end", "sealed", "wake")),
     (DoorbellServer, "ring"),

@@ -26,7 +26,7 @@ class Bench:
 
     path: str
     loop: Loop = field(default_factory=Loop)
-    said: list[Any] = field(default_factory=list)
+    reported: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         open_writer(self.path).close()
@@ -35,23 +35,23 @@ class Bench:
         self.damage = DamageMonitor(self.loop, boot, reading, Log("test"), self)
 
     def database_doubted(self, doubted: bool) -> None:
-        self.said.append(doubted)
+        self.reported.append(doubted)
 
     def database_lost(self, damage: str, _remedy: str) -> None:
-        self.said.append(damage)
+        self.reported.append(damage)
 
     def leave(self) -> None:
-        self.said.append("leave")
+        self.reported.append("leave")
 
     def after(self, count: int) -> list[Any]:
         """The messages once there were so many."""
 
-        def said() -> bool:
+        def reported() -> bool:
             self.loop.round(0)
-            return len(self.said) >= count
+            return len(self.reported) >= count
 
-        until(said, "a decision")
-        return self.said
+        until(reported, "a decision")
+        return self.reported
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_damage_that_cannot_be_repaired(one: Bench, copy: str) -> None:
     assert (first, second, "damaged" in told) == (True, False, True)
     assert one.damage.there
     stored(one)
-    assert len(one.said) == 3
+    assert len(one.reported) == 3
 
 
 def test_suspicion_without_damage_is_dropped(one: Bench) -> None:

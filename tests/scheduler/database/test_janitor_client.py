@@ -77,8 +77,8 @@ class Keeping:
         self.place = Place(directory)
         self.loop = SlowLoop()
         self.growing = False
-        self.said, self._saying = os.pipe()
-        os.set_blocking(self.said, False)
+        self.log_pipe, self._saying = os.pipe()
+        os.set_blocking(self.log_pipe, False)
         self.one = JanitorClient(
             cast(Loop, self.loop),
             cast(
@@ -116,7 +116,7 @@ class Keeping:
         if self.process is not None:
             self.one.close()
             self.loop.janitor_ends()
-        os.close(self.said)
+        os.close(self.log_pipe)
         os.close(self._saying)
 
 
@@ -226,7 +226,7 @@ def test_one_that_dies(keeping: Keeping, tmp_path: Path, monkeypatch: pytest.Mon
     keeping.loop.advance(MINUTE_MS)
     os.kill(keeping.process.pid, signal.SIGKILL)
     keeping.loop.janitor_ends()
-    assert b"the janitor failed with status -9" in os.read(keeping.said, 1000)
+    assert b"the janitor failed with status -9" in os.read(keeping.log_pipe, 1000)
     assert keeping.loop.waiting() == [10 * MINUTE_MS]
 
 
@@ -234,5 +234,5 @@ def test_one_that_cannot_be_started(keeping: Keeping, monkeypatch: pytest.Monkey
     """Without memory or processes for it the scheduler goes on, and tries again."""
     monkeypatch.setattr("sys.executable", "/does/not/exist")
     keeping.loop.advance(MINUTE_MS)
-    assert b"cannot start the janitor: No such file" in os.read(keeping.said, 1000)
+    assert b"cannot start the janitor: No such file" in os.read(keeping.log_pipe, 1000)
     assert keeping.loop.waiting() == [10 * MINUTE_MS]

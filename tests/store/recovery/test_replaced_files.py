@@ -21,7 +21,7 @@ class Store(StoreListener):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.placed: list[File] = []
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.when_placing: Callable[[File], None] = self.placed.append
         self.thread = StoreThread(open_writer(str(path)), self)
 
@@ -29,7 +29,7 @@ class Store(StoreListener):
         self.when_placing(file)
 
     def rescued(self, text: str) -> None:
-        self.said.append(text)
+        self.messages.append(text)
 
     def set(self, name: str, value: object) -> object:
         """Store a value; returns None, or what went wrong."""
@@ -72,8 +72,8 @@ def test_removed(store: Store, parts: tuple[str, ...]) -> None:
     assert store.set("after", 2) is None
     assert store.set("later", 3) is None
     assert [store.get(name) for name in ("before", "after", "later")] == [1, 2, 3]
-    assert len(store.said) == 1
-    assert "nothing is lost" in store.said[0]
+    assert len(store.messages) == 1
+    assert "nothing is lost" in store.messages[0]
     assert store.placed == ([file_of(str(store.path))] if "" in parts else [])
     assert sorted(one.name for one in store.path.parent.iterdir()) == [
         "ringward.db",
@@ -161,7 +161,7 @@ def test_put_back_and_removed_again(store: Store) -> None:
         store.path.unlink()
         assert store.set("value", value) is None
         assert store.get("value") == value
-    assert len(store.said) == 3
+    assert len(store.messages) == 3
 
 
 def test_gone_while_it_is_opened_again(store: Store) -> None:

@@ -19,6 +19,6 @@ def checked(outcome: Outcome, tmp_path: Path) -> dict[str, Any]:
     return {**found.get("tasks", {}), **found.get("services", {})}
 
 
-def said(outcome: Outcome, *words: str) -> bool:
+def mentions(outcome: Outcome, *words: str) -> bool:
     """Whether one note has all the words."""
     return any(all(word in note for word in words) for note in outcome.notes)

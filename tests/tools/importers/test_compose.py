@@ -12,7 +12,7 @@ from supervisor.cli import exit_codes
 from supervisor.tools.importers import compose
 from supervisor.tools.importers.outcome import Outcome, Unreadable
 from tests.support.command_line import Ringward
-from tests.tools.importers.imported import checked, said
+from tests.tools.importers.imported import checked, mentions
 
 SHOP = """
 version: "3.9"
@@ -108,7 +108,7 @@ def test_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert option in options
     assert "docker network create shop_default" in units["shop-networks"]["run"]
     assert units["migrate"]["run"] == ["python", "manage.py", "migrate"]
-    assert said(outcome, "services.migrate", "depends_on db")
+    assert mentions(outcome, "services.migrate", "depends_on db")
     assert (units["db"]["run"], launchers["docker-db"]["start"][-1]) == (["postgres:16"], "{command}")
     assert "--volume=shop_db:/var/lib/postgresql/data" in launchers["docker-db"]["options"]
     check = "docker exec \"ringward-$RINGWARD_RUN_ID\" /bin/sh -c 'pg_isready -U postgres'"
@@ -164,7 +164,7 @@ def test_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {name: value for name, value in found["env"].items() if name != "D"} == {
         name: value for name, value in wanted.items() if name != "D"
     }
-    assert said(outcome, "$NOWHERE is not set")
+    assert mentions(outcome, "$NOWHERE is not set")
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_options(tmp_path: Path, line: str, option: str) -> None:
 def test_settings_not_carried_over_are_reported(tmp_path: Path, line: str, note: str) -> None:
     """Settings that are not carried over are in the file and make the exit status 1."""
     outcome, _, _ = service(tmp_path, line)
-    assert said(outcome, "services.one", note)
+    assert mentions(outcome, "services.one", note)
     assert any(note in str(one) for one in outcome.lost)
     assert any(text.startswith("# LOOK AT THIS") and note in text for text in outcome.toml("a test").splitlines())
 
@@ -260,7 +260,7 @@ def test_values_of_the_wrong_kind(tmp_path: Path) -> None:
     outcome, units, _ = imported(tmp_path, "services: { a: 5, b: { image: i }, c: , d: { image: i, env_file: [[]] } }")
     assert {"b"} <= units.keys()
     for name in ("a", "c"):
-        assert said(outcome, f"services.{name}", "is not carried over")
+        assert mentions(outcome, f"services.{name}", "is not carried over")
     for text in ("services: { a: { image: i, depends_on: 5 } }", "services: { a: { image: i, labels: 5 } }"):
         with pytest.raises(Unreadable, match="not a compose file"):
             compose.read("c.yaml", text, Outcome())

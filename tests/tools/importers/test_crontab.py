@@ -11,7 +11,7 @@ from supervisor.tools.importers import crontab
 from supervisor.tools.importers.crontab import name_of
 from supervisor.tools.importers.outcome import Outcome
 from tests.support.command_line import Ringward
-from tests.tools.importers.imported import checked, said
+from tests.tools.importers.imported import checked, mentions
 
 
 def imported(tmp_path: Path, text: str, *, system: bool = False) -> tuple[Outcome, dict[str, Any]]:
@@ -114,10 +114,10 @@ def test_a_column_for_the_user(tmp_path: Path) -> None:
     assert not crontab.is_system("tab", "1 2 * * * root /bin/x\n@daily /bin/y z\n")
     assert not crontab.is_system("tab", "# only a comment\n")
     outcome, _ = imported(tmp_path, "1 2 * * * root /bin/x\n@daily /bin/y z\n")
-    assert said(outcome, "tab:1", "root is a user", "--system")
+    assert mentions(outcome, "tab:1", "root is a user", "--system")
     outcome, units = imported(tmp_path, "1 2 * * * /bin/x -v\n", system=True)
     assert not units
-    assert said(outcome, "tab:1", "no such user: /bin/x")
+    assert mentions(outcome, "tab:1", "no such user: /bin/x")
 
 
 def test_descriptions(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from supervisor.cli import exit_codes
 from supervisor.tools.importers import crontab, procfile, supervisord, systemd
 from supervisor.tools.importers.outcome import Outcome, Unreadable
 from tests.support.command_line import Ringward
-from tests.tools.importers.imported import checked, said
+from tests.tools.importers.imported import checked, mentions
 
 SYSTEM_CRONTAB = r"""
 # /etc/cron.d/shop: cron of the shop
@@ -144,7 +144,7 @@ def test_a_crontab_of_the_system(tmp_path: Path) -> None:
     assert units["anacron"]["cron"] == "@daily"
     assert units["warm-cache"]["run_on_start"] == "boot"
     assert units["warm-cache"]["run"].endswith("\"with 'quotes' and ${BRACES}\"")
-    assert said(outcome, "ops@example.com", "notify_on_failure")
+    assert mentions(outcome, "ops@example.com", "notify_on_failure")
 
 
 def test_a_crontab_of_a_user(tmp_path: Path) -> None:
@@ -154,9 +154,9 @@ def test_a_crontab_of_a_user(tmp_path: Path) -> None:
     units = checked(outcome, tmp_path)
     assert list(units)[:2] == ["check-mail", "mail"]
     assert {unit["timezone"] for unit in units.values()} == {"Europe/Prague"}
-    assert not said(outcome, "mail to")
-    assert said(outcome, "mine:7", "schedule cannot be expressed")
-    assert said(outcome, "mine:8", "not a line of a crontab")
+    assert not mentions(outcome, "mail to")
+    assert mentions(outcome, "mine:7", "schedule cannot be expressed")
+    assert mentions(outcome, "mine:8", "not a line of a crontab")
     shell = units["mail"]["run"].replace("mail -s", "echo").replace('echo "week" boss@example.com', "cat")
     done = subprocess.run(["/bin/sh", "-e", "-c", shell], capture_output=True, text=True)
     assert done.stdout == "Dear boss,\n\nall is 100% well.\n"
@@ -193,9 +193,9 @@ def test_supervisord(tmp_path: Path) -> None:
     assert (worker["instances"], worker["exit_codes"], worker["umask"]) == (4, [0, 3], "022")
     assert worker["autostart"] is False
     assert units["more"]["restart"] == "never"
-    assert said(outcome, "eventlistener:memmon")
-    assert said(outcome, "/var/log/shop/web.log")
-    assert not said(outcome, "unix_http_server")
+    assert mentions(outcome, "eventlistener:memmon")
+    assert mentions(outcome, "/var/log/shop/web.log")
+    assert not mentions(outcome, "unix_http_server")
 
 
 def test_systemd(tmp_path: Path) -> None:
@@ -218,8 +218,8 @@ def test_systemd(tmp_path: Path) -> None:
     assert (api["restart"], api["restart_delay"], api["stop_signal"]) == ("on_failure", "2500ms", "SIGINT")
     assert api["ready"] == {"notify": True, "timeout": "90s"}
     assert api["limits"] == {"nofile": 65536}
-    assert said(outcome, "ProtectSystem=strict")
-    assert said(outcome, "Wants=network-online.target")
+    assert mentions(outcome, "ProtectSystem=strict")
+    assert mentions(outcome, "Wants=network-online.target")
 
 
 def test_supervisord_to_the_letter(tmp_path: Path) -> None:
@@ -251,8 +251,8 @@ priority=5
     assert one["env"] == {"DATE": "+%F"}
     assert many["working_dir"] == "${HOME}/many"
     assert many["run"] == 'export PORT="80$(printf %02d $RINGWARD_INSTANCE)"; exec /bin/many'
-    assert said(outcome, "[program:many]", "numprocs = 100")
-    assert said(outcome, "[group:all]", "priority")
+    assert mentions(outcome, "[program:many]", "numprocs = 100")
+    assert mentions(outcome, "[group:all]", "priority")
 
 
 def test_each_file_of_supervisord_is_somewhere(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_a_procfile(tmp_path: Path) -> None:
     assert checked(outcome, tmp_path)["worker"]["env"] == {"PORT": "3100"}
     assert units["web"]["env_file"] == [str(tmp_path / ".env")]
     assert outcome.units[2].kind == "tasks"
-    assert said(outcome, "Procfile:6", "not a line of a Procfile")
+    assert mentions(outcome, "Procfile:6", "not a line of a Procfile")
 
 
 def test_names_are_valid_and_free(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from supervisor.cli import exit_codes
 from supervisor.tools.importers import pm2
 from supervisor.tools.importers.outcome import Outcome, Unreadable
 from tests.support.command_line import Ringward
-from tests.tools.importers.imported import checked, said
+from tests.tools.importers.imported import checked, mentions
 
 COMPUTED = """
 console.log("to be ignored");
@@ -125,7 +125,7 @@ def test_times_and_restarts(tmp_path: Path) -> None:
     assert (found["restart"], found["exit_codes"], found["group"]) == ("on_failure", [0, 3], "shop")
     assert (found["user"], found["limits"]) == ("nobody", {"memory": "300mb"})
     assert web(tmp_path, autorestart=False)["restart"] == "never"
-    assert said(app(tmp_path, kill_timeout=60_000)[0], "shutdown_timeout")
+    assert mentions(app(tmp_path, kill_timeout=60_000)[0], "shutdown_timeout")
 
 
 def test_instances(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_instances(tmp_path: Path) -> None:
     assert not outcome.lost
     outcome, units = app(tmp_path, instances=4)
     assert "instances" not in units["web"]
-    assert said(outcome, "apps[0]", "cluster mode")
+    assert mentions(outcome, "apps[0]", "cluster mode")
 
 
 def test_restarts_by_cron(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_restarts_by_cron(tmp_path: Path) -> None:
     _, units = app(tmp_path, cron_restart="0 3 * * *")
     task = units["restart-web"]
     assert (task["cron"], task["run"], task["may"]) == ("0 3 * * *", ["ringward", "restart", "web"], ["restart:web"])
-    assert said(app(tmp_path, cron_restart="whenever")[0], "cron_restart = whenever")
+    assert mentions(app(tmp_path, cron_restart="whenever")[0], "cron_restart = whenever")
 
 
 @pytest.mark.parametrize("keys", [{"env": ["A=1"]}, {"max_restarts": "many"}, {"args": "'open"}, {"instances": "all"}])
@@ -157,7 +157,7 @@ def test_values_of_the_wrong_kind(tmp_path: Path, keys: dict[str, Any]) -> None:
     """An app with a value that makes no sense is reported with all that it says, and costs no other app."""
     outcome, units = app(tmp_path, **keys)
     assert not units
-    assert said(outcome, "apps[0]", "is not carried over", json.dumps(keys)[1:-1])
+    assert mentions(outcome, "apps[0]", "is not carried over", json.dumps(keys)[1:-1])
 
 
 def test_settings_not_carried_over_are_reported(tmp_path: Path) -> None:
@@ -173,11 +173,11 @@ def test_settings_not_carried_over_are_reported(tmp_path: Path) -> None:
         watch_delay=5,
     )
     for key in ("watch ", "wait_ready", "out_file = /var/log/web.log", "env_production", "something = new"):
-        assert said(outcome, "apps[0]", key)
-    assert not said(outcome, "merge_logs")
+        assert mentions(outcome, "apps[0]", key)
+    assert not mentions(outcome, "merge_logs")
     toml = outcome.toml("a test")
     assert toml.index("# LOOK AT THIS: watch") < toml.index("[services.web]")
     outcome = Outcome()
     pm2.read("e.json", json.dumps({"apps": [{"name": "x"}], "deploy": {"production": {}}}), outcome)
-    assert said(outcome, "e.json deploy")
-    assert said(outcome, "e.json apps[0]", "no script")
+    assert mentions(outcome, "e.json deploy")
+    assert mentions(outcome, "e.json apps[0]", "no script")

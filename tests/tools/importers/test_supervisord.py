@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.tools.importers import supervisord
 from supervisor.tools.importers.outcome import Outcome
-from tests.tools.importers.imported import checked, said
+from tests.tools.importers.imported import checked, mentions
 
 
 def program(tmp_path: Path, *lines: str) -> tuple[Outcome, dict[str, Any]]:
@@ -46,10 +46,10 @@ def test_expansions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["working_dir"] == "${BASE}"
     host = subprocess.run(["uname", "-n"], capture_output=True, text=True).stdout.strip()
     assert printed(found["run"]) == f"{host} {host}\n"
-    assert said(outcome, "MISSING")
+    assert mentions(outcome, "MISSING")
     outcome, found = program(tmp_path, "command=x", "directory=/srv/%(host_node_name)s")
     assert "working_dir" not in found
-    assert said(outcome, "directory = /srv/%(host_node_name)s")
+    assert mentions(outcome, "directory = /srv/%(host_node_name)s")
 
 
 def test_the_time_to_stop(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_the_time_to_stop(tmp_path: Path) -> None:
     outcome, found = program(tmp_path, "command=x", "stopwaitsecs=600")
     assert found["graceful_stop"] == "600s"
     assert outcome.lost
-    assert said(outcome, "[program:one]", "shutdown_timeout", "600s")
+    assert mentions(outcome, "[program:one]", "shutdown_timeout", "600s")
     assert not program(tmp_path, "command=x", "stopwaitsecs=8")[0].notes
     assert not program(tmp_path, "command=x")[0].lost
 
@@ -74,11 +74,11 @@ def test_values_of_the_wrong_kind(line: str) -> None:
     outcome = Outcome()
     supervisord.read("s.conf", f"[program:one]\ncommand=x %(process_num)d\n{line}\n[program:two]\ncommand=y\n", outcome)
     assert [unit.name for unit in outcome.units] == ["two"]
-    assert said(outcome, "[program:one]", "is not carried over")
+    assert mentions(outcome, "[program:one]", "is not carried over")
 
 
 def test_output_for_others(tmp_path: Path) -> None:
     """Output that goes to syslog or makes events there is reported."""
     outcome, _ = program(tmp_path, "command=x", "stdout_syslog=true", "stderr_events_enabled=false")
-    assert said(outcome, "stdout_syslog")
-    assert not said(outcome, "stderr_events_enabled")
+    assert mentions(outcome, "stdout_syslog")
+    assert not mentions(outcome, "stderr_events_enabled")

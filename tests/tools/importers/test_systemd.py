@@ -10,7 +10,7 @@ from supervisor.tools.importers import systemd
 from supervisor.tools.importers.outcome import Outcome
 from supervisor.tools.importers.systemd import to_cron
 from supervisor.tools.importers.unit_values import span
-from tests.tools.importers.imported import checked, said
+from tests.tools.importers.imported import checked, mentions
 
 
 def test_systemd_to_the_letter(tmp_path: Path) -> None:
@@ -55,13 +55,13 @@ ExecStart=echo / >/dev/null & \; ls
     assert (units["one"]["restart_attempts"], units["one"]["graceful_stop"]) == (6, "520w")
     assert units["one"]["stop_target"] == "main"
     for words in ("ConditionPathExists", "on-abnormal", "shutdown_timeout", "WorkingDirectory=-/srv"):
-        assert said(outcome, "one.service", words)
+        assert mentions(outcome, "one.service", words)
     done = subprocess.run(["/bin/sh", "-e", "-c", units["two"]["run"]], capture_output=True, text=True)
     assert done.stdout == "one\ntwo two\n/ >/dev/null & ; ls\n"
     assert "timeout" not in units["timed"]
-    assert said(outcome, "timed.service", "Restart=on-failure")
-    assert said(outcome, "timed.timer", "several time zones")
-    assert said(outcome, "more.timer", "another timer")
+    assert mentions(outcome, "timed.service", "Restart=on-failure")
+    assert mentions(outcome, "timed.timer", "several time zones")
+    assert mentions(outcome, "more.timer", "another timer")
 
 
 def test_variables_in_commands_of_systemd(tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_specifiers_of_systemd_in_variables(tmp_path: Path) -> None:
     two = "[Service]\nExecStart=/bin/two\nEnvironment=CACHE=%h/.cache\n"
     systemd.read({"one.service": one, "two.service": two}, outcome)
     assert checked(outcome, tmp_path)["one"]["env"] == {"CACHE": "/var/cache/one", "SHARE": "90%h"}
-    assert said(outcome, "two.service", "specifiers", "Environment=CACHE=%h/.cache")
-    assert not said(outcome, "one.service", "specifiers")
+    assert mentions(outcome, "two.service", "specifiers", "Environment=CACHE=%h/.cache")
+    assert not mentions(outcome, "one.service", "specifiers")
 
 
 def test_systemd_starts_some_at_boot(tmp_path: Path) -> None:
@@ -187,9 +187,9 @@ def test_restarts_that_slow_down(tmp_path: Path) -> None:
     ("said", "timeout"),
     [("TimeoutStartSec=300", "300s"), ("TimeoutSec=2min", "120s"), ("TimeoutStartSec=infinity", "520w"), ("", "90s")],
 )
-def test_the_time_to_be_ready(tmp_path: Path, said: str, timeout: str) -> None:
+def test_the_time_to_be_ready(tmp_path: Path, mentions: str, timeout: str) -> None:
     """A service that reports its readiness has the time that its unit gives, 90 s if it says nothing."""
-    _, found = service(tmp_path, "Type=notify", said, "WatchdogSec=30s")
+    _, found = service(tmp_path, "Type=notify", mentions, "WatchdogSec=30s")
     assert found["ready"] == {"notify": True, "timeout": timeout}
     assert found["live"] == {"notify": True, "every": "30s", "failures": 1}
 
@@ -202,12 +202,12 @@ def test_stopping(tmp_path: Path) -> None:
     assert found["stop_signal"] == "SIGTERM"
     assert found["exit_codes"] == [0, 143, 130, 75]
     assert found["graceful_stop"] == "520w"
-    assert said(outcome, "one.service", "shutdown_timeout")
+    assert mentions(outcome, "one.service", "shutdown_timeout")
     assert outcome.lost
     assert not service(tmp_path, "TimeoutStopSec=5")[0].notes
     default, found = service(tmp_path)
     assert (default.lost, found["graceful_stop"]) == ([], "90s")
-    assert said(default, "shutdown_timeout")
+    assert mentions(default, "shutdown_timeout")
 
 
 def test_who_is_stopped(tmp_path: Path) -> None:
@@ -216,8 +216,8 @@ def test_who_is_stopped(tmp_path: Path) -> None:
     assert (found["stop_target"], found.get("leftovers")) == ("main", None)
     outcome, found = service(tmp_path, "KillMode=process")
     assert (found["stop_target"], found["leftovers"]) == ("main", "leave")
-    assert said(outcome, "KillMode=process")
-    assert said(service(tmp_path, "KillMode=none")[0], "KillMode=none")
+    assert mentions(outcome, "KillMode=process")
+    assert mentions(service(tmp_path, "KillMode=none")[0], "KillMode=none")
 
 
 def test_output_elsewhere(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_output_elsewhere(tmp_path: Path) -> None:
     lines = ("StandardOutput=append:/var/log/one.log", "StandardError=null", "StandardInput=socket")
     outcome, _ = service(tmp_path, *lines)
     for line in lines:
-        assert said(outcome, line)
+        assert mentions(outcome, line)
 
 
 def test_comments_stand_in_the_unit(tmp_path: Path) -> None:
