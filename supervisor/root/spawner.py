@@ -1,4 +1,4 @@
-"""The spawner's entry in checkouts: daemons of earlier versions start ``python -I -m supervisor.root.spawner``."""
+"""The zygote's entry in checkouts: daemons of earlier versions start ``python -I -m supervisor.root.spawner``."""
 
 import sys
 

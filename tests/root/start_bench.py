@@ -78,11 +78,11 @@ class StartBench:
         self.notify_sockets[start.spawn.run] = start.notify_socket
 
     def warm(self) -> int:
-        """Start the spawner, and wait until it listens; return its pid."""
+        """Start the zygote, and wait until it listens; return its pid."""
         self.spares.wake()
-        self.turn(lambda: self.spares._listening, "the spawner")
-        assert self.spares._spawner is not None
-        return self.spares._spawner
+        self.turn(lambda: self.spares._listening, "the zygote")
+        assert self.spares._zygote is not None
+        return self.spares._zygote
 
     def prepare(self) -> int:
         """Prepare a spare process; return its pid."""

@@ -57,7 +57,7 @@ class HeldChild:
     def go(self) -> Started | None:
         """Let the spare execute its plan; return None if it has ended."""
         spare = self._spare
-        if _has_ended(spare.pidfd):  # the spawner may still have the channel open
+        if _has_ended(spare.pidfd):  # the zygote may still have the channel open
             return None
         try:
             spare.channel.send(b"\0", socket.MSG_NOSIGNAL)
@@ -78,7 +78,7 @@ class PreforkPool:
     Args:
         watch: calls us.
         log: the daemon's.
-        env: environment of the spawner.
+        env: environment of the zygote.
         cgroup_manager: the manager of cgroups.
         show: takes the read end of the zygote's output.
         on_change: called when there is one, or none any more.
@@ -100,14 +100,14 @@ class PreforkPool:
         self._show = show
         self._on_change = on_change
         self._spare: _Child | None = None
-        self._spawner: int | None = None
+        self._zygote: int | None = None
         self._pidfd = -1
         self._sock: socket.socket | None = None
         self._greeted = False
         """It has said that it listens, or will not."""
         self._listening = False
         self._ordered = False
-        """One is to be made as soon as the spawner listens."""
+        """One is to be made as soon as the zygote listens."""
         self._again_s = _AGAIN_S / 2
         self._launched_s = -self._again_s
         self._wake_at_s: float | None = None
@@ -117,7 +117,7 @@ class PreforkPool:
     @property
     def pids(self) -> list[int]:
         """Return the pids of the zygote and the pre-forked child, if they exist."""
-        return [pid for pid in (self._spawner, self._spare.pid if self._spare is not None else None) if pid]
+        return [pid for pid in (self._zygote, self._spare.pid if self._spare is not None else None) if pid]
 
     @property
     def ready(self) -> bool:
@@ -132,7 +132,7 @@ class PreforkPool:
     def wake(self) -> None:
         """Start the zygote, if possible."""
         now_s = time.monotonic()
-        if self._spawner is None and self._useful and now_s - self._launched_s >= self._again_s:
+        if self._zygote is None and self._useful and now_s - self._launched_s >= self._again_s:
             self._launched_s = now_s
             self._wake_at_s = None
             self._launch()
@@ -145,9 +145,9 @@ class PreforkPool:
     def tend(self, now_s: float) -> None:
         """Handle due work (monotonic seconds)."""
         if self._spare is not None and self.under_way and now_s >= self._spare.deadline_s:
-            self._log.warning(f"the spawner has not responded for {_PATIENCE_S:g} s: killing it")
-            if self._spawner is not None:
-                os.kill(self._spawner, signal.SIGKILL)
+            self._log.warning(f"the zygote has not responded for {_PATIENCE_S:g} s: killing it")
+            if self._zygote is not None:
+                os.kill(self._zygote, signal.SIGKILL)
             self.drop()
             self._on_change()
         if self._wake_at_s is not None and now_s >= self._wake_at_s:
@@ -165,15 +165,15 @@ class PreforkPool:
             self._cgroup_manager.leave(spare.cgroup)
 
     def close(self) -> None:
-        """End the spawner and the spare."""
+        """End the zygote and the spare."""
         self.drop()
         self._wake_at_s = None
-        if self._spawner is not None:
+        if self._zygote is not None:
             self._disconnect()
             poll = select.poll()
             poll.register(self._pidfd, select.POLLIN)
             if not poll.poll(_END_S * 1000):
-                os.kill(self._spawner, signal.SIGKILL)
+                os.kill(self._zygote, signal.SIGKILL)
                 poll.poll(_END_S * 1000)
             self._reap()
 
@@ -249,15 +249,15 @@ class PreforkPool:
         """Return the cgroup of the pre-forked child."""
         return None if self._spare is None else self._spare.cgroup
 
-    # The spawner.
+    # The zygote.
 
     def _launch(self) -> None:
         try:
             started = child_process.start("spawner", self._env, socket.SocketKind.SOCK_SEQPACKET)
         except OSError as err:  # EMFILE, EAGAIN, ENOMEM
-            self._log.warning(f"cannot start the spawner: {err}")
+            self._log.warning(f"cannot start the zygote: {err}")
             return
-        self._spawner, self._pidfd, sock, output = started
+        self._zygote, self._pidfd, sock, output = started
         os.set_blocking(output, False)
         self._show(output)
         self._sock = sock
@@ -277,7 +277,7 @@ class PreforkPool:
         self._disconnect()
         code = self._reap()
         if self._useful:
-            self._log.warning(f"the spawner exited with {f'signal {-code}' if code < 0 else f'exit status {code}'}")
+            self._log.warning(f"the zygote exited with {f'signal {-code}' if code < 0 else f'exit status {code}'}")
             lasted = time.monotonic() - self._launched_s >= _SOON_S
             self._again_s = _AGAIN_S if lasted else min(2 * self._again_s, _LONGEST_S)
             self._wake_at_s = self._launched_s + self._again_s
@@ -291,13 +291,13 @@ class PreforkPool:
             self._greeted = self._listening = False
 
     def _reap(self) -> int:
-        """Reap the spawner, which has ended, if that may be done now; returns its exit status."""
-        if self._spawner is None:
+        """Reap the zygote, which has ended, if that may be done now; returns its exit status."""
+        if self._zygote is None:
             return 0
         self._watch.remove(self._pidfd)
-        _, status = os.waitpid(self._spawner, os.WNOHANG)
+        _, status = os.waitpid(self._zygote, os.WNOHANG)
         os.close(self._pidfd)
-        self._spawner = None
+        self._zygote = None
         return os.waitstatus_to_exitcode(status)
 
 

@@ -49,28 +49,28 @@ def test_a_killed_scheduler_costs_nothing(daemon: Daemon, tmp_path: Path) -> Non
     assert daemon.run(service["id"])["status"] == "running"
 
 
-def replaced(daemon: Daemon, spawner: psutil.Process) -> bool:
-    return daemon.helper("ringward spawner") != spawner
+def replaced(daemon: Daemon, zygote: psutil.Process) -> bool:
+    return daemon.helper("ringward spawner") != zygote
 
 
-def test_a_killed_spawner_costs_nothing(daemon: Daemon) -> None:
+def test_a_killed_zygote_costs_nothing(daemon: Daemon) -> None:
     """A killed zygote is replaced in the same cgroup and at the same priority, and starts succeed meanwhile."""
     require_cgroups()
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
     for _ in range(3):
-        spawner = daemon.helper("ringward spawner")
+        zygote = daemon.helper("ringward spawner")
         for name in ("cgroup", "oom_score_adj"):
-            assert Path(f"/proc/{spawner.pid}/{name}").read_text() == Path(f"/proc/{daemon.pid}/{name}").read_text()
-        assert os.getsid(spawner.pid) == spawner.pid
-        spawner.kill()
+            assert Path(f"/proc/{zygote.pid}/{name}").read_text() == Path(f"/proc/{daemon.pid}/{name}").read_text()
+        assert os.getsid(zygote.pid) == zygote.pid
+        zygote.kill()
         runs = [daemon.trigger("t") for _ in range(3)]
         assert [daemon.ended(run)["endReason"] for run in runs] == ["succeeded"] * 3
         assert [daemon.texts(run) for run in runs] == [["hello"]] * 3
-        until(partial(replaced, daemon, spawner), "another spawner")
-    spawner = daemon.helper("ringward spawner")
+        until(partial(replaced, daemon, zygote), "another zygote")
+    zygote = daemon.helper("ringward spawner")
     daemon.stop()
-    assert gone(spawner)
+    assert gone(zygote)
 
 
 def test_a_schedule_over_killed_schedulers(daemon: Daemon) -> None:

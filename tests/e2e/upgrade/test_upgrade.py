@@ -213,8 +213,8 @@ def test_a_run_that_waits_for_its_process_starts(daemon: Daemon, by: str) -> Non
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
     until(lambda: daemon.children("ringward spare"), "a spare")
-    spawner = daemon.helper("ringward spawner")
-    spawner.suspend()  # no other spare is created for now
+    zygote = daemon.helper("ringward spawner")
+    zygote.suspend()  # no other spare is created for now
     daemon.ended(daemon.trigger("t"))
     run = daemon.trigger("t")
     if by == "a reload":
@@ -224,7 +224,7 @@ def test_a_run_that_waits_for_its_process_starts(daemon: Daemon, by: str) -> Non
         os.kill(daemon.pid, signal.SIGUSR2)
         until(lambda: "upgrade: testing" in daemon.own_output(), "the upgrade to begin")
     with contextlib.suppress(psutil.NoSuchProcess):  # it is replaced after two seconds
-        spawner.resume()
+        zygote.resume()
     assert daemon.texts(daemon.ended(run)["id"]) == ["hello"]
     if by == "an upgrade":
         until(lambda: answer(daemon)["state"] == "done", "the end of the upgrade")

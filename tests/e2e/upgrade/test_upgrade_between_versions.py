@@ -140,8 +140,8 @@ def test_helpers_restart_after_all_files_were_replaced(daemon: Installation, tmp
     daemon.install("first")
     for title in ("ringward gunicorn", "ringward scheduler", "ringward gunicorn"):
         daemon.kill_helper(title)
-    for spawner in daemon.children("ringward spawner"):
-        spawner.kill()
+    for zygote in daemon.children("ringward spawner"):
+        zygote.kill()
     old_watcher = until(lambda: watcher(daemon), "the watcher")
     old_watcher.kill()
     until(lambda: (now := watcher(daemon)) and now.pid != old_watcher.pid, "another watcher")

@@ -80,7 +80,7 @@ class TestTheNewProcess:
         found = outcome(root, wanted(["/bin/sh", "-e", "-c", script], env={"A": "1"}))
         lines = found.out.decode().splitlines()
         assert lines[0] == "4"  # with that of the listing
-        internal = 1 << 31 | 1 << 32  # glibc's own, which its posix_spawn ignores in the spawner
+        internal = 1 << 31 | 1 << 32  # glibc's own, which its posix_spawn ignores in the zygote
         assert [int(line.split()[1], 16) & ~internal for line in lines[1:3]] == [0, 0]
         assert {line.split("=")[0] for line in lines[3:]} == {"A", "PATH", "PWD"}
 
@@ -173,7 +173,7 @@ class TestTheNewProcess:
         assert set(os.listdir("/proc/self/fd")) <= before
 
 
-class TestTheSpawner:
+class TestTheZygote:
     def test_nothing_leaks(self, root: StartBench) -> None:
         """After many starts, the root and the zygote have leaked no descriptor and no cgroup."""
         pid = root.warm()
@@ -182,7 +182,7 @@ class TestTheSpawner:
             assert outcome(root, wanted(["/bin/sh", "-e", "-c", "exit 5"], run=f"R{number}")).code == 5
             root.leave()
             if number in (0, 299):
-                until(lambda: state(pid) == "S", "the spawner to wait")
+                until(lambda: state(pid) == "S", "the zygote to wait")
                 held.append([set(os.listdir(f"/proc/{one}/fd")) for one in (pid, "self")])
         assert all(after <= before for before, after in zip(*held, strict=True))
         root.clear()
@@ -220,12 +220,12 @@ class TestTheSpawner:
         assert first not in root.spares.pids
         assert Outcome(root.settle(spawn)).code == 0
 
-    def test_there_is_one_as_soon_as_the_spawner_listens(self, root: StartBench) -> None:
+    def test_there_is_one_as_soon_as_the_zygote_listens(self, root: StartBench) -> None:
         """If a start is expected, a spare is prepared as soon as the zygote listens."""
         root.starts.expect()
         root.turn(lambda: root.spares.ready, "a spare")
 
-    def test_there_is_another_spawner(self, root: StartBench) -> None:
+    def test_there_is_another_zygote(self, root: StartBench) -> None:
         """A killed zygote is replaced, and no start waits for that."""
         root.spares._again_s = 0.0
         pid = root.warm()
@@ -234,8 +234,8 @@ class TestTheSpawner:
         spawn = wanted(["/bin/sh", "-c", "echo once"])
         root.begin(spawn)
         assert Outcome(root.settle(spawn)).out == b"once\n"
-        root.turn(lambda: root.spares._spawner not in (pid, None), "another one")
-        assert "the spawner exited with signal 9" in root.log.text
+        root.turn(lambda: root.spares._zygote not in (pid, None), "another one")
+        assert "the zygote exited with signal 9" in root.log.text
         assert outcome(root, wanted(["/bin/sh", "-c", "echo again"], run="S")).out == b"again\n"
 
     def test_one_after_the_other_ends(self, root: StartBench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,12 +244,12 @@ class TestTheSpawner:
 
         def gone() -> bool:
             root.watch.round(0.05)
-            return root.spares._spawner is None
+            return root.spares._zygote is None
 
         waits = []
         root.spares.wake()
         for _ in range(8):
-            pid = root.spares._spawner
+            pid = root.spares._zygote
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
             until(gone, "its end")
@@ -258,7 +258,7 @@ class TestTheSpawner:
             waits.append(due_s - root.spares._launched_s)
             root.spares._launched_s -= waits[-1]  # so much time passes
             root.spares.tend(due_s)
-        pid = root.spares._spawner
+        pid = root.spares._zygote
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         until(gone, "its end")
@@ -288,8 +288,8 @@ class TestTheSpawner:
         assert deadline_s is not None
         root.starts.tend(deadline_s)
         assert Outcome(root.settle(spawn)).out == b"once\n"
-        root.turn(lambda: root.spares._spawner != pid, "its end")
-        assert "the spawner has not responded for 3600 s: killing it" in root.log.text
+        root.turn(lambda: root.spares._zygote != pid, "its end")
+        assert "the zygote has not responded for 3600 s: killing it" in root.log.text
 
     def test_closed_with_a_start_in_hand(self, root: StartBench, tmp_path: Path) -> None:
         """Closing the queue during a start runs nothing, and leaks no descriptor."""
@@ -391,8 +391,8 @@ def test_a_kernel_that_cannot(monkeypatch: pytest.MonkeyPatch, code: int) -> Non
         first, second = (wanted(["/bin/sh", "-c", "echo here"], run=run) for run in "AB")
         assert root.begin(first)
         assert Outcome(root.settle(first)).out == b"here\n"
-        root.turn(lambda: root.spares._spawner is None, "the end of the spawner")
+        root.turn(lambda: root.spares._zygote is None, "the end of the zygote")
         assert not root.begin(second)
         assert Outcome(root.settle(second)).out == b"here\n"
-        assert root.spares._spawner is None
+        assert root.spares._zygote is None
         assert root.log.text.count(os.strerror(code)) == 1
