@@ -69,7 +69,7 @@ def _trace(number: int, trigger: Client, stream: Client, pids: dict[str, int]) -
     (line,) = trigger.get(f"/api/runs/{run['id']}/log")["lines"]
     record = trigger.get(f"/api/runs/{run['id']}?naming=camel")
     stamps_ms = [_ms(record["createdAt"]), _ms(record["startedAt"]), line["ts"], wall_ms + total_ms]
-    steps = tuple(end - begin for begin, end in zip([wall_ms, *stamps_ms[:-1]], stamps_ms, strict=True))
+    steps = tuple(end - start for start, end in zip([wall_ms, *stamps_ms[:-1]], stamps_ms, strict=True))
     return Trace(number, total_ms, steps, waits)
 
 

@@ -85,7 +85,7 @@ def _dump(reader: LogReader, static: Static) -> int:
         for entry in block.entries():
             print(
                 f"    {_time(entry.ts)} {STREAM_NAMES[entry.stream]} {entry.upto - entry.before} lines, "
-                f"{entry.end - entry.begin} bytes {_flags(entry.flags)}".rstrip()
+                f"{entry.end - entry.start} bytes {_flags(entry.flags)}".rstrip()
             )
     for pending in reader.pending():
         print(f"  unfinished: {STREAM_NAMES[pending.stream]} {pending.text!r}")

@@ -70,7 +70,7 @@ class Batch(NamedTuple):
 class Entry(NamedTuple):
     """Lines that one read of one stream returned."""
 
-    begin: int
+    start: int
     """Offset of their text within the block's text."""
     end: int
     before: int
@@ -110,7 +110,7 @@ class Block:
         """
         entry = self._stored_entry(index)
         if (
-            not 0 <= entry.begin <= entry.end <= len(self.text)
+            not 0 <= entry.start <= entry.end <= len(self.text)
             or not entry.before <= entry.upto <= self.header.lines
             or entry.stream >= len(STREAM_NAMES)
         ):
@@ -186,8 +186,8 @@ class Block:
         """Return the offset of line number `line` in the text. The block must contain the line."""
         entry = self.entry(self._find(line - self.header.first_line))
         skip = line - self.header.first_line - entry.before
-        parts = self.text[entry.begin : entry.end].split(b"\n", skip)[:skip]
-        return entry.begin + sum(map(len, parts)) + len(parts)
+        parts = self.text[entry.start : entry.end].split(b"\n", skip)[:skip]
+        return entry.start + sum(map(len, parts)) + len(parts)
 
     def lines(self, start: int, limit: int, max_bytes: int) -> list[Line]:
         """Return at most `limit` lines and `max_bytes` of text from line `start` on, which the block must contain.
@@ -205,7 +205,7 @@ class Block:
             if not found and not 0 <= skip < entry.upto - entry.before:
                 raise self._corrupt(first)
             take = min(entry.upto - entry.before - skip, limit - len(found))
-            parts = self.text[entry.begin : entry.end].split(b"\n", skip + take)[skip : skip + take]
+            parts = self.text[entry.start : entry.end].split(b"\n", skip + take)[skip : skip + take]
             if len(parts) != take:
                 raise self._corrupt(first + entry.before)
             used = sum(map(len, parts))
@@ -240,7 +240,7 @@ class Block:
             skip = 0 if found else start - first - entry.before
             count = entry.upto - entry.before
             # The slice leaves out the final newline; removesuffix would copy the text a second time.
-            text = self.text[entry.begin : entry.end - self.text.endswith(b"\n", entry.begin, entry.end)]
+            text = self.text[entry.start : entry.end - self.text.endswith(b"\n", entry.start, entry.end)]
             if not 0 <= skip < count or text.count(b"\n") != count - 1:
                 raise self._corrupt(first + entry.before)
             number = first + entry.before + skip
@@ -286,7 +286,7 @@ class Block:
                 return index, "offsets or times decrease"
             if entry.stream >= len(STREAM_NAMES):
                 return index, f"stream {entry.stream}"
-            text = self.text[entry.begin : entry.end]
+            text = self.text[entry.start : entry.end]
             unfinished = bool(entry.flags & NO_NEWLINE)
             if text.count(b"\n") + unfinished != entry.upto - entry.before or text.endswith(b"\n") == unfinished:
                 return index, "the entries do not match the lines of the text"

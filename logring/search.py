@@ -362,7 +362,7 @@ class _InBlock:
                     return True
                 pos = max(entry.end, at + 1)
                 continue
-            line_begin = text.rfind(b"\n", entry.begin, at) + 1 or entry.begin
+            line_begin = text.rfind(b"\n", entry.start, at) + 1 or entry.start
             line_end, stored_end = _line_end(text, at, entry.end), _line_end(stored, at, entry.end)
             pos = stored_end + 1
             # \C can match a newline. In that case the line must match on its own.
@@ -380,9 +380,9 @@ class _InBlock:
         """Return the entry with the text at `offset`, which must not decrease between calls."""
         if offset >= self._entry.end:
             self._entry = self._block.entry(self._block.index_at(offset))
-            if not self._entry.begin <= offset < self._entry.end:
+            if not self._entry.start <= offset < self._entry.end:
                 raise Corrupt(f"{self._block.where}: the entries are damaged")
-            self._mark, self._mark_line = self._entry.begin, self._entry.before
+            self._mark, self._mark_line = self._entry.start, self._entry.before
         return self._entry
 
     def _number(self, line_begin: int) -> int:

@@ -50,10 +50,10 @@ def append(db: Database, kind: str, body: dict[str, object], now_ms: int) -> int
 def append_all(db: Database, drafts: Sequence[Draft]) -> int:
     """Store events in order, in the caller's transaction if there is one; return the number of the first."""
     first = last_seq(db) + 1
-    for begin in range(0, len(drafts), _TOGETHER):
-        part = drafts[begin : begin + _TOGETHER]
+    for start in range(0, len(drafts), _TOGETHER):
+        part = drafts[start : start + _TOGETHER]
         values: list[Value] = []
-        for number, one in enumerate(part, first + begin):
+        for number, one in enumerate(part, first + start):
             values += (number, *one)
         db.execute(_insert(len(part)), values)
     return first

@@ -38,7 +38,7 @@ def is_known(req: falcon.Request, tag: str) -> bool:
 class Span(NamedTuple):
     """A range of a body: from byte `begin` up to, but excluding, `end`."""
 
-    begin: int
+    start: int
     end: int
 
 

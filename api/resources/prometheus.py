@@ -62,9 +62,9 @@ class Text:
             labels: Labels other than ``le``; at least one.
         """
         pairs, name = self._pairs(labels), self._name
-        begin = f'{name}_bucket{{{pairs},le="'
-        self._lines += [f'{begin}{bound!r}"}} {n!r}' for bound, n in within]
-        self._lines.append(f'{begin}+Inf"}} {count!r}')
+        prefix = f'{name}_bucket{{{pairs},le="'
+        self._lines += [f'{prefix}{bound!r}"}} {n!r}' for bound, n in within]
+        self._lines.append(f'{prefix}+Inf"}} {count!r}')
         self._lines.append(f"{name}_sum{{{pairs}}} {total!r}")
         self._lines.append(f"{name}_count{{{pairs}}} {count!r}")
 

@@ -56,8 +56,8 @@ class PatientSocket:
             give(self._sock, data)
             return
         view = memoryview(data)
-        for begin in range(0, len(view), PIECE_BYTES):
-            give(self._sock, view[begin : begin + PIECE_BYTES])
+        for start in range(0, len(view), PIECE_BYTES):
+            give(self._sock, view[start : start + PIECE_BYTES])
 
 
 class _Pieces:

@@ -100,19 +100,19 @@ class _Measuring:
             self._step *= 2
 
 
-def part(reader: LogReader, streams: Sequence[int], layout: Layout, begin: int, end: int) -> Iterator[bytes]:
-    """Yield the bytes of a text from `begin` up to, but excluding, `end`.
+def part(reader: LogReader, streams: Sequence[int], layout: Layout, start: int, end: int) -> Iterator[bytes]:
+    """Yield the bytes of a text from `start` up to, but excluding, `end`.
 
     Raises:
         LogError: the log is damaged, or has changed since the measurement.
     """
-    if begin >= end:
+    if start >= end:
         return
-    position, line = layout.marks[bisect.bisect_right(layout.marks, begin, key=lambda one: one.offset) - 1]
+    position, line = layout.marks[bisect.bisect_right(layout.marks, start, key=lambda one: one.offset) - 1]
     for extent in reader.extents(streams, line):
         if isinstance(extent, LogError):
             raise extent
-        if position + extent.size > begin:
+        if position + extent.size > start:
             line = extent.line
             break
         position += extent.size
@@ -124,7 +124,7 @@ def part(reader: LogReader, streams: Sequence[int], layout: Layout, begin: int, 
             break
         first = None
         for piece in block.raw(streams):
-            skipped = max(0, begin - position)
+            skipped = max(0, start - position)
             wanted = piece[skipped : max(skipped, end - position)]
             position += len(piece)
             if wanted:

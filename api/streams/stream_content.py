@@ -119,12 +119,12 @@ class LogStream(EventStream):
         the live part, which reads them from the ring and renders them once for all concurrent streams.
         """
         position = self._start(lines)
-        begin = self.preamble()
+        events = self.preamble()
         if position < first:
-            begin += sse_encoding.dropped(position - 1, first - position)
+            events += sse_encoding.dropped(position - 1, first - position)
             position = first
         self._first_shown = first
-        yield begin, position
+        yield events, position
         end = min(position + self._replay_limit, lines)
         while position < end and not self.over:
             if live and end == lines and lines - position <= _FEED_LINES:

@@ -94,7 +94,7 @@ class UnitRuns:
         """Follow events from now on. Call this before looking up running runs, so that no start is missed."""
         self._event = feed.head_now().lines
 
-    def begin(self, *, since_ms: int, cursor: Cursor | None, running: list[Run]) -> None:
+    def start(self, *, since_ms: int, cursor: Cursor | None, running: list[Run]) -> None:
         """Begin with all runs since a time, or continue after a cursor."""
         self.floor_ms = self._since_ms = since_ms
         self._more = True

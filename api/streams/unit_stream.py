@@ -167,7 +167,7 @@ class UnitStream(EventStream):
             found = tail(self.context.reads, self.context.files, finder, runs.names, running)
             runs.begin_with(found)
         else:
-            runs.begin(since_ms=self._since_ms or 0, cursor=self._cursor, running=running)
+            runs.start(since_ms=self._since_ms or 0, cursor=self._cursor, running=running)
 
     def close(self) -> None:
         """Release all runs, then close the stream."""

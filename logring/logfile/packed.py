@@ -147,11 +147,11 @@ class PackedFile(StoredFile):
         place = os.pread(self._fd, _PLACE.size, index.at + (number - index.first) * 8)
         if len(place) < _PLACE.size:
             return None
-        begin, end = _PLACE.unpack(place)
-        if not PACKED_BLOCKS_AT <= begin < end <= index.at:
+        start, end = _PLACE.unpack(place)
+        if not PACKED_BLOCKS_AT <= start < end <= index.at:
             return None
-        header = self._header_at(begin)
-        return (begin, header) if header is not None and header.number == number else None
+        header = self._header_at(start)
+        return (start, header) if header is not None and header.number == number else None
 
     def _check_index(self) -> bool:
         """Return whether the index is intact. If so, blocks that it does not yield are damaged or missing."""

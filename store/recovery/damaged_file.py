@@ -89,9 +89,9 @@ class Wreck:
 
         Some readable rows between two damaged pages may be skipped.
         """
-        begin, good = bad, bad + 1
+        start, good = bad, bad + 1
         while not self._begins(query, good):
-            bad, good = good, good + 1 + (good - begin) // 8
+            bad, good = good, good + 1 + (good - start) // 8
             if good > _LAST_KEY or self.late():
                 return None
         while good - bad > 1:

@@ -240,11 +240,11 @@ def _find(
     """
     active = selection.active()
     number = 0 if active.is_empty() else count(db, active)
-    begin = max(0, offset - number)
-    found, total = _find_ended(db, selection, order, limit and offset - begin + limit, begin, number)
+    start = max(0, offset - number)
+    found, total = _find_ended(db, selection, order, limit and offset - start + limit, start, number)
     if number and limit:
         found = order.arrange([*found, *_active(db, active, order, offset + limit, now_ms)])
-    return found[offset - begin :][:limit], total + number
+    return found[offset - start :][:limit], total + number
 
 
 def _find_ended(

@@ -194,8 +194,8 @@ def _rows(db: Database | Connection, run_ids: Collection[str]) -> dict[str, Usag
     """Return the usage in the runs' own rows, by run id."""
     found = {}
     wanted = list(run_ids)
-    for begin in range(0, len(wanted), _SOME):
-        some = wanted[begin : begin + _SOME]
+    for start in range(0, len(wanted), _SOME):
+        some = wanted[start : start + _SOME]
         for run_id, *values, points in db.rows(f"{_SELECT} WHERE run_id IN ({', '.join('?' * len(some))})", some):
             found[run_id] = Usage._make((*values, _unpacked(points)))
     return found

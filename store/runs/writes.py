@@ -131,8 +131,8 @@ def unfinished_runs(db: Database) -> list[Run]:
 
 def runs_from(db: Database, task_name: str, created_at: int, run_id: str, limit: int) -> list[Run]:
     """Return visible runs of a task, newest first, beginning at a creation time and id; that run need not exist."""
-    begin = (task_name, created_at, run_id)
-    rows = db.rows(_RUNS_FROM, [*begin, *begin, limit])
+    start = (task_name, created_at, run_id)
+    rows = db.rows(_RUNS_FROM, [*start, *start, limit])
     return [from_row(row) for row in rows]
 
 

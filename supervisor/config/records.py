@@ -51,7 +51,7 @@ class DatabaseServer:
 class QuietHours:
     """A range of minutes of the day; it spans midnight if `begin` is after `end`."""
 
-    begin: int
+    start: int
     end: int
 
 

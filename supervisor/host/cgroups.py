@@ -209,10 +209,10 @@ def name_of_cgroup(pid: int, proc: str = "/proc", place: str | None = None) -> s
         place: The parent cgroup of the daemon's runs, from :func:`own_place`; None: any cgroup. It matters if the
             daemon itself is a run of another daemon, because the paths of its processes then contain that run too.
     """
-    path, begin = _path_of(str(pid), proc), f"{place or ''}/{_RUNS}/"
-    if place is not None and not path.startswith(begin):
+    path, prefix = _path_of(str(pid), proc), f"{place or ''}/{_RUNS}/"
+    if place is not None and not path.startswith(prefix):
         return ""
-    return path.partition(begin)[2].partition("/")[0]
+    return path.partition(prefix)[2].partition("/")[0]
 
 
 def own_place(proc: str = "/proc") -> str | None:

@@ -126,20 +126,20 @@ class Decoder:
         """
         buffer = self._buffer
         buffer += data
-        begin = 0
+        start = 0
         try:
-            while len(buffer) - begin >= _LENGTH.size:
-                (size,) = _LENGTH.unpack_from(buffer, begin)
+            while len(buffer) - start >= _LENGTH.size:
+                (size,) = _LENGTH.unpack_from(buffer, start)
                 if size > MAX_FRAME_BYTES:
                     raise ProtocolError(f"a message of {size} bytes")
-                end = begin + _LENGTH.size + size
+                end = start + _LENGTH.size + size
                 if len(buffer) < end:
                     return
-                body = buffer[begin + _LENGTH.size : end]
-                begin = end
+                body = buffer[start + _LENGTH.size : end]
+                start = end
                 yield self._parse(body)
         finally:
-            del buffer[:begin]
+            del buffer[:start]
 
 
 def receive_all(sock: socket.socket, decoder: Decoder) -> list[Frame]:

@@ -277,11 +277,11 @@ class Scheduler(CommitListener, StoreListener):
         return take_over
 
     def _start_schedules(self, state: StoredState) -> None:
-        self._outbox.begin(self._config, first=state.first)
+        self._outbox.start(self._config, first=state.first)
         if not self._daemon.ending:
-            self._scheduled_starts.begin(self._units.values())
-            self._file_changes.begin()
-        self._clock_report.begin(first=state.first)
+            self._scheduled_starts.start(self._units.values())
+            self._file_changes.start()
+        self._clock_report.start(first=state.first)
         with self._committer.changing() as change:
             change.write(lambda _db: None)
             change.then(self._is_ready)
@@ -473,7 +473,7 @@ class Scheduler(CommitListener, StoreListener):
         boot = current_boot()
         for unit in start_order(self._units.values()):
             if unit.service is not None:
-                self._controller.begin(unit, change)
+                self._controller.take_over(unit, change)
             elif first:
                 self._run_on_start(unit, boot, change)
         if not first:
@@ -555,7 +555,7 @@ class Scheduler(CommitListener, StoreListener):
     def _shut_down(self, change: Change) -> None:
         for unit in self._units.values():
             self._scheduled_starts.end(unit)
-        self._shutdown.begin(self._units.values(), change)
+        self._shutdown.start(self._units.values(), change)
         started_at = self._daemon.boot.started_at
         change.write(lambda db: set_meta(db, _SHUT_DOWN, started_at))
         self._loop.after(0, self._report_end_if_idle)

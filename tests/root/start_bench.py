@@ -95,7 +95,7 @@ class StartBench:
     def begin(self, spawn: Spawn) -> bool:
         """Begin a start as after a quiet period; return whether it waits for a spare."""
         self.starts._joined_s = -starting._QUIET_S
-        self.starts.begin(spawn, 0)
+        self.starts.start(spawn, 0)
         return spawn.run in self.starts.under_way
 
     def turn(self, condition: Callable[[], bool], what: str) -> None:

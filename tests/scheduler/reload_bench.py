@@ -68,9 +68,9 @@ class ReloadBench(Bench):
             upsert_task(self.store.database, unit.name, unit.definition.kind, text)
             update_task(self.store.database, unit.name, stopped=unit.stopped)
             if unit.service is not None:
-                self.controller.begin(unit, change)
+                self.controller.take_over(unit, change)
         self.committer.commit(change)
-        self.scheduled_starts.begin(self.units.values())
+        self.scheduled_starts.start(self.units.values())
         self.drain()
 
     def files_changed(self) -> None:

@@ -19,7 +19,7 @@ def taken_up(one: Bench, name: str = "s") -> Unit:
     """The service, its instances running as far as it wants any."""
     unit = one.units[name]
     change = one.committer.change()
-    one.controller.begin(unit, change)
+    one.controller.take_over(unit, change)
     one.committer.commit(change)
     run_all(one)
     return unit

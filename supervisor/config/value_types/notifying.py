@@ -65,7 +65,7 @@ class Quiet:
             raise Invalid(f"must be {self.what}")
         hour, minute, last_hour, last_minute = map(int, found.groups())
         quiet = QuietHours(hour * _MINUTES_PER_HOUR + minute, last_hour * _MINUTES_PER_HOUR + last_minute)
-        if quiet.begin == quiet.end:
+        if quiet.start == quiet.end:
             raise Invalid("must not begin and end at the same time")
         return quiet
 

@@ -32,7 +32,7 @@ async def _serve(sock: socket.socket) -> None:
                         alone=True,
                     )
                 elif watch is not None and frame["op"] == "watch":
-                    watch.begin(ProbeRequest(**frame["order"]))
+                    watch.start(ProbeRequest(**frame["order"]))
                 elif watch is not None:
                     watch.forget(frame["key"])
     except ConnectionError:  # the scheduler was killed; EPIPE: writing an answer has failed

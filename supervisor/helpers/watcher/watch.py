@@ -37,7 +37,7 @@ class ProbeRunner:
         self._commands = asyncio.Semaphore(_COMMANDS_AT_ONCE)
         self._questions = asyncio.Semaphore(_COMMANDS_AT_ONCE)
 
-    def begin(self, request: ProbeRequest) -> None:
+    def start(self, request: ProbeRequest) -> None:
         """Begin a request, which replaces an earlier one with the same key."""
         self.forget(request.key)
         task = self._tasks[request.key] = asyncio.get_running_loop().create_task(self._carry_out(request))

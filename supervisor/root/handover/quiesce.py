@@ -44,7 +44,7 @@ class Quiesce:
         """Monotonic time at which :meth:`tend` gives up; None: no pause is in progress."""
         watch.add(self._wakeup.fileno(), self._on_wakeup)
 
-    def begin(self, then: Callable[[bool], None]) -> None:
+    def start(self, then: Callable[[bool], None]) -> None:
         """Call ``then(True)`` once both threads wait. If that takes too long, release both and call ``then(False)``."""
         self._then = then
         self.due_s = time.monotonic() + _PATIENCE_S

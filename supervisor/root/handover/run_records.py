@@ -72,7 +72,7 @@ class RunRecords:
         process = find_process(pid) if self.store.there else None
         return 0 if process is None else process.start
 
-    def begin(self, instance: ManagedProcess, out: int, err: int | None) -> Record | None:
+    def add(self, instance: ManagedProcess, out: int, err: int | None) -> Record | None:
         """Record a started run and its pipes; return None if a next root could not find the record."""
         if not instance.main.ticks:
             return None

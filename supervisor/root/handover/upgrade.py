@@ -344,7 +344,7 @@ class Upgrade:
             return
         where = "is installed" if self._python == sys.executable else f"{self._python} has"
         self._log.info(f"upgrade: testing the version that {where}")
-        self._hold.begin(self._try)
+        self._hold.start(self._try)
 
     def _try(self, held: bool) -> None:
         if not held:
@@ -403,7 +403,7 @@ class Upgrade:
             self._refuse(f"it did not answer within {LIMIT_S:g} s")
         if self._stage is Stage.SCHEDULER_RETIRED and not self._root.is_starting():
             self._stage = Stage.PAUSING
-            self._hold.begin(self._execute)
+            self._hold.start(self._execute)
         elif self._stage is Stage.SCHEDULER_RETIRED and now_s >= self._no_start_by_s:
             self._refuse("a run has not finished starting")
 

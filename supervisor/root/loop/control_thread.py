@@ -239,7 +239,7 @@ class ControlThread:
             if self._terminal.has_hung_up:
                 self._shut_down("the terminal was closed")
             elif self._ending is None:
-                self.reloading.begin()
+                self.reloading.request_reload()
         if signal.SIGUSR2 in numbers:
             ready = self._told_ready and self._upgrade.predecessor is None  # otherwise the last upgrade is unfinished
             self._upgrade.request(ready=ready, ending=self._ending is not None)

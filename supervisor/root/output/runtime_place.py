@@ -89,7 +89,7 @@ class RuntimeDirectory:
         gone = self._gone(scheduler_works=scheduler_works)
         if gone:
             self._holding = True
-            self._hold.begin(lambda held: self._make_again(gone, held))
+            self._hold.start(lambda held: self._make_again(gone, held))
 
     def _gone(self, *, scheduler_works: bool) -> list[str]:
         """Return the missing files, for the log."""

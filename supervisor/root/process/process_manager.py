@@ -366,7 +366,7 @@ class ProcessManager:
 
     def _begin(self, wanted: Spawn) -> None:
         if self.memory.enough():
-            self.starts.begin(wanted, self._others)
+            self.starts.start(wanted, self._others)
         else:
             self.starts.drop()
             self.on_short(Start(wanted, None), "out of memory")
@@ -388,7 +388,7 @@ class ProcessManager:
         if wanted.timeout_ms is not None:
             instance.deadline_s = time.monotonic() + wanted.timeout_ms / 1000
             self._timers.add(instance.deadline_s, wanted.run)
-        record = self._records.begin(instance, *started.pipes)
+        record = self._records.add(instance, *started.pipes)
         self._pump.add(wanted, *started.pipes, record)
         for remark in start.log_notes:
             self._note(wanted.run, remark)

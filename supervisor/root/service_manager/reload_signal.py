@@ -41,7 +41,7 @@ class ReloadSignal:
         self.asked = False
         """Whether the scheduler must still reload the configuration."""
 
-    def begin(self) -> None:
+    def request_reload(self) -> None:
         """Request a reload of the configuration."""
         self.asked = True
         self.announce()

@@ -109,15 +109,15 @@ def wrapped(spawn: Spawn, nofile: int | None, *, cgroup: bool, carries: bool) ->
     if bare and spawn.argv[0] == SHELL and spawn.umask is None and nofile is None and not cgroup:
         return spawn.argv, False
     join = _JOIN_OR_FAIL + _LEAVE_FD if cgroup else ""
-    begin = _BEGIN + join + _builtins(spawn, nofile) + "\n" + _limits(spawn)
+    preamble = _BEGIN + join + _builtins(spawn, nofile) + "\n" + _limits(spawn)
     end = _END.replace("@STDIN@", _FROM_PIPE if spawn.stdin_open else _FROM_FILE)
     command = ["ringward", spawn.cwd or "", spawn.stdin_file or "/dev/null", *spawn.argv]
     if carries or (spawn.uid is not None and _SETPRIV is None):
-        return [SHELL, "-c", begin + _PYTHON, "ringward", *_by_python(spawn)], True
+        return [SHELL, "-c", preamble + _PYTHON, "ringward", *_by_python(spawn)], True
     if spawn.uid is None:
-        return [SHELL, "-c", begin + end, *command], True
+        return [SHELL, "-c", preamble + end, *command], True
     inner = [SHELL, "-c", "echo user >&0\n" + _BEGIN + end, *command]
-    return [SHELL, "-c", begin + _OTHER_USER, "ringward", *_to_user(spawn), *inner], True
+    return [SHELL, "-c", preamble + _OTHER_USER, "ringward", *_to_user(spawn), *inner], True
 
 
 def candidates(spawn: Spawn, env: Mapping[str, str]) -> list[str]:

@@ -142,7 +142,7 @@ class StartQueue:
             self._leave(start)
             self._observer.on_dropped(start.spawn.run)
 
-    def begin(self, spawn: Spawn, others: int) -> None:
+    def start(self, spawn: Spawn, others: int) -> None:
         """Start a run beside so many others; the observer learns the result, mostly at once."""
         ear = None
         if self._prepared is not None and self._prepared[0].spawn.run == spawn.run:

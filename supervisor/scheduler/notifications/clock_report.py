@@ -38,7 +38,7 @@ class ClockReport:
         self._clock = removal_clock
         self._log = log
 
-    def begin(self, *, first: bool) -> None:
+    def start(self, *, first: bool) -> None:
         """Report the state of the clock when the daemon starts; `first`: no earlier scheduler has reported it."""
         if first:
             self._report_waiting_tasks()

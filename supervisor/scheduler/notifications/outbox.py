@@ -76,7 +76,7 @@ class Outbox:
         self._looking = False
         self._again = False
 
-    def begin(self, config: Config, *, first: bool) -> None:
+    def start(self, config: Config, *, first: bool) -> None:
         """Resume deliveries; `first`: also retry failed messages of an earlier daemon at once."""
         self._site = config.http.external_url
         self._zone = config.daemon.timezone

@@ -25,13 +25,13 @@ def end_of_quiet(quiet: QuietHours | None, zone: str, now_ms: int) -> int | None
         return None
     local = datetime.fromtimestamp(now_ms / 1000, zone_named(zone))
     minute = local.hour * _MINUTES_PER_HOUR + local.minute
-    over_midnight = quiet.begin > quiet.end
+    over_midnight = quiet.start > quiet.end
     if over_midnight:
-        if quiet.end <= minute < quiet.begin:
+        if quiet.end <= minute < quiet.start:
             return None
-    elif not quiet.begin <= minute < quiet.end:
+    elif not quiet.start <= minute < quiet.end:
         return None
-    day = local.date() + timedelta(days=int(over_midnight and minute >= quiet.begin))
+    day = local.date() + timedelta(days=int(over_midnight and minute >= quiet.start))
     hour, rest = divmod(quiet.end, _MINUTES_PER_HOUR)
     end = datetime(day.year, day.month, day.day, hour, rest, tzinfo=zone_named(zone))
     # In the night when clocks are set back, the local time of the end can occur twice. If the first one is past, take

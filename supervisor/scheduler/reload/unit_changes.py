@@ -116,7 +116,7 @@ class UnitChanges:
         for run in [] if leaving is None else leaving.active.values():
             run.unit = unit
             unit.active[run.id] = run
-        self._scheduled_starts.begin([unit])
+        self._scheduled_starts.start([unit])
 
     def start_services(self, names: list[str], change: Change) -> None:
         """Release instances whose dependencies are now met, and start the dependencies of the named services.

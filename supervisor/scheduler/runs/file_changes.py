@@ -52,7 +52,7 @@ class FileChanges(HelperClient):
         """Reasons why inotify(7) cannot watch some directories, from the latest report of the watcher."""
         self._process = make_process(loop, log, "filewatcher", self)
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start the watcher if a task has ``on_change``."""
         self._process.ensure_started()
 

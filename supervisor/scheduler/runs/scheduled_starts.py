@@ -47,7 +47,7 @@ class ScheduledStarts:
         self._deferred: set[Unit] = set()
         """Units that became due while the database could not be written."""
 
-    def begin(self, units: Iterable[Unit]) -> None:
+    def start(self, units: Iterable[Unit]) -> None:
         """Start the schedules of `units`; ``last_instant`` comes from the store (None for a new task)."""
         with self._committer.changing() as together:
             for unit in units:
@@ -86,7 +86,7 @@ class ScheduledStarts:
         for unit in units:
             if not unit.schedule.follows_clock and unit.last_instant is not None:
                 unit.last_instant += by_ms
-        self.begin(units)
+        self.start(units)
 
     def waiting_for_clock(self, units: Iterable[Unit]) -> list[tuple[str, int]]:
         """Return the tasks that a clock set back delays, each with its next start (ms since the epoch), soonest first.

@@ -30,7 +30,7 @@ class Rolling:
         self._log = log
         self._restart = restart
 
-    def begin(self, unit: Unit, end: int, change: Change) -> None:
+    def start(self, unit: Unit, end: int, change: Change) -> None:
         """Restart the first `end` instances; a restart in progress starts over."""
         self._log.info(f"{unit.name}: rolling restart of {counted(end, 'instance')}")
         self._go(unit, Roll(0, end), change)

@@ -68,7 +68,7 @@ class ServiceController:
 
     # Requests of users.
 
-    def begin(self, unit: Unit, change: Change) -> None:
+    def take_over(self, unit: Unit, change: Change) -> None:
         """Start or continue a service when the scheduler starts, from the states that the takeover found."""
         if unit.stopped:
             return
@@ -140,7 +140,7 @@ class ServiceController:
             self.start(unit, change)
         else:
             self.start_needed(unit, change)
-            self._rolling.begin(unit, len(unit.instances), change)
+            self._rolling.start(unit, len(unit.instances), change)
 
     def down(self, unit: Unit, change: Change) -> None:
         """Stop all instances for a shutdown; the stored wanted state stays, so the next daemon starts them."""
@@ -193,7 +193,7 @@ class ServiceController:
         if unit.stopped or definition_hash(before) == definition_hash(definition):
             return
         if kept > 1:
-            self._rolling.begin(unit, kept, change)
+            self._rolling.start(unit, kept, change)
         elif kept:
             self._apply(unit, unit.instances[0], Event.RESTART, change, by=_RECONFIGURED)
 

@@ -37,7 +37,7 @@ class Shutdown:
         """Set ``shutdown_timeout``."""
         self._timeout_ms = timeout_ms
 
-    def begin(self, units: Iterable[Unit], change: Change) -> None:
+    def start(self, units: Iterable[Unit], change: Change) -> None:
         """Begin to stop all runs; from now on no run starts."""
         self._daemon.ending = True
         self._levels = stop_levels(units)

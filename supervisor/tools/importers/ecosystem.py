@@ -79,9 +79,9 @@ def _evaluated(node: str, path: str) -> Any:
 
 def _literal(path: str, text: str) -> Any:
     """Return the exported value of a module that consists of one literal."""
-    begin = _MODULE.match(text)
-    tokens = _Tokens(path, text, begin.end() if begin else 0)
-    if begin is None:
+    start = _MODULE.match(text)
+    tokens = _Tokens(path, text, start.end() if start else 0)
+    if start is None:
         raise tokens.unknown()
     found = tokens.value()
     if tokens.kind == "mark" and tokens.text == ";":
@@ -94,12 +94,12 @@ def _literal(path: str, text: str) -> Any:
 class _Tokens:
     """Reads JavaScript literals."""
 
-    def __init__(self, path: str, text: str, begin: int) -> None:
+    def __init__(self, path: str, text: str, start: int) -> None:
         self._path = path
         self._source = text
-        self._tokens = self._scan(begin)
+        self._tokens = self._scan(start)
         self.kind = self.text = ""
-        self.at = begin
+        self.at = start
         self.advance()
 
     def _scan(self, at: int) -> Iterator[tuple[str, str, int]]:

@@ -122,7 +122,7 @@ def test_http(answer: bytes, why: str | None) -> None:
 
     async def scene(desk: Desk) -> None:
         with answering(answer) as port:
-            desk.watch.begin(request("http", f"http://127.0.0.1:{port}/healthz?x=1"))
+            desk.watch.start(request("http", f"http://127.0.0.1:{port}/healthz?x=1"))
             message = await desk.next()
             assert message["op"] == ("passed" if why is None else "failing")
             assert why is None or why in message["why"]
@@ -137,7 +137,7 @@ def test_refused_and_then_accepted(kind: str) -> None:
     async def scene(desk: Desk) -> None:
         port = free_port()
         address = f"127.0.0.1:{port}"
-        desk.watch.begin(request(kind, f"http://{address}/" if kind == "http" else address))
+        desk.watch.start(request(kind, f"http://{address}/" if kind == "http" else address))
         message = await desk.next()
         assert message["op"] == "failing"
         assert message["why"].endswith("Connection refused")
@@ -153,7 +153,7 @@ def test_an_impossible_port(kind: str, target: str) -> None:
     """Of `port = 6553{instance}` some instances have an impossible port: it is reported, and the probe retried."""
 
     async def scene(desk: Desk) -> None:
-        desk.watch.begin(request(kind, target))
+        desk.watch.start(request(kind, target))
         message = await desk.next()
         assert message["op"] == "failing"
         assert message["why"].endswith("Port out of range 0-65535")
@@ -167,7 +167,7 @@ def test_nothing_is_kept_of_what_is_done() -> None:
     async def scene(desk: Desk) -> None:
         with answering(b"HTTP/1.1 200 OK\r\n\r\n") as port:
             for number in range(3):
-                desk.watch.begin(replace(request("http", f"http://127.0.0.1:{port}/"), key=f"{number}/ready"))
+                desk.watch.start(replace(request("http", f"http://127.0.0.1:{port}/"), key=f"{number}/ready"))
             for _ in range(3):
                 assert (await desk.next())["op"] == "passed"
             await asyncio.gather(*desk.watch._tasks.values())
@@ -182,7 +182,7 @@ def test_no_answer() -> None:
     async def scene(desk: Desk) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             target = f"http://127.0.0.1:{server.getsockname()[1]}/"
-            desk.watch.begin(request("http", target, timeout_ms=50))
+            desk.watch.start(request("http", target, timeout_ms=50))
             assert await desk.next() == {"op": "failing", "key": "R/ready", "why": f"{target}: no answer within 50 ms"}
 
     carried_out(scene)
@@ -195,13 +195,13 @@ def test_a_command() -> None:
         script = 'echo first; echo "token $TOKEN is bad" >&2; exit 3'
         failing = command("/bin/sh", "-c", script, secrets=["TOKEN"])
         failing.env["TOKEN"] = "hunter2hunter2"
-        desk.watch.begin(failing)
+        desk.watch.start(failing)
         assert (await desk.next())["why"] == "/bin/sh exited with code 3: token *** is bad"
-        desk.watch.begin(command("/bin/sh", "-c", "kill -9 $$"))
+        desk.watch.start(command("/bin/sh", "-c", "kill -9 $$"))
         assert (await desk.next())["why"] == "/bin/sh killed by signal 9"
-        desk.watch.begin(command("/nonexistent/program"))
+        desk.watch.start(command("/nonexistent/program"))
         assert (await desk.next())["why"].startswith("/nonexistent/program exited with code 127: ")
-        desk.watch.begin(command("true"))
+        desk.watch.start(command("true"))
         assert (await desk.next())["op"] == "passed"
 
     carried_out(scene)
@@ -215,9 +215,9 @@ def test_a_command_that_hangs_leaves_nothing(tmp_path: Path) -> None:
 
     async def scene(desk: Desk) -> None:
         argv = ["/bin/sh", "-c", "sleep 1000 & echo $! >> $0; echo $$ >> $0; wait"]
-        desk.watch.begin(command(*argv, str(first), timeout_ms=300, every_ms=3_600_000))
+        desk.watch.start(command(*argv, str(first), timeout_ms=300, every_ms=3_600_000))
         assert (await desk.next())["why"] == "/bin/sh: no answer within 300 ms"
-        desk.watch.begin(command(*argv, str(second)))
+        desk.watch.start(command(*argv, str(second)))
         await asyncio.to_thread(until, lambda: len(second.read_text().split()) == 2, "the second command")
 
     carried_out(scene)
@@ -237,12 +237,12 @@ def test_liveness_counts_in_a_row(tmp_path: Path) -> None:
     flag = tmp_path / "flag"
 
     async def scene(desk: Desk) -> None:
-        desk.watch.begin(command("test", "-e", str(flag), times=3))
+        desk.watch.start(command("test", "-e", str(flag), times=3))
         assert (await desk.next())["op"] == "failing"
         flag.touch()
         words = [await desk.next()]  # three failures may have come before the flag
         if words[-1]["op"] == "failed":
-            desk.watch.begin(command("test", "-e", str(flag), times=3))
+            desk.watch.start(command("test", "-e", str(flag), times=3))
         flag.unlink()
         while words[-1]["op"] != "failed":
             words.append(await desk.next())
@@ -258,7 +258,7 @@ def test_readiness_by_a_line_of_output(tmp_path: Path) -> None:
 
     async def scene(desk: Desk) -> None:
         wanted = request("log", "^listening on [0-9]+$", ring=path, file=str(tmp_path / "none.log"))
-        desk.watch.begin(wanted)
+        desk.watch.start(wanted)
         await asyncio.sleep(0)
         writer = RingWriter(path, "01ARZ3NDEKTSV4RRFFQ69G5FAV", RingShape(8))
         writer.system_line("listening on 1", 1000)
@@ -266,7 +266,7 @@ def test_readiness_by_a_line_of_output(tmp_path: Path) -> None:
         assert desk.words.empty()
         writer.append(STDOUT, b"80\n", 1001)
         assert (await desk.next())["op"] == "passed"
-        desk.watch.begin(wanted)
+        desk.watch.start(wanted)
         assert (await desk.next())["op"] == "passed"
         writer.close()
 
@@ -280,11 +280,11 @@ def test_many_that_never_answer_stop_nobody() -> None:
         with socket.create_server(("127.0.0.1", 0), backlog=512) as deaf:
             target = f"http://127.0.0.1:{deaf.getsockname()[1]}/"
             for number in range(200):
-                desk.watch.begin(
+                desk.watch.start(
                     ProbeRequest(key=f"{number}/live", kind="http", target=target, every_ms=1, timeout_ms=100)
                 )
             with answering(b"HTTP/1.1 200 OK\r\n\r\n") as port:
-                desk.watch.begin(request("http", f"http://127.0.0.1:{port}/"))
+                desk.watch.start(request("http", f"http://127.0.0.1:{port}/"))
                 while (message := await desk.next())["key"] != "R/ready":
                     assert message["op"] == "failing"
                 assert message["op"] == "passed"
@@ -311,8 +311,8 @@ def test_host_names_that_do_not_resolve(monkeypatch: pytest.MonkeyPatch, kind: s
         with answering(b"HTTP/1.1 200 OK\r\n\r\n") as port:
             for number in range(100):
                 far = target(f"far{number % 50}", port)
-                desk.watch.begin(ProbeRequest(key=f"{number}/live", kind=kind, target=far, every_ms=1, timeout_ms=100))
-            desk.watch.begin(request(kind, target("near", port)))
+                desk.watch.start(ProbeRequest(key=f"{number}/live", kind=kind, target=far, every_ms=1, timeout_ms=100))
+            desk.watch.start(request(kind, target("near", port)))
             while (message := await desk.next())["key"] != "R/ready":
                 assert (message["op"], "no answer within" in message["why"]) == ("failing", True)
             assert message["op"] == "passed"
@@ -432,9 +432,9 @@ def test_https() -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(TLS / "cert.pem", TLS / "key.pem")
         with answering(b"HTTP/1.1 200 OK\r\n\r\n", context) as port:
-            desk.watch.begin(request("http", f"https://127.0.0.1:{port}/"))
+            desk.watch.start(request("http", f"https://127.0.0.1:{port}/"))
             assert (await desk.next())["op"] == "passed"
-            desk.watch.begin(request("http", f"http://127.0.0.1:{port}/"))
+            desk.watch.start(request("http", f"http://127.0.0.1:{port}/"))
             assert (await desk.next())["op"] == "failing"
 
     carried_out(scene)
@@ -459,13 +459,13 @@ def test_the_output_of_a_query_command() -> None:
         script = 'echo "noise $TOKEN" >&2; echo "4711 $TOKEN"; exit $1'
         for code in ("0", "3"):
             argv = ["/bin/sh", "-c", script, "sh", code]
-            desk.watch.begin(request("ask", argv=argv, env=env, secrets=["TOKEN"]))
+            desk.watch.start(request("ask", argv=argv, env=env, secrets=["TOKEN"]))
             message = await desk.next()
             if code == "0":
                 assert message == {"op": "answered", "key": "R/ready", "text": "4711 ***\n"}
             else:
                 assert message == {"op": "failed", "key": "R/ready", "why": "/bin/sh exited with code 3: noise ***"}
-        desk.watch.begin(request("ask", argv=["sleep", "60"], env=env, timeout_ms=50))
+        desk.watch.start(request("ask", argv=["sleep", "60"], env=env, timeout_ms=50))
         assert (await desk.next())["why"] == "sleep: timed out after 50 ms"
         await asyncio.gather(*desk.watch._tasks.values())
         assert desk.watch._tasks == {}
@@ -485,7 +485,7 @@ def test_a_query_command_without_descriptors(monkeypatch: pytest.MonkeyPatch) ->
 
     async def scene(desk: Desk) -> None:
         monkeypatch.setattr("supervisor.helpers.watcher.command_probe.os.pipe2", pipe2)
-        desk.watch.begin(request("ask", argv=["true"]))
+        desk.watch.start(request("ask", argv=["true"]))
         message = await desk.next()
         assert (message["op"], "Too many open files" in message["why"]) == ("failed", True)
 

@@ -325,7 +325,7 @@ def test_a_disk_that_does_not_answer_holds_up_nobody(bench: PumpBench) -> None:
     bench.files.hold(hang)
     bench.files.start()
     bench.pump.start()
-    hold.begin(said.append)
+    hold.start(said.append)
     due_s = hold.due_s
     assert due_s is not None
     hold.tend(due_s - 0.001)
@@ -333,7 +333,7 @@ def test_a_disk_that_does_not_answer_holds_up_nobody(bench: PumpBench) -> None:
     hold.tend(due_s)
     assert said == [False]
     hangs.set()
-    hold.begin(said.append)
+    hold.start(said.append)
 
     def held() -> bool:
         watch.round(0)

@@ -217,10 +217,10 @@ def test_a_start_waits_for_what_has_run_out(monkeypatch: pytest.MonkeyPatch, cod
         with monkeypatch.context() as patch:
             patch.setattr(os, "posix_spawn", failing_with(code))
             root.starts._joined_s = float("inf")  # by joining
-            root.starts.begin(wanted(["true"]), 0)
+            root.starts.start(wanted(["true"]), 0)
             assert (root.waiting, root.refused) == ({"R": os.strerror(code)}, {})
             patch.setattr(os, "posix_spawn", failing_with(errno.E2BIG))
-            root.starts.begin(wanted(["true"], run="S"), 0)
+            root.starts.start(wanted(["true"], run="S"), 0)
         assert root.refused == {"S": os.strerror(errno.E2BIG)}
 
 

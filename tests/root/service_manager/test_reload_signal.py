@@ -28,7 +28,7 @@ def test_a_reload_begins_and_ends(notices: socket.socket) -> None:
     sent: list[dict[str, object]] = []
     reloading = ReloadSignal(sent.append)
     reloading.end()
-    reloading.begin()
+    reloading.request_reload()
     assert sent == [{"op": "reload"}]
     assert notices.recv(4096).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
     reloading.reloaded()
@@ -42,7 +42,7 @@ def test_a_scheduler_that_dies_over_a_reload(notices: socket.socket) -> None:
     """The next scheduler is asked again; the service manager gets the end once that one has reloaded."""
     sent: list[dict[str, object]] = []
     reloading = ReloadSignal(sent.append)
-    reloading.begin()
+    reloading.request_reload()
     assert notices.recv(4096).startswith(b"RELOADING=1")
     reloading.scheduler_started()
     assert sent == [{"op": "reload"}] * 2

@@ -90,7 +90,7 @@ class TestTheNewProcess:
         root.prepare()
         assert not root.begin(first)
         root.starts._joined_s = float("inf")
-        root.starts.begin(second, 0)
+        root.starts.start(second, 0)
         listing = Outcome(root.settle(second)).out.decode()
         assert "pidfd" not in listing
         assert len(listing.splitlines()) == 5  # the total, the three, and that of the listing
@@ -203,7 +203,7 @@ class TestTheZygote:
         assert root.begin(first)
         root.begin(second)
         root.turn(lambda: not root.starts.under_way, "both")
-        root.starts.begin(third, 0)
+        root.starts.start(third, 0)
         assert list(root.started) == ["B", "A", "C"]
         names = [os.path.basename(cgroup.path) for cgroup in root.cgroups.values() if cgroup is not None]
         assert [cgroup_names.is_spare(name, DAEMON) for name in names] == [True, False, False]

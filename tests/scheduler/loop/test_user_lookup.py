@@ -111,7 +111,7 @@ def test_a_probe_waits_for_its_user(bench: Make, service: NameService, retaken: 
     one.engine.user_lookup = one.controller._health._user_lookup = UserLookup(one.loop, 3_600_000, service)
     unit = one.units["s"]
     change = one.committer.change()
-    one.controller.begin(unit, change)
+    one.controller.take_over(unit, change)
     one.committer.commit(change)
     one.store.work_all()
     service.go.set()

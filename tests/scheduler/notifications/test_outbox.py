@@ -69,7 +69,7 @@ class Desk(Bench):
             self.log,
             on_lost=self.notifications.deliveries_lost,
         )
-        self.outbox.begin(self.config, first=first)
+        self.outbox.start(self.config, first=first)
         self.store.work_all()
 
     def queued(self, lost: dict[str, int]) -> None:

@@ -114,8 +114,8 @@ def test_quiet_hours_by_the_minute() -> None:
     """At every minute of a day: quiet from the first minute on, not at the last, and they end at that."""
     for quiet, minute in product((NIGHT, LUNCH, QuietHours(0, 1), QuietHours(23 * 60, 0)), range(24 * 60)):
         now = NOON - 12 * 3_600_000 + minute * 60_000
-        length = (quiet.end - quiet.begin) % (24 * 60)
-        left = length - (minute - quiet.begin) % (24 * 60)
+        length = (quiet.end - quiet.start) % (24 * 60)
+        left = length - (minute - quiet.start) % (24 * 60)
         wanted = now + left * 60_000 if left > 0 else None
         assert end_of_quiet(quiet, "UTC", now) == wanted, (quiet, minute)
 

@@ -71,7 +71,7 @@ class Files(Bench):
             return self.made[-1]
 
         self.changes = FileChanges(self.loop, self.engine, self.units, self.config, self.log, make)
-        self.changes.begin()
+        self.changes.start()
         (self.files,) = self.made
 
     @property

@@ -42,7 +42,7 @@ class Schedules(Bench):
         for unit in self.units.values():
             upsert_task(self.store.database, unit.name, unit.definition.kind, definition_text(unit.definition))
         self.scheduled_starts = ScheduledStarts(self.loop, self.engine)
-        self.scheduled_starts.begin(self.units.values())
+        self.scheduled_starts.start(self.units.values())
         self.store.work_all()
 
     def clock_stepped(self, by_ms: int) -> None:

@@ -223,7 +223,7 @@ def shut(one: Bench, timeout_ms: int) -> tuple[Shutdown, dict[str, str]]:
     runs = {name: run_of(taken_up(one, name).instances[0]) for name in ("web", "db", "queue", "cache")}
     shutdown = Shutdown(one.loop, one.engine, one.controller, timeout_ms)
     change = one.committer.change()
-    shutdown.begin(one.units.values(), change)
+    shutdown.start(one.units.values(), change)
     one.committer.commit(change)
     one.store.work_all()
     return shutdown, runs
@@ -307,7 +307,7 @@ def test_what_many_layers_need(bench: Make) -> None:
     change = one.committer.change()
     one.controller.stop(one.units["base"], change)
     for unit in start_order(list(one.units.values())):
-        one.controller.begin(unit, change)
+        one.controller.take_over(unit, change)
     one.controller.start(one.units["a399"], change)
     one.committer.commit(change)
     one.store.work_all()

@@ -51,7 +51,7 @@ class World:
 
     def begin(self) -> None:
         change = self.bench.committer.change()
-        self.bench.controller.begin(self.unit, change)
+        self.bench.controller.take_over(self.unit, change)
         self.bench.committer.commit(change)
 
     def killed(self) -> None:
@@ -76,7 +76,7 @@ class World:
         TakeOver(bench.engine, bench.controller, cast(RootConnection, bench.root), bench.units, bench.log).reconcile(
             known, change
         )
-        bench.controller.begin(unit, change)
+        bench.controller.take_over(unit, change)
         bench.committer.commit(change)
 
     # The root.

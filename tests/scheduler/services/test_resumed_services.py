@@ -86,7 +86,7 @@ def resumed(
     known = KnownRuns(unfinished_runs(one.store.database), instances, list(exits), ending=False)
     change = one.committer.change()
     TakeOver(one.engine, one.controller, one.root, one.units, one.log).reconcile(known, change)  # type: ignore[arg-type]
-    one.controller.begin(unit, change)
+    one.controller.take_over(unit, change)
     one.committer.commit(change)
     one.store.work_all()
     return unit

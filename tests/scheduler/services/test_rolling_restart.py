@@ -138,7 +138,7 @@ def test_the_next_scheduler_goes_on(bench: Make) -> None:
     one.engine.connect(second)
     one.controller = second
     change = one.committer.change()
-    second.begin(unit, change)
+    second.take_over(unit, change)
     one.committer.commit(change)
     run_all(one)
     assert unit.rolling == Roll(2, 3)

@@ -205,9 +205,9 @@ class _Printer:
 
         data = _COLOUR.sub("", text).encode("utf-8", "replace")
         parts, end = [], 0
-        for begin, behind in self._pattern.spans(data) if self._pattern else ():
-            parts += [harmless(data[end:begin].decode("utf-8", "replace")), _MATCH]
-            parts += [harmless(data[begin:behind].decode("utf-8", "replace")), _RESET]
+        for start, behind in self._pattern.spans(data) if self._pattern else ():
+            parts += [harmless(data[end:start].decode("utf-8", "replace")), _MATCH]
+            parts += [harmless(data[start:behind].decode("utf-8", "replace")), _RESET]
             end = behind
         return "".join([*parts, harmless(data[end:].decode("utf-8", "replace"))])
 
