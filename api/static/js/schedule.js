@@ -10,15 +10,25 @@ function expression(text) {
   }
 }
 
+/** By time zone, undefined: the reader's; making one takes long. */
+const clocks = new Map();
+
+/** What clocks of a time zone show; null if it is a rule, or a zone that browsers do not know. */
+function clockOf(timeZone, at) {
+  if (!clocks.has(timeZone)) {
+    try {
+      clocks.set(timeZone, new Intl.DateTimeFormat("en-GB", { timeZone, timeStyle: "short" }));
+    } catch {
+      clocks.set(timeZone, null);
+    }
+  }
+  return clocks.get(timeZone)?.format(at) ?? null;
+}
+
 /** The time zone of a schedule where its clocks show another time than the reader's: " (Europe/Berlin)". */
 function zoneNote({ timezone, nextRunAt }) {
   const at = new Date(nextRunAt ?? Date.now());
-  const clock = (timeZone) => at.toLocaleTimeString("en-GB", { timeZone });
-  try {
-    return timezone && clock(timezone) !== clock() ? ` (${timezone.replace(/^Etc\//, "")})` : "";
-  } catch {
-    return ` (${timezone})`; // a rule, or a zone that browsers do not know
-  }
+  return timezone && clockOf(timezone, at) !== clockOf(undefined, at) ? ` (${timezone.replace(/^Etc\//, "")})` : "";
 }
 
 /** "At 03:30, only on Sunday", "At 03:30 (UTC)", "Every 90s", "When files change", "When the daemon starts", "On demand". */
