@@ -91,9 +91,9 @@ def _from_cursor(search: tuple[object, ...], text: str) -> Place:
         raise ValueError("is not a cursor")
     try:
         packed = base64.b64decode(text.encode(), b"-_", validate=True)
-    except (UnicodeEncodeError, binascii.Error) as err:
+        version, created_at, run_id, line, check = _CURSOR.unpack(packed)
+    except (UnicodeEncodeError, binascii.Error, struct.error) as err:  # struct.error: padding makes it too short
         raise ValueError("is not a cursor") from err
-    version, created_at, run_id, line, check = _CURSOR.unpack(packed)
     if version != _CURSOR_VERSION or check != _check(search, packed[:-8]):
         raise ValueError("is not a cursor of this search")
     return Place(created_at, run_id.decode(), line)

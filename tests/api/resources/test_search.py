@@ -133,6 +133,8 @@ def test_odd_bytes(daemon: Daemon) -> None:
         ("q=a&cursor=%C3%A4" + "A" * 67, "query.cursor"),
         ("q=a&cursor=" + "A" * 68, "query.cursor"),
         ("q=a&cursor=" + "!" * 68, "query.cursor"),
+        ("q=a&cursor=" + "A" * 67 + "%3D", "query.cursor"),
+        ("q=a&cursor=" + "A" * 66 + "%3D%3D", "query.cursor"),
         ("q=a&cursor=" + "A" * 5000, "query.cursor"),
     ],
 )
