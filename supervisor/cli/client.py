@@ -169,7 +169,9 @@ class _UnixConnection(http.client.HTTPConnection):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             # A non-blocking connect to a full backlog fails at once (EAGAIN, unix(7)): wait in the kernel instead.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(self._timeout_s), 0))
+            seconds, rest_s = divmod(self._timeout_s, 1)
+            timeval = _TIMEVAL.pack(int(seconds), int(rest_s * 1_000_000))  # zero would mean no time limit
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
             sock.connect(self._path)
             sock.settimeout(self._timeout_s)
         except BaseException:  # nobody else closes the socket

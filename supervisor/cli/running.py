@@ -87,8 +87,8 @@ class Running:
             directory = os.open(self._runtime_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as err:
             raise Failure(f"{self._runtime_dir}: {err.strerror}", exit_codes.NOT_PERMITTED) from err
+        new = f"{name}.{os.getpid()}"
         try:
-            new = f"{name}.{os.getpid()}"
             fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
             with open(fd, "w", encoding="utf-8") as file:
                 json.dump(environment, file)
@@ -98,8 +98,9 @@ class Running:
         except OSError as err:
             raise Failure(f"{self._runtime_dir}/{name}: {err.strerror}", exit_codes.NOT_PERMITTED) from err
         finally:
-            with contextlib.suppress(FileNotFoundError):  # the daemon has read and removed it
-                os.unlink(name, dir_fd=directory)
+            for left in (new, name):
+                with contextlib.suppress(FileNotFoundError):  # the daemon removes a request that it has read
+                    os.unlink(left, dir_fd=directory)
             os.close(directory)
 
     @contextmanager

@@ -17,6 +17,8 @@ _PIDFD_GET_INFO = (3 << 30) | (_INFO.size << 16) | (0xFF << 8) | 11
 """_IOWR(PIDFS_IOCTL_MAGIC, 11, struct pidfd_info)"""
 _PIDFD_INFO_EXIT = 1 << 3
 _START_FIELD, _EXIT_CODE_FIELD = 22, 52
+_PIDFD_LINKS = ("anon_inode:[pidfd]", "pidfd:")
+"""Since Linux 6.9, pidfds have a file system of their own (fs/pidfs.c)."""
 
 
 def exit_status(pidfd: int, pid: int, start: int) -> int | None:
@@ -53,6 +55,6 @@ def _of_zombie(pid: int, start: int) -> int | None:
 def is_pidfd(fd: int) -> bool:
     """Return whether a descriptor is a pidfd."""
     try:
-        return "pidfd" in os.readlink(f"/proc/self/fd/{fd}")
+        return os.readlink(f"/proc/self/fd/{fd}").startswith(_PIDFD_LINKS)
     except OSError:  # /proc is not mounted
         return False

@@ -125,16 +125,13 @@ def listen(boot: Boot) -> list[socket.socket]:
 
 
 def _bind(boot: Boot) -> list[socket.socket]:
-    listeners: list[socket.socket] = []
-    try:
-        listeners = [_tcp(host, port) for host, port in boot.listen]
+    with contextlib.ExitStack() as bound:
+        listeners = [bound.enter_context(_tcp(host, port)) for host, port in boot.listen]
         addresses = [list(sock.getsockname()[:2]) for sock in listeners]
-        listeners += [_unix(path, boot.socket_gid) for path in (boot.http_socket, boot.proxy_socket) if path]
+        paths = [path for path in (boot.http_socket, boot.proxy_socket) if path]
+        listeners += [bound.enter_context(_unix(path, boot.socket_gid)) for path in paths]
         _publish(boot, addresses)
-    except CannotListen:
-        for sock in listeners:
-            sock.close()
-        raise
+        bound.pop_all()
     return listeners
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -95,13 +96,12 @@ def test_the_verdict_on_an_end_that_nobody_knows() -> None:
         assert (verdict.reason, verdict.exit_code) == ("crashed", -2)
 
 
-def test_what_is_a_pidfd(ending: Ending) -> None:
-    """Pipes, memory and files are not."""
+def test_what_is_a_pidfd(ending: Ending, tmp_path: Path) -> None:
+    """Pipes, memory and files are no pidfds, whatever their names."""
     assert is_pidfd(ending.pidfd)
-    reading, writing = os.pipe()
-    memory = os.memfd_create("ringward-run")
+    fds = [*os.pipe(), os.memfd_create("pidfd:"), os.open(tmp_path / "pidfd:[1]", os.O_CREAT)]
     try:
-        assert not any(map(is_pidfd, (reading, writing, memory)))
+        assert not any(map(is_pidfd, fds))
     finally:
-        for fd in (reading, writing, memory):
+        for fd in fds:
             os.close(fd)

@@ -1,0 +1,39 @@
+"""The running daemon as commands without its API see it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from supervisor.cli.failure import Failure
+from supervisor.cli.running import Running
+
+
+class Served(Running):
+    """A daemon of this user whose runtime directory is given."""
+
+    def __init__(self, directory: Path) -> None:
+        self.uid = os.geteuid()
+        self._runtime_dir = str(directory)
+
+    def answer(self) -> dict[str, object]:
+        return {"request": "upgrade-from.json"}
+
+
+def test_a_request_is_removed_after_an_upgrade(tmp_path: Path) -> None:
+    """A request that the daemon has not read is removed."""
+    with Served(tmp_path).request({"python": "/p"}):
+        assert (tmp_path / "upgrade-from.json").read_text() == '{"python": "/p"}'
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_request_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a request cannot be written, the command fails and leaves no file."""
+
+    def refused(_fd: int, _uid: int, _gid: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchown", refused)
+    with pytest.raises(Failure, match="Operation not permitted"), Served(tmp_path).request({"python": "/p"}):
+        pass
+    assert list(tmp_path.iterdir()) == []
