@@ -1,4 +1,4 @@
-"""Databases for tests: of both kinds, or of one alone."""
+"""Databases for tests, of both backends or of one."""
 
 import contextlib
 import functools
@@ -18,9 +18,9 @@ on_postgresql = pytest.mark.parametrize("path", ["postgresql"], indirect=True)
 
 @contextlib.contextmanager
 def database(request: pytest.FixtureRequest, backend: str, directory: Path) -> Iterator[str]:
-    """The database to open, which has no rows, and for a test marked `own` no tables either.
+    """Yield a database without rows, and for a test marked `own` without tables.
 
-    A file, which is not there yet if it has no tables, or the URL of a schema.
+    It is a file, which does not exist yet if it has no tables, or the URL of a schema.
     """
     own = request.node.get_closest_marker("own") is not None
     if backend == "sqlite":

@@ -14,7 +14,7 @@ T0 = 1_780_000_000_000  # ms since the epoch
 
 
 def ulid_of(at_ms: int) -> str:
-    """A new id of a time that may be long past, which new_ulid would not go back to."""
+    """Return a new id with the given time, even one long past, which new_ulid would not return."""
     return str(ULID(at_ms.to_bytes(6) + os.urandom(10)))
 
 
@@ -37,7 +37,7 @@ def make_run(**fields: Any) -> Run:
 
 
 def store_run(db: Database, run: Run) -> None:
-    """Store a run, deleted if it is."""
+    """Store a run, and delete it if it has a time of deletion."""
     insert_run(db, run._replace(deleted_at=None))
     if run.deleted_at is not None:
         assert delete_run(db, run.id, run.deleted_at)
@@ -49,7 +49,7 @@ def restore_run(db: Database, run_id: str) -> None:
 
 
 def counted(db: Database) -> list[tuple[object, ...]]:
-    """What `run_counts` and `run_durations` have to hold, counted run by run."""
+    """Return the rows that `run_counts` and `run_durations` must have, counted run by run."""
     numbers = "count(*), count(started_at), count(duration)"
     keys = f"state, exit_code, triggered_by, retry_attempt > 0, {numbers} FROM runs"
     where = "WHERE state < 100 AND NOT EXISTS (SELECT 1 FROM deleted_runs WHERE run = seq) GROUP BY 1, 2, 3, 4, 5, 6, 7"
@@ -65,7 +65,7 @@ def counted(db: Database) -> list[tuple[object, ...]]:
 
 
 def _begin(duration: int) -> int:
-    """A duration, of which all digits but the first two are 0."""
+    """Return a duration with all digits except the first two set to 0."""
     return -(2**62) if duration < 0 else int(f"{duration}"[:2].ljust(len(f"{duration}"), "0"))
 
 

@@ -42,12 +42,12 @@ def sort_value(run: Run, field: SortField, now_ms: int) -> bytes | tuple[str, st
 
 
 def listed(runs: list[Run], wanted: RunFilter, field: SortField, direction: str, now_ms: int) -> list[Run]:
-    """The whole list."""
+    """Return the whole sorted list of matching runs."""
     return arranged([run for run in runs if matches(run, wanted)], field, direction, now_ms)
 
 
 def arranged(runs: list[Run], field: SortField, direction: str, now_ms: int) -> list[Run]:
-    """All of some runs, sorted."""
+    """Return the given runs, sorted."""
     down = direction == "desc"
     keys = [(sort_value(run, field, now_ms), run.id, run) for run in runs]
     missing = sorted(((run_id, run) for value, run_id, run in keys if value is None), reverse=down)

@@ -10,8 +10,8 @@ def account(name: str = "n", tag: str = "t") -> Account:
     return Account(name, "hash", tag, "viewer", "web-*", T0, "uid 0", T0)
 
 
-def test_life(writer: Database, reader: Database) -> None:
-    """An account is found by its name and its tag until it is deleted; the same command again changes nothing."""
+def test_create_find_delete(writer: Database, reader: Database) -> None:
+    """An account is found by its name and its tag until it is deleted; a repeated command changes nothing."""
     assert accounts.create(writer, account()) is None
     assert accounts.create(writer, account()) is None
     assert accounts.create(writer, account(tag="other")) == "taken"
@@ -24,7 +24,7 @@ def test_life(writer: Database, reader: Database) -> None:
 
 
 def test_sessions_end_with_the_password(writer: Database) -> None:
-    """A new password, and a removal, end the sessions of this account alone; a repeated command ends no new one."""
+    """A new password or a removal ends only this account's sessions; a repeated command ends no newer one."""
     accounts.create(writer, account())
     accounts.create(writer, account("m", "u"))
     for name, tag in (("a", "t"), ("b", "u"), ("c", "of admin")):
@@ -41,7 +41,7 @@ def test_sessions_end_with_the_password(writer: Database) -> None:
     assert not accounts.set_password(writer, "n", "h", "x", T0)
 
 
-def test_sessions_of_accounts_are_none_of_former_passwords(writer: Database) -> None:
+def test_daemon_password_keeps_account_sessions(writer: Database) -> None:
     """A new password of the daemon ends its own sessions; the sessions of accounts stay."""
     accounts.create(writer, account())
     sessions.create(writer, "a", "t", T0)
@@ -50,7 +50,7 @@ def test_sessions_of_accounts_are_none_of_former_passwords(writer: Database) -> 
     assert sessions.get(writer, "a", T0) is not None
 
 
-def test_full(writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limit_of_accounts(writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of accounts has a limit."""
     monkeypatch.setattr(accounts, "MAX_ACCOUNTS", 1)
     accounts.create(writer, account())

@@ -10,19 +10,19 @@ def entry(number: int, *, failed_login: bool = False, status: int = 201) -> Entr
 
 
 def append(db: Database, entries: list[Entry]) -> None:
-    """Under keys of their own."""
+    """Append each entry under its own key."""
     audit.append(db, {one.who: one for one in entries})
 
 
-def test_once(writer: Database) -> None:
-    """An entry that comes again, in whatever company, is stored once."""
+def test_repeated_entries(writer: Database) -> None:
+    """An entry that is appended again, in any batch, is stored once."""
     audit.append(writer, {"a": entry(0), "b": entry(1)})
     audit.append(writer, {"b": entry(1), "c": entry(2), "a": entry(0)})
     assert [one.entry for one in audit.entries(writer, None, 9)] == [entry(2), entry(1), entry(0)]
 
 
 def test_pages(writer: Database, reader: Database) -> None:
-    """Newest first, without gaps or repeats; everything comes back as it was."""
+    """Entries are listed newest first, without gaps or repeats, as they were stored."""
     append(writer, [entry(number) for number in range(5)])
     first = audit.entries(reader, None, 3)
     assert [one.entry for one in first] == [entry(4), entry(3), entry(2)]
@@ -31,8 +31,8 @@ def test_pages(writer: Database, reader: Database) -> None:
     assert audit.entries(reader, rest[-1].id, 3) == []
 
 
-def test_the_oldest_go(writer: Database) -> None:
-    """Each kind has its own number of entries that are kept."""
+def test_oldest_entries_are_pruned(writer: Database) -> None:
+    """Each kind of entry has its own limit, beyond which the oldest are pruned."""
     append(writer, [entry(number, failed_login=number % 2 == 1) for number in range(20)])
     with writer.transaction() as view:
         assert audit.prune(view, kept=6, kept_failed_logins=2) == 12
@@ -42,8 +42,8 @@ def test_the_oldest_go(writer: Database) -> None:
     assert [one.at - T0 for one in left if one.failed_login] == [19, 17]
 
 
-def test_what_was_refused_goes_by_itself(writer: Database) -> None:
-    """Who may do nothing cannot push out what others did by asking for it again and again."""
+def test_refused_requests_are_pruned_separately(writer: Database) -> None:
+    """A client without permission cannot push out other entries by repeating refused requests."""
     append(writer, [entry(number, status=(201, 403, 404, 500)[number % 4]) for number in range(20)])
     with writer.transaction() as view:
         assert audit.prune(view, kept=10, kept_refused=3) == 7
@@ -54,8 +54,8 @@ def test_what_was_refused_goes_by_itself(writer: Database) -> None:
 
 
 @on_sqlite
-def test_it_is_bounded(writer: Database) -> None:
-    """Guesses of the password in any number leave what others did."""
+def test_failed_logins_push_out_nothing(writer: Database) -> None:
+    """Any number of password guesses leaves all other entries."""
     append(writer, [entry(0)])
     append(writer, [entry(number, failed_login=True) for number in range(1, audit.KEPT_FAILED_LOGINS + 1000)])
     assert writer.rows("SELECT count(*) FROM audit WHERE failed_login = 0") == [(1,)]

@@ -35,8 +35,8 @@ def files(path: str) -> dict[str, int]:
 @pytest.mark.own
 @on_sqlite
 @pytest.mark.parametrize("mask", [0, 0o022, 0o277, 0o777])
-def test_private(path: str, mask: int) -> None:
-    """The database, its -wal and its -shm are 0600 under any umask, even when a reader makes them."""
+def test_files_are_private(path: str, mask: int) -> None:
+    """The database, its -wal and its -shm are 0600 under any umask, even if a reader creates them."""
     before = os.umask(mask)
     try:
         with_writer = open_writer(path)
@@ -53,8 +53,8 @@ def test_private(path: str, mask: int) -> None:
 
 
 @on_sqlite
-def test_made_private(path: str, writer: Database) -> None:
-    """A database that was copied with a wider mode gets 0600 back."""
+def test_wide_mode_is_narrowed(path: str, writer: Database) -> None:
+    """A database that was copied with a wider mode is set back to 0600."""
     writer.rows("SELECT 1")
     os.chmod(path, 0o644)
     open_writer(path).close()
@@ -64,7 +64,7 @@ def test_made_private(path: str, writer: Database) -> None:
 @on_sqlite
 @pytest.mark.parametrize(("durability", "level"), [("crash", 1), ("power", 2)])
 def test_durability(path: str, durability: Durability, level: int) -> None:
-    """The writer uses WAL, and synchronous NORMAL or FULL as asked."""
+    """The writer uses WAL, with synchronous NORMAL or FULL as configured."""
     writer = open_writer(path, durability)
     assert writer.rows("PRAGMA journal_mode") == [("wal",)]
     assert writer.rows("PRAGMA synchronous") == [(level,)]
@@ -72,7 +72,7 @@ def test_durability(path: str, durability: Durability, level: int) -> None:
 
 
 def test_fixed_sqlite() -> None:
-    """The SQLite in use is one without the WAL-reset bug (fixed in 3.51.3)."""
+    """The SQLite in use does not have the WAL-reset bug, which 3.51.3 fixed."""
     assert tuple(map(int, apsw.sqlite_lib_version().split("."))) >= (3, 51, 3)
 
 
@@ -86,14 +86,14 @@ def test_fixed_sqlite() -> None:
     ],
 )
 def test_reader_cannot_write(reader: Database, statement: str) -> None:
-    """A reader changes neither rows nor the schema."""
+    """A reader can change neither rows nor the schema."""
     with pytest.raises(ReadOnly):
         reader.execute(statement)
 
 
 @on_sqlite
 def test_reader_of_a_file_cannot_write(reader: Database) -> None:
-    """Nor does one of SQLite after its query_only was switched off."""
+    """A reader of SQLite cannot write even if its query_only is switched off."""
     reader.rows("PRAGMA query_only = 0")
     for statement in ("DELETE FROM runs", "PRAGMA user_version = 7"):
         with pytest.raises(ReadOnly):
@@ -103,7 +103,7 @@ def test_reader_of_a_file_cannot_write(reader: Database) -> None:
 @pytest.mark.own
 @on_sqlite
 def test_reader_never_checkpoints(path: str) -> None:
-    """The WAL of a crashed writer stays, byte for byte, whatever readers do and however they close."""
+    """The WAL of a crashed writer stays unchanged, byte for byte, whatever readers do and however they close."""
     code = (
         "import os, sys; from store.database import open_writer; from store.daemon_values import set_meta\n"
         "db = open_writer(sys.argv[1])\n"
@@ -121,7 +121,7 @@ def test_reader_never_checkpoints(path: str) -> None:
 
 
 def test_query_limit(path: str, writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader's endless query is stopped, and the connection serves the next one."""
+    """A reader's endless query is stopped, and the connection can serve the next one."""
     assert database_module.QUERY_LIMIT_S == 1.0
     set_meta(writer, "k", 1)
     monkeypatch.setattr(database_module, "QUERY_LIMIT_S", 0.05)
@@ -155,7 +155,7 @@ def read_for_ever(view: Connection, sql: str) -> None:
 
 
 def test_writer_has_no_limit(writer: Database) -> None:
-    """Only readers have a limit: the progress handler is not even set for the writer."""
+    """Only readers have a time limit; the writer does not even have a progress handler."""
     long = ENDLESS.replace("FROM n)", "FROM n WHERE x < 300000)")
     assert writer.rows(long) == [(300_000,)]
 
@@ -169,8 +169,8 @@ def test_snapshot(writer: Database, reader: Database) -> None:
     assert reader.rows("SELECT count(*) FROM meta") == [(1,)]
 
 
-def test_transaction(writer: Database) -> None:
-    """A failed transaction leaves nothing, a failed inner part leaves the rest."""
+def test_failed_transactions(writer: Database) -> None:
+    """A failed transaction leaves nothing; a failed inner part leaves the rest."""
 
     def fail() -> None:
         with writer.transaction():
@@ -187,8 +187,8 @@ def test_transaction(writer: Database) -> None:
     assert writer.rows("SELECT key FROM meta ORDER BY key") == [("kept",), ("kept too",)]
 
 
-def test_threads(writer: Database, reader: Database) -> None:
-    """Readers in several threads, by raw SQL and by peewee, beside a writer in its own: no error, nothing unseen."""
+def test_readers_in_threads(writer: Database, reader: Database) -> None:
+    """Readers in several threads see every commit of a concurrent writer without errors, by raw SQL and peewee."""
     stop = threading.Event()
 
     def read(_: int) -> int:
@@ -217,7 +217,7 @@ def test_threads(writer: Database, reader: Database) -> None:
     assert get_meta(reader, "k249") == 249
 
 
-def test_writer_of_a_thread(writer: Database) -> None:
+def test_writer_belongs_to_one_thread(writer: Database) -> None:
     """A writer that a thread took over refuses every other thread."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(take_over, writer, FilesListener()).result()
@@ -228,8 +228,8 @@ def test_writer_of_a_thread(writer: Database) -> None:
         writer.rows("SELECT 1")
 
 
-def test_fork(reader: Database) -> None:
-    """A reader refuses to be used in a forked child, where its locks would not be its own."""
+def test_reader_after_a_fork(reader: Database) -> None:
+    """A reader refuses to work in a forked child, which does not own its locks."""
     assert reader.rows("SELECT 1")
     pid = os.fork()
     if pid == 0:
@@ -243,8 +243,8 @@ def test_fork(reader: Database) -> None:
 
 @pytest.mark.own
 @on_sqlite
-def test_not_ready(path: str) -> None:
-    """Without a database, and with an empty or unprepared one, a reader says that it is not ready."""
+def test_database_not_ready(path: str) -> None:
+    """If the database is missing, empty or not set up, a reader says that it is not ready."""
     with pytest.raises(NotReady, match=r"ringward\.db does not exist"):
         open_reader(path)
     assert not os.path.exists(path)
@@ -259,8 +259,8 @@ def test_not_ready(path: str) -> None:
 
 
 @pytest.mark.own
-def test_waiting_until_ready(path: str) -> None:
-    """A reader that may wait gets the database when it has been made."""
+def test_reader_waits_for_the_database(path: str) -> None:
+    """A reader that may wait gets the database once it was created."""
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(open_reader, path, wait_s=60)
         writer = open_writer(path)
@@ -273,8 +273,8 @@ def test_waiting_until_ready(path: str) -> None:
 @pytest.mark.own
 @on_sqlite
 @pytest.mark.parametrize("content", [b"this is no database, but it is long enough " * 100, b"short"])
-def test_no_database(path: str, content: bytes) -> None:
-    """A file that is no database is refused by name, and not touched."""
+def test_file_is_not_a_database(path: str, content: bytes) -> None:
+    """A file that is not a database is refused by name and not touched."""
     Path(path).write_bytes(content)
     for opening in (open_writer, open_reader):
         with pytest.raises(Unusable, match=r"ringward\.db"):
@@ -283,7 +283,7 @@ def test_no_database(path: str, content: bytes) -> None:
 
 
 @on_sqlite
-def test_damaged(path: str, writer: Database) -> None:
+def test_damaged_page(path: str, writer: Database) -> None:
     """Reading a damaged page raises an error that names the file."""
     with writer.transaction():
         for n in range(3000):
@@ -316,8 +316,8 @@ def test_other_application(path: str) -> None:
 
 
 @pytest.mark.parametrize("opening", [open_writer, open_reader])
-def test_directory(tmp_path: Path, opening: type[Database]) -> None:
-    """A path that is a directory, or lies in a missing directory, raises a store error that names it."""
+def test_unusable_paths(tmp_path: Path, opening: type[Database]) -> None:
+    """A path that is a directory, or lies in a missing one, raises a store error that names it."""
     with pytest.raises(StoreError, match=tmp_path.name):
         opening(str(tmp_path))
     with pytest.raises(StoreError, match="missing"):
@@ -325,8 +325,8 @@ def test_directory(tmp_path: Path, opening: type[Database]) -> None:
 
 
 @on_sqlite
-def test_locked(path: str, writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second writer gets Busy, and nothing of it is stored; readers go on."""
+def test_second_writer_is_busy(path: str, writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second writer gets Busy and stores nothing; readers continue."""
     monkeypatch.setattr("store.backends.sqlite.BUSY_WAIT_S", 0.05)
     second = open_writer(path)
     with writer.transaction():
@@ -342,7 +342,7 @@ def test_locked(path: str, writer: Database, monkeypatch: pytest.MonkeyPatch) ->
 
 @on_sqlite
 def test_disk_full(writer: Database) -> None:
-    """A full disk raises DiskFull; stored rows can be read, and writing goes on when there is room."""
+    """A full disk raises DiskFull; stored rows stay readable, and writes succeed once there is room."""
     run = make_run()
     insert_run(writer, run)
     pages = writer.rows("PRAGMA page_count")[0][0]
@@ -354,8 +354,8 @@ def test_disk_full(writer: Database) -> None:
     set_meta(writer, "big", "x" * 1_000_000)
 
 
-def test_closed(path: str, writer: Database) -> None:
-    """A closed database says so."""
+def test_closed_database(path: str, writer: Database) -> None:
+    """Use of a closed database raises Closed."""
     reader = open_reader(path)
     with reader.snapshot():
         reader.close()

@@ -30,8 +30,8 @@ def due(db: Database, now_ms: int, *without: str, most: int = 10) -> list[list[s
     return titles(deliveries.due_messages(db, now_ms, without, most))
 
 
-def test_what_is_due(writer: Database) -> None:
-    """One message of each notifier, the longest waiting first, exactly as stored."""
+def test_due_messages(writer: Database) -> None:
+    """One message of each notifier is due, the longest waiting first, exactly as stored."""
     add(writer, draft(T0 + 1, "b"), draft(T0 + 2, "a"), draft(T0 + 3, "b"), draft(T0 + 9, "c"))
     assert due(writer, T0) == []
     assert due(writer, T0 + 5) == [[f"at {T0 + 1}"], [f"at {T0 + 2}"]]
@@ -44,7 +44,7 @@ def test_what_is_due(writer: Database) -> None:
 
 
 def test_quiet_hours(writer: Database) -> None:
-    """Held messages are due together when quiet hours end; others go before."""
+    """Held messages are due together when quiet hours end; others are due before."""
     end = T0 + HOUR_MS
     add(writer, draft(T0, until=end), draft(T0 + 1, until=end), draft(T0 + 2))
     assert due(writer, T0 + 2) == [[f"at {T0 + 2}"]]
@@ -55,7 +55,7 @@ def test_quiet_hours(writer: Database) -> None:
     assert due(writer, end) == [[f"at {T0}", f"at {T0 + 1}"]]
 
 
-def test_a_digest(writer: Database) -> None:
+def test_digest(writer: Database) -> None:
     """The first message of a notifier waits, later messages join it, and the next begins another batch."""
     add(writer, draft(T0), draft(T0 + 50), draft(T0 + 60, "other"), digest_ms=100)
     assert due(writer, T0 + 99) == []
@@ -68,8 +68,8 @@ def test_a_digest(writer: Database) -> None:
     assert due(writer, T0 + 220, "other") == [[f"at {T0 + 120}"]]
 
 
-def test_failures(writer: Database, reader: Database) -> None:
-    """One that failed waits while others go on, until it is hurried; the notifier's standing says what happened."""
+def test_failed_messages(writer: Database, reader: Database) -> None:
+    """A failed message waits while others continue, until it is hurried; the notifier's status has the outcome."""
     add(writer, draft(T0), draft(T0 + 1))
     ((one,),) = deliveries.due_messages(writer, T0 + 1, (), 10)
     deliveries.failed(writer, "n", {one.seq: T0 + HOUR_MS}, "no route", T0 + 2)
@@ -87,8 +87,8 @@ def test_failures(writer: Database, reader: Database) -> None:
     assert deliveries.standings(reader)["n"] == ("n", T0 + 4, T0 + 6, "gone", 1, 0)
 
 
-def test_bounded(writer: Database, reader: Database) -> None:
-    """Of each notifier only so many wait, the newest."""
+def test_limit_of_waiting_messages(writer: Database, reader: Database) -> None:
+    """Each notifier keeps a limited number of waiting messages, the newest ones."""
     add(writer, *(draft(T0 + number) for number in range(5)), draft(T0, "other"))
     assert deliveries.overflow(writer, "n", 5) == 0
     assert deliveries.overflow(writer, "n", 2) == 3
@@ -98,8 +98,8 @@ def test_bounded(writer: Database, reader: Database) -> None:
     assert (standing["n"].given_up, standing["n"].waiting, standing["other"].waiting) == (3, 2, 1)
 
 
-def test_who_was_told(writer: Database) -> None:
-    """Once in a window for each notifier, kind and task; each notifier that sent it also sends the recovery, once."""
+def test_throttling_and_recovery(writer: Database) -> None:
+    """A notifier reports a kind and task once in a window; each notifier that reported it sends one recovery."""
     tell = deliveries.note_notification
     assert tell(writer, "n", "run.failed", "t", T0, HOUR_MS)
     assert not tell(writer, "n", "run.failed", "t", T0 + HOUR_MS - 1, HOUR_MS)
@@ -115,8 +115,8 @@ def test_who_was_told(writer: Database) -> None:
     assert not tell(writer, "n", "run.failed", "other", T0 + 1, HOUR_MS)
 
 
-def test_what_is_gone_is_forgotten(writer: Database, reader: Database) -> None:
-    """Notifiers that the configuration does not have, and tasks that left it."""
+def test_removed_notifiers_and_tasks(writer: Database, reader: Database) -> None:
+    """Notifiers and tasks that left the configuration are forgotten."""
     upsert_task(writer, "t", "task", "{}")
     upsert_task(writer, "gone", "task", "{}")
     forget_missing(writer, ["t"])
@@ -151,7 +151,7 @@ class Model:
         return [together for _, _, together in sorted(found)]
 
 
-def test_against_a_list(writer: Database) -> None:
+def test_due_messages_match_a_model(writer: Database) -> None:
     """After any additions, failures and deliveries, the due messages match a plain list."""
     random = Random(1)
     model = Model()

@@ -5,8 +5,8 @@ from store.events import Event, append, append_all, draft, last_seq, prune, sinc
 from tests.store.making import T0
 
 
-def test_numbers(writer: Database, reader: Database) -> None:
-    """Events are numbered from 1 without a gap and come back in order, as they were stored."""
+def test_numbering(writer: Database, reader: Database) -> None:
+    """Events are numbered from 1 without a gap, and are read in order as they were stored."""
     assert last_seq(reader) == 0
     assert [append(writer, "run.ended", {"n": n, "text": "ü"}, T0 + n) for n in range(5)] == [1, 2, 3, 4, 5]
     assert since(reader, 3) == [Event(n, "run.ended", T0 + n - 1, {"n": n - 1, "text": "ü"}) for n in (4, 5)]
@@ -15,7 +15,7 @@ def test_numbers(writer: Database, reader: Database) -> None:
 
 
 def test_many_at_once(writer: Database, reader: Database) -> None:
-    """Any number of events is stored in order, in one transaction or none, behind earlier events."""
+    """Any number of events is stored in order after earlier ones, inside or outside a transaction."""
     append(writer, "first", {}, T0)
     numbers = iter(range(2, 1000))
     for count in (1, 2, 15, 16, 17, 33):
@@ -29,7 +29,7 @@ def test_many_at_once(writer: Database, reader: Database) -> None:
     assert append_all(writer, []) == last_seq(reader) + 1
 
 
-def test_dense_after_rollback(writer: Database) -> None:
+def test_numbers_after_a_rollback(writer: Database) -> None:
     """A transaction, or a part of one, that is rolled back leaves no gap in the numbers."""
 
     def fail() -> None:
@@ -48,7 +48,7 @@ def test_dense_after_rollback(writer: Database) -> None:
 
 
 def test_prune(path: str, writer: Database) -> None:
-    """Pruning keeps the newest, and numbers go on where they were, even when nothing was to be kept, over a restart."""
+    """Pruning keeps the newest events; numbers continue over a restart, even if no event was kept."""
     for _ in range(10):
         append(writer, "a", {}, T0)
     assert prune(writer, 3) == 7

@@ -7,8 +7,8 @@ from store.idempotency import KEPT_MS, Claim
 from tests.store.making import T0
 
 
-def test_a_day(writer: Database, reader: Database) -> None:
-    """A key stands for its run for 24 hours, then it is free and forgotten."""
+def test_key_expires_after_a_day(writer: Database, reader: Database) -> None:
+    """A key stands for its run for 24 hours; then it can be used again and is forgotten."""
     idempotency.claim(writer, "k", "RUN", "request", T0)
     assert idempotency.find(reader, "k", T0 + KEPT_MS - 1) == Claim("RUN", "request")
     assert idempotency.find(reader, "k", T0 + KEPT_MS) is None
@@ -20,8 +20,8 @@ def test_a_day(writer: Database, reader: Database) -> None:
     assert writer.rows("SELECT key FROM trigger_keys") == [("l",)]
 
 
-def test_a_key_cannot_be_taken_over(writer: Database) -> None:
-    """As long as it stands for a run."""
+def test_active_key_is_refused(writer: Database) -> None:
+    """A key that stands for a run cannot be claimed for another."""
     idempotency.claim(writer, "k", "RUN", "request", T0)
     with pytest.raises(Conflict):
         idempotency.claim(writer, "k", "OTHER", "request", T0 + 1)

@@ -15,8 +15,8 @@ def fill(db: Database, start: int, count: int, *, step: int = FINE_MS) -> None:
             metrics.add(db, Sample(at, cpu=float(number), memory_used=number * 10))
 
 
-def test_as_it_was_stored(writer: Database, reader: Database) -> None:
-    """Five-second samples come back as stored, without the values that were not measured."""
+def test_five_second_samples(writer: Database, reader: Database) -> None:
+    """Five-second samples are read as stored, without the values that were not measured."""
     assert metrics.newest(reader) is None
     fill(writer, T0 + 123, 3)
     found = metrics.samples(reader, T0, T0 + COARSE_MS, FINE_MS)
@@ -28,15 +28,15 @@ def test_as_it_was_stored(writer: Database, reader: Database) -> None:
     assert metrics.newest(reader) == found[-1]
 
 
-def test_means(writer: Database, reader: Database) -> None:
-    """A longer step gives means; a span ends before its end."""
+def test_means_over_a_step(writer: Database, reader: Database) -> None:
+    """A longer step has means; the end of the span is exclusive."""
     fill(writer, T0, 12)
     found = metrics.samples(reader, T0, T0 + 10 * FINE_MS, 6 * FINE_MS)
     assert [(one.cpu, one.memory_used) for one in found] == [(2.5, 25), (7.5, 75)]
 
 
 def test_minutes(writer: Database, reader: Database) -> None:
-    """A minute is stored when it has passed, with its mean; a minute split by a restart is stored later, once."""
+    """A minute is stored with its mean after it has passed; one split by a restart is stored later, once."""
     fill(writer, T0, 13)
     assert [one.cpu for one in metrics.samples(reader, T0, T0 + DAY_MS, COARSE_MS)] == [5.5]
     fill(writer, T0 + 10 * COARSE_MS, 1)
@@ -45,7 +45,7 @@ def test_minutes(writer: Database, reader: Database) -> None:
 
 
 def test_ten_minutes(writer: Database, reader: Database) -> None:
-    """They are means of the minutes, stored when they are over, and once; a long step is answered from these."""
+    """Ten-minute samples are means of minutes and stored once, when over; a long step is answered from them."""
     start = T0 // (10 * COARSE_MS) * 10 * COARSE_MS
     fill(writer, start, 22, step=COARSE_MS)
     for step, cpu in ((10 * COARSE_MS, [4.5, 14.5]), (20 * COARSE_MS, [9.5])):
@@ -53,15 +53,15 @@ def test_ten_minutes(writer: Database, reader: Database) -> None:
         assert [(one.at - start, one.cpu) for one in found] == [(i * step, value) for i, value in enumerate(cpu)]
 
 
-def test_the_same_interval_twice(writer: Database, reader: Database) -> None:
-    """After a clock steps back, new samples replace samples of the same times."""
+def test_repeated_interval(writer: Database, reader: Database) -> None:
+    """After the clock steps back, new samples replace those of the same times."""
     fill(writer, T0, 3)
     metrics.add(writer, Sample(T0 + FINE_MS, cpu=99.0))
     assert [one.cpu for one in metrics.samples(reader, T0, T0 + COARSE_MS, FINE_MS)] == [0.0, 99.0, 2.0]
 
 
-def test_bounds(writer: Database, reader: Database) -> None:
-    """A day of samples and two weeks of minutes are kept, and nothing of a clock that ran ahead."""
+def test_kept_spans(writer: Database, reader: Database) -> None:
+    """A day of samples and two weeks of minutes are kept, but no samples of a clock that ran ahead."""
     fill(writer, T0, 16 * 24, step=3_600_000)
     fill(writer, T0 + 16 * DAY_MS + 3_600_000, 2)
     fill(writer, T0 + 16 * DAY_MS + 7_200_000, 2)
@@ -89,7 +89,7 @@ def test_bounds(writer: Database, reader: Database) -> None:
     ],
 )
 def test_resolution(ago_ms: int, span_ms: int, step: int | None, expected: int) -> None:
-    """As fine as it is stored, not finer than wished, and never too many."""
+    """The resolution is that of the stored samples, not finer than requested, and never has too many points."""
     now = T0 + 30 * DAY_MS
     found = metrics.resolution(now - ago_ms, now - ago_ms + span_ms, now, step)
     assert found == expected

@@ -24,7 +24,7 @@ def schema(db: Database) -> list[tuple[str, str]]:
 
 
 def columns(db: Database, table: str) -> list[tuple[str, bool]]:
-    """Names of the columns, each with whether it may be missing."""
+    """Names of the columns, and whether each is nullable."""
     with db.snapshot() as view:
         if view.sqlite:
             rows = view.rows(f"PRAGMA table_info({table})")
@@ -41,13 +41,13 @@ def note(db: Database, version: int, readable_from: int) -> None:
     db.execute("INSERT INTO schema_migration VALUES (?, 'later', ?, 0)", (version, readable_from))
 
 
-def test_numbers() -> None:
-    """The steps are numbered 1, 2, 3 … and none claims to be readable by a release that does not exist yet."""
+def test_numbers_of_steps() -> None:
+    """Steps are numbered from 1 without a gap, and none claims to be readable by a future release."""
     assert [step.version for step in known()] == list(range(1, len(known()) + 1))
     assert all(1 <= step.readable_from <= step.version for step in known())
 
 
-def test_again(path: str, writer: Database) -> None:
+def test_reopen_changes_nothing(path: str, writer: Database) -> None:
     """Opening a migrated database again changes nothing."""
     before = schema(writer), writer.rows("SELECT * FROM schema_migration")
     writer.close()
@@ -57,8 +57,8 @@ def test_again(path: str, writer: Database) -> None:
 
 
 @on_sqlite
-def test_at_once(path: str) -> None:
-    """Several that create the database at the same time end with one schema, each step applied once."""
+def test_concurrent_creation(path: str) -> None:
+    """Several writers that create the database together end with one schema, each step applied once."""
     with ThreadPoolExecutor(4) as pool:
         writers = list(pool.map(open_writer, [path] * 4))
     assert writers[0].rows("SELECT version FROM schema_migration") == [(step.version,) for step in known()]
@@ -67,8 +67,8 @@ def test_at_once(path: str) -> None:
 
 
 @on_sqlite
-def test_newer(path: str, writer: Database) -> None:
-    """A database of a newer release is refused for writing and left as it is."""
+def test_newer_schema(path: str, writer: Database) -> None:
+    """A database of a newer release is refused and left unchanged."""
     note(writer, 9000, 9000)
     before = schema(writer)
     with pytest.raises(SchemaTooNew, match=r"ringward\.db has schema 9000"):
@@ -78,13 +78,13 @@ def test_newer(path: str, writer: Database) -> None:
     assert schema(writer) == before
 
 
-def test_newer_but_readable(path: str, writer: Database) -> None:
-    """A reader of the release before goes on when the newer schema says that it can."""
+def test_newer_readable_schema(path: str, writer: Database) -> None:
+    """A reader of the previous release continues if the newer schema allows it."""
     note(writer, 9000, known()[-1].version)
     open_reader(path).close()
 
 
-def test_older(writer: Database) -> None:
+def test_pending_migration(writer: Database) -> None:
     """A database that waits for a migration is not ready for readers of the new release."""
     version = len(known())
     steps = [*known(), Migration(version + 1, "next", lambda _: None, 1)]
@@ -95,8 +95,8 @@ def test_older(writer: Database) -> None:
         check_readable(view, steps)
 
 
-def test_failing(writer: Database) -> None:
-    """A step that fails leaves neither tables nor rows nor its number; those before it stay, and it can be retried."""
+def test_failed_step(writer: Database) -> None:
+    """A failed step leaves no tables, rows or number; the steps before it stay, and it can be retried."""
     version = len(known())
 
     def good(db: Connection) -> None:
@@ -126,12 +126,12 @@ def good_again(db: Connection) -> None:
 
 
 @pytest.mark.parametrize("model", [TaskModel, InstanceModel, OutboxModel, SessionModel, MetaModel])
-def test_models(writer: Database, model: type[TaskModel]) -> None:
-    """Each model has the columns of its table, in their order, with the same ones allowed to be missing."""
+def test_columns_of_models(writer: Database, model: type[TaskModel]) -> None:
+    """Each model has the columns of its table, in order, and the same ones are nullable."""
     assert [(field.name, field.null) for field in model._meta.sorted_fields] == columns(writer, model._meta.table_name)
 
 
-def test_run_columns(writer: Database) -> None:
-    """A run has all columns of its table but its number and the derived duration."""
+def test_columns_of_runs(writer: Database) -> None:
+    """A run has all columns of its table except its number and the derived duration."""
     names = [name for name, _ in columns(writer, "runs")]
     assert [name for name in names if name not in ("seq", "duration")] == list(COLUMNS)

@@ -16,7 +16,7 @@ def add(db: Database, one: Notification, keep: int = 100) -> Notification:
 
 
 def test_repeats(writer: Database, reader: Database) -> None:
-    """Within the window after it was made the same kind and task is one notification that counts; then a new one."""
+    """A repeat of kind and task within the window is counted in one notification; a later one is new."""
     first = add(writer, draft())
     second = add(writer, draft(T0 + HOUR_MS - 1, body="other"))
     assert second == first._replace(times=2, body="other", last_occurred_at=T0 + HOUR_MS - 1)
@@ -26,8 +26,8 @@ def test_repeats(writer: Database, reader: Database) -> None:
     assert notifications.get(reader, first.id) == second
 
 
-def test_the_order_is_that_of_the_dates(writer: Database, reader: Database) -> None:
-    """A repeat moves a notification to the top; each page goes on where the one before has ended."""
+def test_repeat_moves_to_the_top(writer: Database, reader: Database) -> None:
+    """A repeat moves a notification to the top, and each page continues after the previous one."""
     for number, kind in enumerate(("a", "b", "c", "a", "d", "b")):
         add(writer, draft(T0 + number, kind=kind))
     whole = notifications.page(reader, 10)
@@ -37,15 +37,15 @@ def test_the_order_is_that_of_the_dates(writer: Database, reader: Database) -> N
     assert first + notifications.page(reader, 10, before=first[-1].id) == whole
 
 
-def test_what_is_no_repeat(writer: Database, reader: Database) -> None:
-    """Another kind, another task, or no task at all."""
+def test_distinct_notifications(writer: Database, reader: Database) -> None:
+    """Another kind, another task or no task makes a separate notification."""
     for one in (draft(), draft(kind="other"), draft(task="b"), draft(task=None)):
         assert add(writer, one).times == 1
     assert add(writer, draft(task=None)).times == 2
     assert len(notifications.page(reader, 10)) == 4
 
 
-def test_marks(writer: Database, reader: Database) -> None:
+def test_mark_read_and_unread(writer: Database, reader: Database) -> None:
     """Marking as read or unread says whether anything changed; a repeated notification is unread again."""
     one, other = add(writer, draft()), add(writer, draft(kind="other"))
     assert notifications.unread_count(reader) == 2
@@ -65,7 +65,7 @@ def test_marks(writer: Database, reader: Database) -> None:
 
 
 def test_pages(writer: Database, reader: Database) -> None:
-    """Newest first, on from any id, be it there or not."""
+    """Notifications are listed newest first and from any id, even that of a removed one."""
     made = [add(writer, draft(T0 + number, kind=f"k{number}")) for number in range(7)]
     newest = made[::-1]
     first = notifications.page(reader, 3)
@@ -75,8 +75,8 @@ def test_pages(writer: Database, reader: Database) -> None:
     assert notifications.page(reader, 10, newest[3].id) == newest[4:]
 
 
-def test_a_repetition_comes_first(writer: Database, reader: Database) -> None:
-    """Notifications are ordered by their last occurrence, from page to page."""
+def test_order_by_last_occurrence(writer: Database, reader: Database) -> None:
+    """Notifications are ordered by their last occurrence across pages."""
     old, middle, new = (add(writer, draft(T0 + number, kind=f"k{number}")) for number in range(3))
     again = add(writer, draft(T0 + 9, kind="k0"))
     assert again.id == old.id
@@ -85,7 +85,7 @@ def test_a_repetition_comes_first(writer: Database, reader: Database) -> None:
     assert notifications.page(reader, 3, again.id) == [new, middle]
 
 
-def test_bounded(writer: Database, reader: Database) -> None:
-    """Only so many are kept, the newest."""
+def test_limit_of_notifications(writer: Database, reader: Database) -> None:
+    """A limited number of notifications is kept, the newest ones."""
     made = [add(writer, draft(T0 + number, kind=f"k{number}"), keep=5) for number in range(12)]
     assert notifications.page(reader, 100) == made[:-6:-1]

@@ -6,8 +6,8 @@ from store.sessions import MAX_AGE_MS, MAX_IDLE_MS, Session
 from tests.store.making import T0
 
 
-def test_life(writer: Database, reader: Database) -> None:
-    """A session is found until it is deleted; creating it again by the same command changes nothing."""
+def test_create_touch_delete(writer: Database, reader: Database) -> None:
+    """A session is found until it is deleted; a repeated creation changes nothing."""
     sessions.create(writer, "h", "tag", T0)
     sessions.create(writer, "h", "other", T0 + 1)
     assert sessions.get(reader, "h", T0) == Session("h", "tag", T0, T0)
@@ -29,8 +29,8 @@ def test_life(writer: Database, reader: Database) -> None:
         (MAX_AGE_MS - 10, MAX_AGE_MS, False),
     ],
 )
-def test_ends(writer: Database, used: int, now: int, alive: bool) -> None:
-    """A session ends 30 days after the login or 7 days after its last use, and only then is it removed."""
+def test_expiry(writer: Database, used: int, now: int, alive: bool) -> None:
+    """A session ends 30 days after the login or 7 days after its last use, and is not removed before."""
     sessions.create(writer, "h", "tag", T0)
     sessions.touch(writer, "h", T0 + used)
     assert (sessions.get(writer, "h", T0 + now) is not None) is alive

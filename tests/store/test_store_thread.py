@@ -61,7 +61,7 @@ def keys(path: str) -> set[str]:
         reader.close()
 
 
-def test_results(store: StoreThread, path: str) -> None:
+def test_results_in_order(store: StoreThread, path: str) -> None:
     """A result arrives in the loop's thread, after it is stored, in the order of submission."""
     got: list[tuple[Any, bool]] = []
     for n in range(20):
@@ -74,8 +74,8 @@ def test_results(store: StoreThread, path: str) -> None:
     assert store.drain() == 0
 
 
-def test_one_transaction(store: StoreThread, path: str) -> None:
-    """Functions queued during a commit form one transaction: no reader sees a part of it."""
+def test_batch_is_one_transaction(store: StoreThread, path: str) -> None:
+    """Functions queued during a commit form one transaction, and no reader sees a part of it."""
     seen: list[object] = []
     release = hold(store)
     for n in range(20):
@@ -87,8 +87,8 @@ def test_one_transaction(store: StoreThread, path: str) -> None:
     assert len(keys(path)) == 20
 
 
-def test_a_failure_hurts_nobody_else(store: StoreThread, path: str) -> None:
-    """In one batch, a function that fails half-way leaves nothing, and the others are stored."""
+def test_failure_in_a_batch(store: StoreThread, path: str) -> None:
+    """A function that fails midway leaves nothing, and the others of its batch are stored."""
     got: list[Any] = []
     insert = make_run(scheduled_at=T0)
 
@@ -144,7 +144,7 @@ def test_full_disk(store: StoreThread, path: str, alone: bool) -> None:
 
 
 @on_sqlite
-def test_locked(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locked_database(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While another process writes, every function of a batch gets Busy after one wait; later ones are stored."""
     monkeypatch.setattr("store.backends.sqlite.BUSY_WAIT_S", 0.05)
     store, other = StoreThread(open_writer(path)), open_writer(path)
@@ -161,8 +161,8 @@ def test_locked(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert keys(path) == {"theirs", "mine"}
 
 
-def test_failing_done(store: StoreThread) -> None:
-    """An exception of a `done` passes through, and the results after it are not lost."""
+def test_exception_in_done(store: StoreThread) -> None:
+    """An exception in a `done` propagates, and the results after it are not lost."""
     got: list[Any] = []
 
     def fail(_: object) -> None:
@@ -183,7 +183,7 @@ def test_failing_done(store: StoreThread) -> None:
 
 
 def test_close(path: str) -> None:
-    """Closing stores all that was submitted and delivers every result; later submissions are refused."""
+    """Closing stores all submissions and delivers every result; later submissions are refused."""
     store = StoreThread(open_writer(path))
     got: list[Any] = []
     for n in range(1500):
@@ -196,8 +196,8 @@ def test_close(path: str) -> None:
         store.submit(put("late"), got.append)
 
 
-def test_from_many_threads(store: StoreThread, path: str) -> None:
-    """Functions may be submitted from any thread; each one's come in its order."""
+def test_submissions_from_many_threads(store: StoreThread, path: str) -> None:
+    """Functions may be submitted from any thread; those of one thread run in order."""
     got: list[Any] = []
 
     def produce(name: str) -> None:
@@ -216,7 +216,7 @@ def test_from_many_threads(store: StoreThread, path: str) -> None:
     assert len(keys(path)) == 400
 
 
-def test_reading_inside(store: StoreThread) -> None:
+def test_function_sees_earlier_changes(store: StoreThread) -> None:
     """A function sees its own changes and the changes of earlier functions."""
     got: list[Any] = []
     release = hold(store)

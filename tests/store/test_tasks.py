@@ -32,7 +32,7 @@ def test_upsert(writer: Database, reader: Database) -> None:
     assert get_task(reader, "b") is None
 
 
-def test_refused(writer: Database) -> None:
+def test_refused_updates(writer: Database) -> None:
     """Only remembered state can be changed, and only of an existing task."""
     upsert_task(writer, "a", "task", "{}")
     for bad in ({}, {"definition": ""}, {"configured": True}, {"nonsense": 1}):
@@ -41,7 +41,7 @@ def test_refused(writer: Database) -> None:
     assert not update_task(writer, "b", stopped=True)
 
 
-def test_forget(writer: Database) -> None:
+def test_removed_task(writer: Database) -> None:
     """A task removed from the configuration leaves the list, keeps its row, and can return as if new."""
     for name in ("c", "B", "a"):
         upsert_task(writer, name, "task", "{}")
@@ -72,9 +72,9 @@ def test_active_counts(writer: Database) -> None:
 
 
 def test_last_runs(writer: Database) -> None:
-    """The last run is the one stored last, whatever the clock said; when that is deleted, the newest that is visible.
+    """The last run is the visible run that was stored last, whatever the clock said.
 
-    Before it ends as well as after, and when runs stored earlier end later.
+    This holds before and after its end, even if runs stored earlier end later.
     """
     for name in ("a", "b", "c"):
         upsert_task(writer, name, "task", "{}")
@@ -95,8 +95,8 @@ def test_last_runs(writer: Database) -> None:
     assert last_runs(writer) == {"b": other}
 
 
-def test_last_runs_that_are_purged(writer: Database) -> None:
-    """A run that was stored before others does not become the last one when one of those is deleted, or gone."""
+def test_last_run_after_a_purge(writer: Database) -> None:
+    """A run stored before others does not become the last one when a later one is deleted or purged."""
     upsert_task(writer, "a", "task", "{}")
     upsert_task(writer, "b", "task", "{}")
     ended = {"status": "ended", "end_reason": "failed"}
@@ -116,7 +116,7 @@ def test_last_runs_that_are_purged(writer: Database) -> None:
 
 
 def test_instances(writer: Database) -> None:
-    """Instances are stored by service and index, replaced, listed in order, and dropped from an index on."""
+    """Instances are stored by service and index, replaced, listed in order, and dropped from a given index."""
     made = [Instance("s", n, "running", f"r{n}", T0, 0) for n in (2, 0, 1)] + [Instance("t", 0, "fatal", None, T0, 4)]
     for instance in made:
         set_instance(writer, instance)

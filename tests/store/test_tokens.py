@@ -11,8 +11,8 @@ def token(name: str = "n", secret_hash: str = "h", expires_at: int | None = None
     return Token(name, secret_hash, "viewer", "web-*", T0, "uid 0", expires_at, None)
 
 
-def test_life(writer: Database, reader: Database) -> None:
-    """A token is found by its hash until it is deleted; the same command again changes nothing."""
+def test_create_find_delete(writer: Database, reader: Database) -> None:
+    """A token is found by its hash until it is deleted; a repeated command changes nothing."""
     assert tokens.create(writer, token()) is None
     assert tokens.create(writer, token()) is None
     assert tokens.create(writer, token(secret_hash="other")) == "taken"
@@ -24,7 +24,7 @@ def test_life(writer: Database, reader: Database) -> None:
     assert tokens.find(reader, "h", T0) is None
 
 
-def test_a_hash_is_of_one_token(writer: Database) -> None:
+def test_duplicate_secret(writer: Database) -> None:
     """Two tokens cannot have the same secret."""
     tokens.create(writer, token())
     with pytest.raises(Conflict):
@@ -32,14 +32,14 @@ def test_a_hash_is_of_one_token(writer: Database) -> None:
 
 
 def test_expiry(writer: Database) -> None:
-    """From its last millisecond on a token is not found any more, and still listed."""
+    """A token is not found from its expiry time on, but is still listed."""
     tokens.create(writer, token(expires_at=T0 + 10))
     assert tokens.find(writer, "h", T0 + 9) is not None
     assert tokens.find(writer, "h", T0 + 10) is None
     assert len(tokens.all_tokens(writer)) == 1
 
 
-def test_touch(writer: Database) -> None:
+def test_last_use(writer: Database) -> None:
     """The last use is stored at most once a minute, whichever worker reports it."""
     tokens.create(writer, token())
     assert tokens.touch(writer, "h", T0)
@@ -51,7 +51,7 @@ def test_touch(writer: Database) -> None:
     assert tokens.all_tokens(writer)[0].last_used_at == T0
 
 
-def test_full(writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limit_of_tokens(writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of tokens is limited, and the error says so."""
     monkeypatch.setattr(tokens, "MAX_TOKENS", 1)
     tokens.create(writer, token())

@@ -41,7 +41,7 @@ def spans(db: Database, task: str = "a") -> dict[int, int]:
 
 
 def test_short_runs(writer: Database, reader: Database) -> None:
-    """Their usage counts when they end, to the microsecond; unstarted runs and other tasks do not count."""
+    """Usage of short runs counts at their end, to the microsecond; unstarted runs and other tasks do not count."""
     for number in (1, 2):
         end(writer, begin(writer), T0 + number, user_us=number, system_us=7, max_rss_bytes=number, write_bytes=number)
     end(writer, begin(writer), T0 + SPAN_MS, user_us=5)
@@ -58,8 +58,8 @@ def test_short_runs(writer: Database, reader: Database) -> None:
     assert usage.total_usage(reader) == {"a": Used(3, 8, 14, None, None, 3)}
 
 
-def test_a_run_that_goes_on(writer: Database, reader: Database) -> None:
-    """Usage counts while it happens, before the run ends; the end adds the rest, and nothing twice."""
+def test_running_run(writer: Database, reader: Database) -> None:
+    """Usage counts before the run ends; the end adds the rest, and nothing counts twice."""
     upsert_task(writer, "a", "service", "{}")
     run_id = begin(writer)
     run_samples.add_pass(writer, 1, {run_id: reading(T0 + SPAN_MS - 1, 100, written=4)})
@@ -84,8 +84,8 @@ def test_a_run_that_goes_on(writer: Database, reader: Database) -> None:
     assert usage.in_window(reader, EVER) == {"a": whole}, "samples after the end count nothing"
 
 
-def test_a_run_of_which_the_kernel_tells_nothing(writer: Database, reader: Database) -> None:
-    """What its samples found stays counted, and nothing of it is taken away."""
+def test_run_without_kernel_accounting(writer: Database, reader: Database) -> None:
+    """If the kernel reports nothing at the end of a run, the usage found by samples stays counted."""
     upsert_task(writer, "a", "service", "{}")
     run_id = begin(writer)
     run_samples.store_readings(writer, 1, {run_id: [reading(T0, 100, 3000, written=4)]})
@@ -95,8 +95,8 @@ def test_a_run_of_which_the_kernel_tells_nothing(writer: Database, reader: Datab
     assert usage.total_usage(reader) == {"a": whole._replace(peak_rss_bytes=None)}
 
 
-def test_older_spans(writer: Database, reader: Database) -> None:
-    """They become hours and days, in which nothing is lost or twice; after the days of the roll-up they go."""
+def test_roll_up(writer: Database, reader: Database) -> None:
+    """Older spans become hours and days without loss or duplication, and are removed when days expire."""
     for number in range(5):
         end(writer, begin(writer), T0 + number * SPAN_MS, user_us=1, max_rss_bytes=number)
     end(writer, begin(writer), T0 + HOUR_MS, user_us=1)
@@ -121,8 +121,8 @@ def test_older_spans(writer: Database, reader: Database) -> None:
     assert usage.in_window(reader, EVER, "a") == {}
 
 
-def test_windows() -> None:
-    """As wide as the stored samples of that time need, and no wider."""
+def test_width_of_windows() -> None:
+    """A window is as wide as the stored samples of that time require, and no wider."""
     now = T0 + 1234
     for age, width in ((0, SPAN_MS), (6 * HOUR_MS, SPAN_MS), (6 * HOUR_MS + 1, HOUR_MS), (40 * DAY_MS, DAY_MS)):
         start = now - age

@@ -64,8 +64,8 @@ print("fine")
 
 
 @on_sqlite
-def test_gevent(path: str) -> None:
-    """Under monkey patching, greenlets and pool threads share a few connections, and a slow query stops no greenlet."""
+def test_greenlets_share_connections(path: str) -> None:
+    """Under gevent, greenlets and pool threads share a few connections, and a slow query blocks no greenlet."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, path],
         capture_output=True,

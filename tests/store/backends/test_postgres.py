@@ -1,4 +1,4 @@
-"""What only a database behind a server can do, or fail to do."""
+"""Features and failures that only a database server has."""
 
 import subprocess
 import sys
@@ -28,15 +28,15 @@ from tests.support.waiting import until
 @on_postgresql
 @pytest.mark.parametrize(("durability", "level"), [("crash", "local"), ("power", "on")])
 def test_durability(path: str, durability: Any, level: str) -> None:
-    """A commit waits for the server's disk, and with "power" for its standbys too."""
+    """A commit waits for the server's disk and, with durability "power", for its standbys too."""
     writer = open_writer(path, durability)
     assert writer.rows("SHOW synchronous_commit") == [(level,)]
     writer.close()
 
 
 @on_postgresql
-def test_one_writer(path: str, writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second writer is refused while there is one, and gets the database when that has gone."""
+def test_second_writer_is_refused(path: str, writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second writer is refused while one is connected, and gets the database after that one has closed."""
     with monkeypatch.context() as patch:
         patch.setattr(postgres, "BUSY_WAIT_S", 0.05)
         with pytest.raises(Busy, match="another daemon: session"):
@@ -48,8 +48,8 @@ def test_one_writer(path: str, writer: Database, monkeypatch: pytest.MonkeyPatch
     again.close()
 
 
-def test_schemas(postgres: PostgresServer) -> None:
-    """Two daemons can share a database, each with a schema of its own."""
+def test_separate_schemas(postgres: PostgresServer) -> None:
+    """Two daemons can share a database if each has its own schema."""
     urls = [postgres.create(), postgres.create()]
     writers = [open_writer(url) for url in urls]
     for number, writer in enumerate(writers):
@@ -60,8 +60,8 @@ def test_schemas(postgres: PostgresServer) -> None:
         postgres.drop(url)
 
 
-def test_not_ready(postgres: PostgresServer) -> None:
-    """Before a writer has been there a reader says so; a schema that is missing is named."""
+def test_database_without_tables(postgres: PostgresServer) -> None:
+    """A reader reports a database that no writer has set up yet; a missing schema is named."""
     url = postgres.create()
     with pytest.raises(NotReady, match="not been set up yet"):
         open_reader(url)
@@ -71,7 +71,7 @@ def test_not_ready(postgres: PostgresServer) -> None:
 
 
 def test_other_application(postgres: PostgresServer) -> None:
-    """A schema with foreign tables is refused and left as it is."""
+    """A schema with foreign tables is refused and left unchanged."""
     url = postgres.create()
     name = url.rpartition("%3D")[2]
     postgres.ask(f"CREATE TABLE {name}.theirs (a int)")
@@ -81,8 +81,8 @@ def test_other_application(postgres: PostgresServer) -> None:
     postgres.drop(url)
 
 
-def test_encoding(postgres: PostgresServer) -> None:
-    """A database in which not every text has a place is refused, with what to do."""
+def test_unsuitable_encoding(postgres: PostgresServer) -> None:
+    """A database whose encoding cannot hold every text is refused with a remedy."""
     postgres.ask("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'")
     with pytest.raises(Unusable, match="ENCODING 'UTF8'"):
         open_writer(postgres.url("latin"))
@@ -91,7 +91,7 @@ def test_encoding(postgres: PostgresServer) -> None:
 
 @pytest.mark.own
 @on_postgresql
-def test_newer(path: str, writer: Database) -> None:
+def test_newer_schema(path: str, writer: Database) -> None:
     """A database of a newer release is refused."""
     writer.execute("INSERT INTO schema_migration VALUES (9000, 'later', 9000, 0)")
     writer.close()
@@ -110,8 +110,8 @@ def test_newer(path: str, writer: Database) -> None:
         "postgresql://me@/db?host=/nowhere/at/all&password={}",
     ],
 )
-def test_no_error_has_the_password(url: str) -> None:
-    """Whatever is wrong with a URL, or its server, the message names the place and not the password."""
+def test_errors_hide_the_password(url: str) -> None:
+    """Errors of a wrong URL or an unreachable server name the place and never the password."""
     for opening in (open_writer, open_reader):
         with pytest.raises((Away, Unusable)) as caught:
             opening(url.format("geheim77"))
@@ -121,16 +121,16 @@ def test_no_error_has_the_password(url: str) -> None:
             error = error.__cause__
 
 
-def test_place() -> None:
-    """The name for messages has everything but the password and the settings."""
+def test_place_in_messages() -> None:
+    """The name of a database in messages has everything but the password and the settings."""
     assert (
         place("postgresql://me:secret@db.example:5433/runs?connect_timeout=3") == "postgresql://me@db.example:5433/runs"
     )
 
 
 @on_postgresql
-def test_nul(writer: Database, reader: Database) -> None:
-    """A NUL, which PostgreSQL cannot store in a text, is stored as its symbol; in JSON it stays a NUL."""
+def test_nul_in_text(writer: Database, reader: Database) -> None:
+    """PostgreSQL cannot store a NUL in a text, so its symbol is stored instead; in JSON a NUL stays a NUL."""
     draft = Notification("0" * 26, "k", "info", "a\0b", "", None, None, 1, T0, T0)
     notify(writer, draft, window_ms=1, keep=10)
     assert page(reader, 1)[0].title == "a\N{SYMBOL FOR NULL}b"
@@ -139,7 +139,7 @@ def test_nul(writer: Database, reader: Database) -> None:
 
 
 @on_postgresql
-def test_order(writer: Database, reader: Database) -> None:
+def test_bytewise_order(writer: Database, reader: Database) -> None:
     """Texts are ordered bytewise."""
     for key in ("b", "B", "a", "ä", "Z", "_"):
         set_meta(writer, key, 1)
@@ -149,7 +149,7 @@ def test_order(writer: Database, reader: Database) -> None:
 
 @on_postgresql
 def test_query_limit(path: str, writer: Database) -> None:
-    """The server stops a query at its limit; a writer has none."""
+    """The server stops a reader's query at its limit; a writer has no limit."""
     short = open_reader(path, limit_s=0.05)
     with pytest.raises(QueryTimeout):
         short.rows("SELECT pg_sleep(60)")
@@ -165,8 +165,8 @@ def test_query_limit(path: str, writer: Database) -> None:
 
 
 @on_postgresql
-def test_hung_up(path: str, writer: Database, reader: Database, postgres: PostgresServer) -> None:
-    """After the server has ended all sessions, the next calls have new ones, the writer with its lock."""
+def test_sessions_ended_by_the_server(path: str, writer: Database, reader: Database, postgres: PostgresServer) -> None:
+    """After the server has ended all sessions, the next calls open new ones; the writer's has its lock again."""
     set_meta(writer, "k", 1)
     assert get_meta(reader, "k") == 1
     postgres.hang_up()
@@ -185,8 +185,8 @@ def get_or_none(db: Database) -> object:
 
 
 @on_postgresql
-def test_read_only_for_a_time(path: str, writer: Database, postgres: PostgresServer) -> None:
-    """A writer that got a session that only reads has another as soon as there are such that write."""
+def test_temporarily_read_only_server(path: str, writer: Database, postgres: PostgresServer) -> None:
+    """A writer whose session is read-only gets another one as soon as the server accepts writes."""
     name = path.rpartition("%3D")[2]
     postgres.ask("ALTER DATABASE postgres SET default_transaction_read_only = on")
     try:
@@ -201,8 +201,8 @@ def test_read_only_for_a_time(path: str, writer: Database, postgres: PostgresSer
 
 
 @on_postgresql
-def test_hung_up_within_a_transaction(writer: Database, postgres: PostgresServer) -> None:
-    """Earlier writes of that transaction are not stored, and its later writes are not stored on their own."""
+def test_session_ended_within_a_transaction(writer: Database, postgres: PostgresServer) -> None:
+    """A transaction whose session ends is not stored: neither its earlier writes nor its later ones."""
 
     def cut() -> None:
         with writer.transaction():
@@ -222,8 +222,10 @@ def test_hung_up_within_a_transaction(writer: Database, postgres: PostgresServer
 @on_postgresql
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize("together", [True, False])
-def test_cut_off_in_a_commit(path: str, monkeypatch: pytest.MonkeyPatch, stored: bool, together: bool) -> None:
-    """When the connection breaks during a commit, it is found out what became of it: nothing is stored twice."""
+def test_connection_lost_during_a_commit(
+    path: str, monkeypatch: pytest.MonkeyPatch, stored: bool, together: bool
+) -> None:
+    """If the connection breaks during a commit, the store checks its outcome, so nothing is stored twice."""
     real = PostgresConnection._script
     cuts: list[int] = []
 
@@ -263,8 +265,8 @@ def test_cut_off_in_a_commit(path: str, monkeypatch: pytest.MonkeyPatch, stored:
     reader.close()
 
 
-def test_refused(postgres: PostgresServer) -> None:
-    """A server that refuses the login is distinguished from one that is down; no secret is in the error."""
+def test_refused_login(postgres: PostgresServer) -> None:
+    """A server that refuses the login is distinguished from one that is down; the error has no secret."""
     with pytest.raises(Refused, match="no_such_database") as caught:
         open_writer(postgres.url("no_such_database"))
     assert PASSWORD not in str(caught.value)
@@ -281,8 +283,8 @@ def test_refused(postgres: PostgresServer) -> None:
 
 
 @pytest.mark.parametrize("option", ["sslmode=bogus", "target_session_attrs=bogus", "port=1,2"])
-def test_options_that_libpq_does_not_take(option: str, tmp_path: Path) -> None:
-    """No server was asked, so no reader waits for one."""
+def test_options_refused_by_libpq(option: str, tmp_path: Path) -> None:
+    """Options that libpq refuses are an error at once, because no server was asked and waiting cannot help."""
     with pytest.raises(Unusable, match=option.partition("=")[0].split("_")[0]) as caught:
         open_writer(f"postgresql://me:hidden@/db?host={tmp_path}&{option}")
     assert "hidden" not in str(caught.value)
@@ -297,8 +299,8 @@ def _refuses(url: str) -> bool:
 
 
 @on_postgresql
-def test_away(path: str, postgres: PostgresServer) -> None:
-    """While the server is away both sides say so, and go on when it is back."""
+def test_server_away(path: str, postgres: PostgresServer) -> None:
+    """While the server is away, readers and writers report it; they continue when it is back."""
     writer = open_writer(path)
     reader = open_reader(path)
     set_meta(writer, "k", 1)
@@ -318,8 +320,8 @@ def test_away(path: str, postgres: PostgresServer) -> None:
 
 
 @on_postgresql
-def test_gevent(path: str) -> None:
-    """Under monkey patching, a query in a thread of a pool stops no greenlet, however long it takes."""
+def test_slow_query_blocks_no_greenlet(path: str) -> None:
+    """Under gevent, a query in a pool thread blocks no greenlet, however long it takes."""
     code = """
 import gevent.monkey
 gevent.monkey.patch_all()
@@ -356,7 +358,7 @@ heart.kill()
     assert done.stdout == "fine\n", done.stderr
 
 
-def test_a_daemon_on_sqlite_needs_no_driver(tmp_path: Path) -> None:
+def test_sqlite_needs_no_driver(tmp_path: Path) -> None:
     """A daemon on SQLite works without psycopg. For the URL of a server, the error says how to install it."""
     code = (
         "import sys; sys.modules['psycopg'] = None\n"
@@ -373,8 +375,8 @@ def test_a_daemon_on_sqlite_needs_no_driver(tmp_path: Path) -> None:
 
 
 @on_postgresql
-def test_plans(writer: Database) -> None:
-    """Queries go through indexes, also in tables of which the planner knows nothing; deleted runs are looked up."""
+def test_query_plans(writer: Database) -> None:
+    """Queries use indexes, even on tables without planner statistics; deleted runs are looked up."""
     visible = "SELECT seq FROM runs WHERE runs.seq NOT IN (SELECT run FROM deleted_runs)"
     sums = f"SELECT SUM(n) FROM run_counts WHERE width = 27 AND bucket IN {NUMBERS} AND task_name = ''"
     for query, params, looked_up in ((visible, [], "Anti Join"), (sums, ["[1, 2]"], "run_counts_pkey")):
@@ -383,8 +385,8 @@ def test_plans(writer: Database) -> None:
         assert "Seq Scan" not in plan
 
 
-def test_tables_that_are_gone(postgres: PostgresServer) -> None:
-    """A writer that comes back to an empty schema leaves it empty for a restore, and goes on afterwards."""
+def test_removed_tables(postgres: PostgresServer) -> None:
+    """A writer that reconnects to an empty schema leaves it empty for a restore, and continues after it."""
     url = postgres.create()
     name = url.rpartition("%3D")[2]
     writer = open_writer(url)

@@ -1,4 +1,4 @@
-"""SQLite read by a user who can write nothing: what API workers of a daemon that is root's are."""
+"""SQLite read by a user without write access, such as an API worker of a daemon that runs as root."""
 
 import os
 import traceback
@@ -12,13 +12,13 @@ from store.daemon_values import get_meta, set_meta
 from store.database import open_reader, open_writer
 from store.errors import Unopened, Unusable
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="other users take root")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user")
 UID = 64321
 
 
 @pytest.fixture
 def path() -> Iterator[str]:
-    """Of a database in a directory that its group may enter."""
+    """The path of a database in a directory that its group may enter."""
     with TemporaryDirectory() as name:
         os.chown(name, 0, UID)
         Path(name).chmod(0o710)
@@ -26,7 +26,7 @@ def path() -> Iterator[str]:
 
 
 def as_them(look: Callable[[], bool]) -> bool:
-    """What `look` finds in a process of theirs."""
+    """Return whether `look` succeeds in a process of the other user."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -40,8 +40,8 @@ def as_them(look: Callable[[], bool]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_beside_the_writer(path: str) -> None:
-    """They read all stored rows, without the right to write the -shm."""
+def test_reader_beside_a_writer(path: str) -> None:
+    """A reader of another user sees all stored rows without write access to the -shm file."""
     writer = open_writer(path)
     set_meta(writer, "k", 1)
     assert as_them(lambda: get_meta(open_reader(path), "k") == 1)
@@ -50,7 +50,7 @@ def test_beside_the_writer(path: str) -> None:
 
 
 def killed_writer(path: str) -> None:
-    """Write something, and close nothing."""
+    """Write a value in a process that ends without closing the database."""
     pid = os.fork()
     if pid == 0:
         writer = open_writer(path)
@@ -65,30 +65,30 @@ def waits(path: str) -> bool:
     return True
 
 
-def test_after_a_writer_that_was_killed(path: str) -> None:
-    """Its WAL is read all the same."""
+def test_reader_after_a_killed_writer(path: str) -> None:
+    """A reader of another user reads the WAL of a killed writer."""
     killed_writer(path)
     assert Path(f"{path}-wal").stat().st_size
     assert as_them(lambda: get_meta(open_reader(path), "k") == 2)
 
 
-def test_before_the_writer(path: str) -> None:
-    """The last process to close removes the -shm, which only the next writer can make: the reader waits for that."""
+def test_reader_before_a_writer(path: str) -> None:
+    """Only a writer can create the -shm file, which the last process to close removes: the reader waits for it."""
     open_writer(path).close()
     assert not Path(f"{path}-shm").exists()
     assert as_them(lambda: waits(path))
 
 
-def test_while_the_writer_leaves(path: str) -> None:
-    """It takes the -shm along first, and the -wal after that."""
+def test_reader_while_a_writer_closes(path: str) -> None:
+    """A closing writer removes the -shm file before the -wal file; meanwhile, a reader waits."""
     killed_writer(path)
     Path(f"{path}-shm").unlink()
     assert as_them(lambda: waits(path))
 
 
 @pytest.mark.parametrize("part", ["", "-wal"])
-def test_what_they_may_not_read(path: str, part: str) -> None:
-    """No writer has to come first for that: it is an error, and stays one."""
+def test_unreadable_files(path: str, part: str) -> None:
+    """A file that the reader may not read is an error, not a reason to wait for a writer."""
     killed_writer(path)
     Path(f"{path}-shm").unlink()
     Path(f"{path}{part}").chmod(0o600)

@@ -14,18 +14,18 @@ PAGE = 4096
 
 
 def fill(writer: Database, pages: int, beginning: int = 0) -> None:
-    """Commits that each add some pages."""
+    """Commit several transactions that each add some pages."""
     for number in range(beginning, beginning + pages // 10):
         set_meta(writer, f"filler {number}", "x" * 10 * PAGE)
 
 
 def moved(path: Path) -> int:
-    """Bytes of the database file alone."""
+    """Return the size of the database file without its WAL."""
     return path.stat().st_size
 
 
-def test_the_thread_moves_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Written rows reach the database file though the writer never checkpoints; nothing is lost."""
+def test_thread_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written rows reach the database file although the writer never checkpoints, and nothing is lost."""
     monkeypatch.setattr(sqlite, "PAGES_BY_WRITER", 10**9)
     monkeypatch.setattr(sqlite, "MOST_PAGES", 10**9)
     path = tmp_path / "ringward.db"
@@ -42,8 +42,8 @@ def test_the_thread_moves_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("most", ["PAGES_BY_WRITER", "MOST_PAGES"])
-def test_the_wal_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: str) -> None:
-    """The writer does the rest, so that the WAL does not grow without end: when few pages are left, or very many."""
+def test_wal_is_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: str) -> None:
+    """The writer checkpoints the rest if few pages are left or very many, so the WAL does not grow without bound."""
     monkeypatch.setattr(sqlite, "PAGES_BESIDE", 200 if most == "PAGES_BY_WRITER" else 10**9)
     monkeypatch.setattr(sqlite, most, 1000)
     path = tmp_path / "ringward.db"
@@ -58,8 +58,8 @@ def test_the_wal_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mo
     writer.close()
 
 
-def test_who_waits_finds_the_wal_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the work lets the thread finish when asked, the WAL never gets long, and no commit checkpoints."""
+def test_waiting_for_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the work lets the thread finish when asked, the WAL stays short and no commit checkpoints."""
     monkeypatch.setattr(sqlite, "PAGES_OF_BACKLOG", 200)
     monkeypatch.setattr(sqlite, "PAGES_BY_WRITER", 10**9)
     path = tmp_path / "ringward.db"
@@ -87,8 +87,8 @@ def no_memory(*_: object) -> None:
     raise apsw.NoMemError
 
 
-def test_a_commit_is_one_whatever_becomes_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a thread, or memory, for moving pages they stay where they are; later they are moved."""
+def test_failed_checkpoint_keeps_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the thread cannot start or memory is short, a commit succeeds and its pages are moved later."""
     path = tmp_path / "ringward.db"
     writer = open_writer(str(path))
     before = moved(path)
@@ -106,13 +106,13 @@ def test_a_commit_is_one_whatever_becomes_of_a_checkpoint(tmp_path: Path, monkey
 
 
 class Refusing:
-    """A connection that cannot move pages."""
+    """A connection whose checkpoints fail."""
 
     wal_checkpoint = staticmethod(no_memory)
 
 
-def test_close(tmp_path: Path) -> None:
-    """The thread ends with the writer, which is the last to have the file open: no WAL is left."""
+def test_close_ends_the_thread(tmp_path: Path) -> None:
+    """The thread ends with the writer, which closes the file last, so no WAL is left."""
     path = tmp_path / "ringward.db"
     writer = open_writer(str(path))
     others = set(threading.enumerate())

@@ -1,4 +1,4 @@
-"""Copies of an SQLite database, and starting again from one."""
+"""Copies of an SQLite database, and restores from a copy."""
 
 import os
 from pathlib import Path
@@ -22,15 +22,15 @@ def path(tmp_path: Path) -> str:
 
 
 def damage(path: str) -> None:
-    """All but the first pages."""
+    """Overwrite all pages except the first two."""
     size = os.path.getsize(path)
     with open(path, "r+b") as file:
         file.seek(4096 * 2)
         file.write(b"\xa5" * (size - 4096 * 2))
 
 
-def test_a_copy_while_it_is_written(path: str) -> None:
-    """The copy has all stored rows, and no other user may read it; the next copy replaces it."""
+def test_copy_during_writes(path: str) -> None:
+    """The copy has all stored rows and is unreadable for other users; the next copy replaces it."""
     writer = open_writer(path)
     set_meta(writer, "a", 1)
     make_copy(path)
@@ -43,8 +43,8 @@ def test_a_copy_while_it_is_written(path: str) -> None:
     copy.close()
 
 
-def test_a_damaged_one_is_not_copied(path: str) -> None:
-    """The copy of before stays."""
+def test_damaged_database_is_not_copied(path: str) -> None:
+    """A damaged database is not copied, and the earlier copy stays."""
     open_writer(path).close()
     make_copy(path)
     before = Path(copy_path(path)).read_bytes()
@@ -54,8 +54,8 @@ def test_a_damaged_one_is_not_copied(path: str) -> None:
     assert Path(copy_path(path)).read_bytes() == before
 
 
-def test_starting_again(path: str) -> None:
-    """The damaged one is kept.
+def test_restore_from_a_copy(path: str) -> None:
+    """A restore keeps the damaged database.
 
     Instants that may have run since the copy do not run again, and no event gets an id used since.
     """
@@ -94,7 +94,7 @@ def test_starting_again(path: str) -> None:
 
 
 def test_events_since_an_empty_copy(path: str) -> None:
-    """The number of no event is given twice, though there was none yet when the copy was made."""
+    """No event number is used twice, even if the copy was made before the first event."""
     writer = open_writer(path)
     make_copy(path)
     for _ in range(3):
@@ -111,8 +111,8 @@ def test_events_since_an_empty_copy(path: str) -> None:
 
 
 @pytest.mark.parametrize("copy", ["none", "damaged"])
-def test_nothing_to_start_from(path: str, copy: str) -> None:
-    """Then nothing is moved."""
+def test_restore_without_a_usable_copy(path: str, copy: str) -> None:
+    """Without a usable copy, nothing is moved."""
     open_writer(path).close()
     if copy == "damaged":
         make_copy(path)
@@ -126,8 +126,8 @@ def test_nothing_to_start_from(path: str, copy: str) -> None:
     assert Path(path).read_bytes() == before
 
 
-def test_suspicion(path: str) -> None:
-    """It stays until all was read and found to be well."""
+def test_suspect_database(path: str) -> None:
+    """A database stays suspect until all of it was read without a fault."""
     open_writer(path).close()
     whole = Path(path).read_bytes()
     suspect(path)
@@ -140,8 +140,8 @@ def test_suspicion(path: str) -> None:
     assert not is_suspect(path)
 
 
-def test_who_reads_meanwhile(path: str) -> None:
-    """A reader that was open before goes on with what took the place of the damaged one."""
+def test_open_reader_during_a_restore(path: str) -> None:
+    """A reader that was already open continues with the database that replaced the damaged one."""
     writer = open_writer(path)
     make_copy(path)
     set_meta(writer, "a", 1)
@@ -153,8 +153,8 @@ def test_who_reads_meanwhile(path: str) -> None:
     reader.close()
 
 
-def test_two_damaged_ones_of_one_second(path: str) -> None:
-    """A damaged database that was moved aside is never replaced by the next, even within the same second."""
+def test_damaged_databases_of_the_same_second(path: str) -> None:
+    """A damaged database that was moved aside is never overwritten by the next, even within the same second."""
     open_writer(path).close()
     make_copy(path)
     kept: dict[str, bytes] = {}

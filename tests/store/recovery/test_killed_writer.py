@@ -47,8 +47,8 @@ while True:
 
 
 @pytest.mark.parametrize("lines", [1, 150])
-def test_kill(path: str, lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All writes acknowledged before a kill -9 are there afterwards, run and event together, nothing by halves."""
+def test_killed_writer(path: str, lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All writes acknowledged before a kill -9 are stored, each run with its event, and none partially."""
     monkeypatch.setattr(postgres, "BUSY_WAIT_S", 60.0)
     acknowledged = []
     with subprocess.Popen([sys.executable, "-c", WRITER, path], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
@@ -78,7 +78,7 @@ def test_kill(path: str, lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_readers_in_other_processes(path: str) -> None:
-    """Readers in other processes see whole transactions only, while the writer is killed and started again."""
+    """Readers in other processes see only whole transactions while the writer is killed and restarted."""
     code = (
         "import sys; from store import events; from store.database import open_reader\n"
         "from store.runs.writes import RunFilter, list_runs\n"

@@ -1,4 +1,4 @@
-"""Database files that others remove or replace while they are open."""
+"""Database files that are removed or replaced while they are open."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from tests.support.waiting import until
 
 
 class Store(StoreListener):
-    """A store thread, and its messages."""
+    """A store thread and its messages."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -32,7 +32,7 @@ class Store(StoreListener):
         self.messages.append(text)
 
     def set(self, name: str, value: object) -> object:
-        """Store a value; returns None, or what went wrong."""
+        """Store a value; return None or the error."""
         results: list[object] = []
         self.thread.submit(lambda db: set_meta(db, name, value), results.append)
 
@@ -44,7 +44,7 @@ class Store(StoreListener):
         return results[0]
 
     def get(self, name: str) -> object:
-        """The rows that a new reader finds."""
+        """Return the value that a new reader finds."""
         reader = open_reader(str(self.path))
         try:
             return get_meta(reader, name)
@@ -65,8 +65,8 @@ def part(store: Store, name: str) -> Path:
 
 
 @pytest.mark.parametrize("parts", [("",), ("-wal",), ("-shm",), ("-wal", "-shm"), ("", "-wal"), ("", "-wal", "-shm")])
-def test_removed(store: Store, parts: tuple[str, ...]) -> None:
-    """If any of the files is removed, the next transaction saves everything, is stored too, and reports it once."""
+def test_removed_files(store: Store, parts: tuple[str, ...]) -> None:
+    """If any of the files is removed, the next transaction is stored with everything before it, and reported once."""
     for name in parts:
         part(store, name).unlink()
     assert store.set("after", 2) is None
@@ -84,8 +84,8 @@ def test_removed(store: Store, parts: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("parts", [("",), ("-wal",), ("-shm",), ("-wal", "-shm"), ("", "-wal", "-shm")])
-def test_removed_while_somebody_reads(store: Store, parts: tuple[str, ...]) -> None:
-    """An older reader finds the new files, and later rows in them, at its next query."""
+def test_removed_files_with_an_open_reader(store: Store, parts: tuple[str, ...]) -> None:
+    """A reader that was already open finds the new files and later rows at its next query."""
     reader = open_reader(str(store.path))
     assert get_meta(reader, "before") == 1
     for name in parts:
@@ -98,8 +98,8 @@ def test_removed_while_somebody_reads(store: Store, parts: tuple[str, ...]) -> N
     reader.close()
 
 
-def test_moved_away(store: Store, tmp_path: Path) -> None:
-    """A database that was moved is as good as removed; the moved one is left alone."""
+def test_moved_database(store: Store, tmp_path: Path) -> None:
+    """A database that was moved is treated like a removed one; the moved file is not touched."""
     moved = tmp_path / "moved.db"
     store.path.rename(moved)
     content = moved.read_bytes()
@@ -118,8 +118,8 @@ def another(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("wal", [True, False])
-def test_replaced(store: Store, tmp_path: Path, wal: bool) -> None:
-    """Nothing is stored, and no file is touched, until the other one is gone; then nothing is lost."""
+def test_replaced_database(store: Store, tmp_path: Path, wal: bool) -> None:
+    """Nothing is stored and no file is touched until the foreign file is removed; then stored rows are there again."""
     backup = another(tmp_path)
     for name in ("", "-wal", "-shm"):
         part(store, name).unlink()
@@ -136,8 +136,8 @@ def test_replaced(store: Store, tmp_path: Path, wal: bool) -> None:
     assert [store.get(name) for name in ("before", "after", "later")] == [1, None, 3]
 
 
-def test_replaced_at_the_end(store: Store, tmp_path: Path) -> None:
-    """A daemon that ends leaves a foreign file there, and its companions, as they are."""
+def test_foreign_file_at_shutdown(store: Store, tmp_path: Path) -> None:
+    """A daemon that ends leaves a foreign file and its companions unchanged."""
     backup = another(tmp_path)
     os.replace(backup, store.path)
     part(store, "-wal").unlink()
@@ -147,15 +147,15 @@ def test_replaced_at_the_end(store: Store, tmp_path: Path) -> None:
     assert {one.name: one.read_bytes() for one in tmp_path.iterdir() if one.is_file()} == before
 
 
-def test_a_foreign_wal(store: Store) -> None:
-    """A foreign -wal with content beside the database is not taken for its own."""
+def test_foreign_wal(store: Store) -> None:
+    """A foreign -wal file with content is not taken for the database's own."""
     part(store, "-wal").unlink()
     part(store, "-wal").write_bytes(b"anything")
     assert isinstance(store.set("after", 2), Replaced)
     assert part(store, "-wal").read_bytes() == b"anything"
 
 
-def test_put_back_and_removed_again(store: Store) -> None:
+def test_repeated_removal(store: Store) -> None:
     """Each removal is noticed, however often it happens."""
     for value in range(3):
         store.path.unlink()
@@ -164,8 +164,8 @@ def test_put_back_and_removed_again(store: Store) -> None:
     assert len(store.messages) == 3
 
 
-def test_gone_while_it_is_opened_again(store: Store) -> None:
-    """A copy that vanishes before it has its name is made again; no empty database takes its place."""
+def test_copy_lost_before_its_rename(store: Store) -> None:
+    """A copy that vanishes before its rename is made again; no empty database takes its place."""
     store.when_placing = lambda _file: part(store, ".rescued").unlink()
     store.path.unlink()
     for _ in range(2):

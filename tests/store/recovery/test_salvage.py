@@ -69,7 +69,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.fixture
 def path(made: Made, tmp_path: Path) -> str:
-    """Another one like it."""
+    """A damageable duplicate of the made database and its copy."""
     for part in ("", ".copy"):
         shutil.copy(made.path + part, tmp_path)
     return str(tmp_path / "ringward.db")
@@ -77,7 +77,7 @@ def path(made: Made, tmp_path: Path) -> str:
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[apsw.Connection]:
-    """Without making a file beside it."""
+    """Open a database without creating files beside it."""
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     with contextlib.closing(apsw.Connection(f"file:{path}?immutable=1", flags=flags)) as connection:
         yield connection
@@ -113,8 +113,8 @@ def restored(path: str, newest_event: int | None = 0) -> Iterator[tuple[Database
 
 
 @pytest.mark.parametrize("what", ["header", "schema", "index"])
-def test_all_that_is_younger(made: Made, path: str, what: str) -> None:
-    """Whatever is damaged but the rows themselves: nothing is lost, what waits has not begun, instants are known."""
+def test_intact_rows_are_salvaged(made: Made, path: str, what: str) -> None:
+    """If the rows themselves are intact, nothing is lost, waiting runs have not begun and instants are known."""
     indexes = [*pages(path, "runs_id"), *pages(path, "runs_created"), *pages(path, "runs_active")]
     overwrite(path, {"header": [1], "schema": pages(path, "sqlite_schema"), "index": indexes}[what])
     evidence = Path(path).read_bytes()
@@ -142,8 +142,8 @@ def test_all_that_is_younger(made: Made, path: str, what: str) -> None:
     assert [kept.read_bytes() for kept in Path(path).parent.glob("ringward.db.damaged-*")] == [evidence]
 
 
-def test_pages_of_rows(made: Made, path: str) -> None:
-    """Rows on damaged pages are lost, all others are not, be they before, between or behind them."""
+def test_damaged_pages_of_rows(made: Made, path: str) -> None:
+    """Rows on damaged pages are lost; all rows before, between and after them are salvaged."""
     leaves = pages(path, "runs")
     with opened(path) as connection:
         mean = len([*connection.execute("SELECT 1 FROM runs")]) / len(leaves)
@@ -155,8 +155,8 @@ def test_pages_of_rows(made: Made, path: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["last", "root", "all"])
-def test_no_end_of_what_is_damaged(path: str, what: str) -> None:
-    """Neither the newest rows, nor any, nor anything at all."""
+def test_large_damage(path: str, what: str) -> None:
+    """A restore succeeds if the newest rows, all rows or the whole file are damaged."""
     last = pages(path, "runs")[-1:]
     root = pages(path, "runs", "internal")[:1]
     overwrite(path, {"last": last, "root": root, "all": [*range(1, os.path.getsize(path) // PAGE + 1)]}[what])
@@ -169,8 +169,8 @@ def test_no_end_of_what_is_damaged(path: str, what: str) -> None:
         assert task.last_instant == (T0 + 5000 if what == "all" else T0 + AFTER)
 
 
-def test_what_may_be_older(made: Made, path: str) -> None:
-    """There was an event that it does not have: what waits in it may have begun, and instants may have come."""
+def test_outdated_database(made: Made, path: str) -> None:
+    """If the damaged database lacks a known event, its waiting runs may have begun and its instants may have passed."""
     overwrite(path, [1])
     with restored(path, 7) as (database, found):
         assert (found.runs, found.changes, found.current, found.waiting) == (AFTER, 1, False, frozenset())
@@ -180,8 +180,8 @@ def test_what_may_be_older(made: Made, path: str) -> None:
         assert get_run(database, made.younger[0].id) is not None
 
 
-def test_no_time(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that cannot be read in time count as unreadable; their instants then count as accounted for."""
+def test_time_limit(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that cannot be read in time count as unreadable, and their instants count as accounted for."""
     monkeypatch.setattr("store.recovery.salvage._LIMIT_S", -1.0)
     overwrite(path, [1])
     with restored(path) as (database, found):
@@ -192,8 +192,8 @@ def test_no_time(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert task.last_instant == T0 + 5000
 
 
-def test_a_wal_beside_it(path: str) -> None:
-    """What only the -wal has is found as well; a name without a file leaves nothing to look at."""
+def test_rows_in_the_wal(path: str) -> None:
+    """Rows that only the -wal file has are salvaged as well; a missing file leaves nothing to salvage."""
     with contextlib.closing(apsw.Connection(path)) as holding:
         holding.execute("BEGIN; SELECT * FROM runs LIMIT 1")
         writer = open_writer(path)
@@ -214,8 +214,8 @@ def test_a_wal_beside_it(path: str) -> None:
         assert nothing == Salvaged()
 
 
-def test_rows_that_are_none_of_ours(made: Made, path: str) -> None:
-    """They are left out and counted: another form of an id, text that is none, an end without a reason."""
+def test_invalid_rows(made: Made, path: str) -> None:
+    """Rows with an invalid id, undecodable text or an end without a reason are skipped and counted."""
     content = bytearray(Path(path).read_bytes())
     for run, text, other in (
         (made.younger[5], made.younger[5].id.encode()[-1:], b"U"),
@@ -232,8 +232,8 @@ def test_rows_that_are_none_of_ours(made: Made, path: str) -> None:
         assert (found.runs, found.invalid, found.gaps) == (AFTER - 3, 2, 1)
 
 
-def test_what_a_run_can_be() -> None:
-    """Each value is held against what we write."""
+def test_values_of_a_sound_run() -> None:
+    """Each value of a salvaged run must be one that the store could have written."""
     good = make_run(**END, started_at=T0, params={"a": "b", "c": None}, leftovers='["sleep"]')
     assert is_sound(good)
     for wrong in (

@@ -7,8 +7,8 @@ from store.runs.writes import update_run
 from tests.store.making import T0, make_run, store_run
 
 
-def test_each_run_is_found_once(writer: Database) -> None:
-    """Runs come in the order of their rows, whatever their ids and times, and page by page."""
+def test_pages_of_arrivals(writer: Database) -> None:
+    """Runs are listed page by page in the order of their rows, whatever their ids and times."""
     runs = [make_run(created_at=T0 - number, task_name=f"t{number}", instance_index=number) for number in range(5)]
     for run in runs:
         store_run(writer, run)
@@ -22,8 +22,8 @@ def test_each_run_is_found_once(writer: Database) -> None:
     assert arrivals.id_at(writer, found[-1].seq + 1) is None
 
 
-def test_the_row_before_a_time(writer: Database) -> None:
-    """The last row before a time is the highest number with an earlier creation; 0 if there is none."""
+def test_last_row_before_a_time(writer: Database) -> None:
+    """The last row before a time is the highest number with an earlier creation, or 0."""
     assert arrivals.newest(writer) is None
     assert arrivals.last_before(writer, T0) == 0
     for number in range(3):
@@ -32,8 +32,8 @@ def test_the_row_before_a_time(writer: Database) -> None:
     assert [arrivals.last_before(writer, T0 + number) for number in range(4)] == [0, *(row.seq for row in rows)]
 
 
-def test_which_runs_have_ended(writer: Database) -> None:
-    """The state of runs says whether they ended and how many lines they have; purged runs are absent."""
+def test_states_of_runs(writer: Database) -> None:
+    """The state of a run says whether it has ended and how many lines it has; purged runs are absent."""
     active, ended = make_run(), make_run(status="ended", end_reason="succeeded", exit_code=0, lines=7)
     for run in (active, ended):
         store_run(writer, run)

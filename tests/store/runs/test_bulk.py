@@ -1,4 +1,4 @@
-"""Many runs at once."""
+"""Operations on many runs at once."""
 
 import json
 import random
@@ -38,7 +38,7 @@ FILTERS = (
 
 @pytest.fixture
 def many(writer: Database, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
-    """Runs of some tasks in every state, and slices so small that there are many."""
+    """Runs of several tasks in every state, with slices so small that there are many."""
     monkeypatch.setattr(run_bulk, "SLICE_ROWS", 7)
     monkeypatch.setattr(run_bulk, "PURGE_ROWS", 7)
     rnd = random.Random(5)
@@ -72,12 +72,12 @@ def visible(db: Database) -> set[str]:
 
 
 def check_counts(db: Database) -> None:
-    """The sums are what counting gives."""
+    """Check that the stored sums match a count."""
     assert stored_counts(db) == counted(db)
 
 
 def test_delete_and_restore(writer: Database, many: list[Run]) -> None:
-    """Exactly the ended runs that match go, slice by slice, and come back; sums follow; others stay as they are."""
+    """Exactly the matching ended runs are deleted, slice by slice, and restored; sums follow; others stay unchanged."""
     for wanted in FILTERS:
         check_delete_and_restore(writer, many, wanted)
 
@@ -108,8 +108,8 @@ def check_delete_and_restore(writer: Database, many: list[Run], wanted: RunFilte
 
 
 @on_sqlite
-def test_what_a_slice_changes_stands_together(writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run of each of 100 tasks at about one time changes a few pages, not one for each task."""
+def test_slice_changes_few_pages(writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleting a run of each of 100 tasks of about the same time changes a few pages, not one for each task."""
     monkeypatch.setattr(run_bulk, "SLICE_ROWS", 100)
     with writer.transaction():
         for number in range(60 * 100):
@@ -123,14 +123,14 @@ def test_what_a_slice_changes_stands_together(writer: Database, monkeypatch: pyt
 
 
 def pages_written(writer: Database) -> int:
-    """Since this was asked before."""
+    """Return the number of pages written since the last call."""
     with writer.lent() as connection:
         status: tuple[int, int] = connection._raw.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE, True)  # type: ignore[attr-defined]
     return status[0]
 
 
-def test_ids(writer: Database, many: list[Run]) -> None:
-    """Ids select themselves, whatever the filter says; unknown and repeated ones nothing more."""
+def test_selection_by_ids(writer: Database, many: list[Run]) -> None:
+    """Ids select their runs, whatever the filter says; unknown and repeated ids select nothing more."""
     ended = [run.id for run in many if run.status == "ended"][:20]
     active = [run.id for run in many if run.status != "ended"][:3]
     selector = RunSelector(ids=[*ended, *ended, *active, "0" * 26], filter=RunFilter(task_name="nobody"))
@@ -142,7 +142,7 @@ def test_ids(writer: Database, many: list[Run]) -> None:
     check_counts(writer)
 
 
-def test_ids_of_others(writer: Database, many: list[Run]) -> None:
+def test_ids_outside_a_token(writer: Database, many: list[Run]) -> None:
     """A token limited to some tasks selects no run of another task, deleted or not, not even by its id."""
     selector = RunSelector(ids=[run.id for run in many], filter=RunFilter(tasks="b"))
     for rows in run_bulk.find_ended(writer, selector):
@@ -155,8 +155,8 @@ def test_ids_of_others(writer: Database, many: list[Run]) -> None:
     assert sum(run_bulk.unmark_deleted(writer, rows, 0) for rows in restored) == len(gone)
 
 
-def test_what_was_deleted_last_is_listed_first(writer: Database, many: list[Run]) -> None:
-    """With the time of its deletion; restored runs are no longer listed."""
+def test_newest_deletions_are_listed_first(writer: Database, many: list[Run]) -> None:
+    """Deleted runs are listed from the newest deletion with its time; restored runs are not listed."""
     some = [run.id for run in many if run.status == "ended"][:3]
     for later, run_id in enumerate(some):
         for rows in run_bulk.find_ended(writer, RunSelector(ids=[run_id])):
@@ -169,7 +169,7 @@ def test_what_was_deleted_last_is_listed_first(writer: Database, many: list[Run]
     assert ([run.id for run in late], total) == ([some[2]], 1)
 
 
-def test_what_changed_since_the_read(writer: Database, many: list[Run]) -> None:
+def test_runs_changed_since_the_read(writer: Database, many: list[Run]) -> None:
     """A slice changes only runs that still match."""
     run = next(run for run in many if run.status == "ended")
     (rows,) = run_bulk.find_ended(writer, RunSelector(ids=[run.id]))
@@ -182,8 +182,8 @@ def test_what_changed_since_the_read(writer: Database, many: list[Run]) -> None:
     check_counts(writer)
 
 
-def test_a_slice_that_fails_leaves_nothing(writer: Database, many: list[Run]) -> None:
-    """A slice is whole or not there, sums included; triggers work again after it."""
+def test_failed_slice_leaves_nothing(writer: Database, many: list[Run]) -> None:
+    """A slice is stored as a whole or not at all, including sums; triggers work again after a failure."""
     slices = run_bulk.find_ended(writer, RunSelector(match_all=True))
 
     def fail() -> None:
@@ -199,16 +199,16 @@ def test_a_slice_that_fails_leaves_nothing(writer: Database, many: list[Run]) ->
     check_counts(writer)
 
 
-def test_active_ones(writer: Database, many: list[Run]) -> None:
-    """Runs that have not begun come before running ones."""
+def test_active_runs(writer: Database, many: list[Run]) -> None:
+    """Runs that have not begun are listed before running ones."""
     found = run_bulk.find_active(writer, RunSelector(match_all=True, filter=RunFilter(task_name="b")))
     statuses = [run.status for run_id in found for run in many if run.id == run_id]
     assert statuses == sorted(statuses)
     assert set(found) == {run.id for run in many if run.task_name == "b" and run.status != "ended"}
 
 
-def test_newest(writer: Database, many: list[Run]) -> None:
-    """Each task behind the selected runs once, in their order, with that of its runs that lists show first."""
+def test_newest_run_of_each_task(writer: Database, many: list[Run]) -> None:
+    """Each task of the selected runs is listed once, in order, with the run that lists show first."""
     gone = [run.id for run in many[1::5] if run.status == "ended"]
     for rows in run_bulk.find_ended(writer, RunSelector(ids=gone)):
         run_bulk.mark_deleted(writer, rows, T0)
@@ -256,7 +256,7 @@ REFUSED = ("queue_full", "skipped", "missed", "dst_skipped")
 
 
 def kept(many: list[Run], rules: dict[str, Retention], others: Retention, now_ms: int) -> set[str]:
-    """What retention leaves, in plain Python."""
+    """Return the ids of the runs that retention keeps, computed in plain Python."""
     found = {run.id for run in many if run.status != "ended"}
     for name in {run.task_name for run in many}:
         rule = rules.get(name, others)
@@ -278,7 +278,7 @@ def kept(many: list[Run], rules: dict[str, Retention], others: Retention, now_ms
     ],
 )
 def test_retention(writer: Database, many: list[Run], rules: dict[str, Retention], others: Retention) -> None:
-    """Of each task the newest stay, as its rule says; runs that never ran are counted apart; unfinished ones stay."""
+    """Each task keeps its newest runs by its rule; runs that never ran count separately; unfinished ones stay."""
     now_ms = T0 + 13 * DAY
     wanted = kept(many, rules, others, now_ms)
     slices = run_bulk.find_excess(writer, rules, others, now_ms)
@@ -288,8 +288,8 @@ def test_retention(writer: Database, many: list[Run], rules: dict[str, Retention
     check_counts(writer)
 
 
-def test_retention_leaves_the_deleted_to_their_window(writer: Database, many: list[Run]) -> None:
-    """A deleted run counts for nothing, and goes when its window has passed."""
+def test_retention_ignores_deleted_runs(writer: Database, many: list[Run]) -> None:
+    """Retention does not count deleted runs, and leaves them until their own window has passed."""
     slices = run_bulk.find_ended(writer, RunSelector(match_all=True))
     run_bulk.mark_deleted(writer, slices[0], T0)
     for rows in run_bulk.find_excess(writer, {}, Retention(0, 0, 0), T0):
@@ -301,7 +301,7 @@ def test_retention_leaves_the_deleted_to_their_window(writer: Database, many: li
 
 @pytest.mark.parametrize(("path", "tasks"), [("sqlite", 9000), ("postgresql", 1100)], indirect=["path"])
 def test_thousands_of_tasks(writer: Database, reader: Database, tasks: int) -> None:
-    """Of more tasks than a statement can name one by one, runs are found whatever else they have to be like."""
+    """With more tasks than a statement can name one by one, runs are found under any further condition."""
     names = ["other", *(f"job-{number:05}" for number in range(tasks))]
     with writer.transaction():
         for number, name in enumerate(names):
@@ -316,8 +316,8 @@ def test_thousands_of_tasks(writer: Database, reader: Database, tasks: int) -> N
 
 
 @pytest.mark.parametrize("name", ["\0", "\N{SYMBOL FOR NULL}", "%", "x" * 5000])
-def test_names_that_are_none(writer: Database, many: list[Run], name: str) -> None:
-    """They match no run, by whichever index the runs are looked up."""
+def test_impossible_names(writer: Database, many: list[Run], name: str) -> None:
+    """Impossible task names match no run, whichever index is used."""
     selector = RunSelector(match_all=True, filter=RunFilter(task_name=name))
     assert run_bulk.find_newest(writer, selector) == {}
     assert run_bulk.find_ended(writer, selector) == run_bulk.find_active(writer, selector) == []

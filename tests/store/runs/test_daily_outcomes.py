@@ -19,8 +19,8 @@ def end(db: Database, reason: str = "succeeded", *, at: int = T0, ran_ms: int | 
     return run.id
 
 
-def test_a_day(writer: Database, reader: Database) -> None:
-    """Ends are counted by the day and the reason, with the sum and the longest of the durations."""
+def test_outcomes_of_a_day(writer: Database, reader: Database) -> None:
+    """Ends are counted by day and reason, with the sum and the maximum of the durations."""
     for ran_ms in (100, 300, 200):
         end(writer, ran_ms=ran_ms)
     end(writer, "failed", ran_ms=None)
@@ -34,14 +34,14 @@ def test_a_day(writer: Database, reader: Database) -> None:
     assert [one.day for one in daily_outcomes.days(reader, "a", TODAY)] == [TODAY, TODAY]
 
 
-def test_runs_that_end_as_they_are_made(writer: Database, reader: Database) -> None:
-    """They are counted, once."""
+def test_runs_created_as_ended(writer: Database, reader: Database) -> None:
+    """Runs that are created as ended are counted once."""
     runs.insert_run(writer, make_run(status="ended", end_reason="skipped", ended_at=T0))
     assert daily_outcomes.days(reader, "a", 0) == [Day(TODAY, "skipped", 1, 0, 0, None)]
 
 
-def test_what_comes_after_the_end(writer: Database, reader: Database) -> None:
-    """A change to an ended run counts nothing twice; deleting it takes nothing away, nor does removing its row."""
+def test_changes_after_the_end(writer: Database, reader: Database) -> None:
+    """A change to an ended run counts nothing twice; neither its deletion nor its purge reduces the counts."""
     run_id = end(writer)
     before = daily_outcomes.days(reader, "a", 0)
     assert runs.delete_run(writer, run_id, T0 + 1)
@@ -51,7 +51,7 @@ def test_what_comes_after_the_end(writer: Database, reader: Database) -> None:
     assert daily_outcomes.days(reader, "a", 0) == before == [Day(TODAY, "succeeded", 1, 1, 100, 100)]
 
 
-def test_in_one_transaction(writer: Database, reader: Database) -> None:
+def test_rolled_back_end(writer: Database, reader: Database) -> None:
     """An end that is not stored is not counted."""
     run = make_run()
     runs.insert_run(writer, run)
@@ -66,8 +66,8 @@ def test_in_one_transaction(writer: Database, reader: Database) -> None:
     assert daily_outcomes.days(reader, "a", 0) == []
 
 
-def test_totals(writer: Database, reader: Database) -> None:
-    """Of configured tasks, without expiry, with the time of the last end."""
+def test_totals_of_configured_tasks(writer: Database, reader: Database) -> None:
+    """Totals cover configured tasks, never expire, and include the time of the last end."""
     upsert_task(writer, "a", "task", "{}")
     end(writer, at=T0)
     end(writer, at=T0 - 500 * DAY_MS)
@@ -77,8 +77,8 @@ def test_totals(writer: Database, reader: Database) -> None:
     assert daily_outcomes.totals(reader) == [Total("a", "succeeded", 2, 2, 200, T0, 0, (2,) * len(LASTED_MS), at_once)]
 
 
-def test_how_long_they_lasted_and_waited(writer: Database, reader: Database) -> None:
-    """Both are counted within bounds, which are included; a delay is since the run was due, whatever made it so."""
+def test_durations_and_delays(writer: Database, reader: Database) -> None:
+    """Durations and delays are counted within inclusive bounds; a delay is measured from when the run was due."""
     upsert_task(writer, "a", "task", "{}")
     ran = [0, 100, 101, 86_400_000, 86_400_001]
     due = [{}, {"scheduled_at": T0 - 100}, {"scheduled_at": T0 - 101}, {"due_at": T0 - 3_600_000, "scheduled_at": 1}]
@@ -95,8 +95,8 @@ def test_how_long_they_lasted_and_waited(writer: Database, reader: Database) -> 
     assert total.waited_within == (3, 4, 4, 4, 4, 5)
 
 
-def test_totals_of_what_is_gone(writer: Database, reader: Database) -> None:
-    """They outlive the configuration as long as days are kept, so names of the past do not pile up."""
+def test_totals_of_removed_tasks(writer: Database, reader: Database) -> None:
+    """Totals of removed tasks are kept as long as days are, so old names do not accumulate."""
     upsert_task(writer, "rare", "task", "{}")
     for age in (KEPT_DAYS - 1, KEPT_DAYS + 1):
         end(writer, at=T0 - age * DAY_MS, task=f"gone-{age}")
@@ -106,8 +106,8 @@ def test_totals_of_what_is_gone(writer: Database, reader: Database) -> None:
     assert names == [(f"gone-{KEPT_DAYS - 1}", 1), ("rare", 2)]
 
 
-def test_a_year(writer: Database, reader: Database) -> None:
-    """Old days go, when they outlived the runs by a year."""
+def test_old_days_are_pruned(writer: Database, reader: Database) -> None:
+    """Days are pruned a year after their runs."""
     for age in (0, KEPT_DAYS - 1, KEPT_DAYS, KEPT_DAYS + 1):
         end(writer, at=T0 - age * DAY_MS)
     assert daily_outcomes.prune(writer, T0) == 1

@@ -1,4 +1,4 @@
-"""Lists among many deleted runs: a deleted run counts nowhere, at whatever place in a list."""
+"""Lists with many deleted runs: a deleted run counts nowhere, wherever it is in a list."""
 
 import random
 import signal
@@ -27,7 +27,7 @@ FIELDS: tuple[SortField, ...] = get_args(SortField)
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 RUNS = 500
 
-# Which of the runs, in the order of their creation, are deleted: by their place, and by the run.
+# Whether a run is deleted, given its place in the order of creation and the run itself.
 Deletion = Callable[[int, Run], bool]
 DELETIONS: dict[str, Deletion] = {
     "oldest": lambda place, _: place < RUNS // 2,
@@ -43,7 +43,7 @@ DELETIONS: dict[str, Deletion] = {
 
 
 def made_runs() -> list[Run]:
-    """None is deleted yet, and some have not ended."""
+    """Return runs in the order of creation; none is deleted yet, and some have not ended."""
     rnd = random.Random(11)
     made = (random_run(rnd)._replace(deleted_at=None) for _ in range(RUNS))
     return sorted(made, key=lambda run: run.created_at)
@@ -54,7 +54,7 @@ def delete(writer: Database, ids: list[str]) -> int:
     return sum(mark_deleted(writer, rows, T0) for rows in slices)
 
 
-class Left(NamedTuple):
+class Remaining(NamedTuple):
     """The visible runs after a deletion of one kind."""
 
     kind: str
@@ -62,18 +62,18 @@ class Left(NamedTuple):
     visible: list[Run]
     reader: Database
     filters: int
-    """How many are tried."""
+    """The number of filters to try."""
 
 
-# All that is decided here is decided alike for both databases, only the SQL is not.
-LEFT = [
+# Both databases share everything but the SQL, so fewer cases suffice for PostgreSQL.
+CASES = [
     *(("sqlite", kind, 6) for kind in DELETIONS),
     *(("postgresql", kind, 2) for kind in ("oldest", "every other", "one task", "all")),
 ]
 
 
-@pytest.fixture(scope="module", params=LEFT, ids=lambda param: f"{param[0]}-{param[1]}")
-def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
+@pytest.fixture(scope="module", params=CASES, ids=lambda param: f"{param[0]}-{param[1]}")
+def remaining(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remaining]:
     backend, kind, filters = request.param
     runs = made_runs()
     with database(request, backend, tmp_path_factory.mktemp("deleted")) as where, closing(open_writer(where)) as writer:
@@ -85,45 +85,45 @@ def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         assert delete(writer, [*gone]) == len(gone)
         visible = [run for run in runs if run.id not in gone]
         with closing(open_reader(where, limit_s=None)) as reader:
-            yield Left(kind, runs, visible, reader, filters)
+            yield Remaining(kind, runs, visible, reader, filters)
 
 
 @pytest.mark.parametrize("deep", [0, 5000])
-def test_lists(left: Left, monkeypatch: pytest.MonkeyPatch, deep: int) -> None:
-    """Pages of filters with every sort, at the begin, within and at the end, have what plain Python finds."""
+def test_lists_with_deleted_runs(remaining: Remaining, monkeypatch: pytest.MonkeyPatch, deep: int) -> None:
+    """Filtered and sorted pages at the beginning, middle and end of a list match a plain Python model."""
     monkeypatch.setattr("store.runs.run_pages._DEEP", deep)
-    rnd = random.Random(f"{left.kind} {deep}")
-    for _ in range(left.filters):
-        wanted = random_filter(rnd, left.runs)
-        found = [run for run in left.visible if matches(run, wanted)]
+    rnd = random.Random(f"{remaining.kind} {deep}")
+    for _ in range(remaining.filters):
+        wanted = random_filter(rnd, remaining.runs)
+        found = [run for run in remaining.visible if matches(run, wanted)]
         for field in FIELDS:
             direction = rnd.choice(DIRECTIONS)
             whole = arranged(found, field, direction, NOW)
             limit = rnd.choice([1, 20, 1000])
             for offset in rnd.sample((0, rnd.randrange(len(whole) + 1), max(0, len(whole) - 5)), 2):
-                page = list_runs(left.reader, wanted, Sort(field, direction), limit, offset, now_ms=NOW)
+                page = list_runs(remaining.reader, wanted, Sort(field, direction), limit, offset, now_ms=NOW)
                 place = f"{wanted} {field} {direction} {limit} {offset}"
                 assert page == (whole[offset : offset + limit], len(whole)), place
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_paging(left: Left, field: SortField) -> None:
-    """Pages one after the other have each visible run once, in order, over whatever is deleted between them."""
+def test_paging_over_deleted_runs(remaining: Remaining, field: SortField) -> None:
+    """Consecutive pages have each visible run once, in order, whatever is deleted between them."""
     for direction in DIRECTIONS:
         seen: list[Run] = []
         for offset in range(0, RUNS, 83):
-            seen += list_runs(left.reader, RunFilter(), Sort(field, direction), 83, offset, now_ms=NOW)[0]
-        assert seen == arranged(left.visible, field, direction, NOW)
+            seen += list_runs(remaining.reader, RunFilter(), Sort(field, direction), 83, offset, now_ms=NOW)[0]
+        assert seen == arranged(remaining.visible, field, direction, NOW)
 
 
-def test_numbers(left: Left) -> None:
-    """Totals and summary count visible runs, and the last failure is a visible one."""
-    rnd = random.Random(left.kind)
-    for wanted in (RunFilter(), *(random_filter(rnd, left.runs) for _ in range(3 * left.filters))):
-        found = [run for run in left.visible if matches(run, wanted)]
+def test_totals_and_summary(remaining: Remaining) -> None:
+    """Totals and the summary count only visible runs, and the last failure is a visible one."""
+    rnd = random.Random(remaining.kind)
+    for wanted in (RunFilter(), *(random_filter(rnd, remaining.runs) for _ in range(3 * remaining.filters))):
+        found = [run for run in remaining.visible if matches(run, wanted)]
         failures = [run for run in found if run.end_reason in FAILURES]
-        assert count_runs(left.reader, wanted) == len(found)
-        assert summarize(left.reader, wanted) == (
+        assert count_runs(remaining.reader, wanted) == len(found)
+        assert summarize(remaining.reader, wanted) == (
             len(found),
             sum(run.end_reason == "succeeded" for run in found),
             len(failures),
@@ -144,7 +144,7 @@ STEPS = st.lists(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
-def test_any_order(writer: Database, steps: list[tuple[str, int | str | None]]) -> None:
+def test_any_sequence_of_changes(writer: Database, steps: list[tuple[str, int | str | None]]) -> None:
     """After any deletions, restores and purges, lists and sums match the visible runs."""
     writer.execute("DELETE FROM runs")
     visible: dict[str, Run] = {}
@@ -203,7 +203,7 @@ while True:
 
 @pytest.mark.parametrize("lines", [1, 7, 12, 18])
 def test_killed_between_slices(path: str, lines: int) -> None:
-    """After a kill -9 whole slices are deleted or restored, with all acknowledged ones; sums are exact."""
+    """After a kill -9, whole slices are deleted or restored, including all acknowledged ones; sums are exact."""
     acknowledged: list[int] = []
     with subprocess.Popen(
         [sys.executable, "-c", DELETER, path], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -217,7 +217,7 @@ def test_killed_between_slices(path: str, lines: int) -> None:
         assert process.wait() == -signal.SIGKILL
     writer = open_writer(path)
     ((gone,),) = writer.rows("SELECT count(*) FROM deleted_runs")
-    # One slice more may be stored than was told.
+    # One more slice may be stored than was acknowledged.
     assert min(abs(gone + sum(acknowledged) - more) for more in (-10, 0, 10)) == 0
     assert stored_counts(writer) == counted(writer)
     reader = open_reader(path, limit_s=None)

@@ -9,8 +9,8 @@ from store.runs import ids
 from store.runs.ids import derived_ulid, is_ulid, new_ulid
 
 
-def test_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An id is a ULID as the interface describes it, with the given time in it."""
+def test_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id is a ULID, as the interface describes it, with the given time."""
     monkeypatch.setattr(ids, "_state", ids._State())
     made = new_ulid(1_999_999_999_999)
     assert is_ulid(made)
@@ -18,14 +18,14 @@ def test_form(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_monotonic_when_the_clock_steps_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every id is greater than the one before, also after the clock stepped back."""
+    """Each id is greater than the one before, even after the clock stepped back."""
     monkeypatch.setattr(ids, "_state", ids._State())
     made = [new_ulid(ms) for ms in (5000, 5000, 4000, 5001, 1, 5001)]
     assert made == sorted(set(made))
 
 
 def test_exhausted_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When a millisecond has no ids left, the next one's are used."""
+    """If a millisecond has no ids left, an id of the next one is used."""
     state = ids._State()
     state.generator = ulid.ULIDGenerator(randomness=lambda _: b"\xff" * 10)
     monkeypatch.setattr(ids, "_state", state)
@@ -34,8 +34,8 @@ def test_exhausted_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ulid.ULID.from_str(second).milliseconds == 7001
 
 
-def test_derived() -> None:
-    """An id that belongs to a text is the same again, another one for another text, and has its seed's time."""
+def test_derived_id() -> None:
+    """An id derived from a text is reproducible, differs for another text, and has the time of its seed."""
     seed = new_ulid()
     made = derived_ulid(seed, "one")
     assert made == derived_ulid(seed, "one")
@@ -44,8 +44,8 @@ def test_derived() -> None:
     assert made[10:] not in (seed[10:], derived_ulid(seed, "two")[10:])
 
 
-def test_threads() -> None:
-    """Ids of several threads are all different, and ascend within each."""
+def test_ids_of_threads() -> None:
+    """Ids of several threads are distinct, and ascend within each thread."""
     start = threading.Barrier(4)
 
     def make(_: int) -> list[str]:
@@ -58,8 +58,8 @@ def test_threads() -> None:
     assert len({one for part in made for one in part}) == 20_000
 
 
-def test_forks() -> None:
-    """A child's ids are none of its parent's, though both make them within the same millisecond."""
+def test_ids_after_a_fork() -> None:
+    """A child's id differs from its parent's, even if both create one within the same millisecond."""
     for _ in range(50):
         now = ulid.ULID.from_str(new_ulid()).milliseconds
         read, write = os.pipe()
@@ -80,6 +80,6 @@ def test_forks() -> None:
     "text",
     ["", "0" * 25, "0" * 27, "8" + "0" * 25, "i" * 26, "0" * 25 + "U", "0" * 25 + "a", "0" * 25 + "\n", "\u0660" * 26],
 )
-def test_no_id(text: str) -> None:
-    """Other lengths, letters outside the alphabet, lower case and more than 128 bits are no id."""
+def test_invalid_ids(text: str) -> None:
+    """Other lengths, letters outside the alphabet, lower case and more than 128 bits are not valid ids."""
     assert not is_ulid(text)

@@ -50,14 +50,14 @@ FULL = make_run(
 
 @pytest.mark.parametrize("run", [make_run(), make_run(params={}), FULL])
 def test_round_trip(reader: Database, writer: Database, run: Run) -> None:
-    """A run comes back as it was stored, every field of it."""
+    """A run is read as it was stored, with every field."""
     insert_run(writer, run)
     assert get_run(reader, run.id) == run
     assert get_run(reader, "0" * 26) is None
 
 
-def test_life(writer: Database) -> None:
-    """A run can be changed field by field through its life, and its duration follows its times."""
+def test_update_of_fields(writer: Database) -> None:
+    """A run can be updated field by field, and its duration follows its times."""
     run = make_run()
     insert_run(writer, run)
     assert update_run(writer, run.id, status="running", started_at=T0 + 10)
@@ -80,7 +80,7 @@ def test_life(writer: Database) -> None:
 
 @pytest.mark.parametrize("reason", sorted(END_REASONS))
 def test_end_reasons(writer: Database, reason: str) -> None:
-    """Every end reason is kept."""
+    """Every end reason can be stored and read."""
     run = make_run(status="ended", end_reason=reason)
     insert_run(writer, run)
     assert get_run(writer, run.id) == run
@@ -104,7 +104,7 @@ def test_end_reasons(writer: Database, reason: str) -> None:
     ],
 )
 def test_refused_changes(writer: Database, change: dict[str, object]) -> None:
-    """Fields that do not exist or cannot change, and a status without its reason, are refused; nothing changes."""
+    """Unknown and constant fields, and a status without its reason, are refused, and nothing changes."""
     run = make_run()
     insert_run(writer, run)
     with pytest.raises(ValueError, match=r"."):
@@ -112,8 +112,8 @@ def test_refused_changes(writer: Database, change: dict[str, object]) -> None:
     assert get_run(writer, run.id) == run
 
 
-def test_same_id(writer: Database) -> None:
-    """An id is there once."""
+def test_duplicate_id(writer: Database) -> None:
+    """A second run with the same id is refused."""
     run = make_run()
     insert_run(writer, run)
     with pytest.raises(Conflict) as caught:
@@ -124,7 +124,7 @@ def test_same_id(writer: Database) -> None:
 
 
 def test_unique_instants(writer: Database) -> None:
-    """No scheduled instant of a task runs twice, also when its run was deleted; retries and services are free."""
+    """A scheduled instant of a task runs once, even if its run was deleted; retries and services are exempt."""
     first = make_run(scheduled_at=T0)
     insert_run(writer, first)
     with pytest.raises(InstantTaken, match=f"a at {T0}"):
@@ -146,8 +146,8 @@ def test_unique_instants(writer: Database) -> None:
         insert_run(writer, free)
 
 
-def test_deleted(writer: Database) -> None:
-    """A run that is marked as deleted is not found unless asked for."""
+def test_deleted_run(writer: Database) -> None:
+    """A deleted run is found only if deleted runs are requested."""
     run = make_run(status="ended", end_reason="failed")
     insert_run(writer, run)
     assert has_runs(writer, "a")
@@ -162,8 +162,8 @@ def test_deleted(writer: Database) -> None:
         insert_run(writer, make_run(status="ended", end_reason="failed", deleted_at=T0))
 
 
-def test_unfinished(writer: Database) -> None:
-    """Exactly the runs that have not ended, oldest first."""
+def test_unfinished_runs(writer: Database) -> None:
+    """Exactly the runs that have not ended are listed, oldest first."""
     runs = [
         make_run(created_at=T0 + 3, status="running", started_at=T0),
         make_run(created_at=T0 + 1),
@@ -176,15 +176,15 @@ def test_unfinished(writer: Database) -> None:
 
 
 def test_derived_duration_is_checked(writer: Database) -> None:
-    """The stored duration cannot disagree with the times: the table itself refuses."""
+    """The stored duration cannot contradict the times, because the table itself refuses it."""
     run = make_run(status="running", started_at=T0)
     insert_run(writer, run)
     with pytest.raises(StoreError):
         writer.execute("UPDATE runs SET ended_at = started_at + 5")
 
 
-def test_from_a_place_on(writer: Database) -> None:
-    """A task's visible runs, newest first, ties by id; the place itself may be gone."""
+def test_runs_from_a_position(writer: Database) -> None:
+    """A task's visible runs are listed from a position, newest first, ties by id; the run there may be deleted."""
     ids = sorted(new_ulid() for _ in range(6))
     for run_id, created_at in zip(ids, (T0, T0, T0 + 1, T0 + 1, T0 + 1, T0 + 2), strict=True):
         ended = {} if run_id in ids[1::3] else {"status": "ended", "end_reason": "failed"}
@@ -203,7 +203,7 @@ def test_from_a_place_on(writer: Database) -> None:
 
 
 def test_newest_successes(writer: Database) -> None:
-    """The newest instant that succeeded is found for the tasks that have unfinished runs, and for no others."""
+    """The newest successful instant is found for exactly the tasks that have unfinished runs."""
     for name, status, reason, at in (
         ("a", "ended", "succeeded", T0),
         ("a", "ended", "succeeded", T0 + 1),

@@ -22,7 +22,7 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
 def random_id(rnd: random.Random, created: int) -> str:
-    """Most are about as old as their runs; some are of a clock that was wrong."""
+    """Return an id that is mostly about as old as its run, and sometimes from a wrong clock."""
     return ulid_of(created - (rnd.randrange(3) if rnd.random() < 0.98 else rnd.randrange(-2 * DAY, 2 * DAY)))
 
 
@@ -80,7 +80,7 @@ class Filled:
             for run in self.runs:
                 store_run(self.writer, run)
         self.reader = open_reader(path, limit_s=None)
-        # All that is decided here is decided alike for both databases, only the SQL is not.
+        # Both databases share everything but the SQL, so fewer filters suffice for PostgreSQL.
         self.filters = 12 if path.startswith("postgresql:") else 40
 
 
@@ -95,8 +95,8 @@ def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_against_oracle(filled: Filled, field: SortField, direction: Direction) -> None:
-    """Every page of every filter and sort is what plain Python finds, with the exact total."""
+def test_pages_match_the_oracle(filled: Filled, field: SortField, direction: Direction) -> None:
+    """Every page of every filter and sort matches a plain Python model, with the exact total."""
     rnd = random.Random(f"{field} {direction}")
     for _ in range(filled.filters):
         wanted = random_filter(rnd, filled.runs)
@@ -112,10 +112,10 @@ def test_against_oracle(filled: Filled, field: SortField, direction: Direction) 
 
 @pytest.mark.parametrize("scan_limit", [10, 20_000])
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_reasons_that_are_sorted_alike(
+def test_equal_sort_keys(
     filled: Filled, direction: Direction, scan_limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs with equal keys are ordered by id."""
+    """Runs with equal sort keys are ordered by id."""
     monkeypatch.setattr("store.runs.run_pages._SCAN_LIMIT", scan_limit)
     alike = {"missed": "skipped", "start_failed": "failed"}
     rnd = random.Random(direction)
@@ -133,7 +133,7 @@ def test_reasons_that_are_sorted_alike(
 def test_searches_with_many_matches(
     filled: Filled, field: SortField, direction: Direction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A search in ids that matches too much to be sorted in memory gives the same pages."""
+    """A search of ids with too many matches to sort in memory has the same pages."""
     monkeypatch.setattr("store.runs.run_pages._SCAN_LIMIT", 10)
     for search in ("0", "1", "7Z", filled.runs[3].id[:9]):
         whole = listed(filled.runs, RunFilter(search=search), field, direction, NOW)
@@ -147,7 +147,7 @@ def test_searches_with_many_matches(
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_paging(filled: Filled, field: SortField, direction: Direction) -> None:
-    """Pages one after the other give each run once, in order, through ties, missing values and running runs."""
+    """Consecutive pages have each run once, in order, including ties, missing values and running runs."""
     seen: list[str] = []
     for offset in range(0, 700, 83):
         found, _ = list_runs(filled.reader, RunFilter(), Sort(field, direction), 83, offset, now_ms=NOW)
@@ -155,15 +155,15 @@ def test_paging(filled: Filled, field: SortField, direction: Direction) -> None:
     assert seen == [run.id for run in listed(filled.runs, RunFilter(), field, direction, NOW)]
 
 
-def test_empty(reader: Database) -> None:
-    """Without runs every list is empty."""
+def test_lists_without_runs(reader: Database) -> None:
+    """Without runs, every list is empty."""
     for field in FIELDS:
         for wanted in (RunFilter(), RunFilter(search="a"), RunFilter(phases={"running"}), RunFilter(task="a")):
             assert list_runs(reader, wanted, Sort(field), now_ms=NOW) == ([], 0)
 
 
-def test_bounds(filled: Filled) -> None:
-    """A page beyond the end is empty and a page of nothing too, with the total; an impossible page is refused."""
+def test_page_bounds(filled: Filled) -> None:
+    """A page beyond the end and a page of size 0 are empty with the total; an impossible page is refused."""
     total = sum(run.deleted_at is None for run in filled.runs)
     assert list_runs(filled.reader, RunFilter(), offset=2**62, now_ms=NOW) == ([], total)
     for field in FIELDS:
@@ -178,8 +178,8 @@ def test_bounds(filled: Filled) -> None:
             list_runs(filled.reader, wanted=wrong, now_ms=NOW)
 
 
-def test_running_goes_on(writer: Database) -> None:
-    """The duration of a running run counts to the given time: with time it passes ended ones."""
+def test_duration_of_a_running_run(writer: Database) -> None:
+    """The duration of a running run grows with the given time, so it eventually passes that of ended ones."""
     ended = make_run(status="ended", end_reason="failed", started_at=T0, ended_at=T0 + 1000)
     running = make_run(status="running", started_at=T0)
     for run in (ended, running):
@@ -190,7 +190,7 @@ def test_running_goes_on(writer: Database) -> None:
 
 
 def test_totals_of_searches_follow_changes(writer: Database, reader: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The total of a search in ids is right again after each commit, by anybody, though it is remembered."""
+    """The cached total of a search of ids is correct after each commit by any connection."""
     monkeypatch.setattr("store.runs.run_pages._SCAN_LIMIT", 1)
     for n in range(1, 6):
         insert_run(writer, make_run(task_name=f"uuuu{n}"))
@@ -207,8 +207,10 @@ def test_totals_of_searches_follow_changes(writer: Database, reader: Database, m
 )
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("backwards", [False, True])
-def test_walks(reader: Database, field: SortField, index: str, direction: Direction, backwards: bool) -> None:
-    """The common sorts walk their index, in both directions, without sorting and without touching the table."""
+def test_sorts_walk_an_index(
+    reader: Database, field: SortField, index: str, direction: Direction, backwards: bool
+) -> None:
+    """The common sorts walk their index in both directions without sorting and without reading the table."""
     order = _Order(field, direction == "desc").sql(backwards=backwards, mixed=False)
     sql = (
         f"EXPLAIN QUERY PLAN SELECT seq, id FROM runs INDEXED BY {index} WHERE exit_code = 1 AND triggered_by = 'api'"
@@ -220,8 +222,8 @@ def test_walks(reader: Database, field: SortField, index: str, direction: Direct
     ]
 
 
-def test_one_snapshot(path: str) -> None:
-    """Page and total are of the same moment, though a writer goes on in between."""
+def test_page_and_total_agree(path: str) -> None:
+    """A page and its total are of the same moment, even while a writer continues."""
     writer, stop = open_writer(path), threading.Event()
     reader = open_reader(path, limit_s=None)
 

@@ -1,4 +1,4 @@
-"""Resource samples of runs, as stored."""
+"""Stored resource samples of runs."""
 
 import itertools
 
@@ -27,13 +27,13 @@ def known(db: Database, run_id: str) -> Usage | None:
 
 
 def times(usage: Usage | None) -> list[int]:
-    """In passes since the first."""
+    """Return the times of the points, in passes since T0."""
     assert usage is not None
     return [(point.at - T0) // STEP_MS for point in usage.points]
 
 
-def test_passes(writer: Database, reader: Database) -> None:
-    """What passes found of a run comes back in their order; a run that they did not find has nothing."""
+def test_passes_of_a_run(writer: Database, reader: Database) -> None:
+    """Samples of a run from several passes are read in order; a run that no pass found has none."""
     run_samples.add_pass(writer, 1, {A: reading(1, read_bytes=7, written_bytes=8)})
     run_samples.add_pass(writer, 2, {A: reading(2, rss_bytes=3000, processes=4), B: reading(2)})
     run_samples.add_pass(writer, 3, {A: reading(3, read_bytes=9, written_bytes=10), B: reading(3)})
@@ -55,8 +55,8 @@ def test_passes(writer: Database, reader: Database) -> None:
     assert run_samples.of_running(reader, []) == {}
 
 
-def test_settled(writer: Database, reader: Database) -> None:
-    """A run's own row and the later passes form one series, and nothing is counted twice."""
+def test_settled_passes(writer: Database, reader: Database) -> None:
+    """A run's own row and the later passes form one series in which nothing counts twice."""
     for number in (1, 2, 3):
         run_samples.add_pass(writer, number, {A: reading(number), B: reading(number)})
     before = known(reader, A)
@@ -73,8 +73,8 @@ def test_settled(writer: Database, reader: Database) -> None:
     assert writer.rows("SELECT number FROM run_passes") == []
 
 
-def test_only_what_everybody_has_is_dropped(writer: Database, reader: Database) -> None:
-    """Passes from a number on stay for those whose rows have not got them."""
+def test_unsettled_passes_stay(writer: Database, reader: Database) -> None:
+    """Dropped passes do not include those that the row of a run still lacks."""
     for number in (1, 2, 3):
         run_samples.add_pass(writer, number, {A: reading(number)})
     run_samples.store_readings(writer, 2, {A: [reading(1), reading(2)]})
@@ -83,8 +83,8 @@ def test_only_what_everybody_has_is_dropped(writer: Database, reader: Database) 
     assert times(known(reader, A)) == [1, 2, 3]
 
 
-def test_the_next_scheduler(writer: Database, reader: Database) -> None:
-    """It keeps all that passes have of runs that have not ended, and counts passes from 1 again."""
+def test_next_scheduler(writer: Database, reader: Database) -> None:
+    """A new scheduler keeps all samples of unfinished runs, and counts passes from 1 again."""
     run_samples.store_readings(writer, 2, {A: [reading(1), reading(2)], B: [reading(1), reading(2)]})
     run_samples.add_pass(writer, 3, {A: reading(3), B: reading(3)})
     run_samples.settle_passes(writer, [A, "C" * 26])
@@ -96,8 +96,8 @@ def test_the_next_scheduler(writer: Database, reader: Database) -> None:
 
 
 @pytest.mark.parametrize("passes", [MOST, MOST + 1, 1000, 20_000])
-def test_bounded_however_long_it_takes(writer: Database, reader: Database, passes: int) -> None:
-    """The newest samples are all there, those before are evenly thinned out; peaks and processor time stay true."""
+def test_samples_of_long_runs(writer: Database, reader: Database, passes: int) -> None:
+    """The newest samples are complete and older ones evenly thinned; peaks and processor time stay exact."""
     for start in range(1, passes + 1, RECENT):
         found = [reading(number) for number in range(start, min(start + RECENT, passes + 1))]
         if start == 1:
@@ -117,8 +117,8 @@ def test_bounded_however_long_it_takes(writer: Database, reader: Database, passe
     assert stored < 10_000
 
 
-def test_a_clock_that_was_set_back(writer: Database, reader: Database) -> None:
-    """Nothing is lost or put into another order."""
+def test_clock_set_back(writer: Database, reader: Database) -> None:
+    """If the clock is set back, no sample is lost or reordered."""
     back = [reading(3), reading(1), reading(2)]
     for number, one in enumerate(back, 1):
         run_samples.add_pass(writer, number, {A: one})
@@ -128,7 +128,7 @@ def test_a_clock_that_was_set_back(writer: Database, reader: Database) -> None:
 
 
 def test_purged_with_the_run(writer: Database, reader: Database) -> None:
-    """Samples of a run are removed with the run, not before; samples of other runs stay."""
+    """Samples of a run are removed with the run and not before; samples of other runs stay."""
     for run_id in (A, B):
         insert_run(writer, make_run(id=run_id, status="ended", end_reason="succeeded", ended_at=T0))
         run_samples.store_readings(writer, 0, {run_id: [reading(1)]})

@@ -26,8 +26,8 @@ def became(db: Database, state: str, at: int, index: int = 0, run_id: str | None
     set_instance(db, Instance("web", index, state, run_id, at, 0))
 
 
-def test_days(writer: Database) -> None:
-    """The time in a state counts for each UTC day that it touches, once it has ended; details change nothing."""
+def test_time_by_day(writer: Database) -> None:
+    """An ended state counts for each UTC day that it touches; changes of details count nothing."""
     became(writer, "running", T0 - 1000, run_id="r1")
     set_instance(writer, Instance("web", 0, "running", "r1", T0 - 1000, 0, True, "serving"))
     became(writer, "backoff", T0 + 2 * DAY_MS + 500)
@@ -50,15 +50,15 @@ def test_days(writer: Database) -> None:
     assert len(state_times(writer, "web", DAY)) == 4
 
 
-def test_a_clock_that_is_set_back(writer: Database) -> None:
+def test_clock_set_back(writer: Database) -> None:
     """A state that ends before it begins counts nothing."""
     became(writer, "running", T0)
     became(writer, "fatal", T0 - 5)
     assert state_times(writer, "web", 0) == []
 
 
-def test_the_newest_changes(writer: Database) -> None:
-    """Of each instance, only the newest changes are kept; their times stay counted."""
+def test_newest_changes(writer: Database) -> None:
+    """Each instance keeps only its newest changes; the times of older ones stay counted."""
     for at in range(KEPT_CHANGES + 7):
         became(writer, ("running", "backoff")[at % 2], T0 + at)
     found = changes(writer, "web")
@@ -67,7 +67,7 @@ def test_the_newest_changes(writer: Database) -> None:
     assert sum(one.ms for one in state_times(writer, "web", DAY)) == KEPT_CHANGES + 6
 
 
-def test_an_earlier_daemon(writer: Database) -> None:
+def test_states_of_an_earlier_daemon(writer: Database) -> None:
     """A new daemon counts the states of an earlier one up to its last sample; states of surviving runs continue."""
     became(writer, "running", T0)
     set_instance(writer, Instance("kept", 0, "running", "r", T0, 0))
@@ -81,15 +81,15 @@ def test_an_earlier_daemon(writer: Database) -> None:
 
 
 def test_restarts(writer: Database) -> None:
-    """Restarts are runs of a service that were started again, running ones as well."""
+    """Restarts are runs of a service that were started again, including running ones."""
     ended = {"status": "ended", "end_reason": "failed"}
     for trigger, at, more in (("startup", 5, ended), ("service", 3, ended), ("service", 6, ended), ("service", 7, {})):
         insert_run(writer, make_run(task_name="web", kind="service", triggered_by=trigger, created_at=T0 + at, **more))
     assert restarts_since(writer, "web", T0 + 4) == 2
 
 
-def test_old_days(writer: Database) -> None:
-    """Days and the changes of removed services go after more than a year."""
+def test_old_days_are_pruned(writer: Database) -> None:
+    """Days and the changes of removed services are pruned after more than a year."""
     became(writer, "running", T0)
     became(writer, "fatal", T0 + 9)
     prune(writer, T0 + 399 * DAY_MS)

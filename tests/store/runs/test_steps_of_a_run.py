@@ -26,7 +26,7 @@ FIELDS: tuple[SortField, ...] = ("created_at", "start_at", "duration")
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 REASONS = {"succeeded": 880, "failed": 80, "skipped": 20, "timeout": 10, "missed": 6, "start_failed": 3, "crashed": 1}
 QUICK = {"job-000", "job-020"}
-"""Tasks of which every run is quicker than any of the others."""
+"""Tasks whose runs are all quicker than those of other tasks."""
 NEVER_STARTED = {"skipped", "missed", "start_failed"}
 TRIGGERS = {"cron": 900, "api": 90, "cloud": 9, "startup": 1}
 MIDDLE = T0 + RUNS // 2 * APART_MS
@@ -65,7 +65,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
             (reason,) = rnd.choices([*REASONS], [*REASONS.values()])
             started = None if reason in NEVER_STARTED else created + rnd.randrange(100)
             name = f"job-{int(rnd.random() ** 2 * 100):03}"
-            # The runs of a task take about equally long.
+            # Runs of the same task take about the same time.
             quick, length = name in QUICK, int(rnd.expovariate(1 / 30_000))
             run = make_run(
                 id=new_ulid(created),
@@ -86,7 +86,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 
 
 def wanted() -> Iterator[dict[str, Any]]:
-    """Each filter that pages by time and duration have to be fast with, and their pairs."""
+    """Yield the filters, and pairs of them, with which pages by time and duration must be fast."""
     yield {}
     for values in FILTERS.values():
         yield from values
@@ -97,10 +97,10 @@ def wanted() -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("field", FIELDS)
-def test_no_page_goes_through_the_table(history: Database, field: SortField, direction: Direction) -> None:
-    """A page looks at few of the runs, whatever is selected, be it rare or frequent, and at whichever end of the list.
+def test_pages_do_not_scan_the_table(history: Database, field: SortField, direction: Direction) -> None:
+    """A page reads few of the runs, however rare the selected ones are, and at either end of the list.
 
-    To go through all of them would take 3 steps for each at least, and to sort them many more.
+    A scan of all runs would take at least 3 steps for each, and a sort many more.
     """
     steps = Steps(history)
     dearest: tuple[int, dict[str, Any], int] = (0, {}, 0)
@@ -116,7 +116,7 @@ def test_no_page_goes_through_the_table(history: Database, field: SortField, dir
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("field", ["status", "exit_code", "task_name"])
 def test_deep_pages_of_groups(history: Database, field: SortField, direction: Direction) -> None:
-    """A page of a sort with few values looks at few of the runs of a value, wherever it is among them."""
+    """A page of a sort with few distinct values reads few of the runs of a value, wherever it begins."""
     steps = Steps(history)
     for filters in ({}, {"triggers": {"cron"}}, {"created_after": MIDDLE}):
         _, total = list_runs(history, RunFilter(**filters), Sort(field, direction), 0, now_ms=NOW)
@@ -126,8 +126,8 @@ def test_deep_pages_of_groups(history: Database, field: SortField, direction: Di
             assert steps.taken < RUNS // 2, (filters, offset)
 
 
-def test_what_ended_since(history: Database) -> None:
-    """A scheduler that is started again looks at the runs since the start of the daemon, not at all there ever were."""
+def test_runs_ended_since(history: Database) -> None:
+    """A restarted scheduler reads the runs since the start of the daemon, not all runs."""
     steps = Steps(history)
     found = ended_since(history, NOW - 100 * APART_MS)
     assert 20 < len(found) <= 100
@@ -135,7 +135,7 @@ def test_what_ended_since(history: Database) -> None:
 
 
 def test_deleting_one_run(tmp_path: Path) -> None:
-    """A run is deleted and restored without going through the counts of all the others."""
+    """A run is deleted and restored without reading the counts of all other runs."""
     writer = open_writer(str(tmp_path / "ringward.db"))
     made = [make_run(created_at=T0 + n * DAY, status="ended", end_reason="failed") for n in range(2000)]
     with writer.transaction():
@@ -149,7 +149,7 @@ def test_deleting_one_run(tmp_path: Path) -> None:
 
 
 def test_listing_deleted_runs(tmp_path: Path) -> None:
-    """Runs that are not shown are only counted, since they can be nearly all runs."""
+    """Deleted runs outside the page are only counted, because nearly all runs can be deleted."""
     writer = open_writer(str(tmp_path / "ringward.db"))
     with writer.transaction():
         for number in range(2000):

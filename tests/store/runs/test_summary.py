@@ -1,4 +1,4 @@
-"""Runs in a few numbers."""
+"""The summary of runs."""
 
 import random
 
@@ -44,7 +44,7 @@ WANTED = (
 
 
 def test_summary(writer: Database, many: list[Run]) -> None:
-    """The numbers are what counting gives, and the last failure is the newest one, whatever is wanted."""
+    """The numbers match a count of the runs, and the last failure is the newest one, for any filter."""
     gone = next(run for run in many if run.status == "ended")
     assert delete_run(writer, gone.id, T0)
     left = [run for run in many if run is not gone]
@@ -60,13 +60,13 @@ def test_summary(writer: Database, many: list[Run]) -> None:
         ), wanted
 
 
-def test_nothing(writer: Database) -> None:
-    """Without runs all is 0, and nothing has failed."""
+def test_summary_without_runs(writer: Database) -> None:
+    """Without runs, all numbers are 0 and there is no last failure."""
     assert summarize(writer, RunFilter()) == (0, 0, 0, 0, None)
 
 
-def test_delete(writer: Database, many: list[Run]) -> None:
-    """One run is deleted when it has ended, and only once."""
+def test_delete_run(writer: Database, many: list[Run]) -> None:
+    """A run can be deleted only after it has ended, and only once."""
     ended = next(run for run in many if run.status == "ended")
     active = next(run for run in many if run.status != "ended")
     assert delete_run(writer, ended.id, T0)

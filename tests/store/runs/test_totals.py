@@ -23,14 +23,14 @@ def times(parts: Iterable[Span]) -> list[int]:
 
 @pytest.mark.parametrize("widths", [(), (3,), (4, 2), (6, 3, 1)])
 def test_spans(widths: tuple[int, ...]) -> None:
-    """Spans cover a range exactly once, negative times included."""
+    """Spans cover a range exactly once, including negative times."""
     for start in range(-70, 70, 3):
         for end in range(-71, 140, 5):
             assert sorted(times(spans(start, end, widths))) == list(range(start, end))
 
 
 def test_open_spans() -> None:
-    """A range without an end is covered by buckets without one."""
+    """A range without an end is covered by buckets without an end."""
     assert list(spans(None, None, (4, 2))) == [Span(4, None, None)]
     assert list(spans(17, None, (4, 2))) == [Span(4, 2, None), Span(2, 5, 8), Span(0, 17, 20)]
     assert list(spans(None, 17, (4, 2))) == [Span(4, None, 1), Span(0, 16, 17)]
@@ -38,7 +38,7 @@ def test_open_spans() -> None:
 
 
 def test_counters_follow_every_change(writer: Database) -> None:
-    """Whatever happens to runs, by functions or by plain SQL, the counters are what counting gives; zeros go later."""
+    """After any changes by functions or plain SQL, the counters match a count; zeros are removed later."""
     rnd = random.Random(3)
     ids: list[str] = []
     for step in range(1500):
@@ -83,8 +83,8 @@ def test_counters_follow_every_change(writer: Database) -> None:
     assert writer.rows("SELECT * FROM run_counts") == []
 
 
-def test_rolled_back(writer: Database) -> None:
-    """A transaction that is rolled back takes its counts with it."""
+def test_rolled_back_counts(writer: Database) -> None:
+    """A transaction that is rolled back does not change the counts."""
 
     def fail() -> None:
         with writer.transaction():

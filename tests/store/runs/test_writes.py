@@ -1,4 +1,4 @@
-"""The writes of a run before its first line, for which a person may wait."""
+"""The writes that start a run, for which a user may wait."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +15,10 @@ FRAME = 24 + 4096  # of SQLite's WAL
 
 
 @pytest.mark.parametrize(("scheduled", "most"), [(False, 3), (True, 4)])
-def test_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheduled: bool, most: int) -> None:
-    """To create a run and to start it changes none of the indexes that lists of ended runs go through.
+def test_pages_written_by_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheduled: bool, most: int) -> None:
+    """Creating and starting a run changes no index of ended runs.
 
-    Created it is a row, an id, a place among the active and the instant that it stands for; started, row and place.
+    Creation writes a row, an id, an entry of active runs and the instant; the start writes the row and the entry.
     """
     for name in ("PAGES_BESIDE", "PAGES_BY_WRITER", "MOST_PAGES"):
         monkeypatch.setattr(sqlite, name, 10**9)
