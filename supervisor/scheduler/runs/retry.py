@@ -43,7 +43,12 @@ def delay_ms(kind: str, base_ms: int, max_ms: int, attempt: int) -> int:
         wanted = base_ms * attempt
     else:
         wanted = base_ms << min(attempt - 1, _MAX_DOUBLINGS)
-    return min(wanted, max(base_ms, max_ms))
+    return min(wanted, longest_delay_ms(base_ms, max_ms))
+
+
+def longest_delay_ms(base_ms: int, max_ms: int) -> int:
+    """Return the longest delay of any attempt; see :func:`delay_ms` for the arguments."""
+    return max(base_ms, max_ms)
 
 
 SUPERSEDED_BY = "retry_superseded: a newer time of the schedule has succeeded"

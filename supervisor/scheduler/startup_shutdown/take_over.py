@@ -29,6 +29,7 @@ from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.runs import changed_files, run_transitions, secret_parameters
 from supervisor.scheduler.runs.end_reason import CRASHED_EXIT_CODE, verdict_of
 from supervisor.scheduler.runs.live_units import LiveRun, ServiceInstance, Unit
+from supervisor.scheduler.runs.retry import longest_delay_ms
 from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.runs.run_policy import with_policy
 from supervisor.scheduler.runs.run_rows import ended_columns, policy_in
@@ -419,6 +420,7 @@ class TakeOver:
                 self._engine.enqueue(run)
         elif row.due_at is not None and row.due_at > change.now_ms:
             # A clock that was set back must not prolong the wait.
-            self._engine.wait_for_retry(run, min(row.due_at - change.now_ms, run.definition.retry_max_delay_ms))
+            longest = longest_delay_ms(run.definition.retry_delay_ms, run.definition.retry_max_delay_ms)
+            self._engine.wait_for_retry(run, min(row.due_at - change.now_ms, longest))
         else:
             self._engine.enqueue(run)

@@ -1,0 +1,67 @@
+"""Retries that still wait when the next scheduler takes over."""
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from store.runs.writes import unfinished_runs
+from supervisor.scheduler.loop.root_connection import RootConnection
+from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns
+from supervisor.scheduler.startup_shutdown.take_over import TakeOver
+from tests.scheduler.bench import Bench
+from tests.scheduler.fake_clock import FakeClock
+
+HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+FAILED = 1 << 8
+
+
+def take_over(one: Bench) -> None:
+    """Start the next scheduler; the root has no runs."""
+    one.take_up(first=False)
+    known = KnownRuns(unfinished_runs(one.store.database), running={}, exits=[], ending=False)
+    change = one.committer.change()
+    TakeOver(one.engine, one.controller, cast(RootConnection, one.root), one.units, one.log).reconcile(known, change)
+    one.committer.commit(change)
+    one.store.work_all()
+
+
+def starts_after(one: Bench, clock: FakeClock, wait_ms: int) -> bool:
+    """Let the time pass; return whether the retry starts at its end, and not a millisecond earlier."""
+    one.root.sent.clear()
+    found = []
+    for by_ms in (wait_ms - 1, 1):
+        clock.advance_ms(by_ms)
+        one.loop.round(0)
+        one.store.work_all()
+        found.append(bool(one.root.take("spawn")))
+    return found == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("keys", "back_ms", "wait_ms"),
+    [
+        ('retry_delay = "1h"', 0, HOUR_MS - 2 * MINUTE_MS),
+        ('retry_delay = "1h"', 5 * HOUR_MS, HOUR_MS),
+        ('retry_delay = "3m"', 0, MINUTE_MS),
+        ('retry_delay = "3m"', 5 * HOUR_MS, 5 * MINUTE_MS),
+    ],
+    ids=("long", "long, clock set back", "short", "short, clock set back"),
+)
+def test_a_restart_does_not_shorten_the_delay_of_a_retry(tmp_path: Path, keys: str, back_ms: int, wait_ms: int) -> None:
+    """The retry starts when it is due; a clock that is set back adds no more than the longest configured delay."""
+    clock = FakeClock()
+    one = Bench(tmp_path, f'[tasks.t]\nrun = "false"\nretry_attempts = 1\n{keys}\n', clock)
+    try:
+        run = one.trigger("t")
+        one.store.work_all()
+        one.started(run.id)
+        one.exited(run.id, status=FAILED)
+        one.store.work_all()
+        clock.advance_ms(2 * MINUTE_MS)
+        clock.wall -= back_ms
+        take_over(one)
+        assert starts_after(one, clock, wait_ms)
+    finally:
+        one.close()
