@@ -62,8 +62,8 @@ def read(path: str, source: str, outcome: Outcome) -> None:
             outcome.note(f"{path} {key}", f"is not carried over{resolved}")
     for volume, settings in project.volumes.items():
         if set(settings or {}) - {"name", "external", "labels"}:
-            place = f"{path} volumes.{volume}"
-            outcome.note(place, f"{settings} is not carried over: create the volume with docker volume create")
+            location = f"{path} volumes.{volume}"
+            outcome.note(location, f"{settings} is not carried over: create the volume with docker volume create")
     outcome.advise(path, "put the launchers into the main file: included files hold tasks and services alone")
     try:
         _File(path, found, project, outcome).add()
@@ -83,7 +83,7 @@ class _File:
             name: service or {} for name, service in found["services"].items() if isinstance(service or {}, Mapping)
         }
         for name in found["services"].keys() - self._services.keys():
-            outcome.note(self._place(name), f"is not carried over: not a table: {found['services'][name]}")
+            outcome.note(self._location(name), f"is not carried over: not a table: {found['services'][name]}")
         self._networks: list[str] = []
         """The networks that docker compose would create, by the names that docker knows."""
         self._once = {
@@ -103,14 +103,14 @@ class _File:
             try:
                 self._add(name, service, names)
             except (ValueError, TypeError, AttributeError) as err:
-                self._outcome.note(self._place(name), f"is not carried over: {err}: {dict(service)}")
+                self._outcome.note(self._location(name), f"is not carried over: {err}: {dict(service)}")
         for name, service in self._services.items():
             if _is_ofelia(service):
-                self._outcome.advise(self._place(name), "is not needed: its jobs are tasks here")
+                self._outcome.advise(self._location(name), "is not needed: its jobs are tasks here")
             for job in _ofelia_jobs(pairs(service.get("labels"))):
-                _add_ofelia_job(job, functools.partial(self._container, name), self._place(name), self._outcome)
+                _add_ofelia_job(job, functools.partial(self._container, name), self._location(name), self._outcome)
 
-    def _place(self, name: str) -> str:
+    def _location(self, name: str) -> str:
         return f"{self._path} services.{name}"
 
     def _free(self, name: str) -> str:
@@ -152,64 +152,66 @@ class _File:
         return shlex.quote(wanted)
 
     def _add(self, name: str, service: Service, names: Mapping[str, str]) -> None:
-        place, outcome = self._place(name), self._outcome
+        location, outcome = self._location(name), self._outcome
         is_task = name in self._once
-        image = self._image(name, service, place)
+        image = self._image(name, service, location)
         command = self._command(service)
-        options = [f"--label={_LABEL}={self._project.name}.{name}", *self._network_options(name, service, place)]
-        options += docker_options.options(service, self._project, place, outcome)
+        options = [f"--label={_LABEL}={self._project.name}.{name}", *self._network_options(name, service, location)]
+        options += docker_options.options(service, self._project, location, outcome)
         options += self._labels(service)
-        options += self._files(service, place)
-        options += self._deployed(service, place)
+        options += self._files(service, location)
+        options += self._deployed(service, location)
         entrypoint = _words(service.get("entrypoint"))
         if entrypoint:
             options.append(f"--entrypoint={entrypoint[0]}")
             command = [*entrypoint[1:], *command]
         keys: dict[str, Any] = {"run": command or [image]}
-        variables = self._variables(service, place)
+        variables = self._variables(service, location)
         options += [f"--env={one}={value}" for one, value in variables.items() if _OF_THE_CLIENT.fullmatch(one)]
         keys["env"] = {one: value for one, value in variables.items() if not _OF_THE_CLIENT.fullmatch(one)}
-        keys["env_file"] = self._env_files(service, place)
+        keys["env_file"] = self._env_files(service, location)
         keys["graceful_stop"] = text(service.get("stop_grace_period") or _STOP)
         parse_duration(keys["graceful_stop"])
-        outcome.stops_within(place, keys["graceful_stop"], explicit="stop_grace_period" in service)
+        outcome.stops_within(location, keys["graceful_stop"], explicit="stop_grace_period" in service)
         if service.get("stdin_open") is True:
             options.append("--interactive")
             keys["stdin"] = "open"
         if is_task:
             keys["retry_attempts"] = _RETRIES
-            self._as_task(service, place)
+            self._as_task(service, location)
         else:
-            keys |= self._restarts(service, place)
-            keys |= self._supervision(service, names, place)
-            keys["instances"] = self._instances(service, place)
+            keys |= self._restarts(service, location)
+            keys |= self._supervision(service, names, location)
+            keys["instances"] = self._instances(service, location)
             if service.get("profiles"):
                 keys["autostart"] = False
-                outcome.advise(place, f"profiles = {service['profiles']}: starts by hand only")
+                outcome.advise(location, f"profiles = {service['profiles']}: starts by hand only")
         for key, value in service.items():
             if key not in _LOOKED_AT and not key.startswith("x-"):
                 resolved = ": import what docker compose config prints" if key == "extends" else ""
-                outcome.note(place, f"{key} = {value} is not carried over{resolved}")
-        launcher: dict[str, Any] = {"preset": "docker", "image": image, "options": self._plain(options, place)}
+                outcome.note(location, f"{key} = {value} is not carried over{resolved}")
+        launcher: dict[str, Any] = {"preset": "docker", "image": image, "options": self._plain(options, location)}
         if not command:
             launcher["start"] = list(_START)
         added = outcome.add(
-            "launchers", f"docker-{name}", launcher, f"{place}: how its container is started", f"{place} launcher"
+            "launchers", f"docker-{name}", launcher, f"{location}: how its container is started", f"{location} launcher"
         )
         keys["launcher"] = added.name
-        outcome.add("tasks" if is_task else "services", names[name], keys, place)
+        outcome.add("tasks" if is_task else "services", names[name], keys, location)
 
-    def _plain(self, options: list[str], place: str) -> list[str]:
+    def _plain(self, options: list[str], location: str) -> list[str]:
         """Return the options except those that a launcher would take for placeholders, and report these."""
         for option in options:
             if PLACEHOLDER.search(option):
-                self._outcome.note(place, f"{option} is not carried over: names in braces are placeholders here")
+                self._outcome.note(location, f"{option} is not carried over: names in braces are placeholders here")
         return [option for option in options if not PLACEHOLDER.search(option)]
 
-    def _image(self, name: str, service: Service, place: str) -> str:
+    def _image(self, name: str, service: Service, location: str) -> str:
         image = service.get("image") or f"{self._project.name}-{name}"
         if "build" in service:
-            self._outcome.note(place, f"build is not carried over: build the image {image} with docker compose build")
+            self._outcome.note(
+                location, f"build is not carried over: build the image {image} with docker compose build"
+            )
         elif "image" not in service:
             raise ValueError("it has no image")
         return str(image)
@@ -218,11 +220,11 @@ class _File:
     def _command(service: Service) -> list[str]:
         return _words(service.get("command"))
 
-    def _network_options(self, name: str, service: Service, place: str) -> list[str]:
+    def _network_options(self, name: str, service: Service, location: str) -> list[str]:
         mode = service.get("network_mode")
         if mode:
             if str(mode).startswith(("service:", "container:")):
-                self._outcome.note(place, f"network_mode = {mode} is not carried over")
+                self._outcome.note(location, f"network_mode = {mode} is not carried over")
                 return []
             return [f"--network={mode}"]
         found: list[str] = []
@@ -239,12 +241,12 @@ class _File:
                 parts = [f"name={own}", *(f"alias={one}" for one in aliases), *([f"ip={address}"] if address else [])]
                 found.append(f"--network={','.join(parts)}")
             for key in set(settings or {}) - {"aliases", "ipv4_address"}:
-                self._outcome.note(place, f"networks.{network}.{key} is not carried over")
+                self._outcome.note(location, f"networks.{network}.{key} is not carried over")
         if service.get("container_name"):
             named = (
                 f"container_name = {service['container_name']}: the container is named ringward- and the id of the run"
             )
-            self._outcome.note(place, f"{named}; other containers find it under that name, docker does not")
+            self._outcome.note(location, f"{named}; other containers find it under that name, docker does not")
         return found
 
     @staticmethod
@@ -252,7 +254,7 @@ class _File:
         labels = pairs(service.get("labels"))
         return [f"--label={one}={value or ''}" for one, value in labels.items() if not one.startswith(_OFELIA_PREFIX)]
 
-    def _files(self, service: Service, place: str) -> Iterator[str]:
+    def _files(self, service: Service, location: str) -> Iterator[str]:
         """Yield the options that mount secrets and configs from files."""
         for kind, directory in (("secrets", "/run/secrets/"), ("configs", "/")):
             for one in service.get(kind) or []:
@@ -260,12 +262,12 @@ class _File:
                 definition = (self._found.get(kind) or {}).get(source) or {}
                 target = (one.get("target") if isinstance(one, Mapping) else None) or source
                 if not isinstance(definition, Mapping) or "file" not in definition:
-                    self._outcome.note(place, f"{kind}: {source} is not carried over: not a file")
+                    self._outcome.note(location, f"{kind}: {source} is not carried over: not a file")
                     continue
                 target = target if str(target).startswith("/") else f"{directory}{target}"
                 yield f"--volume={self._project.path(definition['file'])}:{target}:ro"
 
-    def _deployed(self, service: Service, place: str) -> Iterator[str]:
+    def _deployed(self, service: Service, location: str) -> Iterator[str]:
         """Yield the options for the resource limits in ``deploy``."""
         deploy = service.get("deploy") or {}
         limits = (deploy.get("resources") or {}).get("limits") or {}
@@ -274,18 +276,18 @@ class _File:
                 yield f"--{option}={limits[key]}"
         for key in deploy:
             if key not in ("replicas", "resources") or (key == "resources" and set(deploy[key]) - {"limits"}):
-                self._outcome.note(place, f"deploy.{key} = {deploy[key]} is not carried over")
+                self._outcome.note(location, f"deploy.{key} = {deploy[key]} is not carried over")
 
-    def _variables(self, service: Service, place: str) -> dict[str, str]:
+    def _variables(self, service: Service, location: str) -> dict[str, str]:
         found = {}
         for name, value in pairs(service.get("environment")).items():
             if value is None and name not in os.environ:
-                self._outcome.note(place, f"environment: {name} has no value here, so it is left out")
+                self._outcome.note(location, f"environment: {name} has no value here, so it is left out")
             else:
                 found[name] = os.environ[name] if value is None else value
         return found
 
-    def _env_files(self, service: Service, place: str) -> list[str]:
+    def _env_files(self, service: Service, location: str) -> list[str]:
         given = service.get("env_file") or []
         found = []
         for one in given if isinstance(given, list) else [given]:
@@ -293,71 +295,73 @@ class _File:
             if os.path.exists(path):
                 found.append(path)
             elif not (isinstance(one, Mapping) and one.get("required") is False):
-                self._outcome.note(place, f"env_file: {path} does not exist and is left out")
+                self._outcome.note(location, f"env_file: {path} does not exist and is left out")
         return found
 
-    def _as_task(self, service: Service, place: str) -> None:
-        self._outcome.advise(place, f"is a task: others wait until it has succeeded, with up to {_RETRIES} retries")
+    def _as_task(self, service: Service, location: str) -> None:
+        self._outcome.advise(location, f"is a task: others wait until it has succeeded, with up to {_RETRIES} retries")
         if service.get("restart") not in (None, False, "no"):
-            self._outcome.note(place, f"restart = {service['restart']} is not carried over; set retry_attempts")
+            self._outcome.note(location, f"restart = {service['restart']} is not carried over; set retry_attempts")
         for name, _ in _dependencies(service):
-            self._outcome.note(place, f"depends_on {name} is not carried over: a task waits for nothing")
+            self._outcome.note(location, f"depends_on {name} is not carried over: a task waits for nothing")
         if service.get("healthcheck"):
-            self._outcome.note(place, "healthcheck is not carried over")
+            self._outcome.note(location, "healthcheck is not carried over")
 
-    def _restarts(self, service: Service, place: str) -> dict[str, Any]:
+    def _restarts(self, service: Service, location: str) -> dict[str, Any]:
         restart = service.get("restart")
         policy, _, count = text(restart or "no").partition(":")
         if policy in ("no", "false"):
             return {"restart": "never"}
         if policy not in ("always", "unless-stopped", "on-failure"):
-            self._outcome.note(place, f"restart = {restart} is not carried over")
+            self._outcome.note(location, f"restart = {restart} is not carried over")
             return {"restart": "never"}
         # As in docker, delays begin with 100 ms and double up to a minute, without a limit of attempts by default.
         keys: dict[str, Any] = {"restart": "on_failure" if policy == "on-failure" else "always"}
         keys |= {"restart_delay": "100ms", "restart_max_delay": "60s"}
         return keys | {"restart_attempts": int(count) if count else "unlimited"}
 
-    def _supervision(self, service: Service, names: Mapping[str, str], place: str) -> dict[str, Any]:
+    def _supervision(self, service: Service, names: Mapping[str, str], location: str) -> dict[str, Any]:
         """Return the keys for the dependencies and the health check of a service."""
         waits: list[dict[str, str]] = []
         if self._networks and not service.get("network_mode"):
             waits.append({"name": self._networks_task(), "until": "succeeded"})
         for name, condition in _dependencies(service):
             if name not in names or condition not in _CONDITIONS:
-                self._outcome.note(place, f"depends_on {name} ({condition}) is not carried over")
+                self._outcome.note(location, f"depends_on {name} ({condition}) is not carried over")
                 continue
             until = "succeeded" if name in self._once else _CONDITIONS[condition]
             waits.append({"name": names[name], "until": until})
         if isinstance(service.get("depends_on"), Mapping):
             for name, one in service["depends_on"].items():
                 for key in set(one or {}) - {"condition"}:
-                    self._outcome.note(place, f"depends_on.{name}.{key} is not carried over")
-        return {"depends_on": waits, "ready": self._ready(service.get("healthcheck") or {}, place)}
+                    self._outcome.note(location, f"depends_on.{name}.{key} is not carried over")
+        return {"depends_on": waits, "ready": self._ready(service.get("healthcheck") or {}, location)}
 
-    def _ready(self, check: Mapping[str, Any], place: str) -> dict[str, Any] | None:
+    def _ready(self, check: Mapping[str, Any], location: str) -> dict[str, Any] | None:
         test = check.get("test")
         if check.get("disable") is True or test in (None, ["NONE"], "NONE"):
             if check and test is None and check.get("disable") is not True:
-                self._outcome.note(place, "healthcheck of the image is not carried over; set ready")
+                self._outcome.note(location, "healthcheck of the image is not carried over; set ready")
             return None
         words = ["CMD-SHELL", test] if isinstance(test, str) else [text(word) for word in test]
         argv = ["/bin/sh", "-c", words[1]] if words[0] == "CMD-SHELL" else words[1:]
         if parse_duration(text(check.get("timeout") or _INTERVAL)) > parse_duration("5s") and "timeout" in check:
-            self._outcome.note(place, f"healthcheck.timeout = {check['timeout']}: each attempt has 5s here")
+            self._outcome.note(location, f"healthcheck.timeout = {check['timeout']}: each attempt has 5s here")
         every = text(check.get("start_interval") or check.get("interval") or _INTERVAL)
         parse_duration(every)
         # Without a time limit, because docker does not stop a container that is not healthy yet either.
         run = f'docker exec "ringward-$RINGWARD_RUN_ID" {shlex.join(argv)}'
         return {"exec": run, "every": every, "timeout": FOR_EVER}
 
-    def _instances(self, service: Service, place: str) -> int | None:
+    def _instances(self, service: Service, location: str) -> int | None:
         deploy = service.get("deploy") or {}
         replicas = int(text(deploy.get("replicas", service.get("scale", 1))))
         if replicas < 1:
-            self._outcome.note(place, f"replicas = {replicas}: one here; set autostart = false if it should not start")
+            self._outcome.note(
+                location, f"replicas = {replicas}: one here; set autostart = false if it should not start"
+            )
         if replicas > _MAX_INSTANCES:
-            self._outcome.note(place, f"replicas = {replicas}: {_MAX_INSTANCES} here")
+            self._outcome.note(location, f"replicas = {replicas}: {_MAX_INSTANCES} here")
         return min(replicas, _MAX_INSTANCES) if replicas > 1 else None
 
 
@@ -418,16 +422,16 @@ def _ofelia_jobs(labels: Mapping[str, str | None]) -> Iterator[_OfeliaJob]:
         yield _OfeliaJob(kind, name, settings)
 
 
-def _add_ofelia_job(job: _OfeliaJob, containers: Callable[[str | None], str], place: str, outcome: Outcome) -> None:
+def _add_ofelia_job(job: _OfeliaJob, containers: Callable[[str | None], str], location: str, outcome: Outcome) -> None:
     """Add an ofelia job as a task.
 
     Args:
         job: The job.
         containers: Returns shell code for the container with a name; None means the container of the service.
-        place: The place of the service in the file, for messages.
+        location: The line or section of the service in the file, for messages.
         outcome: The outcome to which the task is added.
     """
-    where = f"{place} {_OFELIA_PREFIX}{job.kind}.{job.name}"
+    where = f"{location} {_OFELIA_PREFIX}{job.kind}.{job.name}"
     schedule = job.settings.get("schedule", "")
     keys: dict[str, Any] = {}
     if wrong := _set_schedule(schedule, keys):

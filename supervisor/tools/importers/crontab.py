@@ -216,7 +216,7 @@ _ENVIRONMENT = (
 class _Line:
     """The parts of a line with a job."""
 
-    place: str
+    location: str
     text: str
     schedule: str
     user: str | None
@@ -273,7 +273,7 @@ def _lines(path: str, text: str, *, system: bool) -> Iterator[tuple[str, _Line |
         yield line, None if line.startswith("#") else _parsed(line, f"{path}:{number}", system=system)
 
 
-def _parsed(line: str, place: str, *, system: bool) -> _Line | None:
+def _parsed(line: str, location: str, *, system: bool) -> _Line | None:
     """Return the job on a line; None if there is none."""
     if not line or _VARIABLE.fullmatch(line):
         return None
@@ -282,7 +282,7 @@ def _parsed(line: str, place: str, *, system: bool) -> _Line | None:
     if len(parts) <= columns + system:
         return None
     schedule = " ".join(parts[:columns]).removeprefix("-")  # in cronie, a leading hyphen keeps the job out of syslog
-    return _Line(place, line, schedule, parts[columns] if system else None, parts[-1])
+    return _Line(location, line, schedule, parts[columns] if system else None, parts[-1])
 
 
 def _description(comment: str) -> str:
@@ -300,7 +300,7 @@ def _unquoted(text: str) -> str:
 
 
 def _job(line: _Line, comment: str, variables: dict[str, str], outcome: Outcome) -> None:
-    place = line.place
+    location = line.location
     keys: dict[str, Any] = {"description": comment or None}
     if wrong := _wrong(line):
         _leave_out(line, outcome, wrong)
@@ -326,21 +326,23 @@ def _job(line: _Line, comment: str, variables: dict[str, str], outcome: Outcome)
     keys["run"] = run.run
     keys["leftovers"] = "leave"  # cron leaves background processes running
     for remark in run.advice:
-        outcome.advise(place, remark)
-    _environment(variables, place, keys, outcome)
+        outcome.advise(location, remark)
+    _environment(variables, location, keys, outcome)
     if isinstance(run.run, list):
         keys["shell"] = None
     if line.user is not None:
-        _as_user(line.user, place, keys, outcome)
+        _as_user(line.user, location, keys, outcome)
     else:
-        outcome.advise(place.rpartition(":")[0], _ENVIRONMENT)
+        outcome.advise(location.rpartition(":")[0], _ENVIRONMENT)
         if _is_user(first := command.split()[0]) and len(command.split()) > 1:
-            outcome.note(place, f"{first} is a user; use --system if the lines of the file have a column for the user")
-    outcome.add("tasks", name_of(command), keys, f"{place}: {line.text}", place)
+            outcome.note(
+                location, f"{first} is a user; use --system if the lines of the file have a column for the user"
+            )
+    outcome.add("tasks", name_of(command), keys, f"{location}: {line.text}", location)
 
 
 def _leave_out(line: _Line, outcome: Outcome, why: str) -> None:
-    outcome.note(line.place, f"the job is not carried over: {why}: {line.text}")
+    outcome.note(line.location, f"the job is not carried over: {why}: {line.text}")
 
 
 def _wrong(line: _Line) -> str | None:
@@ -366,7 +368,7 @@ def _split(command: str) -> tuple[str, str]:
     return first.rstrip(), "\n".join((f"<<'{_INPUT}'", *rest, _INPUT)) if rest else ""
 
 
-def _environment(variables: dict[str, str], place: str, keys: dict[str, Any], outcome: Outcome) -> None:
+def _environment(variables: dict[str, str], location: str, keys: dict[str, Any], outcome: Outcome) -> None:
     """Set the keys of a job that the variables above it determine."""
     env = dict(variables)
     env.pop("MAILTO", None)
@@ -376,19 +378,19 @@ def _environment(variables: dict[str, str], place: str, keys: dict[str, Any], ou
         if is_zone(zone):
             keys["timezone"] = zone
         else:
-            outcome.note(place, f"CRON_TZ: unknown time zone {zone}")
+            outcome.note(location, f"CRON_TZ: unknown time zone {zone}")
     if delay := env.pop("RANDOM_DELAY", None):
         keys["jitter"] = f"{int(delay)}m" if delay.isdigit() else None
         if not delay.isdigit():
-            outcome.note(place, f"RANDOM_DELAY: {delay} is not a number of minutes")
+            outcome.note(location, f"RANDOM_DELAY: {delay} is not a number of minutes")
     home = env.get("HOME", "")
     keys["working_dir"] = home if home.startswith("/") else None
     if home and not home.startswith("/"):
-        outcome.note(place, f"HOME: {home} is not an absolute path, so the job starts in the daemon's directory")
+        outcome.note(location, f"HOME: {home} is not an absolute path, so the job starts in the daemon's directory")
     keys["env"] = env
 
 
-def _as_user(user: str, place: str, keys: dict[str, Any], outcome: Outcome) -> None:
+def _as_user(user: str, location: str, keys: dict[str, Any], outcome: Outcome) -> None:
     """Set the keys for a user, so that the job starts as in cron: in the user's home directory, with few variables."""
     keys["user"], keys["env_base"] = user, "clean"
     keys["env"] = {"PATH": _PATH} | keys["env"]
@@ -397,6 +399,6 @@ def _as_user(user: str, place: str, keys: dict[str, Any], outcome: Outcome) -> N
             keys["working_dir"] = pwd.getpwnam(user).pw_dir
         except KeyError:
             outcome.note(
-                place,
+                location,
                 f"no such user on this host: {user}; cron starts it in the user's home directory; set working_dir",
             )

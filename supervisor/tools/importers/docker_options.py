@@ -75,7 +75,7 @@ class Project:
         return str(settings.get("name") or (name if settings.get("external") else f"{self.name}_{name}"))
 
 
-def options(service: Mapping[str, Any], project: Project, place: str, outcome: Outcome) -> list[str]:
+def options(service: Mapping[str, Any], project: Project, location: str, outcome: Outcome) -> list[str]:
     """Return the options for a service, except those for networks and labels."""
     found: list[str] = []
     for key, value in service.items():
@@ -91,7 +91,7 @@ def options(service: Mapping[str, Any], project: Project, place: str, outcome: O
             try:
                 found += SPECIAL[key](value, project)
             except (KeyError, TypeError, ValueError, AttributeError):
-                outcome.note(place, f"{key} = {value} is not carried over")
+                outcome.note(location, f"{key} = {value} is not carried over")
     return found
 
 

@@ -34,12 +34,12 @@ class WithReferences(str):
 class Note:
     """A line of the report, which is also a comment in the written file."""
 
-    place: str
-    """The place in the other program's configuration: a file, a line or a section."""
+    location: str
+    """The location in the other program's configuration: a file, a line or a section."""
     text: str
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.text}"
+        return f"{self.location}: {self.text}"
 
 
 @dataclass
@@ -51,8 +51,8 @@ class Unit:
     keys: dict[str, Any]
     origin: str
     """Its origin, for the comment above it."""
-    places: tuple[str, ...]
-    """The places whose notes belong to it."""
+    locations: tuple[str, ...]
+    """The locations whose notes belong to it."""
 
 
 @dataclass
@@ -71,26 +71,26 @@ class Outcome:
         """Return the lines of the report, beginning with settings that are not carried over."""
         return [str(note) for note in (*self.lost, *self.advice)]
 
-    def note(self, place: str, text: str) -> None:
+    def note(self, location: str, text: str) -> None:
         """Report a setting that is not carried over or changes its meaning, unless the same note exists."""
-        self._report(self.lost, Note(place, text))
+        self._report(self.lost, Note(location, text))
 
-    def advise(self, place: str, text: str) -> None:
+    def advise(self, location: str, text: str) -> None:
         """Report a fact about a setting that is carried over, unless the same note exists."""
-        self._report(self.advice, Note(place, text))
+        self._report(self.advice, Note(location, text))
 
-    def stops_within(self, place: str, graceful_stop: str | None, *, explicit: bool) -> None:
+    def stops_within(self, location: str, graceful_stop: str | None, *, explicit: bool) -> None:
         """Report a stop time that is longer than the default time of a daemon's shutdown.
 
         Args:
-            place: The place of the note.
+            location: The location of the note.
             graceful_stop: The stop time; None: there is none.
             explicit: Whether the file sets the time; otherwise it is the other program's default.
         """
         if graceful_stop is not None and parse_duration(graceful_stop) > parse_duration(_SHUTDOWN):
             report = self.note if explicit else self.advise
             report(
-                place,
+                location,
                 f"a shutdown kills runs after shutdown_timeout ({_SHUTDOWN}), before these {graceful_stop}: "
                 f"set a longer shutdown_timeout in [daemon] of the main file",
             )
@@ -100,7 +100,7 @@ class Outcome:
             notes.append(note)
             self._sequence.append(note)
 
-    def add(self, kind: Kind, wanted: str, keys: Mapping[str, Any], origin: str, *places: str) -> Unit:
+    def add(self, kind: Kind, wanted: str, keys: Mapping[str, Any], origin: str, *locations: str) -> Unit:
         """Add a unit with a valid and unused name that is derived from the wanted one.
 
         Args:
@@ -108,7 +108,7 @@ class Outcome:
             wanted: The name in the other program's configuration.
             keys: The values of the keys; None and empty values are left out.
             origin: The origin, for the comment above the unit.
-            places: The places whose notes belong to the unit; default: `origin`.
+            locations: The locations whose notes belong to the unit; default: `origin`.
         """
         name = _NOT_NAME.sub("-", wanted).strip("-.")[:90] or "task"
         taken = {unit.name for unit in self.units if (unit.kind == "launchers") == (kind == "launchers")}
@@ -116,26 +116,26 @@ class Outcome:
         if not UNIT_NAME.fullmatch(free):
             raise ValueError(free)
         present = {key: value for key, value in keys.items() if value not in (None, {}, [])}
-        unit = Unit(kind, free, present, origin, places or (origin,))
+        unit = Unit(kind, free, present, origin, locations or (origin,))
         self.units.append(unit)
         self._sequence.append(unit)
         return unit
 
     def toml(self, source: str) -> str:
         """Return the configuration file, with the notes as comments in the places of their units."""
-        owned = {place for unit in self.units for place in unit.places}
+        owned = {location for unit in self.units for location in unit.locations}
         lines = [f"# Made by ringward import from {_comment(source)}."]
         for one in self._sequence:
             if isinstance(one, Unit):
                 lines += ["", *self._written(one)]
-            elif one.place not in owned:
+            elif one.location not in owned:
                 lines += ["", self._remark(one, str(one))]
         return "\n".join(lines) + "\n"
 
     def _written(self, unit: Unit) -> Iterator[str]:
         yield f"# {_comment(unit.origin)}"
         for note in self._sequence:
-            if isinstance(note, Note) and note.place in unit.places:
+            if isinstance(note, Note) and note.location in unit.locations:
                 yield self._remark(note, note.text)
         yield f"[{unit.kind}.{_key(unit.name)}]"
         for key, value in unit.keys.items():

@@ -59,22 +59,22 @@ def read(path: str, text: str, outcome: Outcome) -> None:
     if not isinstance(apps, list):
         raise Unreadable(f"{path}: has no apps")
     for number, app in enumerate(apps):
-        place = f"{path} apps[{number}]"
+        location = f"{path} apps[{number}]"
         if not isinstance(app, Mapping) or not isinstance(app.get("script"), str):
-            outcome.note(place, f"is not carried over: it has no script: {json.dumps(app)}")
+            outcome.note(location, f"is not carried over: it has no script: {json.dumps(app)}")
             continue
         try:
-            _app(app, os.path.dirname(os.path.abspath(path)), place, outcome)
+            _app(app, os.path.dirname(os.path.abspath(path)), location, outcome)
         except (ValueError, TypeError, AttributeError) as err:  # an unterminated quote, or a wrong type
-            outcome.note(place, f"is not carried over: {err}: {json.dumps(app)}")
+            outcome.note(location, f"is not carried over: {err}: {json.dumps(app)}")
 
 
-def _app(app: App, directory: str, place: str, outcome: Outcome) -> None:
+def _app(app: App, directory: str, location: str, outcome: Outcome) -> None:
     working_dir = os.path.normpath(os.path.join(directory, str(app.get("cwd") or ".")))
     name = str(app.get("name") or os.path.splitext(os.path.basename(app["script"].split()[0]))[0])
     env = {key: _text(value) for key, value in (app.get("env") or {}).items() if value is not None}
     argv = _argv(app, working_dir)
-    instances = _instances(app, argv[0], place, outcome)
+    instances = _instances(app, argv[0], location, outcome)
     keys: dict[str, Any] = {
         "run": _with_numbers(argv, app, env, instances),
         "working_dir": working_dir,
@@ -85,12 +85,12 @@ def _app(app: App, directory: str, place: str, outcome: Outcome) -> None:
         "env": env,
         "env_file": _env_files(app, working_dir),
     }
-    keys |= _restarts(app, place, outcome)
-    keys |= _stopping(app, place, outcome)
-    _limits(app, keys, place, outcome)
-    _report(app, place, outcome)
-    unit = outcome.add("services", name, keys, f"{place}: {name}", place)
-    _restarted_by_cron(app, unit.name, place, outcome)
+    keys |= _restarts(app, location, outcome)
+    keys |= _stopping(app, location, outcome)
+    _limits(app, keys, location, outcome)
+    _report(app, location, outcome)
+    unit = outcome.add("services", name, keys, f"{location}: {name}", location)
+    _restarted_by_cron(app, unit.name, location, outcome)
 
 
 def _text(value: Any) -> str:
@@ -120,7 +120,7 @@ def _argv(app: App, working_dir: str) -> list[str]:
     return [program, *options, script, *args]
 
 
-def _instances(app: App, program: str, place: str, outcome: Outcome) -> int:
+def _instances(app: App, program: str, location: str, outcome: Outcome) -> int:
     """Return the number of instances, which is 1 in cluster mode, because instances cannot share a port."""
     instances = app.get("instances")
     cores = os.cpu_count() or 1
@@ -135,15 +135,15 @@ def _instances(app: App, program: str, place: str, outcome: Outcome) -> int:
     mode = str(app.get("exec_mode") or ("cluster" if instances is not None and program == "node" else "fork"))
     if mode.startswith("cluster") and wanted > 1:
         outcome.note(
-            place,
+            location,
             f"instances = {instances} in cluster mode: one instance here, because instances cannot share a port: give"
             " each its own port behind a proxy, or use node:cluster in the program",
         )
         return 1
     if instances in ("max", "0", 0) or (isinstance(instances, int) and instances < 0):
-        outcome.advise(place, f"instances = {instances} is {wanted} here, by the processors of this host")
+        outcome.advise(location, f"instances = {instances} is {wanted} here, by the processors of this host")
     if wanted > _MAX_INSTANCES:
-        outcome.note(place, f"instances = {instances} is {_MAX_INSTANCES} here")
+        outcome.note(location, f"instances = {instances} is {_MAX_INSTANCES} here")
     return min(wanted, _MAX_INSTANCES)
 
 
@@ -186,27 +186,27 @@ def _ms(value: Any) -> float:
     return float(found[1]) * _MS[found[2]]
 
 
-def _time(app: App, key: str, default: float, place: str, outcome: Outcome) -> str:
+def _time(app: App, key: str, default: float, location: str, outcome: Outcome) -> str:
     try:
         return seconds(_ms(app.get(key) if app.get(key) is not None else default) / 1000)
     except ValueError:
-        outcome.note(place, f"{key} = {app[key]} is not carried over")
+        outcome.note(location, f"{key} = {app[key]} is not carried over")
         return seconds(default / 1000)
 
 
-def _restarts(app: App, place: str, outcome: Outcome) -> dict[str, Any]:
+def _restarts(app: App, location: str, outcome: Outcome) -> dict[str, Any]:
     if app.get("autorestart") is False:
         return {"restart": "never"}
     most = app.get("max_restarts")
     keys: dict[str, Any] = {
         # In pm2, this number of quick exits in a row makes an app "errored".
         "restart_attempts": max(0, int(most if most is not None else _UNSTABLE_RESTARTS) - 1),
-        "healthy_after": _time(app, "min_uptime", _MIN_UPTIME_MS, place, outcome),
-        "restart_delay": _time(app, "restart_delay", 0, place, outcome),
+        "healthy_after": _time(app, "min_uptime", _MIN_UPTIME_MS, location, outcome),
+        "restart_delay": _time(app, "restart_delay", 0, location, outcome),
         "restart_backoff": "constant",
     }
     if app.get("exp_backoff_restart_delay"):
-        keys["restart_delay"] = _time(app, "exp_backoff_restart_delay", 0, place, outcome)
+        keys["restart_delay"] = _time(app, "exp_backoff_restart_delay", 0, location, outcome)
         keys |= {"restart_backoff": "exponential", "restart_max_delay": seconds(_LONGEST_BACKOFF_MS / 1000)}
     if codes := app.get("stop_exit_codes"):
         keys |= {
@@ -216,47 +216,47 @@ def _restarts(app: App, place: str, outcome: Outcome) -> dict[str, Any]:
     return keys
 
 
-def _stopping(app: App, place: str, outcome: Outcome) -> dict[str, Any]:
-    keys = {"stop_signal": "SIGINT", "graceful_stop": _time(app, "kill_timeout", _KILL_TIMEOUT_MS, place, outcome)}
+def _stopping(app: App, location: str, outcome: Outcome) -> dict[str, Any]:
+    keys = {"stop_signal": "SIGINT", "graceful_stop": _time(app, "kill_timeout", _KILL_TIMEOUT_MS, location, outcome)}
     if app.get("treekill") is False:
         keys["stop_target"] = "main"
-    outcome.stops_within(place, keys["graceful_stop"], explicit="kill_timeout" in app)
+    outcome.stops_within(location, keys["graceful_stop"], explicit="kill_timeout" in app)
     return keys
 
 
-def _limits(app: App, keys: dict[str, Any], place: str, outcome: Outcome) -> None:
+def _limits(app: App, keys: dict[str, Any], location: str, outcome: Outcome) -> None:
     memory = app.get("max_memory_restart")
     if not memory:
         return
     found = _AMOUNT.fullmatch(str(memory))
     if found is None:
-        outcome.note(place, f"max_memory_restart = {memory} is not carried over")
+        outcome.note(location, f"max_memory_restart = {memory} is not carried over")
         return
     keys["limits"] = {"memory": f"{found[1]}{found[2].lower()}b"}
-    outcome.advise(place, f"max_memory_restart = {memory}: the kernel kills it at this limit, and it is restarted")
+    outcome.advise(location, f"max_memory_restart = {memory}: the kernel kills it at this limit, and it is restarted")
 
 
-def _report(app: App, place: str, outcome: Outcome) -> None:
+def _report(app: App, location: str, outcome: Outcome) -> None:
     for key, value in app.items():
         if key in _LOOKED_AT or key in _NOT_NEEDED or value in (None, False):
             continue
         if key in _FILES:
-            outcome.note(place, f"{key} = {_text(value)}: Ringward keeps the output in its logs instead")
+            outcome.note(location, f"{key} = {_text(value)}: Ringward keeps the output in its logs instead")
         elif key == "wait_ready":
-            outcome.note(place, "wait_ready is not carried over; set ready = { http = … } or { log = … }")
+            outcome.note(location, "wait_ready is not carried over; set ready = { http = … } or { log = … }")
         elif key == "watch":
-            outcome.note(place, "watch is not carried over: run ringward restart after a deployment")
+            outcome.note(location, "watch is not carried over: run ringward restart after a deployment")
         else:
-            outcome.note(place, f"{key} = {_text(value)} is not carried over")
+            outcome.note(location, f"{key} = {_text(value)} is not carried over")
 
 
-def _restarted_by_cron(app: App, name: str, place: str, outcome: Outcome) -> None:
+def _restarted_by_cron(app: App, name: str, location: str, outcome: Outcome) -> None:
     """Add a task that restarts a service."""
     schedule = app.get("cron_restart") or app.get("cron")
     if not schedule or schedule == "0":
         return
     if (wrong := validate(str(schedule))) is not None:
-        outcome.note(place, f"cron_restart = {schedule} is not carried over: {wrong}")
+        outcome.note(location, f"cron_restart = {schedule} is not carried over: {wrong}")
         return
     keys = {"cron": str(schedule), "run": ["ringward", "restart", name], "may": [f"restart:{name}"]}
-    outcome.add("tasks", f"restart-{name}", keys, f"{place}: cron_restart = {schedule}", f"{place} cron_restart")
+    outcome.add("tasks", f"restart-{name}", keys, f"{location}: cron_restart = {schedule}", f"{location} cron_restart")

@@ -19,23 +19,23 @@ def read(path: str, text: str, outcome: Outcome) -> None:
     count, first_port = 0, _first_port(env_file)
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()
-        place = f"{path}:{number}"
+        location = f"{path}:{number}"
         if not line or line.startswith("#"):
             continue
         found = _LINE.fullmatch(line)
         if found is None:
-            outcome.note(place, f"is not a line of a Procfile: {line}")
+            outcome.note(location, f"is not a line of a Procfile: {line}")
             continue
         name, command = found.groups()
         keys: dict[str, object] = {"run": command, "working_dir": directory, "env_file": named}
         port = first_port + _STEP * count
         keys["env"] = {"PORT": str(port)}  # many programs read this variable by themselves
         if _PORT.search(command):
-            outcome.advise(place, f"PORT is {port}, as with Foreman; change it in env")
+            outcome.advise(location, f"PORT is {port}, as with Foreman; change it in env")
         count += 1
         if name == _RELEASE:
-            outcome.advise(place, "release is a task without a schedule: run it when you deploy")
-        outcome.add("tasks" if name == _RELEASE else "services", name, keys, f"{place}: {line}", place)
+            outcome.advise(location, "release is a task without a schedule: run it when you deploy")
+        outcome.add("tasks" if name == _RELEASE else "services", name, keys, f"{location}: {line}", location)
 
 
 def _first_port(env_file: str) -> int:

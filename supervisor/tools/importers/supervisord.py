@@ -50,19 +50,19 @@ def read(path: str, text: str, outcome: Outcome) -> None:
     }
     common = dict(parser["supervisord"]) if parser.has_section("supervisord") else {}
     for section in parser.sections():
-        place = f"{path} [{section}]"
+        location = f"{path} [{section}]"
         if section.startswith(_PROGRAM):
             name = section.removeprefix(_PROGRAM)
             try:
-                _program(name, dict(parser[section]), common, groups.get(name), place, outcome)
+                _program(name, dict(parser[section]), common, groups.get(name), location, outcome)
             except (ValueError, KeyError) as err:  # for example an unterminated quote, or a value that is not a number
-                outcome.note(place, f"is not carried over: {err}")
+                outcome.note(location, f"is not carried over: {err}")
         elif section.startswith(_GROUP):
             for key in parser[section]:
                 if key != "programs":
-                    outcome.note(place, f"{key} is not carried over")
+                    outcome.note(location, f"{key} is not carried over")
         elif not section.startswith(_OWN):
-            outcome.note(place, "is not carried over")
+            outcome.note(location, "is not carried over")
 
 
 def _parsed(path: str, text: str, outcome: Outcome) -> configparser.RawConfigParser:
@@ -106,19 +106,19 @@ def _program(
     settings: dict[str, str],
     common: Mapping[str, str],
     group: str | None,
-    place: str,
+    location: str,
     outcome: Outcome,
 ) -> None:
     def expanded(text: str) -> str:
         text = text.replace("%(program_name)s", name).replace("%(group_name)s", group or name)
         text = re.sub(r"%\(numprocs\)[ds]", settings.get("numprocs", "1"), text)
         for missing in _REST.findall(_TO_REPLACE.sub("", text)):
-            outcome.note(place, f"%({missing})s is not carried over")
+            outcome.note(location, f"%({missing})s is not carried over")
         return text.replace("%%", "%")
 
     command = settings.pop("command", "")
     if not command:
-        outcome.note(place, "has no command")
+        outcome.note(location, "has no command")
         return
     # The defaults of supervisord. It sends the stop signal only to the main process.
     keys: dict[str, Any] = {"run": None, "group": group}
@@ -131,16 +131,16 @@ def _program(
         if key == "environment":
             env |= _variables(expanded(value))
         elif key in _KEYS:
-            _carry(key, expanded(value), keys, place, outcome)
+            _carry(key, expanded(value), keys, location, outcome)
         elif not _is_nothing(key, value):
             file = ": Ringward keeps the output in its logs instead" if key.endswith("_logfile") else ""
-            outcome.note(place, f"{key} = {value}{file or ' is not carried over'}")
-    outcome.stops_within(place, keys["graceful_stop"], explicit="stopwaitsecs" in settings)
+            outcome.note(location, f"{key} = {value}{file or ' is not carried over'}")
+    outcome.stops_within(location, keys["graceful_stop"], explicit="stopwaitsecs" in settings)
     in_shell = {one: value for one, value in env.items() if _of_the_instance(value)}
     keys["run"] = _command(expanded(command), in_shell, int(settings.get("numprocs_start", "0")))
-    keys["env"] = {one: _referring(value, place, outcome) for one, value in env.items() if one not in in_shell}
+    keys["env"] = {one: _referring(value, location, outcome) for one, value in env.items() if one not in in_shell}
     keys = {key: value for key, value in keys.items() if value is not None}
-    outcome.add("services", name, keys, place)
+    outcome.add("services", name, keys, location)
 
 
 def _is_nothing(key: str, value: str) -> bool:
@@ -155,35 +155,35 @@ def _of_the_instance(value: str) -> bool:
     return any(found["name"] is None for found in _TO_REPLACE.finditer(value))
 
 
-def _referring(value: str, place: str, outcome: Outcome) -> str:
+def _referring(value: str, location: str, outcome: Outcome) -> str:
     """Convert variables in a value to references to variables of the daemon."""
     parts, end = [], 0
     for found in _VARIABLE.finditer(value):
         name = found["name"]
         if name not in os.environ:
-            outcome.note(place, f"%(ENV_{name})s: no such variable here; it is empty unless the daemon has it")
+            outcome.note(location, f"%(ENV_{name})s: no such variable here; it is empty unless the daemon has it")
         reference = f"${{{name}}}" if name in os.environ else f"${{{name}:-}}"
         parts += [value[end : found.start()].replace("${", "$${"), reference]
         end = found.end()
     return WithReferences("".join((*parts, value[end:].replace("${", "$${")))) if parts else value
 
 
-def _carry(key: str, value: str, keys: dict[str, Any], place: str, outcome: Outcome) -> None:
+def _carry(key: str, value: str, keys: dict[str, Any], location: str, outcome: Outcome) -> None:
     target, parse = _KEYS[key]
     found: Any
     try:
         if _VARIABLE.search(value) and parse is str and not _of_the_instance(value):
-            found = _referring(value, place, outcome)
+            found = _referring(value, location, outcome)
         else:
             found = None if _TO_REPLACE.search(value) else parse(value)
     except (ValueError, KeyError):
         found = None
     if found is None and key != "redirect_stderr":
-        outcome.note(place, f"{key} = {value} is not carried over")
+        outcome.note(location, f"{key} = {value} is not carried over")
     else:
         keys[target] = found
         if key in ("numprocs", "priority") and keys[target] != int(value):
-            outcome.note(place, f"{key} = {value}: is {keys[target]} here")
+            outcome.note(location, f"{key} = {value}: is {keys[target]} here")
 
 
 def _command(text: str, variables: Mapping[str, str], first: int) -> list[str] | str:
