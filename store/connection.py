@@ -29,15 +29,15 @@ class Connection(ABC):
     """One connection. Any thread may use it, but only one at a time; it keeps no state per thread or greenlet.
 
     Args:
-        place: Name of the database in messages: a path, or a URL without its password.
+        location: Name of the database in messages: a path, or a URL without its password.
         remembers: Whether `remember` may cache values; only for connections that do not change the data themselves.
     """
 
     sqlite: bool
     """Whether the database is SQLite rather than PostgreSQL; for migrations, whose triggers differ."""
 
-    def __init__(self, place: str, *, remembers: bool) -> None:
-        self.place = place
+    def __init__(self, location: str, *, remembers: bool) -> None:
+        self.location = location
         self._remembers = remembers
         self._seen: Hashable = None
         self._looked = False

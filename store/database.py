@@ -35,8 +35,8 @@ class Database(ABC):
     Each method can raise any `StoreError`; the docstrings only mention special ones.
     """
 
-    def __init__(self, place: str) -> None:
-        self.place = place
+    def __init__(self, location: str) -> None:
+        self.location = location
         """Name of the database in messages: a path, or a URL without its password."""
 
     def rows(self, sql: str, params: Sequence[Value] = ()) -> list[Row]:
@@ -134,7 +134,7 @@ class _Writer(Database):
         """
         self._connect = connect
         self._connection: Connection | None = connect(False)
-        super().__init__(self._connection.place)
+        super().__init__(self._connection.location)
         self._owner: int | None = None
         self._borrowed = False
         self._listener = FilesListener()
@@ -151,9 +151,9 @@ class _Writer(Database):
 
     def _mine(self) -> Connection:
         if self._connection is None:
-            raise Closed(f"{self.place}")
+            raise Closed(f"{self.location}")
         if self._owner is not None and self._owner != threading.get_ident():
-            raise StoreError(f"{self.place} belongs to the store thread; use submit")
+            raise StoreError(f"{self.location} belongs to the store thread; use submit")
         return self._connection
 
     def lent(self) -> AbstractContextManager[Connection]:
@@ -184,8 +184,8 @@ class _Writer(Database):
 class _Reader(Database):
     """A stack of idle connections. It needs no lock, because the operations of `deque` are atomic."""
 
-    def __init__(self, place: str, connect: Callable[[], Connection]) -> None:
-        super().__init__(place)
+    def __init__(self, location: str, connect: Callable[[], Connection]) -> None:
+        super().__init__(location)
         self._connect = connect
         self._idle: deque[Connection] = deque()
         self._closed = False
@@ -198,9 +198,9 @@ class _Reader(Database):
 
     def _take(self) -> Connection:
         if self._closed:
-            raise Closed(f"{self.place}")
+            raise Closed(f"{self.location}")
         if os.getpid() != self._pid:
-            raise StoreError(f"{self.place} was opened before the fork; open it in the child")
+            raise StoreError(f"{self.location} was opened before the fork; open it in the child")
         while True:
             try:
                 connection = self._idle.pop()
@@ -224,7 +224,7 @@ class _Backend(Protocol):
 
     def connect_reader(self, target: str, limit_s: float | None, /) -> Connection: ...
 
-    def place(self, target: str, /) -> str: ...
+    def location(self, target: str, /) -> str: ...
 
 
 def _backend(target: str) -> _Backend:
@@ -285,7 +285,7 @@ def open_reader(target: str, wait_s: float = 0.0, limit_s: float | None = QUERY_
         Unusable: The database is damaged, belongs to another application, is not a database, or cannot be opened.
     """
     backend = _backend(target)
-    reader = _Reader(backend.place(target), lambda: backend.connect_reader(target, limit_s))
+    reader = _Reader(backend.location(target), lambda: backend.connect_reader(target, limit_s))
     deadline = time.monotonic() + wait_s
     while True:
         try:

@@ -96,7 +96,7 @@ class StoreThread(FilesListener):
             Closed: `close` was called.
         """
         if self._closing.is_set():
-            raise Closed(f"{self._database.place}")
+            raise Closed(f"{self._database.location}")
         self._queue.put(_Job(run, done))
 
     def drain(self) -> int:
@@ -129,7 +129,7 @@ class StoreThread(FilesListener):
         self._thread.join()
         with contextlib.suppress(Empty):
             while job := self._queue.get_nowait():  # another thread submitted it at the same moment
-                self._finished.append((job, Closed(f"{self._database.place}")))
+                self._finished.append((job, Closed(f"{self._database.location}")))
         try:
             self.drain()
         finally:
@@ -215,7 +215,7 @@ class StoreThread(FilesListener):
                 result = work(connection)
         except InDoubt as doubt:
             if not self._is_stored(doubt):
-                raise Away(f"{self._database.place}") from doubt
+                raise Away(f"{self._database.location}") from doubt
         return result
 
     def _is_stored(self, doubt: InDoubt) -> bool:

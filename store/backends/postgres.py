@@ -155,7 +155,7 @@ class PostgresConnection(Connection):
     def __init__(
         self, url: str, *, readonly: bool, limit_s: float | None = None, durability: Durability = "crash"
     ) -> None:
-        super().__init__(place(url), remembers=readonly)
+        super().__init__(location(url), remembers=readonly)
         self._password = str(_parts(url).get("password") or "")
         self._limit_s = limit_s
         self._deadline: float | None = None
@@ -192,7 +192,7 @@ class PostgresConnection(Connection):
             StoreError: the server is away, or refused the statement.
         """
         if self._deadline is not None and time.monotonic() > self._deadline:
-            raise QueryTimeout(f"{self.place}")
+            raise QueryTimeout(f"{self.location}")
         try:
             return self._raw.execute(_native(sql), params)
         except psycopg.Error as err:
@@ -249,7 +249,7 @@ class PostgresConnection(Connection):
         try:
             self._script("COMMIT")
         except Away as err:
-            raise InDoubt(f"{self.place}", self._transaction) from err
+            raise InDoubt(f"{self.location}", self._transaction) from err
 
     @contextmanager
     def without_triggers(self) -> Iterator[None]:
@@ -304,7 +304,7 @@ class PostgresConnection(Connection):
 
     def _message(self, err: psycopg.Error) -> str:
         text = " ".join(str(err).split())
-        return f"{self.place}: {text.replace(self._password, '***') if self._password else text}"
+        return f"{self.location}: {text.replace(self._password, '***') if self._password else text}"
 
 
 @functools.lru_cache(maxsize=1024)
@@ -332,7 +332,7 @@ def _conninfo(url: str) -> str:
     return make_conninfo("", **{**_DEFAULTS, **_parts(url), "client_encoding": "UTF8"})
 
 
-def place(url: str) -> str:
+def location(url: str) -> str:
     """Return the name of the database in messages: the URL without the password and the parameters.
 
     Raises:
@@ -418,11 +418,11 @@ def _check_server(connection: Connection) -> None:
         "SELECT current_setting('server_version_num'), current_setting('server_encoding'), current_schema()"
     )[0]
     if int(version) // 10_000 < _OLDEST_SERVER:
-        raise Unusable(f"{connection.place}: PostgreSQL {_OLDEST_SERVER} or newer is needed")
+        raise Unusable(f"{connection.location}: PostgreSQL {_OLDEST_SERVER} or newer is needed")
     if encoding != "UTF8":
-        raise Unusable(f"{connection.place} is encoded in {encoding}; create it with ENCODING 'UTF8'")
+        raise Unusable(f"{connection.location} is encoded in {encoding}; create it with ENCODING 'UTF8'")
     if schema is None:
-        raise Unusable(f"{connection.place} has none of the schemas in its search_path; create one")
+        raise Unusable(f"{connection.location} has none of the schemas in its search_path; create one")
 
 
 def _lock(connection: Connection) -> None:
@@ -432,7 +432,7 @@ def _lock(connection: Connection) -> None:
         "SELECT pg_try_advisory_lock(hashtext('ringward'), hashtext(CAST(current_schema() AS TEXT)))"
     )[0][0]:
         if time.monotonic() > deadline:
-            raise Busy(f"{connection.place} belongs to another daemon{_holder(connection)}")
+            raise Busy(f"{connection.location} belongs to another daemon{_holder(connection)}")
         time.sleep(_LOCK_POLL_S)
 
 
@@ -449,7 +449,7 @@ def _holder(connection: Connection) -> str:
 
 def _check_set_up(connection: Connection) -> None:
     if not _is_ours(connection):
-        raise NotReady(f"{connection.place} has not been set up yet")
+        raise NotReady(f"{connection.location} has not been set up yet")
 
 
 def _check_kept(connection: Connection) -> None:
@@ -463,7 +463,7 @@ def _check_kept(connection: Connection) -> None:
         check_readable(connection)
     except NotReady as err:
         why = "its tables are gone: restore them, or restart the daemon to begin with an empty history"
-        raise Unusable(f"{connection.place}: {why}") from err
+        raise Unusable(f"{connection.location}: {why}") from err
 
 
 def _is_ours(connection: Connection) -> bool:
@@ -488,5 +488,5 @@ def _claim(connection: Connection) -> None:
     if _is_ours(connection):
         return
     if _tables(connection, "%"):
-        raise Unusable(f"{connection.place} belongs to another application; give Ringward a database of its own")
+        raise Unusable(f"{connection.location} belongs to another application; give Ringward a database of its own")
     connection.rows("CREATE TABLE ringward_writer AS SELECT CAST(0 AS BIGINT) AS transactions")

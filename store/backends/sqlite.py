@@ -271,7 +271,7 @@ class SqliteConnection(Connection):
         try:
             return self._raw.execute(sql, params).fetchall()
         except apsw.Error as err:
-            raise translated(err, self.place, reader=self._reader) from err
+            raise translated(err, self.location, reader=self._reader) from err
 
     def execute(self, sql: str, params: Sequence[Value] = ()) -> int:
         """Run a statement on the file; return the number of rows that it changed."""
@@ -284,7 +284,7 @@ class SqliteConnection(Connection):
         try:
             return list(query.execute(self._orm))
         except (apsw.Error, PeeweeException) as err:
-            raise translated(err, self.place, reader=self._reader) from err
+            raise translated(err, self.location, reader=self._reader) from err
 
     def apply(self, query: Any) -> int:
         """Run a peewee query that changes rows; return their number."""
@@ -292,7 +292,7 @@ class SqliteConnection(Connection):
         try:
             query.execute(self._orm)
         except (apsw.Error, PeeweeException) as err:
-            raise translated(err, self.place, reader=self._reader) from err
+            raise translated(err, self.location, reader=self._reader) from err
         return self._raw.changes()
 
     def _begin_snapshot(self) -> None:
@@ -330,20 +330,20 @@ class SqliteConnection(Connection):
     def know_files(self) -> None:
         """Remember the files. From now on the connection is usable only while they keep their names."""
         self.rows("SELECT 1 FROM sqlite_master LIMIT 1")  # creates the -wal and the -shm
-        self._files = files_of(self.place)
+        self._files = files_of(self.location)
 
     def usable(self) -> bool:
         """Return whether the connection is open, and its files still have their names."""
-        return not self._closed and (self._files is None or self._files == files_of(self.place))
+        return not self._closed and (self._files is None or self._files == files_of(self.location))
 
     def rescue(self, placing: Callable[[File], None]) -> Rescued | None:
         """Restore database files that other programs removed; return None if there is nothing to do."""
         if self._closed or self._files is None:
             return None
         try:
-            return rescue(self._raw, self.place, self._files, placing)
+            return rescue(self._raw, self.location, self._files, placing)
         except OSError as err:
-            raise Unusable(f"{self.place}: {err.strerror}") from err
+            raise Unusable(f"{self.location}: {err.strerror}") from err
 
     def is_stored(self, transaction: int) -> bool:  # noqa: ARG002 - the seam's signature
         """Return False. SQLite always reports the result of a commit, so none is in doubt."""
@@ -361,7 +361,7 @@ class SqliteConnection(Connection):
         try:
             self._orm.close()
         except (apsw.Error, PeeweeException) as err:
-            raise translated(err, self.place, reader=self._reader) from err
+            raise translated(err, self.location, reader=self._reader) from err
 
     def _start_clock(self) -> None:
         if not self._raw.in_transaction:
@@ -373,7 +373,7 @@ class SqliteConnection(Connection):
         return self._deadline is not None and time.monotonic() > self._deadline
 
 
-def place(path: str) -> str:
+def location(path: str) -> str:
     """Return the name of the database in messages: its path."""
     return path
 
@@ -494,10 +494,10 @@ def _claim(connection: Connection) -> None:
 
 def _check_set_up(connection: Connection) -> None:
     if _application_id(connection) == 0:
-        raise NotReady(f"{connection.place} has not been set up yet")
+        raise NotReady(f"{connection.location} has not been set up yet")
     _check_application(connection)
 
 
 def _check_application(connection: Connection) -> None:
     if _application_id(connection) != APPLICATION_ID:
-        raise Unusable(f"{connection.place} belongs to another application")
+        raise Unusable(f"{connection.location} belongs to another application")

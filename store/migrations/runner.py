@@ -74,7 +74,7 @@ def migrate(db: Connection, steps: Sequence[Migration] | None = None) -> list[st
         with db.transaction():  # read the version under the write lock, so that no other process applies the same step
             version, _ = _versions(db)
             if version > newest:
-                raise SchemaTooNew(f"{db.place} has schema {version}, this release knows {newest}")
+                raise SchemaTooNew(f"{db.location} has schema {version}, this release knows {newest}")
             if version >= step.version:
                 continue
             if version == 0:
@@ -98,9 +98,9 @@ def check_readable(db: Connection, steps: Sequence[Migration] | None = None) -> 
     newest = (known() if steps is None else steps)[-1].version
     version, readable_from = _versions(db)
     if version < newest:
-        raise NotReady(f"{db.place} has schema {version}, this release needs {newest}")
+        raise NotReady(f"{db.location} has schema {version}, this release needs {newest}")
     if readable_from > newest:
-        raise SchemaTooNew(f"{db.place} has schema {version}, this release knows {newest}")
+        raise SchemaTooNew(f"{db.location} has schema {version}, this release knows {newest}")
 
 
 def _versions(db: Connection) -> tuple[int, int]:

@@ -126,7 +126,7 @@ def test_query_limit(path: str, writer: Database, monkeypatch: pytest.MonkeyPatc
     set_meta(writer, "k", 1)
     monkeypatch.setattr(database_module, "QUERY_LIMIT_S", 0.05)
     short = open_reader(path)
-    with pytest.raises(QueryTimeout, match=re.escape(short.place)):
+    with pytest.raises(QueryTimeout, match=re.escape(short.location)):
         short.rows(ENDLESS)
 
     def found() -> list[tuple[str, str]]:

@@ -61,7 +61,7 @@ _CURSOR_CHARACTERS = 68
 _CHECK_KEY = b"ringward search"
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """The position at which a search continues: a line of a run. If the run is gone, it is the next older run."""
 
     created_at: int
@@ -69,19 +69,19 @@ class Place(NamedTuple):
     line: int
 
 
-_NEWEST = Place(INT64_MAX, "~", 0)  # sorts after every id
+_NEWEST = Position(INT64_MAX, "~", 0)  # sorts after every id
 
 
 def _check(search: tuple[object, ...], packed: bytes) -> bytes:
     return hashlib.blake2b(msgspec.json.encode(search) + packed, digest_size=8, key=_CHECK_KEY).digest()
 
 
-def _to_cursor(search: tuple[object, ...], place: Place) -> str:
-    packed = _CURSOR.pack(_CURSOR_VERSION, place.created_at, place.run_id.encode(), place.line, bytes(8))[:-8]
+def _to_cursor(search: tuple[object, ...], position: Position) -> str:
+    packed = _CURSOR.pack(_CURSOR_VERSION, position.created_at, position.run_id.encode(), position.line, bytes(8))[:-8]
     return base64.urlsafe_b64encode(packed + _check(search, packed)).decode()
 
 
-def _from_cursor(search: tuple[object, ...], text: str) -> Place:
+def _from_cursor(search: tuple[object, ...], text: str) -> Position:
     """Return the position in a cursor of this search.
 
     Raises:
@@ -96,7 +96,7 @@ def _from_cursor(search: tuple[object, ...], text: str) -> Place:
         raise ValueError("is not a cursor") from err
     if version != _CURSOR_VERSION or check != _check(search, packed[:-8]):
         raise ValueError("is not a cursor of this search")
-    return Place(created_at, run_id.decode(), line)
+    return Position(created_at, run_id.decode(), line)
 
 
 class _Scan:
@@ -170,12 +170,12 @@ class _Runs:
 
     Args:
         read: returns runs from a creation time and id on, newest first.
-        place: the first position.
+        position: the first position.
     """
 
-    def __init__(self, read: Callable[[int, str], list[Run]], place: Place) -> None:
+    def __init__(self, read: Callable[[int, str], list[Run]], position: Position) -> None:
         self._read = read
-        self._place = place
+        self._position = position
         self._ended = False
         self._seen = ""
 
@@ -183,13 +183,13 @@ class _Runs:
         """Return the next batch; empty at the end."""
         if self._ended:
             return []
-        found = self._read(self._place.created_at, self._place.run_id)
+        found = self._read(self._position.created_at, self._position.run_id)
         self._ended = len(found) < _RUNS
         if found:
-            self._place = Place(found[-1].created_at, found[-1].id, 0)
+            self._position = Position(found[-1].created_at, found[-1].id, 0)
         if found and found[0].id == self._seen:
             del found[0]
-        self._seen = self._place.run_id
+        self._seen = self._position.run_id
         return found
 
 
@@ -241,17 +241,17 @@ def search_task_log(context: Context, call: Call) -> None:
     same: tuple[object, ...] = (task, query["q"], bool(query["regex"]), bool(query["case"]), query["stream"], run_id)
     if query["since"] is not None or query["until"] is not None:
         same += (query["since"], query["until"])
-    place = _place(same, query["cursor"])
+    position = _position(same, query["cursor"])
 
     def read(created_at: int, at: str) -> list[Run]:
         if run_id is not None:
             return [_run_of(context, task, run_id)]
         found = context.reads(store_runs.runs_from, task, created_at, at, _RUNS)
-        if not found and place is _NEWEST and not context.reads(known, task):
+        if not found and position is _NEWEST and not context.reads(known, task):
             raise ApiError(404, f'No task named "{task}", and no runs of one')
         return found
 
-    scan = _scanned(context, call, read, place)
+    scan = _scanned(context, call, read, position)
     cut = scan.waiting[0] if scan.waiting else None
     call.answer(
         schemas.SearchPage(
@@ -259,7 +259,7 @@ def search_task_log(context: Context, call: Call) -> None:
                 schemas.SearchHit(run_id=run.id, n=hit.n, ts=hit.ts, stream=STREAM_NAMES[hit.stream], text=_text(hit))
                 for run, hit in scan.hits
             ],
-            next_cursor=UNSET if cut is None else _to_cursor(same, Place(cut.created_at, cut.id, scan.line)),
+            next_cursor=UNSET if cut is None else _to_cursor(same, Position(cut.created_at, cut.id, scan.line)),
             exhausted=cut is None,
             scanned_runs=scan.runs,
             scanned_bytes=scan.bytes,
@@ -300,14 +300,14 @@ def search_logs(context: Context, call: Call) -> None:
         *("", *units.names, "", units.group, units.tag),
         *(query["q"], bool(query["regex"]), bool(query["case"]), query["stream"], since_ms, until_ms),
     )
-    place = _place(same, query["cursor"])
-    if until_ms is not None and place.created_at > until_ms:
-        place = Place(until_ms, _NEWEST.run_id, 0)
+    position = _position(same, query["cursor"])
+    if until_ms is not None and position.created_at > until_ms:
+        position = Position(until_ms, _NEWEST.run_id, 0)
 
     def read(created_at: int, at: str) -> list[Run]:
         return context.reads(of_units.runs_with_logs, names, since_ms, (created_at, at), _RUNS)
 
-    scan = _scanned(context, call, read, place)
+    scan = _scanned(context, call, read, position)
     cut = scan.waiting[0] if scan.waiting else None
     call.answer(
         schemas.LogSearchPage(
@@ -323,7 +323,7 @@ def search_logs(context: Context, call: Call) -> None:
                 )
                 for run, hit in scan.hits
             ],
-            next_cursor=UNSET if cut is None else _to_cursor(same, Place(cut.created_at, cut.id, scan.line)),
+            next_cursor=UNSET if cut is None else _to_cursor(same, Position(cut.created_at, cut.id, scan.line)),
             searched_back_to=UNSET if cut is None else rfc3339(cut.created_at),
             exhausted=cut is None,
             scanned_runs=scan.runs,
@@ -350,19 +350,19 @@ def _text(hit: Hit) -> str:
     return hit.text.decode("utf-8", "replace")
 
 
-def _scanned(context: Context, call: Call, read: Callable[[int, str], list[Run]], place: Place) -> _Scan:
+def _scanned(context: Context, call: Call, read: Callable[[int, str], list[Run]], position: Position) -> _Scan:
     """Search until a limit of the call is reached, or all runs are searched.
 
     Raises:
         ApiError: 422 the pattern is invalid; 503 too many searches.
     """
     query = call.query
-    runs = _Runs(read, place)
+    runs = _Runs(read, position)
     with context.searches.place():
         pattern = context.searches(_pattern, query)
-        scan = _Scan(pattern, _wanted(query), query["limit"], context.hub.paths, place.line)
+        scan = _Scan(pattern, _wanted(query), query["limit"], context.hub.paths, position.line)
         batch = runs.next_batch()
-        if batch and batch[0].id != place.run_id:
+        if batch and batch[0].id != position.run_id:
             scan.line = 0  # the cursor's run is gone
         scan.waiting.extend(batch)
         until_s = time.monotonic() + _CALL_S
@@ -388,7 +388,7 @@ def _wanted(query: dict[str, Any]) -> Wanted:
     )
 
 
-def _place(same: tuple[object, ...], cursor: str | None) -> Place:
+def _position(same: tuple[object, ...], cursor: str | None) -> Position:
     if cursor is None:
         return _NEWEST
     try:

@@ -11,7 +11,7 @@ import pytest
 
 from store import events
 from store.backends import postgres
-from store.backends.postgres import PostgresConnection, place
+from store.backends.postgres import PostgresConnection, location
 from store.connection import NUMBERS
 from store.daemon_values import get_meta, set_meta
 from store.database import Database, open_reader, open_writer
@@ -124,7 +124,7 @@ def test_errors_hide_the_password(url: str) -> None:
 def test_place_in_messages() -> None:
     """The name of a database in messages has everything but the password and the settings."""
     assert (
-        place("postgresql://me:secret@db.example:5433/runs?connect_timeout=3") == "postgresql://me@db.example:5433/runs"
+        location("postgresql://me:secret@db.example:5433/runs?connect_timeout=3") == "postgresql://me@db.example:5433/runs"
     )
 
 
