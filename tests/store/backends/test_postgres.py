@@ -124,7 +124,8 @@ def test_errors_hide_the_password(url: str) -> None:
 def test_place_in_messages() -> None:
     """The name of a database in messages has everything but the password and the settings."""
     assert (
-        location("postgresql://me:secret@db.example:5433/runs?connect_timeout=3") == "postgresql://me@db.example:5433/runs"
+        location("postgresql://me:secret@db.example:5433/runs?connect_timeout=3")
+        == "postgresql://me@db.example:5433/runs"
     )
 
 

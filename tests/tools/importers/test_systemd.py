@@ -184,12 +184,12 @@ def test_restarts_that_slow_down(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "timeout"),
+    ("line", "timeout"),
     [("TimeoutStartSec=300", "300s"), ("TimeoutSec=2min", "120s"), ("TimeoutStartSec=infinity", "520w"), ("", "90s")],
 )
-def test_the_time_to_be_ready(tmp_path: Path, mentions: str, timeout: str) -> None:
+def test_the_time_to_be_ready(tmp_path: Path, line: str, timeout: str) -> None:
     """A service that reports its readiness has the time that its unit gives, 90 s if it says nothing."""
-    _, found = service(tmp_path, "Type=notify", mentions, "WatchdogSec=30s")
+    _, found = service(tmp_path, "Type=notify", line, "WatchdogSec=30s")
     assert found["ready"] == {"notify": True, "timeout": timeout}
     assert found["live"] == {"notify": True, "every": "30s", "failures": 1}
 
