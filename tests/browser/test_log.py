@@ -219,6 +219,17 @@ def test_a_filter_says_how_far_it_has_read(page: Page, site: Site) -> None:
     site.request("POST", "/api/daemon/reload")
 
 
+def test_a_filter_of_loaded_lines(page: Page, site: Site) -> None:
+    """The log of the daemon and that of a service, of which only the newest lines are loaded, say so when filtered."""
+    for address, text in (("#/daemon", "scheduler"), ("#/task/web", "serving")):
+        site.see(page, address)
+        log = page.get_by_role("log")
+        expect(log.get_by_text(text).first).to_be_visible()
+        page.get_by_label("Filter lines").fill(text)
+        expect(page.get_by_text(re.compile(r"^Filtered all [\d,]+ loaded lines\.$"))).to_be_visible()
+        expect(log.get_by_text(text).first).to_be_visible()
+
+
 def test_a_filter_stops(page: Page, site: Site) -> None:
     """While a filter reads, the page says how many lines it has read, and a button ends that."""
     site.see(page, f"#/run/{site.done['long']}")

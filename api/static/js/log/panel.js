@@ -263,7 +263,7 @@ export function LogPanel({ source, at = {}, moved, address = () => null, taskNam
     </div>
     <p class="log-foot ${ready ? "" : "coming"}">
       <span class="number">${log?.total ? `Line ${number(top + 1)} of ${number(log.total)}` : "No lines"}</span>
-      ${log?.first > 0 && html`<span>Lines before ${number(log.first + 1)} are no longer kept</span>`}
+      ${log?.first > 0 && html`<span>Lines before ${number(log.first + 1)} are ${source.partial ? "not loaded" : "no longer kept"}</span>`}
       <span>${stateOf(log)}</span>
       ${range && moved && html`<${Marked} log=${log} range=${range} />`}
     </p>
@@ -277,7 +277,7 @@ function Looked({ log }) {
       <button class="link" onClick=${() => log.stop()}>Stop</button></p>`;
   }
   const { first, lookedFrom, end, total } = log;
-  if (log.isWhole) return html`<p class="log-foot" role="status">Filtered all ${count(total - first, "line")}.</p>`;
+  if (log.isWhole) return html`<p class="log-foot" role="status">Filtered all ${count(total - first, log.source.partial ? "loaded line" : "line")}.</p>`;
   return html`<p class="log-foot" role="status">Filtered lines ${number(Math.max(lookedFrom, first) + 1)} to ${number(end)} of ${number(total)}.
     ${lookedFrom > first && html`<button class="link" onClick=${() => log.lookFurther(true)}>Filter ${count(lookedFrom - first, "earlier line")}</button>`}
     ${end < total && html`<button class="link" onClick=${() => log.lookFurther(false)}>Filter ${count(total - end, "later line")}</button>`}</p>`;

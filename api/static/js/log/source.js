@@ -10,6 +10,7 @@ export class RunLog {
     this.id = id;
     this.raw = runPath(id, "log/raw");
     this.ahead = null;
+    this.partial = false;
   }
 
   /** Ask for the page that will be wanted first, before the run itself is known: on a slow link that saves a round trip. */
@@ -47,6 +48,7 @@ export class RunLog {
 class StreamedLog {
   constructor() {
     this.raw = null;
+    this.partial = true;
     this.lines = [];
   }
 
