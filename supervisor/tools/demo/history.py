@@ -143,7 +143,8 @@ class History:
                 at = self._now_ms - DAYS * _DAY_MS
                 while at < self._now_ms - _DAY_MS:
                     end = min(at + int(self._random.uniform(9, 31) * _DAY_MS), self._now_ms - 60_000)
-                    failed = self._random.random() < 0.1
+                    # Their logs do not exist, so no recent failure may lack its cause.
+                    failed = self._random.random() < 0.1 and end < self._now_ms - 10 * _DAY_MS
                     yield Run(
                         id=f"{name} {index} {at}",
                         task_name=name,

@@ -47,7 +47,7 @@ export function LastGood({ run }) {
   return html`<${Card} title="Last good run" tools=${html`<a class="button" href=${link("run", good.id)}>Show run</a><${Act} run=${compare}>Compare logs</${Act}>`}>
     <div class="body"><dl class="facts">
       <div><dt>Started</dt><dd><${At} at=${good.startedAt ?? good.createdAt} /></dd></div>
-      <div><dt>Duration</dt><dd>${duration(tookMs(good))}, this run ${duration(tookMs(run))}</dd></div>
+      <div class="wide"><dt>Duration</dt><dd>${duration(tookMs(good))}, this run ${duration(tookMs(run))}</dd></div>
       ${names.length > 0 && html`<div><dt>Parameters</dt><dd>${changed.length ? count(changed.length, "difference") : "the same"}</dd></div>`}
       ${changed.map((name) => html`<div key=${name}><dt>${name}</dt><dd class="mono">${good.params?.[name] ?? "–"} → ${run.params?.[name] ?? "–"}</dd></div>`)}
     </dl>

@@ -184,7 +184,7 @@ function folded(runs, unfolded) {
 function Row({ run, named, selected, late, toggle, earlier, open, unfold, of }) {
   const by = { cron: "schedule", api: "by hand", cloud: "cloud", service: "service", startup: "daemon start" }[run.triggeredBy];
   const attempt = run.retryAttempt ? `, retry ${run.retryAttempt}` : "";
-  const instance = run.triggeredBy === "service" || run.instanceIndex ? `, instance ${run.instanceIndex}` : "";
+  const instance = run.triggeredBy === "service" || run.instanceIndex ? ` [${run.instanceIndex}]` : "";
   return html`<tr aria-selected=${selected} class=${of ? "earlier" : ""}>
     <td><input type="checkbox" aria-label=${`Select run ${run.id}`} checked=${selected} disabled=${late} onChange=${() => toggle(run)} /></td>
     <td><a href=${link("run", run.id)} aria-label=${`Run ${run.id} ${ofRun(run).word}`}><${RunBadge} run=${run} /></a>
