@@ -57,7 +57,7 @@ class StartBench:
             self.shown.append,
             self,
         )
-        self.spares = self.starts.spares
+        self.prefork = self.starts.prefork
 
     def on_begin(self, run: str) -> None:
         self.begun.append(run)
@@ -79,18 +79,18 @@ class StartBench:
 
     def warm(self) -> int:
         """Start the zygote, and wait until it listens; return its pid."""
-        self.spares.wake()
-        self.turn(lambda: self.spares._listening, "the zygote")
-        assert self.spares._zygote is not None
-        return self.spares._zygote
+        self.prefork.wake()
+        self.turn(lambda: self.prefork._listening, "the zygote")
+        assert self.prefork._zygote is not None
+        return self.prefork._zygote
 
     def prepare(self) -> int:
         """Prepare a spare process; return its pid."""
         self.warm()
         self.starts._order_at_s = 0.0
-        self.turn(lambda: self.spares.ready, "the spare")
-        assert self.spares._spare is not None
-        return self.spares._spare.pid
+        self.turn(lambda: self.prefork.ready, "the spare")
+        assert self.prefork._child is not None
+        return self.prefork._child.pid
 
     def begin(self, spawn: Spawn) -> bool:
         """Begin a start as after a quiet period; return whether it waits for a spare."""

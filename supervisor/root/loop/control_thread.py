@@ -246,7 +246,7 @@ class ControlThread:
         self._ignored.note(numbers & self._ignored_signals, time.monotonic())
 
     def _helper_pids(self) -> set[int]:
-        pids = (self._scheduler.pid, self._api.pid, self._upgrade.trial_pid, *self._processes.starts.spares.pids)
+        pids = (self._scheduler.pid, self._api.pid, self._upgrade.trial_pid, *self._processes.starts.prefork.pids)
         return {pid for pid in pids if pid is not None}
 
     # The helpers.

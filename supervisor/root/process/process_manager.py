@@ -108,7 +108,7 @@ class ProcessManager:
             limit_again(self.live.values(), self._log)
         if self.cgroup_manager.directory is None:
             self.starts.drop()
-            self.starts.spares.drop()
+            self.starts.prefork.drop()
 
     def close(self) -> None:
         """End the zygote and its child. Remove our cgroups and the recovery records."""
@@ -174,7 +174,7 @@ class ProcessManager:
         `keep` registers a descriptor that the next root needs.
         """
         self.starts.drop()
-        self.starts.spares.drop()
+        self.starts.prefork.drop()
         return ProcessesState(
             exits=list(self.exits.values()),
             stillborn=self.failed_starts,

@@ -1,8 +1,8 @@
-"""Starting an instance: a shell in a session of its own, which does what its command needs (see :mod:`.shim`).
+"""Starts a run: a shell in its own session, which prepares and executes the command (:mod:`.shim`).
 
-There are two ways to the shell. Here: posix_spawn(3) does not copy the page tables of the root, and gives the child its
-own session, default signal dispositions and an empty signal mask. Or a spare becomes it, for a run that would have to
-wait to join its cgroup (see :mod:`.starts`).
+posix_spawn(3) does not copy the page tables of the root. It gives the child its own session, default signal actions and
+an empty signal mask. A run that would have to wait to join its cgroup starts in a pre-forked child instead
+(:mod:`.start_queue`).
 
 A run with a terminal has it as its controlling terminal. Output processing is off, so a newline stays a newline.
 """
@@ -22,7 +22,7 @@ from supervisor.ipc.messages import Spawn
 from supervisor.root.spawn import shim
 
 _TERM = "xterm-256color"
-"""Of a run with a terminal, when the daemon has no TERM."""
+"""TERM of a run with a terminal, if the daemon's environment has none."""
 _WINDOW = struct.Struct("HHHH")
 
 
@@ -43,21 +43,21 @@ class Started:
 
 
 class NotHeld(OSError):
-    """A process was started, could not be held, and was killed; it may have done something."""
+    """A process was started, but no pidfd could be opened for it. It was killed, and may have done something."""
 
 
 class Plan:
-    """An instance that is to be started, with all that is open for it.
+    """A run that is about to be started, and the descriptors that were opened for it.
 
     Args:
-        spawn: what to start.
-        base_env: the environment of the daemon, without our own variables.
-        nofile: the soft limit on descriptors to give back, if we raised it.
-        cgroup: it is to be in this one before anything of its own runs.
-        inside: it begins in there; else it has to join.
+        spawn: The request.
+        base_env: The environment of the daemon, without our own variables.
+        nofile: The original soft limit on descriptors, if we have raised it.
+        cgroup: The cgroup in which the command must be executed.
+        inside: The process is created in the cgroup; otherwise it must join it.
 
     Raises:
-        OSError: no descriptors, or no terminal; nothing is left open.
+        OSError: no descriptor or no terminal is left. Nothing stays open.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class Plan:
         lost = prepared_command.lost_in_shells(self.env, spawn.env)
         self.argv, told = shim.wrapped(spawn, nofile, cgroup=joins, carries=bool(lost))
         self.paths = shim.candidates(spawn, self.env) if inside and told else []
-        """Where the command may be that a spare executes without a shell; none: only with one."""
+        """Possible paths of a command that the pre-forked child executes without a shell; empty: it needs the shell."""
         self.carried = lost if told else {}
-        """Variables that the shell in front of the command would lose; carriers in `env` have them."""
+        """Variables that the shell would lose. `env` contains them in carriers (:mod:`.prepared_command`)."""
         if self.carried:
             self.env = prepared_command.carried(self.env, lost)
         self.spawn = spawn
@@ -87,23 +87,23 @@ class Plan:
         self.terminal = spawn.tty
         self._ours: list[int] = []
         self._theirs: list[int] = []
-        """What only the process needs."""
+        """Descriptors that only the child needs."""
         try:
             self._out = self._channel(terminal=spawn.tty)
             self._err = None if spawn.merge_stderr or spawn.tty else self._channel()
             self._status = self._channel() if told else None
             self._stdin = self._open_pipe() if spawn.stdin_open else None
-            if spawn.uid is not None:  # so that it may open its outputs by their names, such as /dev/stderr
+            if spawn.uid is not None:  # so that the user may open the outputs by name, such as /dev/stderr
                 for one in (self._out, self._err):
                     if one is not None:
-                        with contextlib.suppress(PermissionError):  # EPERM: no CAP_CHOWN; it goes without that
+                        with contextlib.suppress(PermissionError):  # EPERM: without CAP_CHOWN, opening by name fails
                             os.fchown(one[1], spawn.uid, -1)
         except OSError:
             self.close()
             raise
 
     def _channel(self, *, terminal: bool = False) -> tuple[int, int]:
-        """Return our end of the channel, and that of the process."""
+        """Return our end of a new pipe or terminal, and the child's end."""
         ends = _terminal() if terminal else os.pipe2(os.O_CLOEXEC)
         self._ours.append(ends[0])
         self._theirs.append(ends[1])
@@ -111,7 +111,7 @@ class Plan:
         return ends
 
     def _open_pipe(self) -> int:
-        """Return an endless pipe: its descriptor holds both of its ends (fifo(7), O_RDWR)."""
+        """Return a pipe that never ends, because its one descriptor holds both ends (fifo(7), O_RDWR)."""
         reading, writing = os.pipe2(os.O_CLOEXEC)
         try:
             both = os.open(f"/proc/self/fd/{reading}", os.O_RDWR | os.O_CLOEXEC)
@@ -130,7 +130,7 @@ class Plan:
         """
         out, err, status = self._out, self._err, self._status
         stdout: tuple[object, ...] = (os.POSIX_SPAWN_DUP2, out[1], 1)
-        if self.terminal:  # opened by the leader of a session without one, so it becomes the controlling terminal
+        if self.terminal:  # opened by a session leader without a terminal, so it becomes the controlling terminal
             stdout = (os.POSIX_SPAWN_OPEN, 1, os.ttyname(out[1]), os.O_RDWR, 0)
         stdin: tuple[object, ...] = (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)
         if status:
@@ -138,7 +138,7 @@ class Plan:
         elif self._stdin is not None:
             stdin = (os.POSIX_SPAWN_DUP2, self._stdin, 0)
         actions = [stdin, stdout, (os.POSIX_SPAWN_DUP2, err[1] if err else 1, 2)]
-        if status and self._stdin is not None:  # before CGROUP_FD is opened, which could be its number
+        if status and self._stdin is not None:  # before CGROUP_FD, whose number this descriptor may have
             actions.append((os.POSIX_SPAWN_DUP2, self._stdin, shim.STDIN_FD))
         if self.cgroup is not None:
             actions.append((os.POSIX_SPAWN_OPEN, shim.CGROUP_FD, self.cgroup.procs, os.O_WRONLY, 0))
@@ -151,22 +151,22 @@ class Plan:
             setsigmask=[],
             setsigdef=CATCHABLE,
         )
-        self._close_theirs()  # first, so that there is a descriptor for the pidfd
+        self._close_theirs()  # first, which frees a descriptor for the pidfd
         try:
             pidfd = os.pidfd_open(pid)
         except OSError as err:
-            # EMFILE, ENFILE, ENOMEM: it runs, so it must not begin again.
+            # EMFILE, ENFILE, ENOMEM: the command may have begun, so the run must not be started again.
             os.killpg(pid, signal.SIGKILL)
             raise NotHeld(f"its process was killed, because it could not be tracked: {err.strerror}") from err
         return self._started(pid, pidfd, status[0] if status else None)
 
     def outputs_there(self) -> list[int]:
-        """Return the standard descriptors of a preforked child; 0 only with a status pipe."""
+        """Return the standard descriptors of the pre-forked child: output, error, and input if it is a status pipe."""
         status = [self._status[1]] if self._status else []
         return [self._out[1], self._err[1] if self._err else self._out[1], *status]
 
     def start_in_child(self, pid: int, pidfd: int, channel: int) -> Started:
-        """A spare becomes it; `channel`: where the process tells why it cannot execute the shell."""
+        """Let the pre-forked child become the run; it reports on `channel` why it cannot execute the shell."""
         if self._status:
             os.close(channel)
             return self._started(pid, pidfd, self._status[0])
@@ -202,10 +202,10 @@ def start(spawn: Spawn, base_env: dict[str, str], nofile: int | None, cgroup: Cg
 
 
 def _terminal() -> tuple[int, int]:
-    """Open a pseudo-terminal: master and slave, both close-on-exec.
+    """Open a pseudo-terminal and return master and slave, both close-on-exec.
 
     Raises:
-        OSError: there are no more, or no file system of them.
+        OSError: no terminal is left, or devpts is not mounted.
     """
     master, slave = os.openpty()
     try:
@@ -216,5 +216,5 @@ def _terminal() -> tuple[int, int]:
     except (OSError, termios.error) as err:
         os.close(master)
         os.close(slave)
-        raise OSError(*err.args) from err  # termios.error is none
+        raise OSError(*err.args) from err  # termios.error is not an OSError
     return master, slave

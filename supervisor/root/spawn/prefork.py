@@ -1,7 +1,7 @@
-"""A pre-forked child: a process that waits in a cgroup of its own to become a run, made by the zygote (:mod:`.zygote`).
+"""The pre-forked child: a process that the zygote (:mod:`.zygote`) has created in a cgroup, and that can become a run.
 
-No run depends on the zygote or on a pre-forked child. The child sends us its pid, learns what to become, and waits for
-our word, so no unknown process runs. If it does not answer in time, we hang up, and it ends.
+No run depends on the zygote or its child. The child sends its pid, receives a plan, and executes it only when told so,
+so no unknown process ever runs. If the child does not answer in time, the root closes the channel and the child exits.
 """
 
 import contextlib
@@ -24,17 +24,17 @@ from supervisor.root.spawn.zygote import MAX_MESSAGE_BYTES, Direct, Request
 
 _PATIENCE_S = 2.0
 _AGAIN_S = 1.0
-"""Minimum time between two zygotes; it doubles, up to the maximum, each time one ends soon."""
+"""The least time between the starts of two zygotes. It doubles, up to the maximum, each time a zygote ends early."""
 _LONGEST_S = 60.0
 _SOON_S = 10.0
 _END_S = 1.0
 _NEVER = frozenset({ENOSYS, E2BIG, EINVAL, EPERM, EACCES})
-"""Errors if the kernel cannot create processes in cgroups: too old, a system-call filter, or no delegation."""
+"""Errors if no process can be created in a cgroup: an old kernel, a system call filter, or no delegation."""
 _WORD_BYTES = 64
 
 
 class _Child:
-    """One process; it is there when it has a pidfd."""
+    """The child, which is ready once it has a pidfd."""
 
     __slots__ = ("cgroup", "channel", "deadline_s", "pid", "pidfd")
 
@@ -47,28 +47,28 @@ class _Child:
 
 
 class HeldChild:
-    """A spare that has its plan and waits to execute it."""
+    """A child that has received its plan and waits to execute it."""
 
-    def __init__(self, spare: _Child, plan: Plan) -> None:
-        self._spare = spare
+    def __init__(self, child: _Child, plan: Plan) -> None:
+        self._child = child
         self._plan = plan
-        self.cgroup = spare.cgroup
+        self.cgroup = child.cgroup
 
     def go(self) -> Started | None:
-        """Let the spare execute its plan; return None if it has ended."""
-        spare = self._spare
-        if _has_ended(spare.pidfd):  # the zygote may still have the channel open
+        """Let the child execute its plan; return None if it has ended."""
+        child = self._child
+        if _has_ended(child.pidfd):  # the zygote may still have the channel open
             return None
         try:
-            spare.channel.send(b"\0", socket.MSG_NOSIGNAL)
+            child.channel.send(b"\0", socket.MSG_NOSIGNAL)
         except OSError:  # EPIPE, ECONNRESET: it was killed
             return None
-        return self._plan.start_in_child(spare.pid, spare.pidfd, spare.channel.detach())
+        return self._plan.start_in_child(child.pid, child.pidfd, child.channel.detach())
 
     def drop(self) -> None:
         """Give it up, which ends it."""
-        self._spare.channel.close()
-        os.close(self._spare.pidfd)
+        self._child.channel.close()
+        os.close(self._child.pidfd)
         self._plan.close()
 
 
@@ -99,7 +99,7 @@ class PreforkPool:
         self._cgroup_manager = cgroup_manager
         self._show = show
         self._on_change = on_change
-        self._spare: _Child | None = None
+        self._child: _Child | None = None
         self._zygote: int | None = None
         self._pidfd = -1
         self._sock: socket.socket | None = None
@@ -117,17 +117,17 @@ class PreforkPool:
     @property
     def pids(self) -> list[int]:
         """Return the pids of the zygote and the pre-forked child, if they exist."""
-        return [pid for pid in (self._zygote, self._spare.pid if self._spare is not None else None) if pid]
+        return [pid for pid in (self._zygote, self._child.pid if self._child is not None else None) if pid]
 
     @property
     def ready(self) -> bool:
         """Return whether a pre-forked child is ready."""
-        return self._spare is not None and self._spare.pidfd >= 0
+        return self._child is not None and self._child.pidfd >= 0
 
     @property
     def under_way(self) -> bool:
         """Return whether one is being made."""
-        return self._spare is not None and self._spare.pidfd < 0
+        return self._child is not None and self._child.pidfd < 0
 
     def wake(self) -> None:
         """Start the zygote, if possible."""
@@ -139,12 +139,12 @@ class PreforkPool:
 
     def next_s(self) -> float | None:
         """Return when :meth:`tend` is due (monotonic seconds)."""
-        deadline_s = self._spare.deadline_s if self._spare is not None and self.under_way else None
+        deadline_s = self._child.deadline_s if self._child is not None and self.under_way else None
         return min((at for at in (deadline_s, self._wake_at_s) if at is not None), default=None)
 
     def tend(self, now_s: float) -> None:
         """Handle due work (monotonic seconds)."""
-        if self._spare is not None and self.under_way and now_s >= self._spare.deadline_s:
+        if self._child is not None and self.under_way and now_s >= self._child.deadline_s:
             self._log.warning(f"the zygote has not responded for {_PATIENCE_S:g} s: killing it")
             if self._zygote is not None:
                 os.kill(self._zygote, signal.SIGKILL)
@@ -156,16 +156,16 @@ class PreforkPool:
 
     def drop(self) -> None:
         """Drop the child, even one in preparation."""
-        spare, self._spare = self._spare, None
-        if spare is not None:
-            self._watch.remove(spare.channel.fileno())
-            spare.channel.close()
-            if spare.pidfd >= 0:
-                os.close(spare.pidfd)
-            self._cgroup_manager.leave(spare.cgroup)
+        child, self._child = self._child, None
+        if child is not None:
+            self._watch.remove(child.channel.fileno())
+            child.channel.close()
+            if child.pidfd >= 0:
+                os.close(child.pidfd)
+            self._cgroup_manager.leave(child.cgroup)
 
     def close(self) -> None:
-        """End the zygote and the spare."""
+        """End the zygote and the child."""
         self.drop()
         self._wake_at_s = None
         if self._zygote is not None:
@@ -177,10 +177,10 @@ class PreforkPool:
                 poll.poll(_END_S * 1000)
             self._reap()
 
-    # The spare.
+    # The child.
 
     def order(self) -> bool:
-        """Request a spare if there is none; return False if that is not possible now."""
+        """Request a child from the zygote if there is none; return False if that is not possible now."""
         self.wake()
         self._ordered = not self._listening
         if self._sock is None or not self._listening:
@@ -202,19 +202,19 @@ class PreforkPool:
                 return False
             ours.pop_all()
         channel.setblocking(False)
-        spare = self._spare = _Child(cgroup, channel, time.monotonic() + _PATIENCE_S)
-        self._watch.add(channel.fileno(), lambda _mask: self._on_word(spare))
+        child = self._child = _Child(cgroup, channel, time.monotonic() + _PATIENCE_S)
+        self._watch.add(channel.fileno(), lambda _mask: self._on_word(child))
         return True
 
-    def _on_word(self, spare: _Child) -> None:
+    def _on_word(self, child: _Child) -> None:
         try:
-            data, fds = receive_fds(spare.channel, _WORD_BYTES, 1)
+            data, fds = receive_fds(child.channel, _WORD_BYTES, 1)
         except BlockingIOError:
             return
         except OSError:  # ECONNRESET: it has ended; EMFILE
             data, fds = b"", []
         if data.isdigit() and fds and _is_child(fds[0]):
-            spare.pid, spare.pidfd = int(data), fds[0]
+            child.pid, child.pidfd = int(data), fds[0]
         else:
             for fd in fds:
                 os.close(fd)
@@ -232,22 +232,22 @@ class PreforkPool:
             self._disconnect()
 
     def take(self, plan: Plan) -> HeldChild | None:
-        """Pass the plan to the spare; return None if that is not possible."""
-        spare, message = self._spare, _message(plan)
-        if spare is None or message is None:
+        """Send the plan to the child; return None if that is not possible."""
+        child, message = self._child, _message(plan)
+        if child is None or message is None:
             return None
         try:
-            socket.send_fds(spare.channel, [message], plan.outputs_there(), socket.MSG_NOSIGNAL)
+            socket.send_fds(child.channel, [message], plan.outputs_there(), socket.MSG_NOSIGNAL)
         except OSError:  # EPIPE: it was killed; EAGAIN, EMSGSIZE: too much at once
             return None
-        self._spare = None
-        self._watch.remove(spare.channel.fileno())
-        return HeldChild(spare, plan)
+        self._child = None
+        self._watch.remove(child.channel.fileno())
+        return HeldChild(child, plan)
 
     @property
     def cgroup(self) -> Cgroup | None:
         """Return the cgroup of the pre-forked child."""
-        return None if self._spare is None else self._spare.cgroup
+        return None if self._child is None else self._child.cgroup
 
     # The zygote.
 
@@ -270,7 +270,7 @@ class PreforkPool:
         self._greeted = True
         with contextlib.suppress(ConnectionResetError):
             self._listening = bool(sock.recv(1))
-        if self._ordered and self._spare is None:
+        if self._ordered and self._child is None:
             self.order()
 
     def _on_exit(self) -> None:

@@ -1,31 +1,31 @@
-"""Preparations of a run before its command is executed, by a shell in the child.
+"""The shell that prepares a run and then executes its command.
 
-posix_spawn(3) can change neither the directory nor the user. The whole root waits until the child has executed its
-program, so a command on a hung network mount would stop everything. So the root executes only ``/bin/sh``, which
-executes the command in the end::
+posix_spawn(3) can change neither the directory nor the user. It also blocks the root until the child has executed a
+program, so a command on a hung network mount would stop everything. The root therefore executes only ``/bin/sh``, which
+prepares the run and finally executes the command::
 
     cgroup -> umask -> limits -> niceness -> user -> directory -> command
 
-A run that is a text for ``/bin/sh`` needs no second shell if it needs no more than a cgroup, a umask or the original
-limit on descriptors. These become builtin commands in front of its text, on the same line, so that its line numbers
-stay. Other runs have a status pipe as standard input, on which lines report errors::
+A run that is a script for ``/bin/sh`` needs no second shell if it only needs a cgroup, a umask or the original limit on
+descriptors. Builtin commands for these precede the script on its first line, which keeps its line numbers. Other runs
+get a status pipe as standard input, on which the shell reports errors by line::
 
-    cgroup         its cgroup cannot be joined
+    cgroup         the cgroup cannot be joined
     limit NAME     this limit cannot be set
-    user           the user was changed; without it, it could not be
+    user           the user was changed; if this line is missing, it could not be changed
     cwd            the working directory cannot be entered
     stdin          the file for standard input cannot be opened
-    start ERRNO    the shell itself cannot be executed (told by a spare)
-    exec 127       not found, or its interpreter is missing
-    exec 126       found but not executable
-    end of file    the command runs
+    start ERRNO    the shell itself cannot be executed (reported by the pre-forked child)
+    exec 127       the command was not found, or its interpreter is missing
+    exec 126       the command is not executable
+    end of file    the command is running
 
-While ``exec`` runs, the shell's saved copy of the pipe is close-on-exec, so a command that starts closes it. When
-``exec`` fails, the copy is put back and the trap (or, in bash, the next line) reports. Tested with dash, busybox, bash.
+During ``exec``, the shell's saved copy of the pipe is close-on-exec, so executing the command closes it. If ``exec``
+fails, the shell restores the copy, and the trap (in bash, the next line) reports the error. This was tested with dash,
+busybox and bash.
 
-setpriv(1) of util-linux changes the user. Where it is missing (Alpine), the Python that runs us does all steps after
-the limits (:mod:`supervisor.host.prepared_command`), which takes 10 ms. It also does so when the run has variables
-that a shell would lose.
+setpriv(1) of util-linux changes the user. Where it is missing (Alpine), or if the run has variables that a shell would
+lose, our own Python takes all steps after the limits (:mod:`supervisor.host.prepared_command`), in about 10 ms.
 """
 
 import os
@@ -36,12 +36,12 @@ from supervisor.ipc.messages import Spawn
 
 SHELL = "/bin/sh"
 CGROUP_FD = 3
-"""On which the child finds the file by which it joins its cgroup."""
+"""The descriptor on which the child finds the file that adds it to its cgroup."""
 STDIN_FD = 4
-"""On which a child with a status pipe finds the standard input of its command, where that stays open."""
+"""The descriptor on which a child with a status pipe finds its command's standard input, if that stays open."""
 
 _MAX_ARGUMENT_BYTES = 128 * 1024 - 1
-"""MAX_ARG_STRLEN of execve(2), less the closing NUL."""
+"""MAX_ARG_STRLEN of execve(2) without the final NUL."""
 _PREFIX_BYTES = 200
 
 _LEAVE_FD = f"exec {CGROUP_FD}>&-; "
@@ -75,8 +75,8 @@ exec "$@"
 """
 _BLOCK_BYTES = 512
 _KB = 1024
-# How each limit is set, both the soft and the hard one; memory and cpu are limited by the cgroup. POSIX counts the size
-# of files in blocks of 512 bytes.
+# The command that sets each limit, soft and hard, and its unit. The cgroup limits memory and cpu. POSIX counts file
+# sizes in blocks of 512 bytes.
 _LIMITS: Mapping[str, tuple[str, int]] = {
     "address_space": ("ulimit -v {0} 2>/dev/null", _KB),
     "cpu_time": ("ulimit -t {0} 2>/dev/null", 1),
@@ -92,13 +92,13 @@ _LIMITS: Mapping[str, tuple[str, int]] = {
 
 
 def wrapped(spawn: Spawn, nofile: int | None, *, cgroup: bool, carries: bool) -> tuple[list[str], bool]:
-    """Return the program to execute for a run, and whether it has a status pipe for standard input.
+    """Return the command line to execute for a run, and whether its standard input is a status pipe.
 
     Args:
-        spawn: the run.
-        nofile: the soft limit on descriptors to give back, if we raised it.
-        cgroup: whether it is to join a cgroup.
-        carries: whether it has variables that a shell in front of its command loses.
+        spawn: The request.
+        nofile: The original soft limit on descriptors, if we have raised it.
+        cgroup: The process must join a cgroup.
+        carries: The run has variables that a shell would lose.
     """
     bare = spawn.cwd is None and spawn.uid is None and not _limited(spawn) and not spawn.stdin_file
     text = spawn.argv[-1]
@@ -121,9 +121,9 @@ def wrapped(spawn: Spawn, nofile: int | None, *, cgroup: bool, carries: bool) ->
 
 
 def candidates(spawn: Spawn, env: Mapping[str, str]) -> list[str]:
-    """Return the possible paths of the command in a shell's order; empty when only a shell can start it.
+    """Return the possible paths of the command, in the order of a shell; empty if only a shell can execute it.
 
-    Only a shell can where the user is another one, the shell sets limits or opens standard input, or there is no PATH.
+    A shell is needed to change the user, to set limits, to open standard input, or to search without PATH.
     """
     name = spawn.argv[0]
     if spawn.stdin_file:
@@ -145,7 +145,7 @@ def _builtins(spawn: Spawn, nofile: int | None) -> str:
 
 
 def _limited(spawn: Spawn) -> bool:
-    """Return whether the shell has to set a limit, which is not one of the cgroup."""
+    """Return whether the run has limits that the shell sets."""
     return not _LIMITS.keys().isdisjoint(spawn.limits)
 
 
@@ -165,7 +165,7 @@ def _to_user(spawn: Spawn) -> list[str]:
 
 
 def _by_python(spawn: Spawn) -> list[str]:
-    """Return the command that does all that comes after the limits."""
+    """Return the command with which our own Python takes all steps after the limits."""
     user = None if spawn.uid is None or spawn.gid is None else (spawn.uid, spawn.gid, spawn.groups)
     stdin = STDIN_FD if spawn.stdin_open else spawn.stdin_file or "/dev/null"
     return prepared_command.command_line(spawn.argv, status_pipe=True, user=user, cwd=spawn.cwd, stdin=stdin)

@@ -1,12 +1,12 @@
-"""The two ways to start a run: at once by posix_spawn(3), or through a pre-forked child.
+"""The two ways to start a run: directly by posix_spawn(3), or in a pre-forked child.
 
-After a pause, a process that joins its cgroup waits about 10 ms for the kernel. A process created in its cgroup does
-not (:mod:`.spares`). When many start, joining takes microseconds, and to make spares costs more than posix_spawn. So a
-preforked child serves the first start after a pause. Starts without one, or soon after a join, join. A run whose
-standard input stays open joins, too: a spare gets no descriptor for it.
+After a quiet period, a process that joins its cgroup waits about 10 ms for the kernel. A process that was created in
+its cgroup (:mod:`.prefork`) does not wait. While many runs start, joining takes microseconds, and creating a child
+costs more than posix_spawn(3). So the child serves the first start after a quiet period, and other starts are direct. A
+run whose standard input stays open is also started directly, because the child receives no descriptor for it.
 
-The scheduler may announce a start while it stores the run. Then the root opens the descriptors of the run and informs
-the child, which waits for the request. Without the request nothing runs, and the preparation is dropped.
+The scheduler may announce a run while it stores it. The root then opens the run's descriptors and sends the plan to the
+child, which waits. Without the request that follows, nothing is executed, and the prepared run is dropped.
 """
 
 import select
@@ -25,29 +25,29 @@ from supervisor.root.spawn.posix_spawn import Plan, Started
 from supervisor.root.spawn.prefork import HeldChild, PreforkPool
 
 _QUIET_S = 0.02
-"""As long as the kernel takes to forget that a process joined a cgroup."""
+"""How long joining another cgroup is cheap after a process has joined one."""
 _REST_S = 0.003
-"""From the use of a child to the creation of the next one: new runs come first."""
+"""The delay between using a child and requesting the next one, so that new runs are not delayed."""
 _END_S = 1.0
-"""How long a spare may take to end."""
+"""How long the child may take to end."""
 _TOO_FEW = "too few free descriptors"
 _HOLD_S = 2.0
 """How long a prepared run waits for its request."""
 
 
 class Start:
-    """One that is under way."""
+    """A start that is in progress."""
 
     __slots__ = ("cgroup", "log_notes", "notify_socket", "spawn", "stops")
 
-    def __init__(self, spawn: Spawn, ear: NotifySocket | None) -> None:
+    def __init__(self, spawn: Spawn, notify_socket: NotifySocket | None) -> None:
         self.spawn = spawn
-        self.notify_socket = ear
+        self.notify_socket = notify_socket
         self.cgroup: Cgroup | None = None
         self.log_notes: list[str] = []
-        """For the beginning of its log."""
+        """Lines for the beginning of its log."""
         self.stops: list[Frame] = []
-        """Stops that came meanwhile."""
+        """Stops that were requested meanwhile."""
 
 
 class StartObserver(Protocol):
@@ -70,15 +70,15 @@ class StartObserver(Protocol):
 
 
 class StartQueue:
-    """The queue of starts. Belongs to the control thread, and never waits.
+    """The queue of starts. Belongs to the control thread, and never blocks.
 
     Args:
-        watch: calls us.
-        log: the daemon's.
-        env: the environment of the daemon, without our own variables.
-        cgroup_manager: where cgroups are.
-        show: takes the read end of the zygote's output.
-        observer: receives the result of each start.
+        watch: The control thread's epoll object.
+        log: The daemon's log.
+        env: The environment of the daemon, without our own variables.
+        cgroup_manager: Creates the cgroups of runs.
+        show: Takes the read end of the zygote's output.
+        observer: Receives the result of each start.
     """
 
     def __init__(
@@ -93,37 +93,40 @@ class StartQueue:
         self._env = env
         self._cgroup_manager = cgroup_manager
         self._observer = observer
-        self.spares = PreforkPool(watch, log, env, cgroup_manager, show, self._go_on)
+        self.prefork = PreforkPool(watch, log, env, cgroup_manager, show, self._go_on)
         self.descriptors = Descriptors()
         self.under_way: dict[str, Start] = {}
-        """By run id: the start that waits for a child, and all later ones, since starts keep their order."""
+        """By run id: the start that waits for a child, and all later starts, because starts keep their order."""
         self._joined_s = -_QUIET_S
-        """When a process was last started that joins its cgroup."""
+        """Monotonic time of the last start of a process that joins its cgroup."""
         self._order_at_s: float | None = None
-        """Time to request the next spare."""
+        """Monotonic time at which to request the next child."""
         self._prepared: tuple[Start, HeldChild] | None = None
         self._drop_at_s: float | None = None
-        """When that has waited for long enough."""
+        """Monotonic time at which the prepared run is dropped."""
 
     def expect(self) -> None:
         """Expect a start soon."""
         if self._cgroup_manager.directory is not None:
-            self.spares.wake()
+            self.prefork.wake()
             self._order_at_s = time.monotonic()
 
     @property
     def can_prepare(self) -> bool:
-        """Use the new child for an announced run."""
+        """Return whether an announced run can be prepared in the child."""
         idle = self._prepared is None and not self.under_way
-        return idle and self.spares.ready and self._by_spares(time.monotonic())
+        return idle and self.prefork.ready and self._can_prefork(time.monotonic())
 
     def prepare(self, spawn: Spawn, others: int) -> bool:
-        """Prepare an announced run, beside so many others. A failure costs nothing; it returns False."""
+        """Prepare an announced run; return False if that fails, which does no harm.
+
+        `others` is the number of other runs that need descriptors.
+        """
         if spawn.stdin_open or not (self.can_prepare and self.descriptors.reserve(others + 1)):
             return False
         try:
             start = Start(spawn, NotifySocket(spawn) if spawn.notify is not None else None)
-        except OSError:  # the order will tell
+        except OSError:  # the start itself will report the error
             return False
         held = self._hold(start)
         if held is None:
@@ -143,8 +146,11 @@ class StartQueue:
             self._observer.on_dropped(start.spawn.run)
 
     def start(self, spawn: Spawn, others: int) -> None:
-        """Start a run beside so many others; the observer learns the result, mostly at once."""
-        ear = None
+        """Start a run, and report the result to the observer, mostly at once.
+
+        `others` is the number of other runs that need descriptors.
+        """
+        notify_socket = None
         if self._prepared is not None and self._prepared[0].spawn.run == spawn.run:
             start, held = self._prepared
             self._observer.on_begin(spawn.run)
@@ -153,73 +159,73 @@ class StartQueue:
                 self._observer.on_started(start, started)
                 return
             if start.notify_socket is not None and start.spawn.notify == spawn.notify:
-                ear, start.notify_socket = (
+                notify_socket, start.notify_socket = (
                     start.notify_socket,
                     None,
                 )  # another one could not have its address before it is closed
-                ear.serve(spawn)
+                notify_socket.serve(spawn)
             self.drop()
         if not self.descriptors.reserve(others + len(self.under_way) + 1):
-            if ear is not None:
-                ear.close()
+            if notify_socket is not None:
+                notify_socket.close()
             self._observer.on_short(Start(spawn, None), _TOO_FEW)
             return
         self._observer.on_begin(spawn.run)
         try:
-            start = Start(spawn, ear or (NotifySocket(spawn) if spawn.notify is not None else None))
+            start = Start(spawn, notify_socket or (NotifySocket(spawn) if spawn.notify is not None else None))
         except OSError as err:  # EMFILE, ENFILE; EADDRINUSE
             self._failed(Start(spawn, None), err)
             return
         if self.under_way:
             self.under_way[spawn.run] = start
-        elif spawn.stdin_open or not self._by_spares(time.monotonic()):
-            self._by_joining(start)
-        elif self.spares.ready:
-            self._by_spare(start)
-        elif self.spares.under_way or self.spares.order():
+        elif spawn.stdin_open or not self._can_prefork(time.monotonic()):
+            self._start_directly(start)
+        elif self.prefork.ready:
+            self._start_in_child(start)
+        elif self.prefork.under_way or self.prefork.order():
             self.under_way[spawn.run] = start
         else:
-            self._by_joining(start)
+            self._start_directly(start)
 
-    def begin_again(self, spawn: Spawn, ear: NotifySocket | None) -> None:
-        """Start an instance whose spare ended before it had executed anything; never by another spare."""
+    def begin_again(self, spawn: Spawn, notify_socket: NotifySocket | None) -> None:
+        """Start a run directly whose child ended before it executed the command."""
         self._observer.on_begin(spawn.run)
-        self._by_joining(Start(spawn, ear))
+        self._start_directly(Start(spawn, notify_socket))
 
     def next_s(self) -> float | None:
         """Return when :meth:`tend` is due (monotonic seconds)."""
         if self._in_vain:
             return 0.0
-        times = (self.spares.next_s(), self._order_at_s, self._drop_at_s)
+        times = (self.prefork.next_s(), self._order_at_s, self._drop_at_s)
         return min((at for at in times if at is not None), default=None)
 
     @property
     def _in_vain(self) -> bool:
-        """Whether something waits for a spare that was dropped: there are to be no cgroups, or another version."""
-        return bool(self.under_way) and not self.spares.under_way
+        """Return whether runs wait for a child that was dropped, because of an upgrade or ``cgroups = "off"``."""
+        return bool(self.under_way) and not self.prefork.under_way
 
     def tend(self, now_s: float) -> None:
         """Handle due work (monotonic seconds)."""
-        self.spares.tend(now_s)
+        self.prefork.tend(now_s)
         if self._in_vain:
             self._go_on()
         if self._drop_at_s is not None and now_s >= self._drop_at_s:
             self.drop()
         if self._order_at_s is not None and now_s >= self._order_at_s:
             self._order_at_s = None
-            if not (self.spares.ready or self.spares.under_way) and self._cgroup_manager.directory is not None:
-                self.spares.order()
+            if not (self.prefork.ready or self.prefork.under_way) and self._cgroup_manager.directory is not None:
+                self.prefork.order()
 
     def close(self) -> None:
         """End the zygote and its child. Pending and prepared runs will not start."""
         held = None if self._prepared is None else self._prepared[1].cgroup
-        ending = [cgroup for cgroup in (self.spares.cgroup, held) if cgroup is not None]
+        ending = [cgroup for cgroup in (self.prefork.cgroup, held) if cgroup is not None]
         self.drop()
         for start in self.under_way.values():
             self._leave(start)
         self.under_way.clear()
         self._order_at_s = None
-        self.spares.close()
+        self.prefork.close()
         deadline_s = time.monotonic() + _END_S
         while not all(cgroup.remove() for cgroup in ending) and time.monotonic() < deadline_s:
             select.poll().poll(1)
@@ -230,26 +236,26 @@ class StartQueue:
         self.under_way.clear()
         failed = []
         for number, start in enumerate(starts):
-            if number == 0 and self.spares.ready and not start.spawn.stdin_open:
+            if number == 0 and self.prefork.ready and not start.spawn.stdin_open:
                 err = self._become(start)
             else:
                 err = self._join(start)
             if err is not None:
                 failed.append((start, err))
-        for start, err in reversed(failed):  # each is put before all that wait
+        for start, err in reversed(failed):  # each is put in front of all waiting starts
             self._failed(start, err)
 
-    def _by_spares(self, now_s: float) -> bool:
-        """Return whether to use a spare instead of joining a cgroup."""
+    def _can_prefork(self, now_s: float) -> bool:
+        """Return whether to use the child instead of joining a cgroup."""
         return self._cgroup_manager.directory is not None and now_s - self._joined_s >= _QUIET_S
 
-    def _by_spare(self, start: Start) -> None:
+    def _start_in_child(self, start: Start) -> None:
         err = self._become(start)
         if err is not None:
             self._failed(start, err)
 
     def _become(self, start: Start) -> OSError | ValueError | None:
-        """Start a run by the spare, or else directly; return the error if it was not started."""
+        """Start a run in the child, or else directly; return the error if it was not started."""
         held = self._hold(start)
         if held is not None:
             started = held.go()
@@ -261,32 +267,32 @@ class StartQueue:
         return self._join(start)
 
     def _hold(self, start: Start) -> HeldChild | None:
-        """Pass a run to the spare, which then waits; return None if that is not possible."""
-        cgroup = self.spares.cgroup
+        """Send the plan of a run to the child, which then waits; return None if that is not possible."""
+        cgroup = self.prefork.cgroup
         self._order_at_s = time.monotonic() + _REST_S
         if cgroup is None:
             return None
         try:
             start.log_notes = self._cgroup_manager.apply_limits(cgroup, start.spawn)
             plan = Plan(start.spawn, self._env, self.descriptors.restore(), cgroup, inside=True)
-        except OSError:  # the other way tells why
-            self.spares.drop()
+        except OSError:  # the direct start will report the reason
+            self.prefork.drop()
             return None
-        held = self.spares.take(plan)
+        held = self.prefork.take(plan)
         if held is None:
             plan.close()
-            self.spares.drop()
+            self.prefork.drop()
         else:
             start.cgroup = cgroup
         return held
 
-    def _by_joining(self, start: Start) -> None:
+    def _start_directly(self, start: Start) -> None:
         err = self._join(start)
         if err is not None:
             self._failed(start, err)
 
     def _join(self, start: Start) -> OSError | ValueError | None:
-        """Start it here, so that it joins its cgroup; return why it was not started."""
+        """Start a run by posix_spawn(3) so that it joins its cgroup; return the error if it was not started."""
         try:
             start.cgroup, start.log_notes = self._cgroup_manager.assign(start.spawn)
             if start.cgroup is not None:
@@ -305,7 +311,7 @@ class StartQueue:
         return None
 
     def _failed(self, start: Start, err: OSError | ValueError) -> None:
-        """Let it wait where something has run out (EMFILE, EAGAIN, ENOMEM); else the reason stands in its own log.
+        """Let the run wait after a shortage (EMFILE, EAGAIN, ENOMEM); otherwise write the reason to its log.
 
         ENOENT: no /bin/sh; E2BIG: arguments or environment too long; ENOSPC: no terminal; ValueError: a NUL byte.
         """

@@ -1,4 +1,4 @@
-"""Starts that wait for a resource, and the reserve of memory that decides whether another one may begin."""
+"""Starts that wait for a resource, and the memory reserve that decides whether another run may start."""
 
 import mmap
 import time
@@ -8,20 +8,20 @@ from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Frame, Spawn
 
 _LOOK_S = (0.25, 5.0)
-"""Interval between two attempts: the first, and the longest."""
+"""The first and the longest interval between two attempts."""
 _REPORT_S = 60.0
-"""Delay before people are notified."""
+"""How long a shortage lasts before the scheduler sends a notification."""
 _RESERVE_BYTES = 8 << 20
 _RESERVE_LOOK_S = 5.0
 
 
 class WaitingStarts:
-    """Holds them in their order. Belongs to the control thread.
+    """Holds waiting starts in order. Belongs to the control thread.
 
     Args:
-        log: the daemon's.
-        begin: starts one, or hands it back to :meth:`put_back`.
-        send: takes a frame to the scheduler.
+        log: The daemon's log.
+        begin: Starts a run, or returns it to :meth:`put_back`.
+        send: Sends a frame to the scheduler.
     """
 
     def __init__(self, log: Log, begin: Callable[[Spawn], None], send: Callable[[Frame], None]) -> None:
@@ -42,7 +42,7 @@ class WaitingStarts:
         return bool(self._spawns)
 
     def __iter__(self) -> Iterator[str]:
-        """Yield their run ids."""
+        """Yield the ids of the waiting runs."""
         return iter(self._spawns)
 
     def __contains__(self, run: str) -> bool:
@@ -54,7 +54,7 @@ class WaitingStarts:
         return min((at for at in (self._look_at_s, self._report_at_s) if at is not None), default=None)
 
     def start(self, spawn: Spawn) -> None:
-        """Start it now, or later behind the waiting starts."""
+        """Start a run now, or after the waiting starts."""
         if self._spawns:
             self._spawns[spawn.run] = spawn
             self._explain(spawn.run)
@@ -62,7 +62,7 @@ class WaitingStarts:
             self._begin(spawn)
 
     def put_back(self, spawn: Spawn, why: str) -> None:
-        """Let a start wait before all others, since it failed for a shortage."""
+        """Put a start that failed because of a shortage in front of all waiting starts."""
         if why != self._why:
             self._log.warning(f"{why}: new runs wait until more are available")
         self._why = why
@@ -80,24 +80,24 @@ class WaitingStarts:
             self._send({"op": "waiting", "run": run, "why": self._why})
 
     def drop(self, run: str) -> bool:
-        """Forget one; False: it does not wait."""
+        """Remove a start; return False if it was not waiting."""
         self._explained.pop(run, None)
         return self._spawns.pop(run, None) is not None
 
     def clear(self) -> None:
-        """Forget all starts and reports: the next scheduler requests them again."""
+        """Remove all starts and reports, because the next scheduler will request the starts again."""
         self._spawns.clear()
         self._explained.clear()
         self._report_at_s, self._reported = None, False
 
     def retry_soon(self) -> None:
-        """Try again at once, and often for a while: something has ended."""
+        """Try again at once, and often for a while, because a process has ended."""
         if self._look_at_s is not None:
             self._look_s = _LOOK_S[0]
             self._look_at_s = time.monotonic()
 
     def tend(self, now_s: float) -> None:
-        """Start as many as possible, and report a lasting shortage (monotonic seconds)."""
+        """Start as many runs as possible if it is time, and report a lasting shortage (monotonic seconds)."""
         if self._look_at_s is not None and now_s >= self._look_at_s:
             self._try_again(now_s)
         if self._report_at_s is not None and now_s >= self._report_at_s:
@@ -123,15 +123,15 @@ class WaitingStarts:
 
 
 class MemoryReserve:
-    """A reserve of memory, so that the root can supervise active runs when the kernel gives no more.
+    """A memory reserve, which lets the root supervise active runs when no memory is left.
 
-    It is mapped and never touched: it takes no page, but counts where memory is limited or promised (RLIMIT_AS,
-    vm.overcommit_memory). Its release leaves room for supervision. New runs, which would use it up, do not start
-    meanwhile. It is mapped again as soon as twice as much is free.
+    The reserve is mapped but never touched. It uses no page, but counts against RLIMIT_AS and vm.overcommit_memory.
+    When memory runs out, the reserve is released for supervision, and new runs, which would use it up, wait. It is
+    mapped again as soon as twice as much is free.
 
     Args:
-        log: the daemon's.
-        tell: called with True when memory is short, and with False when it is available again.
+        log: The daemon's log.
+        tell: Called with True when memory is short, and with False when it is available again.
     """
 
     def __init__(self, log: Log, tell: Callable[[bool], None]) -> None:
@@ -139,9 +139,9 @@ class MemoryReserve:
         self._tell = tell
         self._kept = _mapped(_RESERVE_BYTES)
         self._seen = False
-        """There was enough in this round of the control thread."""
+        """Whether memory was found free in this round of the control thread."""
         self.due_s: float | None = None
-        """When :meth:`tend` is to be called (monotonic seconds)."""
+        """When :meth:`tend` is due (monotonic seconds)."""
 
     @property
     def short(self) -> bool:
@@ -156,7 +156,7 @@ class MemoryReserve:
             self.enough()
 
     def enough(self) -> bool:
-        """Return whether there is memory for a start."""
+        """Return whether there is enough memory to start a run."""
         if self._seen:
             return True
         free = _mapped(_RESERVE_BYTES if self._kept is not None else 2 * _RESERVE_BYTES)
@@ -174,7 +174,7 @@ class MemoryReserve:
         return True
 
     def give_up(self) -> None:
-        """Make room: there is no memory left."""
+        """Release the reserve, because memory has run out."""
         self._seen = False
         if self._kept is not None:
             self._kept.close()

@@ -1,25 +1,25 @@
-"""``python -m ringward spawner --fd FD``: forks processes directly into their cgroups.
+"""The zygote, ``python -m ringward spawner --fd FD``: forks processes directly into their cgroups.
 
-A process that moves into a cgroup waits until every processor has noticed: about 10 ms, unless another moved just
-before. A copy made in the cgroup (CLONE_INTO_CGROUP, clone(2)) does not wait; posix_spawn(3) and fork(2) cannot do it.
-The root has threads, so a copy of it could not go on by itself; this process has only one. Its copies are children of
-the root (CLONE_PARENT), which reaps them, and become the shells of runs.
+A process that moves into a cgroup waits until every processor has noticed, about 10 ms, unless another one has moved
+just before. A child that is created in the cgroup (CLONE_INTO_CGROUP, clone(2)) does not wait, but posix_spawn(3) and
+fork(2) cannot create one. A copy of the root would be unusable because the root has threads; the zygote has only one.
+Its children are children of the root (CLONE_PARENT), which reaps them, and they become the shells of runs.
 
-Each message on the socket asks for a copy, and comes with a channel of its own to the root, a socket, and the directory
-of a cgroup. The channel carries then:
+Each message on the socket requests a child. With it come the child's own channel to the root (a socket) and the
+directory of a cgroup. The channel then carries:
 
-* from here: ``cannot ERRNO`` when no copy could be made.
-* from the copy: its pid and a pidfd of it, as soon as it is ready to become anything.
-* from the root: what to become, with standard output, standard error, and standard input unless that is empty.
-* from the root: one byte, when it is to become that. Without it nothing is executed. So an abandoned copy, or a dead
-root, leaves nothing running.
-* from the copy: ``start ERRNO``, when the shell cannot be executed; or on standard input, where that is the status pipe
-  of :mod:`.shim`. The executed program does not inherit the channel.
+* from the zygote: ``cannot ERRNO`` if no child could be created.
+* from the child: its pid and a pidfd, as soon as it is ready.
+* from the root: the plan, with standard output, standard error, and standard input unless that is empty.
+* from the root: one byte, after which the child executes the plan. Without this byte nothing is executed, so an
+  abandoned child or a killed root leaves nothing running.
+* from the child: ``start ERRNO`` if the shell cannot be executed. If standard input is the status pipe of :mod:`.shim`,
+  the child writes this there. The executed program does not inherit the channel.
 
-Where the shell would only enter a directory, set a umask and give back a limit, the copy does that, and executes the
-command itself. If a step fails, the shell is executed after all; it finds and reports the error.
+If the shell would only enter a directory, set a umask and restore a limit, the child does that itself and executes the
+command. If a step fails, it executes the shell after all, which meets the same error and reports it.
 
-This process keeps no state. It sends a byte when it begins to listen, and ends when the socket does.
+The zygote keeps no state. It sends a byte when it begins to listen, and exits when the socket is closed.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ from supervisor.host.osport import receive_fds, set_title
 from supervisor.host.prepared_command import without_carriers
 
 MAX_MESSAGE_BYTES = 65536
-"""Of a request."""
+"""The maximum size of a plan."""
 
 _CLONE3 = 435
 _CLONE_PARENT = 0x8000
@@ -46,7 +46,7 @@ _CLONE_INTO_CGROUP = 0x200000000
 
 _MAX_FDS = 3
 _FAILED = 127
-"""Exit status of a copy that did not become a shell."""
+"""Exit status of a child that did not become a shell."""
 
 _libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL: keeps the interpreter's lock, which a copy could not get back
 _libc.syscall.restype = ctypes.c_long
@@ -63,15 +63,15 @@ class _Arguments(ctypes.Structure):
 
 
 class Direct:
-    """A command that needs no shell in front of it.
+    """A command that needs no shell to prepare it.
 
     Args:
-        paths: where the program may be; the first that can be executed is it.
-        argv: it and its arguments.
-        cwd: its directory, an absolute path.
-        umask: of the process.
-        nofile: soft limit on descriptors.
-        carried: entries of its environment that a shell would lose.
+        paths: Possible paths of the program; the first executable one is used.
+        argv: The name of the program and its arguments.
+        cwd: An absolute path of the working directory.
+        umask: The umask.
+        nofile: The soft limit on descriptors.
+        carried: Environment entries that a shell would lose.
     """
 
     def __init__(
@@ -91,18 +91,18 @@ class Direct:
         self.carried = carried
 
     def encode(self) -> "tuple[list[bytes], list[bytes], bytes | None, int | None, int | None, list[bytes]]":
-        """Return the arguments for another zygote."""
+        """Return the arguments, from which the child creates the object again."""
         return self.paths, self.argv, self.cwd, self.umask, self.nofile, self.carried
 
 
 class Request:
-    """The program that a copy becomes.
+    """The plan of a child: the program that it becomes.
 
     Args:
-        argv: a shell, by its path, and its arguments.
-        env: the entries of its environment, ``NAME=VALUE``.
-        terminal: standard output is to become the controlling terminal.
-        direct: the command that the shell would execute, if no shell is needed.
+        argv: The path of a shell, and its arguments.
+        env: Environment entries, ``NAME=VALUE``.
+        terminal: Standard output becomes the controlling terminal.
+        direct: The command, if it can be executed without the shell.
     """
 
     def __init__(self, argv: list[bytes], env: list[bytes], *, terminal: bool, direct: Direct | None) -> None:
@@ -113,7 +113,7 @@ class Request:
         self.direct = direct
         self.direct_env = self.env
         self.direct_argv = _texts([] if direct is None else direct.argv)
-        if direct is not None:  # as cd leaves it in a shell
+        if direct is not None:  # set PWD as ``cd`` in a shell does
             place = [] if direct.cwd is None else [b"PWD=" + direct.cwd]
             gone = (b"OLDPWD=", b"PWD=") if place else b"OLDPWD="
             whole = without_carriers(env, direct.carried)
@@ -121,12 +121,12 @@ class Request:
 
     @staticmethod
     def encode(argv: list[bytes], env: list[bytes], *, terminal: bool, direct: Direct | None = None) -> bytes:
-        """Return the message."""
+        """Return the message for the child."""
         return marshal.dumps((argv, env, terminal, None if direct is None else direct.encode()))
 
     @classmethod
     def decode(cls, data: bytes) -> "Request":
-        """Parse a message of the root."""
+        """Parse a message from the root."""
         argv, env, terminal, direct = marshal.loads(data)  # noqa: S302 - the root wrote it
         return cls(argv, env, terminal=terminal, direct=None if direct is None else Direct(*direct))
 
@@ -136,16 +136,16 @@ def _texts(words: list[bytes]) -> "ctypes.Array[ctypes.c_char_p]":
 
 
 def copy(cgroup: int) -> int:
-    """Make a copy of this process in a cgroup, as a child of this process's parent.
+    """Fork this process into a cgroup, as a child of its own parent.
 
     Args:
-        cgroup: descriptor of its directory.
+        cgroup: A descriptor of the cgroup's directory.
 
     Returns:
-        The pid of the copy; 0 in the copy.
+        The pid of the child; 0 in the child.
 
     Raises:
-        OSError: EAGAIN, ENOMEM: no more processes; else the kernel cannot do that (Linux before 5.7), or must not.
+        OSError: EAGAIN, ENOMEM: no more processes. Other errors: Linux before 5.7, or the call is not permitted.
     """
     arguments = _Arguments(flags=_CLONE_PARENT | _CLONE_INTO_CGROUP, cgroup=cgroup)
     pid: int = _libc.syscall(ctypes.c_long(_CLONE3), ctypes.byref(arguments), ctypes.c_size_t(ctypes.sizeof(arguments)))
@@ -169,13 +169,13 @@ def serve(sock: socket.socket) -> None:
         if not data:
             return
         channel, cgroup = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=fds[0]), fds[1]
-        with channel, contextlib.suppress(BrokenPipeError):  # EPIPE: the root has given it up
+        with channel, contextlib.suppress(BrokenPipeError):  # EPIPE: the root has abandoned the child
             _make(channel, cgroup)
         os.close(cgroup)
 
 
 def _receive(sock: socket.socket) -> tuple[bytes, list[int]]:
-    """Return the next message and its descriptors; empty when the root is gone."""
+    """Return the next message and its descriptors; empty after the root has closed the socket."""
     try:
         return receive_fds(sock, MAX_MESSAGE_BYTES, _MAX_FDS)
     except ConnectionResetError:
@@ -196,7 +196,7 @@ def _make(channel: socket.socket, cgroup: int) -> None:
 
 
 def _stand_by(channel: socket.socket) -> None:
-    """Wait, in a copy, for what to become, and become it; returns when that is nothing, or cannot be."""
+    """In the child, wait for a plan and execute it; return if none arrives or it cannot be executed."""
     os.setsid()
     set_title("ringward spare")
     _rehearse()
@@ -206,7 +206,7 @@ def _stand_by(channel: socket.socket) -> None:
 
 
 def _become(channel: socket.socket) -> None:
-    """Receive a request, prepare for it, and execute it when the word comes; return if it does not come."""
+    """Receive a plan, prepare it, and execute it when told so; return if that does not happen."""
     telling = channel.fileno()
     outputs: list[int] = []
     try:
@@ -237,7 +237,7 @@ def _become(channel: socket.socket) -> None:
 
 
 def _rehearse() -> None:
-    """Fail a chdir in advance: the kernel copies a page for each first use in a copy."""
+    """Go through the steps once in vain, so that the kernel copies the pages that they use now rather than later."""
     direct = Direct([b"/"], [b"/"], b".", None, None, [])
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs, contextlib.suppress(OSError):  # EBADF: there is no status pipe
@@ -265,13 +265,13 @@ def _enter(direct: Direct) -> bool:
 
 
 def main() -> int:
-    """Run until the root hangs up; returns the exit status."""
+    """Serve until the root closes the socket; return the exit status."""
     if sys.argv[1:] == ["--check"]:
         return 0
     arguments = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
     sock = socket.socket(fileno=int(arguments["--fd"]))
     sock.set_inheritable(False)
-    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):  # which Python changes
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):  # Python changes these
         signal.signal(number, signal.SIG_DFL)
     set_title("ringward spawner")
     gc.disable()

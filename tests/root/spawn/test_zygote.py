@@ -215,26 +215,26 @@ class TestTheZygote:
         first = root.prepare()
         spawn = wanted(["/bin/sh", "-c", "true"])
         assert not root.begin(spawn)
-        assert not root.spares.under_way
-        root.turn(lambda: root.spares.ready, "another one")
-        assert first not in root.spares.pids
+        assert not root.prefork.under_way
+        root.turn(lambda: root.prefork.ready, "another one")
+        assert first not in root.prefork.pids
         assert Outcome(root.settle(spawn)).code == 0
 
     def test_there_is_one_as_soon_as_the_zygote_listens(self, root: StartBench) -> None:
         """If a start is expected, a spare is prepared as soon as the zygote listens."""
         root.starts.expect()
-        root.turn(lambda: root.spares.ready, "a spare")
+        root.turn(lambda: root.prefork.ready, "a spare")
 
     def test_there_is_another_zygote(self, root: StartBench) -> None:
         """A killed zygote is replaced, and no start waits for that."""
-        root.spares._again_s = 0.0
+        root.prefork._again_s = 0.0
         pid = root.warm()
         os.kill(pid, signal.SIGKILL)
         until(lambda: state(pid) == "Z", "its end")
         spawn = wanted(["/bin/sh", "-c", "echo once"])
         root.begin(spawn)
         assert Outcome(root.settle(spawn)).out == b"once\n"
-        root.turn(lambda: root.spares._zygote not in (pid, None), "another one")
+        root.turn(lambda: root.prefork._zygote not in (pid, None), "another one")
         assert "the zygote exited with signal 9" in root.log.text
         assert outcome(root, wanted(["/bin/sh", "-c", "echo again"], run="S")).out == b"again\n"
 
@@ -244,21 +244,21 @@ class TestTheZygote:
 
         def gone() -> bool:
             root.watch.round(0.05)
-            return root.spares._zygote is None
+            return root.prefork._zygote is None
 
         waits = []
-        root.spares.wake()
+        root.prefork.wake()
         for _ in range(8):
-            pid = root.spares._zygote
+            pid = root.prefork._zygote
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
             until(gone, "its end")
-            due_s = root.spares.next_s()
+            due_s = root.prefork.next_s()
             assert due_s is not None
-            waits.append(due_s - root.spares._launched_s)
-            root.spares._launched_s -= waits[-1]  # so much time passes
-            root.spares.tend(due_s)
-        pid = root.spares._zygote
+            waits.append(due_s - root.prefork._launched_s)
+            root.prefork._launched_s -= waits[-1]  # so much time passes
+            root.prefork.tend(due_s)
+        pid = root.prefork._zygote
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         until(gone, "its end")
@@ -288,7 +288,7 @@ class TestTheZygote:
         assert deadline_s is not None
         root.starts.tend(deadline_s)
         assert Outcome(root.settle(spawn)).out == b"once\n"
-        root.turn(lambda: root.spares._zygote != pid, "its end")
+        root.turn(lambda: root.prefork._zygote != pid, "its end")
         assert "the zygote has not responded for 3600 s: killing it" in root.log.text
 
     def test_closed_with_a_start_in_hand(self, root: StartBench, tmp_path: Path) -> None:
@@ -357,9 +357,9 @@ class TestASpareThatIsGivenUp:
         root.begin(spawn)
         assert root.refused == {}
         assert Outcome(root.settle(spawn)).out == b"once\n"
-        ear = root.notify_sockets["R"]
-        assert ear is not None
-        ear._sock.close()
+        notify_socket = root.notify_sockets["R"]
+        assert notify_socket is not None
+        notify_socket._sock.close()
 
 
 def test_what_was_announced(root: StartBench) -> None:
@@ -391,8 +391,8 @@ def test_a_kernel_that_cannot(monkeypatch: pytest.MonkeyPatch, code: int) -> Non
         first, second = (wanted(["/bin/sh", "-c", "echo here"], run=run) for run in "AB")
         assert root.begin(first)
         assert Outcome(root.settle(first)).out == b"here\n"
-        root.turn(lambda: root.spares._zygote is None, "the end of the zygote")
+        root.turn(lambda: root.prefork._zygote is None, "the end of the zygote")
         assert not root.begin(second)
         assert Outcome(root.settle(second)).out == b"here\n"
-        assert root.spares._zygote is None
+        assert root.prefork._zygote is None
         assert root.log.text.count(os.strerror(code)) == 1
