@@ -17,9 +17,10 @@ import itertools
 import os
 import signal
 import subprocess
+from codecs import getincrementaldecoder
 from collections.abc import Collection, Mapping
 
-from logring.mask import Mask
+from logring.mask import MASK, Mask
 from supervisor.helpers.watcher.attempts import ProbeFailed
 from supervisor.host import prepared_command
 from supervisor.host.process_environ import Environments
@@ -86,8 +87,10 @@ class ProbeLeftovers:
 _REAP_S = 1.0
 _LOOK_S = (0.01, 1.0)
 """The first and the longest pause between searches for leftovers."""
-_TAIL_BYTES = 4096
+_MAX_CHARS = 4096
+"""Limit of characters to keep, of the beginning and of the end of an output."""
 _SHOWN = 200
+_MASK = MASK.decode()
 
 _SHELL = "/bin/sh"
 _BEGIN = '[ -z "$1" ] || umask "$1"; [ -z "$2" ] || cd -- "$2" || exit 126; unset OLDPWD; shift 2; exec "$@"'
@@ -116,8 +119,9 @@ class CommandProbes:
         attempt = _Attempt(request, f"{request.key}/{next(self._numbers)}")
         self._attempts[attempt.pid] = attempt
         try:
+            attempt.watch()
             status = await attempt.ended
-            said, answer = attempt.last_line(), attempt.answer()
+            said, answer = attempt.outcome()
         finally:
             attempt.close()
             attempt.reaped.add_done_callback(lambda _: self._attempts.pop(attempt.pid))
@@ -157,8 +161,7 @@ class _Attempt:
 
     def __init__(self, request: ProbeRequest, mark: str) -> None:
         self._loop = asyncio.get_running_loop()
-        self._mask = Mask(request.env[name].encode("utf-8", "surrogateescape") for name in request.secrets)
-        self._tail = self._head = b""
+        self._name = request.argv[0]
         self.mark = mark
         """The marker in the environment of all its processes."""
         self.over = False
@@ -166,13 +169,18 @@ class _Attempt:
         self.ended: asyncio.Future[int] = self._loop.create_future()
         """The exit code, or the number of the signal as a negative number."""
         self.reaped: asyncio.Future[None] = self._loop.create_future()
+        self._pidfd = -1
         env = {**request.env, MARK: mark}
         lost = prepared_command.lost_in_shells(env, request.chosen)
-        self._output, theirs = os.pipe2(os.O_CLOEXEC)
-        self._answers, answering = -1, theirs
+        mask = Mask(request.env[name].encode("utf-8", "surrogateescape") for name in request.secrets)
+        output, theirs = os.pipe2(os.O_CLOEXEC)
+        self._output = _MaskedOutput(output, mask)
+        self._answers: _MaskedOutput | None = None
+        answering = theirs
         try:
             if request.kind == "ask":
-                self._answers, answering = os.pipe2(os.O_CLOEXEC)
+                answers, answering = os.pipe2(os.O_CLOEXEC)
+                self._answers = _MaskedOutput(answers, mask.another())
             if request.uid is not None:  # so that the user can open the pipes by name, such as /dev/stderr
                 for one in {theirs, answering}:
                     os.fchown(one, request.uid, -1)
@@ -186,38 +194,38 @@ class _Attempt:
             )
         except (OSError, ValueError, subprocess.SubprocessError) as err:
             self._close_pipes()
-            raise ProbeFailed(f"{request.argv[0]} cannot be started: {getattr(err, 'strerror', None) or err}") from err
+            raise ProbeFailed(f"{self._name} cannot be started: {getattr(err, 'strerror', None) or err}") from err
         finally:
             for one in {theirs, answering}:
                 os.close(one)
         self.pid = self._process.pid
-        self._pidfd = os.pidfd_open(self.pid)
-        os.set_blocking(self._output, False)
-        self._loop.add_reader(self._output, self._readable)
-        if self._answers >= 0:
-            os.set_blocking(self._answers, False)
-            self._loop.add_reader(self._answers, self._answering)
-        self._loop.add_reader(self._pidfd, self._exited)
 
-    def _readable(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            data = os.read(self._output, 65536)
-            self._tail = (self._tail + data)[-_TAIL_BYTES:]
-            if not data:
-                self._loop.remove_reader(self._output)
+    def watch(self) -> None:
+        """Read the output and wait for the exit.
 
-    def _answering(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            data = os.read(self._answers, 65536)
-            self._head = (self._head + data)[:_TAIL_BYTES]
-            if not data:
-                self._loop.remove_reader(self._answers)
+        Raises:
+            ProbeFailed: the process cannot be tracked; the caller must close the attempt, which kills it.
+        """
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+            self._loop.add_reader(self._pidfd, self._exited)
+            for one in self._pipes():
+                self._loop.add_reader(one.fd, self._readable, one)
+        except OSError as err:  # EMFILE, ENFILE, ENOMEM; ENOSPC: too many descriptors are watched
+            self._close_pidfd()
+            raise ProbeFailed(f"{self._name} was killed, because it could not be tracked: {err.strerror}") from err
+
+    def _pipes(self) -> list["_MaskedOutput"]:
+        return [self._output] if self._answers is None else [self._output, self._answers]
+
+    def _readable(self, one: "_MaskedOutput") -> None:
+        if not one.read():
+            self._loop.remove_reader(one.fd)
 
     def _close_pipes(self) -> None:
-        for one in (self._output, self._answers):
-            if one >= 0:
-                self._loop.remove_reader(one)
-                os.close(one)
+        for one in self._pipes():
+            self._loop.remove_reader(one.fd)
+            os.close(one.fd)
 
     def _exited(self) -> None:
         self._loop.remove_reader(self._pidfd)
@@ -226,18 +234,11 @@ class _Attempt:
         if found is not None and not self.ended.done():
             self.ended.set_result(found.si_status if found.si_code == os.CLD_EXITED else -found.si_status)
 
-    def last_line(self) -> str:
-        """Return the last line of its output for display; empty if it has printed nothing."""
-        self._readable()
-        lines = self._mask.clean(self._tail).decode(errors="replace").strip().splitlines()
-        return "".join(char if char.isprintable() else " " for char in lines[-1])[:_SHOWN] if lines else ""
-
-    def answer(self) -> str:
-        """Return the beginning of its standard output for kind ask, or else an empty string."""
-        if self._answers < 0:
-            return ""
-        self._answering()
-        return self._mask.clean(self._head).decode(errors="replace")
+    def outcome(self) -> tuple[str, str]:
+        """Return the last line of the output, for display, and the answer of kind ask; both may be empty."""
+        for one in self._pipes():
+            one.finish()
+        return self._output.last_line(), "" if self._answers is None else self._answers.beginning()
 
     def close(self) -> None:
         """Finish the probe: kill its process group and close the pipes. The main process is reaped when it exits."""
@@ -245,14 +246,95 @@ class _Attempt:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # ESRCH; EPERM: it changed its user
             os.killpg(self.pid, signal.SIGKILL)
         self._close_pipes()
+        if self._pidfd < 0:
+            self._reap_untracked()
+            return
         self._loop.remove_reader(self._pidfd)
         self._loop.add_reader(self._pidfd, self._reap)
 
+    def _close_pidfd(self) -> None:
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+
     def _reap(self) -> None:
-        self._loop.remove_reader(self._pidfd)
-        os.close(self._pidfd)
+        self._close_pidfd()
         self._process.wait()
         self.reaped.set_result(None)
+
+    def _reap_untracked(self) -> None:
+        """Reap the main process without a pidfd, which could not be opened."""
+        if self._process.poll() is None:
+            self._loop.call_later(_LOOK_S[0], self._reap_untracked)
+        else:
+            self.reaped.set_result(None)
+
+
+class _MaskedOutput:
+    """Reads the output of a command from a pipe; keeps the beginning and the end, with secrets masked.
+
+    The output is masked before it is cut, so that no part of a secret remains at the cut.
+
+    Args:
+        fd: The read end of the pipe.
+        mask: Masks this output alone.
+    """
+
+    def __init__(self, fd: int, mask: Mask) -> None:
+        os.set_blocking(fd, False)
+        self.fd = fd
+        self._mask = mask
+        self._decoder = getincrementaldecoder("utf-8")(errors="replace")
+        self._head = self._tail = ""
+
+    def read(self) -> bool:
+        """Read available output; return False at its end."""
+        try:
+            data = os.read(self.fd, 65536)
+        except BlockingIOError:
+            return True
+        self._keep(self._mask.feed(data))
+        return bool(data)
+
+    def finish(self) -> None:
+        """Read the rest of the output when the command has exited."""
+        self.read()
+        self._keep(self._mask.finish())
+
+    def _keep(self, masked: bytes) -> None:
+        text = self._decoder.decode(masked)
+        # One more character tells whether a mask was split.
+        self._head += text[: _MAX_CHARS + 1 - len(self._head)]
+        self._tail = end_of(self._tail + text, _MAX_CHARS)
+
+    def beginning(self) -> str:
+        """Return the beginning of the output."""
+        return beginning_of(self._head, _MAX_CHARS)
+
+    def last_line(self) -> str:
+        """Return the last line of the output for display; empty if there is none."""
+        lines = self._tail.strip().splitlines()
+        line = "".join(char if char.isprintable() else " " for char in lines[-1]) if lines else ""
+        return beginning_of(line, _SHOWN)
+
+
+def beginning_of(masked: str, limit: int) -> str:
+    """Return at most the first `limit` characters, without the first part of a mask that the cut would split."""
+    kept = masked[:limit]
+    if masked[limit : limit + 1] != _MASK[0]:
+        return kept
+    stars = len(kept) - len(kept.rstrip(_MASK[0]))
+    return kept[: len(kept) - stars % len(_MASK)]
+
+
+def end_of(masked: str, limit: int) -> str:
+    """Return at most the last `limit` characters, without the last part of a mask that the cut would split."""
+    kept = masked[-limit:]
+    if masked[-limit - 1 : -limit] != _MASK[0]:
+        return kept
+    stars = len(kept) - len(kept.lstrip(_MASK[0]))
+    return kept[stars % len(_MASK) :]
 
 
 def _wrapped(request: ProbeRequest, *, carries: bool) -> list[str]:

@@ -21,6 +21,7 @@ import pytest
 from logring.layout import STDOUT, RingShape
 from logring.log_paths import ring_path
 from logring.ring.writer import RingWriter
+from supervisor.helpers.watcher.command_probe import beginning_of, end_of
 from supervisor.helpers.watcher.output_lines import RingWatcher
 from supervisor.helpers.watcher.watch import ProbeRunner
 from supervisor.ipc.messages import Decoder, encode, receive
@@ -493,3 +494,63 @@ def test_a_query_command_without_descriptors(monkeypatch: pytest.MonkeyPatch) ->
     for fd in pair:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(fd)
+
+
+@pytest.mark.parametrize("kind", ["exec", "ask"])
+def test_a_command_that_cannot_be_tracked(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Without a descriptor for its process, a command is killed and reaped, and its attempt fails with the reason."""
+    pids = []
+
+    def pidfd_open(pid: int) -> int:
+        pids.append(pid)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def scene(desk: Desk) -> None:
+        monkeypatch.setattr("supervisor.helpers.watcher.command_probe.os.pidfd_open", pidfd_open)
+        desk.watch.start(request(kind, argv=["sleep", "1000"], env=dict(os.environ), every_ms=3_600_000))
+        message = await desk.next()
+        assert message["why"] == "sleep was killed, because it could not be tracked: Too many open files"
+        assert message["op"] == ("failed" if kind == "ask" else "failing")
+
+    before = set(os.listdir("/proc/self/fd"))
+    carried_out(scene)
+    assert set(os.listdir("/proc/self/fd")) <= before
+    assert [psutil.pid_exists(pid) for pid in pids] == [False]
+
+
+SECRET = "hunter2-hunter2"
+CUT = 4096
+
+
+@pytest.mark.parametrize("shown", range(1, len(SECRET)))
+def test_a_secret_at_the_cut_of_long_output(shown: int) -> None:
+    """No part of a secret appears where the output of a command is cut, and no part of its mask."""
+
+    async def scene(desk: Desk) -> None:
+        env = {**os.environ, "TOKEN": SECRET}
+        script = f'fill() {{ printf "%${{1}}s" | tr " " x; }}; fill {CUT - shown}; printf "$TOKEN"; fill {CUT - shown}'
+        argv = ["/bin/sh", "-c", f"{{ {script}; }} >&2; {script}; exit $CODE", "sh"]
+        for code in ("0", "1"):
+            desk.watch.start(request("ask", argv=argv, env={**env, "CODE": code}, secrets=["TOKEN"]))
+            message = await desk.next()
+            text = message.get("text") or message["why"].rpartition(" ")[2]
+            assert set(text.replace("***", "")) == {"x"}, text
+
+    carried_out(scene)
+
+
+@pytest.mark.parametrize(
+    ("text", "beginning", "end"),
+    [
+        ("abcdef", "abcde", "bcdef"),
+        ("abc", "abc", "abc"),
+        ("abc***", "abc", "bc***"),
+        ("***abc", "***ab", "abc"),
+        ("a***b***c", "a***b", "b***c"),
+        ("******", "***", "***"),
+        ("", "", ""),
+    ],
+)
+def test_a_cut_does_not_split_a_mask(text: str, beginning: str, end: str) -> None:
+    """A mask at the cut is left out as a whole."""
+    assert (beginning_of(text, 5), end_of(text, 5)) == (beginning, end)
