@@ -15,8 +15,8 @@ from tests.support.waiting import until
 JOBS = "[tasks.build-a]\nrun = 'true'\n[tasks.other]\nrun = 'true'\n"
 
 
-def test_the_life_of_a_token(daemon: Daemon) -> None:
-    """A token is created and revoked on the command line. In between it triggers its own tasks, and is audited."""
+def test_token_lifecycle(daemon: Daemon) -> None:
+    """A token is created and revoked on the command line. In between, it triggers its own tasks and is audited."""
     daemon.write(JOBS)
     daemon.start()
     made = daemon.cli("token", "create", "ci", "--role", "cloud", "--task", "build-*", "--expires", "1d")
@@ -54,8 +54,8 @@ def test_the_life_of_a_token(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_an_idempotency_key_survives_restarts(daemon: Daemon) -> None:
-    """The same key returns the same run after a killed scheduler, and after a restart of the daemon."""
+def test_idempotency_key_survives_restarts(daemon: Daemon) -> None:
+    """The same key returns the same run after a killed scheduler and after a restart of the daemon."""
     daemon.write(JOBS)
     daemon.start()
     headers = {"Idempotency-Key": "deploy 42"}
@@ -101,7 +101,7 @@ def test_tls_serves_the_configured_certificate(daemon: Daemon) -> None:
 
 
 def test_trigger_rate(daemon: Daemon) -> None:
-    """Beyond trigger_rate a credential gets 429 with Retry-After; others, and repeated keys, do not."""
+    """Beyond trigger_rate, a credential gets 429 with Retry-After; other credentials and repeated keys do not."""
     task = "[tasks.job]\nrun = 'true'\nmax_concurrent = 10\n"
     daemon.write(task, http="trigger_rate = 2")
     daemon.start()

@@ -1,4 +1,4 @@
-"""Accounts of people through the real daemon, whose API server and scheduler are killed in between."""
+"""User accounts, through the real daemon, whose API server and scheduler are killed in between."""
 
 import base64
 import json
@@ -37,8 +37,8 @@ def audited(daemon: Daemon) -> list[tuple[Any, ...]]:
     return [(one.get("who"), one["operation"], one.get("target"), one["status"]) for one in reversed(items)]
 
 
-def test_the_life_of_an_account(daemon: Daemon) -> None:
-    """An account works over kills of helpers and a restart, its actions have its name, and its removal ends it."""
+def test_account_lifecycle(daemon: Daemon) -> None:
+    """An account survives killed helpers and a restart, its actions have its name, and its removal ends its access."""
     daemon.write("[tasks.web-a]\nrun = 'sleep 1000'\n[tasks.other]\nrun = 'true'\n")
     daemon.start()
     added = ringward(daemon, f"{SECRET}\n", "user", "add", "alice", "--role", "operator", "--task", "web-*")
@@ -88,8 +88,8 @@ def test_the_life_of_an_account(daemon: Daemon) -> None:
     assert not [data for data in kept if SECRET.encode() in data or OTHER.encode() in data]
 
 
-def test_the_password_of_the_daemon_is_the_account_admin(daemon: Daemon) -> None:
-    """The daemon's password works with no name and with the name admin; other names are refused."""
+def test_daemon_password_is_the_admin_account(daemon: Daemon) -> None:
+    """The daemon's password works without a name and with the name admin; other names are refused."""
     daemon.write("")
     daemon.start()
     for user, status in (("", 200), ("admin", 200), ("ringward", 401)):

@@ -91,7 +91,7 @@ def modes(daemon: Daemon) -> set[int]:
 
 
 def test_only_workers_have_the_api_user(shared: Apart) -> None:
-    """API workers have the ids of the user and none of root; all other processes are root."""
+    """API workers have the ids of the user and none of root's; all other processes are root."""
     daemon = shared
     assert daemon.uids("ringward gunicorn") == {UID}
     assert daemon.uids("ringward supervisor") | daemon.uids("ringward scheduler") == {0}
@@ -104,7 +104,7 @@ def test_only_workers_have_the_api_user(shared: Apart) -> None:
 
 
 def test_workers_serve_reads_and_commands(shared: Apart) -> None:
-    """Everything that the API shows is readable, during a write and later; commands work, and are audited."""
+    """Workers serve every read, even during a write, and carry out and audit commands."""
     daemon = shared
     run = daemon.trigger("hello")
     stream = daemon.stream(f"/api/runs/{run}/log/stream?from=0")
@@ -124,8 +124,8 @@ def test_workers_serve_reads_and_commands(shared: Apart) -> None:
     assert daemon.get("/api/system").status == daemon.get("/metrics").status == 200
 
 
-def test_workers_can_change_and_read_little(shared: Apart) -> None:
-    """Workers can change no file of the daemon except in their own directory, and read no secret."""
+def test_workers_are_confined(shared: Apart) -> None:
+    """Workers can change files only in their own directory, and can read no secret."""
     daemon = shared
     before = len(daemon.get("/api/audit").json()["items"])
     answer = daemon.request("POST", "/api/tasks/secret/run", {"params": {"key": "open sesame"}})
@@ -146,8 +146,8 @@ def test_workers_can_change_and_read_little(shared: Apart) -> None:
     assert not readable & (secret | others)
 
 
-def test_the_api_user_is_not_trusted(make: Make) -> None:
-    """A process of the API user gets no trust on the Unix socket, although the workers have its id."""
+def test_api_user_is_not_trusted(make: Make) -> None:
+    """A process of the API user is not trusted on the Unix socket, although it has the ids of the workers."""
     daemon = make()
     Path(daemon.socket).parent.chmod(0o755)
     daemon.write(TASKS, http=f'socket_group = "{NAME}"\n')
@@ -166,7 +166,7 @@ def test_the_api_user_is_not_trusted(make: Make) -> None:
     assert daemon.get("/api/tasks").status == 200
 
 
-def test_reads_while_the_scheduler_is_away(shared: Apart) -> None:
+def test_reads_without_a_scheduler(shared: Apart) -> None:
     """Every read is answered while the scheduler, the only writer of the database, is killed or stopped."""
     daemon = shared
     daemon.ended(daemon.trigger("hello"))
@@ -194,8 +194,8 @@ def test_reads_while_the_scheduler_is_away(shared: Apart) -> None:
     assert daemon.uids("ringward gunicorn") == {UID}
 
 
-def test_an_older_data_directory_changes_its_owner(make: Make) -> None:
-    """Logs from before the user existed become readable; without the user everything is private again."""
+def test_older_data_directory_changes_owner(make: Make) -> None:
+    """Logs from before the user existed become readable; without the user, everything is private again."""
     daemon = make(user=False).start()
     assert (
         "API workers run as root: user ringward does not exist; run: useradd --system ringward" in daemon.own_output()
@@ -250,16 +250,16 @@ def test_audit_entries_survive_killed_workers(shared: Apart) -> None:
 
 
 def serves(daemon: Apart, schedulers: int) -> bool:
-    """Whether so many schedulers have begun, and the daemon is ready for commands."""
+    """Return whether this many schedulers have started and the daemon is ready for commands."""
     try:
         begun = daemon.own_output().count("INFO scheduler: ready: ") == schedulers
         return begun and daemon.get("/readyz").status == 200
-    except OSError:  # the API server begins anew
+    except OSError:  # the API server restarts
         return False
 
 
 def assert_served_from(place: Path, daemon: Apart, ticks: int) -> None:
-    """Workers of the API user serve all as before: the ring of a run, logs, streams, and the audit."""
+    """Check that workers of the API user still serve the ring of a run, logs, streams and the audit."""
     assert daemon.uids("ringward gunicorn") == {UID}
     assert permitted("w", everything(daemon)) == {"control.sock", "root.bell", "scheduler.bell", "audit"}
     (live,) = daemon.runs("ticker")
@@ -275,13 +275,13 @@ def assert_served_from(place: Path, daemon: Apart, ticks: int) -> None:
 
 
 def modes_of_names(place: Path) -> dict[str, int]:
-    """Modes of a directory and the files in it, by their names."""
+    """Return the modes of a directory and its files by name."""
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in (place, *place.iterdir())}
 
 
 @pytest.mark.parametrize("what", ["the directory", "all in it"])
-def test_a_removed_runtime_directory_is_made_again_for_workers(make: Make, what: str) -> None:
-    """The directory is made again with the modes and owners that workers need; no line is lost."""
+def test_removed_runtime_directory_is_recreated_for_workers(make: Make, what: str) -> None:
+    """The directory is recreated with the modes and owners that workers need, and no line is lost."""
     daemon = make().start()
     place = daemon.runtime_dir()
     modes_before = modes_of_names(place)
@@ -302,8 +302,8 @@ def test_a_removed_runtime_directory_is_made_again_for_workers(make: Make, what:
     assert not place.exists()
 
 
-def test_a_moved_runtime_directory_serves_workers(make: Make) -> None:
-    """When its shared memory is gone, the directory moves to another place, which workers reach, as by an upgrade."""
+def test_moved_runtime_directory_serves_workers(make: Make) -> None:
+    """A runtime directory that loses its shared memory moves to a place that workers reach, even after an upgrade."""
     daemon = make()
     daemon.mount("mount -t ramfs none /run && mkdir /run/ringward && mount -t tmpfs -o mode=711 none /run/ringward")
     daemon.start()
@@ -325,8 +325,8 @@ def test_a_moved_runtime_directory_serves_workers(make: Make) -> None:
     assert not place.exists()
 
 
-def test_private_keys_and_renewals(make: Make) -> None:
-    """A key that only root can read serves, and so does its replacement."""
+def test_private_key_and_its_renewal(make: Make) -> None:
+    """The server uses a private key that only root can read, and its replacement."""
     daemon = make()
     place = daemon.directory / "tls"
     place.mkdir(mode=0o700)
@@ -368,8 +368,8 @@ def refusal(daemon: Daemon) -> tuple[int, str]:
     return daemon.process.wait(60), daemon.own_output()
 
 
-def test_a_missing_api_user_is_refused(make: Make) -> None:
-    """A configured user must exist: start and validate name the place and the remedy."""
+def test_missing_api_user_is_refused(make: Make) -> None:
+    """A start and ``validate`` refuse a configured user that does not exist, and name the place and the remedy."""
     daemon = make(user=False)
     daemon.write("", http='user = "nobody-at-all"\n')
     line = daemon.config.read_text().split("\n").index('user = "nobody-at-all"') + 1
@@ -381,7 +381,7 @@ def test_a_missing_api_user_is_refused(make: Make) -> None:
     assert expected in tried.stderr
 
 
-def test_an_api_user_must_reach_the_data_directory(make: Make) -> None:
+def test_api_user_must_reach_the_data_directory(make: Make) -> None:
     """A configured user must reach the data directory; the default user is dropped with a warning."""
     daemon = make()
     closed = daemon.directory / "closed"
@@ -400,8 +400,8 @@ def test_an_api_user_must_reach_the_data_directory(make: Make) -> None:
             assert daemon.uids("ringward gunicorn") == {0}
 
 
-def test_a_package_that_workers_cannot_read(make: Make) -> None:
-    """If only root may read a package, the daemon does not start workers that die again and again."""
+def test_package_unreadable_for_workers(make: Make) -> None:
+    """If only root can read a package, the daemon does not start workers that would die again and again."""
     daemon = make()
     daemon.bind(closed_copy(daemon.directory), ROOT / "api")
     daemon.write(TASKS, http=f'user = "{NAME}"\n')
@@ -417,8 +417,8 @@ def closed_copy(directory: Path) -> Path:
     return shut
 
 
-def test_a_changed_api_user_needs_a_restart(shared: Apart) -> None:
-    """A reload with another API user is refused, and changes nothing."""
+def test_changed_api_user_needs_a_restart(shared: Apart) -> None:
+    """A reload with another API user is refused and changes nothing."""
     daemon = shared
     text = daemon.config.read_text()
     daemon.config.write_text(text.replace("[http]\n", '[http]\nuser = "nobody"\n'))
@@ -430,7 +430,7 @@ def test_a_changed_api_user_needs_a_restart(shared: Apart) -> None:
     assert "restart the daemon" in error["message"]
 
 
-def test_a_data_directory_of_another_user_is_refused(make: Make) -> None:
+def test_data_directory_of_another_user_is_refused(make: Make) -> None:
     """Root refuses a data directory in which another user could place files; it takes over an empty one."""
     daemon = make()
     daemon.data.mkdir()
@@ -446,8 +446,8 @@ def test_a_data_directory_of_another_user_is_refused(make: Make) -> None:
     assert (daemon.data.stat().st_uid, stat.S_IMODE(daemon.data.stat().st_mode)) == (0, 0o710)
 
 
-def test_a_foreign_lock_does_not_hide_the_daemon(make: Make) -> None:
-    """A user who can list the runtime directory can lock it; the previous daemon is found nevertheless."""
+def test_foreign_lock_does_not_hide_the_daemon(make: Make) -> None:
+    """A user who can list the runtime directory can lock it, but the previous daemon is still found."""
     daemon = make().start()
     identity = (daemon.data / "id").read_text()
     place = daemon.runtime_dir()
@@ -464,7 +464,7 @@ def test_a_foreign_lock_does_not_hide_the_daemon(make: Make) -> None:
 
 
 @pytest.mark.parametrize("name", ["data", "data/logs"])
-def test_data_behind_a_link_is_readable(make: Make, name: str) -> None:
+def test_data_behind_a_symlink_is_readable(make: Make, name: str) -> None:
     """Workers can read a data directory, or logs, behind a link to another disk."""
     daemon = make()
     elsewhere = daemon.directory / "elsewhere"
@@ -480,7 +480,7 @@ def test_data_behind_a_link_is_readable(make: Make, name: str) -> None:
     assert daemon.texts(run) == ["one", "two", "three"]
 
 
-def test_the_audit_spool_changes_its_owner(make: Make) -> None:
+def test_audit_spool_changes_owner(make: Make) -> None:
     """Only the new user can read the audit entries, whatever the old user did to the directory."""
     daemon = make().start()
     place = daemon.runtime_dir()
@@ -497,7 +497,7 @@ def test_the_audit_spool_changes_its_owner(make: Make) -> None:
     assert not permitted("w", list(audit.iterdir()))
 
 
-def test_a_version_that_workers_cannot_read_is_refused(make: Make) -> None:
+def test_version_unreadable_for_workers_is_refused(make: Make) -> None:
     """An upgrade to a version that only root can read is refused; the running workers continue."""
     daemon = make().start()
     shut = closed_copy(daemon.directory)

@@ -50,7 +50,7 @@ run = "exec sleep 1000"
 
 
 class Agent:
-    """A client whose server runs."""
+    """A client with its running server."""
 
     def __init__(self, client: Any, stderr: Path) -> None:
         self.client = client
@@ -60,7 +60,7 @@ class Agent:
         return {tool.name: tool for tool in (await self.client.list_tools()).tools}
 
     async def call(self, tool: str, **arguments: Any) -> Any:
-        """Return the answer of a tool, which is no error."""
+        """Return the answer of a tool, which must not be an error."""
         result = await self.client.call_tool(tool, arguments)
         assert not result.is_error, result.content
         return json.loads(result.content[0].text)
@@ -73,7 +73,7 @@ class Agent:
 
 
 def a_token(daemon: Daemon, request: pytest.FixtureRequest, *options: str) -> str:
-    """Return a new token, which the daemon forgets with the test."""
+    """Return a new token, which is revoked with the test."""
     name = request.node.name.replace("[", "-").replace("]", "")
     made = daemon.cli("token", "create", name, *options)
     assert made.returncode == 0, made.stderr
@@ -83,7 +83,7 @@ def a_token(daemon: Daemon, request: pytest.FixtureRequest, *options: str) -> st
 
 @asynccontextmanager
 async def serving(daemon: Daemon, token: str, place: Path, *options: str) -> AsyncIterator[Agent]:
-    """A client of ``ringward mcp`` with the token in a file."""
+    """Yield a client of ``ringward mcp`` that has the token in a file."""
     file, stderr = place / "agent.token", place / "mcp.stderr"
     file.write_text(f"{token}\n")
     arguments = ["mcp", "--config", str(daemon.config), "--token-file", str(file), *options]
@@ -109,7 +109,7 @@ def started(daemon: Daemon, units: str = UNITS) -> None:
 
 
 def refusal(daemon: Daemon, *options: str, **environment: str) -> tuple[int, str]:
-    """Return how a server ends that does not begin: exit code and message."""
+    """Return the exit code and the message of a server that does not start."""
     done = subprocess.run(
         [str(WITH_EXTRAS), "mcp", "--config", str(daemon.config), *options],
         stdin=subprocess.DEVNULL,
@@ -122,8 +122,8 @@ def refusal(daemon: Daemon, *options: str, **environment: str) -> tuple[int, str
     return done.returncode, done.stderr
 
 
-def test_a_viewer_reads(daemon: Daemon, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Without --allow-run there are the reading tools only, and each of them answers."""
+def test_viewer_reads(daemon: Daemon, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Without --allow-run, the server offers only the reading tools, and each of them answers."""
     started(daemon)
     run = daemon.ended(daemon.trigger("fail"))
 
@@ -154,8 +154,8 @@ def test_a_viewer_reads(daemon: Daemon, tmp_path: Path, request: pytest.FixtureR
     with_agent(daemon, a_token(daemon, request, "--role", "viewer"), tmp_path, story)
 
 
-def test_an_operator_runs_stops_and_restarts(daemon: Daemon, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """With --allow-run, runs, stops and restarts work, and the audit has each of them under the token's name."""
+def test_operator_runs_stops_and_restarts(daemon: Daemon, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """With --allow-run, runs, stops and restarts work and are audited under the token's name."""
     started(daemon)
     until(lambda: daemon.task("web")["state"] == "running", "the service to run")
     before = daemon.get("/api/runs?taskName=web&naming=camel").json()["total"]
@@ -196,8 +196,8 @@ def test_an_operator_runs_stops_and_restarts(daemon: Daemon, tmp_path: Path, req
     ]
 
 
-def test_a_viewer_cannot_run(daemon: Daemon, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """With --allow-run and a viewer's token, a warning says so, and the daemon rejects runs and audits the attempt."""
+def test_viewer_cannot_run(daemon: Daemon, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """With --allow-run and a viewer's token, the server warns, and the daemon rejects runs and audits the attempt."""
     started(daemon)
 
     async def story(agent: Agent) -> None:
@@ -215,8 +215,8 @@ def test_a_viewer_cannot_run(daemon: Daemon, tmp_path: Path, request: pytest.Fix
     until(audited, "the audit")
 
 
-def test_a_limited_token_sees_its_tasks_only(daemon: Daemon, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Over the Unix socket of the daemon's own user, too, the limits of the token hold."""
+def test_limited_token_sees_only_its_tasks(daemon: Daemon, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """The limits of a token apply even over the Unix socket of the daemon's own user."""
     started(daemon)
     foreign = daemon.ended(daemon.trigger("fail"))["id"]
 
@@ -233,8 +233,8 @@ def test_a_limited_token_sees_its_tasks_only(daemon: Daemon, tmp_path: Path, req
     with_agent(daemon, a_token(daemon, request, "--role", "viewer", "--task", "greet"), tmp_path, story)
 
 
-def test_large_answers_say_how_to_go_on(daemon: Daemon, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """A log is read to its end and to its beginning in bounded answers; a cut line can be read whole."""
+def test_large_answers_continue(daemon: Daemon, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """A log can be read to its end and to its beginning in bounded answers, and a cut line can be read whole."""
     started(daemon)
     many, wide = (daemon.ended(daemon.trigger(task))["id"] for task in ("many", "wide"))
 
@@ -269,8 +269,8 @@ def test_large_answers_say_how_to_go_on(daemon: Daemon, tmp_path: Path, request:
     with_agent(daemon, a_token(daemon, request, "--role", "viewer"), tmp_path, story)
 
 
-def test_why_something_does_not_run(daemon: Daemon, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """A pause, a missing schedule, a waiting run and the state of a service are named as reasons."""
+def test_reasons_for_not_running(daemon: Daemon, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """A paused or missing schedule, a waiting run and the state of a service are named as reasons."""
     started(daemon)
     assert daemon.cli("pause", "greet").returncode == 0
     running = daemon.trigger("long")
@@ -296,8 +296,8 @@ def test_why_something_does_not_run(daemon: Daemon, tmp_path: Path, request: pyt
     assert daemon.cli("resume", "greet").returncode == 0
 
 
-def test_a_server_without_a_token_does_not_begin(daemon: Daemon, tmp_path: Path) -> None:
-    """The peer of the socket and the password are no substitute; the message has the command that creates a token."""
+def test_server_needs_a_token(daemon: Daemon, tmp_path: Path) -> None:
+    """The socket's peer and the password do not replace a token; the message has the command that creates one."""
     started(daemon)
     empty = tmp_path / "empty"
     empty.write_text("\n")
@@ -317,16 +317,16 @@ def test_a_server_without_a_token_does_not_begin(daemon: Daemon, tmp_path: Path)
 @pytest.mark.parametrize(
     ("role", "options"), [("admin", []), ("admin", ["--allow-run"]), ("operator", []), ("cloud", ["--allow-run"])]
 )
-def test_a_token_with_too_many_rights_is_refused(
+def test_overprivileged_token_is_refused(
     daemon: Daemon, request: pytest.FixtureRequest, role: str, options: list[str]
 ) -> None:
-    """The server begins with the rights that it needs, and no others."""
+    """The server starts only with a token that has the rights it needs and no others."""
     started(daemon)
     code, message = refusal(daemon, *options, RINGWARD_TOKEN=a_token(daemon, request, "--role", role))
     assert (code, f"the token has the role {role}" in message) == (77, True), message
 
 
-def test_a_revoked_token_ends_the_access(daemon: Daemon, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_revoked_token(daemon: Daemon, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """A server whose token is revoked while it runs answers with an error that names the remedy."""
     started(daemon)
 
@@ -338,8 +338,8 @@ def test_a_revoked_token_ends_the_access(daemon: Daemon, tmp_path: Path, request
     with_agent(daemon, a_token(daemon, request, "--role", "viewer"), tmp_path, story)
 
 
-def test_a_missing_sdk_is_named_with_its_remedy() -> None:
-    """Without the optional package the command says how to install it; all other commands work."""
+def test_missing_sdk() -> None:
+    """Without the optional package, the command says how to install it, and all other commands work."""
     script = "import sys; sys.modules['mcp'] = None\nfrom supervisor.cli.main import cli\ncli(sys.argv[1:])"
     done = subprocess.run([sys.executable, "-c", script, "mcp"], capture_output=True, text=True)
     assert (done.returncode, "pip install 'ringward[mcp]'" in done.stderr) == (1, True), done.stderr

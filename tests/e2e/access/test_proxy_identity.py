@@ -1,4 +1,4 @@
-"""People whom a real nginx authenticates with ``auth_request``, through the real daemon."""
+"""Users that a real nginx authenticates with ``auth_request``, through the real daemon."""
 
 import http.client
 import http.server
@@ -66,7 +66,7 @@ http {{
 
 
 class LoginService(http.server.BaseHTTPRequestHandler):
-    """Knows a person by the cookie ``person``."""
+    """A login service that identifies users by the cookie ``person``."""
 
     def do_GET(self) -> None:
         person = self.headers.get("Cookie", "").removeprefix("person=")
@@ -156,8 +156,8 @@ def ask(
         connection.close()
 
 
-def test_people_behind_nginx(behind: Daemon, nginx: int) -> None:
-    """A user that nginx authenticated has the role of the group, also after kills of helpers.
+def test_users_behind_nginx(behind: Daemon, nginx: int) -> None:
+    """A user that nginx authenticated has the role of the group, even after helpers were killed.
 
     Runs and the audit name the user. Headers from the client have no effect.
     """
@@ -191,8 +191,8 @@ def test_people_behind_nginx(behind: Daemon, nginx: int) -> None:
     assert SECRET not in behind.output.read_text()
 
 
-def test_forged_headers_from_elsewhere(behind: Daemon) -> None:
-    """Requests that bypass the proxy have no user without the secret, through every listener."""
+def test_forged_headers(behind: Daemon) -> None:
+    """Requests that bypass the proxy have no user without the secret, on every listener."""
     _, port = address(behind)
     sent = FORGED | {"X-Forwarded-For": "127.0.0.1"}
     for secret in ({}, {"Ringward-Proxy-Secret": "0" * 32}, {"Ringward_Proxy_Secret": SECRET}):
@@ -202,8 +202,8 @@ def test_forged_headers_from_elsewhere(behind: Daemon) -> None:
     assert behind.request("GET", "/api/runs", headers=FORGED | {"Ringward-Proxy-Secret": SECRET}).status == 401
 
 
-def test_a_new_secret_after_a_reload(behind: Daemon) -> None:
-    """A reload reads the secret and the roles again; a file without a secret is refused with its name."""
+def test_new_secret_after_a_reload(behind: Daemon) -> None:
+    """A reload reads the secret and the roles again, and refuses a file without a secret by name."""
     _, port = address(behind)
     sent = {"Remote-User": "alice", "Remote-Groups": "ops"}
     old, new = ({**sent, "Ringward-Proxy-Secret": one} for one in (SECRET, "f" * 32))

@@ -23,8 +23,8 @@ def running(daemon: Daemon, task: str) -> str | None:
 
 @pytest.mark.own
 @pytest.mark.parametrize("how", ["tcp", "socket"])
-def test_a_run_does_what_it_may(daemon: Daemon, how: str) -> None:
-    """A run restarts a service that its ``may`` lists, over TCP or the Unix socket; the audit names the run."""
+def test_permitted_action(daemon: Daemon, how: str) -> None:
+    """A run restarts a service that its ``may`` lists, over TCP or the Unix socket, and the audit names the run."""
     daemon.write(asking("ringward restart web; echo restarted", ["restart:web"]))
     if how == "socket":
         text = daemon.config.read_text()
@@ -40,8 +40,8 @@ def test_a_run_does_what_it_may(daemon: Daemon, how: str) -> None:
     until(lambda: who in [entry["who"] for entry in daemon.get("/api/audit").json()["items"]], "the audit")
 
 
-def test_a_run_does_no_more_than_it_may(daemon: Daemon) -> None:
-    """Other verbs, other units, lists and the daemon itself are refused, also to the daemon's own user."""
+def test_forbidden_actions(daemon: Daemon) -> None:
+    """Other verbs, other units, lists and the daemon itself are refused, even to the daemon's own user."""
     script = "for c in 'stop web' 'restart other' 'ps' 'reload' 'run t' 'token list'; do ringward $c || echo $?; done"
     daemon.write(asking(script, ["restart:web"]) + '[services.other]\nrun = "exec sleep 1000"\n')
     daemon.start()
@@ -52,7 +52,7 @@ def test_a_run_does_no_more_than_it_may(daemon: Daemon) -> None:
     assert daemon.task("web")["state"] == "running"
 
 
-def test_the_log_of_a_permitted_run_is_shown(daemon: Daemon) -> None:
+def test_log_of_a_permitted_run(daemon: Daemon) -> None:
     """A run starts another task, sees its output, and ends with its exit code."""
     child = '[tasks.report-daily]\nrun = "echo from the report; exit 3"\n'
     daemon.write(asking("ringward run report-daily", ["run:report-*"]) + child)
@@ -62,7 +62,7 @@ def test_the_log_of_a_permitted_run_is_shown(daemon: Daemon) -> None:
     assert daemon.runs("report-daily")[0]["triggeredBy"] == "api"
 
 
-def test_the_token_is_masked_and_dies_with_its_run(daemon: Daemon) -> None:
+def test_token_is_masked_and_ends_with_the_run(daemon: Daemon) -> None:
     """The output masks the token, which is invalid after the end of its run."""
     daemon.write(asking("echo $RINGWARD_TOKEN; echo $RINGWARD_TOKEN | rev; sleep 0", ["restart:web"]))
     daemon.start()
@@ -76,30 +76,30 @@ def test_the_token_is_masked_and_dies_with_its_run(daemon: Daemon) -> None:
     assert answer.status == 401
 
 
-def test_a_run_without_permissions_gets_no_token(daemon: Daemon) -> None:
-    """Without ``may``, the environment of a run has neither address nor token nor the program."""
+def test_run_without_permissions_gets_no_token(daemon: Daemon) -> None:
+    """Without ``may``, the environment of a run has no address, no token and no interpreter of Ringward."""
     daemon.write('[tasks.t]\nrun = "env"\n')
     daemon.start()
     names = {line.partition("=")[0] for line in daemon.texts(daemon.ended(daemon.trigger("t"))["id"])}
     assert names.isdisjoint({"RINGWARD_URL", "RINGWARD_TOKEN", "RINGWARD_PYTHON"})
 
 
-def test_the_folder_in_path_holds_only_ringward(daemon: Daemon) -> None:
-    """The last folder of PATH offers the program ringward and nothing else."""
+def test_path_folder_holds_only_ringward(daemon: Daemon) -> None:
+    """The last folder of PATH contains the program ringward and nothing else."""
     daemon.write(asking('ls "${PATH##*:}"', ["restart:web"]))
     daemon.start()
     assert daemon.texts(daemon.ended(daemon.trigger("t"))["id"]) == ["ringward"]
 
 
-def test_an_explicit_credential_wins_over_the_peer(daemon: Daemon) -> None:
-    """A request with a wrong Authorization is refused on the Unix socket, also from the daemon's own user."""
+def test_explicit_credential_wins_over_the_peer(daemon: Daemon) -> None:
+    """A wrong Authorization header is refused on the Unix socket, even from the daemon's own user."""
     daemon.write(SERVICE)
     daemon.start()
     assert daemon.get("/api/tasks").status == 200
     assert daemon.request("GET", "/api/tasks", headers={"Authorization": "Bearer rw_" + "x" * 43}).status == 401
 
 
-def test_a_launched_run_gets_no_token(daemon: Daemon) -> None:
+def test_launched_run_gets_no_token(daemon: Daemon) -> None:
     """The client of another engine gets no token, because it could pass it on to another host."""
     launcher = '[launchers.l]\nstart = ["sh", "-c", "env", "{command}"]\n'
     daemon.write(launcher + asking("true", ["restart:web"], 'launcher = "l"\n'))

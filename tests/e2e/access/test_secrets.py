@@ -7,7 +7,7 @@ from tests.support.daemon import Daemon
 SECRET = "correct-horse-42"
 
 
-def test_a_secret_is_masked_everywhere(daemon: Daemon) -> None:
+def test_secret_is_masked_everywhere(daemon: Daemon) -> None:
     """A secret is in no log, answer, event, file or shared memory; a mask shows where it was."""
     (daemon.config.parent / "token").write_text(SECRET + "\n")
     command = (

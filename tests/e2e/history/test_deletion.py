@@ -1,4 +1,4 @@
-"""Life after the end of a run, through the real daemon: deletion, undo, purge, retention."""
+"""Deletion, restoration, purge and retention of ended runs, through the real daemon."""
 
 import contextlib
 import http.client
@@ -49,7 +49,7 @@ def delete(daemon: Daemon, run_id: str) -> int:
     return daemon.request("DELETE", f"/api/runs/{run_id}").status
 
 
-def told_of(daemon: Daemon, kinds: set[str], enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+def events_of(daemon: Daemon, kinds: set[str], enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
     """Return events of these kinds, from the first in the ring until `enough` is true."""
     stream = daemon.stream(f"/api/events/stream?types={','.join(kinds)}", last_event_id="-1")
     found = []
@@ -75,8 +75,8 @@ def store_runs(daemon: Daemon, count: int, task: str = "old") -> list[str]:
     return ids
 
 
-def test_a_deleted_run_is_hidden_and_restored(daemon: Daemon) -> None:
-    """A deleted run is 404, and no list or count has it; a restored run is as before."""
+def test_deleted_run_is_hidden_and_restored(daemon: Daemon) -> None:
+    """A deleted run gets 404 and is in no list or count; a restored run is as before."""
     daemon.write(TASKS)
     daemon.start()
     gone, stays = daemon.trigger("bar"), daemon.trigger("bar")
@@ -103,7 +103,7 @@ def test_a_deleted_run_is_hidden_and_restored(daemon: Daemon) -> None:
     }
     assert {path: daemon.get(path).body for path in before} == before
     assert daemon.task("bar")["lastRun"]["id"] == gone
-    told = told_of(daemon, {"run.deleted", "run.restored"}, lambda found: len(found) == 3)
+    told = events_of(daemon, {"run.deleted", "run.restored"}, lambda found: len(found) == 3)
     assert [(event["kind"], event.get("runId"), event.get("affected")) for event in told] == [
         ("run.deleted", gone, None),
         ("run.deleted", stays, None),
@@ -113,8 +113,8 @@ def test_a_deleted_run_is_hidden_and_restored(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_unfinished_runs_and_deletion(daemon: Daemon) -> None:
-    """A running run is not deleted; a pending one ends as stopped, its stream says deleted, and it never starts."""
+def test_deletion_of_unfinished_runs(daemon: Daemon) -> None:
+    """A running run is not deleted; a pending one ends as stopped and never starts, and its stream says deleted."""
     daemon.write(TASKS)
     daemon.start()
     running, waiting = daemon.trigger("waits"), daemon.trigger("waits")
@@ -171,8 +171,8 @@ def test_purge_removes_row_log_and_frames(daemon: Daemon) -> None:
     reader.close()
 
 
-def test_a_purged_log_does_not_come_back(daemon: Daemon) -> None:
-    """The log of a purged run that could not be written for lack of space is not written later."""
+def test_purged_log_does_not_return(daemon: Daemon) -> None:
+    """A log that could not be written for lack of space is not written after its run was purged."""
     daemon.write(f'{TASKS}[storage]\nundo_window = "0s"\n')
     daemon.start()
     nowhere = daemon.data / "logs" / "t"
@@ -189,8 +189,8 @@ def test_a_purged_log_does_not_come_back(daemon: Daemon) -> None:
     until(lambda: not log_files(daemon), "the log to be removed")
 
 
-def test_a_purge_is_made_up_for_after_a_downtime(daemon: Daemon) -> None:
-    """The restore window counts downtime; files that a dead scheduler still had to remove are removed by the next."""
+def test_purge_after_a_downtime(daemon: Daemon) -> None:
+    """The restore window counts downtime, and the next scheduler removes the files that a dead one left."""
     daemon.write(f'{TASKS}[storage]\nundo_window = "1h"\n')
     daemon.start()
     gone = daemon.trigger("t")
@@ -207,7 +207,7 @@ def test_a_purge_is_made_up_for_after_a_downtime(daemon: Daemon) -> None:
 
 
 def test_retention_keeps_the_newest_runs_of_each_task(daemon: Daemon) -> None:
-    """The newest runs of each task are kept, also of a removed task; a running run is never removed."""
+    """The newest runs of each task are kept, even of a removed task, and a running run is never removed."""
     daemon.write(f"{TASKS}[tasks.some]\nrun = 'echo hello'\n")
     daemon.start()
     ids = [daemon.trigger("t") for _ in range(5)]
@@ -248,7 +248,7 @@ def test_refused_runs_do_not_displace_history(daemon: Daemon, tmp_path: Path) ->
 
 
 def test_keep_for_zero_keeps_nothing(daemon: Daemon) -> None:
-    """With a retention of zero, nothing is kept of an ended run."""
+    """With a retention of zero, nothing of an ended run is kept."""
     daemon.write('[tasks.t]\nrun = "echo hello"\nkeep_for = "0s"\n[tasks.u]\nrun = "echo hello"\nkeep_runs = 0\n')
     daemon.start()
     daemon.trigger("t")
@@ -257,7 +257,7 @@ def test_keep_for_zero_keeps_nothing(daemon: Daemon) -> None:
     until(lambda: not log_files(daemon), "the files to be removed")
 
 
-def test_killed_in_the_middle_of_a_bulk_delete(daemon: Daemon) -> None:
+def test_scheduler_killed_during_a_bulk_delete(daemon: Daemon) -> None:
     """A killed scheduler has deleted whole slices.
 
     The repeated request deletes the rest, and all deletions are announced.
@@ -291,7 +291,7 @@ def test_killed_in_the_middle_of_a_bulk_delete(daemon: Daemon) -> None:
     (worker,) = daemon.helper("ringward gunicorn").children()
     asking.start()
     until(lambda: left() < count, "the first slice")
-    worker.suspend()  # so that its patience does not end before the next scheduler runs
+    worker.suspend()  # so that it does not time out before the next scheduler runs
     scheduler.kill()
     scheduler.wait(60)
     until(listens, "the next scheduler")
@@ -300,7 +300,7 @@ def test_killed_in_the_middle_of_a_bulk_delete(daemon: Daemon) -> None:
     # The worker repeated the request to the next scheduler.
     assert [json.loads(answer.body).get("affected") for answer in answers] == [count]
     assert left() == 0
-    told = told_of(daemon, {"run.deleted"}, lambda found: sum(event["affected"] for event in found) >= count)
+    told = events_of(daemon, {"run.deleted"}, lambda found: sum(event["affected"] for event in found) >= count)
     assert sum(event["affected"] for event in told) == count
     assert all(event["affected"] % SLICE_ROWS == 0 for event in told)
     assert bulk(daemon, "delete", **selector)["affected"] == 0

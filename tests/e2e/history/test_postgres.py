@@ -61,9 +61,9 @@ def daemon(tmp_path: Path, postgres: PostgresServer) -> Iterator[OnPostgres]:
 
 
 @pytest.fixture(scope="module")
-def standing(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) -> Iterator[OnPostgres]:
+def shared(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) -> Iterator[OnPostgres]:
     """A running daemon, for tests that leave it without active runs."""
-    with on_postgres(tmp_path_factory.mktemp("standing"), postgres) as one:
+    with on_postgres(tmp_path_factory.mktemp("shared"), postgres) as one:
         one.begin()
         yield one
 
@@ -74,66 +74,66 @@ def page(daemon: Daemon, **query: str | int) -> tuple[list[str], int]:
     return [run["id"] for run in found["items"] or []], found["total"]
 
 
-def test_runs_lists_logs_and_deletion(standing: OnPostgres) -> None:
+def test_runs_lists_logs_and_deletion(shared: OnPostgres) -> None:
     """Triggered runs are listed, filtered, sorted, deleted and restored, with exact totals and whole logs."""
-    assert standing.get("/api/daemon").json()["store"] == "postgresql"
-    assert not (standing.data / "ringward.db").exists()
-    ids = [standing.ended(standing.trigger("hello"))["id"] for _ in range(5)]
-    failed = standing.ended(standing.trigger("fails"))
+    assert shared.get("/api/daemon").json()["store"] == "postgresql"
+    assert not (shared.data / "ringward.db").exists()
+    ids = [shared.ended(shared.trigger("hello"))["id"] for _ in range(5)]
+    failed = shared.ended(shared.trigger("fails"))
     assert (failed["endReason"], failed["exitCode"]) == ("failed", 3)
-    assert standing.texts(ids[0]) == ["hello"]
+    assert shared.texts(ids[0]) == ["hello"]
     for field in ("taskName", "status", "startedAt", "exitCode", "createdAt"):
-        assert page(standing, sortField=field, sortDirection="asc") == (ids, 5)
-        assert page(standing, sortField=field, sortDirection="desc") == (ids[::-1], 5)
-    assert sorted(page(standing, sortField="duration")[0]) == ids
-    assert page(standing, limit=2, offset=3, sortField="createdAt", sortDirection="asc") == (ids[3:], 5)
-    assert page(standing, status="failed") == ([], 0)
-    assert page(standing, status="succeeded", exitCodeMin=0, triggeredBy="api", search="hel")[1] == 5
-    assert page(standing, search=ids[2][-8:]) == ([ids[2]], 1)
+        assert page(shared, sortField=field, sortDirection="asc") == (ids, 5)
+        assert page(shared, sortField=field, sortDirection="desc") == (ids[::-1], 5)
+    assert sorted(page(shared, sortField="duration")[0]) == ids
+    assert page(shared, limit=2, offset=3, sortField="createdAt", sortDirection="asc") == (ids[3:], 5)
+    assert page(shared, status="failed") == ([], 0)
+    assert page(shared, status="succeeded", exitCodeMin=0, triggeredBy="api", search="hel")[1] == 5
+    assert page(shared, search=ids[2][-8:]) == ([ids[2]], 1)
     chosen = {"match_all": False, "ids": ids[:3]}
-    assert standing.request("POST", "/api/runs/bulk/delete", chosen).json()["affected"] == 3
-    assert page(standing) == (ids[:2:-1], 2)
-    assert standing.get("/api/runs/summary").json()["total"] == 3
-    assert standing.request("POST", "/api/runs/bulk/restore", chosen).json()["affected"] == 3
-    assert page(standing) == (ids[::-1], 5)
-    summary = standing.get("/api/runs/summary").json()
+    assert shared.request("POST", "/api/runs/bulk/delete", chosen).json()["affected"] == 3
+    assert page(shared) == (ids[:2:-1], 2)
+    assert shared.get("/api/runs/summary").json()["total"] == 3
+    assert shared.request("POST", "/api/runs/bulk/restore", chosen).json()["affected"] == 3
+    assert page(shared) == (ids[::-1], 5)
+    summary = shared.get("/api/runs/summary").json()
     assert (summary["total"], summary["failed"]) == (6, 1)
 
 
-def test_nothing_shows_the_password(standing: OnPostgres) -> None:
-    """The password is in no environment of a run, no arguments, no log of the daemon, and no answer of the API."""
-    run = standing.ended(standing.trigger("env"))
-    texts = standing.texts(run["id"])
+def test_password_is_never_shown(shared: OnPostgres) -> None:
+    """The password is in no run's environment, no arguments, no log of the daemon, and no answer of the API."""
+    run = shared.ended(shared.trigger("env"))
+    texts = shared.texts(run["id"])
     assert any(line.startswith("PATH=") for line in texts)
     assert not [line for line in texts if line.startswith(("DATABASE_URL=", "PGPASSWORD="))]
     shown = "\n".join(
         [
             *texts,
-            *command_lines(standing.family()).values(),
-            standing.get("/api/daemon").body.decode(),
-            standing.output.read_text(),
+            *command_lines(shared.family()).values(),
+            shared.get("/api/daemon").body.decode(),
+            shared.output.read_text(),
         ]
     )
     assert not [secret for secret in (PASSWORD, PASSWORD.replace(" ", "%20")) if secret in shown]
 
 
-def test_a_killed_scheduler_with_postgres(standing: OnPostgres) -> None:
-    """The next scheduler takes over: active runs continue, and stored rows are there."""
-    long = standing.trigger("long")
-    until(lambda: standing.texts(long), "its first line")
-    done = standing.ended(standing.trigger("hello"))
-    standing.kill_helper("ringward scheduler")
-    assert standing.run(long)["status"] == "running"
-    assert standing.run(done["id"]) == done
-    standing.request("POST", f"/api/runs/{long}/stop")
-    assert standing.ended(long)["endReason"] == "stopped"
+def test_killed_scheduler(shared: OnPostgres) -> None:
+    """The next scheduler takes over: active runs continue, and stored rows remain."""
+    long = shared.trigger("long")
+    until(lambda: shared.texts(long), "its first line")
+    done = shared.ended(shared.trigger("hello"))
+    shared.kill_helper("ringward scheduler")
+    assert shared.run(long)["status"] == "running"
+    assert shared.run(done["id"]) == done
+    shared.request("POST", f"/api/runs/{long}/stop")
+    assert shared.ended(long)["endReason"] == "stopped"
 
 
-def test_a_second_daemon_on_the_database_is_refused(standing: OnPostgres, tmp_path: Path) -> None:
-    """A second daemon on the same database does not start, and names the cause; the first continues."""
+def test_second_daemon_on_the_database_is_refused(shared: OnPostgres, tmp_path: Path) -> None:
+    """A second daemon on the same database names the cause and does not start; the first continues."""
     other = OnPostgres(tmp_path / "other")
     other.directory.mkdir()
-    other.url = standing.url
+    other.url = shared.url
     try:
         other.write(f'[storage]\ndatabase = "${{DATABASE_URL}}"\n{TASKS}')
         other.launch()
@@ -142,12 +142,12 @@ def test_a_second_daemon_on_the_database_is_refused(standing: OnPostgres, tmp_pa
         assert "belongs to another daemon" in other.output.read_text()
     finally:
         other.clean()
-    assert standing.ended(standing.trigger("hello"))["endReason"] == "succeeded"
+    assert shared.ended(shared.trigger("hello"))["endReason"] == "succeeded"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT], ids=["shutdown", "crash"])
-def test_an_outage_of_the_server(daemon: OnPostgres, postgres: PostgresServer, number: signal.Signals) -> None:
-    """During an outage runs continue and triggers are refused. Afterwards the ends of all runs are stored."""
+def test_server_outage(daemon: OnPostgres, postgres: PostgresServer, number: signal.Signals) -> None:
+    """During an outage, runs continue and triggers are refused. Afterwards, the ends of all runs are stored."""
     go = daemon.directory / "go"
     waits = f"echo begun; while [ ! -e '{go}' ]; do sleep 0.01; done; exit 7"
     daemon.begin(f'[tasks.t]\nrun = "{waits}"\nmax_concurrent = 9\n')
@@ -171,8 +171,8 @@ def test_an_outage_of_the_server(daemon: OnPostgres, postgres: PostgresServer, n
     assert {one["id"] for one in daemon.runs("t") if one["status"] == "ended"} >= {before, again["id"]}
 
 
-def test_a_server_that_starts_later(daemon: OnPostgres, postgres: PostgresServer) -> None:
-    """A daemon that starts before its server reports that, waits, and continues; it can be stopped meanwhile."""
+def test_server_starts_later(daemon: OnPostgres, postgres: PostgresServer) -> None:
+    """A daemon that starts before its server reports that, waits and then continues; it can be stopped meanwhile."""
     postgres.stop()
     try:
         daemon.write(f'[storage]\ndatabase = "${{DATABASE_URL}}"\n{TASKS}')
@@ -187,7 +187,7 @@ def test_a_server_that_starts_later(daemon: OnPostgres, postgres: PostgresServer
     assert daemon.ended(daemon.trigger("hello"))["endReason"] == "succeeded"
 
 
-def test_a_server_that_hangs_up_at_the_start(daemon: OnPostgres, postgres: PostgresServer) -> None:
+def test_server_disconnects_during_the_start(daemon: OnPostgres, postgres: PostgresServer) -> None:
     """A daemon that loses its server during the start waits for it, as if the server had not been up yet."""
     daemon.begin()
     daemon.stop()
@@ -202,8 +202,8 @@ def test_a_server_that_hangs_up_at_the_start(daemon: OnPostgres, postgres: Postg
     assert daemon.ended(daemon.trigger("hello"))["endReason"] == "succeeded"
 
 
-def test_a_refused_login_ends_the_start(daemon: OnPostgres, postgres: PostgresServer) -> None:
-    """If the server refuses the login, the daemon does not wait: it logs the cause, without the password, and exits."""
+def test_refused_login_ends_the_start(daemon: OnPostgres, postgres: PostgresServer) -> None:
+    """If the server refuses the login, the daemon logs the cause without the password, and exits without waiting."""
     daemon.write(f"[storage]\ndatabase = {json.dumps(postgres.url('no_such_database'))}\n{TASKS}")
     daemon.launch()
     assert daemon.process is not None
@@ -214,8 +214,8 @@ def test_a_refused_login_ends_the_start(daemon: OnPostgres, postgres: PostgresSe
     assert PASSWORD not in told
 
 
-def test_a_foreign_schema_is_refused(daemon: OnPostgres, postgres: PostgresServer) -> None:
-    """A schema with tables of another application is refused by name, and left alone."""
+def test_foreign_schema_is_refused(daemon: OnPostgres, postgres: PostgresServer) -> None:
+    """A schema with tables of another application is refused by name and left unchanged."""
     name = daemon.url.rpartition("%3D")[2]
     postgres.ask(f"CREATE TABLE {name}.theirs (a int)")
     daemon.write(f"[storage]\ndatabase = {json.dumps(daemon.url)}\n{TASKS}")

@@ -1,4 +1,4 @@
-"""Deleting, restoring and running again from the command line."""
+"""Deletion, restoration and rerun of runs from the command line."""
 
 import json
 import subprocess
@@ -27,8 +27,8 @@ def total(daemon: Daemon, **query: Any) -> int:
     return found
 
 
-def test_delete_restore_and_run_again(daemon: Daemon) -> None:
-    """Runs are selected by name and filter, and can be restored; the exit code reports undeletable ones."""
+def test_delete_restore_and_rerun(daemon: Daemon) -> None:
+    """Runs can be selected by name or filter and restored; the exit code reports undeletable ones."""
     daemon.write(TASKS)
     daemon.start()
     good = [daemon.trigger("good") for _ in range(3)]

@@ -77,8 +77,8 @@ def all_is_well(daemon: Daemon, long: str, side: Path) -> None:
     assert (again["endReason"], daemon.texts(again["id"])) == ("succeeded", ["hello"])
 
 
-def test_a_supervisor_short_of_memory_starts_nothing(daemon: Daemon, tmp_path: Path) -> None:
-    """Without memory the supervisor starts nothing, logs the cause, and keeps supervising; later it starts again."""
+def test_supervisor_short_of_memory_starts_nothing(daemon: Daemon, tmp_path: Path) -> None:
+    """Without memory, the supervisor starts nothing, logs the cause, and keeps supervising; later it starts again."""
     side = tmp_path / "side"
     long, root = begin(daemon, side), psutil.Process(daemon.pid)
     with short(root):
@@ -100,8 +100,8 @@ def test_a_supervisor_short_of_memory_starts_nothing(daemon: Daemon, tmp_path: P
     until(lambda: daemon.get("/readyz").json()["status"] == "ok", "/readyz to say so")
 
 
-def test_a_scheduler_short_of_memory_is_survived(daemon: Daemon, tmp_path: Path) -> None:
-    """The scheduler continues, or another one replaces it; every accepted command is executed."""
+def test_scheduler_short_of_memory(daemon: Daemon, tmp_path: Path) -> None:
+    """The scheduler continues or is replaced, and every accepted command is executed."""
     side = tmp_path / "side"
     long = begin(daemon, side)
     scheduler = daemon.helper("ringward scheduler")
@@ -117,7 +117,7 @@ def test_a_scheduler_short_of_memory_is_survived(daemon: Daemon, tmp_path: Path)
 
 
 @pytest.mark.parametrize("which", ["worker", "gunicorn"])
-def test_an_api_server_short_of_memory_refuses_or_is_replaced(daemon: Daemon, tmp_path: Path, which: str) -> None:
+def test_api_server_short_of_memory(daemon: Daemon, tmp_path: Path, which: str) -> None:
     """The API server rejects or drops requests that it cannot answer, and is replaced if it cannot answer any."""
     side = tmp_path / "side"
     long = begin(daemon, side)
@@ -136,8 +136,8 @@ def test_an_api_server_short_of_memory_refuses_or_is_replaced(daemon: Daemon, tm
         all_is_well(daemon, long, side)
 
 
-def test_an_api_server_that_keeps_refusing_for_lack_of_memory_is_replaced(daemon: Daemon, tmp_path: Path) -> None:
-    """A worker that serves, but has no memory for an operation, rejects it; soon a new server answers it."""
+def test_refusing_worker_is_replaced(daemon: Daemon, tmp_path: Path) -> None:
+    """A worker without the memory for an operation rejects it, and a new server soon answers it."""
     side = tmp_path / "side"
     long = begin(daemon, side)
     gunicorn = daemon.helper("ringward gunicorn")

@@ -33,7 +33,7 @@ def daemon(tmp_path: Path) -> Iterator[FewDescriptors]:
 
 
 def test_more_runs_than_descriptors(daemon: FewDescriptors) -> None:
-    """Runs without descriptors wait, also across schedulers. They can be stopped, and start when others have ended."""
+    """Runs without descriptors wait, even across schedulers. They can be stopped, and start when others have ended."""
     daemon.write(f"""[tasks.t]\nrun = '''echo first; read _ < "$GATE" || :; echo last'''\nmax_concurrent = {RUNS}
 [tasks.t.env]\nGATE = "{daemon.directory / "gate"}"\n""")
     gate = daemon.directory / "gate"
@@ -47,7 +47,7 @@ def test_more_runs_than_descriptors(daemon: FewDescriptors) -> None:
     assert (ended["endReason"], ended["exitCode"], "startedAt" in ended) == ("stopped", -1, False)
     assert {daemon.run(run)["status"] for run in runs} == {"pending", "running"}
     helpers = [daemon.helper("ringward scheduler").pid, daemon.helper("ringward gunicorn").pid]
-    with gate.open("r+b", buffering=0) as file:  # open for late readers, too
+    with gate.open("r+b", buffering=0) as file:  # open for late readers as well
         file.write(b"\n" * RUNS)
         for run in runs:
             ended = daemon.ended(run)
@@ -63,7 +63,7 @@ def test_more_runs_than_descriptors(daemon: FewDescriptors) -> None:
 
 
 @pytest.mark.parametrize("limit", [256, 300, 512])
-def test_many_runs_that_print(daemon: FewDescriptors, limit: int) -> None:
+def test_many_printing_runs(daemon: FewDescriptors, limit: int) -> None:
     """Of many runs that are triggered at once, none is lost or refused, and every log is complete."""
     daemon.soft = daemon.hard = limit
     daemon.write("""[tasks.t]
@@ -78,8 +78,8 @@ max_concurrent = 1000
     assert daemon.stop() == 0
 
 
-def test_too_few_descriptors_refuse_the_start(daemon: FewDescriptors) -> None:
-    """With too few descriptors the daemon does not start, and says how many it needs."""
+def test_too_few_descriptors(daemon: FewDescriptors) -> None:
+    """With too few descriptors, the daemon does not start and says how many it needs."""
     daemon.soft = daemon.hard = LIMIT - 1
     daemon.write('[tasks.t]\nrun = "true"\n')
     daemon.launch()

@@ -22,10 +22,10 @@ def daemon(tmp_path: Path) -> Iterator[FrozenLogs]:
         one.clean()
 
 
-def test_a_frozen_data_directory_blocks_nobody(daemon: FrozenLogs, tmp_path: Path) -> None:
+def test_frozen_data_directory(daemon: FrozenLogs, tmp_path: Path) -> None:
     """Stops take effect, no request hangs, and commands that cannot be stored are refused.
 
-    Once thawed, all is consistent.
+    After the thaw, all is consistent.
     """
     side = tmp_path / "side"
     daemon.write(

@@ -85,8 +85,8 @@ def test_frozen_logs_block_only_their_writers(daemon: FrozenLogs, tmp_path: Path
 
 
 @pytest.mark.parametrize("cgroups", ["auto", "off"])
-def test_a_process_on_a_dead_disk_does_not_block_its_run(daemon: FrozenLogs, cgroups: str) -> None:
-    """A process that waits for a dead disk is named, and its run ends without it. It ends when the disk is back."""
+def test_run_ends_without_a_process_on_a_dead_disk(daemon: FrozenLogs, cgroups: str) -> None:
+    """A process that waits for a dead disk is named, its run ends without it, and it ends when the disk is back."""
     stuck = "touch '$LOGS/x' & echo $!; until grep -q '^State:.D' /proc/$!/status; do :; done"
     daemon.write(f'[tasks.t]\nrun = "{stuck.replace("$LOGS", str(daemon.logs))}"\n', daemon=f'cgroups = "{cgroups}"')
     daemon.start()
@@ -104,8 +104,8 @@ def test_a_process_on_a_dead_disk_does_not_block_its_run(daemon: FrozenLogs, cgr
     assert daemon.stop() == 0
 
 
-def test_a_process_with_locked_memory_blocks_nobody(daemon: FrozenLogs, tmp_path: Path) -> None:
-    """A process whose memory is locked by a thread on a dead disk delays nothing: runs start, end and stop."""
+def test_process_with_locked_memory_delays_nothing(daemon: FrozenLogs, tmp_path: Path) -> None:
+    """A process whose memory a thread on a dead disk has locked delays nothing: runs start, end and stop."""
     hold = program("holds_memory", daemon.logs / "x", tmp_path)
     daemon.write(
         f'[tasks.t]\nrun = {hold}\n[tasks.other]\nrun = "echo hello"\n[services.s]\nrun = "exec sleep 1000"\n',

@@ -54,7 +54,7 @@ def daemon(tmp_path: Path) -> Iterator[SmallDisk]:
     one.clean()
 
 
-def test_the_reserve_stores_runs_on_a_full_disk(daemon: SmallDisk) -> None:
+def test_reserve_stores_runs_on_a_full_disk(daemon: SmallDisk) -> None:
     """On a full disk, runs are still triggered, executed and stored; start and end of the shortage are notified."""
     daemon.write('[storage]\nmin_free_space = "1mb"\n[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
@@ -68,7 +68,7 @@ def test_the_reserve_stores_runs_on_a_full_disk(daemon: SmallDisk) -> None:
     until(lambda: daemon.get("/readyz").json()["status"] == "degraded", "the probe to say so")
     told = "has no room for the 16 MiB reserved for the database"
     until(lambda: told in daemon.output.read_text(), "a word about it")
-    # More changes than the reserve holds: whatever cannot be stored is not done.
+    # More changes than the reserve holds: changes that cannot be stored are refused.
     more = daemon.fill("more")
     until(lambda: daemon.request("POST", "/api/tasks/t/run").status == 503, "the disk to be full again")
     until(lambda: daemon.get("/readyz").status == 503, "the probe to say so")

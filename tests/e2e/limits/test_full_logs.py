@@ -63,7 +63,7 @@ def test_drop_new_and_kill(daemon: Daemon, policy: str) -> None:
 
 @pytest.mark.lent
 def test_kill_spares_runs_below_the_limit(daemon: Daemon) -> None:
-    """A run whose output just fits ends by itself, and loses nothing."""
+    """A run whose output just fits ends by itself and loses nothing."""
     daemon.write(f'[tasks.fits]\nrun = {program("floods", 400_000)}\nlog_max_size = "512kb"\nlog_on_full = "kill"\n')
     daemon.start()
     run = daemon.ended(daemon.trigger("fits"))
@@ -112,7 +112,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", path], check=True)  # after a failure the daemon still runs
 
 
-def test_a_log_continues_after_a_full_disk(daemon: Daemon, small_disk: Path) -> None:
+def test_log_continues_after_a_full_disk(daemon: Daemon, small_disk: Path) -> None:
     """A run continues while the disk is full. Its log continues once there is space, and counts the missing lines."""
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(7968 << 10))

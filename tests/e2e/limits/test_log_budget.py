@@ -56,7 +56,7 @@ def shown(daemon: Daemon, task: str, run_id: str) -> list[Any]:
     ]
 
 
-def test_a_compressed_log_is_the_same_log(daemon: Daemon) -> None:
+def test_compressed_log_is_unchanged(daemon: Daemon) -> None:
     """Pages, raw text, stream and search of a run are the same before and after its log is compressed."""
     daemon.write(f'[tasks.t]\n{NUMBERED}\n[storage]\ncompress_after = "1h"\n')
     daemon.start()
@@ -75,8 +75,8 @@ def test_a_compressed_log_is_the_same_log(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_log_is_compressed_soon_after_its_end(daemon: Daemon) -> None:
-    """The end of a run starts a janitor, which exits when its work is done; the log of a running run is left alone."""
+def test_log_is_compressed_after_its_run(daemon: Daemon) -> None:
+    """The end of a run starts a janitor, which exits when its work is done; logs of running runs are left alone."""
     live_task = '[tasks.live]\nrun = "seq 99; exec sleep 600"\n'
     daemon.write(f'[tasks.t]\n{NUMBERED}\n{live_task}{TINY}[storage]\ncompress_after = "0s"\n')
     daemon.start()
@@ -101,11 +101,8 @@ def stopped(daemon: Daemon) -> list[psutil.Process]:
     return []
 
 
-def test_the_budget_takes_the_oldest_logs(daemon: Daemon) -> None:
-    """Beyond the budget, the logs that ended first are removed.
-
-    Their runs are kept, and say that their lines are gone.
-    """
+def test_budget_removes_the_oldest_logs(daemon: Daemon) -> None:
+    """Beyond the budget, the logs that ended first are removed; their runs are kept and report the missing lines."""
     daemon.write(f"[tasks.t]\n{NUMBERED}\n")
     daemon.start()
     ids, lines = [], []
@@ -149,7 +146,7 @@ def stopping(tmp_path: Path) -> Iterator[Installation]:
     one.clean()
 
 
-def test_a_killed_janitor_loses_nothing(stopping: Installation) -> None:
+def test_killed_janitor_loses_nothing(stopping: Installation) -> None:
     """A killed janitor leaves the log complete, and the next one does the work."""
     daemon = stopping
     text = f"[tasks.t]\nrun = {program('floods', 50_000_000)}\n{TINY}"

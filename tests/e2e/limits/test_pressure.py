@@ -1,4 +1,4 @@
-"""Floods, readers that do not read, and far-away times."""
+"""Floods, stuck readers, and distant times."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ def test_both_streams_wait_for_the_log_file(daemon: Daemon) -> None:
         assert [line["text"] for line in lines if line["stream"] == stream] == expected
 
 
-def test_a_blocked_daemon_output_delays_no_log(daemon: Daemon) -> None:
+def test_blocked_daemon_output_delays_no_log(daemon: Daemon) -> None:
     """A stopped terminal or an unread pipe as the daemon's output delays no log file."""
     daemon.write(f'[tasks.talk]\nrun = "true"\n[tasks.flood]\nrun = {program("floods", 3_000_000)}\n')
     read_end, write_end = os.pipe()
@@ -54,8 +54,8 @@ def test_a_blocked_daemon_output_delays_no_log(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_times_beyond_the_limit_of_epoll(daemon: Daemon) -> None:
-    """Times beyond the limit of epoll_wait(2), 24.8 days, are handled like others."""
+def test_times_beyond_the_epoll_limit(daemon: Daemon) -> None:
+    """Times beyond the limit of epoll_wait(2), 24.8 days, work like others."""
     daemon.write(
         '[tasks.t]\nrun = "echo hello"\ntimeout = "365d"\n'
         f'[services.s]\nrun = {program("obeys_term")}\nhealthy_after = "365d"\ngraceful_stop = "365d"\n'
@@ -69,7 +69,7 @@ def test_times_beyond_the_limit_of_epoll(daemon: Daemon) -> None:
     assert "Traceback" not in daemon.own_output()
 
 
-def test_many_silent_runs_cost_nothing_afterwards(daemon: Daemon) -> None:
+def test_silent_runs_leave_nothing(daemon: Daemon) -> None:
     """Runs that print nothing leave no descriptor, no ring, no file and no zombie."""
     daemon.write('[tasks.t]\nrun = ["true"]\nmax_concurrent = 20\nqueue_max = 1000\n')
     daemon.start()

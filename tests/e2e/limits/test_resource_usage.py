@@ -34,7 +34,7 @@ def whole(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_all_processes_of_a_run_are_sampled(daemon: Daemon) -> None:
-    """All processes of a run are sampled; a killed scheduler and the end of the run lose no sample."""
+    """All processes of a run are sampled; neither a killed scheduler nor the end of the run loses a sample."""
     daemon.write(f'[tasks.t]\nrun = {program("burns")}\ngraceful_stop = "100ms"\n[tasks.short]\nrun = "true"\n')
     daemon.start()
     run_id = daemon.trigger("t")

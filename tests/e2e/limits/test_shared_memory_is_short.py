@@ -83,7 +83,7 @@ def has_printed(daemon: Daemon, run_id: str) -> bool:
 
 
 def test_output_beyond_shared_memory_is_kept(daemon: ShortMemory, tmp_path: Path) -> None:
-    """80 runs print more than shared memory holds, at once. No process is killed, and every line is kept."""
+    """80 runs print more than shared memory holds at once; no process is killed, and every line is kept."""
     gate = Gate(tmp_path / "gate")
     program = PROGRAM.format(gate=tmp_path / "gate")
     daemon.write(f"[tasks.t]\nrun = '''\n{program}'''\nmax_concurrent = {RUNS}\n[tasks.t.env]\nPAD = '''\n{PAD}'''\n")

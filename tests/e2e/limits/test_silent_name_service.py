@@ -26,7 +26,7 @@ sys.exit(run(process))
 """
 
 
-class FarNames(Daemon):
+class SilentNames(Daemon):
     """A daemon for which the lookup of the user "far" blocks until a pipe is written."""
 
     def __init__(self, directory: Path) -> None:
@@ -49,16 +49,16 @@ class FarNames(Daemon):
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[FarNames]:
+def daemon(tmp_path: Path) -> Iterator[SilentNames]:
     if os.geteuid() != 0:
         pytest.skip("only root can change the user of a process")
-    one = FarNames(tmp_path)
+    one = SilentNames(tmp_path)
     yield one
     one.clean()
 
 
-def test_a_silent_name_service_delays_only_its_user(daemon: FarNames) -> None:
-    """Only the runs of that user stay pending; they can be stopped, and start when the answer comes."""
+def test_silent_name_service_delays_only_its_user(daemon: SilentNames) -> None:
+    """Without an answer, only the runs of that user stay pending; they can be stopped, and start when it arrives."""
     daemon.write(
         '[tasks.t]\nrun = "id -un"\nuser = "far"\nmax_concurrent = 2\n[tasks.other]\nrun = "echo hello"\n'
         '[services.s]\nrun = "exec sleep 1000"\nuser = "far"\n'

@@ -99,8 +99,8 @@ def check(daemon: Daemon, path: Path, *, repeats: bool = False) -> None:
             assert number <= max(numbers[:index], default=-1) + 1
 
 
-def test_each_line_once_over_orderly_replacements(daemon: Daemon, tmp_path: Path) -> None:
-    """A killed scheduler, an upgrade and a changed export cost no line and repeat none."""
+def test_orderly_replacements(daemon: Daemon, tmp_path: Path) -> None:
+    """A killed scheduler, an upgrade and a changed export lose no line and repeat none."""
     path = tmp_path / "out" / "log"
     daemon.write(UNITS + export(path))
     daemon.start()
@@ -117,8 +117,8 @@ def test_each_line_once_over_orderly_replacements(daemon: Daemon, tmp_path: Path
     check(daemon, path)
 
 
-def test_no_line_is_lost_when_exporters_are_killed(daemon: Daemon, tmp_path: Path) -> None:
-    """However often exporters are killed, each line arrives, and the lines of a run in their order."""
+def test_killed_exporters_lose_no_line(daemon: Daemon, tmp_path: Path) -> None:
+    """However often exporters are killed, each line arrives, and the lines of a run stay in order."""
     path = tmp_path / "out" / "log"
     daemon.write(UNITS + export(path))
     daemon.start()
@@ -132,8 +132,8 @@ def test_no_line_is_lost_when_exporters_are_killed(daemon: Daemon, tmp_path: Pat
     check(daemon, path, repeats=True)
 
 
-def test_no_line_is_lost_when_the_root_is_killed(daemon: Daemon, tmp_path: Path) -> None:
-    """After a crash of the daemon the next one delivers the lines that the logs kept, each run to its end."""
+def test_killed_root_loses_no_line(daemon: Daemon, tmp_path: Path) -> None:
+    """After a crash of the daemon, the next one delivers the lines that the logs kept, each run to its end."""
     path = tmp_path / "out" / "log"
     daemon.write(UNITS + export(path))
     daemon.start()
@@ -148,7 +148,7 @@ def test_no_line_is_lost_when_the_root_is_killed(daemon: Daemon, tmp_path: Path)
     check(daemon, path, repeats=True)
 
 
-def test_runs_while_no_exporter_ran_are_delivered(daemon: Daemon, tmp_path: Path) -> None:
+def test_runs_without_an_exporter_are_delivered(daemon: Daemon, tmp_path: Path) -> None:
     """Runs that begin and end while the receiver fails, or without a working exporter, are delivered afterwards."""
     path = tmp_path / "out" / "log"
     path.parent.mkdir()
@@ -256,8 +256,8 @@ def server(path: str) -> Iterator[socket.socket]:
     os.unlink(path)
 
 
-def test_syslog_over_kills_of_both_sides(daemon: Daemon, tmp_path: Path) -> None:
-    """Each line reaches a syslog server, over a killed exporter and a server that is replaced, in order per run."""
+def test_syslog_with_kills_of_both_sides(daemon: Daemon, tmp_path: Path) -> None:
+    """Despite a killed exporter and a replaced syslog server, each line arrives, in order per run."""
     address = f"unix:{tmp_path}/log"
     daemon.write(UNITS + f'[exports.all]\ntype = "syslog"\naddress = "{address}"\n')
     daemon.start()
@@ -305,8 +305,8 @@ def test_syslog_over_kills_of_both_sides(daemon: Daemon, tmp_path: Path) -> None
             assert number <= max(numbers[:index], default=-1) + 1
 
 
-def test_loki_over_kills_and_refusals(daemon: Daemon, tmp_path: Path) -> None:
-    """Loki has each line once, over killed exporters and a time without Loki; the token is in no file of the daemon."""
+def test_loki_with_kills_and_refusals(daemon: Daemon, tmp_path: Path) -> None:
+    """Despite killed exporters and an outage, Loki has each line once; the token is in no file of the daemon."""
     (tmp_path / "token").write_text("t0k3n-of-loki")
     loki = Loki()
     try:
@@ -334,8 +334,8 @@ def test_loki_over_kills_and_refusals(daemon: Daemon, tmp_path: Path) -> None:
         loki.close()
 
 
-def test_rejected_lines_do_not_hold_up_others(daemon: Daemon) -> None:
-    """Lines that Loki rejects for good count as skipped and are reported; the lines behind them arrive."""
+def test_rejected_lines_do_not_block_others(daemon: Daemon) -> None:
+    """Lines that Loki rejects permanently count as skipped and are reported; the lines after them arrive."""
     loki = Loki()
     try:
         daemon.write(f'[tasks.job]\nrun = "seq 3"\n[exports.all]\ntype = "loki"\nurl = "{loki.url}"\n')
@@ -359,7 +359,7 @@ def test_rejected_lines_do_not_hold_up_others(daemon: Daemon) -> None:
 
 
 def test_lines_and_spans_reach_a_collector(daemon: Daemon, tmp_path: Path) -> None:
-    """Each line and each run arrives over killed exporters, and a retry is a child of the first attempt."""
+    """Each line and each run arrives despite killed exporters, and a retry is a child of the first attempt."""
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs ringward[otlp]")
     from tests.helpers.exporter.otlp import Collector
 
@@ -406,8 +406,8 @@ def test_lines_and_spans_reach_a_collector(daemon: Daemon, tmp_path: Path) -> No
         collector.close()
 
 
-def test_runs_that_were_removed_meanwhile_are_counted(daemon: Daemon, tmp_path: Path) -> None:
-    """Runs that came and were removed while an exporter stood still are told in the log, and counted."""
+def test_runs_removed_during_a_standstill_are_counted(daemon: Daemon, tmp_path: Path) -> None:
+    """Runs that were created and removed while an exporter stood still are logged and counted."""
     path = tmp_path / "out" / "log"
     daemon.write('[storage]\nundo_window = "0s"\n[tasks.job]\nrun = "seq 3"\n' + export(path))
     daemon.start()

@@ -46,7 +46,7 @@ def shows(events: Iterator[Event], rows: list[str]) -> Event:
 
 
 @pytest.mark.lent
-def test_a_progress_bar_is_one_line_with_history(daemon: Daemon, program: Program) -> None:
+def test_progress_bar_is_one_line_with_history(daemon: Daemon, program: Program) -> None:
     """Frames arrive as regions, then the line with frameCount; the history is served live and after the end."""
     daemon.write(f"[tasks.t]\nrun = {program.run}\n")
     daemon.start()
@@ -78,7 +78,7 @@ def test_a_progress_bar_is_one_line_with_history(daemon: Daemon, program: Progra
 
 @pytest.mark.lent
 def test_redraw_off_keeps_every_byte(daemon: Daemon, program: Program) -> None:
-    """With redraw off, every byte is kept, and there is neither history nor sidecar."""
+    """With redraw off, every byte is kept, without a history or a sidecar."""
     daemon.write(f'[tasks.t]\nrun = {program.run}\nredraw = "off"\n')
     daemon.start()
     run_id = daemon.trigger("t")
@@ -91,7 +91,7 @@ def test_redraw_off_keeps_every_byte(daemon: Daemon, program: Program) -> None:
     assert not os.path.exists(frames_path(log_path(str(daemon.data), "t", run_id)))
 
 
-def test_a_killed_supervisor_keeps_the_last_frame(daemon: Daemon, program: Program) -> None:
+def test_killed_supervisor_keeps_the_last_frame(daemon: Daemon, program: Program) -> None:
     """The last frame that a reader saw is the last line of the crashed run; its lines keep their history."""
     daemon.write(f"[tasks.t]\nrun = {program.run}\n")
     daemon.start()

@@ -59,7 +59,7 @@ def test_search_covers_ended_and_running_runs(daemon: Daemon) -> None:
     assert daemon.cli("search", "t", "(", "--regex").returncode == 64
 
 
-def test_a_cursor_goes_on_over_a_killed_api(daemon: Daemon, tmp_path: Path) -> None:
+def test_cursor_survives_a_killed_api(daemon: Daemon, tmp_path: Path) -> None:
     """A cursor finds every matching line of several runs once, although gunicorn is killed between the calls."""
     daemon.write(f"[tasks.n]\nrun = {program('numbered', 5000, 0, tmp_path / 'side')}\n")
     daemon.start()

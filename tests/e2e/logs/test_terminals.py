@@ -12,8 +12,8 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.lent
 
 
-def test_a_program_sees_a_terminal(daemon: Daemon) -> None:
-    """Output and error are one terminal, input is empty; colours, order and exit code are kept."""
+def test_program_sees_a_terminal(daemon: Daemon) -> None:
+    """Output and error are one terminal, and input is empty; colours, order and exit code are kept."""
     script = (
         "import os, sys\\n"
         "print(os.isatty(0), os.isatty(1), os.isatty(2), os.get_terminal_size(1), os.getsid(0) == os.tcgetpgrp(1))\\n"
@@ -32,7 +32,7 @@ def test_a_program_sees_a_terminal(daemon: Daemon) -> None:
     assert raw == "".join(f"{text}\n" for text in texts).encode()
 
 
-def test_the_last_output_is_complete_at_the_end(daemon: Daemon) -> None:
+def test_last_output_is_complete(daemon: Daemon) -> None:
     """Output of a program's last moment is complete once the run has ended."""
     daemon.write('[tasks.t]\nrun = "seq 1 40000"\ntty = true\n')
     daemon.start()
@@ -43,7 +43,7 @@ def test_the_last_output_is_complete_at_the_end(daemon: Daemon) -> None:
     assert len(raw) > 200_000
 
 
-def test_redrawn_lines_are_kept_as_they_end(daemon: Daemon) -> None:
+def test_redrawn_lines_keep_their_final_form(daemon: Daemon) -> None:
     """A redrawn line is kept in its final form: one row, or several rows with cursor movement."""
     draw = (
         r"printf 'start\n10%%\r\033[K100%%\n'; printf '\033[?25lone\ntwo\n\033[2A\033[2Kone: done\n\033[2Ktwo: done\n'"
@@ -58,8 +58,8 @@ def test_redrawn_lines_are_kept_as_they_end(daemon: Daemon) -> None:
     assert history["frames"] == [["10%"], ["100%"]]
 
 
-def test_a_stop_under_a_terminal_is_graceful(daemon: Daemon) -> None:
-    """A stopped run may print a last line, as with pipes."""
+def test_stop_under_a_terminal_is_graceful(daemon: Daemon) -> None:
+    """A stopped run under a terminal can print a last line, as with pipes."""
     daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\ntty = true\ngraceful_stop = "1h"\n')
     daemon.start()
     run_id = daemon.trigger("t")
@@ -70,7 +70,7 @@ def test_a_stop_under_a_terminal_is_graceful(daemon: Daemon) -> None:
     assert daemon.texts(run_id) == ["ready", "bye"]
 
 
-def test_a_stop_under_a_terminal_ends_in_sigkill(daemon: Daemon) -> None:
+def test_stop_under_a_terminal_ends_in_sigkill(daemon: Daemon) -> None:
     """A run under a terminal that ignores SIGTERM is killed."""
     daemon.write(f'[tasks.t]\nrun = {program("ignores_term")}\ntty = true\ngraceful_stop = "200ms"\n')
     daemon.start()
@@ -82,7 +82,7 @@ def test_a_stop_under_a_terminal_ends_in_sigkill(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("deaf", [False, True], ids=["ends by SIGHUP", "ignores SIGHUP"])
-def test_a_child_with_the_terminal_open_is_killed(daemon: Daemon, deaf: bool) -> None:
+def test_child_holding_the_terminal_is_killed(daemon: Daemon, deaf: bool) -> None:
     """A child that keeps the terminal open after the command has ended is killed at the end of the run."""
     ignore = "trap '' HUP; " if deaf else ""
     daemon.write(f'[tasks.t]\nrun = "{ignore}sleep 1000 & echo $!; seq 1 10000"\ntty = true\n')
@@ -94,8 +94,8 @@ def test_a_child_with_the_terminal_open_is_killed(daemon: Daemon, deaf: bool) ->
     until(lambda: not psutil.pid_exists(int(child)), "it to be gone")
 
 
-def test_a_service_under_a_terminal(daemon: Daemon) -> None:
-    """Services have the key too; their output arrives at once, not when a buffer is full."""
+def test_service_under_a_terminal(daemon: Daemon) -> None:
+    """Services can have a terminal too; their output arrives at once, not when a buffer is full."""
     script = "import time; print(1); print(2); time.sleep(1000)"
     daemon.write(f'[services.s]\nrun = ["{sys.executable}", "-I", "-c", "{script}"]\ntty = true\n')
     daemon.start()
@@ -104,7 +104,7 @@ def test_a_service_under_a_terminal(daemon: Daemon) -> None:
 
 
 def test_merged_outputs_keep_their_order(daemon: Daemon) -> None:
-    """With one pipe for both outputs, lines are in the order of printing, as standard output."""
+    """With one pipe for both outputs, lines keep the order of printing, as standard output."""
     script = "for n in $(seq 1 500); do echo out $n; echo err $n >&2; done"
     daemon.write(f'[tasks.t]\nrun = "{script}"\nstderr = "merge"\n')
     daemon.start()

@@ -32,8 +32,8 @@ def follow(daemon: Daemon, path: Path, *arguments: str) -> "subprocess.Popen[byt
         return subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL, env=daemon.environment())
 
 
-def test_each_line_once_while_everything_is_replaced(daemon: Daemon, tmp_path: Path) -> None:
-    """`logs -f web job` prints each line of every run once, over a killed scheduler and worker, and an upgrade."""
+def test_followed_units_survive_replacements(daemon: Daemon, tmp_path: Path) -> None:
+    """`logs -f web job` prints each line once despite a killed scheduler, a killed worker and an upgrade."""
     daemon.write(CONFIG)
     daemon.start()
     output = tmp_path / "followed"

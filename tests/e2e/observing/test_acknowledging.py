@@ -27,7 +27,7 @@ def record(daemon: Daemon, name: str = "fails") -> dict[str, Any]:
 
 
 def status(daemon: Daemon) -> dict[str, Any]:
-    """What ``ringward status`` says."""
+    """Return the output of ``ringward status``."""
     command = [*daemon.client_command(), "status", "--json", "--config", str(daemon.config)]
     said: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout)
     return said
@@ -38,8 +38,8 @@ def names(entries: list[dict[str, Any]]) -> set[str]:
 
 
 @pytest.mark.own
-def test_until_it_fails_anew(daemon: Daemon) -> None:
-    """An acknowledged failure needs no attention until the task fails anew, also over a restart of the daemon."""
+def test_acknowledged_until_the_next_failure(daemon: Daemon) -> None:
+    """An acknowledged failure needs no attention until the task fails again, even after a restart of the daemon."""
     daemon.write(CONFIG)
     daemon.start()
     run = daemon.request("POST", "/api/tasks/fails/run?wait=60").json()
@@ -66,8 +66,8 @@ def test_until_it_fails_anew(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_for_a_time(daemon: Daemon) -> None:
-    """With a time, the acknowledgement holds for that time, also if the task fails anew; it can be withdrawn."""
+def test_acknowledged_for_a_time(daemon: Daemon) -> None:
+    """An acknowledgement with a time holds that long, even if the task fails again; it can be withdrawn."""
     daemon.write(CONFIG)
     daemon.start()
     daemon.request("POST", "/api/tasks/fails/run?wait=60")
@@ -81,8 +81,8 @@ def test_for_a_time(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_only_failures(daemon: Daemon) -> None:
-    """Units that are well, and runs that are not the last ones, are refused with the reason."""
+def test_only_failures_can_be_acknowledged(daemon: Daemon) -> None:
+    """Healthy units, and runs that are not the last ones, are refused with the reason."""
     daemon.write(CONFIG)
     daemon.start()
     first = daemon.request("POST", "/api/tasks/fails/run?wait=60").json()["id"]

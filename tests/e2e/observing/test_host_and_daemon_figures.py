@@ -42,7 +42,7 @@ def test_host_samples_survive_a_restart(daemon: Daemon) -> None:
     assert found[0] in samples(daemon)
 
 
-def test_the_daemon_lists_its_own_processes(daemon: Daemon) -> None:
+def test_daemon_lists_its_own_processes(daemon: Daemon) -> None:
     """Root, scheduler, zygote, pre-forked child, API server and worker are listed once each, with pid and usage."""
     daemon.write('[services.s]\nrun = "exec sleep 1000"\n')
     daemon.start()
@@ -64,8 +64,8 @@ def test_the_daemon_lists_its_own_processes(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_failure_is_notified(daemon: Daemon) -> None:
-    """The last failed attempt creates a notification, another failure raises its count, and it can be marked."""
+def test_failure_is_notified(daemon: Daemon) -> None:
+    """The last failed attempt creates a notification, which can be marked as read; another failure raises its count."""
     daemon.write('[tasks.fails]\nrun = "exit 3"\nretry_attempts = 1\nretry_delay = "1ms"\n')
     daemon.start()
     assert daemon.request("POST", "/api/notifications/read").status == 204
@@ -94,8 +94,8 @@ def test_a_failure_is_notified(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_fatal_service_is_notified_once(daemon: Daemon) -> None:
-    """A fatal service is notified once, although the scheduler is restarted and finds it fatal."""
+def test_fatal_service_is_notified_once(daemon: Daemon) -> None:
+    """A fatal service is notified once, even if the scheduler is restarted and finds it fatal."""
     daemon.write('[services.given-up]\nrun = "exit 1"\nrestart_delay = "1ms"\nrestart_attempts = 1\n')
     daemon.start()
     (found,) = until(lambda: notifications(daemon, "given-up"), "the notification")
@@ -130,7 +130,7 @@ def test_metrics_are_well_formed(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_task_shows_next_instants_and_today(daemon: Daemon) -> None:
+def test_task_shows_next_instants_and_todays_outcomes(daemon: Daemon) -> None:
     """A task shows its next instants, and the outcomes of its runs today."""
     daemon.write('[tasks.nightly]\nrun = "true"\ncron = "30 2 * * *"\ntimezone = "Europe/Prague"\n')
     daemon.start()
@@ -166,8 +166,8 @@ def test_ranges_of_a_compressed_log(daemon: Daemon) -> None:
     assert len(tags) == 1
 
 
-def test_a_changed_configuration_file_is_reported(daemon: Daemon) -> None:
-    """The daemon reports any file of its configuration that has changed since it was loaded."""
+def test_changed_configuration_file_is_reported(daemon: Daemon) -> None:
+    """The daemon reports any configuration file that has changed since it was loaded."""
     included = daemon.directory / "more.toml"
     included.write_text('[tasks.t]\nrun = "true"\n')
     included.chmod(0o600)

@@ -60,8 +60,8 @@ def notifiers(daemon: Daemon) -> dict[str, dict[str, Any]]:
     return {one["name"]: one for one in found}
 
 
-def test_a_failure_and_its_recovery(daemon: Daemon, web: Web, mail: Mail) -> None:
-    """Mail and webhook receive verdict, last lines and link, then the recovery; a success alone sends nothing."""
+def test_failure_and_recovery(daemon: Daemon, web: Web, mail: Mail) -> None:
+    """Mail and webhook receive the verdict, last lines and a link, then the recovery; success alone sends nothing."""
     daemon.write(
         f"""{TASKS}
 [notifiers.mail]
@@ -103,8 +103,8 @@ notify = ["mail", "hook"]
     assert "token-of-the-hook" not in said + " ".join(child.cmdline()) + daemon.get("/api/tasks").body.decode()
 
 
-def test_an_unreachable_receiver_is_retried(daemon: Daemon) -> None:
-    """A message for an unreachable receiver waits, across a restart of the daemon, and is delivered later."""
+def test_unreachable_receiver_is_retried(daemon: Daemon) -> None:
+    """A message for an unreachable receiver waits, even across a restart of the daemon, and is delivered later."""
     port = free_port()
     daemon.write(f'{TASKS}\n[notifiers.hook]\n{hook(port)}\n[[routes]]\nnotify = "hook"\nmatch = {{ tasks = "*" }}\n')
     daemon.start()
@@ -125,8 +125,8 @@ def test_an_unreachable_receiver_is_retried(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 @pytest.mark.parametrize("victim", ["notifier", "scheduler"])
-def test_a_killed_delivery_is_repeated_once(daemon: Daemon, web: Web, victim: str) -> None:
-    """A message whose delivery was interrupted by a kill on either side is sent once more, and no other is."""
+def test_killed_delivery_is_repeated_once(daemon: Daemon, web: Web, victim: str) -> None:
+    """A message whose delivery was interrupted by a kill on either side is sent once more, and no other message is."""
     daemon.write(f'[tasks.t]\nrun = "false"\nnotify_on_failure = "hook"\n[notifiers.hook]\n{hook(web.port)}\n')
     daemon.start()
     web.hold.clear()
@@ -176,7 +176,7 @@ def test_heartbeat_urls(daemon: Daemon, web: Web) -> None:
     assert "secret-of-the-ping" not in daemon.output.read_text() + daemon.get("/api/tasks").body.decode()
 
 
-def test_a_repeated_start_never_follows_its_end(daemon: Daemon, web: Web) -> None:
+def test_repeated_start_never_follows_the_end(daemon: Daemon, web: Web) -> None:
     """A start that is sent again never arrives after its end, where it would look like a hung run."""
     url = f"http://127.0.0.1:{web.port}/ping"
     daemon.write(f'[tasks.good]\nrun = "true"\nheartbeat = "{url}"\n')
@@ -246,7 +246,7 @@ notify_on_success = "hook"
     assert "well" in web.messages[0]["message"]
 
 
-def test_a_digest_is_one_message(daemon: Daemon, web: Web) -> None:
+def test_digest_is_one_message(daemon: Daemon, web: Web) -> None:
     """With a digest, all notifications within its time are one message with a line each."""
     daemon.write(
         f"""[tasks.a]
@@ -284,8 +284,8 @@ notify = "hook"
     ]
 
 
-def test_after_failures_counts_over_restarts(daemon: Daemon, web: Web) -> None:
-    """The count of consecutive failures of a route survives a restart of the scheduler."""
+def test_failure_count_survives_restarts(daemon: Daemon, web: Web) -> None:
+    """A route's count of consecutive failures survives a restart of the scheduler."""
     daemon.write(
         f"""[tasks.t]
 run = "false"
@@ -307,7 +307,7 @@ notify = "hook"
 
 
 @pytest.mark.lent
-def test_a_reload_replaces_notifiers(daemon: Daemon, web: Web) -> None:
+def test_reload_replaces_notifiers(daemon: Daemon, web: Web) -> None:
     """A reload replaces the notifiers at once, and drops messages for a removed one."""
     daemon.write(f'[tasks.t]\nrun = "false"\n[notifiers.hook]\n{hook(free_port())}\n[[routes]]\nnotify = "hook"\n')
     daemon.start()
@@ -323,8 +323,8 @@ def test_a_reload_replaces_notifiers(daemon: Daemon, web: Web) -> None:
     assert notifiers(daemon) == {}
 
 
-def test_an_unclean_end_is_notified(daemon: Daemon) -> None:
-    """The next daemon reports whether the last one was shut down."""
+def test_unclean_end_is_notified(daemon: Daemon) -> None:
+    """The next daemon notifies whether the last one was shut down: a warning after a kill, else information."""
     daemon.write("")
     daemon.start()
     assert daemon.get("/api/notifications").json()["items"] == []

@@ -180,7 +180,7 @@ grep -q 'all ended' /var/log/ringward.log
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount what OpenRC needs at its fixed places")
-def test_under_openrc(daemon: Daemon, tmp_path: Path) -> None:
+def test_openrc(daemon: Daemon, tmp_path: Path) -> None:
     """The script starts, reloads and stops the daemon; supervise-daemon replaces a killed one.
 
     An invalid configuration is reported at once. A mount namespace isolates everything, and ends with its process 1.
@@ -218,7 +218,7 @@ def init(request: pytest.FixtureRequest, daemon: Daemon, tmp_path: Path) -> Iter
     one.close()
 
 
-def test_under_runit_and_s6(init: Runit | S6, daemon: Daemon) -> None:
+def test_runit_and_s6(init: Runit | S6, daemon: Daemon) -> None:
     """Readiness is reported, a killed daemon is replaced, and a stop is clean.
 
     The signals of the init system reload. An invalid configuration is not retried again and again.

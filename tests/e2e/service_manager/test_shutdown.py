@@ -17,7 +17,7 @@ ONE_SECOND = 'shutdown_timeout = "1s"'
 ONE_HOUR = 'shutdown_timeout = "1h"'
 
 
-def test_sigquit_is_a_second_sigterm(daemon: Daemon) -> None:
+def test_sigquit_acts_like_a_second_sigterm(daemon: Daemon) -> None:
     """SIGQUIT alone stops the daemon, kills its runs at once, and loses no end of a run."""
     daemon.write(f'[services.s]\nrun = {program("ignores_term")}\ngraceful_stop = "1h"\n', daemon=ONE_HOUR)
     daemon.start()
@@ -61,7 +61,7 @@ def _is_settling(pid: int) -> bool:
 
 
 def test_shutdown_timeout_covers_leftovers(daemon: Daemon) -> None:
-    """shutdown_timeout bounds the whole shutdown, also for leftovers in the grace of a stop."""
+    """shutdown_timeout bounds the whole shutdown, including leftovers in the grace of a stop."""
     daemon.write(f'[tasks.t]\nrun = {program("leaves_child", "deaf")}\ngraceful_stop = "1h"\n', daemon=ONE_SECOND)
     daemon.start()
     run_id = daemon.trigger("t")
@@ -70,8 +70,8 @@ def test_shutdown_timeout_covers_leftovers(daemon: Daemon) -> None:
     assert daemon.stored_end(run_id)[0] == "daemon_stopped"
 
 
-def test_a_full_log_disk_does_not_block_the_shutdown(daemon: Daemon) -> None:
-    """The daemon stops although logs cannot be written. The next daemon saves the lines in the ring."""
+def test_full_log_disk_does_not_block_shutdown(daemon: Daemon) -> None:
+    """The daemon stops even if logs cannot be written. The next daemon saves the lines in the ring."""
     daemon.write(f"[tasks.t]\nrun = {program('floods', 3_000_000)}\n", daemon=ONE_SECOND)
     daemon.start()
     (daemon.data / "logs").mkdir(mode=0o700)
@@ -88,7 +88,7 @@ def test_a_full_log_disk_does_not_block_the_shutdown(daemon: Daemon) -> None:
     assert texts[:-1] == [f"{number:099d}" for number in range(len(texts) - 1)]
 
 
-def test_the_supervisor_stops_runs_while_a_scheduler_starts(daemon: Daemon) -> None:
+def test_supervisor_stops_runs_while_a_scheduler_starts(daemon: Daemon) -> None:
     """While a scheduler starts, the supervisor itself stops the runs."""
     daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n', daemon='shutdown_timeout = "50s"')
     daemon.start()
@@ -111,7 +111,7 @@ def test_the_supervisor_stops_runs_while_a_scheduler_starts(daemon: Daemon) -> N
     assert daemon.stored_end(run_id) == ("daemon_stopped", 5)
 
 
-def test_the_supervisor_stops_runs_of_a_hung_scheduler(daemon: Daemon) -> None:
+def test_supervisor_stops_runs_of_a_hung_scheduler(daemon: Daemon) -> None:
     """The supervisor stops the runs that a hung scheduler did not stop, early enough for their grace."""
     daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n', daemon='shutdown_timeout = "16s"')
     daemon.start()
@@ -132,7 +132,7 @@ def _is_waiting(pid: int) -> bool:
 def test_waiting_runs_survive_a_shutdown(daemon: Daemon) -> None:
     """Queued runs and pending retries run after the next start, in order.
 
-    Runs that the shutdown ended are not retried, and neither are stopped ones.
+    Stopped runs, and runs that the shutdown ended, are not retried.
     """
     daemon.write(
         f'[tasks.q]\nrun = {program("obeys_term")}\nretry_attempts = 5\nretry_delay = "0s"\n'
@@ -154,8 +154,8 @@ def test_waiting_runs_survive_a_shutdown(daemon: Daemon) -> None:
     assert daemon.ended(daemon.runs("r")[1]["id"])["endReason"] == "failed"
 
 
-def test_a_suspended_process_is_continued_and_stopped(daemon: Daemon) -> None:
-    """A process that was suspended with SIGSTOP is continued, so that it can react to its stop signal."""
+def test_suspended_process_is_continued_and_stopped(daemon: Daemon) -> None:
+    """A process suspended by SIGSTOP is continued, so that it can react to its stop signal."""
     daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n', daemon=ONE_HOUR)
     daemon.start()
     run_id = daemon.trigger("t")
@@ -166,7 +166,7 @@ def test_a_suspended_process_is_continued_and_stopped(daemon: Daemon) -> None:
     assert daemon.stored_end(run_id)[1] == 5
 
 
-def test_a_second_sigterm_kills(daemon: Daemon) -> None:
+def test_second_sigterm_kills_runs(daemon: Daemon) -> None:
     """A second SIGTERM kills the remaining runs, however long their grace."""
     daemon.write(f'[tasks.t]\nrun = {program("ignores_term")}\ngraceful_stop = "1h"\n', daemon=ONE_HOUR)
     daemon.start()
@@ -179,7 +179,7 @@ def test_a_second_sigterm_kills(daemon: Daemon) -> None:
     assert daemon.stored_end(run_id) == ("daemon_stopped", 137)
 
 
-def test_a_shutdown_without_a_runtime_directory(daemon: Daemon) -> None:
+def test_shutdown_without_a_runtime_directory(daemon: Daemon) -> None:
     """A shutdown is clean even after the service manager of a user has removed the runtime directory."""
     daemon.write("")
     daemon.start()

@@ -37,8 +37,8 @@ def up(daemon: Daemon) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_an_invalid_configuration_names_everything(daemon: Daemon) -> None:
-    """All errors are listed at once, each with file, line, key and remedy; the exit status is 78."""
+def test_invalid_configuration_lists_all_errors(daemon: Daemon) -> None:
+    """All errors are listed at once, each with file, line, key and remedy, and the exit status is 78."""
     daemon.write('[tasks.t]\nrun = "true"\ntimeot = "5s"\n[tasks.u]\ncron = "61 * * * *"\n')
     outcome = up(daemon)
     assert outcome.returncode == 78
@@ -46,7 +46,7 @@ def test_an_invalid_configuration_names_everything(daemon: Daemon) -> None:
         assert part in outcome.stderr, outcome.stderr
 
 
-def test_a_start_warns_of_missing_users_and_programs(daemon: Daemon) -> None:
+def test_start_warns_of_missing_users_and_programs(daemon: Daemon) -> None:
     """The start warns of an unknown user, a missing directory and a missing program, each with its line."""
     text = '[tasks.t]\nrun = ["/no/such"]\nuser = "nobody-here"\n[tasks.u]\nrun = "true"\nworking_dir = "/no/dir"\n'
     with socket.socket() as other:
@@ -63,7 +63,7 @@ def test_a_start_warns_of_missing_users_and_programs(daemon: Daemon) -> None:
         assert f"warning: {daemon.config}:{line}: {message}\n" in outcome.stderr, outcome.stderr
 
 
-def test_a_taken_port(daemon: Daemon) -> None:
+def test_port_in_use(daemon: Daemon) -> None:
     """A port in use gives a one-line cause and exit status 71."""
     daemon.write("")
     with socket.socket() as other:
@@ -76,14 +76,14 @@ def test_a_taken_port(daemon: Daemon) -> None:
     assert outcome.stderr.startswith(f"ringward: cannot listen on 127.0.0.1:{port}: Address already in use: another")
 
 
-def test_a_second_daemon_names_the_first(started: Daemon) -> None:
-    """A second daemon on the same data directory names the first one; exit status 75."""
+def test_second_daemon_names_the_first(started: Daemon) -> None:
+    """A second daemon on the same data directory names the first one and exits with status 75."""
     outcome = up(started)
     assert outcome.returncode == 75
     assert str(started.pid) in outcome.stderr
 
 
-def test_an_unusable_data_directory(daemon: Daemon, tmp_path: Path) -> None:
+def test_unusable_data_directory(daemon: Daemon, tmp_path: Path) -> None:
     """A data directory that cannot be created gives a one-line cause and exit status 73."""
     (tmp_path / "file").write_text("")
     daemon.config.write_text(f'[daemon]\ndata_dir = "file/data"\n[http]\nlisten = ["127.0.0.1:{free_port()}"]\n')
@@ -102,7 +102,7 @@ def test_private_files_under_any_umask(started: Daemon) -> None:
             assert path.stat().st_mode & 0o077 == 0, path
 
 
-def test_the_password_never_reaches_the_log(started: Daemon) -> None:
+def test_password_never_reaches_the_log(started: Daemon) -> None:
     """Neither the configured password nor the internal token appears in output, arguments or environments."""
     started.ended(started.trigger("t"))
     assert "correct horse" not in started.output.read_text()
@@ -113,8 +113,8 @@ def test_the_password_never_reaches_the_log(started: Daemon) -> None:
 
 
 @pytest.mark.parametrize("where", ["/etc", "/proc"])
-def test_there_is_no_way_in_without_a_password(started: Daemon, where: str) -> None:
-    """Over TCP only the public pages answer without credentials, and no path leads out of them."""
+def test_no_access_without_a_password(started: Daemon, where: str) -> None:
+    """Over TCP, only the public pages answer without credentials, and no path leads out of them."""
     line = next(line for line in started.config.read_text().splitlines() if line.startswith("listen"))
     port = int(line.split(":")[1].strip('"]'))
     with socket.create_connection(("127.0.0.1", port)) as sock:
@@ -125,8 +125,8 @@ def test_there_is_no_way_in_without_a_password(started: Daemon, where: str) -> N
         assert b" 401 " in sock.makefile("rb").readline()
 
 
-def test_a_damaged_database_stops_the_start(daemon: Daemon) -> None:
-    """A file that is not a database is left alone and named, and the start exits with status 73."""
+def test_damaged_database_stops_the_start(daemon: Daemon) -> None:
+    """A file that is not a database is named and left unchanged, and the start exits with status 73."""
     daemon.write("")
     daemon.data.mkdir(mode=0o700)
     database = daemon.data / "ringward.db"

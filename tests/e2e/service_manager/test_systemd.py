@@ -156,7 +156,7 @@ def from_elsewhere(directory: Path) -> list[str]:
     return [*other.command(), "upgrade", "--from-here"]
 
 
-def test_under_systemd(systemd: Systemd, daemon: Daemon, tmp_path: Path) -> None:
+def test_system_unit(systemd: Systemd, daemon: Daemon, tmp_path: Path) -> None:
     """The unit starts the daemon, reports readiness, and keeps runs if the daemon is killed or hangs.
 
     Tasks can have users although the unit is hardened. An upgrade from another environment names the unit in a warning.
@@ -237,7 +237,7 @@ class UserManager:
         return self.call(str(RINGWARD), *words, "--config", f"{self.HOME}/.config/ringward.toml", check=check)
 
 
-def test_a_user_unit(systemd: Systemd) -> None:
+def test_user_unit(systemd: Systemd) -> None:
     """The unit in the recipe for users starts the daemon, reloads it, and keeps its runs if it is killed."""
     config = "[http]\nlisten = []\n[services.web]\nrun = 'exec sleep 1d'\n[tasks.who]\nrun = 'id -un'\n"
     user = UserManager(systemd, config)
@@ -258,7 +258,7 @@ def test_a_user_unit(systemd: Systemd) -> None:
     user.systemctl("stop", "ringward")
 
 
-def test_an_export_to_the_journal(systemd: Systemd, daemon: Daemon) -> None:
+def test_export_to_the_journal(systemd: Systemd, daemon: Daemon) -> None:
     """A real journald has each exported line once, with its fields, in order."""
     daemon.config.write_text(
         daemon.config.read_text()

@@ -38,7 +38,7 @@ def daemon(tmp_path: Path, manager: Manager) -> Iterator[Watched]:
     one.clean()
 
 
-def test_the_control_thread_is_watched(daemon: Watched, manager: Manager) -> None:
+def test_control_thread_is_watched(daemon: Watched, manager: Manager) -> None:
     """Watchdog messages are sent from the start on, after an upgrade, and during a shutdown.
 
     Runs do not inherit the socket. The stop is announced with its maximum duration. If the service manager kills a hung
@@ -75,7 +75,7 @@ def test_the_control_thread_is_watched(daemon: Watched, manager: Manager) -> Non
     assert "supervisor/root/loop/epoll_watch.py" in said
 
 
-def test_a_long_shutdown_extends_its_timeout(daemon: Watched, manager: Manager) -> None:
+def test_long_shutdown_extends_its_timeout(daemon: Watched, manager: Manager) -> None:
     """The daemon asks the service manager for more time while runs end; late ends are stored."""
     daemon.write(f"[services.deaf]\nrun = {program('ignores_term')}\n", daemon='shutdown_timeout = "1s"\n')
     daemon.start()

@@ -28,8 +28,8 @@ def running(daemon: Daemon, name: str) -> bool:
 
 
 @pytest.mark.lent
-def test_a_service_waits_for_a_ready_dependency(daemon: Daemon, tmp_path: Path) -> None:
-    """A service shows that it waits, waits on when the scheduler is killed, and starts when its dependency is ready."""
+def test_service_waits_for_a_ready_dependency(daemon: Daemon, tmp_path: Path) -> None:
+    """A waiting service says so, waits on when the scheduler is killed, and starts when its dependency is ready."""
     flag = tmp_path / "flag"
     daemon.write(
         f'[services.app]\n{SLEEPS}depends_on = ["db"]\npriority = 1\n'
@@ -50,7 +50,7 @@ def test_a_service_waits_for_a_ready_dependency(daemon: Daemon, tmp_path: Path) 
 
 
 @pytest.mark.lent
-def test_a_fatal_dependency_keeps_dependents_waiting(daemon: Daemon, tmp_path: Path) -> None:
+def test_fatal_dependency_keeps_dependents_waiting(daemon: Daemon, tmp_path: Path) -> None:
     """Dependents of a fatal service show that they wait; starting one of them also starts its dependencies."""
     flag = tmp_path / "flag"
     daemon.write(
@@ -71,7 +71,7 @@ def test_a_fatal_dependency_keeps_dependents_waiting(daemon: Daemon, tmp_path: P
 
 
 @pytest.mark.lent
-def test_a_waiting_service_stops_at_once(daemon: Daemon) -> None:
+def test_waiting_service_stops_at_once(daemon: Daemon) -> None:
     """A service that waits for a dependency is stopped at once."""
     daemon.write(
         f'[services.app]\n{SLEEPS}depends_on = ["db"]\n'
@@ -85,7 +85,7 @@ def test_a_waiting_service_stops_at_once(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_service_waits_for_a_successful_task(daemon: Daemon, tmp_path: Path) -> None:
+def test_service_waits_for_a_successful_task(daemon: Daemon, tmp_path: Path) -> None:
     """A task that has not run is run once for all dependents; after a failure they wait for a success."""
     flag = tmp_path / "flag"
     daemon.write(
@@ -106,7 +106,7 @@ def test_a_service_waits_for_a_successful_task(daemon: Daemon, tmp_path: Path) -
 
 
 @pytest.mark.lent
-def test_a_reload_changes_dependencies(daemon: Daemon) -> None:
+def test_reload_changes_dependencies(daemon: Daemon) -> None:
     """A removed dependency releases the services that wait for it; running services are not touched."""
     base = f'[services.db]\n{SLEEPS}ready = {{ exec = "false", timeout = "1h" }}\n'
     daemon.write(f'{base}[services.app]\n{SLEEPS}depends_on = ["db"]\n')
@@ -128,8 +128,8 @@ def test_a_reload_changes_dependencies(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_rolling_restart_starts_dependencies(daemon: Daemon) -> None:
-    """A rolling restart starts the dependencies of the service, and does not wait for them."""
+def test_rolling_restart_starts_dependencies(daemon: Daemon) -> None:
+    """A rolling restart starts the dependencies of the service and does not wait for them."""
     daemon.write(
         f'[services.db]\n{SLEEPS}[services.web]\n{SLEEPS}instances = 2\nhealthy_after = "1ms"\ndepends_on = ["db"]\n'
     )
@@ -142,8 +142,8 @@ def test_a_rolling_restart_starts_dependencies(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_start_starts_the_whole_chain(daemon: Daemon) -> None:
-    """Starting a service starts all its dependencies, also indirect ones; so does a reload."""
+def test_start_includes_all_dependencies(daemon: Daemon) -> None:
+    """Starting a service starts all its dependencies, even indirect ones; so does a reload."""
     base = (
         f'[services.a]\n{SLEEPS}depends_on = ["b"]\n[services.b]\n{SLEEPS}depends_on = ["c"]\n[services.c]\n{SLEEPS}'
         f"[services.d]\n{SLEEPS}autostart = false\n"
@@ -163,7 +163,7 @@ def test_a_start_starts_the_whole_chain(daemon: Daemon) -> None:
 
 
 def test_start_and_stop_order_in_a_random_graph(daemon: Daemon, tmp_path: Path) -> None:
-    """In a random graph each service starts after its dependencies, and stops before them."""
+    """In a random graph, each service starts after its dependencies and stops before them."""
     choose = random.Random(4)
     journal = tmp_path / "journal"
     run = json.dumps(

@@ -33,8 +33,8 @@ def are(daemon: Daemon, state: str, *names: str) -> None:
 
 
 @pytest.mark.lent
-def test_a_group_stops_and_starts(daemon: Daemon) -> None:
-    """One request stops a group, another starts it; units of other groups go on, and the audit has each request."""
+def test_stop_and_start_of_a_group(daemon: Daemon) -> None:
+    """One request stops a group and another starts it; other groups continue, and the audit has each request."""
     daemon.write(SHOP)
     daemon.start()
     are(daemon, "running", "web", "worker", "db")
@@ -58,8 +58,8 @@ def test_a_group_stops_and_starts(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_wrong_name_changes_nothing(daemon: Daemon) -> None:
-    """A typing error gets a suggestion, a task that cannot be started is named, and nothing is done."""
+def test_wrong_name_changes_nothing(daemon: Daemon) -> None:
+    """A misspelt name gets a suggestion, a task that cannot be started is named, and nothing is done."""
     daemon.write(SHOP)
     daemon.start()
     are(daemon, "running", "web", "worker", "db")
@@ -75,8 +75,8 @@ def test_a_wrong_name_changes_nothing(daemon: Daemon) -> None:
     assert len(daemon.runs("web")) == 1
 
 
-def test_a_command_outlives_the_scheduler(daemon: Daemon) -> None:
-    """A restart that a killed scheduler did not answer is carried out once; a stop that it began is finished."""
+def test_command_survives_a_killed_scheduler(daemon: Daemon) -> None:
+    """A restart that a killed scheduler did not answer happens once; a stop that it began is finished."""
     stubborn = "run = \"trap 'sleep 0.3; exit' TERM; while :; do sleep 0.05; done\"\n"
     daemon.write(f'[services.app]\n{stubborn}depends_on = ["db"]\n[services.db]\n{stubborn}')
     daemon.start()
@@ -95,8 +95,8 @@ def test_a_command_outlives_the_scheduler(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_token_reaches_its_own_units(daemon: Daemon) -> None:
-    """All means all that exist for a token; another unit is unknown to it."""
+def test_token_reaches_only_its_units(daemon: Daemon) -> None:
+    """For a token, all means all units that it may reach, and other units are unknown."""
     daemon.write(SHOP)
     daemon.start()
     are(daemon, "running", "web", "worker", "db")
@@ -108,8 +108,8 @@ def test_a_token_reaches_its_own_units(daemon: Daemon) -> None:
     are(daemon, "running", "db")
 
 
-def test_a_run_reaches_what_it_may(daemon: Daemon) -> None:
-    """A run restarts the units that its ``may`` lists, by a glob too; another name is refused with a remedy."""
+def test_run_reaches_only_permitted_units(daemon: Daemon) -> None:
+    """A run restarts the units that its ``may`` lists, even by a glob; another name is refused with a remedy."""
     script = """
 for body in '{"names": ["w*"]}' '{"all": true}' '{"names": ["db"]}'; do
   curl -s -H "Authorization: Bearer $RINGWARD_TOKEN" -H 'Content-Type: application/json' \

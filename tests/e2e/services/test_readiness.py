@@ -76,8 +76,8 @@ def configured(flag: Path, kind: str, more: str, name: str = "s") -> str:
 
 
 @pytest.mark.lent
-def test_a_probe_makes_an_instance_running(daemon: Daemon, tmp_path: Path) -> None:
-    """With a probe of any kind an instance is starting until the probe succeeds, even if helpers die; then it runs."""
+def test_successful_probe_makes_an_instance_running(daemon: Daemon, tmp_path: Path) -> None:
+    """With any kind of probe, an instance is starting until the probe succeeds, even if helpers die; then it runs."""
     flags = {kind: tmp_path / kind for kind in KINDS}
     daemon.write("".join(configured(flags[kind], kind, 'timeout = "1h"', kind) for kind in KINDS))
     daemon.start()
@@ -105,8 +105,8 @@ def test_a_probe_makes_an_instance_running(daemon: Daemon, tmp_path: Path) -> No
 
 
 @pytest.mark.lent
-def test_an_instance_that_is_not_ready_in_time_is_stopped(daemon: Daemon, tmp_path: Path) -> None:
-    """An instance that is not ready in time is stopped as a quick failure; its log names what was missing."""
+def test_unready_instance_is_stopped(daemon: Daemon, tmp_path: Path) -> None:
+    """An instance that is not ready in time is stopped as a quick failure; its log names the failed check."""
     daemon.write("".join(configured(tmp_path / kind, kind, 'timeout = "200ms"', kind) for kind in KINDS))
     daemon.start()
     for kind in KINDS:
@@ -120,7 +120,7 @@ def test_an_instance_that_is_not_ready_in_time_is_stopped(daemon: Daemon, tmp_pa
 
 @pytest.mark.lent
 def test_sd_notify_survives_a_killed_scheduler(daemon: Daemon, tmp_path: Path) -> None:
-    """A message by sd_notify is kept until a scheduler runs."""
+    """An sd_notify message is kept until a scheduler runs."""
     flag = tmp_path / "flag"
     daemon.write(configured(flag, "notify", 'timeout = "1h"'))
     daemon.start()
@@ -160,7 +160,7 @@ def test_only_processes_of_the_run_may_notify(daemon: Daemon, tmp_path: Path) ->
 
 
 @pytest.mark.lent
-def test_a_flood_of_sd_notify_messages_is_harmless(daemon: Daemon) -> None:
+def test_flood_of_sd_notify_messages_is_harmless(daemon: Daemon) -> None:
     """During a flood, commands are answered, another service starts, and the last message counts."""
     flood = (
         "import os, socket, time",
@@ -181,7 +181,7 @@ def test_a_flood_of_sd_notify_messages_is_harmless(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_rolling_restart_waits_for_readiness(daemon: Daemon, tmp_path: Path) -> None:
+def test_rolling_restart_waits_for_readiness(daemon: Daemon, tmp_path: Path) -> None:
     """Each instance restarts once the previous one is ready; the first that does not become ready ends the restart."""
     broken = tmp_path / "broken"
     daemon.write(
@@ -205,7 +205,7 @@ def test_a_rolling_restart_waits_for_readiness(daemon: Daemon, tmp_path: Path) -
     assert instance(daemon, "s", 2)["runId"] == after[2]
 
 
-def test_many_probes_run_beside_hanging_ones(daemon: Daemon) -> None:
+def test_probes_run_beside_hanging_ones(daemon: Daemon) -> None:
     """Sixty-four instances become ready although many other probes never answer."""
     port = free_port()
     serve = ("import socket, time", f"s = socket.create_server(('127.0.0.1', {port}))", "time.sleep(1000)")
@@ -223,10 +223,10 @@ def test_many_probes_run_beside_hanging_ones(daemon: Daemon) -> None:
     assert all(map(gone, children))
 
 
-def test_a_probe_command_leaves_no_process(daemon: Daemon) -> None:
-    """Processes that a probe command started, also in other sessions, end with the attempt.
+def test_probe_command_leaves_no_process(daemon: Daemon) -> None:
+    """A probe command runs as the configured user.
 
-    It runs as the configured user.
+    Processes that it started, even in other sessions, end with the attempt.
     """
     user = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
     leave = "(setsid sh -c 'echo up; exec sleep 100000' &) | grep -q up"

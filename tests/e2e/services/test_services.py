@@ -24,7 +24,7 @@ def running(daemon: Daemon, name: str) -> list[str]:
 
 
 @pytest.mark.own
-def test_instances_run_and_know_their_number(daemon: Daemon) -> None:
+def test_instances_know_their_index(daemon: Daemon) -> None:
     """A service starts with the daemon; each instance is a separate run with its index."""
     daemon.write('[services.s]\nrun = "echo instance $RINGWARD_INSTANCE; sleep 1000"\ninstances = 3\n')
     daemon.start()
@@ -34,8 +34,8 @@ def test_instances_run_and_know_their_number(daemon: Daemon) -> None:
     assert daemon.task("s")["state"] == "running"
 
 
-def test_a_killed_service_comes_back(daemon: Daemon) -> None:
-    """An instance that dies is restarted as a new run with the trigger service; the old run shows how it died."""
+def test_killed_service_restarts(daemon: Daemon) -> None:
+    """An instance that dies restarts as a new run with the trigger service; the old run shows how it died."""
     daemon.write('[services.s]\nrun = "echo $$; exec sleep 1000"\nrestart_delay = "0s"\n')
     daemon.start()
     first = until(lambda: running(daemon, "s"), "the first")[0]
@@ -54,8 +54,8 @@ def test_quick_failures_become_fatal(daemon: Daemon) -> None:
     assert [run["endReason"] for run in daemon.runs("s")] == ["failed"] * 3
 
 
-def test_a_service_with_a_timeout_restarts(daemon: Daemon) -> None:
-    """A service that times out restarts like after any end; a quick end is a quick failure."""
+def test_timed_out_service_restarts(daemon: Daemon) -> None:
+    """A service that times out restarts as after any end; a quick end is a quick failure."""
     daemon.write(
         '[services.s]\nrun = "exec sleep 1000"\ntimeout = "100ms"\nrestart_delay = "0s"\nrestart_attempts = 1\n'
         'healthy_after = "1h"\ngraceful_stop = "1h"\n'
@@ -100,8 +100,8 @@ def test_restart_never_and_on_failure(daemon: Daemon) -> None:
     until(lambda: daemon.task("a")["state"] == daemon.task("b")["state"] == "exited", "both to be exited")
 
 
-def test_a_stopped_run_of_a_service_is_recycled(daemon: Daemon) -> None:
-    """Stopping one run of a service ends it as stopped, and the instance comes back."""
+def test_stopped_run_of_a_service_is_replaced(daemon: Daemon) -> None:
+    """Stopping one run of a service ends it as stopped, and the instance starts again."""
     daemon.write(f'[services.s]\nrun = {program("obeys_term")}\nrestart_delay = "0s"\n')
     daemon.start()
     first = until(lambda: running(daemon, "s"), "the first")[0]
@@ -111,7 +111,7 @@ def test_a_stopped_run_of_a_service_is_recycled(daemon: Daemon) -> None:
 
 
 @pytest.mark.own
-def test_a_clean_shutdown_leaves_nothing(daemon: Daemon) -> None:
+def test_clean_shutdown_leaves_nothing(daemon: Daemon) -> None:
     """SIGTERM stops all runs, records their ends, removes sockets and rings, and exits with 0."""
     daemon.write(
         f"[services.s]\nrun = {program('obeys_term')}\ninstances = 2\n"
@@ -144,8 +144,8 @@ def reaches(daemon: Daemon, state: str, name: str = "s") -> None:
     until(lambda: daemon.task(name)["state"] == state, f"{name} to be {state}")
 
 
-def test_a_stopped_service_stays_down(daemon: Daemon) -> None:
-    """A stopped service stays down until it is started, also across schedulers; the next daemon starts it as usual."""
+def test_stopped_service_stays_down(daemon: Daemon) -> None:
+    """A stopped service stays down until it is started, even across schedulers; the next daemon starts it as usual."""
     daemon.write(f'[services.s]\nrun = {program("obeys_term")}\nrestart_delay = "0s"\ninstances = 2\n')
     daemon.start()
     first = until(lambda: running(daemon, "s"), "the service")
@@ -173,8 +173,8 @@ def processes(daemon: Daemon, *run_ids: str) -> list[psutil.Process]:
     return [child for child in children if environment(child).get("RINGWARD_RUN_ID") in run_ids]
 
 
-def test_a_scheduler_that_dies_between_a_stop_and_its_end(daemon: Daemon) -> None:
-    """The next scheduler handles the end: the service stays down, or starts if that was requested."""
+def test_scheduler_dies_during_a_stop(daemon: Daemon) -> None:
+    """The next scheduler handles the end of the stop: the service stays down, or starts if that was requested."""
     daemon.write(
         f'[services.s]\n{DEAF}restart_delay = "0s"\n[services.late]\n{DEAF}restart_delay = "0s"\n'
         f'[services.again]\n{DEAF}restart_delay = "1h"\n'
@@ -200,7 +200,7 @@ def test_a_scheduler_that_dies_between_a_stop_and_its_end(daemon: Daemon) -> Non
     assert len(daemon.runs("s")) == len(daemon.runs("late")) == 1
 
 
-def test_a_start_during_a_stop(daemon: Daemon) -> None:
+def test_start_during_a_stop(daemon: Daemon) -> None:
     """A service that is started while it stops starts again after its end, without its restart delay."""
     daemon.write(f'[services.s]\n{DEAF}restart_delay = "1h"\n')
     daemon.start()
@@ -215,8 +215,8 @@ def test_a_start_during_a_stop(daemon: Daemon) -> None:
     assert daemon.run(first)["endReason"] == "stopped"
 
 
-def test_a_stop_reaches_deaf_children(daemon: Daemon) -> None:
-    """All processes of a service end with it; the ones that ignore SIGTERM end after graceful_stop."""
+def test_stop_reaches_children_that_ignore_sigterm(daemon: Daemon) -> None:
+    """All processes of a service end with it; those that ignore SIGTERM end after graceful_stop."""
     daemon.write(f'[services.s]\nrun = {program("leaves_child", "deaf")}\ngraceful_stop = "200ms"\n')
     daemon.start()
     ids = until(lambda: running(daemon, "s"), "the service")
@@ -237,7 +237,7 @@ def environment(process: psutil.Process) -> dict[str, str]:
 def test_fatal_retry_recovers_a_service(daemon: Daemon, tmp_path: Path) -> None:
     """A fatal service is tried again after fatal_retry; its failure and its recovery are notified once each.
 
-    Only the last attempt is healthy, however long the others take; a file tells the scheduler so.
+    Only the attempt after a shortened healthy_after is healthy, which the next scheduler reads from the file.
     """
     flag = tmp_path / "repaired"
     text = (
@@ -252,12 +252,12 @@ def test_fatal_retry_recovers_a_service(daemon: Daemon, tmp_path: Path) -> None:
     daemon.config.write_text(daemon.config.read_text().replace("1h", "10ms"))
     (daemon.data / "config.last").unlink()  # without the copy of the active configuration it reads the file
     daemon.kill_helper("ringward scheduler")
-    until(lambda: told(daemon, "mended")[1:], "it to be back")
-    assert told(daemon, "mended") == [("service.recovered", 1), ("service.fatal", 1)]
+    until(lambda: notified(daemon, "mended")[1:], "it to be back")
+    assert notified(daemon, "mended") == [("service.recovered", 1), ("service.fatal", 1)]
     assert daemon.task("mended")["state"] == "running"
 
 
-def told(daemon: Daemon, service: str) -> list[tuple[str, int]]:
+def notified(daemon: Daemon, service: str) -> list[tuple[str, int]]:
     """Return the kinds of the notifications about it and their counts, newest first."""
     items = daemon.get("/api/notifications").json()["items"]
     return [(one["kind"], one["count"]) for one in items if one.get("taskName") == service]
@@ -266,7 +266,7 @@ def told(daemon: Daemon, service: str) -> list[tuple[str, int]]:
 ROLLING = 'instances = 3\nrestart_delay = "1h"\nrestart_attempts = 0\n'
 
 
-def test_a_rolling_restart_keeps_all_but_one_running(daemon: Daemon, tmp_path: Path) -> None:
+def test_rolling_restart_keeps_all_but_one_running(daemon: Daemon, tmp_path: Path) -> None:
     """All instances but one run at any time. In the end all are new, even if the scheduler is killed."""
     gates = [tmp_path / f"gate-{index}" for index in range(3)]
     for gate in gates:
@@ -296,7 +296,7 @@ def test_a_rolling_restart_keeps_all_but_one_running(daemon: Daemon, tmp_path: P
     assert len(daemon.runs("s")) == 6
 
 
-def test_a_failed_rolling_restart_stops(daemon: Daemon, tmp_path: Path) -> None:
+def test_failed_rolling_restart_stops(daemon: Daemon, tmp_path: Path) -> None:
     """If the second instance fails, the third continues unchanged, and a notification is sent."""
     flag = tmp_path / "broken"
     daemon.write(
@@ -309,7 +309,7 @@ def test_a_failed_rolling_restart_stops(daemon: Daemon, tmp_path: Path) -> None:
     flag.touch()
     assert ask(daemon, "restart?rolling=true", "rolled") == 204
     until(lambda: "rolling" not in daemon.task("rolled"), "it to end")
-    until(lambda: ("service.rolling", 1) in told(daemon, "rolled"), "people to be told")
+    until(lambda: ("service.rolling", 1) in notified(daemon, "rolled"), "people to be notified")
     task = daemon.task("rolled")
     assert [one["state"] for one in task["instances"]] == ["running", "fatal", "running"]
     assert task["instances"][2]["runId"] == before[2]
@@ -339,8 +339,8 @@ def test_services_start_and_stop_in_order(daemon: Daemon, tmp_path: Path) -> Non
     assert said.read_text().split() == ["web", "cache", "db"]
 
 
-def test_a_paused_schedule_stays_paused(daemon: Daemon) -> None:
-    """A paused schedule stays paused over restarts of scheduler and daemon until it is resumed."""
+def test_paused_schedule_stays_paused(daemon: Daemon) -> None:
+    """A paused schedule stays paused across restarts of scheduler and daemon until it is resumed."""
     daemon.write('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n[services.s]\nrun = "exec sleep 1000"\n')
     daemon.start()
     assert "nextRunAt" in daemon.task("t")
@@ -359,7 +359,7 @@ def test_a_paused_schedule_stays_paused(daemon: Daemon) -> None:
 
 
 def test_service_commands(daemon: Daemon) -> None:
-    """The command line starts, stops and restarts services, prints JSON, and exits with 1 if it is refused."""
+    """The command line starts, stops and restarts services, prints JSON, and exits with 1 on a refusal."""
     daemon.write(f'[services.s]\nrun = {program("obeys_term")}\n[tasks.t]\nrun = "true"\n')
     daemon.start()
     (first,) = until(lambda: running(daemon, "s"), "the service")

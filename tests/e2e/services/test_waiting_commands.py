@@ -35,8 +35,8 @@ def test_start_waits_for_readiness(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.lent
-def test_a_start_that_fails(daemon: Daemon) -> None:
-    """The exit code is 1, after the reason and the last lines of the log; the services that started are left alone."""
+def test_failed_start(daemon: Daemon) -> None:
+    """A failed start exits with 1, after the reason and the last lines of the log; started services are left alone."""
     daemon.write(
         f"[services.good]\nautostart = false\n{SLEEPS}"
         '[services.bad]\nautostart = false\nrun = "echo cannot bind port 80 >&2; exit 3"\nrestart_delay = "1h"\n'
@@ -55,8 +55,8 @@ def test_a_start_that_fails(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_start_that_takes_too_long(daemon: Daemon) -> None:
-    """The last lines are those of the run that is not ready; the end of an earlier run is not given as the reason."""
+def test_start_times_out(daemon: Daemon) -> None:
+    """The last lines are those of the unready run, and the end of an earlier run is not given as the reason."""
     daemon.write(
         "[services.slow]\nautostart = false\nrun = 'echo no bus; exec sleep 1000'\n"
         'ready = { exec = "false", timeout = "1h" }\n'
@@ -73,8 +73,8 @@ def test_a_start_that_takes_too_long(daemon: Daemon) -> None:
     assert lines == ["  | no bus"]
 
 
-def test_a_restart_waits_over_killed_helpers(daemon: Daemon) -> None:
-    """A scheduler and API server that die during the wait delay its result, and do not change it."""
+def test_restart_outlasts_killed_helpers(daemon: Daemon) -> None:
+    """A scheduler and an API server that die during the wait delay its result but do not change it."""
     daemon.write(f'[services.web]\n{SLEEPS}instances = 2\nready = {{ exec = "sleep 0.5", every = "50ms" }}\n')
     daemon.start()
     assert daemon.cli("wait", "web", "--timeout", "1m").returncode == 0
@@ -89,8 +89,8 @@ def test_a_restart_waits_over_killed_helpers(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_waiting_for_a_task(daemon: Daemon, tmp_path: Path) -> None:
-    """A wait ends with the runs of a task, and a run's own wait with that run."""
+def test_wait_for_a_task(daemon: Daemon, tmp_path: Path) -> None:
+    """A wait for a task ends with its runs, and a wait for a run with that run."""
     flag = tmp_path / "flag"
     daemon.write(f"[tasks.t]\nrun = \"while ! test -e '{flag}'; do sleep 0.05; done\"\n")
     daemon.start()
@@ -106,7 +106,7 @@ def test_waiting_for_a_task(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.lent
-def test_a_typing_error_changes_nothing(daemon: Daemon) -> None:
+def test_misspelt_name_changes_nothing(daemon: Daemon) -> None:
     """Nothing is stopped if one of the names is wrong."""
     daemon.write(f"[services.web]\n{SLEEPS}[tasks.t]\nrun = 'true'\n")
     daemon.start()

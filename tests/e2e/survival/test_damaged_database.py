@@ -34,8 +34,8 @@ def copy(daemon: Daemon) -> None:
         make_copy(str(daemon.data / "ringward.db"))
 
 
-def test_starting_again_from_the_copy(daemon: Daemon) -> None:
-    """With a damaged header, damaged pages or no file, the daemon starts from the copy, and keeps the old file."""
+def test_start_from_the_copy(daemon: Daemon) -> None:
+    """With a damaged header, damaged pages or no file, the daemon starts from the copy and keeps the old file."""
     daemon.write(TASK)
     daemon.start()
     path = daemon.data / "ringward.db"
@@ -78,7 +78,7 @@ def root_page(path: Path, table: str) -> tuple[int, int]:
     return (page - 1) * size, page * size
 
 
-def test_damage_that_a_start_meets_late(daemon: Daemon) -> None:
+def test_damage_found_late_in_a_start(daemon: Daemon) -> None:
     """Damage outside the rows that are read first is repaired too, at the start of a daemon or a scheduler."""
     daemon.write(TASK)
     daemon.start()
@@ -99,8 +99,8 @@ def test_damage_that_a_start_meets_late(daemon: Daemon) -> None:
     assert daemon.run(before)["endReason"] == "succeeded"
 
 
-def test_a_damaged_wal_and_a_killed_scheduler(daemon: Daemon) -> None:
-    """A scheduler with an overwritten WAL starts again from the copy; a service continues and is not started twice."""
+def test_killed_scheduler_with_a_damaged_wal(daemon: Daemon) -> None:
+    """A scheduler with an overwritten WAL restarts from the copy; a service continues and is not started twice."""
     daemon.write(f'{TASK}[services.s]\nrun = "exec sleep 1000"\n')
     daemon.start()
     until(lambda: daemon.task("s")["state"] == "running", "the service")
@@ -118,7 +118,7 @@ def test_a_damaged_wal_and_a_killed_scheduler(daemon: Daemon) -> None:
     assert [(run["id"], run["status"]) for run in daemon.runs("s")] == [(service, "running")]
 
 
-def test_a_database_that_disappears_is_restored(daemon: Daemon) -> None:
+def test_disappeared_database_is_restored(daemon: Daemon) -> None:
     """The next reader notices that the database is gone; the copy is restored, and later rows are kept."""
     daemon.write(TASK)
     daemon.start()
@@ -237,8 +237,8 @@ def remove(path: Path) -> None:
         Path(f"{path}{part}").unlink(missing_ok=True)
 
 
-def test_a_removed_database_is_put_back(daemon: Daemon) -> None:
-    """A removed database is put back complete within seconds, without a write; a notification reports it."""
+def test_removed_database_is_restored_without_a_write(daemon: Daemon) -> None:
+    """A removed database is completely restored within seconds, without a write; a notification reports it."""
     daemon.write(TASK)
     daemon.start()
     path = daemon.data / "ringward.db"
@@ -262,8 +262,8 @@ def test_a_removed_database_is_put_back(daemon: Daemon) -> None:
     assert "Traceback" not in daemon.output.read_text()
 
 
-def test_a_replaced_database_is_left_alone(daemon: Daemon) -> None:
-    """A foreign file is neither changed nor used, also by the next scheduler, until a person acts."""
+def test_replaced_database_is_left_alone(daemon: Daemon) -> None:
+    """A foreign file is neither changed nor used, even by the next scheduler, until a person acts."""
     daemon.write(f'{TASK}[services.s]\nrun = "exec sleep 1000"\n')
     daemon.start()
     until(lambda: daemon.task("s")["state"] == "running", "the service")
@@ -296,7 +296,7 @@ def test_a_replaced_database_is_left_alone(daemon: Daemon) -> None:
     assert daemon.helper("sleep 1000").pid == service
 
 
-def test_database_and_copy_gone(daemon: Daemon) -> None:
+def test_missing_database_and_copy(daemon: Daemon) -> None:
     """A scheduler that finds neither waits for a person and stops nothing; active runs are in the new history."""
     daemon.write(WORK.replace("gate", str(daemon.directory / "gate")))
     daemon.start()
@@ -331,7 +331,7 @@ def test_database_and_copy_gone(daemon: Daemon) -> None:
     assert not (daemon.data / "new-history").exists()
 
 
-def test_the_end_of_a_daemon_without_a_history(daemon: Daemon) -> None:
+def test_shutdown_without_a_history(daemon: Daemon) -> None:
     """A daemon that ends while its history is lost leaves nothing in its runtime directory."""
     daemon.write(TASK)
     daemon.start()
@@ -345,8 +345,8 @@ def test_the_end_of_a_daemon_without_a_history(daemon: Daemon) -> None:
     assert [one.name for place in daemon.runtime_dirs() for one in place.rglob("database*")] == []
 
 
-def test_a_backup_restored_under_a_daemon_that_lost_its_history(daemon: Daemon) -> None:
-    """A backup in place of a lost history is used at once; runs continue."""
+def test_backup_restored_under_a_running_daemon(daemon: Daemon) -> None:
+    """A backup that replaces a lost history is used at once, and runs continue."""
     daemon.write(f'{TASK}[services.s]\nrun = "exec sleep 1000"\n')
     daemon.start()
     path = daemon.data / "ringward.db"
@@ -368,7 +368,7 @@ def test_a_backup_restored_under_a_daemon_that_lost_its_history(daemon: Daemon) 
     assert [one["id"] for one in daemon.runs("s") if one["status"] == "running"] == [service]
 
 
-def test_a_start_without_a_history(daemon: Daemon) -> None:
+def test_start_without_a_history(daemon: Daemon) -> None:
     """A daemon whose database and copy are gone does not start, unless a person requests a new history."""
     daemon.write(TASK)
     daemon.start()

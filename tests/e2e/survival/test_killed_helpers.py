@@ -1,4 +1,4 @@
-"""Helpers die, runs do not notice, and every numbered line is kept."""
+"""Killed helpers: runs continue, and every numbered line is kept."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from tests.support.waiting import until
 
 
 @pytest.mark.lent
-def test_the_process_tree(daemon: Daemon) -> None:
+def test_process_tree(daemon: Daemon) -> None:
     """The output of ps shows one supervisor with a scheduler and a gunicorn below it."""
     daemon.write("")
     daemon.start()
@@ -27,7 +27,7 @@ def test_the_process_tree(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_killed_scheduler_costs_nothing(daemon: Daemon, tmp_path: Path) -> None:
+def test_killed_scheduler(daemon: Daemon, tmp_path: Path) -> None:
     """Runs continue without a scheduler, and the next one stores their ends exactly."""
     side = tmp_path / "side"
     daemon.write(
@@ -53,7 +53,7 @@ def replaced(daemon: Daemon, zygote: psutil.Process) -> bool:
     return daemon.helper("ringward spawner") != zygote
 
 
-def test_a_killed_zygote_costs_nothing(daemon: Daemon) -> None:
+def test_killed_zygote(daemon: Daemon) -> None:
     """A killed zygote is replaced in the same cgroup and at the same priority, and starts succeed meanwhile."""
     require_cgroups()
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
@@ -73,7 +73,7 @@ def test_a_killed_zygote_costs_nothing(daemon: Daemon) -> None:
     assert gone(zygote)
 
 
-def test_a_schedule_over_killed_schedulers(daemon: Daemon) -> None:
+def test_schedule_survives_killed_schedulers(daemon: Daemon) -> None:
     """However often the scheduler is killed, each instant has exactly one run."""
     daemon.write(
         '[tasks.t]\nrun = "echo $RINGWARD_SCHEDULED_AT"\nevery = "1s"\n'
@@ -92,8 +92,8 @@ def test_a_schedule_over_killed_schedulers(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_timeout_strikes_without_a_scheduler(daemon: Daemon) -> None:
-    """Stop steps and timeouts belong to the supervisor and take effect without a scheduler."""
+def test_timeout_without_a_scheduler(daemon: Daemon) -> None:
+    """The supervisor carries out stop steps and timeouts without a scheduler."""
     daemon.write('[tasks.t]\nrun = "exec sleep 1000"\ntimeout = "1s"\n')
     daemon.start()
     scheduler = daemon.helper("ringward scheduler")
@@ -138,7 +138,7 @@ def test_queue_and_retries_survive_a_killed_scheduler(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_stream_resumes_over_a_killed_api(daemon: Daemon, tmp_path: Path) -> None:
+def test_stream_resumes_after_a_killed_api(daemon: Daemon, tmp_path: Path) -> None:
     """By Last-Event-ID alone, a stream resumes after gunicorn was killed, with no line repeated or missing."""
     daemon.write(f"[tasks.t]\nrun = {program('numbered', 400, 0.005, tmp_path / 'side')}\n")
     daemon.start()
@@ -162,8 +162,8 @@ def test_a_stream_resumes_over_a_killed_api(daemon: Daemon, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_events_over_another_scheduler(daemon: Daemon, killed: bool) -> None:
-    """A stream of events misses none if the scheduler is killed or replaced; nor does a resumed stream."""
+def test_events_survive_another_scheduler(daemon: Daemon, killed: bool) -> None:
+    """Open and resumed streams of events miss none if the scheduler is killed or replaced."""
     daemon.write('[tasks.t]\nrun = "true"\n')
     daemon.start()
     path = "/api/events/stream?types=run.created,run.started,run.ended"
@@ -186,7 +186,7 @@ def test_events_over_another_scheduler(daemon: Daemon, killed: bool) -> None:
 
 
 @pytest.mark.lent
-def test_a_killed_worker_is_replaced(daemon: Daemon) -> None:
+def test_killed_worker_is_replaced(daemon: Daemon) -> None:
     """Gunicorn replaces a killed worker; the listening socket stays, so no client is refused."""
     daemon.write("")
     daemon.start()
@@ -197,7 +197,7 @@ def test_a_killed_worker_is_replaced(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_killed_supervisor_is_followed_by_a_clean_start(daemon: Daemon, tmp_path: Path) -> None:
+def test_clean_start_after_a_killed_supervisor(daemon: Daemon, tmp_path: Path) -> None:
     """After SIGKILL of the supervisor, its helpers exit. The next start marks runs as crashed and has their lines."""
     daemon.write(f"[tasks.t]\nrun = {program('numbered', 1_000_000, 0.01, tmp_path / 'side')}\n")
     daemon.start()
@@ -243,7 +243,7 @@ def listens(path: str) -> bool:
 
 
 def test_stale_helpers_of_an_unfinished_start(daemon: Daemon) -> None:
-    """Helpers of a supervisor that was killed during its start are ended by the next start."""
+    """The next start ends the helpers of a supervisor that was killed during its own start."""
     daemon.write("")
     daemon.launch()
     beginning = psutil.Process(daemon.pid)
@@ -263,7 +263,7 @@ def test_stale_helpers_of_an_unfinished_start(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 @pytest.mark.parametrize("text", ["", "[tasks.t\n", '[tasks.u]\nrun = "true"\n'], ids=["empty", "broken", "edited"])
-def test_a_restarted_scheduler_keeps_the_loaded_configuration(daemon: Daemon, text: str) -> None:
+def test_restarted_scheduler_keeps_the_loaded_configuration(daemon: Daemon, text: str) -> None:
     """A scheduler that dies during an edit of the file does not load the edit; runs continue."""
     daemon.write('[tasks.t]\nrun = "echo hello"\n[services.s]\nrun = "exec sleep 1000"\n')
     daemon.start()
@@ -313,7 +313,7 @@ def test_orphans_are_ended_before_anything_starts(daemon: Daemon, tmp_path: Path
 
 
 @pytest.mark.parametrize("goes_on", ["; exec sleep 1000", ""], ids=["running", "over"])
-def test_a_started_run_is_not_started_again(daemon: Daemon, tmp_path: Path, goes_on: str) -> None:
+def test_started_run_is_not_started_again(daemon: Daemon, tmp_path: Path, goes_on: str) -> None:
     """A run that had started, but was stored only as pending, ends as crashed."""
     pids = tmp_path / "pids"
     daemon.write(f"[tasks.t]\nrun = \"echo $$ >> '{pids}'{goes_on}\"\n")
@@ -330,7 +330,7 @@ def test_a_started_run_is_not_started_again(daemon: Daemon, tmp_path: Path, goes
     assert len(pids.read_text().split()) == 1
 
 
-def test_an_end_that_could_not_be_stored(daemon: Daemon, tmp_path: Path) -> None:
+def test_unstored_end(daemon: Daemon, tmp_path: Path) -> None:
     """A shutdown that cannot store the end of a run exits with 1; the next start does not repeat the run."""
     pids = tmp_path / "pids"
     daemon.write(f"[tasks.t]\nrun = \"echo $$ >> '{pids}'\"\n", daemon='shutdown_timeout = "1s"\n')
@@ -347,7 +347,7 @@ def test_an_end_that_could_not_be_stored(daemon: Daemon, tmp_path: Path) -> None
 
 
 @pytest.mark.lent
-def test_a_restarted_scheduler_remembers_services(daemon: Daemon) -> None:
+def test_restarted_scheduler_remembers_services(daemon: Daemon) -> None:
     """Fatal and exited services keep their state, and running instances keep their state, run and age."""
     daemon.write(
         '[services.fatal]\nrun = "exit 1"\nrestart_attempts = 0\n'

@@ -32,7 +32,7 @@ def begin_in_a_stopped_spare(daemon: Daemon, side: Path, more: str = "") -> tupl
 @pytest.mark.parametrize(
     "more", ["", "tty = true", 'limits = { memory = "500 MB" }', 'env = { API_TOKEN = "hidden-by-mask" }']
 )
-def test_a_run_survives_its_killed_preforked_child(daemon: Daemon, tmp_path: Path, more: str) -> None:
+def test_run_survives_its_killed_preforked_child(daemon: Daemon, tmp_path: Path, more: str) -> None:
     """The run starts in another process under the same id, executes once and succeeds; its log reports it."""
     side = tmp_path / "side"
     run, spare = begin_in_a_stopped_spare(daemon, side, more)
@@ -44,7 +44,7 @@ def test_a_run_survives_its_killed_preforked_child(daemon: Daemon, tmp_path: Pat
     assert daemon.texts(run, "system").count(said) == 1
 
 
-def test_a_run_stopped_before_its_exec_never_executes(daemon: Daemon, tmp_path: Path) -> None:
+def test_run_stopped_before_its_exec_never_executes(daemon: Daemon, tmp_path: Path) -> None:
     """A run that is stopped before its pre-forked child executes anything ends as stopped."""
     side = tmp_path / "side"
     run, _spare = begin_in_a_stopped_spare(daemon, side)

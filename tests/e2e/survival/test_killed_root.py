@@ -231,7 +231,7 @@ def test_repeated_kills_lose_only_output_in_transit(daemon: Managed, manager: Ma
     until(lambda: not manager.stored, "the store to be empty")
 
 
-def test_an_end_that_is_not_stored(daemon: Managed, manager: Manager, tmp_path: Path) -> None:
+def test_unstored_end_survives_a_killed_root(daemon: Managed, manager: Manager, tmp_path: Path) -> None:
     """A run that ended while the scheduler was busy has its exact end and whole log, although the supervisor died."""
     go = tmp_path / "go"
     daemon.write(f"[tasks.t]\nrun = {program('in_parts', go, 'one', 'two', 7)}\n")

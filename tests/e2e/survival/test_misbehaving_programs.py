@@ -80,7 +80,7 @@ def system_lines(daemon: Daemon, run_id: str) -> str:
     return "\n".join(daemon.texts(run_id, "system"))
 
 
-def test_a_daemonised_process_is_killed_and_named(daemon: Daemon, cgroups: str, pids: Path) -> None:
+def test_daemonised_process_is_killed_and_named(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """A process that left session, group, parent and pipes ends with its run, and the log names it."""
     run_id = begin(daemon, cgroups, f"run = {program('daemonises', pids)}")
     assert daemon.ended(run_id)["endReason"] == "succeeded"
@@ -89,7 +89,7 @@ def test_a_daemonised_process_is_killed_and_named(daemon: Daemon, cgroups: str, 
     assert daemon.get(f"/api/runs/{run_id}/ending").json()["killedLeftovers"] == [f"sleep ({pid_in(pids)})"]
 
 
-def test_the_usage_of_an_ended_run_is_complete(daemon: Daemon, cgroups: str) -> None:
+def test_usage_of_an_ended_run_is_complete(daemon: Daemon, cgroups: str) -> None:
     """The usage of an ended run has its CPU time, its memory, and the bytes that were written to the disk."""
     command = "for i in $(seq 200000); do :; done; dd if=/dev/zero of=block bs=1M count=2 conv=fsync 2>&1"
     run_id = begin(daemon, cgroups, f"run = '{command}'\nworking_dir = '.'")
@@ -101,8 +101,8 @@ def test_the_usage_of_an_ended_run_is_complete(daemon: Daemon, cgroups: str) -> 
     assert found["readBytes"] >= 0
 
 
-def test_an_emptied_environment_does_not_hide(daemon: Daemon, pids: Path) -> None:
-    """In a cgroup, a process is found although it removed every mark of its run."""
+def test_emptied_environment_does_not_hide_a_process(daemon: Daemon, pids: Path) -> None:
+    """In a cgroup, a process is found even after it has removed every mark of its run."""
     require_cgroups()
     run_id = begin(daemon, "auto", f"run = {program('daemonises', pids, 'bare')}")
     daemon.ended(run_id)
@@ -126,7 +126,7 @@ def daemon_lines(daemon: Daemon, run_id: str) -> list[str]:
 
 
 @pytest.mark.parametrize("tty", ["", "tty = true\n"])
-def test_a_kept_leftover_writes_to_the_daemons_log(daemon: Daemon, cgroups: str, tmp_path: Path, tty: str) -> None:
+def test_kept_leftover_writes_to_the_daemons_log(daemon: Daemon, cgroups: str, tmp_path: Path, tty: str) -> None:
     """A kept leftover writes to the daemon's log after its run and an upgrade, and is listed as long as it lives."""
     words = tmp_path / "words"
     os.mkfifo(words)
@@ -151,7 +151,7 @@ def test_a_kept_leftover_writes_to_the_daemons_log(daemon: Daemon, cgroups: str,
 
 
 @pytest.mark.own
-def test_a_kept_leftover_survives_a_killed_supervisor(daemon: Daemon, cgroups: str, tmp_path: Path) -> None:
+def test_kept_leftover_survives_a_killed_supervisor(daemon: Daemon, cgroups: str, tmp_path: Path) -> None:
     """The next start does not end a kept leftover, even if its run had not ended and its task is gone."""
     tables = {}
     for name in ("stays", "goes"):
@@ -177,7 +177,7 @@ run = "echo $$ >'{main}'; {words(pids)}; exec sleep 1000"
                 os.kill(pid, signal.SIGKILL)
 
 
-def test_a_tree_that_ignores_sigterm_is_stopped(daemon: Daemon, cgroups: str) -> None:
+def test_tree_ignoring_sigterm_is_stopped(daemon: Daemon, cgroups: str) -> None:
     """Children and grandchildren that ignore SIGTERM, in several sessions, all end with a stop."""
     run_id = begin(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('deaf_tree')}")
     until(lambda: len(daemon.texts(run_id)) == 9, "all of them")
@@ -187,7 +187,7 @@ def test_a_tree_that_ignores_sigterm_is_stopped(daemon: Daemon, cgroups: str) ->
     assert not [pid for pid in tree if alive(pid)]
 
 
-def test_an_endlessly_forking_process_is_stopped(daemon: Daemon, cgroups: str, pids: Path) -> None:
+def test_endlessly_forking_process_is_stopped(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """A process that forks all the time cannot escape a stop."""
     run_id = begin(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('forks_on', pids, 20_000)}")
     until(pids.exists, "the first generation")
@@ -207,7 +207,7 @@ def test_closed_output_does_not_end_a_run(daemon: Daemon, cgroups: str, pids: Pa
     assert (run["endReason"], run["exitCode"]) == ("stopped", 7)
 
 
-def test_a_process_that_stopped_itself_is_continued(daemon: Daemon, cgroups: str) -> None:
+def test_self_stopped_process_is_continued(daemon: Daemon, cgroups: str) -> None:
     """A process that stopped itself is continued, so that it can react to its stop signal."""
     run_id = begin(daemon, cgroups, f'graceful_stop = "1h"\nrun = {program("stops_itself")}')
     (process,) = until(lambda: daemon.children("stops_itself"), "its process")
@@ -216,7 +216,7 @@ def test_a_process_that_stopped_itself_is_continued(daemon: Daemon, cgroups: str
     assert daemon.ended(run_id)["exitCode"] == 5
 
 
-def test_a_traced_child_is_killed(daemon: Daemon, cgroups: str, pids: Path) -> None:
+def test_traced_child_is_killed(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """A child that its tracer stopped and left behind is killed."""
     run_id = begin(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('traced', pids)}")
     until(lambda: daemon.texts(run_id), "the child")
@@ -225,7 +225,7 @@ def test_a_traced_child_is_killed(daemon: Daemon, cgroups: str, pids: Path) -> N
     assert not alive(pid_in(pids))
 
 
-def test_a_process_without_its_first_thread_is_killed(daemon: Daemon, cgroups: str, pids: Path) -> None:
+def test_process_without_its_first_thread_is_killed(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """A process whose first thread has ended looks like a zombie but lives, and is killed."""
     run_id = begin(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('loses_its_leader', pids)}")
     until(lambda: daemon.texts(run_id), "its first thread to end")
@@ -245,7 +245,7 @@ def test_zombies_are_reaped_and_not_leftovers(daemon: Daemon, cgroups: str) -> N
     assert "outlived" not in system_lines(daemon, run_id)
 
 
-def test_a_removed_working_directory_is_harmless(daemon: Daemon, cgroups: str) -> None:
+def test_removed_working_directory_is_harmless(daemon: Daemon, cgroups: str) -> None:
     """A process in a removed directory continues and executes another program."""
     script = 'cd "$(mktemp -d)" && rmdir "$PWD" && exec sh -c "echo still here; exit 3"'
     run_id = begin(daemon, cgroups, f"run = {json.dumps(['sh', '-c', script])}")
@@ -253,7 +253,7 @@ def test_a_removed_working_directory_is_harmless(daemon: Daemon, cgroups: str) -
     assert daemon.texts(run_id) == ["still here"]
 
 
-def test_a_missing_interpreter(daemon: Daemon, cgroups: str, tmp_path: Path) -> None:
+def test_missing_interpreter(daemon: Daemon, cgroups: str, tmp_path: Path) -> None:
     """A script whose interpreter does not exist was never started, and its log says why."""
     script = tmp_path / "script"
     script.write_text("#!/no/such/interpreter\n")
@@ -263,7 +263,7 @@ def test_a_missing_interpreter(daemon: Daemon, cgroups: str, tmp_path: Path) -> 
     assert "no such interpreter (first line)" in system_lines(daemon, run["id"])
 
 
-def test_an_environment_beyond_the_kernels_limit(daemon: Daemon, cgroups: str) -> None:
+def test_environment_beyond_the_kernel_limit(daemon: Daemon, cgroups: str) -> None:
     """A run whose environment the kernel refuses was never started, and its log says why."""
     variables = "\n".join(f'V{number} = "{"x" * 100_000}"' for number in range(30))
     run = daemon.ended(begin(daemon, cgroups, f'run = "true"\n[tasks.t.env]\n{variables}'))
@@ -290,7 +290,7 @@ def test_stop_signals_in_sequence(daemon: Daemon, cgroups: str) -> None:
 
 
 def test_only_force_hurries_a_stop(daemon: Daemon, cgroups: str) -> None:
-    """A repeated stop sends nothing again; a forced stop kills at once."""
+    """A repeated stop sends no further signal; a forced stop kills at once."""
     run = program("tells_signals", "SIGTERM")
     run_id = begin(daemon, cgroups, f'graceful_stop = "1h"\nrun = {run}')
     until(lambda: daemon.texts(run_id), "its line")
@@ -303,7 +303,7 @@ def test_only_force_hurries_a_stop(daemon: Daemon, cgroups: str) -> None:
 
 
 @pytest.mark.own
-def test_a_shutdown_ends_daemonised_processes(daemon: Daemon, cgroups: str, pids: Path) -> None:
+def test_shutdown_ends_daemonised_processes(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """No process that a run started outlives the daemon."""
     begin(daemon, cgroups, f'run = "{words(pids)}; exec sleep 1000"')
     until(pids.exists, "what gets away")
@@ -313,7 +313,7 @@ def test_a_shutdown_ends_daemonised_processes(daemon: Daemon, cgroups: str, pids
 
 @pytest.mark.own
 def test_orphans_of_a_killed_supervisor_are_ended(daemon: Daemon, cgroups: str, pids: Path) -> None:
-    """Orphans, also daemonised ones, are ended before anything new starts, and their cgroup is removed."""
+    """Orphans, even daemonised ones, are ended before anything new starts, and their cgroup is removed."""
     run_id = begin(daemon, cgroups, f'run = "{words(pids)}; exec sleep 1000"')
     until(pids.exists, "what gets away")
     daemon.stop(signal.SIGKILL)

@@ -26,7 +26,7 @@ _SHUTDOWN, _WITHOUT_JOURNAL = 0x8004587D, struct.pack("=I", 2)
 """EXT4_IOC_SHUTDOWN and EXT4_GOING_FLAGS_NOLOGFLUSH, of fs/ext4/ext4.h in Linux."""
 
 
-class OnItsOwnDisk(FrozenLogs):
+class OwnDisk(FrozenLogs):
     """A daemon whose data directory is on its own file system, which can lose its power."""
 
     def on_disk(self, run_id: str) -> int:
@@ -65,11 +65,11 @@ class OnItsOwnDisk(FrozenLogs):
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[OnItsOwnDisk]:
+def daemon(tmp_path: Path) -> Iterator[OwnDisk]:
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
-    one = OnItsOwnDisk(tmp_path, all_data=True)
+    one = OwnDisk(tmp_path, all_data=True)
     try:
         yield one
     finally:
@@ -77,8 +77,8 @@ def daemon(tmp_path: Path) -> Iterator[OnItsOwnDisk]:
 
 
 @pytest.mark.parametrize("durability", ["power", "crash"])
-def test_power_loss_keeps_synced_data(daemon: OnItsOwnDisk, tmp_path: Path, durability: str) -> None:
-    """The database is consistent, and with "power" complete up to the last response.
+def test_power_loss_keeps_synced_data(daemon: OwnDisk, tmp_path: Path, durability: str) -> None:
+    """The database is consistent and, with "power", complete up to the last response.
 
     A log has all lines on the disk.
     """

@@ -48,8 +48,8 @@ def begun_again(daemon: Daemon, count: int) -> bool:
 
 
 @pytest.mark.parametrize("what", ["the directory", "all in it"])
-def test_a_removed_runtime_directory_is_made_again(daemon: Daemon, words: Path, what: str) -> None:
-    """Directory, sockets and rings are created again; a run loses no line, even across an upgrade."""
+def test_removed_runtime_directory_is_recreated(daemon: Daemon, words: Path, what: str) -> None:
+    """Directory, sockets and rings are recreated; a run loses no line, even across an upgrade."""
     daemon.write(COUNTS.format(words=words))
     daemon.start()
     place = daemon.runtime_dir()
@@ -81,8 +81,8 @@ def test_a_removed_runtime_directory_is_made_again(daemon: Daemon, words: Path, 
     assert not place.exists()
 
 
-def test_each_removed_file_is_made_again(daemon: Daemon, words: Path) -> None:
-    """Each removed file is created again; runs continue."""
+def test_removed_files_are_recreated(daemon: Daemon, words: Path) -> None:
+    """Each removed file is recreated, and runs continue."""
     daemon.write(COUNTS.format(words=words))
     daemon.start()
     place = daemon.runtime_dir()
@@ -99,8 +99,8 @@ def test_each_removed_file_is_made_again(daemon: Daemon, words: Path) -> None:
     assert daemon.stop() == 0
 
 
-def test_a_removed_events_ring_is_made_again(daemon: Daemon) -> None:
-    """The events ring is created again, and open and new streams of events continue."""
+def test_removed_events_ring_is_recreated(daemon: Daemon) -> None:
+    """The events ring is recreated, and open and new streams of events continue."""
     daemon.write('[tasks.t]\nrun = "true"\n')
     daemon.start()
     ring = daemon.runtime_dir() / "events.ring"
@@ -122,8 +122,8 @@ def ended_in(stream: Stream, count: int) -> list[str]:
     return [event.data["runId"] for event in itertools.islice(stream, count)]
 
 
-def test_a_removed_api_socket_is_made_again(daemon: Daemon) -> None:
-    """The API socket is created again, and the command line finds the daemon there."""
+def test_removed_api_socket_is_recreated(daemon: Daemon) -> None:
+    """The API socket is recreated, and the command line finds the daemon there."""
     daemon.write("")
     daemon.start()
     found: dict[str, Any] = daemon.get("/api/daemon").json()
@@ -134,8 +134,11 @@ def test_a_removed_api_socket_is_made_again(daemon: Daemon) -> None:
     until(lambda: daemon.cli("health").returncode == 0, "the answer")
 
 
-def test_a_directory_that_cannot_be_made_again(daemon: Daemon, words: Path) -> None:
-    """Until the directory exists, readyz answers 503. Then logs count lost lines, and a killed scheduler is back."""
+def test_directory_cannot_be_recreated(daemon: Daemon, words: Path) -> None:
+    """Until the directory exists, readyz answers 503.
+
+    Afterwards, logs count lost lines, and a killed scheduler is replaced.
+    """
     daemon.write(f'[tasks.late]\nrun = "while read line; do echo $line; done <{words}"\n')
     daemon.start()
     place = daemon.runtime_dir()

@@ -46,7 +46,7 @@ def test_startup_work_is_done_once(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.lent
-def test_a_damaged_ring_does_not_block_the_start(daemon: Daemon) -> None:
+def test_damaged_ring_does_not_block_the_start(daemon: Daemon) -> None:
     """A ring that cannot be read is reported, and the daemon starts."""
     daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\n")
     daemon.start()
@@ -68,7 +68,7 @@ def config_warnings(daemon: Daemon) -> str:
 
 @pytest.mark.lent
 def test_warnings_about_the_loaded_configuration(daemon: Daemon) -> None:
-    """The daemon reports the warnings about its configuration until a reload without them, and so do its successors."""
+    """The daemon and its successors report the warnings about the configuration until a reload without them."""
     task = "[tasks.backup]\nrun = 'true'\n"
     daemon.write(task, http='public = ["bakcup"]\n')
     daemon.start()
@@ -85,7 +85,7 @@ def test_warnings_about_the_loaded_configuration(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_without_a_copy_the_file_is_loaded(daemon: Daemon) -> None:
+def test_file_is_loaded_without_a_copy(daemon: Daemon) -> None:
     """A scheduler without a copy of the loaded configuration reads the file: removed services stop, tasks continue.
 
     The log, readyz and status say so until the next reload.
@@ -119,8 +119,8 @@ def test_without_a_copy_the_file_is_loaded(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 @pytest.mark.parametrize("text", ["", "broken]", '[tasks.other]\nrun = "true"\n'])
-def test_a_file_that_a_reload_would_refuse(daemon: Daemon, text: str) -> None:
-    """The active configuration survives the scheduler's death, whatever is in the file.
+def test_invalid_file_during_a_restart(daemon: Daemon, text: str) -> None:
+    """The active configuration survives the scheduler's death, whatever the file contains.
 
     If the copy is missing too, the scheduler starts only after the file is valid again. Services continue to run. Log,
     readyz and status report the reason.
@@ -179,7 +179,7 @@ def test_runs_end_under_the_policy_of_their_start(daemon: Daemon, tmp_path: Path
     assert (daemon.ended(again["id"])["endReason"], again["retryAttempt"]) == ("succeeded", 1)
 
 
-def test_a_service_removed_and_added_again(daemon: Daemon) -> None:
+def test_service_removed_and_added_again(daemon: Daemon) -> None:
     """A service that is removed and added while its processes stop never runs twice, and starts."""
     text = "[services.{}]\nrun = " + program("ignores_term") + '\ngraceful_stop = "1h"\nrestart_delay = "1h"\n'
     names = ("before", "after")
@@ -212,8 +212,8 @@ def test_a_service_removed_and_added_again(daemon: Daemon) -> None:
     assert not {*first.values()} & {*living().values()}
 
 
-def test_a_queued_run_of_a_task_that_became_a_service(daemon: Daemon) -> None:
-    """A queued run of a task that became a service ends at once, and says why."""
+def test_task_with_a_queued_run_becomes_a_service(daemon: Daemon) -> None:
+    """A queued run of a task that became a service ends at once with the reason."""
     daemon.write(f"[tasks.x]\nrun = {program('obeys_term')}\n")
     daemon.start()
     first, second = daemon.trigger("x"), daemon.trigger("x")
@@ -226,7 +226,7 @@ def test_a_queued_run_of_a_task_that_became_a_service(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_service_that_dies_without_a_scheduler_restarts(daemon: Daemon) -> None:
+def test_service_that_dies_without_a_scheduler_restarts(daemon: Daemon) -> None:
     """A healthy service that dies while no scheduler runs restarts as if its end had been seen."""
     daemon.write(
         '[services.s]\nrun = "echo $$; exec sleep 1000"\nrestart_attempts = 0\nrestart_delay = "0s"\n'
@@ -246,7 +246,7 @@ def test_a_service_that_dies_without_a_scheduler_restarts(daemon: Daemon) -> Non
 
 
 @pytest.mark.lent
-def test_a_clock_that_was_ahead_does_not_silence_a_schedule(daemon: Daemon) -> None:
+def test_schedule_continues_after_a_clock_was_ahead(daemon: Daemon) -> None:
     """A clock that was once a year ahead does not silence a schedule for a year."""
     daemon.write('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n')
     daemon.start()

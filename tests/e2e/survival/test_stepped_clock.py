@@ -15,7 +15,7 @@ NOON_MS = 1_800_014_400_000
 """12:00 UTC."""
 
 
-class Clockwork(Daemon):
+class SettableClock(Daemon):
     """A daemon whose scheduler uses a clock that the test sets."""
 
     def __init__(self, directory: Path) -> None:
@@ -39,14 +39,14 @@ class Clockwork(Daemon):
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Clockwork]:
-    one = Clockwork(tmp_path)
+def daemon(tmp_path: Path) -> Iterator[SettableClock]:
+    one = SettableClock(tmp_path)
     yield one
     one.clean()
 
 
-def test_a_jump_by_days_removes_nothing(daemon: Clockwork) -> None:
-    """Runs are kept while the clock is in doubt, also by the next scheduler, until a person trusts the clock."""
+def test_jump_by_days_removes_nothing(daemon: SettableClock) -> None:
+    """Runs are kept while the clock is in doubt, even by the next scheduler, until a person trusts the clock."""
     daemon.write('[tasks.t]\nrun = "true"\nkeep_for = "30d"\n')
     daemon.start()
     run = daemon.ended(daemon.trigger("t"))["id"]
@@ -64,7 +64,7 @@ def test_a_jump_by_days_removes_nothing(daemon: Clockwork) -> None:
     until(lambda: run not in [one["id"] for one in daemon.runs("t")], "the old run to be removed")
 
 
-def test_a_clock_that_is_set_back_by_hours(daemon: Clockwork) -> None:
+def test_clock_set_back_by_hours(daemon: SettableClock) -> None:
     """The status and a notification name the silent tasks, and the time from which they run again."""
     daemon.write('[tasks.t]\nrun = "true"\ncron = "0 * * * *"\n', daemon='timezone = "UTC"')
     daemon.start()

@@ -34,7 +34,7 @@ def started(daemon: Daemon) -> tuple[str, psutil.Process]:
 
 
 @pytest.mark.parametrize("cgroups", ["auto", "off"])
-def test_a_copy_of_a_directory_in_use(daemon: Daemon, other: Daemon, cgroups: str) -> None:
+def test_copy_of_a_directory_in_use(daemon: Daemon, other: Daemon, cgroups: str) -> None:
     """The daemon of a copy leaves the processes of the original alone; their runs have crashed only in the copy."""
     for one in (daemon, other):
         one.write(SLEEPS, daemon=f'cgroups = "{cgroups}"')
@@ -55,8 +55,8 @@ def test_a_copy_of_a_directory_in_use(daemon: Daemon, other: Daemon, cgroups: st
     assert daemon.stop() == 0
 
 
-def test_a_directory_that_was_moved(daemon: Daemon, other: Daemon) -> None:
-    """A moved data directory is still the same daemon: orphans are ended, history and logs are there."""
+def test_moved_data_directory(daemon: Daemon, other: Daemon) -> None:
+    """A daemon stays the same in a moved data directory: orphans are ended, and history and logs remain."""
     daemon.write(SLEEPS + '[tasks.says]\nrun = "echo hello"\n')
     other.write(SLEEPS + '[tasks.says]\nrun = "echo hello"\n')
     daemon.start()

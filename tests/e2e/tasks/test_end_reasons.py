@@ -32,7 +32,7 @@ def texts(found: dict[str, Any]) -> list[str]:
 
 
 def test_success_failure_signal_and_failed_start(daemon: Daemon, tmp_path: Path) -> None:
-    """A run shows its trigger, and whether it succeeded, failed, was signalled or could not start."""
+    """A run shows its trigger and whether it succeeded, failed, was signalled or could not start."""
     daemon.write(
         '[tasks.good]\nrun = "echo done"\n'
         '[tasks.bad]\nrun = "seq 1 30; exit 3"\n'
@@ -70,7 +70,7 @@ def test_success_failure_signal_and_failed_start(daemon: Daemon, tmp_path: Path)
 @pytest.mark.skipif(
     Path("/proc/sys/kernel/core_pattern").read_text().startswith("|"), reason="here a program takes core dumps"
 )
-def test_a_core_dump_is_reported_only_if_written(daemon: Daemon, tmp_path: Path) -> None:
+def test_core_dump_is_reported_only_if_written(daemon: Daemon, tmp_path: Path) -> None:
     """A run shows a core dump if the kernel says that it wrote one, not because of its signal."""
     tasks = [
         f'[tasks.c{limit}]\nrun = "ulimit -c {limit}; kill -ABRT $$"\nworking_dir = "{tmp_path}"\n'
@@ -140,7 +140,7 @@ def test_skipped_and_retried_runs_are_described(daemon: Daemon) -> None:
 
 
 @pytest.mark.own
-def test_a_catch_up_run_counts_missed_instants(daemon: Daemon) -> None:
+def test_catch_up_run_counts_missed_instants(daemon: Daemon) -> None:
     """A run that records several missed instants shows their number and the last of them."""
     daemon.write('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n')
     daemon.data.mkdir(mode=0o700)

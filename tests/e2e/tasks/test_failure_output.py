@@ -12,7 +12,7 @@ pytestmark = pytest.mark.lent
 PATTERN = 'failure_output = "^(ERROR|fatal):"\n'
 
 
-def test_a_matching_line_makes_the_run_fail(daemon: Daemon) -> None:
+def test_matching_line_makes_the_run_fail(daemon: Daemon) -> None:
     """A matching line fails the run whatever its exit code; other lines, and the daemon's own, do not."""
     daemon.write(
         f'[tasks.bad]\nrun = "echo fine; echo fatal: no disk; echo more"\n{PATTERN}'
@@ -45,7 +45,7 @@ def test_a_matching_line_makes_the_run_fail(daemon: Daemon) -> None:
 
 
 def test_one_of_several_runs_fails_by_its_output(daemon: Daemon) -> None:
-    """``ringward run`` of several tasks exits with 1 if one fails with exit code 0, and names its task and reason."""
+    """``ringward run`` of several tasks exits with 1 if one fails by its output, and names its task and reason."""
     daemon.write(
         f'[tasks.good]\nrun = "echo fine"\n[tasks.bad]\nrun = "echo fatal: no disk"\n{PATTERN}'
         '[tasks.slow]\nrun = "exec sleep 600"\ntimeout = "100ms"\n'
@@ -76,7 +76,7 @@ def test_lines_that_end_in_crlf(daemon: Daemon) -> None:
     until(lambda: daemon.task("s")["state"] == "running", "the service to be ready")
 
 
-def test_a_match_survives_a_killed_scheduler(daemon: Daemon, tmp_path: Path) -> None:
+def test_match_survives_a_killed_scheduler(daemon: Daemon, tmp_path: Path) -> None:
     """A match is kept when the scheduler is killed, and when the run ends while no scheduler runs."""
     flag = tmp_path / "flag"
     wait = f"while ! test -e '{flag}'; do sleep 0.05; done"
@@ -97,14 +97,14 @@ def test_a_match_survives_a_killed_scheduler(daemon: Daemon, tmp_path: Path) -> 
 
 
 def test_masked_secrets_never_match(daemon: Daemon) -> None:
-    """A pattern cannot find out a secret that is masked in the log."""
+    """A pattern cannot reveal a secret that the log masks."""
     daemon.write('[tasks.t]\nrun = "echo $TOKEN"\nsecrets = { TOKEN = "hunter2hunter2" }\nfailure_output = "hunter"\n')
     daemon.start()
     assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
 
 
-def test_a_matching_line_fails_a_service(daemon: Daemon) -> None:
-    """A matching line makes the end of a service a failure, also for its restart policy."""
+def test_matching_line_fails_a_service(daemon: Daemon) -> None:
+    """A matching line makes the end of a service a failure, even for its restart policy."""
     daemon.write(f'[services.s]\nrun = "echo ERROR: x"\nrestart = "on_failure"\nrestart_attempts = 0\n{PATTERN}')
     daemon.start()
     until(lambda: daemon.task("s")["state"] == "fatal", "fatal")

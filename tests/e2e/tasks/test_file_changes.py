@@ -39,7 +39,7 @@ def watching(daemon: Daemon, before: int = 0) -> int:
 
 
 def _watches(pid: int) -> bool:
-    """Whether the process has a watch of inotify."""
+    """Return whether the process has an inotify watch."""
     for fd in Path(f"/proc/{pid}/fdinfo").iterdir():
         try:
             if "inotify wd:" in fd.read_text():
@@ -76,8 +76,8 @@ def each_loaded(daemon: Daemon, wanted: set[str]) -> list[list[str]]:
     return until(all_loaded, f"runs for {wanted}")
 
 
-def test_a_burst_becomes_one_run(daemon: Daemon) -> None:
-    """Files that are written or moved one after the other start one run, which gets their names; others start none."""
+def test_burst_becomes_one_run(daemon: Daemon) -> None:
+    """Files that are written or moved in a burst start one run, which gets their names; other files start none."""
     place = start(daemon)
     drop(place, "a.csv", "b c.csv", "ü.csv", os.fsdecode(b"\xff.csv"))
     (place / "written.csv").write_text("1,2")
@@ -94,15 +94,15 @@ def test_a_burst_becomes_one_run(daemon: Daemon) -> None:
     until(lambda: not Path(f"{daemon.runtime_dir()}.files").exists(), "the files for the runs to be removed")
 
 
-def test_a_run_by_hand_has_no_files(daemon: Daemon) -> None:
+def test_manual_run_has_no_files(daemon: Daemon) -> None:
     """A run that a person starts has no variable RINGWARD_FILES."""
     start(daemon, run="echo ${RINGWARD_FILES-none}")
     assert daemon.texts(daemon.ended(daemon.trigger("load"))["id"]) == ["none"]
 
 
 @pytest.mark.own
-def test_files_that_come_while_the_daemon_is_down(daemon: Daemon) -> None:
-    """New, changed and replaced files are found at the next start, files that were there before are not."""
+def test_files_from_a_downtime(daemon: Daemon) -> None:
+    """At the next start, new, changed and replaced files are found, and earlier files are not."""
     place = start(daemon)
     drop(place, "kept.csv", "changed.csv", "replaced.csv")
     each_loaded(daemon, {"kept.csv", "changed.csv", "replaced.csv"})
@@ -122,8 +122,8 @@ def test_files_that_come_while_the_daemon_is_down(daemon: Daemon) -> None:
 
 
 @pytest.mark.own
-def test_files_that_are_there_at_first_start_nothing(daemon: Daemon) -> None:
-    """The files at the first start are known, and so are the files in a directory that a reload adds."""
+def test_existing_files_start_nothing(daemon: Daemon) -> None:
+    """Files that exist at the first start, or in a directory that a reload adds, start nothing."""
     place = daemon.directory / "in"
     place.mkdir()
     drop(place, "old.csv")
@@ -154,7 +154,7 @@ def test_files_that_are_there_at_first_start_nothing(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("victim", ["ringward filewatcher", "ringward scheduler", "root"])
 @pytest.mark.own
-def test_no_file_is_lost_to_a_kill(daemon: Daemon, victim: str) -> None:
+def test_kills_lose_no_file(daemon: Daemon, victim: str) -> None:
     """Each of many files is given to a run, whichever process is killed; runs of a killed root are retried."""
     place = start(daemon, more="retry_attempts = 5\nretry_delay = '0s'\n")
     names = [f"{number:03}.csv" for number in range(60)]
@@ -181,8 +181,8 @@ def kill(daemon: Daemon, victim: str) -> None:
         watching(daemon, pid)
 
 
-def test_a_busy_task_loses_nothing(daemon: Daemon, tmp_path: Path) -> None:
-    """While a run goes on, bursts wait: one run follows for the first, and one for all that came after it."""
+def test_busy_task_loses_nothing(daemon: Daemon, tmp_path: Path) -> None:
+    """During a run, bursts wait: one run follows for the first burst, and one for all later bursts."""
     gate = tmp_path / "gate"
     place = start(
         daemon,
@@ -219,8 +219,8 @@ def test_one_run_waits_in_the_queue(daemon: Daemon, tmp_path: Path) -> None:
     until(lambda: loaded(daemon) == wanted, "all runs")
 
 
-def test_a_slot_is_taken(daemon: Daemon, tmp_path: Path) -> None:
-    """While another task has the slot, one run with files waits, and no file of a later burst is lost."""
+def test_occupied_slot(daemon: Daemon, tmp_path: Path) -> None:
+    """While another task holds the slot, one run with files waits, and no file of a later burst is lost."""
     gate = tmp_path / "gate"
     place = start(
         daemon,
@@ -238,8 +238,8 @@ def test_a_slot_is_taken(daemon: Daemon, tmp_path: Path) -> None:
     assert {run["endReason"] for run in daemon.runs("load")} == {"succeeded"}
 
 
-def test_an_overflow_of_inotify(daemon: Daemon) -> None:
-    """More changes than the kernel keeps events for are found by a list of the directory, and the log says so."""
+def test_inotify_overflow(daemon: Daemon) -> None:
+    """Changes beyond the kernel's event queue are found by listing the directory, and the log says so."""
     place = start(daemon)
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     if limit > 100_000:
@@ -254,8 +254,8 @@ def test_an_overflow_of_inotify(daemon: Daemon) -> None:
     assert "load: inotify events were lost; listing all directories" in daemon.own_output()
 
 
-def test_a_paused_task(daemon: Daemon) -> None:
-    """Files that come while a task is paused start a run when it is resumed."""
+def test_paused_task(daemon: Daemon) -> None:
+    """Files that arrive while a task is paused start a run when it is resumed."""
     place = start(daemon)
     assert daemon.cli("pause", "load").returncode == 0
     drop(place, "a.csv")
@@ -265,8 +265,8 @@ def test_a_paused_task(daemon: Daemon) -> None:
     assert each_loaded(daemon, {"a.csv"}) == [["a.csv"]]
 
 
-def test_a_directory_that_comes_and_goes(daemon: Daemon) -> None:
-    """A directory that does not exist yet, or is removed and made again, is watched once it exists; the log says so."""
+def test_missing_and_recreated_directory(daemon: Daemon) -> None:
+    """A directory that is missing or removed is watched as soon as it exists, and the log says so."""
     place = daemon.directory / "later" / "in"
     daemon.write(
         f'[tasks.load]\non_change = ["{place}/*.csv"]\nsettle = "{SETTLE}"\n'
@@ -288,7 +288,7 @@ def test_a_directory_that_comes_and_goes(daemon: Daemon) -> None:
     each_loaded(daemon, {"a.csv", "b.csv", "c.csv"})
 
 
-def test_a_retry_gets_the_files_again(daemon: Daemon) -> None:
+def test_retry_gets_the_same_files(daemon: Daemon) -> None:
     """A retry gets the names of its first attempt."""
     place = start(
         daemon,
@@ -301,7 +301,7 @@ def test_a_retry_gets_the_files_again(daemon: Daemon) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a task as another user")
-def test_the_file_belongs_to_the_user_of_the_run(daemon: Daemon) -> None:
+def test_names_are_private_to_the_user(daemon: Daemon) -> None:
     """The names are in a file that only the run's user can read."""
     place = start(
         daemon,
@@ -315,7 +315,7 @@ def test_the_file_belongs_to_the_user_of_the_run(daemon: Daemon) -> None:
     assert stat.S_IMODE(daemon.data.stat().st_mode) & 0o007 == 0
 
 
-class Refused(Daemon):
+class WithoutWatches(Daemon):
     """A daemon whose user may not watch any directory with inotify, because of a limit of its user namespace."""
 
     enter = ("unshare", "--user", "--map-root-user")
@@ -330,16 +330,16 @@ class Refused(Daemon):
 
 
 @pytest.mark.own
-def test_inotify_refuses_watches(tmp_path: Path) -> None:
+def test_inotify_limit(tmp_path: Path) -> None:
     """The log names the limit once, status shows it until it is raised, and no file is missed meanwhile."""
     require("unshare", "nsenter")
-    if subprocess.run([*Refused.enter, "sh", "-c", Refused.limit], capture_output=True).returncode != 0:
+    if subprocess.run([*WithoutWatches.enter, "sh", "-c", WithoutWatches.limit], capture_output=True).returncode != 0:
         pytest.skip("user namespaces cannot be made here")
     place = tmp_path / "in"
     place.mkdir()
     run = "tr '\\\\0' '\\\\n' <$RINGWARD_FILES"
     task = f'on_change = ["{place}/*.csv"]\nsettle = "{SETTLE}"\nrun = "{run}"\n'
-    daemon = Refused(tmp_path)
+    daemon = WithoutWatches(tmp_path)
     daemon.write(f"[tasks.load]\n{task}[tasks.more]\n{task}")
     problem = (
         "all inotify watches of the user are in use, so on_change lists directories every 10 s;"

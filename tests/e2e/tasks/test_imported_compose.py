@@ -47,12 +47,10 @@ services:
 
 
 @pytest.mark.parametrize("name", ["docker", "podman"])
-def test_an_imported_compose_file_runs(
-    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_imported_compose_file_runs(daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Services start in the order of their dependencies, and restart; jobs of ofelia run.
 
-    They reach each other by name, where the engine has a name server. A stop of the daemon leaves no container.
+    Services reach each other by name, where the engine has a name server. A stop of the daemon leaves no container.
     """
     with container_engine(name) as engine:
         for variable, value in engine.env.items():

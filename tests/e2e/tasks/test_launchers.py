@@ -74,7 +74,7 @@ def stopped(daemon: Daemon, run_id: str) -> dict[str, Any]:
 
 
 @pytest.mark.lent
-def test_a_job_behaves_like_a_local_run(daemon: Daemon, engine: Engine, tmp_path: Path) -> None:
+def test_job_behaves_like_a_local_run(daemon: Daemon, engine: Engine, tmp_path: Path) -> None:
     """Output, exit code, directory, variables and parameters of a job match a local run; secrets are masked.
 
     A job that times out before the engine knows it is stopped as soon as the engine does.
@@ -113,7 +113,7 @@ params = [{{ name = "one", kind = "arg" }}]
 
 
 @pytest.mark.lent
-def test_a_stop_stops_the_job(daemon: Daemon, engine: Engine, tmp_path: Path) -> None:
+def test_stop_stops_the_job(daemon: Daemon, engine: Engine, tmp_path: Path) -> None:
     """A stop gives the job its grace, and keeps its last lines.
 
     After a killed scheduler, the next one still knows the id of the job.

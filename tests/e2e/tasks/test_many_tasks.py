@@ -56,8 +56,8 @@ def column(text: str, number: int = 0) -> list[str]:
     return [line.split("\t")[number] for line in text.splitlines()[1:]]
 
 
-def test_running_many_tasks(shop: Daemon) -> None:
-    """Each line begins with its task, and the exit code is 1 unless all succeed; globs skip what cannot be run."""
+def test_run_many_tasks(shop: Daemon) -> None:
+    """Each line begins with its task, and the exit code is 1 unless all succeed; globs skip units that cannot run."""
     done = shop.cli("run", "export-*", "other")
     assert sorted(done.stdout.splitlines()) == ["export-a | from a", "export-b | from b"]
     assert done.returncode == 1
@@ -82,7 +82,7 @@ def test_running_many_tasks(shop: Daemon) -> None:
         (("ps", "--group", "shpo"), 1, 'no group named "shpo" (did you mean "shop"?)'),
     ],
 )
-def test_nothing_is_done_by_mistake(shop: Daemon, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_ambiguous_selections_change_nothing(shop: Daemon, arguments: tuple[str, ...], code: int, said: str) -> None:
     """A part of the selection that matches nothing, or all without a confirmation, changes nothing."""
     before = count(shop)
     refused = shop.cli(*arguments)
@@ -91,8 +91,8 @@ def test_nothing_is_done_by_mistake(shop: Daemon, arguments: tuple[str, ...], co
     assert count(shop) == before
 
 
-def test_choosing_what_is_listed(shop: Daemon) -> None:
-    """The lists take names, globs, groups and tags; runs also conditions, and shows the instance."""
+def test_filtered_lists(shop: Daemon) -> None:
+    """Lists can be filtered by names, globs, groups and tags, runs also by conditions; they show the instance."""
     assert column(shop.cli("ps", "export-*", "web").stdout) == ["export-a", "export-b", "web"]
     assert column(shop.cli("ps", "--group", "shop", "--tag", "nightly").stdout) == ["export-a"]
     assert column(shop.cli("next", "--group", "shop", "-n", "2").stdout) == ["export-a", "by-schedule"]
@@ -111,7 +111,7 @@ def test_choosing_what_is_listed(shop: Daemon) -> None:
 
 
 def test_parts_of_ids(shop: Daemon) -> None:
-    """The beginning or the end of an id stands for it, in either case; an ambiguous part lists the candidates."""
+    """The beginning or the end of an id identifies it, in either case; an ambiguous part lists the candidates."""
     first, second, running = shop.trigger("export-a"), shop.trigger("export-b"), shop.trigger("waits")
     shop.ended(first)
     shop.ended(second)
@@ -129,8 +129,8 @@ def test_parts_of_ids(shop: Daemon) -> None:
     assert shop.cli("rerun", second[-6:]).returncode == 0
 
 
-def test_a_terminal_shows_the_ends_of_ids(shop: Daemon) -> None:
-    """The id in the table is one that other commands take."""
+def test_terminal_shows_the_ends_of_ids(shop: Daemon) -> None:
+    """The shortened id in the table is one that other commands accept."""
     run = shop.trigger("export-a")
     shop.ended(run)
     ours, theirs = os.openpty()
@@ -148,8 +148,8 @@ def test_a_terminal_shows_the_ends_of_ids(shop: Daemon) -> None:
     assert run not in shown
 
 
-def test_watching_the_list(shop: Daemon, tmp_path: Path) -> None:
-    """The list is printed again after a change, also over a restart of the daemon; Ctrl-C ends it with success."""
+def test_watched_list(shop: Daemon, tmp_path: Path) -> None:
+    """The list is printed again after a change, even across a restart of the daemon; Ctrl-C ends it with success."""
     out = tmp_path / "watched"
     with out.open("wb") as file:
         watching = subprocess.Popen(

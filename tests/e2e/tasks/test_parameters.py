@@ -162,7 +162,7 @@ def test_retry_queue_and_rerun_keep_the_values(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_an_idempotency_key_covers_the_values(daemon: Daemon) -> None:
+def test_idempotency_key_covers_the_values(daemon: Daemon) -> None:
     """The same key with the same values returns the same run; with other values it is refused."""
     daemon.write("[tasks.t]\nrun = 'true'\n" + declared('{ name = "A", kind = "env" }', '{ name = "B", kind = "env" }'))
     daemon.start()
@@ -176,7 +176,7 @@ def test_an_idempotency_key_covers_the_values(daemon: Daemon) -> None:
     assert asked(A="1", B="3").status == 422
 
 
-def test_a_secret_parameter_reaches_only_its_run(daemon: Daemon) -> None:
+def test_secret_parameter_reaches_only_its_run(daemon: Daemon) -> None:
     """Only the command and its retry have the secret; until they end, one file of the daemon's user holds it."""
     command = "echo got $TOKEN; while [ ! -e go ]; do sleep 0.01; done; [ $RINGWARD_ATTEMPT = 1 ]"
     daemon.write(
@@ -216,7 +216,7 @@ def test_a_secret_parameter_reaches_only_its_run(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_secret_can_be_rerun_while_its_run_lives(daemon: Daemon, tmp_path: Path) -> None:
+def test_rerun_of_an_active_run_with_secrets(daemon: Daemon, tmp_path: Path) -> None:
     """A rerun of an active run gets its secret, and a run that waited for long still has its own."""
     daemon.write(
         "[tasks.t]\nrun = 'echo $TOKEN | tr a-z A-Z; while [ ! -e go ]; do sleep 0.01; done'\n"
@@ -232,7 +232,7 @@ def test_a_secret_can_be_rerun_while_its_run_lives(daemon: Daemon, tmp_path: Pat
 
 
 @pytest.mark.lent
-def test_a_task_describes_its_parameters(daemon: Daemon) -> None:
+def test_task_describes_its_parameters(daemon: Daemon) -> None:
     """A task describes every declared parameter, but not the default of a secret."""
     daemon.write(
         "[tasks.t]\nrun = 'true'\n"
@@ -257,7 +257,7 @@ def test_a_task_describes_its_parameters(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_p_passes_values_on_the_command_line(daemon: Daemon) -> None:
+def test_values_on_the_command_line(daemon: Daemon) -> None:
     """``-p`` passes values, or takes them from the environment, where ``ps`` does not show them."""
     daemon.write(
         "[tasks.t]\nrun = 'echo $A $HOME_TOWN'\n"

@@ -15,7 +15,7 @@ MINUTE_MS = 60_000
 
 
 @pytest.mark.lent
-def test_a_task_runs_at_its_announced_instant(daemon: Daemon) -> None:
+def test_task_runs_at_its_announced_instant(daemon: Daemon) -> None:
     """A task runs at the announced instant and gets it as a variable; then the next instant is announced."""
     daemon.write('[tasks.t]\nrun = "echo $RINGWARD_SCHEDULED_AT"\ncron = "*/5 * * * * *"\ncatch_up = 100\n')
     daemon.start()
@@ -52,7 +52,7 @@ def test_every_and_at(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_catch_up_after_the_daemon_was_down(daemon: Daemon) -> None:
+def test_catch_up_after_a_downtime(daemon: Daemon) -> None:
     """The newest missed instant runs, the others become one missed run, and no instant runs twice.
 
     A new task has missed nothing, nor has a task that was not configured in the meantime.
@@ -83,10 +83,10 @@ def test_catch_up_after_the_daemon_was_down(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_newer_success_supersedes_the_retry_of_an_older_instant(daemon: Daemon) -> None:
-    """The retry of an older instant is skipped with the reason once a newer one succeeds, also by another scheduler.
+def test_newer_success_supersedes_an_older_retry(daemon: Daemon) -> None:
+    """The retry of an older instant is skipped with the reason once a newer one succeeds, even by another scheduler.
 
-    With ``retry_superseded`` the retry remains.
+    With ``retry_superseded``, the retry remains.
     """
     allowed = daemon.directory / "allowed"
     keys = f'run = "test -e {allowed}"\nevery = "1s"\nretry_attempts = 1\nretry_delay = "1h"\n'

@@ -19,7 +19,7 @@ DB = "[slots.db]\nsize = 2\n"
 
 
 def config(directory: Path, slots: str = DB) -> str:
-    """Tasks whose runs tell in a file when they begin and end, and end when the test says so."""
+    """Return tasks whose runs record their start and end in a file, and end on the test's command."""
     go, told = directory / "go", directory / "told"
     run = f"echo + >> {told}; while [ ! -e {go} ]; do sleep 0.02; done; echo - >> {told}"
     texts = [f"[tasks.{name}]\nrun = {json.dumps(run)}\nmax_concurrent = 9\nuses = ['db']\n" for name in TASKS]
@@ -36,7 +36,7 @@ def statuses(daemon: Daemon, runs: list[str]) -> list[str]:
 
 
 def most_at_once(directory: Path) -> int:
-    """The largest number of runs at the same time, according to the runs themselves."""
+    """Return the largest number of concurrent runs, as recorded by the runs."""
     most = now = 0
     for sign in (directory / "told").read_text().split():
         now += 1 if sign == "+" else -1
@@ -45,7 +45,7 @@ def most_at_once(directory: Path) -> int:
 
 
 def test_dying_schedulers_and_upgrades_leak_no_slot(daemon: Daemon, tmp_path: Path) -> None:
-    """The two places stay taken by the same runs; afterwards all others run, two at a time."""
+    """The two places stay taken by the same runs; afterwards, all others run, two at a time."""
     daemon.write(config(tmp_path))
     daemon.start()
     runs = [daemon.trigger(name) for name in TASKS * 2]
@@ -66,8 +66,8 @@ def test_dying_schedulers_and_upgrades_leak_no_slot(daemon: Daemon, tmp_path: Pa
     assert most_at_once(tmp_path) <= 2
 
 
-def test_who_waits_for_what(daemon: Daemon, tmp_path: Path) -> None:
-    """The details of a waiting run, and ps, name the slot and its holders, also after the death of the scheduler."""
+def test_waiting_runs_name_their_slot(daemon: Daemon, tmp_path: Path) -> None:
+    """The details of a waiting run, and ps, name the slot and its holders, even after the death of the scheduler."""
     daemon.write(config(tmp_path, "[slots.db]\nsize = 1\n"))
     daemon.start()
     first, second = daemon.trigger("a"), daemon.trigger("b")
@@ -90,8 +90,8 @@ def test_who_waits_for_what(daemon: Daemon, tmp_path: Path) -> None:
     assert "slots" not in ended
 
 
-def test_the_use_of_slots(daemon: Daemon, tmp_path: Path) -> None:
-    """The list of slots and the metrics show each slot's use, also after the death of the scheduler."""
+def test_slot_use(daemon: Daemon, tmp_path: Path) -> None:
+    """The list of slots and the metrics show each slot's use, even after the death of the scheduler."""
     daemon.write(config(tmp_path, "[slots.api]\nsize = 3\n[slots.db]\nsize = 1\n"), daemon="max_running = 5\n")
     daemon.start()
     first, second, third = (daemon.trigger(name) for name in "abc")
@@ -116,8 +116,8 @@ def test_the_use_of_slots(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.own
-def test_metrics_with_a_scheduler_that_hangs(daemon: Daemon, tmp_path: Path) -> None:
-    """The metrics come without slots while the scheduler hangs, and with them when it works again."""
+def test_metrics_while_the_scheduler_hangs(daemon: Daemon, tmp_path: Path) -> None:
+    """The metrics omit slots while the scheduler hangs, and have them when it works again."""
     daemon.write(config(tmp_path))
     daemon.start()
     assert b'ringward_slot_used{slot="db"} 0\n' in daemon.get("/metrics").body
@@ -134,8 +134,8 @@ def test_metrics_with_a_scheduler_that_hangs(daemon: Daemon, tmp_path: Path) -> 
 
 
 @pytest.mark.own
-def test_a_killed_supervisor_frees_the_slots(daemon: Daemon, tmp_path: Path) -> None:
-    """Its runs are killed and end as crashed; the waiting runs get their places, two at a time."""
+def test_killed_supervisor_frees_the_slots(daemon: Daemon, tmp_path: Path) -> None:
+    """The runs of a killed supervisor are killed and end as crashed; waiting runs take their places, two at a time."""
     daemon.write(config(tmp_path))
     daemon.start()
     runs = [daemon.trigger(name) for name in TASKS]
@@ -151,7 +151,7 @@ def test_a_killed_supervisor_frees_the_slots(daemon: Daemon, tmp_path: Path) -> 
     assert [daemon.ended(run)["endReason"] for run in [*runs, last]] == ["crashed"] * 2 + ["succeeded"] * 3
 
 
-def test_a_reload_changes_the_size(daemon: Daemon, tmp_path: Path) -> None:
+def test_reload_changes_the_slot_size(daemon: Daemon, tmp_path: Path) -> None:
     """A larger slot lets waiting runs start; a smaller one ends none; an impossible one is refused with the line."""
     daemon.write(config(tmp_path))
     daemon.start()
@@ -172,7 +172,7 @@ def test_a_reload_changes_the_size(daemon: Daemon, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["permitted by may", "as the daemon's user", "outside its session"])
 @pytest.mark.lent
-def test_a_run_that_would_wait_for_itself_is_refused(daemon: Daemon, how: str) -> None:
+def test_self_deadlock_is_refused(daemon: Daemon, how: str) -> None:
     """The command ``ringward run`` fails with the reason if its run would wait for the calling run.
 
     The daemon recognizes the run by its token, or by the process that connects to the Unix socket.
@@ -196,8 +196,8 @@ def test_a_run_that_would_wait_for_itself_is_refused(daemon: Daemon, how: str) -
 
 @pytest.mark.parametrize("limit", [1, 3])
 @pytest.mark.own
-def test_the_limit_of_the_daemon(daemon: Daemon, tmp_path: Path, limit: int) -> None:
-    """max_running holds over all tasks, and over the death of the scheduler."""
+def test_max_running(daemon: Daemon, tmp_path: Path, limit: int) -> None:
+    """max_running holds across all tasks and after the death of the scheduler."""
     daemon.write(config(tmp_path, "[slots.db]\nsize = 100\n"), daemon=f"max_running = {limit}\n")
     daemon.start()
     runs = [daemon.trigger(name) for name in TASKS]

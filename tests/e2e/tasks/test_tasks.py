@@ -16,8 +16,8 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.lent
 
 
-def test_a_run_from_trigger_to_end(daemon: Daemon) -> None:
-    """A triggered task runs, its output is kept line by line in order, and its exit status is its own."""
+def test_run_from_trigger_to_end(daemon: Daemon) -> None:
+    """A triggered task runs, its output is kept line by line in order, and its exit status is reported."""
     daemon.write('[tasks.t]\nrun = "echo one; echo two >&2; echo three; exit 7"\n')
     daemon.start()
     run = daemon.ended(daemon.trigger("t"))
@@ -68,7 +68,7 @@ def test_variables_that_shells_drop_arrive(daemon: Daemon, tmp_path: Path, more:
         ('run = ["/etc/passwd"]', "permission denied"),
     ],
 )
-def test_a_command_that_cannot_start_names_the_cause(daemon: Daemon, definition: str, words: str) -> None:
+def test_command_that_cannot_start_names_the_cause(daemon: Daemon, definition: str, words: str) -> None:
     """A command that cannot start ends as start_failed, with exit code -1 and a system line with the cause."""
     daemon.write(f"[tasks.t]\n{definition}\n")
     daemon.start()
@@ -77,7 +77,7 @@ def test_a_command_that_cannot_start_names_the_cause(daemon: Daemon, definition:
     assert words in " ".join(daemon.texts(run["id"], "system"))
 
 
-def test_a_timeout_ends_the_run(daemon: Daemon) -> None:
+def test_timeout_ends_the_run(daemon: Daemon) -> None:
     """A run beyond its timeout gets SIGTERM, then SIGKILL, and ends as timeout; each attempt has the whole time."""
     daemon.write(
         "[tasks.t]\nrun = \"trap '' TERM; echo deaf; exec sleep 1000\"\n"
@@ -98,8 +98,8 @@ def test_a_timeout_ends_the_run(daemon: Daemon) -> None:
     assert "timed out" in daemon.texts(run["id"], "system")[0]
 
 
-def test_a_stop_is_graceful(daemon: Daemon) -> None:
-    """A stopped run may print its last line and keeps its exit code; its reason is stopped.
+def test_stop_is_graceful(daemon: Daemon) -> None:
+    """A stopped run can print its last line and keeps its exit code; its reason is stopped.
 
     Another stop is accepted.
     """
@@ -114,7 +114,7 @@ def test_a_stop_is_graceful(daemon: Daemon) -> None:
     assert daemon.request("POST", f"/api/runs/{run_id}/stop").status == 204
 
 
-def test_a_stop_of_the_main_process_alone(daemon: Daemon, tmp_path: Path) -> None:
+def test_stop_target_main(daemon: Daemon, tmp_path: Path) -> None:
     """With stop_target = "main", only the main process gets the signal; workers that it waits for finish their work."""
     worker = "trap 'echo worker got a signal' TERM; echo up; while [ ! -e done ]; do sleep 0.05; done; echo worker done"
     main = "sh -c \"$0\" & trap 'touch done' TERM; until wait; do :; done; wait; echo main done"
@@ -131,7 +131,7 @@ def test_a_stop_of_the_main_process_alone(daemon: Daemon, tmp_path: Path) -> Non
     assert daemon.texts(run_id) == ["up", "worker done", "main done"]
 
 
-def test_what_a_stop_of_the_main_process_leaves_is_killed(daemon: Daemon) -> None:
+def test_stop_target_main_kills_leftovers(daemon: Daemon) -> None:
     """With stop_target = "main", processes that outlive the grace are killed and named in the log."""
     script = "trap '' TERM; sleep 1000 & trap 'exit 7' TERM; echo $!; while :; do wait; done"
     daemon.write(f'[tasks.t]\nrun = ["sh", "-c", {json.dumps(script)}]\nstop_target = "main"\ngraceful_stop = "3s"\n')
@@ -166,7 +166,7 @@ def test_stdin_is_empty_open_or_a_file(daemon: Daemon, tmp_path: Path) -> None:
 
 
 def test_force_kills_at_once(daemon: Daemon) -> None:
-    """``force=true`` sends SIGKILL at once, also during a graceful stop."""
+    """``force=true`` sends SIGKILL at once, even during a graceful stop."""
     daemon.write(f'[tasks.t]\nrun = {program("ignores_term")}\ngraceful_stop = "1h"\n')
     daemon.start()
     run_id = daemon.trigger("t")
@@ -176,7 +176,7 @@ def test_force_kills_at_once(daemon: Daemon) -> None:
     assert daemon.ended(run_id)["exitCode"] == 128 + signal.SIGKILL
 
 
-def test_a_child_that_outlives_the_main_process_is_killed(daemon: Daemon) -> None:
+def test_child_outliving_the_main_process_is_killed(daemon: Daemon) -> None:
     """A child that keeps the pipes open is killed, and the log names it."""
     daemon.write(f"[tasks.t]\nrun = {program('leaves_child')}\n")
     daemon.start()
@@ -187,7 +187,7 @@ def test_a_child_that_outlives_the_main_process_is_killed(daemon: Daemon) -> Non
     assert f"sleep ({child})" in daemon.texts(run["id"], "system")[0]
 
 
-def test_retries_are_runs_of_their_own(daemon: Daemon) -> None:
+def test_retries_are_separate_runs(daemon: Daemon) -> None:
     """Each attempt is a run that points at the previous one; after the last attempt nothing more starts."""
     daemon.write('[tasks.t]\nrun = "exit 1"\nretry_attempts = 2\nretry_delay = "50ms"\n')
     daemon.start()
@@ -201,7 +201,7 @@ def test_retries_are_runs_of_their_own(daemon: Daemon) -> None:
     assert daemon.task("t")["active"] == {"running": 0, "pending": 0}
 
 
-def test_a_stopped_run_is_not_retried(daemon: Daemon) -> None:
+def test_stopped_run_is_not_retried(daemon: Daemon) -> None:
     """A stopped run is not retried."""
     daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\nretry_attempts = 5\nretry_delay = "0s"\n')
     daemon.start()
@@ -267,7 +267,7 @@ def test_output_is_kept_byte_for_byte(daemon: Daemon) -> None:
     assert daemon.get(f"/api/runs/{run['id']}/log/raw").body == b"a\tb\0c\xff\r\nlast"
 
 
-def test_a_flood_is_complete(daemon: Daemon) -> None:
+def test_flood_is_complete(daemon: Daemon) -> None:
     """Of 20 MB, printed as fast as possible, every line is kept, in order, with its number."""
     daemon.write(f"[tasks.t]\nrun = {program('floods', 20_000_000)}\n")
     daemon.start()
@@ -324,7 +324,7 @@ def test_refused_triggers(daemon: Daemon) -> None:
         assert (answer.status, answer.headers["Content-Type"]) == (status, "application/problem+json")
 
 
-def test_a_flood_on_both_streams_is_complete(daemon: Daemon) -> None:
+def test_flood_on_both_streams_is_complete(daemon: Daemon) -> None:
     """A flood on both streams leaves the daemon up, and each stream complete and in order."""
     flood = "seq 1 400000"
     daemon.write(f'[tasks.t]\nrun = "{flood} & {flood} >&2; wait"\nlog_max_size = "1gb"\nmax_concurrent = 3\n')
@@ -340,7 +340,7 @@ def test_a_flood_on_both_streams_is_complete(daemon: Daemon) -> None:
 
 
 @pytest.mark.skipif(not SHORT_SLICES, reason="the kernel has no short slices, or does not show them")
-def test_the_daemon_has_shorter_time_slices_than_runs(daemon: Daemon) -> None:
+def test_daemon_has_shorter_time_slices_than_runs(daemon: Daemon) -> None:
     """Processes that read pipes or send lines have shorter time slices than those they wake, and than runs."""
     daemon.write('[tasks.show]\nrun = "cat /proc/self/sched"\n')
     daemon.start()

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.lent
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user of a process")
 
 
-class Talker(Daemon):
+class PrivateVariables(Daemon):
     """A daemon with private variables in its own environment."""
 
     def environment(self) -> dict[str, str]:
@@ -88,13 +88,13 @@ def test_another_user_can_open_its_terminal(output_of: Said) -> None:
     assert output_of("id -un; echo there >/dev/tty", 'user = "nobody"\ntty = true') == ["nobody", "there"]
 
 
-def test_an_unknown_user_fails_the_start(daemon: Daemon) -> None:
+def test_unknown_user_fails_the_start(daemon: Daemon) -> None:
     """A run with an unknown user is not started, and its log names the cause."""
     assert "no such user: no-such-user" in refused(daemon, 'user = "no-such-user"')
 
 
 @root_only
-def test_an_unknown_group_fails_the_start(daemon: Daemon) -> None:
+def test_unknown_group_fails_the_start(daemon: Daemon) -> None:
     """A run with an unknown group is not started, and its log names the cause."""
     assert "no such group: no-such-group" in refused(daemon, 'user = "nobody:no-such-group"')
 
@@ -131,7 +131,7 @@ def test_umask_is_set(output_of: Said) -> None:
     assert output_of("umask", 'umask = "0137"') == ["0137"]
 
 
-def test_the_default_umask_is_the_one_at_start(output_of: Said) -> None:
+def test_default_umask(output_of: Said) -> None:
     """Without ``umask`` a run has the umask with which the daemon was started, not the daemon's own strict one."""
     before = os.umask(0o022)
     os.umask(before)
@@ -140,7 +140,7 @@ def test_the_default_umask_is_the_one_at_start(output_of: Said) -> None:
 
 def test_daemon_secrets_are_not_inherited(tmp_path: Path) -> None:
     """The daemon's password and the variables of its service manager reach no run; other variables do."""
-    daemon = Talker(tmp_path)
+    daemon = PrivateVariables(tmp_path)
     try:
         daemon.write('[tasks.t]\nrun = "env"\n')
         daemon.start()
@@ -225,7 +225,7 @@ def test_address_space(daemon: Daemon) -> None:
     assert "memory exhausted" in "\n".join(daemon.texts(run["id"], "stderr"))
 
 
-def test_a_limit_that_cannot_be_set_fails_the_start(daemon: Daemon) -> None:
+def test_unsettable_limit_fails_the_start(daemon: Daemon) -> None:
     """A run is not started if one of its limits cannot be set."""
     text = refused(daemon, "limits = { nofile = 1073741824 }")
     assert "limits.nofile = 1073741824 cannot be set" in text

@@ -62,7 +62,7 @@ def push(number: int, ref: str = "refs/heads/main", repository: str = "shop/web"
     return {"ref": ref, "after": f"{number:040x}", "repository": {"full_name": repository}}
 
 
-def test_a_push_deploys(daemon: Daemon) -> None:
+def test_push_runs_the_task(daemon: Daemon) -> None:
     """A push of the branch runs the task with the ref; pings, other repositories and strangers run nothing."""
     start(daemon)
     answer = deliver(daemon, push(1))
@@ -84,8 +84,8 @@ def test_a_push_deploys(daemon: Daemon) -> None:
     assert SECRET not in daemon.own_output()
 
 
-def test_a_repeated_delivery_after_kills(daemon: Daemon) -> None:
-    """The same signed request returns the same run, also after the scheduler and the API server were killed."""
+def test_repeated_delivery_after_kills(daemon: Daemon) -> None:
+    """The same signed request returns the same run, even after the scheduler and the API server were killed."""
     start(daemon)
     first = deliver(daemon, push(11)).json()["id"]
     daemon.kill_helper("ringward scheduler")
@@ -123,7 +123,7 @@ def test_deliveries_while_helpers_are_killed(daemon: Daemon) -> None:
 
 
 @pytest.mark.own
-def test_a_reload_replaces_the_secret(daemon: Daemon) -> None:
+def test_reload_replaces_the_secret(daemon: Daemon) -> None:
     """A new secret applies after the reload; an unusable one is reported, and the old one stays."""
     start(daemon)
     secret = daemon.directory / "secret"

@@ -26,8 +26,8 @@ run = "while :; do echo word; sleep 0.05; done"
 """
 
 
-def test_a_backup_of_a_running_daemon_can_be_restored(daemon: Daemon, tmp_path: Path) -> None:
-    """A backup made while runs are active restores history and logs as they were."""
+def test_restored_backup_of_a_running_daemon(daemon: Daemon, tmp_path: Path) -> None:
+    """A backup that was made during active runs restores history and logs as they were."""
     daemon.write(CONFIG)
     daemon.start()
     done = daemon.trigger("counts")
@@ -58,8 +58,8 @@ def test_a_backup_of_a_running_daemon_can_be_restored(daemon: Daemon, tmp_path: 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can copy another user's files")
-def test_a_backup_belongs_to_the_daemons_user(daemon: Daemon, tmp_path: Path) -> None:
-    """A backup that root makes belongs to the user of the daemon, who starts with it."""
+def test_backup_belongs_to_the_daemon_user(daemon: Daemon, tmp_path: Path) -> None:
+    """A backup that root makes belongs to the user of the daemon, which starts with it."""
     daemon.write(CONFIG)
     daemon.start()
     daemon.ended(daemon.trigger("counts"))
@@ -84,7 +84,7 @@ def test_backup_overwrites_nothing(daemon: Daemon, tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.unfinished")) == []
 
 
-def test_a_backup_holds_no_lock_socket_or_secret(daemon: Daemon, tmp_path: Path) -> None:
+def test_backup_holds_no_lock_socket_or_secret(daemon: Daemon, tmp_path: Path) -> None:
     """The database of a backup is a single self-contained file; locks, sockets and secrets are left out."""
     daemon.write(CONFIG)
     daemon.start()
@@ -101,8 +101,8 @@ def test_a_backup_holds_no_lock_socket_or_secret(daemon: Daemon, tmp_path: Path)
         reader.close()
 
 
-def test_a_damaged_log_is_copied_and_named(daemon: Daemon, tmp_path: Path) -> None:
-    """A damaged log is copied as it is, and named in the output."""
+def test_damaged_log_is_copied_and_named(daemon: Daemon, tmp_path: Path) -> None:
+    """A damaged log is copied unchanged and named in the output."""
     daemon.write(CONFIG)
     daemon.start()
     run = daemon.trigger("counts")

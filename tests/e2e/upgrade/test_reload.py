@@ -61,8 +61,8 @@ def log(daemon: Daemon) -> str:
 
 
 @pytest.mark.lent
-def test_a_reload_touches_only_changed_units(daemon: Daemon) -> None:
-    """Unchanged services keep their processes, changed ones get new ones; instances and tasks come and go."""
+def test_reload_touches_only_changed_units(daemon: Daemon) -> None:
+    """Unchanged services keep their processes, changed ones get new ones; instances and tasks are added or removed."""
     daemon.write(
         f"[services.same]\nrun = {SLEEPER}\n"
         f'[services.changed]\nrun = {SLEEPER}\nhealthy_after = "10ms"\ninstances = 2\n'
@@ -111,8 +111,8 @@ def test_a_reload_touches_only_changed_units(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_running_task_keeps_its_definition(daemon: Daemon, tmp_path: Path) -> None:
-    """A run keeps the definition at its start, also if its task is removed and added again."""
+def test_running_task_keeps_its_definition(daemon: Daemon, tmp_path: Path) -> None:
+    """A run keeps the definition at its start, even if its task is removed and added again."""
     gate = tmp_path / "gate"
     text = f"[tasks.t]\nrun = \"while ! test -e '{gate}'; do sleep 0.01; done; exit 7\"\nexit_codes = [7]\n"
     daemon.write(text)
@@ -132,7 +132,7 @@ def test_a_running_task_keeps_its_definition(daemon: Daemon, tmp_path: Path) -> 
 
 
 @pytest.mark.lent
-def test_an_invalid_file_changes_nothing(daemon: Daemon) -> None:
+def test_invalid_file_changes_nothing(daemon: Daemon) -> None:
     """An invalid file changes nothing, by API or command.
 
     The errors are those of validate, and the file stays stale.
@@ -159,7 +159,7 @@ def test_an_invalid_file_changes_nothing(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 def test_staleness_is_announced_once(daemon: Daemon) -> None:
-    """Editing a file is an event and a notification; the reload is an event, and ends it."""
+    """Editing a file causes one event and one notification; the reload causes an event and ends the staleness."""
     daemon.write('[tasks.t]\nrun = "true"\n')
     daemon.start()
     stream = daemon.stream("/api/events/stream?types=config.stale,config.reloaded")
@@ -200,8 +200,8 @@ def test_sighup_reloads(daemon: Daemon) -> None:
     assert daemon.get("/api/tasks/u").status == 200
 
 
-def test_a_reload_notifies_the_service_manager(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reload sends RELOADING with the monotonic time, then READY, also if the file is invalid."""
+def test_reload_notifies_the_service_manager(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reload sends RELOADING with the monotonic time, then READY, even if the file is invalid."""
     path = f"{daemon.socket}.notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(path)
@@ -220,8 +220,8 @@ def test_a_reload_notifies_the_service_manager(daemon: Daemon, monkeypatch: pyte
     os.unlink(path)
 
 
-def test_a_terminal_that_hangs_up_ends_the_daemon(daemon: Daemon) -> None:
-    """A terminal that hangs up ends the daemon; SIGHUP while the terminal is there reloads."""
+def test_terminal_hangup_ends_the_daemon(daemon: Daemon) -> None:
+    """A terminal that hangs up ends the daemon; SIGHUP from a terminal that remains reloads it."""
     daemon.write("")
     pid, terminal = pty.fork()
     if not pid:
@@ -312,8 +312,8 @@ def test_settings_that_need_a_restart_are_refused(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_paused_and_stopped_units_stay_so(daemon: Daemon) -> None:
-    """Paused tasks stay paused, and stopped services stay stopped, also if they change."""
+def test_paused_and_stopped_units_stay(daemon: Daemon) -> None:
+    """Paused tasks stay paused and stopped services stay stopped, even if they change."""
     daemon.write(f'[tasks.t]\nrun = "true"\ncron = "* * * * *"\n[services.s]\nrun = {SLEEPER}\n')
     daemon.start()
     assert daemon.request("POST", "/api/tasks/t/pause").status == 204
@@ -328,7 +328,7 @@ def test_paused_and_stopped_units_stay_so(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_the_next_scheduler_uses_the_loaded_configuration(daemon: Daemon) -> None:
+def test_next_scheduler_uses_the_loaded_configuration(daemon: Daemon) -> None:
     """Every later scheduler uses the configuration that was loaded, whatever the file says by then."""
     daemon.write('[tasks.t]\nrun = "echo one"\n')
     daemon.start()
@@ -340,7 +340,7 @@ def test_the_next_scheduler_uses_the_loaded_configuration(daemon: Daemon) -> Non
 
 @pytest.mark.lent
 @pytest.mark.parametrize("instances", [1, 3])
-def test_an_interrupted_reload_is_completed(daemon: Daemon, instances: int) -> None:
+def test_interrupted_reload_is_completed(daemon: Daemon, instances: int) -> None:
     """If a scheduler dies during a reload, the next one completes it: each changed process is new."""
     text = f'[services.s]\nrun = {SLEEPER}\ninstances = {instances}\nhealthy_after = "1s"\n[tasks.t]\nrun = "true"\n'
     daemon.write(text)
@@ -362,8 +362,8 @@ def test_an_interrupted_reload_is_completed(daemon: Daemon, instances: int) -> N
 
 
 @pytest.mark.lent
-def test_killed_at_any_moment_of_a_reload(daemon: Daemon) -> None:
-    """A scheduler may die at any moment of a reload: in the end all units match the file."""
+def test_scheduler_killed_during_a_reload(daemon: Daemon) -> None:
+    """A scheduler can die at any moment of a reload, and in the end all units match the file."""
     chance = random.Random(7)
     daemon.write("")
     daemon.start()
@@ -411,7 +411,7 @@ def test_killed_at_any_moment_of_a_reload(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_edits_end_where_a_fresh_start_begins(daemon: Daemon, tmp_path: Path) -> None:
+def test_edits_match_a_fresh_start(daemon: Daemon, tmp_path: Path) -> None:
     """After forty random edits, a running daemon shows the same as a newly started one."""
     chance = random.Random(11)
 

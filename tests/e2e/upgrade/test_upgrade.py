@@ -1,4 +1,4 @@
-"""The daemon executes itself again, repeatedly, and no run notices."""
+"""Repeated upgrades of the daemon, without effect on runs."""
 
 import contextlib
 import http.client
@@ -113,8 +113,8 @@ def test_three_upgrades_lose_nothing(daemon: Daemon, tmp_path: Path) -> None:
     assert daemon.stop() == 0
 
 
-def test_stops_and_timeouts_go_on_after_an_upgrade(daemon: Daemon) -> None:
-    """The new supervisor takes the next step of a stop, and enforces a timeout that began before."""
+def test_stops_and_timeouts_continue_after_an_upgrade(daemon: Daemon) -> None:
+    """The new supervisor takes the next step of a stop and enforces a timeout that began before."""
     deaf = program("ignores_term")
     daemon.write(
         f'[tasks.stopped]\nrun = {deaf}\ngraceful_stop = "4s"\n'
@@ -207,7 +207,7 @@ def test_streams_and_requests_survive_an_upgrade(daemon: Daemon, tmp_path: Path)
 
 
 @pytest.mark.parametrize("by", ["an upgrade", "a reload"])
-def test_a_run_that_waits_for_its_process_starts(daemon: Daemon, by: str) -> None:
+def test_waiting_run_starts_without_its_preforked_child(daemon: Daemon, by: str) -> None:
     """A starting run starts even if the pre-forked process that it waited for is gone."""
     require_cgroups()
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
@@ -230,7 +230,7 @@ def test_a_run_that_waits_for_its_process_starts(daemon: Daemon, by: str) -> Non
         until(lambda: answer(daemon)["state"] == "done", "the end of the upgrade")
 
 
-def test_an_early_request_waits_for_the_scheduler(daemon: Daemon) -> None:
+def test_early_request_waits_for_the_scheduler(daemon: Daemon) -> None:
     """A request during a previous upgrade is executed when the scheduler of the new version is ready."""
     daemon.write("")
     daemon.start()
@@ -299,10 +299,10 @@ def test_sigterm_during_an_upgrade(daemon: Daemon, stage: str) -> None:
     assert daemon.stored_end(run) == ("daemon_stopped", 5)
 
 
-def test_as_process_1_under_a_service_manager(
+def test_process_1_under_a_service_manager(
     container: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The daemon stays process 1, and notifies the service manager of begin and end of an upgrade."""
+    """The daemon stays process 1, and notifies the service manager of the begin and end of an upgrade."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(f"\0{tmp_path}")
         manager.settimeout(60)
@@ -325,7 +325,7 @@ def test_as_process_1_under_a_service_manager(
             container.clean()
 
 
-def test_an_upgrade_from_another_environment_is_refused(daemon: Daemon, tmp_path: Path) -> None:
+def test_upgrade_from_another_environment_is_refused(daemon: Daemon, tmp_path: Path) -> None:
     """``upgrade`` from another environment exits with 1, names both and the remedy, and changes nothing."""
     daemon.write("")
     daemon.start()

@@ -64,7 +64,7 @@ def upgrade(daemon: Installation, new: str) -> None:
     until(daemon.ready, "the daemon of the other version")
 
 
-def test_the_archives_are_listed() -> None:
+def test_archives_are_listed() -> None:
     """Each archive is listed with its format, and the newest one has the format of the working tree."""
     assert FORMATS.keys() == {path.name.partition(".")[0] for path in VERSIONS.glob("*.tar.xz")}
     assert max(FORMATS.items())[1] == HANDOVER
@@ -219,7 +219,7 @@ def begin(daemon: Installation, side: Path) -> str:
     return run
 
 
-def assert_goes_on(daemon: Installation, run: str, side: Path) -> None:
+def assert_continues(daemon: Installation, run: str, side: Path) -> None:
     """Check that the run continues without a gap, that another run works, and that the shutdown is clean."""
     count = len(daemon.lines(run))
     until(lambda: len(daemon.lines(run)) > count, "more lines")
@@ -232,7 +232,7 @@ def assert_goes_on(daemon: Installation, run: str, side: Path) -> None:
 
 
 @unable
-def test_an_older_version_refuses_the_format(daemon: Installation, tmp_path: Path, old: str) -> None:
+def test_older_version_refuses_the_format(daemon: Installation, tmp_path: Path, old: str) -> None:
     """A version that does not know the format refuses in its trial, and the newer version continues with everything."""
     (tmp_path / old / "ringward.py").symlink_to(ROOT / "ringward.py")  # by which the newer version starts its processes
     run = begin(daemon, tmp_path / "side")
@@ -241,10 +241,10 @@ def test_an_older_version_refuses_the_format(daemon: Installation, tmp_path: Pat
     assert refused.returncode == 1
     assert f"does not know what 0.1.0 hands over: format {HANDOVER}, known is {FORMATS[old]}" in refused.stderr
     daemon.install("first")
-    assert_goes_on(daemon, run, tmp_path / "side")
+    assert_continues(daemon, run, tmp_path / "side")
 
 
-def test_a_version_with_other_processes_refuses(daemon: Installation, tmp_path: Path) -> None:
+def test_version_with_other_processes_refuses(daemon: Installation, tmp_path: Path) -> None:
     """A version without the module ``ringward`` refuses in its trial, and the newer version continues."""
     run = begin(daemon, tmp_path / "side")
     daemon.install("2026-11-26")
@@ -253,7 +253,7 @@ def test_a_version_with_other_processes_refuses(daemon: Installation, tmp_path: 
     assert "0.1.0 continues" in refused.stderr
     assert "No module named ringward" in refused.stderr
     daemon.install("first")
-    assert_goes_on(daemon, run, tmp_path / "side")
+    assert_continues(daemon, run, tmp_path / "side")
 
 
 def renamed(directory: Path, old: str, new: str) -> None:
@@ -266,8 +266,8 @@ def renamed(directory: Path, old: str, new: str) -> None:
 FIELD = "    ready_at: int | None = None\n"
 
 
-def test_attributes_and_fields_may_change(tmp_path: Path) -> None:
-    """A version with a renamed attribute and a new field takes over everything, and hands it back unchanged."""
+def test_attributes_and_fields_can_change(tmp_path: Path) -> None:
+    """A version with a renamed attribute and a new field takes over everything and hands it back unchanged."""
     daemon = Installation(tmp_path)
     try:
         schema = {"supervisor/root/handover/state_schema.py": (FIELD, f"{FIELD}    weight: int = 7\n")}
@@ -280,6 +280,6 @@ def test_attributes_and_fields_may_change(tmp_path: Path) -> None:
             done = daemon.cli("upgrade")
             assert done.returncode == 0, done
             assert daemon.get("/api/daemon").json()["version"] == version
-        assert_goes_on(daemon, run, tmp_path / "side")
+        assert_continues(daemon, run, tmp_path / "side")
     finally:
         daemon.clean()

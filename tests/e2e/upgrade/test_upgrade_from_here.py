@@ -36,7 +36,7 @@ def newer(tmp_path: Path) -> Installation:
     return one
 
 
-def test_a_release_that_cannot_move(daemon: Installation, newer: Installation) -> None:
+def test_release_without_from_here(daemon: Installation, newer: Installation) -> None:
     """A daemon of a release without ``--from-here`` is not upgraded, and the message says to restart it."""
     daemon.unpack(VERSIONS / "2026-11-25.tar.xz")
     daemon.install("2026-11-25")
@@ -67,8 +67,8 @@ def assert_refused(done: subprocess.CompletedProcess[str], daemon: Installation,
     assert not (daemon.runtime_dir() / "upgrade-from.json").exists()
 
 
-def test_the_daemon_moves_to_the_environment_that_asks(daemon: Installation, newer: Installation) -> None:
-    """Runs continue without losing a line, all processes are of the other environment, and its upgrades follow."""
+def test_daemon_moves_to_the_calling_environment(daemon: Installation, newer: Installation) -> None:
+    """Runs continue without losing a line, and all processes and later upgrades are of the other environment."""
     run = begin(daemon)
     pid = daemon.pid
     done = from_here(newer, daemon, "--if-different")
@@ -84,7 +84,7 @@ def test_the_daemon_moves_to_the_environment_that_asks(daemon: Installation, new
     assert_unharmed(daemon, run)
 
 
-def test_the_same_version_of_another_environment(daemon: Installation, newer: Installation) -> None:
+def test_same_version_of_another_environment(daemon: Installation, newer: Installation) -> None:
     """``--if-different`` moves the daemon to another environment of the same version."""
     newer.install("first")
     run = begin(daemon)
@@ -94,7 +94,7 @@ def test_the_same_version_of_another_environment(daemon: Installation, newer: In
     assert_unharmed(daemon, run)
 
 
-def test_an_environment_that_others_can_change_is_refused(daemon: Installation, newer: Installation) -> None:
+def test_writable_environment_is_refused(daemon: Installation, newer: Installation) -> None:
     """A path, a file of a package, or a parent directory that others can change is named with the remedy."""
     run = begin(daemon)
     module = newer.directory / "second" / "supervisor" / "version.py"
@@ -113,7 +113,7 @@ def test_an_environment_that_others_can_change_is_refused(daemon: Installation, 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
-def test_an_environment_of_another_user_is_refused(daemon: Installation, newer: Installation) -> None:
+def test_environment_of_another_user_is_refused(daemon: Installation, newer: Installation) -> None:
     """A prefix or an interpreter of a user besides root and the daemon's is refused."""
     run = begin(daemon)
     for path, remedy in ((newer.environment_dir, "chown root"), (newer.python, "chown -h root")):
@@ -123,8 +123,8 @@ def test_an_environment_of_another_user_is_refused(daemon: Installation, newer: 
     assert_unharmed(daemon, run)
 
 
-def test_the_daemon_checks_the_request_itself(daemon: Installation, newer: Installation) -> None:
-    """The daemon refuses a request of others, or for paths that others can change, and accepts each request once."""
+def test_daemon_checks_the_request_itself(daemon: Installation, newer: Installation) -> None:
+    """The daemon refuses requests of other users or for paths that others can change, and accepts each request once."""
     run = begin(daemon)
     request = daemon.runtime_dir() / "upgrade-from.json"
     newer.environment_dir.chmod(0o777)
@@ -150,7 +150,7 @@ def test_the_daemon_checks_the_request_itself(daemon: Installation, newer: Insta
     assert_unharmed(daemon, run)
 
 
-def test_an_environment_that_does_not_work(daemon: Installation, newer: Installation) -> None:
+def test_broken_environment(daemon: Installation, newer: Installation) -> None:
     """Without packages, or without an interpreter, the trial fails, and the old version continues."""
     run = begin(daemon)
     (newer.directory / "second" / "store").unlink()

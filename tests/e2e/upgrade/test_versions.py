@@ -97,7 +97,7 @@ BROKEN = {
 """Defects of a version, and the expected message."""
 
 
-def test_a_broken_version_is_refused_by_its_trial(daemon: Installation) -> None:
+def test_broken_version_is_refused_by_its_trial(daemon: Installation) -> None:
     """A version that fails its trial changes nothing; the log and the command name the cause."""
     run = begin(daemon)
     scheduler = daemon.helper("ringward scheduler").pid
@@ -114,7 +114,7 @@ def test_a_broken_version_is_refused_by_its_trial(daemon: Installation) -> None:
     assert_unharmed(daemon, run)
 
 
-def test_an_older_version_refuses_a_newer_database(daemon: Installation) -> None:
+def test_older_version_refuses_a_newer_database(daemon: Installation) -> None:
     """After a migration of the database, the older version is refused with the reason; runs continue."""
     daemon.add("second", NEWER)
     store = daemon.directory / "second" / "store"
@@ -134,7 +134,7 @@ def test_an_older_version_refuses_a_newer_database(daemon: Installation) -> None
     assert_unharmed(daemon, run)
 
 
-def test_a_newer_scheduler_upgrades_the_supervisor(daemon: Installation) -> None:
+def test_newer_scheduler_upgrades_the_supervisor(daemon: Installation) -> None:
     """A scheduler that restarts after an installation makes the supervisor upgrade as well."""
     daemon.add("second", {**NEWER, "supervisor/ipc/messages.py": ("PROTOCOL = 3", "PROTOCOL = 4")})
     run = begin(daemon)
@@ -144,8 +144,8 @@ def test_a_newer_scheduler_upgrades_the_supervisor(daemon: Installation) -> None
     assert_unharmed(daemon, run)
 
 
-def test_a_newer_scheduler_works_under_an_older_supervisor(daemon: Installation) -> None:
-    """If the supervisor cannot become the version of the scheduler, the scheduler works under it, and says so."""
+def test_newer_scheduler_works_under_an_older_supervisor(daemon: Installation) -> None:
+    """A scheduler whose version the supervisor cannot take over works under the older supervisor, and says so."""
     daemon.add("half", {**NEWER, CONTROL: ("class ControlThread:", "class ControlThread")})
     run = begin(daemon)
     daemon.install("half")
@@ -154,7 +154,7 @@ def test_a_newer_scheduler_works_under_an_older_supervisor(daemon: Installation)
     assert_unharmed(daemon, run)
 
 
-def test_the_daemon_works_while_its_files_are_missing(daemon: Installation) -> None:
+def test_daemon_works_while_its_files_are_missing(daemon: Installation) -> None:
     """While all files are missing, as during an installation, the daemon keeps working normally."""
     run = begin(daemon)
     helpers = {title: daemon.helper(title).pid for title in ("ringward scheduler", "ringward gunicorn")}
@@ -178,7 +178,7 @@ def test_the_daemon_works_while_its_files_are_missing(daemon: Installation) -> N
     assert_unharmed(daemon, run)
 
 
-def test_a_refused_exec_changes_nothing(daemon: Installation) -> None:
+def test_refused_exec_changes_nothing(daemon: Installation) -> None:
     """If the kernel refuses the exec at the last moment, everything continues as before."""
     gone = "    os.rename(sys.executable, sys.executable + '.away')\n    return 0\n"
     daemon.add("gone", {"supervisor/root/handover/inherited_state.py": ("    return 0\n", gone)})
@@ -192,7 +192,7 @@ def test_a_refused_exec_changes_nothing(daemon: Installation) -> None:
     assert_unharmed(daemon, run)
 
 
-def test_a_version_that_dies_while_it_takes_over(daemon: Installation) -> None:
+def test_version_dies_during_the_takeover(daemon: Installation) -> None:
     """A version that dies during the takeover is a crash like any other: the next start ends and logs its runs."""
     daemon.add("dying", {CONTROL: ("        state = found.state\n", "        os._exit(1)\n")})
     run = begin(daemon)
@@ -210,7 +210,7 @@ def test_a_version_that_dies_while_it_takes_over(daemon: Installation) -> None:
     assert texts
 
 
-def test_a_run_that_ends_during_the_exec_is_complete(daemon: Installation) -> None:
+def test_run_ending_during_the_exec_is_complete(daemon: Installation) -> None:
     """A run that ends during the exec has its exit status, its time and its last lines."""
     go, seen = daemon.directory / "go", daemon.directory / "seen"
     waiting = f"""
