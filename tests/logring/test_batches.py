@@ -1,4 +1,4 @@
-"""Lines in batches: the same lines as one by one."""
+"""Batches have the same lines as single reads."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ MakeLog = Callable[..., Log]
 
 
 def expanded(batches: list[Batch]) -> list[Line]:
-    """The lines of batches, one by one."""
+    """Return the single lines of batches."""
     return [
         Line(batch.n + number, batch.ts, batch.stream, text, batch.continued, batch.frames)
         for batch in batches
@@ -59,7 +59,7 @@ def check(reader: LogReader, lines: list[Line], limit: int, max_bytes: int) -> N
 
 
 def test_batches_have_the_lines_of_the_log(mixed: Log) -> None:
-    """Whatever the limits of a page are, no line is missing, repeated or changed."""
+    """For any page limits, no line is missing, repeated or changed."""
     lines = mixed.lines()
     assert {line.stream for line in lines} == {STDOUT, STDERR, SYSTEM}
     assert any(line.continued for line in lines)
@@ -67,15 +67,15 @@ def test_batches_have_the_lines_of_the_log(mixed: Log) -> None:
 
 
 def test_any_line_may_be_the_first(mixed: Log) -> None:
-    """A page of batches begins with the requested line, also in the middle of a batch that was read at once."""
+    """A page of batches begins at the requested line, even within lines that were read together."""
     lines = mixed.lines()
     for start in range(len(lines)):
         page = mixed.reader.read_batches(start, 10)
         assert expanded(page.lines) == lines[start : start + 10]
 
 
-def test_lines_that_were_read_together_are_one_batch(make_log: MakeLog) -> None:
-    """A thousand lines of one read are one batch; a redrawn line stands alone, with its frames."""
+def test_lines_of_one_read_are_one_batch(make_log: MakeLog) -> None:
+    """A thousand lines of one read are one batch; a redrawn line is its own batch, with its frames."""
     log = make_log()
     log.feed(STDOUT, b"line\n" * 1000, T0)
     (batch,) = log.reader.read_batches(0, 5000).lines

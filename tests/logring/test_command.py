@@ -1,4 +1,4 @@
-"""``python -m logring`` looks into rings and files."""
+"""``python -m logring`` shows and checks rings and files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ def log(make_log: MakeLog) -> Log:
 
 
 def test_dump(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
-    """`dump` shows state, blocks, entries and unfinished lines of a ring, and of a file."""
+    """`dump` shows the state, blocks, entries and unfinished lines of a ring or a file."""
     assert main(["dump", log.ring_path]) == 0
     out = capsys.readouterr().out
     assert "ring of 01ARZ3NDEKTSV4RRFFQ69G5FAV" in out
@@ -46,15 +46,15 @@ def test_tail(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_tail_that_follows(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tail_follow(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
     """`tail -f` ends with the log."""
     log.finish(T0 + 30)
     assert main(["tail", "-f", "-n", "1", log.log_path]) == 0
     assert capsys.readouterr().out == "2023-11-14T22:13:20.030Z stdout half\n"
 
 
-def test_tail_of_an_empty_log(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is asked for, nothing is waited for."""
+def test_tail_of_no_lines(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
+    """`tail -n 0` prints nothing and does not wait."""
     assert main(["tail", "-n", "0", log.ring_path]) == 0
     assert capsys.readouterr().out == ""
 

@@ -1,4 +1,4 @@
-"""A log that is read as it grows."""
+"""Readers that follow a growing log."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.logring.support.rings import T0, Joiner, Log, child_writer, texts
 MakeLog = Callable[..., Log]
 
 
-def test_until_it_is_sealed(make_log: MakeLog) -> None:
+def test_follow_until_the_seal(make_log: MakeLog) -> None:
     """Each line arrives once, from before the log exists to its end; the follower decides how to wait."""
     log = make_log(file_blocks=1000)
     printed = [b"%06d" % number for number in range(9000)]
@@ -31,8 +31,8 @@ def test_until_it_is_sealed(make_log: MakeLog) -> None:
     assert found == printed
 
 
-def test_lines_that_are_gone(make_log: MakeLog) -> None:
-    """Who is too slow hears how many he missed."""
+def test_dropped_lines(make_log: MakeLog) -> None:
+    """A follower that is too slow gets the number of lines it missed."""
     log = make_log(file_blocks=2, blocks=2)
     log.feed(STDOUT, b"".join(b"%06d\n" % number for number in range(9000)))
     log.finish()
@@ -44,8 +44,8 @@ def test_lines_that_are_gone(make_log: MakeLog) -> None:
     assert missed + seen == 9000
 
 
-def test_damage_is_passed_over(make_log: MakeLog) -> None:
-    """A damaged block costs its lines, not those behind it."""
+def test_damaged_block_is_skipped(make_log: MakeLog) -> None:
+    """A damaged block costs its own lines, not those after it."""
     log = make_log()
     log.feed(STDOUT, b"".join(b"%06d\n" % number for number in range(9000)))
     log.finish()
@@ -60,8 +60,8 @@ def test_damage_is_passed_over(make_log: MakeLog) -> None:
     assert seen[-1] == 8999
 
 
-def test_another_process(tmp_path: Path) -> None:
-    """By polling alone, while another process writes and seals."""
+def test_follow_another_process(tmp_path: Path) -> None:
+    """A follower that only polls gets all lines of another process until its seal."""
     ring, path = str(tmp_path / "r"), str(tmp_path / "l")
     joiner = Joiner()
     reader = LogReader(ring, path)

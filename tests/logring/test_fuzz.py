@@ -1,6 +1,6 @@
-"""Whatever is done to a ring or a log file: reading it ends, within bounds, with lines or a documented error.
+"""Reading any damaged ring or log file ends, within bounds, with lines or a documented error.
 
-`tests.logring.support.fuzz` has the mutations and the checks; `make fuzz` goes on for longer.
+`tests.logring.support.fuzz` has the mutations and the checks; `make fuzz` runs for longer.
 """
 
 import random
@@ -21,7 +21,7 @@ from tests.logring.support.specimens import KINDS, Specimen, specimen
 
 MUTANTS = 25
 OF_TEXT = 5
-"""One checksum is for all text of a block: every so many-th byte of it stands for those beside it."""
+"""Only one of so many bytes of a text is tried, because one checksum covers all text of a block."""
 SMALL = ("ring before its file", "short sealed file", "short unsealed file")
 
 
@@ -37,14 +37,14 @@ def _memory_is_bounded() -> Iterator[None]:
 
 
 def used(original: Specimen) -> list[int]:
-    """Positions at which something stands; in the first page, the zeros within its records too; of text, some."""
+    """Return positions of used bytes: in the first page, also zeros within records; in texts, only some."""
     (data,) = original.parts.values()
     there = [at for at, byte in enumerate(data) if (byte or at < 900) and not is_like_others(data, at)]
     return [at for at in there if at % OF_TEXT == 0 or not is_text(original, at)]
 
 
 def is_text(original: Specimen, at: int) -> bool:
-    """Whether text of a block stands there, and no record."""
+    """Return whether the byte belongs to the text of a block, and not to a record."""
     (data,) = original.parts.values()
     for place in original.places:
         if place.begin <= at < place.end:
@@ -54,13 +54,13 @@ def is_text(original: Specimen, at: int) -> bool:
 
 
 def is_like_others(data: bytes, at: int) -> bool:
-    """Whether it is far from any record, within a stretch of one and the same byte."""
+    """Return whether the byte is far from any record, in a range of the same byte."""
     return at >= 1024 and data[at - 8 : at + 9] == data[at : at + 1] * 17
 
 
 @pytest.mark.parametrize("kind", SMALL)
-def test_every_byte(kind: str, specimens: dict[str, Specimen], tmp_path: Path) -> None:
-    """Any byte of a record, and some of the text, with other values: the lines of all other blocks are there."""
+def test_every_changed_byte(kind: str, specimens: dict[str, Specimen], tmp_path: Path) -> None:
+    """If any byte of a record, or some byte of the text, is changed, the lines of all other blocks are readable."""
     original = specimens[kind]
     (part,) = original.parts
     data = original.parts[part]
@@ -82,7 +82,7 @@ def test_every_byte(kind: str, specimens: dict[str, Specimen], tmp_path: Path) -
             file.write(data[at : at + 1])
 
 
-def test_every_byte_that_nobody_uses(specimens: dict[str, Specimen], tmp_path: Path) -> None:
+def test_unused_bytes(specimens: dict[str, Specimen], tmp_path: Path) -> None:
     """Unused space can hold anything."""
     for original in (specimens[kind] for kind in SMALL):
         (part,) = original.parts
@@ -95,8 +95,8 @@ def test_every_byte_that_nobody_uses(specimens: dict[str, Specimen], tmp_path: P
 
 
 @pytest.mark.parametrize("kind", SMALL)
-def test_every_length(kind: str, specimens: dict[str, Specimen], tmp_path: Path) -> None:
-    """Cut off anywhere, at the edges of all records too: the blocks before are there; of a ring, nothing is read."""
+def test_every_truncation(kind: str, specimens: dict[str, Specimen], tmp_path: Path) -> None:
+    """After a cut at any place, also at the edges of records, earlier blocks are readable; a cut ring is not read."""
     original = specimens[kind]
     (part,) = original.parts
     original.spread(str(tmp_path))
@@ -117,19 +117,19 @@ def test_every_length(kind: str, specimens: dict[str, Specimen], tmp_path: Path)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_damage(kind: str, specimens: dict[str, Specimen], tmp_path: Path) -> None:
-    """Flipped bits, lost stretches, swapped blocks, spliced files, nonsense under a right crc; read in every way."""
+    """For bit flips, losses, swaps, splices and bad records, every read has right lines or a documented error."""
     for seed in range(MUTANTS):
         fuzz_one(str(tmp_path), random.Random(seed), [specimens[kind]], list(specimens.values()))
 
 
 def static_of(data: bytes, offset: int, value: bytes) -> bytes:
-    """A first page with another value, under a right crc."""
+    """Return a first page with another value and a right crc."""
     head = data[:offset] + value + data[offset + len(value) : STATIC_SIZE - 4]
     return head + crc32(head).to_bytes(4, "little") + data[STATIC_SIZE:]
 
 
 def state_of(data: bytes, offset: int, value: bytes) -> bytes:
-    """A first page with another value in both copies of the state, under a right crc."""
+    """Return a first page with another value in both copies of the state, and right crcs."""
     for at in PUBLICATION_AT:
         copy = data[at : at + offset] + value + data[at + offset + len(value) : at + PUBLICATION_SIZE]
         crc = crc32(copy[8:], int.from_bytes(copy[:4], "little"))
@@ -151,8 +151,8 @@ def state_of(data: bytes, offset: int, value: bytes) -> bytes:
     ],
     ids=["huge blocks", "no blocks", "odd blocks", "many slots", "no slots", "first line", "time", "run id"],
 )
-def test_nonsense_in_the_first_page(offset: int, value: bytes, specimens: dict[str, Specimen], tmp_path: Path) -> None:
-    """Sizes and counts that no writer makes are refused before they are used, and nothing is lost by rescuing."""
+def test_invalid_first_page(offset: int, value: bytes, specimens: dict[str, Specimen], tmp_path: Path) -> None:
+    """Impossible sizes and counts are refused before use, and a rescue loses nothing."""
     ring = static_of(specimens["ring before its file"].parts["ring"], offset, value)
     path = tmp_path / "ring"
     path.write_bytes(ring)
@@ -182,8 +182,8 @@ def test_nonsense_in_the_first_page(offset: int, value: bytes, specimens: dict[s
         *("text beyond the block", "table beyond the block", "block beyond its slot", "time"),
     ],
 )
-def test_nonsense_in_the_state(offset: int, value: bytes, specimens: dict[str, Specimen], tmp_path: Path) -> None:
-    """A state that contradicts itself, or the ring that it stands in, is refused."""
+def test_invalid_state(offset: int, value: bytes, specimens: dict[str, Specimen], tmp_path: Path) -> None:
+    """A state that contradicts itself or its ring is refused."""
     ring = state_of(specimens["ring before its file"].parts["ring"], offset, value)
     path = tmp_path / "ring"
     path.write_bytes(ring)
@@ -196,8 +196,8 @@ def test_nonsense_in_the_state(offset: int, value: bytes, specimens: dict[str, S
     assert path.read_bytes() == ring
 
 
-def test_ring_beside_a_file_that_is_nonsense(specimens: dict[str, Specimen], tmp_path: Path) -> None:
-    """Lines in the ring can be read whatever is at the path of the file; else the error says where to resume."""
+def test_ring_beside_an_invalid_file(specimens: dict[str, Specimen], tmp_path: Path) -> None:
+    """Lines in the ring are readable whatever the file contains; other reads say where to resume."""
     original = specimens["ring and file"]
     in_ring = [place for place in original.places if place.part == "ring"]
     first = in_ring[0].first_line
@@ -212,8 +212,8 @@ def test_ring_beside_a_file_that_is_nonsense(specimens: dict[str, Specimen], tmp
         reader.close()
 
 
-def test_many_missing_blocks_are_one(specimens: dict[str, Specimen], tmp_path: Path) -> None:
-    """A truncated file reports the missing lines once, however many blocks it claims to have."""
+def test_missing_blocks_are_reported_once(specimens: dict[str, Specimen], tmp_path: Path) -> None:
+    """A truncated file reports its missing lines once, however many blocks it claims to have."""
     data = specimens["sealed file"].parts["file"]
     data = static_of(data, 20, (0xFFFFFFFF).to_bytes(4, "little"))
     for offset in (8, 64 + 8):
@@ -223,7 +223,7 @@ def test_many_missing_blocks_are_one(specimens: dict[str, Specimen], tmp_path: P
     reader = LogReader(None, str(path))
     blocks = list(reader.blocks())
     damaged = [block for block in blocks if isinstance(block, LogError)]
-    # And the last block, which holds the lines of the head according to the current state.
+    # The other one is the last block, which has the lines of the head according to the current state.
     assert len(damaged) == 2
     assert blocks[-2:] == damaged
     reader.close()

@@ -1,4 +1,4 @@
-"""The format: parsing gives back the packed values, and damage is noticed."""
+"""The format: packed values survive parsing, and damage is noticed."""
 
 import struct
 
@@ -42,7 +42,7 @@ def make_publication(seq: int, lines: int = 10) -> Publication:
 
 
 def test_static_part_round_trip() -> None:
-    """The static part is 256 bytes and gives back its values."""
+    """The static part has 256 bytes and is parsed to the packed values."""
     packed = make_static().pack()
     assert len(packed) == STATIC_SIZE
     parsed = Static.parse(packed, "x")
@@ -65,7 +65,7 @@ def test_static_part_damage() -> None:
 
 
 def test_publication_round_trip() -> None:
-    """A publication is 128 bytes and gives back its values; any changed byte makes it invalid."""
+    """A publication has 128 bytes and is parsed to the packed values; any changed byte makes it invalid."""
     packed = make_publication(5).pack()
     assert len(packed) == PUBLICATION_SIZE
     parsed = Publication.parse(packed, 0)
@@ -78,7 +78,7 @@ def test_publication_round_trip() -> None:
 
 @pytest.mark.parametrize(("older", "later"), [(1, 2), (2, 3), (0xFFFFFFFF, 0), (0xFFFFFFFE, 0xFFFFFFFF)])
 def test_newer_copy_counts(older: int, later: int) -> None:
-    """Of two copies the newer valid one counts, wherever it stands and when numbers wrap."""
+    """The newer valid copy of two counts, whatever their order and even if numbers wrap."""
     old, new = make_publication(older, 10).pack(), make_publication(later, 11).pack()
     for pair in (old + new, new + old):
         latest = Publication.latest(pair)
@@ -95,7 +95,7 @@ def test_newer_copy_counts(older: int, later: int) -> None:
 
 
 def test_block_header_round_trip() -> None:
-    """A block header is 64 bytes; a torn header, or contradictory numbers, make it invalid."""
+    """A block header has 64 bytes; a torn header or contradictory numbers make it invalid."""
     header = make_publication(5).header
     packed = header.pack()
     assert len(packed) == 64
@@ -110,7 +110,7 @@ def test_block_header_round_trip() -> None:
 
 
 def test_pending_round_trip() -> None:
-    """The header of a pending text is 64 bytes and notices damage."""
+    """The header of a pending text has 64 bytes and reveals damage."""
     packed = pack_pending(3, 1000, 1_700_000_000_000, b"text", 1)
     assert len(packed) == 64
     parsed = parse_pending(packed)

@@ -14,7 +14,7 @@ from tests.logring.support.machine import World
 from tests.logring.support.steps import CHUNKS, STREAMS
 
 EXAMPLES = int(os.environ.get("LOGRING_EXAMPLES", "80"))
-"""For a long run, more."""
+"""A long run sets more."""
 
 ANCHORS = st.integers(-300, 300)
 LIMITS = st.integers(1, 500)
@@ -38,7 +38,7 @@ class LogMachine(RuleBasedStateMachine):
         self.another()
 
     def another(self) -> None:
-        """The next run's log."""
+        """Begin the log of the next run."""
         if self.world is not None:
             self.world.close()
         blocks, block_size, file_blocks = self.arguments

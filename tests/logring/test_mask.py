@@ -12,14 +12,14 @@ from logring.mask import MASK, Mask
 SECRETS = [b"hunter2!", b"hunter2!-more", b"aaaaaa", b"ababab", b"abcdefgh", b"efghijkl", b"\xff\xfe\xfd\xfc\xfb\xfa"]
 
 
-def test_a_secret_is_replaced() -> None:
-    """A secret is replaced by ***, and adjacent secrets by one mask, wherever they stand in a line."""
+def test_secret_is_replaced() -> None:
+    """A secret is replaced by ***, and adjacent secrets by one mask, anywhere in a line."""
     mask = Mask([b"hunter2!"])
     assert mask.feed(b"login hunter2! and hunter2!hunter2!\n") == b"login *** and ***\n"
     assert mask.count == 3
 
 
-def test_a_secret_across_chunks() -> None:
+def test_secret_across_chunks() -> None:
     """The beginning of a secret is held back until more text decides."""
     mask = Mask([b"hunter2!"])
     assert mask.feed(b"pass: hunt") == b"pass: "
@@ -33,19 +33,19 @@ def test_a_secret_across_chunks() -> None:
     assert mask.count == 1
 
 
-def test_a_line_end_decides() -> None:
-    """No secret goes on in the next line, so a line is never held back once it has ended."""
+def test_line_end_decides() -> None:
+    """A secret cannot continue in the next line, so a line is never held back after its end."""
     assert Mask([b"hunter2!"]).feed(b"hunt\n") == b"hunt\n"
 
 
-def test_secrets_of_several_lines() -> None:
-    """Each line of a key is a secret, except lines too short to be told from other text."""
+def test_multiline_secret() -> None:
+    """Each line of a key is a secret, except lines too short to distinguish from other text."""
     mask = Mask([b"-----BEGIN-----\nMIIEpAIBAAKC\r\nabc\n-----END-----\n"])
     assert mask.feed(b"x -----BEGIN-----\nMIIEpAIBAAKC\nabc\n") == b"x ***\n***\nabc\n"
 
 
 def test_overlapping_secrets() -> None:
-    """Nothing of either is left."""
+    """Overlapping secrets are replaced completely."""
     assert Mask([b"abcdefgh", b"efghijkl"]).feed(b"<abcdefghijkl>") == b"<***>"
     assert Mask([b"ababab"]).feed(b"<ababababab>") == b"<***>"
 
@@ -53,20 +53,20 @@ def test_overlapping_secrets() -> None:
 @pytest.mark.parametrize(
     "pieces",
     [
-        [b"<abcdef", b"ghij>"],  # one begins with the other
-        [b"<postgres://u:abcdef", b"@h/db>"],  # ... has it in it
-        [b"<uvwxyzab", b"cdef>"],  # ... begins with its end
+        [b"<abcdef", b"ghij>"],  # one secret begins with the other
+        [b"<postgres://u:abcdef", b"@h/db>"],  # ... contains the other
+        [b"<uvwxyzab", b"cdef>"],  # ... begins with the other's end
         [b"<", *(bytes([byte]) for byte in b"postgres://u:abcdef@h/db"), b">"],
     ],
 )
-def test_a_longer_secret_across_chunks(pieces: list[bytes]) -> None:
-    """A secret that could become a longer one waits: nothing of that is left either."""
+def test_longer_secret_across_chunks(pieces: list[bytes]) -> None:
+    """A secret that could become a longer one is held back, so nothing of the longer one is shown either."""
     mask = Mask([b"abcdef", b"abcdefghij", b"postgres://u:abcdef@h/db", b"uvwxyzab"])
     assert b"".join(map(mask.feed, pieces)) + mask.finish() == b"<***>"
 
 
-def test_a_longer_secret_that_does_not_come() -> None:
-    """Then the shorter one is replaced."""
+def test_longer_secret_does_not_follow() -> None:
+    """If the longer secret does not follow, the shorter one is replaced."""
     mask = Mask([b"abcdef", b"abcdefghij"])
     assert mask.feed(b"<abcdef") == b"<"
     assert mask.feed(b"gh>") == b"***gh>"
@@ -74,8 +74,8 @@ def test_a_longer_secret_that_does_not_come() -> None:
     assert mask.count == 2
 
 
-def test_a_secret_that_overlaps_itself() -> None:
-    """Text that was replaced already is not scanned again, however long it is."""
+def test_secret_overlaps_itself() -> None:
+    """Text that was replaced is not scanned again, however long it is."""
     mask = Mask([b"000000"])
     shown = b""
     for _ in range(1000):
@@ -89,8 +89,8 @@ def test_a_secret_that_overlaps_itself() -> None:
 
 
 @pytest.mark.parametrize("secret", [b"", b"short", b"a\nb\nc\n", b"x" * 8193])
-def test_what_is_no_secret(secret: bytes) -> None:
-    """Too short to be told from other text, or longer than anything that is one."""
+def test_unusable_secrets(secret: bytes) -> None:
+    """Texts that are too short to distinguish, or longer than any secret, are refused."""
     with pytest.raises(ValueError, match="6 to 8192"):
         Mask([secret])
 
@@ -110,7 +110,7 @@ PIECES = st.lists(
     pieces=PIECES, cuts=st.lists(st.integers(0, 200), max_size=12), known=st.sets(st.sampled_from(SECRETS), min_size=1)
 )
 def test_any_chunks(pieces: list[bytes], cuts: list[int], known: set[bytes]) -> None:
-    """The visible text contains no secret, and is otherwise the printed text."""
+    """In any chunks, the visible text contains no secret and otherwise equals the printed text."""
     whole = b"".join(pieces)
     mask = Mask(known)
     shown = b""
@@ -124,7 +124,7 @@ def test_any_chunks(pieces: list[bytes], cuts: list[int], known: set[bytes]) -> 
         found = whole.find(part, position)
         assert found >= 0
         position = found + len(part)
-    # Secrets that touch may be replaced by themselves or together, depending on the edges.
+    # Adjacent secrets may be replaced separately or together, depending on the chunks.
     at_once = Mask(known)
     whole = at_once.feed(whole) + at_once.finish()
     assert re.sub(rb"(\*{3})+", b"*", shown) == re.sub(rb"(\*{3})+", b"*", whole)

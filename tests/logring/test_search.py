@@ -1,4 +1,4 @@
-"""A search finds the same as a loop over all lines, and no input harms it."""
+"""A search finds the same as a loop over all lines, and any input is safe."""
 
 import gc
 import math
@@ -17,8 +17,8 @@ from logring.search import BadPattern, Hit, Limits, Pattern, Wanted, search
 from tests.logring.support.rings import T0, Log, read_all, texts
 
 BLOCK = 4096
-# No character in RE2's eyes, and a lone surrogate in Python's; no random bytes, because the two disagree on overlong
-# forms, which no program prints.
+# Invalid bytes are no characters for RE2 and lone surrogates for Python. There are no random bytes, because the two
+# disagree on overlong forms, which no program prints.
 TEXTS = [
     b"a",
     b"b",
@@ -60,7 +60,7 @@ EXPRESSIONS = st.recursive(
 
 
 def oracle(text: str, *, regex: bool, ignore_case: bool) -> re.Pattern[str]:
-    """Python's pattern for the same: RE2's classes are ASCII, and none has a byte that is no UTF-8."""
+    """Return Python's equivalent pattern: RE2's classes are ASCII, and none has a byte that is not UTF-8."""
     said = text if regex else re.escape(text)
     if regex:
         for ours, theirs in (
@@ -79,7 +79,7 @@ def decoded(text: bytes) -> str:
 
 
 def without_line_end(line: Line, following: list[Line]) -> bytes:
-    """Return the text that patterns see: a carriage return stays only if the line goes on behind it."""
+    """Return the text that patterns see: a carriage return stays only if the line continues after it."""
     same_stream = next((one for one in following if one.stream == line.stream), None)
     return line.text if same_stream is not None and same_stream.continued else line.text.removesuffix(b"\r")
 
@@ -91,7 +91,7 @@ def hit(line: Line) -> Hit:
 def collect(
     reader: LogReader, pattern: Pattern, start: int, limit: int, max_bytes: int, wanted: Wanted, until_s: float
 ) -> tuple[list[Hit], int]:
-    """All hits, call by call; and the bytes passed."""
+    """Return all hits of consecutive calls, and the bytes passed."""
     found: list[Hit] = []
     scanned = 0
     for _ in range(100_000):
@@ -140,7 +140,7 @@ def collect(
     start=0,
     least_bytes=None,
 )
-def test_like_a_loop_over_all_lines(
+def test_search_equals_a_loop(
     steps: list[tuple[str, bytes, int]],
     blocks: int,
     block_size: int,
@@ -156,15 +156,15 @@ def test_like_a_loop_over_all_lines(
     start: int,
     least_bytes: int | None,
 ) -> None:
-    """Any log, pattern, filter and budget; live and sealed; the bytes add up to the text from the start on.
+    """For any log, pattern, filter and budget, live or sealed, a search and its byte count equal a loop over all lines.
 
-    With `least_bytes` each call ends at its first look at the clock, after that many lines.
+    With `least_bytes`, each call ends at its first look at the clock, after that many bytes.
     """
     try:
         expected = oracle(text, regex=regex, ignore_case=ignore_case)
         pattern = Pattern(text, regex=regex, ignore_case=ignore_case)
     except (re.error, BadPattern):
-        return  # the two do not accept the same nonsense
+        return  # the two accept different invalid patterns
     wanted = Wanted(stream, since_ms, until_ms)
 
     def check(log: Log) -> None:
@@ -237,7 +237,7 @@ def found(log: Log, text: str, **options: bool) -> list[bytes]:
         (r"b[^x]c", []),
         (r"(?s)b.c", []),
         (r"b\Cc", [b"b\xffc"]),
-        (r"b\C", [b"b\xffc"]),  # it reaches from the first line into the second, too, which does not count
+        (r"b\C", [b"b\xffc"]),  # it also reaches from the first line into the second, which does not count
         (r"\C$", [b"ab", b"cd", b"b\xffc", "é".encode()]),
         (r"b\C?$", [b"ab"]),
         (r"b(?s:.*)d", []),
@@ -250,8 +250,8 @@ def found(log: Log, text: str, **options: bool) -> list[bytes]:
         (r"^$", [b""]),
     ],
 )
-def test_a_line_is_the_whole_text(log: Log, text: str, expected: list[bytes]) -> None:
-    """Whatever the pattern, it matches within one line; a byte that is no UTF-8 is no character."""
+def test_patterns_match_within_a_line(log: Log, text: str, expected: list[bytes]) -> None:
+    """Any pattern matches only within one line; a byte that is not UTF-8 is not a character."""
     log.feed(STDOUT, b"ab\ncd\n\nb\xffc\n\xc3\xa9\n")
     assert found(log, text, regex=True) == expected
     log.close()
@@ -271,7 +271,7 @@ def test_a_line_is_the_whole_text(log: Log, text: str, expected: list[bytes]) ->
     ],
 )
 def test_carriage_returns_before_newlines(log: Log, text: str, expected: list[bytes]) -> None:
-    """A carriage return belongs to the line end for matching if a newline follows it; the hit keeps its bytes."""
+    """A carriage return before a newline belongs to the line end for matching; the hit keeps its bytes."""
     log.feed(STDOUT, b"ax\r\nbx\n\r\n\ncr\ry\r\nd\r\r\n\r\ne\r")
     log.finish()
     assert found(log, text, regex=True) == expected
@@ -279,7 +279,7 @@ def test_carriage_returns_before_newlines(log: Log, text: str, expected: list[by
 
 
 def test_both_sides_of_a_split_line(log: Log) -> None:
-    """Parts of a long line are lines of their own; the border matches ^ and $ and hides what lies across it."""
+    """Parts of a long line are separate lines: ^ and $ match at the border, and nothing matches across it."""
     log.feed(STDOUT, b"x" * 1023 + b"abc\n" + b"a\n")
     first, second, third = texts(log.lines())
     assert (first[-1:], second) == (b"a", b"bc")
@@ -306,15 +306,15 @@ def test_both_sides_of_a_split_line(log: Log) -> None:
     ],
 )
 def test_bad_patterns(text: str, regex: bool, said: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """The error speaks about the typed pattern; nothing else is printed."""
+    """The error quotes the typed pattern, and nothing else is printed."""
     with pytest.raises(BadPattern, match=re.escape(said)) as caught:
         Pattern(text, regex=regex)
     assert "(?m)" not in str(caught.value)
     assert capfd.readouterr().err == ""
 
 
-def test_spans() -> None:
-    """Every match of a line that is not empty."""
+def test_match_spans() -> None:
+    """Spans are all matches of a line that are not empty."""
     assert list(Pattern("ab").spans(b"abcabab")) == [(0, 2), (3, 5), (5, 7)]
     assert list(Pattern("b*", regex=True).spans(b"abbcb")) == [(1, 3), (4, 5)]
     assert list(Pattern("^a", regex=True).spans(b"aa")) == [(0, 1)]
@@ -322,7 +322,7 @@ def test_spans() -> None:
 
 
 def test_damaged_blocks_are_counted(log: Log) -> None:
-    """The others are searched; a budget does not make a search stand still at them."""
+    """Damaged blocks are counted and the others searched; a budget does not stop a search at damage."""
     for number in range(3000):
         log.feed(STDOUT, b"%05d\n" % number)
     log.finish()
@@ -348,15 +348,15 @@ def test_damaged_blocks_are_counted(log: Log) -> None:
     log.close()
 
 
-def test_an_absent_log_is_empty(log: Log) -> None:
-    """As for all readers; and one is as good as done behind its end."""
+def test_missing_log_is_empty(log: Log) -> None:
+    """A search of a missing log finds nothing and is complete, also from beyond its end."""
     for start in (0, 5):
         part = search(log.reader, Pattern("a"), start, limits=Limits(1, 1))
         assert (part.hits, part.exhausted, part.next) == ([], True, start)
     log.close()
 
 
-def test_a_live_log_goes_on(log: Log) -> None:
+def test_search_of_a_live_log(log: Log) -> None:
     """A search that reached the end can resume later; the unfinished line counts once it is finished."""
     log.feed(STDOUT, b"a1\nb\na2")
     part = search(log.reader, Pattern("a"), limits=Limits(9, 1 << 30))
@@ -364,22 +364,22 @@ def test_a_live_log_goes_on(log: Log) -> None:
     log.feed(STDOUT, b"\n")
     part = search(log.reader, Pattern("a"), part.next, limits=Limits(9, 1 << 30))
     assert ([hit.n for hit in part.hits], part.next, part.exhausted) == ([2], 3, True)
-    log.feed(STDOUT, b"a3\n" * 5000)  # the block that was the last one goes on, and others follow
+    log.feed(STDOUT, b"a3\n" * 5000)  # the last block continues, and others follow
     part = search(log.reader, Pattern("a"), part.next, limits=Limits(9999, 1 << 30))
     assert [hit.n for hit in part.hits] == list(range(3, 5003))
     log.close()
 
 
-def test_patterns_that_are_slow_elsewhere(log: Log) -> None:
-    """A pattern that Python's engine would never finish ends."""
+def test_catastrophic_patterns(log: Log) -> None:
+    """A search ends even for patterns with which Python's engine would never finish."""
     log.feed(STDOUT, b"a" * 1000 + b"\n")
     for text in (r"(a*)*b", r"(a+)+$b", r"(a|aa)+b", r"(.*)(.*)(.*)(.*)x"):
         assert found(log, text, regex=True) == []
     log.close()
 
 
-def test_patterns_are_not_kept() -> None:
-    """RE2's module keeps 128 patterns by itself, each with megabytes."""
+def test_patterns_are_not_cached() -> None:
+    """Patterns are not cached; RE2's module would keep 128 of them, each with megabytes."""
     import re2
 
     Pattern("ab+c", regex=True)

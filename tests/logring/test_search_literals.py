@@ -1,4 +1,4 @@
-"""Texts that a match must have: never one too many."""
+"""Texts that a match must have, and never more than it must have."""
 
 import pytest
 import re2
@@ -38,8 +38,8 @@ from logring.search import present, required
         ("abc|def|ghi", ()),
     ],
 )
-def test_texts(pattern: str, texts: tuple[tuple[bytes, ...], ...]) -> None:
-    """The longest first; of an alternative without any, nothing is certain for the whole."""
+def test_required_texts(pattern: str, texts: tuple[tuple[bytes, ...], ...]) -> None:
+    """Required texts are listed longest first; an alternative without any means that nothing is required."""
     assert required(pattern) == texts
 
 
@@ -86,8 +86,8 @@ TEXTS = st.lists(
 
 @settings(max_examples=300, deadline=None)
 @given(pieces=st.lists(PIECES, max_size=8), text=TEXTS)
-def test_a_match_has_them(pieces: list[str], text: list[str]) -> None:
-    """Whatever RE2 finds, the texts are there."""
+def test_matches_have_the_required_texts(pieces: list[str], text: list[str]) -> None:
+    """Every match of RE2 has the required texts."""
     pattern = "".join(pieces)
     options = re2.Options()
     options.log_errors = False

@@ -1,4 +1,4 @@
-"""From a time to a line."""
+"""Lines found by their time."""
 
 import os
 import tempfile
@@ -22,7 +22,7 @@ def fill(log: Log, count: int) -> None:
 
 
 def test_first_line_at_or_after(make_log: MakeLog) -> None:
-    """The first line read then or later: in ring and file, live and sealed; behind the last one, the next line."""
+    """A time leads to the first line read then or later, in ring and file; a later time leads to the next line."""
     log = make_log(block_size=4096)
     fill(log, 2000)
     for state in ("live", "sealed"):
@@ -38,14 +38,14 @@ def test_first_line_at_or_after(make_log: MakeLog) -> None:
         reader.close()
 
 
-def test_absent_and_empty(make_log: MakeLog) -> None:
-    """A log that is not there has its first line still to come."""
+def test_missing_log(make_log: MakeLog) -> None:
+    """In a missing log, every time leads to its first line, which is still to come."""
     log = make_log()
     assert log.reader.line_at(T0) == 0
 
 
-def test_lines_that_are_gone(make_log: MakeLog) -> None:
-    """A time before the first line that is kept leads to that line."""
+def test_time_before_the_first_line(make_log: MakeLog) -> None:
+    """A time before the first kept line leads to that line."""
     log = make_log(blocks=2, block_size=4096, file_blocks=3)
     fill(log, 3000)
     first = log.reader.head().first_available
@@ -56,7 +56,7 @@ def test_lines_that_are_gone(make_log: MakeLog) -> None:
 
 
 def test_damaged_blocks(make_log: MakeLog) -> None:
-    """For a time within a damaged block stands its first line; without its header, the first line behind it."""
+    """A time in a damaged block leads to its first line or, if its header is damaged, the line after the block."""
     log = make_log(block_size=4096)
     fill(log, 1000)
     log.finish()
@@ -74,7 +74,7 @@ def test_damaged_blocks(make_log: MakeLog) -> None:
 
 
 def test_few_blocks_are_read(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long log is not read through: only some headers and one block."""
+    """A search in a long log reads only some headers and one block."""
     log = make_log(block_size=4096)
     fill(log, 40_000)
     log.finish()
@@ -102,8 +102,8 @@ def test_few_blocks_are_read(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch)
     wanted=st.integers(-200, 1500),
     sealed=st.booleans(),
 )
-def test_clock_that_was_set_back(steps: list[tuple[int, int, int]], wanted: int, sealed: bool) -> None:
-    """However times go: the line was read then or later, and the line before was read earlier."""
+def test_clock_set_back(steps: list[tuple[int, int, int]], wanted: int, sealed: bool) -> None:
+    """Even if times decrease, the found line was read at the time or later, and the line before it earlier."""
     with tempfile.TemporaryDirectory() as directory:
         log = Log(Path(directory), blocks=2, block_size=4096)
         try:

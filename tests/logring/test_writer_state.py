@@ -1,4 +1,4 @@
-"""A writer that is handed to another program goes on as if nothing had been."""
+"""A writer that is handed over to another program continues unchanged."""
 
 import errno
 import json
@@ -25,8 +25,8 @@ MakeLog = Callable[..., Log]
 
 
 @given(hostile, st.integers(1, 40), st.booleans())
-def test_a_drawing_is_carried_at_any_point(data: bytes, size: int, full: bool) -> None:
-    """At whatever point of a drawing: settled lines, their history and the shown lines are the same."""
+def test_handover_during_a_drawing(data: bytes, size: int, full: bool) -> None:
+    """A handover at any point of a drawing changes neither settled lines nor their history nor the shown lines."""
     here = Redraw(full=full)
     there = Redraw(full=full)
     for piece in pieces(data, size):
@@ -36,8 +36,8 @@ def test_a_drawing_is_carried_at_any_point(data: bytes, size: int, full: bool) -
     assert there.finish() == here.finish()
 
 
-def test_a_secret_is_masked_over_the_edge(make_log: MakeLog) -> None:
-    """The first half of a secret is held back, the second half comes in another program: neither is shown."""
+def test_secret_across_a_handover(make_log: MakeLog) -> None:
+    """If a handover splits a secret, neither half is shown."""
     log = make_log()
     log.writer.mask([b"hunter2-hunter2"])
     log.feed(STDOUT, b"the password is hunter2-")
@@ -50,8 +50,8 @@ def test_a_secret_is_masked_over_the_edge(make_log: MakeLog) -> None:
     assert log.writer.masked == 1
 
 
-def test_a_secret_that_is_drawn_is_masked_over_the_edge(make_log: MakeLog) -> None:
-    """Redrawn lines are masked in the other program too."""
+def test_drawn_secret_across_a_handover(make_log: MakeLog) -> None:
+    """Secrets in redrawn lines are masked across a handover too."""
     log = make_log()
     log.writer.mask([b"hunter2-hunter2"])
     log.writer.redraw(STDOUT, full=True)
@@ -62,8 +62,8 @@ def test_a_secret_that_is_drawn_is_masked_over_the_edge(make_log: MakeLog) -> No
     assert b"hunter2-hunter2" not in b"".join(texts(log.lines()))
 
 
-def test_what_is_dropped_is_counted_over_the_edge(make_log: MakeLog) -> None:
-    """A gap goes on: its lines are counted together, and the log says so once."""
+def test_gap_across_a_handover(make_log: MakeLog) -> None:
+    """A gap continues across a handover: its lines are counted together and reported once."""
     log = make_log(file_blocks=2, policy="drop_new")
     line = b"x" * 99 + b"\n"
     while log.writer.gap is None:
@@ -78,8 +78,8 @@ def test_what_is_dropped_is_counted_over_the_edge(make_log: MakeLog) -> None:
     assert said.text.startswith(b"%d lines (%d bytes) dropped" % (dropped + 10, 100 * (dropped + 10)))
 
 
-def test_a_ring_that_somebody_removed(make_log: MakeLog) -> None:
-    """A new file has all that the ring had, takes no more memory, and is written from then on."""
+def test_removed_ring(make_log: MakeLog) -> None:
+    """A new file gets all contents of a removed ring, takes no more memory, and is used from then on."""
     log = make_log()
     log.feed(STDOUT, b"".join(b"line %d\n" % number for number in range(20_000)) + b"half ")
     log.writer.mirror_pending()
@@ -97,8 +97,8 @@ def test_a_ring_that_somebody_removed(make_log: MakeLog) -> None:
     reader.close()
 
 
-def test_a_ring_that_cannot_be_made_again(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without shared memory for the copy the writer goes on as before, and leaves no file."""
+def test_removed_ring_without_memory(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without shared memory for the copy, the writer continues as before and leaves no file."""
     log = make_log()
     log.feed(STDOUT, b"one\n")
     os.unlink(log.writer.path)
@@ -116,8 +116,8 @@ def test_a_ring_that_cannot_be_made_again(make_log: MakeLog, monkeypatch: pytest
     assert log.writer.lines == 2
 
 
-def test_an_unfinished_line_of_each_stream(make_log: MakeLog) -> None:
-    """Neither half of a line becomes a line of its own."""
+def test_unfinished_lines_across_a_handover(make_log: MakeLog) -> None:
+    """A handover within a line of each stream does not split the lines."""
     log = make_log()
     log.feed(STDOUT, b"one ")
     log.feed(STDERR, b"two ")
@@ -129,8 +129,8 @@ def test_an_unfinished_line_of_each_stream(make_log: MakeLog) -> None:
     assert texts(log.lines()) == [b"one whole", b"two lines"]
 
 
-def test_a_silent_log(make_log: MakeLog) -> None:
-    """There is no ring before the first byte, also over the edge."""
+def test_silent_log_across_a_handover(make_log: MakeLog) -> None:
+    """There is no ring before the first byte, even after a handover."""
     log = make_log()
     log.carry_over()
     assert not log.writer.created
@@ -141,7 +141,7 @@ def test_a_silent_log(make_log: MakeLog) -> None:
 
 @pytest.mark.parametrize("part", ["writer", "ring", "head"])
 def test_other_attributes_are_refused(make_log: MakeLog, part: str) -> None:
-    """What another version took down, with more or less in it, is refused instead of guessed at."""
+    """State of another version, with more or fewer attributes, is refused instead of guessed at."""
     log = make_log()
     log.feed(STDOUT, b"line\n")
     found = json.loads(json.dumps(dump(log.writer, lambda fd: fd)))
@@ -153,8 +153,8 @@ def test_other_attributes_are_refused(make_log: MakeLog, part: str) -> None:
         load(found)
 
 
-def test_a_ring_that_is_none(make_log: MakeLog) -> None:
-    """A ring whose beginning is damaged is not taken up."""
+def test_damaged_ring_is_refused(make_log: MakeLog) -> None:
+    """A ring whose beginning is damaged is refused."""
     log = make_log()
     log.feed(STDOUT, b"line\n")
     log.writer.ring.mm[200] ^= 0xFF
@@ -163,7 +163,7 @@ def test_a_ring_that_is_none(make_log: MakeLog) -> None:
 
 
 def test_unknown_classes_are_refused() -> None:
-    """In both directions."""
+    """Unknown classes are refused both when state is written and when it is read."""
     schema = Schema(())
     with pytest.raises(TypeError, match="Redraw"):
         schema.to_json([Redraw(full=True)])
@@ -172,7 +172,7 @@ def test_unknown_classes_are_refused() -> None:
 
 
 def test_every_attribute_is_handed_over(make_log: MakeLog) -> None:
-    """No attribute of a class that is handed over is missing in the format, and none of the format in its class."""
+    """The format has exactly the attributes of each handed-over class."""
     for shape in SCHEMA.shapes:
         own = {name for one in shape.cls.__mro__ for name in getattr(one, "__slots__", ())} - {"ring"}
         assert {field.attribute for field in shape.fields} == (own or {"frames"}), shape.name
@@ -192,13 +192,13 @@ class Old:
 
 
 class New:
-    """What became of it: another name, another attribute, and one more."""
+    """The later version of the class: renamed, with a renamed attribute and a new one."""
 
     __slots__ = ("colour", "size_bytes")
 
 
 def test_renaming_keeps_the_format() -> None:
-    """A class and an attribute that were renamed, and a field that came later, are read from an older table."""
+    """A renamed class, a renamed attribute and a later field are read from an older table."""
     old = Schema([Shape(Old, "Box", fields("size"))])
     new = Schema([Shape(New, "Box", fields("size", renamed={"size": "size_bytes"}, later={"colour": lambda: "red"}))])
     box = new.from_json(json.loads(json.dumps(old.to_json(Old(7)))))

@@ -1,4 +1,4 @@
-"""How large the blocks of a log are, told from their headers."""
+"""Sizes of a log's blocks, found in their headers."""
 
 import os
 import tempfile
@@ -21,7 +21,7 @@ MakeLog = Callable[..., Log]
 WANTED = ((STDOUT, STDERR), (STDOUT,), (STDERR,), (SYSTEM,), (STDOUT, STDERR, SYSTEM))
 
 
-def told(path: str, streams: tuple[int, ...], start: int = 0) -> list[Extent | LogError]:
+def extents_of(path: str, streams: tuple[int, ...], start: int = 0) -> list[Extent | LogError]:
     reader = LogReader(None, path)
     try:
         return list(reader.extents(streams, start))
@@ -30,7 +30,7 @@ def told(path: str, streams: tuple[int, ...], start: int = 0) -> list[Extent | L
 
 
 def read(path: str, streams: tuple[int, ...], start: int = 0) -> list[Extent]:
-    """The same from the blocks themselves."""
+    """Return the same extents, found by reading the blocks."""
     reader = LogReader(None, path)
     try:
         found = []
@@ -49,8 +49,8 @@ def read(path: str, streams: tuple[int, ...], start: int = 0) -> list[Extent]:
     file_blocks=st.sampled_from([2, 5, 1000]),
     start=st.integers(0, 2000),
 )
-def test_any_log(steps: list[Step], block_size: int, file_blocks: int, start: int) -> None:
-    """Whatever was printed, each block has as many bytes of each stream as its header and table tell, also packed."""
+def test_extents_match_the_blocks(steps: list[Step], block_size: int, file_blocks: int, start: int) -> None:
+    """For any log, plain or packed, headers and tables give the size of each block's streams exactly."""
     with tempfile.TemporaryDirectory() as directory:
         log = Log(Path(directory), block_size=block_size, file_blocks=file_blocks)
         try:
@@ -61,8 +61,8 @@ def test_any_log(steps: list[Step], block_size: int, file_blocks: int, start: in
             if packed and os.path.exists(log.log_path):
                 compress(log.log_path)
             for streams in WANTED:
-                assert told(log.log_path, streams) == read(log.log_path, streams)
-            assert told(log.log_path, WANTED[0], start) == read(log.log_path, WANTED[0], start)
+                assert extents_of(log.log_path, streams) == read(log.log_path, streams)
+            assert extents_of(log.log_path, WANTED[0], start) == read(log.log_path, WANTED[0], start)
 
 
 def chatty(log: Log, lines: int = 2000) -> None:
@@ -71,8 +71,8 @@ def chatty(log: Log, lines: int = 2000) -> None:
     log.finish(T0 + lines)
 
 
-def test_nothing_but_headers_is_read(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No text is looked at: neither of a log of one stream, nor of one of both, whichever of them is asked for."""
+def test_only_headers_are_read(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extents are found without reading text, for logs of one or both streams and any requested stream."""
     log = make_log()
     chatty(log)
 
@@ -81,24 +81,24 @@ def test_nothing_but_headers_is_read(make_log: MakeLog, monkeypatch: pytest.Monk
 
     expected = [read(log.log_path, streams) for streams in WANTED]
     monkeypatch.setattr(StoredFile, "_load", load)
-    assert [told(log.log_path, streams) for streams in WANTED] == expected
+    assert [extents_of(log.log_path, streams) for streams in WANTED] == expected
 
 
-def test_damage(make_log: MakeLog) -> None:
-    """A damaged text has the size that its header tells; in place of a damaged or missing header stands an error."""
+def test_damaged_blocks(make_log: MakeLog) -> None:
+    """A damaged text keeps the size from its header; a damaged or missing header is an error."""
     log = make_log(block_size=8192)
     chatty(log)
-    whole = told(log.log_path, WANTED[0])
+    whole = extents_of(log.log_path, WANTED[0])
     assert len(whole) > 5
     with open(log.log_path, "r+b") as file:
         file.seek(FILE_BLOCKS_AT + 8192 + HEADER_SIZE + 5)
         file.write(b"\xff" * 9)
         file.seek(FILE_BLOCKS_AT + 3 * 8192 + 9)
         file.write(b"\xff")
-    found = told(log.log_path, WANTED[0])
+    found = extents_of(log.log_path, WANTED[0])
     assert isinstance(found[3], LogError)
     assert [*found[:3], whole[3], *found[4:]] == whole
     os.truncate(log.log_path, FILE_BLOCKS_AT + 2 * 8192)
-    found = told(log.log_path, WANTED[0])
+    found = extents_of(log.log_path, WANTED[0])
     assert found[:2] == whole[:2]
     assert isinstance(found[2], LogError)

@@ -1,4 +1,4 @@
-"""The ring of a dead writer is saved, at whatever step the writer died."""
+"""The ring of a dead writer is saved, whatever the writer was doing when it died."""
 
 import os
 from collections.abc import Callable
@@ -16,7 +16,7 @@ MakeLog = Callable[..., Log]
 
 
 def saved(log: Log) -> LogReader:
-    """Save the ring; returns a reader of the file, which must be sealed."""
+    """Save the ring, and return a reader of the file, which must be sealed."""
     lines = save_leftover_ring(log.ring_path, log.log_path)
     assert not os.path.exists(log.ring_path)
     reader = log.open_reader()
@@ -29,7 +29,7 @@ def saved(log: Log) -> LogReader:
 @pytest.mark.parametrize("written", ["nothing", "closed", "unfinished"])
 @pytest.mark.parametrize("count", [1, 150, 1000])
 def test_leftover_ring(make_log: MakeLog, written: str, count: int) -> None:
-    """Blocks, the unfinished block and unfinished lines are saved, whether there was a file or not."""
+    """Blocks, the unfinished block and unfinished lines are saved, with or without an existing file."""
     log = make_log(blocks=4, block_size=4096)
     assert log.file is not None
     lines = [b"line %d" % number for number in range(count)]
@@ -48,12 +48,12 @@ def test_leftover_ring(make_log: MakeLog, written: str, count: int) -> None:
     assert texts(found) == [*lines, b"another", b"half a line"]
     assert [line.stream for line in found[-2:]] == [STDOUT, STDERR]
     assert found[-1].ts == T0 + count + 1
-    assert texts(log.lines()) == texts(found)  # who had mapped the ring finds the file
+    assert texts(log.lines()) == texts(found)  # a reader that had mapped the ring finds the file
     reader.close()
 
 
 def test_finished_line_is_not_saved_twice(make_log: MakeLog) -> None:
-    """A mirror of an unfinished line that was finished since then says nothing any more."""
+    """The mirror of an unfinished line is ignored after the line was finished."""
     log = make_log()
     log.feed(STDOUT, b"half")
     log.writer.mirror_pending()
@@ -73,7 +73,7 @@ def test_continued_line_stays_continued(make_log: MakeLog) -> None:
     reader.close()
 
 
-def test_what_was_read_and_not_published(make_log: MakeLog) -> None:
+def test_unpublished_read(make_log: MakeLog) -> None:
     """In a ring of one slot, lines read before the death do not damage the previous block, which is in the file."""
     log = make_log(blocks=1, block_size=4096)
     lines = [b"x" * 699] * 5 + [b"y" * 297]
@@ -86,7 +86,7 @@ def test_what_was_read_and_not_published(make_log: MakeLog) -> None:
 
 
 def test_full_ring_and_unfinished_lines(make_log: MakeLog) -> None:
-    """Unfinished lines that find no place in the last block get another one."""
+    """Unfinished lines that do not fit into the last block get another one."""
     log = make_log(blocks=1, block_size=4096)
     lines = log.fill_ring()
     count = log.writer.lines
@@ -100,7 +100,7 @@ def test_full_ring_and_unfinished_lines(make_log: MakeLog) -> None:
 
 
 def test_death_while_publishing(make_log: MakeLog) -> None:
-    """A writer that died in the middle of a publication leaves the one before: readers and rescue go by it."""
+    """If a writer dies during a publication, the previous one counts for readers and the rescue."""
     log = make_log()
     for number in range(9):
         log.feed(STDOUT, b"line %d\n" % number, T0 + number)
@@ -114,7 +114,7 @@ def test_death_while_publishing(make_log: MakeLog) -> None:
 
 
 def test_death_while_mirroring(make_log: MakeLog) -> None:
-    """A writer that died while it mirrored an unfinished line leaves the part that it had mirrored before."""
+    """If a writer dies while it mirrors an unfinished line, the previously mirrored part is kept."""
     log = make_log()
     log.feed(STDOUT, b"first")
     log.writer.mirror_pending()
@@ -128,8 +128,8 @@ def test_death_while_mirroring(make_log: MakeLog) -> None:
     reader.close()
 
 
-def test_death_before_the_ring_was_announced(tmp_path: Path) -> None:
-    """A ring that was only being made holds nothing, and goes away."""
+def test_death_during_the_creation(tmp_path: Path) -> None:
+    """A ring whose creation did not finish is empty, and is removed."""
     ring = tmp_path / "run.ring"
     log = str(tmp_path / "run.log")
     for content in (b"", bytes(65536 + 4096)):
@@ -146,7 +146,7 @@ def test_death_before_the_ring_was_announced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["", "no state", "no header", "short", "ends in the state"])
 def test_file_in_any_state(make_log: MakeLog, damage: str) -> None:
-    """Whatever state the file was left in, the ring's lines are in it afterwards."""
+    """Whatever state the file was left in, the rescue stores the ring's lines in it."""
     log = make_log()
     assert log.file is not None
     log.feed(STDOUT, b"one\ntwo\n")
@@ -167,7 +167,7 @@ def test_file_in_any_state(make_log: MakeLog, damage: str) -> None:
 
 
 def test_sealed_but_not_unlinked(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When everything was written and only the ring was not unlinked yet, the file stays as it is."""
+    """If only the removal of the ring was missing, the file is not changed."""
     log = make_log()
     log.feed(STDOUT, b"one\ntwo")
     monkeypatch.setattr(os, "unlink", lambda _path: None)
@@ -191,7 +191,7 @@ def test_sealed_but_not_written(make_log: MakeLog) -> None:
 
 
 def test_log_without_a_file(make_log: MakeLog) -> None:
-    """The ring of a log that has no file (the daemon's own) can be saved too."""
+    """The ring of a log without a file, such as the daemon's own, can be saved too."""
     log = make_log(blocks=2, block_size=4096, file_blocks=0)
     log.log_path = log.ring_path + ".log"
     for number in range(1000):
@@ -203,8 +203,8 @@ def test_log_without_a_file(make_log: MakeLog) -> None:
     reader.close()
 
 
-def test_drop_old_and_rescue(make_log: MakeLog) -> None:
-    """Which lines are left of a file that was full is known after the rescue."""
+def test_rescue_of_a_full_log(make_log: MakeLog) -> None:
+    """After the rescue of a full log, the file says which lines are left."""
     log = make_log(blocks=2, block_size=4096, file_blocks=3)
     lines = [b"line %d" % number for number in range(3000)]
     for number, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""The log file: back-pressure, reuse, sealing, damage, and the way from the ring to the file."""
+"""The log file: back-pressure, reuse, sealing, damage, and the move from the ring to the file."""
 
 import errno
 import os
@@ -19,15 +19,15 @@ MakeLog = Callable[..., Log]
 
 
 def fill(log: Log, count: int, start: int = 0) -> list[bytes]:
-    """Print numbered lines, each at its own millisecond; returns them."""
+    """Print numbered lines, each at its own millisecond, and return them."""
     lines = [b"line %d" % number for number in range(start, start + count)]
     for number, line in enumerate(lines, start):
         log.feed(STDOUT if number % 3 else STDERR, line + b"\n", T0 + number)
     return lines
 
 
-def test_slow_disk_stops_the_reading(make_log: MakeLog) -> None:
-    """While no slot is free `writable` is False and nothing is read; afterwards nothing is lost."""
+def test_slow_disk_stops_reads(make_log: MakeLog) -> None:
+    """While no slot is free, `writable` is False and nothing is read; afterwards nothing is lost."""
     log = make_log(blocks=2, block_size=4096)
     lines = log.fill_ring()
     reading = log.pipes[STDOUT][0]
@@ -42,8 +42,8 @@ def test_slow_disk_stops_the_reading(make_log: MakeLog) -> None:
     assert texts(log.lines()) == [*lines, b"last"]
 
 
-def test_lines_of_our_own_wait_for_a_slot(make_log: MakeLog) -> None:
-    """System lines and the end of the streams never block: they are kept until a slot is free, also by `finish`."""
+def test_system_lines_wait_for_a_slot(make_log: MakeLog) -> None:
+    """System lines and the end of streams never block: they wait until a slot is free, also in `finish`."""
     log = make_log(blocks=1, block_size=4096)
     assert log.file is not None
     log.fill_ring()
@@ -59,8 +59,8 @@ def test_lines_of_our_own_wait_for_a_slot(make_log: MakeLog) -> None:
     assert log.lines()[-1].ts == T0 + 3
 
 
-def test_waiting_lines_are_placed_before_what_is_read_next(make_log: MakeLog) -> None:
-    """Lines that waited for a slot come before lines printed later."""
+def test_waiting_lines_precede_later_reads(make_log: MakeLog) -> None:
+    """Lines that waited for a slot precede lines printed later."""
     log = make_log(blocks=1, block_size=4096)
     assert log.file is not None
     lines = log.fill_ring()
@@ -71,8 +71,8 @@ def test_waiting_lines_are_placed_before_what_is_read_next(make_log: MakeLog) ->
     assert texts(log.lines()) == [*lines[:before], b"waits", *lines[before:], b"later"]
 
 
-def test_file_thread_is_wanted_when_half_the_ring_waits(make_log: MakeLog) -> None:
-    """`wants_writing` turns true with half of the ring's blocks closed, and false when they are written."""
+def test_file_thread_is_wanted_at_half_a_ring(make_log: MakeLog) -> None:
+    """`wants_writing` turns true when half of the ring's blocks are closed, and false when they are written."""
     log = make_log(blocks=4, block_size=4096)
     assert log.file is not None
     while log.writer.closed_blocks < 2:
@@ -85,7 +85,7 @@ def test_file_thread_is_wanted_when_half_the_ring_waits(make_log: MakeLog) -> No
 
 @pytest.mark.parametrize("file_blocks", [1, 2, 5])
 def test_drop_old(make_log: MakeLog, file_blocks: int) -> None:
-    """When the file is full, its oldest block is dropped, and every reader learns which lines are left."""
+    """If the file is full, its oldest block is dropped, and every reader learns which lines are left."""
     log = make_log(blocks=2, block_size=4096, file_blocks=file_blocks)
     lines = fill(log, 2000)
     log.writer.mirror_pending()
@@ -105,7 +105,7 @@ def test_drop_old(make_log: MakeLog, file_blocks: int) -> None:
 
 
 def test_small_log_is_small(make_log: MakeLog) -> None:
-    """A three-line log occupies 4 KiB + 4 KiB, also when its unfinished block was written before."""
+    """A three-line log occupies 4 KiB + 4 KiB, even if its unfinished block was written before."""
     for early in (False, True):
         log = make_log(block_size=65536)
         for number in range(3):
@@ -123,10 +123,10 @@ def test_small_log_is_small(make_log: MakeLog) -> None:
 
 
 def test_last_block_is_packed_afterwards(make_log: MakeLog) -> None:
-    """The last block is packed also when it was closed, and written whole, before the log was sealed."""
+    """The last block is packed even if it was closed, and written whole, before the log was sealed."""
     log = make_log(block_size=65536)
     log.feed(STDOUT, b"one\n", T0)
-    log.writer.append(STDOUT, b"two\n", T0 - 1)  # the clock was set back: closes a block
+    log.writer.append(STDOUT, b"two\n", T0 - 1)  # a clock set back closes a block
     log.writer.append(STDOUT, b"three\n", T0 - 2)
     assert log.file is not None
     assert log.file.write_closed() == 2
@@ -136,7 +136,7 @@ def test_last_block_is_packed_afterwards(make_log: MakeLog) -> None:
 
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_no_empty_block_at_the_end(make_log: MakeLog, blocks: int) -> None:
-    """A block that was opened for a read that found nothing does not push an older one out of the file."""
+    """A block opened for a read that found nothing does not push an older one out of the file."""
     log = make_log(block_size=4096, blocks=blocks, file_blocks=1)
     log.feed(STDOUT, (b"x" * 699 + b"\n") * 5 + b"y" * 297 + b"\n")
     assert log.writer.closed_blocks == 1
@@ -146,8 +146,8 @@ def test_no_empty_block_at_the_end(make_log: MakeLog, blocks: int) -> None:
     assert len(log.lines()) == 6
 
 
-def test_sealed_file_says_what_the_ring_said(make_log: MakeLog) -> None:
-    """Lines and raw bytes are the same from the ring, across the seal with a reader that stays, and from the file."""
+def test_sealed_file_equals_the_ring(make_log: MakeLog) -> None:
+    """Lines and raw bytes are the same from the ring, from the file, and for a reader open across the seal."""
     log = make_log()
     fill(log, 1000)
     log.feed(STDERR, b"x" * 5000 + b"\n" + b"no newline", T0 + 1000)
@@ -168,8 +168,8 @@ def test_sealed_file_says_what_the_ring_said(make_log: MakeLog) -> None:
     late.close()
 
 
-def test_reader_across_the_whole_life(make_log: MakeLog) -> None:
-    """A reader that was there before the first byte sees every line once, through ring, seal and unlink."""
+def test_reader_across_the_whole_log(make_log: MakeLog) -> None:
+    """A reader opened before the first byte sees every line once, through ring, seal and unlink."""
     log = make_log(blocks=2, block_size=4096)
     seen: list[bytes] = []
 
@@ -189,28 +189,28 @@ def test_reader_across_the_whole_life(make_log: MakeLog) -> None:
     assert log.reader.head().sealed
 
 
-def test_what_was_read_last(make_log: MakeLog) -> None:
-    """A reader at the end finds each new line at once, across blocks and wraps; the shortcut holds only at the end."""
+def test_newest_lines(make_log: MakeLog) -> None:
+    """A reader at the end finds new lines at once, across blocks and wraps; only there does the shortcut apply."""
     log = make_log(blocks=2, block_size=4096)
     end = apart = 0
     for number in range(500):
         log.feed(STDOUT, b"line %d\n" % number * (1 + number % 3), T0 + number)
         newest, lines = log.reader.newest(end, 10, 1000), log.reader.read(end, 10, 1000).lines
         assert len(lines) == 1 + number % 3
-        apart += newest is None  # some of them stand in a block, and some in the next one
+        apart += newest is None  # these lines span two blocks
         assert newest in (None, lines)
         assert log.reader.newest(end - 1, 10, 1000) is None
         assert log.reader.newest(end, len(lines) - 1, 1000) is None
         assert log.reader.newest(end, 10, 5) is None
         end += len(lines)
     assert 0 < apart < 20
-    log.feed(STDOUT, b"x" * 20_000, T0 + 600)  # its first parts are lines already, and go on
+    log.feed(STDOUT, b"x" * 20_000, T0 + 600)  # its first parts are lines already, which continue
     assert log.reader.head().lines > end
     assert log.reader.newest(end, 10, 1 << 20) is None
 
 
 def test_reader_that_missed_the_seal(make_log: MakeLog) -> None:
-    """A reader that had mapped the ring long before it was sealed and unlinked reads on in ring and file."""
+    """A reader that mapped the ring long before its seal and unlink continues in ring and file."""
     log = make_log(blocks=2, block_size=4096)
     lines = fill(log, 10)
     assert len(log.lines()) == 10
@@ -238,7 +238,7 @@ def test_unfinished_block_reaches_the_file(make_log: MakeLog) -> None:
 
 
 def test_unsealed_file_with_a_torn_block(make_log: MakeLog) -> None:
-    """When the machine died in the middle, the last block is cut at the first entry that its text contradicts."""
+    """After a machine failure, the last block is cut at the first entry that contradicts its text."""
     log = make_log(block_size=4096)
     assert log.file is not None
     for number in range(20):
@@ -258,8 +258,8 @@ def test_unsealed_file_with_a_torn_block(make_log: MakeLog) -> None:
     reader.close()
 
 
-def test_blocks_behind_the_state_are_found(make_log: MakeLog) -> None:
-    """Blocks that reached the disk are read even when the state that speaks of them did not."""
+def test_blocks_newer_than_the_state(make_log: MakeLog) -> None:
+    """Blocks that reached the disk are read even if the state that describes them did not."""
     log = make_log(blocks=2, block_size=4096)
     assert log.file is not None
     lines = fill(log, 100)
@@ -280,7 +280,7 @@ def test_blocks_behind_the_state_are_found(make_log: MakeLog) -> None:
 
 
 def test_damaged_block(make_log: MakeLog) -> None:
-    """A damaged block of a sealed file is an error that says where to go on; everything else can be read."""
+    """A damaged block of a sealed file is an error with the next readable line; everything else is readable."""
     log = make_log(block_size=4096)
     lines = fill(log, 1000)
     log.finish(T0 + 1000)
@@ -313,7 +313,7 @@ def read_all_up_to(reader: LogReader, end: int) -> list[Line]:
 
 
 def test_damaged_header_in_the_middle(make_log: MakeLog) -> None:
-    """A block whose header is damaged does not keep the search from finding the others."""
+    """A block with a damaged header does not prevent the search from finding the others."""
     log = make_log(block_size=4096)
     lines = fill(log, 2000)
     log.finish(T0 + 2000)
@@ -341,7 +341,7 @@ def test_damaged_header_in_the_middle(make_log: MakeLog) -> None:
 
 
 def test_truncated_file(make_log: MakeLog) -> None:
-    """The part of a half-copied file that is present is readable; the rest is an error."""
+    """The present part of a truncated file is readable; the rest is an error."""
     log = make_log(block_size=4096)
     lines = fill(log, 1000)
     log.finish(T0 + 1000)
@@ -358,7 +358,7 @@ def test_truncated_file(make_log: MakeLog) -> None:
 
 
 def test_other_files(tmp_path: Path, make_log: MakeLog) -> None:
-    """Foreign files, newer formats and unknown codecs are errors of their own; an empty file is an empty log."""
+    """Foreign files, newer formats and unknown codecs have their own errors; an empty file is an empty log."""
     path = tmp_path / "x.log"
     reader = LogReader(None, str(path))
     path.write_bytes(b"")
@@ -378,8 +378,8 @@ def test_other_files(tmp_path: Path, make_log: MakeLog) -> None:
     assert isinstance(next(LogReader(None, str(path)).blocks()), Corrupt)
 
 
-def test_a_file_of_which_nothing_reached_the_disk(tmp_path: Path) -> None:
-    """If the machine died just after the file was begun, it may hold only its size: it is an empty log."""
+def test_file_of_zeros(tmp_path: Path) -> None:
+    """A file of only zeros, left by a machine that died just after its creation, is an empty log."""
     path = tmp_path / "a.log"
     path.write_bytes(bytes(FILE_BLOCKS_AT + PAGE))
     reader = LogReader(None, str(path))
@@ -389,7 +389,7 @@ def test_a_file_of_which_nothing_reached_the_disk(tmp_path: Path) -> None:
 
 
 def test_full_disk(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk is an error code; when there is room again the same call succeeds, and nothing is lost."""
+    """A full disk is an error code; once there is room, the same call succeeds and nothing is lost."""
     log = make_log(blocks=4, block_size=4096)
     assert log.file is not None
     room = [10_000]
@@ -417,8 +417,8 @@ def test_full_disk(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("place", ["there", "there/below"])
-def test_a_link_to_nothing(tmp_path: Path, place: str) -> None:
-    """A link in the way to the file that leads nowhere is an error, until it leads somewhere."""
+def test_dangling_link(tmp_path: Path, place: str) -> None:
+    """A dangling link in the path of the file is an error until its target exists."""
     (tmp_path / "there").symlink_to(tmp_path / "elsewhere")
     writer = RingWriter(str(tmp_path / "ring"), "run", RingShape(8))
     file = LogFileWriter(str(tmp_path / place / "file"), writer, 8)
@@ -436,7 +436,7 @@ def test_a_link_to_nothing(tmp_path: Path, place: str) -> None:
 
 
 def test_short_writes_are_completed(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that takes only a part is continued behind it."""
+    """A partial write is continued where it ended."""
     log = make_log(block_size=4096)
     lines = fill(log, 500)
 
@@ -451,7 +451,7 @@ def test_short_writes_are_completed(make_log: MakeLog, monkeypatch: pytest.Monke
 
 
 def test_finish_needs_a_seal(make_log: MakeLog) -> None:
-    """Finishing the file of a log that still goes on is refused."""
+    """The file of a log that is not sealed cannot be finished."""
     log = make_log()
     fill(log, 3)
     assert log.file is not None
@@ -459,8 +459,8 @@ def test_finish_needs_a_seal(make_log: MakeLog) -> None:
         log.file.finish()
 
 
-def test_a_page_is_within_its_bytes(make_log: MakeLog) -> None:
-    """Also when it ends in another block than it begins in; only a first line may be longer."""
+def test_page_size_in_bytes(make_log: MakeLog) -> None:
+    """A page keeps its limit of bytes even if it spans blocks; only its first line may exceed it."""
     log = make_log(block_size=8192)
     log.feed(STDOUT, b"".join(b"%02000d\n" % number for number in range(40)))
     for start in range(40):
@@ -468,8 +468,8 @@ def test_a_page_is_within_its_bytes(make_log: MakeLog) -> None:
             assert len(log.reader.read(start, 10, size).lines) == min(count, 40 - start)
 
 
-def test_a_block_that_claims_lines_behind_the_end(make_log: MakeLog) -> None:
-    """Its crc is right, and it is damaged all the same: no line has a number that the log has not reached."""
+def test_block_with_impossible_lines(make_log: MakeLog) -> None:
+    """A block with line numbers that the log has not reached is damaged, even if its crc is right."""
     log = make_log()
     log.feed(STDOUT, b"".join(b"%06d\n" % number for number in range(5000)))
     log.finish()
@@ -492,7 +492,7 @@ def test_a_block_that_claims_lines_behind_the_end(make_log: MakeLog) -> None:
 
 @pytest.mark.parametrize("how", ["removed", "moved"])
 @pytest.mark.parametrize("then", ["written", "finished"])
-def test_a_file_that_loses_its_name(make_log: MakeLog, tmp_path: Path, how: str, then: str) -> None:
+def test_removed_or_moved_file(make_log: MakeLog, tmp_path: Path, how: str, then: str) -> None:
     """A log file that is removed or moved away is made again, whole, at the next write or at the end."""
     log = make_log(blocks=2, block_size=4096)
     lines = log.fill_ring()

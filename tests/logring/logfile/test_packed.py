@@ -1,4 +1,4 @@
-"""Packed log files: they read as the plain ones did."""
+"""Packed log files read like plain ones."""
 
 import gzip
 import os
@@ -35,7 +35,7 @@ DATA = Path(__file__).parent / "data"
 
 
 class Content(NamedTuple):
-    """All that readers say of a log."""
+    """Everything that readers return for a log."""
 
     head: Head
     lines: dict[int, Line]
@@ -58,7 +58,7 @@ def content(path: str) -> Content:
 
 
 def walked(reader: LogReader, head: Head) -> tuple[dict[int, Line], list[tuple[int, int]]]:
-    """The lines that can be read, by number, and the stretches that cannot, damaged or dropped."""
+    """Return the readable lines by number, and the ranges of damaged or dropped lines."""
     lines: dict[int, Line] = {}
     gone: list[tuple[int, int]] = []
     position = head.first_available
@@ -102,8 +102,10 @@ def damage(path: str, at: int, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("file_blocks", [1000, 5, 1])
-def test_same_as_before(make_log: MakeLog, file_blocks: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """Lines, raw bytes, search and ``python -m logring`` say the same of a packed log; it is smaller, and as old."""
+def test_packed_log_equals_the_plain_one(
+    make_log: MakeLog, file_blocks: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lines, raw bytes, search and ``python -m logring`` are the same for a packed log, which is smaller and as old."""
     log = make_log(block_size=4096, file_blocks=file_blocks)
     printed(log)
     path = log.log_path
@@ -131,14 +133,14 @@ def test_same_as_before(make_log: MakeLog, file_blocks: int, capsys: pytest.Capt
     file_blocks=st.sampled_from([1, 2, 5, 1000]),
     bad=st.lists(st.tuples(st.integers(0, 60), st.booleans()), max_size=2),
 )
-def test_any_log(
+def test_packing_any_log(
     steps: list[Step],
     blocks: int,
     block_size: int,
     file_blocks: int,
     bad: list[tuple[int, bool]],
 ) -> None:
-    """Whatever was printed, and whatever of it is damaged: the same lines can be read before and after."""
+    """For any log with any damage, the same lines are readable before and after packing."""
     with tempfile.TemporaryDirectory() as directory:
         log = Log(Path(directory), blocks=blocks, block_size=block_size, file_blocks=file_blocks)
         try:
@@ -156,8 +158,8 @@ def test_any_log(
         assert content(log.log_path) == before
 
 
-def test_reader_that_has_the_old_file_goes_on(make_log: MakeLog) -> None:
-    """Who had the log open reads the old file to its end; who opens it then reads the new one."""
+def test_reader_during_packing(make_log: MakeLog) -> None:
+    """A reader with the log open reads the old file to its end; a later one reads the new file."""
     log = make_log(block_size=4096)
     printed(log)
     reader = LogReader(None, log.log_path)
@@ -170,8 +172,8 @@ def test_reader_that_has_the_old_file_goes_on(make_log: MakeLog) -> None:
     late.close()
 
 
-def test_only_a_sealed_log(make_log: MakeLog, tmp_path: Path) -> None:
-    """A log that goes on, no log at all and a foreign file stay as they are."""
+def test_only_sealed_logs_are_packed(make_log: MakeLog, tmp_path: Path) -> None:
+    """An unsealed log, a missing log and a foreign file are not changed."""
     log = make_log(block_size=4096)
     for number in range(600):
         log.feed(STDOUT, b"line %d\n" % number, T0)
@@ -189,8 +191,8 @@ def test_only_a_sealed_log(make_log: MakeLog, tmp_path: Path) -> None:
         compress(str(foreign))
 
 
-def test_a_log_that_gains_nothing_stays(make_log: MakeLog) -> None:
-    """Random bytes are not rewritten; three lines are, since they then take one page of the disk and not two."""
+def test_incompressible_log_is_kept(make_log: MakeLog) -> None:
+    """Random bytes are not rewritten; three lines are, because they then take one page of disk instead of two."""
     log = make_log(block_size=65536)
     log.feed(STDOUT, random.Random(1).randbytes(32_300).replace(b"\n", b"") + b"\n", T0)
     log.finish(T0)
@@ -205,8 +207,8 @@ def test_a_log_that_gains_nothing_stays(make_log: MakeLog) -> None:
     assert texts(small.lines()) == [b"one", b"two", b"three"]
 
 
-def test_a_log_that_is_removed_meanwhile_does_not_come_back(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log that is deleted while it is packed is gone for good."""
+def test_log_removed_during_packing(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that is deleted while it is packed stays deleted."""
     log = make_log(block_size=4096)
     printed(log)
 
@@ -222,7 +224,7 @@ def test_a_log_that_is_removed_meanwhile_does_not_come_back(make_log: MakeLog, m
 
 
 def test_file_of_an_earlier_release(tmp_path: Path) -> None:
-    """A packed file of format 1 that was kept is read as it was then."""
+    """A kept packed file of format 1 is read as it was then."""
     path = tmp_path / "run.log"
     path.write_bytes(gzip.decompress((DATA / "format-1-packed.log.gz").read_bytes()))
     reader = LogReader(None, str(path))

@@ -1,4 +1,4 @@
-"""Damage to a packed log file costs only the lines that it hits."""
+"""Damage to a packed log file costs only the lines of the damaged blocks."""
 
 import os
 import struct
@@ -29,7 +29,7 @@ from tests.logring.support.rings import T0, Log, read_all
 
 MakeLog = Callable[..., Log]
 OF_FRAMES = 8
-"""A decompressor tells of the whole frame: every so many-th byte of it stands for those beside it."""
+"""Within a frame, only one of so many bytes is tried, because its checksum covers the whole frame."""
 
 
 def small_packed(make_log: MakeLog) -> tuple[str, list[Line], list[range]]:
@@ -51,7 +51,7 @@ def small_packed(make_log: MakeLog) -> tuple[str, list[Line], list[range]]:
 
 
 def readable(path: str) -> dict[int, Line] | None:
-    """The lines that can be read; None when the log cannot be read at all, for a documented reason."""
+    """Return the readable lines, or None if reading the log raises a documented error."""
     reader = LogReader(None, path)
     try:
         return walked(reader, reader.head())[0]
@@ -61,20 +61,20 @@ def readable(path: str) -> dict[int, Line] | None:
         reader.close()
 
 
-def telling(good: bytes, edges: Sequence[int]) -> list[int]:
-    """All offsets except most of the offsets inside a frame."""
+def relevant_offsets(good: bytes, edges: Sequence[int]) -> list[int]:
+    """Return all offsets except most of those inside frames."""
     near = {edge + step for edge in edges for step in range(-HEADER_SIZE, HEADER_SIZE)}
     return [at for at in range(1, len(good)) if at < PACKED_BLOCKS_AT or at in near or at % OF_FRAMES == 0]
 
 
 def test_every_flipped_byte(make_log: MakeLog) -> None:
-    """A byte that is flipped costs the block that it is in; in the index and in one of the states, nothing."""
+    """A flipped byte costs only its own block; in the index or one of the states it costs nothing."""
     path, lines, blocks = small_packed(make_log)
     good = Path(path).read_bytes()
     index = Index.parse(good[INDEX_RECORD_AT:])
     assert index is not None
     (*offsets,) = struct.unpack_from(f"<{index.blocks + 1}Q", good, index.at)
-    for at in (0, *telling(good, offsets)):
+    for at in (0, *relevant_offsets(good, offsets)):
         Path(path).write_bytes(good[:at] + bytes([good[at] ^ (1 << at % 8)]) + good[at + 1 :])
         lost: range | list[int] = []
         for number in range(index.blocks):
@@ -85,17 +85,17 @@ def test_every_flipped_byte(make_log: MakeLog) -> None:
             assert at < STATIC_SIZE
         else:
             rest = {line.n: line for line in lines if line.n not in lost}
-            assert found in (rest, {line.n: line for line in lines})  # some bits of a frame say nothing
+            assert found in (rest, {line.n: line for line in lines})  # some bits of a frame are unused
 
 
 def test_every_truncation(make_log: MakeLog) -> None:
-    """Truncation loses the cut block and all after it; the rest is read."""
+    """Truncation loses the cut block and all later ones; the rest is readable."""
     path, lines, blocks = small_packed(make_log)
     good = Path(path).read_bytes()
     index = Index.parse(good[INDEX_RECORD_AT:])
     assert index is not None
     (*offsets,) = struct.unpack_from(f"<{index.blocks + 1}Q", good, index.at)
-    for length in reversed(telling(good, offsets)):
+    for length in reversed(relevant_offsets(good, offsets)):
         os.truncate(path, length)
         whole = sum(end <= length for end in offsets[1:])
         found = readable(path)
@@ -106,7 +106,7 @@ def test_every_truncation(make_log: MakeLog) -> None:
 
 
 def test_index_and_header_damaged(make_log: MakeLog) -> None:
-    """Without the index the blocks behind a damaged header are found, too."""
+    """Without the index, the blocks after a damaged header are still found."""
     path, lines, blocks = small_packed(make_log)
     good = Path(path).read_bytes()
     index = Index.parse(good[INDEX_RECORD_AT:])
@@ -129,7 +129,7 @@ def repaired_header(data: bytes, **fields: int) -> bytes:
 
 
 def test_hostile_lengths(make_log: MakeLog) -> None:
-    """Neither a stored length nor a frame decides how much memory is taken: such a block is damaged."""
+    """A stored length or a frame cannot determine the memory used; such a block is damaged."""
     path, _, blocks = small_packed(make_log)
     good = Path(path).read_bytes()
     header = good[PACKED_BLOCKS_AT : PACKED_BLOCKS_AT + HEADER_SIZE]
@@ -155,7 +155,7 @@ def test_hostile_lengths(make_log: MakeLog) -> None:
 
 
 def test_newer_and_foreign(make_log: MakeLog) -> None:
-    """A codec of a later release is not reported as damage, nor are newer versions and other kinds."""
+    """A codec of a later release, a newer version and another kind are not reported as damage."""
     path, _, _ = small_packed(make_log)
     good = Path(path).read_bytes()
     header = good[PACKED_BLOCKS_AT : PACKED_BLOCKS_AT + HEADER_SIZE]
@@ -176,7 +176,7 @@ def test_newer_and_foreign(make_log: MakeLog) -> None:
 
 
 def test_unsealed_state_is_damage(make_log: MakeLog) -> None:
-    """A packed file without the state of a sealed log says so; nothing is guessed."""
+    """A packed file without the state of a sealed log is damaged, and nothing is guessed."""
     path, _, _ = small_packed(make_log)
     damage(path, STATIC_SIZE, bytes(256))
     with pytest.raises(Corrupt, match="state"):

@@ -1,4 +1,4 @@
-"""Promises of the whole package."""
+"""Promises of the package as a whole."""
 
 import gzip
 import subprocess
@@ -14,14 +14,14 @@ DATA = Path(__file__).parent / "data"
 
 
 def test_paths() -> None:
-    """Rings stand in the runtime directory, log files below their task and the first part of the run id."""
+    """Rings are in the runtime directory, log files in a directory of their task and the start of the run id."""
     assert ring_path("/run/x", "daemon") == "/run/x/daemon.ring"
     run = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
     assert log_path("/data", "backup", run) == f"/data/logs/backup/01ARZ3/{run}.log"
 
 
 def test_writing_side_is_light() -> None:
-    """The root process loads the writing side: it brings none of the expensive modules."""
+    """The writing side, which the root process loads, imports none of the expensive modules."""
     code = "import logring.ring.writer, logring.logfile.log_file, logring.log_paths, sys; print(*sys.modules)"
     out = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout.split()
     heavy = {
@@ -37,7 +37,7 @@ def test_writing_side_is_light() -> None:
 
 
 def test_first_format_can_be_read(tmp_path: Path) -> None:
-    """A ring and a log file of format 1, written long ago, stay readable."""
+    """A ring and a log file of format 1 stay readable."""
     expected = [
         Line(0, T0, STDOUT, b"one", continued=False, frames=False),
         Line(1, T0, STDOUT, b"", continued=False, frames=False),

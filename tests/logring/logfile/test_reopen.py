@@ -1,4 +1,4 @@
-"""A dead writer's log is gone on with, where it stands."""
+"""The next writer continues a dead writer's log."""
 
 import os
 from collections.abc import Callable
@@ -15,8 +15,8 @@ MakeLog = Callable[..., Log]
 RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
-def go_on(log: Log) -> None:
-    """The writer dies, and another one takes its place."""
+def replace_writer(log: Log) -> None:
+    """Let the writer die, and replace it by another one."""
     if log.file is not None:
         log.file.close()
     log.writer.close()
@@ -32,10 +32,10 @@ def go_on(log: Log) -> None:
 @pytest.mark.parametrize("written", ["nothing", "closed", "unfinished"])
 @pytest.mark.parametrize(("blocks", "block_size", "file_blocks"), [(3, 8192, 1000), (1, 4096, 1000), (4, 16384, 2)])
 @pytest.mark.parametrize("step", [1, 97])
-def test_numbers_go_on(
+def test_numbers_continue(
     make_log: MakeLog, written: str, blocks: int, block_size: int, file_blocks: int, step: int
 ) -> None:
-    """However often that happens, and whatever is in the file: each line is there once, in order, in ring and file."""
+    """After any number of reopens and with any file, each line is stored once and in order, in ring and file."""
     log = make_log(blocks=blocks, block_size=block_size, file_blocks=file_blocks)
     expected: list[bytes] = []
     for turn in range(12):
@@ -50,7 +50,7 @@ def test_numbers_go_on(
             log.file.write_closed()
         elif written == "unfinished":
             log.file.write_unfinished()
-        go_on(log)
+        replace_writer(log)
         expected.append(b"half of %d" % turn)
         log.feed(STDOUT, b"%d\n" % turn, T0 + len(expected))
     head = log.reader.head()
@@ -66,13 +66,13 @@ def test_numbers_go_on(
     reader.close()
 
 
-def test_who_follows_goes_on(make_log: MakeLog) -> None:
-    """A reader that had mapped the ring sees lines of the next writer, and its unfinished line."""
+def test_open_reader_follows_the_next_writer(make_log: MakeLog) -> None:
+    """A reader that had mapped the ring sees the next writer's lines and unfinished line."""
     log = make_log()
     log.feed(STDOUT, b"one\ntwo\nhalf")
     log.writer.mirror_pending()
     assert texts(log.lines()) == [b"one", b"two"]
-    go_on(log)
+    replace_writer(log)
     log.feed(STDERR, b"un")
     log.writer.mirror_pending()
     assert [one.text for one in log.reader.pending()] == [b"half", b"un"]
@@ -82,14 +82,14 @@ def test_who_follows_goes_on(make_log: MakeLog) -> None:
 
 
 def test_secrets_stay_hidden(make_log: MakeLog) -> None:
-    """Half of a secret is held back by the next writer, too, which goes on counting."""
+    """The next writer also holds back half of a secret, and continues the count."""
     log = make_log()
     log.writer.mask([b"correct-horse"])
     log.feed(STDOUT, b"correct-horse\nit is correct-")
     held = log.writer.withheld
     assert held == (b"correct-", b"", 1)
     log.writer.mirror_pending()
-    go_on(log)
+    replace_writer(log)
     log.writer.mask([b"correct-horse"])
     log.writer.hold(*held)
     log.feed(STDOUT, b"horse!\n")
@@ -97,12 +97,12 @@ def test_secrets_stay_hidden(make_log: MakeLog) -> None:
     assert log.writer.masked == 2
 
 
-def test_a_sealed_log(make_log: MakeLog) -> None:
-    """A writer that died between sealing and writing the file is finished by the next one."""
+def test_sealed_log(make_log: MakeLog) -> None:
+    """A log whose writer died between sealing and writing the file is finished by the next writer."""
     log = make_log()
     log.feed(STDOUT, b"one\ntwo\n")
     log.writer.seal(T0)
-    go_on(log)
+    replace_writer(log)
     assert log.writer.sealed
     log.finish()
     found = Written.read(log.log_path, RUN)
@@ -111,8 +111,8 @@ def test_a_sealed_log(make_log: MakeLog) -> None:
     assert reopen(log.ring_path, RUN, found) is None
 
 
-def test_a_ring_that_is_none_of_ours(make_log: MakeLog) -> None:
-    """Another run's ring and file are refused; one in which nothing was published is no ring."""
+def test_foreign_ring(make_log: MakeLog) -> None:
+    """Another run's ring and file are refused; a ring without a publication counts as missing."""
     log = make_log()
     log.feed(STDOUT, b"one\n")
     assert log.file is not None

@@ -14,7 +14,7 @@ CAPTURES = sorted(path for path in (Path(__file__).parent / "captures").iterdir(
 TERMINALS = [path for path in CAPTURES if path.suffix == ".tty"]
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
-# Lines that were complete before the program went back up and drew over them: the log has them, the screen does not.
+# Lines that were complete before the program moved up and drew over them: the log has them, the screen does not.
 DRAWN_OVER = {"docker-compose.tty": 2, "rich.tty": 1, "tqdm-nested.tty": 1}
 
 
@@ -23,7 +23,7 @@ def named(path: Path) -> str:
 
 
 def shown(data: bytes) -> list[str]:
-    """What an independent terminal has on its screen in the end, and what scrolled out of it; without blank rows."""
+    """Return the final and scrolled-off rows of an independent terminal, without blank ones."""
     screen = pyte.HistoryScreen(COLUMNS, LINES, history=10_000)
     screen.set_mode(pyte.modes.LNM)
     pyte.ByteStream(screen).feed(data)
@@ -33,15 +33,15 @@ def shown(data: bytes) -> list[str]:
 
 @pytest.mark.parametrize("path", CAPTURES, ids=named)
 @pytest.mark.parametrize("size", [1, 7, 4096, 1 << 20])
-def test_the_log(path: Path, size: int) -> None:
-    """It is the checked one, in whichever pieces the output comes."""
+def test_log_of_a_capture(path: Path, size: int) -> None:
+    """The log of each capture is the checked one, whatever the sizes of its chunks."""
     settled = reduced(pieces(path.read_bytes(), size), full=path.suffix == ".tty")
     assert text_of(settled) == path.with_name(path.name + ".settled").read_bytes()
 
 
 @pytest.mark.parametrize("path", TERMINALS, ids=named)
-def test_the_screen(path: Path) -> None:
-    """The log has the final screen of a terminal, and beside it only lines that had to stay."""
+def test_log_has_the_final_screen(path: Path) -> None:
+    """The log has the final screen of a terminal, and otherwise only lines that had to stay."""
     data = path.read_bytes()
     lines = COLOURS.sub("", text_of(reduced([data], full=True)).decode()).splitlines()
     rows = [line[at : at + COLUMNS].rstrip() for line in lines for at in range(0, len(line), COLUMNS) if line.strip()]
@@ -51,18 +51,18 @@ def test_the_screen(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", CAPTURES, ids=named)
-def test_the_history(path: Path) -> None:
-    """If the drawing is watched, some of the overwritten states are remembered."""
+def test_history_of_a_capture(path: Path) -> None:
+    """If a drawing is watched, some of its overwritten states are remembered."""
     data = path.read_bytes()
     histories = [drawn.frames for drawn in drawn_of(reduced(pieces(data, 64), full=path.suffix == ".tty"))]
-    if path.name == "pip.pipe":  # draws only when it is done
+    if path.name == "pip.pipe":  # prints only the final state
         assert not needs(data, full=False)
     else:
         assert max(map(len, histories)) >= 3
 
 
-def test_nothing_flickers_below_a_block() -> None:
-    """The rows that are shown of a block while it is drawn are whole frames between its updates."""
+def test_block_does_not_flicker() -> None:
+    """The rows shown of a block are whole frames between its updates."""
     data = (Path(__file__).parent / "captures" / "docker-compose.tty").read_bytes()
     reducer = Redraw(full=True)
     regions = []

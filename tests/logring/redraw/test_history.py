@@ -1,4 +1,4 @@
-"""The sidecar: frames of redrawn lines, bounded, robust, and never in the way of lines."""
+"""The sidecar with frames of redrawn lines is bounded and robust, and never delays lines."""
 
 import errno
 import os
@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture
 def sidecar(path: str) -> Iterator[tuple[FrameQueue, FramesWriter]]:
-    """The smallest: two blocks."""
+    """The queue and the writer of the smallest sidecar, of two blocks."""
     queue = FrameQueue()
     writer = FramesWriter(path, RUN, queue, 1)
     yield queue, writer
@@ -54,26 +54,26 @@ def as_lists(frames: Frames) -> list[list[bytes]]:
     return [list(rows) for rows in frames]
 
 
-def test_frames_beside_the_path() -> None:
-    """The name of the sidecar is the log's and a suffix."""
+def test_sidecar_path() -> None:
+    """The path of the sidecar is that of the log with a suffix."""
     assert frames_path("/data/logs/x/1.log") == "/data/logs/x/1.log.frames"
 
 
 @pytest.mark.parametrize(("log_bytes", "blocks"), [(0, 2), (512 << 10, 2), (100 << 20, 400), (1 << 40, 512)])
 def test_capacity(log_bytes: int, blocks: int) -> None:
-    """An eighth of the log's, within 64 KiB and 16 MiB."""
+    """The capacity is an eighth of the log's, within 64 KiB and 16 MiB."""
     assert blocks_beside(log_bytes) == blocks
 
 
 def test_no_frames_no_file(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
-    """A log without redrawn lines has no sidecar, and reading it finds nothing."""
+    """A log without redrawn lines has no sidecar, and a reader finds no frames."""
     sidecar[1].write()
     assert not os.path.exists(path)
     assert read_frames(path, 0) == []
 
 
-def test_what_was_drawn(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
-    """Rows, empty ones too, of each line, oldest frame first; nothing for lines between."""
+def test_frames_of_lines(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
+    """Each redrawn line has its rows, including empty ones, oldest frame first; other lines have none."""
     queue, writer = sidecar
     for line in (3, 4, 90):
         queue.add(line, frames_of(line))
@@ -97,7 +97,7 @@ def test_what_was_drawn(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> 
     batch=st.integers(1, 20),
 )
 def test_any_frames(tmp_path_factory: pytest.TempPathFactory, lines: list[Frames], batch: int) -> None:
-    """All entries are right, the newest are present, and the file does not grow beyond its capacity."""
+    """All entries are right, the newest are present, and the file never exceeds its capacity."""
     path = str(tmp_path_factory.mktemp("frames") / "f")
     queue = FrameQueue()
     writer = FramesWriter(path, RUN, queue, 1)
@@ -115,8 +115,8 @@ def test_any_frames(tmp_path_factory: pytest.TempPathFactory, lines: list[Frames
         assert os.stat(path).st_size <= BLOCKS_AT + 2 * BLOCK_SIZE
 
 
-def test_the_oldest_go_first(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
-    """When the file is full, the block with the oldest frames gives way."""
+def test_oldest_frames_are_dropped_first(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
+    """If the file is full, the block with the oldest frames is dropped."""
     queue, writer = sidecar
     for line in range(1000):
         queue.add(line, frames_of(line, 400))
@@ -127,8 +127,8 @@ def test_the_oldest_go_first(sidecar: tuple[FrameQueue, FramesWriter], path: str
     assert len(there) > 20
 
 
-def test_it_goes_on_after_a_restart(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
-    """A later writer keeps the existing entries and appends."""
+def test_history_after_a_restart(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
+    """A later writer of the same run keeps the existing entries and appends."""
     queue, writer = sidecar
     queue.add(1, frames_of(1))
     writer.write()
@@ -148,10 +148,10 @@ def test_it_goes_on_after_a_restart(sidecar: tuple[FrameQueue, FramesWriter], pa
 
 
 @pytest.mark.parametrize("short", [False, True])
-def test_a_full_disk_costs_history_alone(
+def test_full_disk_costs_only_history(
     sidecar: tuple[FrameQueue, FramesWriter], path: str, monkeypatch: pytest.MonkeyPatch, *, short: bool
 ) -> None:
-    """An entry that cannot be written is dropped, even half-written; later entries are written."""
+    """An entry that cannot be written whole is dropped, and later entries are written."""
     queue, writer = sidecar
     queue.add(1, frames_of(1))
     writer.write()
@@ -181,7 +181,7 @@ def written(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> bytes:
 
 
 def test_every_truncation(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
-    """Only whole entries are read."""
+    """Only whole entries of a truncated file are read."""
     whole = written(sidecar, path)
     for size in (*range(HEADER_SIZE + 1), *range(BLOCKS_AT - 1, len(whole), 7)):
         Path(path).write_bytes(whole[:size])
@@ -192,7 +192,7 @@ def test_every_truncation(sidecar: tuple[FrameQueue, FramesWriter], path: str) -
 
 
 def test_every_flipped_byte(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
-    """A damaged record ends its block, a damaged header the file; nothing false is ever read."""
+    """A damaged record ends its block, a damaged header the file; no false frame is ever read."""
     whole = written(sidecar, path)
     for at in (*range(HEADER_SIZE), *range(BLOCKS_AT, len(whole))):
         broken = bytearray(whole)
@@ -209,8 +209,8 @@ def test_every_flipped_byte(sidecar: tuple[FrameQueue, FramesWriter], path: str)
         assert there < 8
 
 
-def test_numbers_that_cannot_be(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
-    """Counts beyond the record are not followed, whatever its crc says."""
+def test_impossible_counts(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
+    """Counts beyond the record are ignored, whatever its crc says."""
     whole = bytearray(written(sidecar, path))
     record = pack_record(0, 0, ((b"abcd",),))
     for position in (16, 20):
@@ -223,7 +223,7 @@ def test_numbers_that_cannot_be(sidecar: tuple[FrameQueue, FramesWriter], path: 
 
 
 def test_foreign_newer_and_damaged(path: str) -> None:
-    """Each case is distinguished."""
+    """Foreign files, newer formats and damage are distinguished."""
     os.makedirs(os.path.dirname(path))
     header = pack_header(RUN.encode(), 2)
     for data, error in (
@@ -239,7 +239,7 @@ def test_foreign_newer_and_damaged(path: str) -> None:
 
 
 def test_history_of_a_line(make_log: MakeLog) -> None:
-    """While the log is written and after: frames of redrawn lines, none of others, None where there is no line."""
+    """Redrawn lines have frames during and after writing, other lines have none, and missing lines have None."""
     log = make_log(file_blocks=2, block_size=4096, blocks=2)
     log.writer.redraw(STDOUT, full=False)
     sidecar = FramesWriter(frames_path(log.log_path), RUN, log.writer.frames, 8192)
@@ -259,8 +259,8 @@ def test_history_of_a_line(make_log: MakeLog) -> None:
     assert log.reader.history(1) == []
 
 
-def test_history_of_a_line_that_is_gone(make_log: MakeLog) -> None:
-    """A line that gave way has no history, though frames of it may be left."""
+def test_history_of_a_dropped_line(make_log: MakeLog) -> None:
+    """A dropped line has no history, even if frames of it are left."""
     log = make_log(file_blocks=2, block_size=4096, blocks=2)
     log.writer.redraw(STDOUT, full=False)
     sidecar = FramesWriter(frames_path(log.log_path), RUN, log.writer.frames, 8192)

@@ -1,4 +1,4 @@
-"""Redrawn lines in floods settle as they would one by one."""
+"""Redrawn lines in a flood settle like single ones."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,8 +21,8 @@ TEXT = st.lists(
 
 @settings(max_examples=300, deadline=None)
 @given(text=TEXT)
-def test_as_the_reducer_leaves_them(text: bytes) -> None:
-    """Byte for byte."""
+def test_flood_equals_the_reducer(text: bytes) -> None:
+    """Lines of a flood settle byte for byte as the reducer settles them."""
     expected = b"".join(
         part.text + b"\n" if isinstance(part, Drawn) else part for part in Redraw(full=False).feed(text)
     )
@@ -30,7 +30,7 @@ def test_as_the_reducer_leaves_them(text: bytes) -> None:
 
 
 def test_history_in_a_flood() -> None:
-    """The first lines have a history, the flood has none, and who comes slowly afterwards has one again."""
+    """The first lines of a flood have a history, its others have none, and slow lines after it have one again."""
     drawing = Drawing(full=False)
     one = b"10%\r20%\r30%\n"
 
@@ -49,8 +49,8 @@ def test_plain_lines_are_no_flood() -> None:
     assert sum(isinstance(piece, LineEnd) for piece in pieces) == 1
 
 
-def test_a_flood_that_begins_within_a_line() -> None:
-    """A line that was begun settles with its history."""
+def test_flood_within_a_line() -> None:
+    """A line that was begun before a flood settles with its history."""
     drawing = Drawing(full=False)
     pieces = drawing.feed(b"1\r2\r", 0)
     pieces += drawing.feed(b"3\n" + b"a\rb\n" * 1000, 0)
@@ -58,8 +58,8 @@ def test_a_flood_that_begins_within_a_line() -> None:
     assert sum(isinstance(piece, LineEnd) for piece in pieces) == 1
 
 
-def test_the_clock_may_step_back() -> None:
-    """Then nothing is gained by it."""
+def test_clock_steps_back() -> None:
+    """A clock that steps back gives no additional lines with a history."""
     pace = Pace()
     assert pace.room(5000) == BURST
     pace.take(BURST)

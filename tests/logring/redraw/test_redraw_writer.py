@@ -1,4 +1,4 @@
-"""Programs that redraw, through the writer: settled lines are the log, drawn lines are shown and saved."""
+"""The writer with programs that redraw: settled lines are logged, drawn lines are shown and saved."""
 
 import os
 import tempfile
@@ -21,7 +21,7 @@ MakeLog = Callable[..., Log]
 
 
 def reduced(data: bytes, *, full: bool) -> bytes:
-    """The lines that the reducer alone makes of a whole stream."""
+    """Return the text to which the reducer alone settles a whole stream."""
     redraw = Redraw(full=full)
     settled = redraw.feed(data)
     text = b"".join(one.text + b"\n" if isinstance(one, Drawn) else one for one in settled)
@@ -30,7 +30,7 @@ def reduced(data: bytes, *, full: bool) -> bytes:
 
 
 def joined(lines: list[Line], stream: int) -> list[bytes]:
-    """Whole lines of a stream, with split lines joined."""
+    """Return the lines of a stream, with split ones joined."""
     found: list[bytes] = []
     for line in lines:
         if line.stream == stream:
@@ -68,10 +68,10 @@ STEPS = st.tuples(
     block_size=st.sampled_from([4096, 8192, 65536]),
     full=st.booleans(),
 )
-def test_the_log_is_what_the_reducer_settles(
+def test_log_equals_the_reducer(
     steps: list[tuple[str, int, bytes]], blocks: int, block_size: int, *, full: bool
 ) -> None:
-    """Any output, cut anywhere, both streams at once: stored bytes, whole lines, and frames where they are counted."""
+    """For any output in any chunks of both streams, the log has the reducer's bytes, lines and counted frames."""
     with tempfile.TemporaryDirectory() as directory:
         log = Log(Path(directory), blocks=blocks, block_size=block_size)
         try:
@@ -105,7 +105,7 @@ def run(log: Log, steps: list[tuple[str, int, bytes]], *, full: bool) -> None:
     assert all(len(line.text) <= longest for line in lines)
     for stream, data in output.items():
         if max(map(len, data.split(b"\n"))) > longest:
-            continue  # its first parts were lines, which never change, before there was anything to reduce
+            continue  # its first parts became lines, which never change, before the reducer was needed
         expected = reduced(data, full=full)
         assert b"".join(log.reader.raw([stream])) == expected
         assert joined(lines, stream) == expected.removesuffix(b"\n").split(b"\n") if expected else True
@@ -120,8 +120,8 @@ def drawing_log(make_log: MakeLog, **arguments: int) -> Log:
     return log
 
 
-def test_a_progress_bar_is_one_line(make_log: MakeLog) -> None:
-    """The final state of a line is kept, with the time when it settled and the number of times it was drawn."""
+def test_progress_bar_is_one_line(make_log: MakeLog) -> None:
+    """Only the final state of a line is stored, with the time it settled and the number of its drawings."""
     log = drawing_log(make_log)
     log.feed(STDOUT, b"begin\n10%", T0)
     log.feed(STDOUT, b"\r20%", T0 + 1)
@@ -136,8 +136,8 @@ def test_a_progress_bar_is_one_line(make_log: MakeLog) -> None:
     assert log.writer.frames.take() == [(2, ((b"10%",), (b"20%",), (b"30%",)))]
 
 
-def test_plain_output_stays_in_the_ring(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a carriage return nothing is fed to the reducer, and after a redrawn line nothing is again."""
+def test_plain_output_bypasses_the_reducer(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output without a carriage return is not fed to the reducer, not even after a redrawn line."""
     log = drawing_log(make_log, blocks=3, block_size=65536)
     fed: list[bytes] = []
     feed = Drawing.feed
@@ -158,7 +158,7 @@ def test_plain_output_stays_in_the_ring(make_log: MakeLog, monkeypatch: pytest.M
     assert texts(log.lines())[-3:] == [b"whole", b"next one", b"last"]
 
 
-def test_the_unfinished_line_may_still_wait_for_room(make_log: MakeLog) -> None:
+def test_unfinished_line_waiting_for_a_slot(make_log: MakeLog) -> None:
     """A line of which a part waits for a free slot is redrawn as a whole."""
     log = drawing_log(make_log, blocks=2, block_size=4096, file_blocks=100)
     before = [b"%0600d" % number for number in range(20)]
@@ -173,8 +173,8 @@ def test_the_unfinished_line_may_still_wait_for_room(make_log: MakeLog) -> None:
     assert [frames for _, frames in log.writer.frames.take()] == [((b"half",), (b"whole",))]
 
 
-def test_a_long_settled_line_is_split(make_log: MakeLog) -> None:
-    """As any long line is; the frames belong to its last part, and other lines follow unharmed."""
+def test_long_settled_line_is_split(make_log: MakeLog) -> None:
+    """A long settled line is split like any other; its last part has the frames, and later lines are intact."""
     log = drawing_log(make_log, block_size=8192)
     log.feed(STDOUT, b"draft\r" + b"x" * 5000 + b"\nnext\n")
     log.finish()
@@ -197,8 +197,8 @@ def test_end_of_file(make_log: MakeLog, end: bytes, stored: bytes) -> None:
     assert log.reader.pending() == []
 
 
-def test_without_memory_lines_are_counted(tmp_path: Path) -> None:
-    """Where no ring can be made, redrawn lines are dropped as others are."""
+def test_redrawn_lines_without_a_ring(tmp_path: Path) -> None:
+    """If no ring can be made, redrawn lines are dropped and counted like others."""
     log = Log(tmp_path)
     os.mkdir(log.ring_path)
     log.writer.path += "/none/none.ring"
@@ -210,8 +210,8 @@ def test_without_memory_lines_are_counted(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_dead_writers_screen_is_saved(make_log: MakeLog) -> None:
-    """The drawings of both streams at the death of the writer are in the log, behind the settled lines."""
+def test_screen_of_a_dead_writer(make_log: MakeLog) -> None:
+    """The drawings of both streams at the writer's death are saved after the settled lines."""
     log = drawing_log(make_log)
     log.feed(STDOUT, b"begin\n10%\r50%")
     log.feed(STDERR, b"first\rsecond", T0 + 1)
@@ -221,8 +221,8 @@ def test_a_dead_writers_screen_is_saved(make_log: MakeLog) -> None:
     assert log.reader.region() == []
 
 
-def test_a_dead_writers_rows_are_saved(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several rows become as many lines."""
+def test_rows_of_a_dead_writer(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several rows of a dead writer are saved as one line each."""
     log = drawing_log(make_log)
     monkeypatch.setattr(Drawing, "rows", (b"", b"one", b"", b"two"))
     log.feed(STDOUT, b"begin\n10%\r50%", T0)
@@ -233,8 +233,8 @@ def test_a_dead_writers_rows_are_saved(make_log: MakeLog, monkeypatch: pytest.Mo
     assert {line.ts for line in found} == {T0}
 
 
-def test_a_settled_part_of_an_unfinished_line(make_log: MakeLog) -> None:
-    """Text that the reducer released before its line was complete is not fed again, and is saved with the rest."""
+def test_settled_part_of_an_unfinished_line(make_log: MakeLog) -> None:
+    """Text that the reducer released before its line ended is not fed again, and is saved with the rest."""
     log = make_log()
     log.writer.redraw(STDOUT, full=True)
     up = b"\x1b[1A"
@@ -247,8 +247,8 @@ def test_a_settled_part_of_an_unfinished_line(make_log: MakeLog) -> None:
     assert b"".join(log.reader.raw()) == expected.removesuffix(b"\n")
 
 
-def test_what_was_drawn_over_is_not_saved(make_log: MakeLog) -> None:
-    """When a line settles, or is wiped out, its mirror says nothing any more."""
+def test_settled_line_is_not_saved_twice(make_log: MakeLog) -> None:
+    """The mirror of a drawing is ignored after its line settled or was erased."""
     log = drawing_log(make_log)
     log.feed(STDOUT, b"10%\r50%")
     log.writer.mirror_pending()
@@ -258,7 +258,7 @@ def test_what_was_drawn_over_is_not_saved(make_log: MakeLog) -> None:
 
 
 def test_waiting_frames_are_bounded() -> None:
-    """Entries that the file thread does not take in time are dropped; it is woken once when many wait."""
+    """Entries that the file thread does not take in time are dropped; many waiting ones wake it once."""
     queue = FrameQueue()
     frames = ((b"x" * 1000,),) * 10
     size = sum(map(history_size, frames))
@@ -273,8 +273,8 @@ def test_waiting_frames_are_bounded() -> None:
     assert queue.take() == [(1_000_000, frames)]
 
 
-def test_one_lines_frames_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a large history the newest frames are kept."""
+def test_frames_of_a_line_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line with a large history keeps its newest frames."""
     frames = tuple((b"%d" % number, b"x" * 1000) for number in range(100))
     monkeypatch.setattr(Redraw, "feed", lambda _self, _data: [Drawn(b"end", frames)])
     text, end = Drawing(full=False).feed(b"any\r\n", T0)
@@ -286,8 +286,8 @@ def test_one_lines_frames_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("column", [100, 113])
-def test_a_secret_in_rows_that_settle_one_by_one(column: int, *, apart: bool) -> None:
-    """A row that fills the terminal and leaves it at its top settles before its line ends."""
+def test_secret_across_settling_rows(column: int, *, apart: bool) -> None:
+    """A secret is masked even if a row that leaves the terminal at its top settles before its line ends."""
     mask = Mask([b"hunter2pass"])
     drawing = Drawing(full=True, mask=mask.another())
     drawn = b"y" * column + b"hunter2\x1b[0Kpass" + b"z" * 30 + b"\n"
@@ -299,7 +299,7 @@ def test_a_secret_in_rows_that_settle_one_by_one(column: int, *, apart: bool) ->
 
 
 def test_system_lines_are_never_reduced(make_log: MakeLog) -> None:
-    """Our own lines are as we said them, between the rows of a bar."""
+    """System lines are stored unchanged between the rows of a progress bar."""
     log = drawing_log(make_log)
     log.feed(STDOUT, b"10%\r20%")
     log.writer.system_line("a\rb", T0)
@@ -307,8 +307,8 @@ def test_system_lines_are_never_reduced(make_log: MakeLog) -> None:
     assert [(line.stream, line.text) for line in log.lines()] == [(SYSTEM, b"a\\rb"), (STDOUT, b"20%")]
 
 
-def there(log: Log) -> list[Line]:
-    """All lines that were kept."""
+def kept_lines(log: Log) -> list[Line]:
+    """Return all kept lines."""
     lines: list[Line] = []
     position, end = 0, log.reader.head().lines
     while position < end:
@@ -320,8 +320,8 @@ def there(log: Log) -> list[Line]:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(st.tuples(st.sampled_from([STDOUT, STDERR]), st.integers(1, 300)), max_size=60))
-def test_a_full_log_drops_whole_lines(steps: list[tuple[int, int]]) -> None:
-    """The beginning of each stream is kept; all dropped lines are counted, drawn or not."""
+def test_full_log_drops_whole_lines(steps: list[tuple[int, int]]) -> None:
+    """The beginning of each stream is kept, and all dropped lines are counted, drawn or not."""
     with tempfile.TemporaryDirectory() as directory:
         log = Log(Path(directory), blocks=2, block_size=4096, file_blocks=4, policy="drop_new")
         output = {STDOUT: b"", STDERR: b""}
@@ -333,7 +333,7 @@ def test_a_full_log_drops_whole_lines(steps: list[tuple[int, int]]) -> None:
                 log.feed(stream, data, now_ms)
                 output[stream] += data
             log.finish(T0 + len(steps))
-            lines = there(log)
+            lines = kept_lines(log)
             total = 0
             for stream, data in output.items():
                 expected = reduced(data, full=False).splitlines()

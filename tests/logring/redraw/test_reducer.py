@@ -12,7 +12,7 @@ BOTH = pytest.mark.parametrize("full", [PIPE, TERMINAL], ids=["pipe", "terminal"
 
 
 def text(data: bytes, *, full: bool) -> bytes:
-    """The log, the same in one piece and byte by byte."""
+    """Return the log, and check that it is the same for one chunk and byte by byte."""
     whole = text_of(reduced([data], full=full))
     assert text_of(reduced(pieces(data, 1), full=full)) == whole
     return whole
@@ -47,7 +47,7 @@ def text(data: bytes, *, full: bool) -> bytes:
     ],
 )
 def test_carriage_returns(full: bool, data: bytes, expected: bytes) -> None:
-    """Text after a carriage return overwrites the line cell by cell; erased cells are gone; colours stay with cells."""
+    """Text after a carriage return overwrites the line cell by cell; erased cells vanish; cells keep their colours."""
     assert text(data, full=full) == expected
 
 
@@ -72,21 +72,21 @@ def test_carriage_returns(full: bool, data: bytes, expected: bytes) -> None:
         (b"\x1b[32mgreen\r\x1b[Kstill\nand this\n", b"\x1b[32mstill\x1b[0m\n\x1b[0;32mand this\n"),
     ],
 )
-def test_what_only_terminals_do(data: bytes, expected: bytes) -> None:
-    """The cursor moves, lines wrap at the last column, titles and modes are dropped, colours last until they change."""
+def test_terminal_sequences(data: bytes, expected: bytes) -> None:
+    """On a terminal, the cursor moves, lines wrap, titles and modes are dropped, and colours last until changed."""
     assert text(data, full=TERMINAL) == expected
 
 
 @pytest.mark.parametrize("data", [b"a\bb\n", b"\x1b[A\x1b[2Kx\n", b"\x1b]0;t\x07a\n", b"a\x1b[Kb\n", b"\x1b[31mred\n"])
-def test_pipes_know_carriage_returns_alone(data: bytes) -> None:
-    """A line without one is stored as it came."""
+def test_pipes_reduce_only_carriage_returns(data: bytes) -> None:
+    """On a pipe, a line without a carriage return is stored unchanged."""
     assert text(data, full=PIPE) == data
     assert not needs(data, PIPE)
 
 
 @BOTH
 def test_plain_text_stays_in_one_piece(full: bool) -> None:
-    """It is handed on as it came, many lines at once, up to the line that is not finished."""
+    """Plain text passes unchanged, many lines at once, up to the unfinished line."""
     reducer = Redraw(full=full)
     assert reducer.feed(b"one\ntwo\r\n\x1b[1mthree\x1b[0m\nfo") == [b"one\ntwo\r\n\x1b[1mthree\x1b[0m\n"]
     assert reducer.region() == (b"fo",)
@@ -96,8 +96,8 @@ def test_plain_text_stays_in_one_piece(full: bool) -> None:
     assert reducer.finish() == [b"end"]
 
 
-def test_a_pipe_is_not_busy_between_lines() -> None:
-    """Then what follows may take another way, as long as nothing in it is to be reduced."""
+def test_pipe_is_not_busy_between_lines() -> None:
+    """Between lines of a pipe, plain output may bypass the reducer."""
     reducer = Redraw(full=PIPE)
     for data, busy in ((b"a\n", False), (b"b", True), (b"\r", True), (b"c", True), (b"\n", False), (b"d\r", True)):
         reducer.feed(data)
@@ -106,8 +106,8 @@ def test_a_pipe_is_not_busy_between_lines() -> None:
     assert not reducer.busy
 
 
-def test_the_region_is_what_is_seen() -> None:
-    """While a line is drawn, it shows the same as a terminal."""
+def test_region_matches_a_terminal() -> None:
+    """While a line is drawn, the region shows the same as a terminal."""
     reducer = Redraw(full=PIPE)
     reducer.feed(b"downloading\r 10%")
     assert reducer.region() == (b" 10%loading",)
@@ -116,8 +116,8 @@ def test_the_region_is_what_is_seen() -> None:
 
 
 @BOTH
-def test_the_history_of_a_line(full: bool) -> None:
-    """All that was drawn, when that is little; the first and the last in any case."""
+def test_history_of_a_line(full: bool) -> None:
+    """A short history has all drawings; a long one has a sample that includes the first and the last."""
     assert reduced([b"1%\r2%\r3%\n"], full=full) == [Drawn(b"3%", ((b"1%",), (b"2%",), (b"3%",)))]
     (drawn,) = drawn_of(reduced([b"\r%05d" % number for number in range(10_000)], full=full))
     numbers = [int(row) for (row,) in drawn.frames]
@@ -125,18 +125,18 @@ def test_the_history_of_a_line(full: bool) -> None:
     assert numbers == sorted(numbers)
     assert 16 <= len(numbers) <= 64
     gaps = [after - before for before, after in pairwise(numbers[:-1])]
-    assert max(gaps) < 1000  # over the whole of its life
+    assert max(gaps) < 1000  # over the whole drawing
 
 
 @BOTH
-def test_what_was_not_drawn_over_has_no_history(full: bool) -> None:
-    """A lone carriage return at the end of a line changes nothing."""
+def test_undrawn_line_has_no_history(full: bool) -> None:
+    """A lone carriage return at the end of a line makes no history."""
     assert drawn_of(reduced([b"text\r\r\n"], full=full)) == [Drawn(b"text", ())]
 
 
 @BOTH
-def test_endless_lines_are_handed_on(full: bool) -> None:
-    """Of text without line ends never more than a row is kept."""
+def test_endless_lines_are_released(full: bool) -> None:
+    """The reducer keeps at most a row of text without line ends."""
     reducer = Redraw(full=full)
     got = b""
     for _ in range(160):
@@ -174,8 +174,8 @@ def test_hostile_output_is_bounded(data: bytes) -> None:
 THREE = b"A\nB\nC\n\x1b[3A\x1b[2Ka1\n\x1b[2Kb1\n\x1b[2Kc1\n\x1b[3A\x1b[2Ka2\n\x1b[2Kb2\n\x1b[2Kc2\n"
 
 
-def test_a_block_settles_at_the_end() -> None:
-    """Lines that were there before stay; the block follows, its first line with the history of all its rows."""
+def test_block_settles_at_the_end() -> None:
+    """Earlier lines stay; the block follows, and its first line has the history of all its rows."""
     settled = reduced(pieces(THREE, 4), full=TERMINAL)
     assert text_of(settled) == b"A\nB\nC\na2\nb2\nc2\n"
     first, *others = drawn_of(settled)
@@ -185,8 +185,8 @@ def test_a_block_settles_at_the_end() -> None:
     assert [drawn.frames for drawn in others] == [(), ()]
 
 
-def test_a_block_is_shown_while_it_is_drawn() -> None:
-    """Its rows as they are now, and the rows after it."""
+def test_block_is_shown_while_drawn() -> None:
+    """The region has the present rows of a block and the rows after it."""
     reducer = Redraw(full=TERMINAL)
     assert text_of(reducer.feed(THREE)) == b"A\nB\nC\n"
     assert reducer.region() == (b"a2", b"b2", b"c2")
@@ -194,8 +194,8 @@ def test_a_block_is_shown_while_it_is_drawn() -> None:
     assert reducer.region() == (b"a2", b"b3", b"c2", b"more")
 
 
-def test_a_block_settles_when_the_program_prints_on() -> None:
-    """More lines below it than it has: it is not drawn any more, and plain lines are plain again."""
+def test_block_settles_before_plain_lines() -> None:
+    """A block settles after more plain lines than it has rows, and later lines are plain again."""
     reducer = Redraw(full=TERMINAL)
     reducer.feed(THREE)
     settled = [item for number in range(6) for item in reducer.feed(b"line %d\n" % number)]
@@ -204,16 +204,16 @@ def test_a_block_settles_when_the_program_prints_on() -> None:
     assert reducer.region() == ()
 
 
-def test_a_block_grows_with_its_frames() -> None:
-    """A frame may have rows more than the one before."""
+def test_block_grows_with_its_frames() -> None:
+    """A frame may have more rows than the previous one."""
     frames = [
         b"\x1b[%dA" % rows + b"".join(b"\x1b[2K%d.%d\n" % (rows, row) for row in range(rows + 1)) for rows in (1, 2, 3)
     ]
     assert text(b"one\n" + b"".join(frames), full=TERMINAL) == b"one\n3.0\n3.1\n3.2\n3.3\n"
 
 
-def test_lines_above_a_bar_do_not_wait_for_ever() -> None:
-    """A row that redraws have long passed over is settled, though the block below goes on."""
+def test_lines_above_a_bar_settle() -> None:
+    """A row that redraws have long passed over settles, even though the block below continues."""
     reducer = Redraw(full=TERMINAL)
     bars = b"\x1b[2Kbar 1\n\x1b[2Kbar 2\n\x1b[2A"
     reducer.feed(bars)
@@ -225,7 +225,7 @@ def test_lines_above_a_bar_do_not_wait_for_ever() -> None:
 
 
 def test_rows_that_leave_the_screen_settle() -> None:
-    """The cursor cannot reach them any more, so they do not wait for the drawing below them."""
+    """Rows that scroll off the screen settle at once, because the cursor cannot reach them any more."""
     reducer = Redraw(full=TERMINAL)
     settled = reducer.feed(b"start\n")
     for number in range(60):
@@ -237,8 +237,8 @@ def test_rows_that_leave_the_screen_settle() -> None:
     assert text_of(settled) == b"start\n" + b"".join(rows) + b"status 59\n"
 
 
-def test_a_status_line_at_the_bottom() -> None:
-    """Rows that scroll above a line that is kept at the bottom of the screen are the log (as apt draws)."""
+def test_status_line_at_the_bottom() -> None:
+    """Rows that scroll above a status line at the bottom of the screen are the log, as with apt."""
     start = b"before\n\n\x1b7\x1b[1;39r\x1b8\x1b[1A"
     body = b"".join(b"package %d\n\x1b7\x1b[40;0f[%d%%]\x1b8" % (number, number) for number in range(100))
     end = b"\x1b7\x1b[1;40r\x1b8\x1b[J"
@@ -246,11 +246,11 @@ def test_a_status_line_at_the_bottom() -> None:
     assert [line for line in lines if line] == [b"before", *(b"package %d" % number for number in range(100))]
 
 
-def test_a_long_line_in_a_block_stays_one_line() -> None:
-    """It wraps at the last column, and is joined again when it settles."""
+def test_long_line_in_a_block() -> None:
+    """A long line in a block wraps at the last column, and is joined again when it settles."""
     assert text(b"a\n\x1b[A" + b"x" * 300 + b"\n", full=TERMINAL) == b"a\n" + b"x" * 300 + b"\n"
 
 
-def test_the_screen_can_be_cleared() -> None:
-    """Lines printed before stay in the log; later lines are there as well."""
+def test_cleared_screen() -> None:
+    """Lines printed before and after the screen is cleared are in the log."""
     assert text(b"old\n" * 3 + b"\x1b[H\x1b[2J\x1b[3Jnew\nnewer\n", full=TERMINAL) == b"old\n" * 3 + b"new\nnewer\n"

@@ -1,4 +1,4 @@
-"""What holds of the redraw reducer whatever it is fed."""
+"""Properties of the redraw reducer for any input."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ plain = st.binary(max_size=400).map(lambda data: data.translate(None, b"\r\x08\x
 
 
 def joined(settled: list[bytes | Drawn]) -> list[bytes]:
-    """Plain text in one piece between redrawn lines."""
+    """Return settled output with the plain text between redrawn lines joined."""
     found = [b""]
     for item in settled:
         if isinstance(item, Drawn):
@@ -41,8 +41,8 @@ def joined(settled: list[bytes | Drawn]) -> list[bytes]:
 @example(b"x" * 16390 + b"\rAB\n", 1000, False)
 @example("█".encode() * 6000 + b"\rAB\n", 999, False)
 @example("█".encode() * 6000 + b"\x1b]0;t\x07\rAB\n", 999, True)
-def test_the_pieces_do_not_matter(data: bytes, size: int, full: bool) -> None:
-    """Output settles as the same text, in whichever pieces it comes."""
+def test_chunks_do_not_matter(data: bytes, size: int, full: bool) -> None:
+    """Output settles as the same text, whatever its chunks."""
     assert joined(reduced(pieces(data, size), full=full)) == joined(reduced([data], full=full))
 
 
@@ -55,7 +55,7 @@ def test_plain_text_is_untouched(data: bytes, full: bool, size: int) -> None:
 
 @given(plain, st.booleans(), st.integers(1, 400))
 def test_line_ends_with_carriage_returns_are_untouched(data: bytes, full: bool, size: int) -> None:
-    """CRLF is a line end, and stored as it came."""
+    """CRLF is a line end and is stored unchanged."""
     data = data.replace(b"\n", b"\r\n")
     assert text_of(reduced(pieces(data, size), full=full)) == data
     assert not needs(data, full)
@@ -63,7 +63,7 @@ def test_line_ends_with_carriage_returns_are_untouched(data: bytes, full: bool, 
 
 @given(hostile, st.integers(1, 400), st.booleans())
 def test_everything_is_bounded(data: bytes, size: int, full: bool) -> None:
-    """Histories, regions and settled lines have the sizes that they may have, whatever comes."""
+    """Histories, regions and settled lines never exceed their limits."""
     reducer = Redraw(full=full)
     settled: list[bytes | Drawn] = []
     for part in pieces(data, size):
@@ -80,7 +80,7 @@ def test_everything_is_bounded(data: bytes, size: int, full: bool) -> None:
 
 
 @given(hostile, st.booleans())
-def test_what_needs_nothing_is_not_changed(data: bytes, full: bool) -> None:
-    """Where the cheap test finds nothing, the reducer finds nothing either."""
+def test_quick_check_agrees_with_the_reducer(data: bytes, full: bool) -> None:
+    """Output that the quick check passes is not changed by the reducer either."""
     if not needs(data, full):
         assert text_of(reduced([data], full=full)) == data

@@ -1,4 +1,4 @@
-"""The screen, beside an independent one."""
+"""The screen compared with an independent one."""
 
 import re
 
@@ -11,7 +11,7 @@ from logring.redraw.screen import Screen
 from logring.redraw.text_style import NO_PEN, pen_after, pen_with, sgr
 from logring.redraw.unsettled_rows import COLUMNS, LINES
 
-# What both understand in the same way: pyte lets margins stop a cursor that is outside of them.
+# Sequences that both interpret alike: pyte lets margins stop a cursor that is outside of them.
 # fmt: off
 PARTS = [
     b"ab", b"hello world ", b"x" * 50, "█é".encode(), b"\r", b"\b", b"\n", b"\x1b[A", b"\x1b[2A", b"\x1b[B", b"\x1b[3C",
@@ -22,29 +22,29 @@ PARTS = [
 
 
 @given(st.lists(st.sampled_from(PARTS), max_size=40).map(b"".join))
-def test_it_shows_what_another_terminal_shows(data: bytes) -> None:
-    """Row by row, whatever moves and erases."""
+def test_screen_matches_another_terminal(data: bytes) -> None:
+    """The screen matches an independent terminal row by row, for all movements and erasures."""
     other = pyte.Screen(COLUMNS, LINES)
     other.set_mode(pyte.modes.LNM)
     pyte.ByteStream(other).feed(data)
     screen = Screen(NO_PEN, b"", Samples())
     screen._rows._block = True
     screen._rows._bottom = 1000  # nothing settles
-    assume(screen.feed(data, 0, last=True) == len(data))  # else the block settled before its end
+    assume(screen.feed(data, 0, last=True) == len(data))  # otherwise the block settled before its end
     rows = [re.sub(rb"\x1b\[[0-9;]*m", b"", row.render()).decode() for row in screen.rows()]
     assert rows + [""] * (LINES - len(rows)) == [row.rstrip() for row in other.display]
 
 
 @given(st.lists(st.sampled_from([0, 1, 2, 4, 7, 22, 24, 27, 31, 39, 44, 49, 97, 100, 38, 5, 48]), max_size=12))
-def test_a_pen_is_what_sets_it(codes: list[int]) -> None:
-    """The parameters that a pen is kept as set the same pen again, from whatever was set before."""
+def test_pen_round_trip(codes: list[int]) -> None:
+    """The stored parameters of a pen set the same pen again, whatever was set before."""
     pen = pen_with(NO_PEN, b";".join(b"%d" % code for code in codes))
     assert pen_with(NO_PEN, pen) == pen
     assert pen_after(b"1;33", sgr(pen)) == pen
 
 
 def test_pens() -> None:
-    """Later colours replace earlier ones, attributes end where they are ended, extended colours stay whole."""
+    """Later colours replace earlier ones, attributes end when they are reset, and extended colours stay whole."""
     for sequences, expected in (
         (b"\x1b[31m\x1b[1m", b"1;31"),
         (b"\x1b[31m\x1b[32m", b"32"),

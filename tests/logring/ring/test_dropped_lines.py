@@ -1,4 +1,4 @@
-"""Output for which there is no place: counted, named in the log, and nothing else is touched."""
+"""Output without room is counted and reported in the log, and no other output is affected."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ MakeLog = Callable[..., Log]
 
 
 def available(log: Log) -> tuple[list[Line], list[range]]:
-    """All lines that can be read, and the numbers that are skipped."""
+    """Return all readable lines, and the ranges of skipped numbers."""
     lines: list[Line] = []
     holes = []
     position = 0
@@ -36,8 +36,8 @@ def available(log: Log) -> tuple[list[Line], list[range]]:
 
 
 @pytest.mark.parametrize("policy", ["drop_new", "kill"])
-def test_a_full_log_keeps_its_oldest_lines(make_log: MakeLog, policy: str) -> None:
-    """Later lines are counted; the last line says so; the numbers in between are a hole. Live and sealed alike."""
+def test_full_log_keeps_its_oldest_lines(make_log: MakeLog, policy: str) -> None:
+    """A full log counts later lines and ends with a notice. Their numbers are a hole, live and sealed alike."""
     log = make_log(file_blocks=4, policy=policy)
     printed = [b"%06d" % number for number in range(9000)]
     for number in range(0, 9000, 100):
@@ -69,8 +69,8 @@ def test_a_full_log_keeps_its_oldest_lines(make_log: MakeLog, policy: str) -> No
         assert b"".join(reader.raw()) == b"".join(line + b"\n" for line in printed[:kept])
 
 
-def test_a_log_that_is_just_full_has_lost_nothing(make_log: MakeLog) -> None:
-    """Nothing is dropped and nothing is said before a line finds no room."""
+def test_just_full_log_drops_nothing(make_log: MakeLog) -> None:
+    """Nothing is dropped or reported before a line finds no room."""
     log = make_log(file_blocks=3, policy="kill")
     fed = b""
     while log.writer.closed_blocks < 2:
@@ -83,8 +83,8 @@ def test_a_log_that_is_just_full_has_lost_nothing(make_log: MakeLog) -> None:
     assert (log.writer.dropped, log.writer.lines) == (0, len(fed) // 100)
 
 
-def test_old_lines_give_way_by_default(make_log: MakeLog) -> None:
-    """drop_old never drops new lines."""
+def test_oldest_lines_are_dropped_by_default(make_log: MakeLog) -> None:
+    """The policy drop_old never drops new lines."""
     log = make_log(file_blocks=4)
     log.feed(STDOUT, b"x" * 1_000_000)
     log.finish()
@@ -92,8 +92,8 @@ def test_old_lines_give_way_by_default(make_log: MakeLog) -> None:
     assert log.reader.head().first_available > 0
 
 
-def test_a_short_disk(make_log: MakeLog) -> None:
-    """A full ring drops lines until the log file can grow again; then the log goes on at a line's start."""
+def test_full_disk(make_log: MakeLog) -> None:
+    """A full ring drops lines until the log file can grow again; then the log continues at the start of a line."""
     log = make_log(blocks=4)
     assert log.file is not None
     log.writer.shortage = "the disk is full"
@@ -130,8 +130,8 @@ def test_a_short_disk(make_log: MakeLog) -> None:
     assert [line.stream for line in lines[kept:]] == [SYSTEM, STDOUT, STDERR]
 
 
-def test_the_end_of_a_run_on_a_short_disk(make_log: MakeLog) -> None:
-    """The log can be sealed while nothing can be written: the ring has a place for the line that says so."""
+def test_seal_on_a_full_disk(make_log: MakeLog) -> None:
+    """The log can be sealed while the disk is full, because the ring has room for the notice."""
     log = make_log(blocks=3)
     log.writer.shortage = "the disk is full"
     for _ in range(300):
@@ -147,8 +147,8 @@ def test_the_end_of_a_run_on_a_short_disk(make_log: MakeLog) -> None:
     assert log.open_reader().head().lines == 302
 
 
-def test_a_ring_that_is_full_before_the_disk_is_found_short(make_log: MakeLog) -> None:
-    """Room for that line is reserved from the start, since a full disk gives no warning."""
+def test_ring_full_before_the_disk(make_log: MakeLog) -> None:
+    """Room for the notice is reserved from the start, because a full disk gives no warning."""
     log = make_log(blocks=3)
     log.fill_ring()
     log.writer.shortage = "the disk is full"
@@ -157,8 +157,8 @@ def test_a_ring_that_is_full_before_the_disk_is_found_short(make_log: MakeLog) -
     assert available(log)[0][-1].text == b"1 line (9 bytes) dropped: the disk is full"
 
 
-def test_a_ring_of_one_block_on_a_short_disk(make_log: MakeLog) -> None:
-    """Without room for that line the log is sealed all the same, and its count says how many lines are missing."""
+def test_ring_of_one_block_on_a_full_disk(make_log: MakeLog) -> None:
+    """Without room for the notice, the log can still be sealed, and its count has the missing lines."""
     log = make_log(blocks=1)
     log.writer.shortage = "the disk is full"
     for _ in range(300):
@@ -171,8 +171,8 @@ def test_a_ring_of_one_block_on_a_short_disk(make_log: MakeLog) -> None:
     assert head.dropped > 200
 
 
-def test_notes_are_bounded(make_log: MakeLog) -> None:
-    """Our own lines are kept over a gap as far as one block has room for them."""
+def test_system_lines_in_a_gap_are_bounded(make_log: MakeLog) -> None:
+    """During a gap, system lines are kept as long as one block has room for them."""
     log = make_log(file_blocks=2, policy="drop_new")
     log.feed(STDOUT, b"x" * 20_000 + b"\n")
     for number in range(2000):
@@ -193,8 +193,8 @@ def test_output_cannot_forge_the_notice(make_log: MakeLog) -> None:
     assert [line.stream for line in log.lines()] == [STDOUT]
 
 
-def test_a_ring_that_can_be_made_later(make_log: MakeLog, tmp_path: Path) -> None:
-    """When shared memory was short only at first, the log begins with the count of missing lines."""
+def test_ring_created_later(make_log: MakeLog, tmp_path: Path) -> None:
+    """If shared memory was short only at first, the log begins with the number of missing lines."""
     log = make_log()
     log.writer.path = str(tmp_path / "missing" / "run.ring")
     log.feed(STDOUT, b"lost\nhalf", T0)
@@ -213,7 +213,7 @@ def test_a_ring_that_can_be_made_later(make_log: MakeLog, tmp_path: Path) -> Non
     assert lines[1].text == b"kept"
 
 
-def test_a_dead_writer_of_a_full_log(make_log: MakeLog) -> None:
+def test_dead_writer_of_a_full_log(make_log: MakeLog) -> None:
     """After a kill within a gap, the count, the hole and the kept lines are saved."""
     log = make_log(file_blocks=3, policy="drop_new")
     log.feed(STDOUT, b"".join(b"%06d\n" % number for number in range(9000)))
@@ -249,8 +249,8 @@ STEPS = st.one_of(
     file_blocks=st.sampled_from([2, 3, 5, 1000]),
     policy=st.sampled_from(["drop_old", "drop_new", "kill"]),
 )
-def test_nothing_is_lost_uncounted(steps: list[Step], blocks: int, file_blocks: int, policy: str) -> None:
-    """Through any failures and recoveries, kept lines are as printed and in order, and all others are counted."""
+def test_every_lost_line_is_counted(steps: list[Step], blocks: int, file_blocks: int, policy: str) -> None:
+    """Through any failures and recoveries, kept lines are unchanged and in order, and all others are counted."""
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         log = Log(Path(directory), blocks=blocks, block_size=4096, file_blocks=file_blocks, policy=policy)
         try:
@@ -283,7 +283,7 @@ def run(log: Log, steps: list[Step], patch: pytest.MonkeyPatch) -> None:
 
 
 def disturb(log: Log, step: str, patch: pytest.MonkeyPatch) -> None:
-    """Behaviour of the file thread and the disk meanwhile."""
+    """Let the file thread or the disk take a step."""
     assert log.file is not None
     if step in ("short", "fail"):
         log.writer.shortage = "the disk is full"
@@ -299,7 +299,7 @@ def disturb(log: Log, step: str, patch: pytest.MonkeyPatch) -> None:
 
 
 def compare(log: Log, printed: dict[int, list[bytes]], own: int) -> None:
-    """Compare the readable lines with the printed ones, and our `own` lines."""
+    """Compare the readable lines with the printed ones and the number of our `own` lines."""
     lines, holes = available(log)
     head = log.reader.head()
     assert head.lines == log.writer.lines

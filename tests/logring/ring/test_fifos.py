@@ -1,4 +1,4 @@
-"""FIFOs in the place of rings and files."""
+"""FIFOs at the paths of rings and files."""
 
 import os
 from pathlib import Path
@@ -10,8 +10,8 @@ from logring.reader import LogReader
 from logring.redraw.history_format import read_frames
 
 
-def test_fifos(tmp_path: Path) -> None:
-    """No reader waits for a process that would write into a FIFO."""
+def test_reader_refuses_fifos(tmp_path: Path) -> None:
+    """No reader waits for a writer of a FIFO."""
     path = str(tmp_path / "fifo")
     os.mkfifo(path)
     for read in (

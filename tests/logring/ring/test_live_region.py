@@ -1,4 +1,4 @@
-"""The live region of the ring: the line being drawn at this moment."""
+"""The live region of the ring, which shows the line that is being drawn."""
 
 import subprocess
 import sys
@@ -38,8 +38,8 @@ def drawing_log(make_log: MakeLog) -> Log:
     return log
 
 
-def test_what_a_bar_looks_like_now(make_log: MakeLog) -> None:
-    """The region changes with each mirroring, its epoch with it, and it goes when the line settles."""
+def test_region_of_a_progress_bar(make_log: MakeLog) -> None:
+    """Each mirroring updates the region and its epoch, and the region vanishes when the line settles."""
     log = drawing_log(make_log)
     assert log.reader.region() == []
     log.feed(STDOUT, b"begin\n10%\r20%", T0)
@@ -60,7 +60,7 @@ def test_what_a_bar_looks_like_now(make_log: MakeLog) -> None:
     assert log.reader.pending() == [Pending(STDOUT, b"next", T0 + 6)]
 
 
-def test_an_unchanged_region_costs_no_epoch(make_log: MakeLog) -> None:
+def test_unchanged_region_keeps_its_epoch(make_log: MakeLog) -> None:
     """A redraw without a change wakes no reader."""
     log = drawing_log(make_log)
     log.feed(STDOUT, b"10%\r20%")
@@ -72,7 +72,7 @@ def test_an_unchanged_region_costs_no_epoch(make_log: MakeLog) -> None:
 
 
 def test_both_streams_draw(make_log: MakeLog) -> None:
-    """Each is shown, with its own time; one may end before the other."""
+    """Each stream has its own region and time, and one may end before the other."""
     log = drawing_log(make_log)
     log.feed(STDERR, b"a\rbb", T0)
     log.feed(STDOUT, b"c\rdd", T0 + 1)
@@ -86,8 +86,8 @@ def test_both_streams_draw(make_log: MakeLog) -> None:
     assert [(one.stream, one.rows) for one in log.reader.region()] == [(STDERR, (b"bb",))]
 
 
-def test_a_sealed_log_has_none(make_log: MakeLog) -> None:
-    """Neither who had the ring mapped nor who comes later sees one after the end."""
+def test_sealed_log_has_no_region(make_log: MakeLog) -> None:
+    """After the end, neither an open reader nor a later one sees a region."""
     log = drawing_log(make_log)
     log.feed(STDOUT, b"10%\r20%")
     log.writer.mirror_pending()
@@ -100,7 +100,7 @@ def test_a_sealed_log_has_none(make_log: MakeLog) -> None:
 
 
 def test_several_rows(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty ones count, first and last."""
+    """A region keeps all rows, including empty ones at either end."""
     log = drawing_log(make_log)
     log.feed(STDOUT, b"10%\r20%")
     for rows in ((b"", b"x", b""), (b"",), tuple(b"%d" % number for number in range(300))):
@@ -123,21 +123,21 @@ def test_several_rows(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> Non
         (("ab€".encode(),), 4, (b"ab",)),
     ],
 )
-def test_rows_that_have_no_room(rows: tuple[bytes, ...], room: int, kept: tuple[bytes, ...]) -> None:
-    """The topmost go first; the lowest one is cut, not within a character."""
+def test_rows_without_room(rows: tuple[bytes, ...], room: int, kept: tuple[bytes, ...]) -> None:
+    """If rows do not fit, the topmost are dropped first, and the lowest is cut between characters."""
     assert last_rows(rows, room) == kept
 
 
-def test_a_region_stays_in_its_half() -> None:
-    """However much is drawn, by one stream or by both."""
+def test_region_stays_in_its_half() -> None:
+    """The text of a region fits its half of the slot, whatever one or both streams draw."""
     wide: Rows = (tuple(b"%d" % number + b"x" * 500 for number in range(100)), T0)
     for out, err in ((wide, NOTHING), (NOTHING, wide), (wide, wide), (wide, ((b"y" * 99999,), T0))):
         _, text = pack_region(1, out, err)
         assert REGION_TEXT_SIZE * 0.9 < len(text) <= REGION_TEXT_SIZE
 
 
-def test_pages_come_with_the_region(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the slot is touched before its pages are taken, and nothing of it is taken without a region."""
+def test_region_allocates_its_pages(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pages of the slot are allocated before they are touched, and only if there is a region."""
     memory = Memory(monkeypatch, 1_000_000)
     log = drawing_log(make_log)
     log.feed(STDOUT, b"plain\n")
@@ -153,8 +153,8 @@ def test_pages_come_with_the_region(make_log: MakeLog, monkeypatch: pytest.Monke
     assert touched <= memory.have
 
 
-def test_without_memory_there_is_no_region(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no error: lines settle as ever."""
+def test_region_without_memory(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without memory there is no region and no error, and lines settle as usual."""
     Memory(monkeypatch, 1_000_000, fails=("region",))
     log = drawing_log(make_log)
     log.feed(STDOUT, b"10%\r20%")
@@ -165,8 +165,8 @@ def test_without_memory_there_is_no_region(make_log: MakeLog, monkeypatch: pytes
     assert [line.text for line in log.lines()] == [b"30%"]
 
 
-def test_a_copy_that_was_never_finished(make_log: MakeLog) -> None:
-    """A writer that died within a publication of the region left the one before."""
+def test_unfinished_publication(make_log: MakeLog) -> None:
+    """If a writer dies during a publication of the region, the previous one is left."""
     log = drawing_log(make_log)
     for text in (b"1\rone", b"\rtwo"):
         log.feed(STDOUT, text)
@@ -180,8 +180,8 @@ def test_a_copy_that_was_never_finished(make_log: MakeLog) -> None:
     assert log.reader.region() == []
 
 
-def test_nothing_beyond_the_slot_is_read(make_log: MakeLog) -> None:
-    """A header whose lengths cannot be is no header, whatever its crc says."""
+def test_impossible_lengths(make_log: MakeLog) -> None:
+    """A header with impossible lengths is ignored, whatever its crc says, so nothing beyond the slot is read."""
     log = drawing_log(make_log)
     log.feed(STDOUT, b"1\rone")
     log.writer.mirror_pending()
@@ -210,7 +210,7 @@ writer.seal(2)
 
 
 def test_reader_beside_a_writer_at_full_speed(tmp_path: Path) -> None:
-    """Each read is consistent, and never older than the read before."""
+    """Each read is consistent, and never older than the previous one."""
     path = str(tmp_path / "r.ring")
     with subprocess.Popen([sys.executable, "-c", _WRITER, path], cwd=ROOT) as child:
         reader = LogReader(path, None)

@@ -1,4 +1,4 @@
-"""Shared memory is short: the log gets smaller, the run goes on, and no process is killed."""
+"""If shared memory is short, the ring is smaller, the run continues, and no process is killed."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ MakeLog = Callable[..., Log]
 
 
 class Memory:
-    """Shared memory with a number of pages, or in which certain steps fail."""
+    """Shared memory with a limited number of pages, or in which certain steps fail."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, pages: int, fails: tuple[str, ...] = ()) -> None:
         self.pages = pages
@@ -32,8 +32,8 @@ class Memory:
         os.posix_fallocate(fd, offset, length)
 
 
-def test_pages_are_taken_as_they_are_needed(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small log takes three pages; more come as it grows, and every page that has text was taken before."""
+def test_pages_are_allocated_on_demand(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small log takes three pages and more as it grows; each page is allocated before it has text."""
     memory = Memory(monkeypatch, 1_000_000)
     log = make_log(blocks=8, block_size=65536)
     log.feed(STDOUT, b"line\n")
@@ -51,8 +51,8 @@ def test_pages_are_taken_as_they_are_needed(make_log: MakeLog, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(("calm", "slots"), [(True, 4), (False, 16)])
-def test_only_a_flood_takes_a_large_ring(make_log: MakeLog, calm: bool, slots: int) -> None:
-    """Whose first block is in the file when the fourth is full needs no more slots than these; nothing is lost."""
+def test_only_a_flood_needs_a_large_ring(make_log: MakeLog, calm: bool, slots: int) -> None:
+    """If the first block is written before the fourth is full, four slots suffice; nothing is lost either way."""
     log = make_log(blocks=16, block_size=262144)
     assert log.file is not None
     line = b"x" * 99 + b"\n"
@@ -66,8 +66,8 @@ def test_only_a_flood_takes_a_large_ring(make_log: MakeLog, calm: bool, slots: i
 
 
 @pytest.mark.parametrize("pages", [*range(3, 36), 60, 100])
-def test_ring_wraps_at_what_there_is(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, pages: int) -> None:
-    """With any number of pages from three on, nothing is lost: the ring has less blocks, or smaller ones."""
+def test_smaller_ring_loses_nothing(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, pages: int) -> None:
+    """With any number of pages from three up, nothing is lost; the ring has fewer or smaller blocks."""
     Memory(monkeypatch, pages)
     log = make_log(blocks=4, block_size=65536)
     expected = []
@@ -85,7 +85,7 @@ def test_ring_wraps_at_what_there_is(make_log: MakeLog, monkeypatch: pytest.Monk
     assert log.writer.ring.slots == max(1, min(4, (pages - 1) // 16))
 
 
-def test_half_of_the_memory_is_for_others(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_of_the_memory_stays_free(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """A ring takes its second block only while half of the shared memory is free."""
     free = 500
     monkeypatch.setattr(os, "fstatvfs", lambda _: os.statvfs_result((4096, 4096, 1000, free, free, 9, 9, 9, 0, 255)))
@@ -101,8 +101,8 @@ def test_half_of_the_memory_is_for_others(make_log: MakeLog, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("step", ["first", "table", "slot", "pending"])
-def test_each_shortage(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """Whichever pages are missing, all lines are there."""
+def test_shortage_at_each_step(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Whichever pages are missing, all lines are stored."""
     memory = Memory(monkeypatch, 1_000_000, (step,))
     log = make_log(blocks=4, block_size=65536)
     expected = []
@@ -119,7 +119,7 @@ def test_each_shortage(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, step:
 
 
 def test_unfinished_line_longer_than_the_memory(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unfinished line that fits into no block any more is split earlier than others."""
+    """An unfinished line that does not fit into a block any more is split earlier than others."""
     Memory(monkeypatch, 3)
     log = make_log(blocks=4, block_size=65536)
     for _ in range(20):
@@ -133,8 +133,8 @@ def test_unfinished_line_longer_than_the_memory(make_log: MakeLog, monkeypatch: 
 
 
 @pytest.mark.parametrize("pages", [0, 1, 2])
-def test_no_place_at_all(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, pages: int) -> None:
-    """When there is no place for a ring the output is read and counted as dropped, and the writer says why."""
+def test_no_memory_for_a_ring(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, pages: int) -> None:
+    """Without memory for a ring, output is read and counted as dropped, and the writer has the reason."""
     Memory(monkeypatch, pages)
     log = make_log()
     log.feed(STDOUT, b"one\ntwo\nthr")
@@ -152,8 +152,8 @@ def test_no_place_at_all(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, pag
     assert log.lines() == []
 
 
-def test_no_directory(make_log: MakeLog) -> None:
-    """A runtime directory that went away is no place either."""
+def test_missing_directory(make_log: MakeLog) -> None:
+    """If the runtime directory is missing, output is counted as dropped as well."""
     log = make_log()
     log.writer.path = "/nonexistent/run.ring"
     log.feed(STDOUT, b"line\n")

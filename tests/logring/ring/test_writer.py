@@ -1,4 +1,4 @@
-"""Lines as they come, read back in the same process."""
+"""Lines of the writer, read in the same process."""
 
 import os
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def test_end_of_file_before_any_byte_makes_no_ring(make_log: MakeLog) -> None:
 
 
 def test_lines_have_numbers_times_and_streams(make_log: MakeLog) -> None:
-    """Each line has its number, the time of its read and its stream; the ring is for our eyes only."""
+    """Each line has its number, the time of its read and its stream; only the owner can read the ring."""
     log = make_log()
     log.feed(STDOUT, b"one\ntwo\n", T0)
     log.feed(STDERR, b"three\n", T0 + 1)
@@ -58,7 +58,7 @@ def test_lines_have_numbers_times_and_streams(make_log: MakeLog) -> None:
 
 
 def test_same_time_and_stream_share_an_entry(make_log: MakeLog) -> None:
-    """Reads of one millisecond and stream make one entry."""
+    """Reads of the same stream and millisecond share an entry."""
     log = make_log()
     for _ in range(50):
         log.feed(STDOUT, b"line\n", T0)
@@ -70,7 +70,7 @@ def test_same_time_and_stream_share_an_entry(make_log: MakeLog) -> None:
 
 
 def test_any_bytes_survive(make_log: MakeLog) -> None:
-    """NULs, carriage returns, tabs and invalid UTF-8 come back as they were."""
+    """NULs, carriage returns, tabs and invalid UTF-8 are stored unchanged."""
     data = bytes(range(256)) * 40 + b"\r\n\0\n\xff\xfe\n"
     log = make_log()
     log.feed(STDOUT, data)
@@ -81,7 +81,7 @@ def test_any_bytes_survive(make_log: MakeLog) -> None:
 
 
 def test_unfinished_lines_are_pending(make_log: MakeLog) -> None:
-    """An unfinished line is no line yet, but can be seen after it was mirrored, until it is finished."""
+    """An unfinished line is not a line yet, but is visible from its mirroring until it is finished."""
     log = make_log()
     log.feed(STDOUT, b"done\nhalf", T0)
     log.feed(STDERR, b"err", T0 + 1)
@@ -102,7 +102,7 @@ def test_unfinished_lines_are_pending(make_log: MakeLog) -> None:
 
 
 def test_interleaved_partial_lines(make_log: MakeLog) -> None:
-    """Lines of two streams that come byte by byte in turns stay apart, and arrive in the order of their ends."""
+    """Lines of two streams that alternate byte by byte stay separate, and are ordered by their ends."""
     log = make_log()
     for one, two in zip(b"aaaa\naaaa\n" * 30, b"bbb\nbbbbb\n" * 30, strict=True):
         log.feed(STDOUT, bytes([one]))
@@ -115,7 +115,7 @@ def test_interleaved_partial_lines(make_log: MakeLog) -> None:
 @pytest.mark.parametrize("chunk", [1000, 60000])
 @pytest.mark.parametrize("end", [b"\n", b""])
 def test_long_lines_are_split(make_log: MakeLog, length: int, chunk: int, end: bytes) -> None:
-    """Lines over 16 KiB are split, every part but the first is `continued`, and not a byte is lost or added."""
+    """Lines over 16 KiB are split, every part but the first is `continued`, and no byte is lost or added."""
     log = make_log(block_size=65536)
     data = b"before\n" + b"x" * length + end
     for start in range(0, len(data), chunk):
@@ -134,7 +134,7 @@ def test_long_lines_are_split(make_log: MakeLog, length: int, chunk: int, end: b
 
 
 def test_split_respects_characters(make_log: MakeLog) -> None:
-    """A line is split before a character that does not fit, not within it."""
+    """A line is split before a character that does not fit, never within it."""
     log = make_log(block_size=65536)
     text = "x" + "😀" * 20000
     log.feed(STDOUT, text.encode() + b"\n")
@@ -144,7 +144,7 @@ def test_split_respects_characters(make_log: MakeLog) -> None:
 
 
 def test_other_stream_between_parts(make_log: MakeLog) -> None:
-    """Another stream's line between the parts of a long one neither joins nor ends it."""
+    """A line of the other stream between the parts of a long one neither joins nor ends it."""
     log = make_log(block_size=65536)
     log.feed(STDOUT, b"x" * (MAX_LINE + 10))
     log.feed(STDERR, b"err\n")
@@ -157,8 +157,8 @@ def test_other_stream_between_parts(make_log: MakeLog) -> None:
     ]
 
 
-def test_time_backwards(make_log: MakeLog) -> None:
-    """When the clock is set back, lines get the new time; times never decrease within a block."""
+def test_clock_set_back(make_log: MakeLog) -> None:
+    """If the clock is set back, lines get the new time; times never decrease within a block."""
     log = make_log()
     times = [T0, T0 + 5, T0 + 3, T0 + 3, T0 - 1000, T0, T0 + 2**33]
     for now_ms in times:
@@ -170,7 +170,7 @@ def test_time_backwards(make_log: MakeLog) -> None:
 
 
 def test_appended_lines(make_log: MakeLog) -> None:
-    """`append` takes whole lines and parts, however long, by the same rules; not after sealing."""
+    """`append` takes whole lines and parts of any length by the same rules, but not after the seal."""
     log = make_log(block_size=4096, blocks=1, file_blocks=0)
     log.writer.append(STDOUT, b"a" * 10, T0)
     log.writer.append(STDOUT, b"b\n" + b"c\n" * 3000, T0)
@@ -196,8 +196,8 @@ def test_memory_only_log_drops_the_oldest(make_log: MakeLog) -> None:
     assert page.lines[0].n == head.first_available
 
 
-def test_ring_that_takes_the_place_of_another(make_log: MakeLog) -> None:
-    """A reader notices that a ring was replaced, as a restarted process does with its own log."""
+def test_replaced_ring(make_log: MakeLog) -> None:
+    """A reader notices that a ring was replaced, as by a restarted process."""
     log = make_log(file_blocks=0)
     log.feed(STDOUT, b"old\n")
     assert texts(log.lines()) == [b"old"]
@@ -209,7 +209,7 @@ def test_ring_that_takes_the_place_of_another(make_log: MakeLog) -> None:
     successor.close()
 
 
-def test_resolve(make_log: MakeLog) -> None:
+def test_anchors(make_log: MakeLog) -> None:
     """Anchors count from the start or from the end and stay within the kept lines."""
     log = make_log()
     log.feed(STDOUT, b"x\n" * 100)
@@ -218,7 +218,7 @@ def test_resolve(make_log: MakeLog) -> None:
 
 
 def test_pages(make_log: MakeLog) -> None:
-    """A page has at most `limit` lines and `max_bytes` of text, at least one line, and says where to go on."""
+    """A page has at least one line, at most `limit` lines and `max_bytes` of text, and the next position."""
     log = make_log(block_size=65536)
     log.feed(STDOUT, b"".join(b"%05d\n" % n for n in range(5000)))
     assert texts(log.reader.read(2000, 3).lines) == [b"02000", b"02001", b"02002"]
@@ -234,6 +234,6 @@ def test_pages(make_log: MakeLog) -> None:
 
 
 def test_small_blocks_have_short_lines() -> None:
-    """A block holds several lines of the greatest length."""
+    """Lines of small blocks are split earlier, so a block holds several lines of the greatest length."""
     assert max_line(65536) == MAX_LINE
     assert max_line(4096) == 1024

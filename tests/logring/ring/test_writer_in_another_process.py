@@ -1,4 +1,4 @@
-"""A writer in another process: readers never see anything torn, and its death costs nothing that was published."""
+"""A writer in another process: readers never see torn data, and its death loses nothing published."""
 
 import itertools
 import random
@@ -15,7 +15,7 @@ from tests.support.waiting import until
 
 @pytest.mark.parametrize(("blocks", "block_size"), [(1, 8192), (2, 8192), (8, 65536)])
 def test_reader_beside_a_writer_at_full_speed(tmp_path: Path, blocks: int, block_size: int) -> None:
-    """Every line exactly once, in order, text exact, from the first byte to the sealed file."""
+    """A reader gets every line exactly once, in order and unchanged, from the first byte to the sealed file."""
     ring, log = str(tmp_path / "r.ring"), str(tmp_path / "d" / "r.log")
     with child_writer(ring, log, 40_000, blocks, blocks, block_size, 1 << 14) as child:
         reader = LogReader(ring, log)
@@ -45,7 +45,7 @@ def test_reader_beside_a_writer_at_full_speed(tmp_path: Path, blocks: int, block
 
 @pytest.mark.parametrize("file_blocks", [1, 3])
 def test_slow_reader_beside_a_writer_that_drops(tmp_path: Path, file_blocks: int) -> None:
-    """When blocks are dropped under a reader, it learns which lines are gone, and all lines it gets are right."""
+    """If blocks are dropped before a reader gets them, it learns which lines are missing; the others are right."""
     ring, log = str(tmp_path / "r.ring"), str(tmp_path / "r.log")
     with child_writer(ring, log, 40_000, file_blocks, 2, 4096, file_blocks) as child:
         reader = LogReader(ring, log)
@@ -80,7 +80,7 @@ def check_numbers(page: Page[Line], start: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_killed_writer(tmp_path: Path, seed: int) -> None:
-    """After SIGKILL at any moment all that a reader could see is in the file, unfinished lines too."""
+    """After SIGKILL at any moment, everything that a reader could see is in the file, even unfinished lines."""
     rng = random.Random(seed)
     ring, log = str(tmp_path / "r.ring"), str(tmp_path / "r.log")
     blocks, block_size = rng.choice([(1, 4096), (2, 8192), (4, 65536)])

@@ -1,4 +1,4 @@
-"""A writer process: numbered lines through pipes into a ring, a file thread beside it.
+"""A writer process, which puts numbered lines through pipes into a ring, with a file thread.
 
 ``python -m tests.logring.support.child RING LOG LINES SEED BLOCKS BLOCK_SIZE FILE_BLOCKS``; with LINES 0 it never ends.
 """

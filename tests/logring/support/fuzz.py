@@ -1,7 +1,7 @@
-"""Damage rings and log files in every way there is, and let every reader at them.
+"""Damage rings and log files in every way, and read them with every reader.
 
-``python -m tests.logring.support.fuzz SECONDS [SEED]`` does it for a while; `make fuzz` is that. A finding is left in a
-directory whose name is printed, with the seed of the mutant.
+``python -m tests.logring.support.fuzz SECONDS [SEED]`` does this for a while, as does `make fuzz`. A mutant with a
+defect is left in a directory, whose name is printed with the seed of the mutant.
 """
 
 import contextlib
@@ -36,12 +36,12 @@ _LIMIT = 50
 
 
 class Defect(AssertionError):
-    """A mutant was not taken as the documentation says."""
+    """The result of reading a mutant differs from the documentation."""
 
 
 @contextlib.contextmanager
 def bounded_memory() -> Iterator[None]:
-    """An allocation beyond MEMORY_BYTES raises MemoryError."""
+    """Make allocations beyond MEMORY_BYTES raise MemoryError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     with open("/proc/self/statm", encoding="ascii") as file:
         now = int(file.read().split()[0]) * resource.getpagesize()
@@ -54,7 +54,7 @@ def bounded_memory() -> Iterator[None]:
 
 @contextlib.contextmanager
 def bounded_reading() -> Iterator[None]:
-    """Steps are counted, not seconds: the disk is read at most some thousand times."""
+    """Limit the number of reads from the disk; steps are counted, not seconds."""
     count = itertools.count()
     pread = os.pread
 
@@ -71,7 +71,7 @@ def bounded_reading() -> Iterator[None]:
 
 
 def examine(directory: str, original: Specimen, changed: Mutant, *, thorough: bool) -> None:
-    """Read a mutant, which stands in `directory`, in every way.
+    """Read a mutant, whose files are in `directory`, in every way.
 
     Raises:
         Defect: the result differs from the documentation.
@@ -110,7 +110,7 @@ def _documented(action: Callable[[], dict[int, Line] | None]) -> dict[int, Line]
 
 
 def _walk(reader: LogReader) -> dict[int, Line]:
-    """All lines that can be read, from page to page, over gaps and damage."""
+    """Return all readable lines, page by page, across gaps and damage."""
     found: dict[int, Line] = {}
     with contextlib.closing(reader):
         head = reader.head()
@@ -142,7 +142,7 @@ def _walk(reader: LogReader) -> dict[int, Line]:
 
 
 def _compare(original: Specimen, changed: Mutant, found: dict[int, Line] | None) -> None:
-    """Lines of blocks that are not damaged are there, and are right."""
+    """Check that all lines of undamaged blocks are present and right."""
     page = PACKED_BLOCKS_AT if original.name.startswith("packed") else PAGE
     if changed.repaired or any(part != FRAMES and begin < page for part, begin, _end in changed.touched):
         return
@@ -226,7 +226,7 @@ def _times(reader: LogReader) -> None:
 
 
 def _rescue(original: Specimen, directory: str, ring: str, file: str) -> None:
-    """Save the ring as after a crash; then the file alone can be read."""
+    """Save the ring as after a crash, and check that the file alone is readable."""
     try:
         count = save_leftover_ring(ring, file)
     except (LogError, OSError):
@@ -240,7 +240,7 @@ def _rescue(original: Specimen, directory: str, ring: str, file: str) -> None:
 
 
 def _histories(path: str, changed: Mutant) -> None:
-    """Frames are right, or not there."""
+    """Check that frames are right or absent."""
     for line in (*range(0, 250, 7), 2**63, 2**64 - 1):
         frames = [tuple(rows) for rows in read_frames(path, line)]
         if frames and not changed.repaired and tuple(frames) != RUN_FRAMES.get(line):
@@ -248,7 +248,7 @@ def _histories(path: str, changed: Mutant) -> None:
 
 
 def _packing(original: Specimen, directory: str, file: str, lines: dict[int, Line] | None) -> None:
-    """Compressing a damaged file makes nothing worse."""
+    """Check that compressing a damaged file loses no further line."""
     try:
         packed = compress(file)
     except (LogError, OSError):
@@ -272,7 +272,7 @@ def fuzz_one(directory: str, rng: random.Random, specimens: list[Specimen], othe
     try:
         examine(directory, original, changed, thorough=True)
     except BaseException:
-        for part, data in changed.parts.items():  # as it was: examining may have rescued the ring
+        for part, data in changed.parts.items():  # restored, because the examination may have rescued the ring
             original.write(directory, part, data)
         raise
 

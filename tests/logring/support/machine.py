@@ -1,4 +1,4 @@
-"""A log with everything that can happen to it: the world of `test_machine`."""
+"""A log and all events that can happen to it, for `test_machine`."""
 
 import errno
 import os
@@ -31,11 +31,11 @@ _WRITING_SIDE = (
 
 
 class Killed(BaseException):
-    """The writer's process is gone; nothing of it goes on."""
+    """The writer's process was killed."""
 
 
 class Cursor:
-    """A reader and how far it has come."""
+    """A reader and its position."""
 
     def __init__(self, reader: LogReader, position: int) -> None:
         self.reader = reader
@@ -43,11 +43,11 @@ class Cursor:
 
 
 class World:
-    """One log, its model, its readers, its disk and its shared memory.
+    """A log with its model, readers, disk and shared memory.
 
     Attributes:
         now_ms: the clock.
-        survives: where the files of a killed writer were copied.
+        survives: the directory with copies of a killed writer's files.
     """
 
     def __init__(self, directory: Path, *, blocks: int, block_size: int, file_blocks: int) -> None:
@@ -59,7 +59,7 @@ class World:
         self.cursors: list[Cursor] = []
         self.survives = directory / "survives"
         self.loose = False
-        """Whether shared memory was so short that lines may be split earlier than the model does."""
+        """Whether shared memory was so short that lines may be split earlier than in the model."""
         self._killed = False
         self._mirrors = True  # whether there was always memory for unfinished lines
         self._synced, self._synced_lines = b"", 0
@@ -75,7 +75,7 @@ class World:
         ring.fallocate, log_file.pwritev = self._fallocate, self._pwritev
         for cursor in self.cursors:
             cursor.reader.close()
-        if self._killed:  # at any step: only its open descriptors can be relied on
+        if self._killed:  # at any step, so only its open descriptors are certain
             with suppress(AttributeError):
                 self.log.writer._view.release()
             with suppress(AttributeError):
@@ -105,24 +105,24 @@ class World:
         self._fallocate(step, fd, offset, length)
 
     def disk_fills(self, after: int | None) -> None:
-        """The disk takes so many more writes; None: as many as there are."""
+        """Let the disk take so many more writes; None: any number."""
         self._writes_left = after
 
     def memory_is_short(self, steps: frozenset[str]) -> None:
-        """These steps of taking memory fail from now on."""
+        """Let these steps of allocating memory fail from now on."""
         self._memory_fails = steps
 
     # The program, the pump and the file thread
 
     def print(self, stream: int, data: bytes) -> None:
-        """The program prints, as far as its pipe has room; the pump reads, as far as the ring has."""
+        """Let the program print as much as its pipe has room for, and the pump read as much as the ring has."""
         data = data[: PIPE_BYTES - len(self.queued[stream])]
         os.write(self.log.pipes[stream][1], data)
         self.queued[stream] += data
         self.pump(stream)
 
     def pump(self, stream: int) -> None:
-        """Read what there is room for."""
+        """Read as much as the ring has room for."""
         while self.queued[stream] and self.log.writer.writable:
             self._reading = stream
             try:
@@ -135,17 +135,17 @@ class World:
             self.queued[stream] = self.queued[stream][count:]
 
     def append(self, stream: int, data: bytes) -> None:
-        """Text that comes from no pipe."""
+        """Append text that comes from no pipe."""
         self.model.add(stream, data, self.now_ms)
         self.log.writer.append(stream, data, self.now_ms)
 
     def system_line(self) -> None:
-        """A line of our own."""
+        """Append a system line."""
         self.model.add(SYSTEM, b"at %d\n" % self.now_ms, self.now_ms)
         self.log.writer.system_line(f"at {self.now_ms}", self.now_ms)
 
     def file_thread(self, *, unfinished: bool) -> None:
-        """One turn of the file thread; the pump then reads what waited."""
+        """Run one turn of the file thread, then let the pump read the waiting output."""
         if self.log.file is not None:
             failed = False
             try:
@@ -161,7 +161,7 @@ class World:
             self.pump(stream)
 
     def mirror(self) -> None:
-        """Unfinished lines are mirrored, and seen."""
+        """Mirror unfinished lines, and check that they are visible."""
         self.log.writer.mirror_pending()
         if self.loose or not self._mirrors or not self.log.writer.complete_waiting():
             return
@@ -173,12 +173,12 @@ class World:
     # Readers
 
     def open_cursor(self, anchor: int) -> None:
-        """Another reader begins."""
+        """Add another reader."""
         reader = self.log.open_reader()
         self.cursors.append(Cursor(reader, reader.resolve(anchor)))
 
     def read(self, cursor: Cursor, limit: int, max_bytes: int) -> None:
-        """One page: the model's lines, or a gap that is exactly the lines gone."""
+        """Read a page, which must have the model's lines or a gap of exactly the dropped ones."""
         writer = self.log.writer
         head = cursor.reader.head()
         newest = cursor.reader.newest(cursor.position, limit, max_bytes)
@@ -196,14 +196,14 @@ class World:
         cursor.position = page.next
 
     def compare(self, lines: list[Line]) -> None:
-        """These lines are as they should be, and as they were seen before."""
+        """Check that lines equal those of the model and those seen before."""
         for line in lines:
             assert self._seen.setdefault(line.n, line) == line
             if not self.loose:
                 assert line == self.model.lines[line.n]
 
     def look(self) -> None:
-        """A reader that was there all the time sees everything that is available."""
+        """Check that the permanent reader sees all available lines."""
         head = self.log.reader.head()
         if not self.loose:
             assert head.lines <= len(self.model.lines)
@@ -216,7 +216,7 @@ class World:
     # Ends
 
     def seal(self) -> None:
-        """The run ends: the file has everything, and so has everybody who read all the time."""
+        """End the run, and check that the file and all readers have everything."""
         self.disk_fills(None)
         for _ in range(1000):
             if not any(self.queued.values()):
@@ -246,9 +246,9 @@ class World:
                 reader.close()
 
     def kill(self, action: Callable[[], None], after: int) -> None:
-        """Do something, and be killed before statement number `after` of the writing side; then save the remains.
+        """Do an action, kill the writer before statement `after` of the writing side, and save the remains.
 
-        When the action has less statements, the writer is killed behind it.
+        If the action has fewer statements, the writer is killed after it.
         """
         left = after
 
@@ -275,7 +275,7 @@ class World:
         self._save()
 
     def kill_in_write(self, action: Callable[[], None]) -> None:
-        """Do something, and be killed in the middle of the first write to the disk, or behind it; then save."""
+        """Do an action, kill the writer in or after the first write to the disk, and save the remains."""
         self._dies_in_write = True
         try:
             action()
@@ -287,7 +287,7 @@ class World:
         self._save()
 
     def _leave(self) -> None:
-        """Copy what survives the writer. It may be in the middle of the next publication."""
+        """Copy the files that survive the writer, perhaps amid the next publication, and raise Killed."""
         self._killed = True
         self.survives.mkdir()
         for path in (self.log.ring_path, self.log.log_path):
@@ -304,16 +304,16 @@ class World:
         raise Killed
 
     def _save(self) -> None:
-        """Published and mirrored lines are there, before the rescue and after it."""
+        """Save the ring, and check that published and mirrored lines are readable before and after."""
         self.disk_fills(None)
-        if self._reading is not None:  # as much as may have been read when the end came
+        if self._reading is not None:  # as much as may have been read before the kill
             self.model.add(self._reading, self.queued[self._reading], self.now_ms)
         self.model.end(self.now_ms)
         path, file = str(self.survives / "run.ring"), str(self.survives / "run.log")
         reader = LogReader(path, file)
         first, count = reader.head().first_available, reader.head().lines
         pending = {one.stream: one.text for one in reader.pending()}
-        if first >= self.log.writer.first_available:  # else their place was being used again
+        if first >= self.log.writer.first_available:  # otherwise their slot was being reused
             self.compare(read_all(reader))
         reader.close()
         had_ring = os.path.exists(path)
@@ -334,7 +334,7 @@ class World:
         reader.close()
 
     def disk_syncs(self) -> None:
-        """All lines written until now survive a power loss."""
+        """Let all lines written so far survive a power loss."""
         writer = self.log.writer
         if os.path.exists(self.log.log_path):
             self._synced = Path(self.log.log_path).read_bytes()
@@ -342,7 +342,7 @@ class World:
             self._synced_lines = writer._head.first_line if complete and writer._open else 0
 
     def lose_power(self, seed: int) -> None:
-        """The ring is gone, and any pages of the file that were not synced; whole blocks can be read."""
+        """Lose the ring and some unsynced pages of the file, and check that whole blocks are readable."""
         if not self._synced or self.log.writer.head_block >= self.log.writer.file_blocks:
             return
         rng = random.Random(seed)

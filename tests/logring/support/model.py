@@ -1,4 +1,4 @@
-"""A log as a plain list of lines, with which the real log is compared."""
+"""A log as a plain list of lines, to compare with the real log."""
 
 from dataclasses import dataclass, field
 
@@ -10,13 +10,13 @@ STREAMS = (STDOUT, STDERR, SYSTEM)
 
 @dataclass
 class Model:
-    """The lines as they should be; knows nothing of blocks and entries.
+    """The expected lines, without blocks and entries.
 
     Attributes:
         longest: longest line in bytes.
         lines: finished lines.
-        raw: all that was printed, by stream.
-        unfinished: the line that has no end yet, by stream.
+        raw: everything printed, by stream.
+        unfinished: the unfinished line, by stream.
     """
 
     longest: int
@@ -26,7 +26,7 @@ class Model:
     continued: dict[int, bool] = field(default_factory=lambda: dict.fromkeys(STREAMS, False))
 
     def add(self, stream: int, data: bytes, now_ms: int) -> None:
-        """The program prints."""
+        """Add the output of the program."""
         self.raw[stream] += data
         rest = self.unfinished[stream] + data
         while rest:
@@ -43,14 +43,14 @@ class Model:
         self.unfinished[stream] = rest
 
     def end(self, now_ms: int) -> None:
-        """All streams end."""
+        """End all streams."""
         for stream in STREAMS:
             if self.unfinished[stream]:
                 self._line(stream, self.unfinished[stream], now_ms, unfinished=True)
                 self.unfinished[stream] = b""
 
     def _cut(self, text: bytes) -> int:
-        """Where to split: before a character that does not fit, if it is one."""
+        """Return where to split: before a character that does not fit, if there is one."""
         for back in range(1, 4):
             lead = self.longest - back
             width = {0xC: 2, 0xD: 2, 0xE: 3, 0xF: 4 if text[lead] < 0xF8 else 1}.get(text[lead] >> 4, 1)

@@ -1,7 +1,7 @@
 """Ways to damage a ring or a log file.
 
-A *repaired* mutation changes a record and corrects its CRC, so that the checks behind the CRC are tested: a defect, or
-another program, can write a record that is whole and still makes no sense.
+A *repaired* mutation changes a record and corrects its CRC, so that the checks after the CRC are tested: a defect, or
+another program, can write a whole record with invalid values.
 """
 
 import random
@@ -42,19 +42,19 @@ class Mutant(NamedTuple):
 
     parts: dict[str, bytes]
     touched: list[tuple[str, int, int]]
-    """Which bytes of which part differ, or may."""
+    """The parts and ranges of bytes that may differ."""
     repaired: bool
-    """Whether something says nonsense under a right crc."""
+    """Whether a record may have invalid values under a right crc."""
 
 
 def cut_short(specimen: Specimen, part: str, length: int) -> Mutant:
-    """One part ends at `length`."""
+    """Cut one part at `length`."""
     data = specimen.parts[part]
     return Mutant({**specimen.parts, part: data[:length]}, [(part, length, len(data))], repaired=False)
 
 
 def flipped(rng: random.Random, specimen: Specimen) -> Mutant:
-    """Some bytes have other values."""
+    """Change some bytes."""
     part, data = _some_part(rng, specimen)
     touched = []
     for _ in range(rng.choice((1, 1, 2, 5, 30))):
@@ -65,7 +65,7 @@ def flipped(rng: random.Random, specimen: Specimen) -> Mutant:
 
 
 def shortened(rng: random.Random, specimen: Specimen) -> Mutant:
-    """One part ends anywhere, or goes on with rubbish."""
+    """Cut one part anywhere, or append random bytes."""
     part, data = _some_part(rng, specimen)
     if rng.randrange(4):
         return cut_short(specimen, part, rng.randrange(len(data)))
@@ -74,7 +74,7 @@ def shortened(rng: random.Random, specimen: Specimen) -> Mutant:
 
 
 def overwritten(rng: random.Random, specimen: Specimen) -> Mutant:
-    """A stretch is zero, random, or a copy of another stretch (of a part of this specimen)."""
+    """Overwrite a range with zeros, random bytes, or a copy of another range of this specimen."""
     part, data = _some_part(rng, specimen)
     length = rng.choice((4, 16, 64, 512, 4096))
     at = rng.randrange(0, len(data), rng.choice((1, 16, length)))
@@ -82,12 +82,12 @@ def overwritten(rng: random.Random, specimen: Specimen) -> Mutant:
     start = rng.randrange(0, len(source), rng.choice((1, 16, length)))
     new = rng.choice((bytes(length), rng.randbytes(length), source[start : start + length]))[: len(data) - at]
     data[at : at + len(new)] = new
-    # A copy can be a whole record: nonsense under a right crc.
+    # A copy can be a whole record: invalid values under a right crc.
     return Mutant({**specimen.parts, part: bytes(data)}, [(part, at, at + len(new))], repaired=True)
 
 
 def swapped_blocks(rng: random.Random, specimen: Specimen) -> Mutant:
-    """Two block slots have changed places, or one stands in both."""
+    """Exchange two block slots, or copy one to the other."""
     part, data = _some_part(rng, specimen)
     first = _blocks_at(part)
     slots = range(first, len(data) - BLOCK_SIZE + 1, BLOCK_SIZE)
@@ -103,7 +103,7 @@ def swapped_blocks(rng: random.Random, specimen: Specimen) -> Mutant:
 
 
 def repaired(rng: random.Random, specimen: Specimen) -> Mutant:
-    """Fields of records have interesting values, under a right crc."""
+    """Give fields of records interesting values under a right crc."""
     part, data = _some_part(rng, specimen)
     for _ in range(rng.choice((1, 1, 2, 3))):
         if part == FRAMES:
@@ -114,7 +114,7 @@ def repaired(rng: random.Random, specimen: Specimen) -> Mutant:
 
 
 def spliced(rng: random.Random, specimen: Specimen, other: Specimen) -> Mutant:
-    """The start of one specimen's part goes on with the rest of another's, or a part is the other's."""
+    """Continue the start of a part with the rest of another specimen's part, or replace it."""
     part = rng.choice(sorted(specimen.parts))
     data, strange = specimen.parts[part], rng.choice(sorted(other.parts.items()))[1]
     cut = rng.choice((0, 256, 512, 4096, 65536, rng.randrange(len(data))))
@@ -122,7 +122,7 @@ def spliced(rng: random.Random, specimen: Specimen, other: Specimen) -> Mutant:
 
 
 def mutant(rng: random.Random, specimen: Specimen, other: Specimen) -> Mutant:
-    """Any one."""
+    """Return any mutant."""
     kind = rng.choice((flipped, flipped, shortened, overwritten, swapped_blocks, repaired, repaired, repaired, None))
     return spliced(rng, specimen, other) if kind is None else kind(rng, specimen)
 
@@ -133,7 +133,7 @@ def _some_part(rng: random.Random, specimen: Specimen) -> tuple[str, bytearray]:
 
 
 def _somewhere(rng: random.Random, data: bytearray) -> int:
-    """A position, mostly one where something stands."""
+    """Return a position, mostly one with a value other than zero."""
     for _ in range(20):
         at = rng.randrange(rng.choice((256, 768, 4096, len(data))) or 1) % len(data)
         if data[at]:
@@ -146,7 +146,7 @@ def _blocks_at(part: str) -> int:
 
 
 def _set(rng: random.Random, data: bytearray, at: int, fields: tuple[tuple[int, int], ...]) -> None:
-    """Give one field of a record at `at` another value, and neighbours of the present value a chance too."""
+    """Give a field of the record at `at` another value, sometimes one near the present value."""
     offset, size = rng.choice(fields)
     now = int.from_bytes(data[at + offset : at + offset + size], "little")
     value = rng.choice((*INTERESTING, now + 1, now - 1, now * 2, now // 2, rng.getrandbits(8 * size)))
@@ -154,7 +154,7 @@ def _set(rng: random.Random, data: bytearray, at: int, fields: tuple[tuple[int, 
 
 
 def _seal(data: bytearray, at: int, size: int) -> None:
-    """Make the crc of a record right that begins with its sequence number and its crc."""
+    """Correct the crc of a record that begins with its sequence number and its crc."""
     seq = int.from_bytes(data[at : at + 4], "little")
     data[at + 4 : at + 8] = crc32(bytes(data[at + 8 : at + size]), seq).to_bytes(4, "little")
 
@@ -165,7 +165,7 @@ def _static(rng: random.Random, _part: str, data: bytearray) -> None:
 
 
 def _publication(rng: random.Random, _part: str, data: bytearray) -> None:
-    """Both copies get the same nonsense, or only one of them."""
+    """Give one or both copies invalid values."""
     at = rng.choice(PUBLICATION_AT)
     fields = rng.choice((STATE_FIELDS, tuple((64 + offset, size) for offset, size in HEADER_FIELDS)))
     for _ in range(rng.choice((1, 1, 2))):
@@ -179,7 +179,7 @@ def _publication(rng: random.Random, _part: str, data: bytearray) -> None:
 def _pending(rng: random.Random, part: str, data: bytearray) -> None:
     at = rng.choice(rng.choice(PENDING_AT))
     _set(rng, data, at, PENDING_FIELDS)
-    if rng.randrange(2):  # a text of another length, whose crc is right
+    if rng.randrange(2):  # a text of another length with a right crc
         start = 4096 if at in PENDING_AT[0] else 4096 + 16384
         length = int.from_bytes(data[at + 24 : at + 28], "little")
         data[at + 28 : at + 32] = crc32(bytes(data[start : start + length])).to_bytes(4, "little")
@@ -211,7 +211,7 @@ def _entry(rng: random.Random, part: str, data: bytearray) -> None:
 
 
 def _text(rng: random.Random, part: str, data: bytearray) -> None:
-    """Newlines come or go."""
+    """Add or remove newlines."""
     at = rng.randrange(_blocks_at(part), max(_blocks_at(part) + 1, len(data) - HEADER_SIZE), BLOCK_SIZE)
     for _ in range(rng.choice((1, 5))):
         where = at + HEADER_SIZE + rng.randrange(2000)
@@ -223,7 +223,7 @@ def _text(rng: random.Random, part: str, data: bytearray) -> None:
 
 
 def _frames(rng: random.Random, data: bytearray) -> None:
-    """The header, the first block's header or its first record."""
+    """Change the header, the first block's header or its first record."""
     at, size, fields = rng.choice(_FRAMES_RECORDS)
     _set(rng, data, at, fields)
     if at == 0:
@@ -246,7 +246,7 @@ _BLOCK_SIZES = ((28, 4), (32, 2), (36, 4))
 
 
 def _sum_block(rng: random.Random, data: bytearray, at: int) -> None:
-    """Make the checksum of a block right, mostly."""
+    """Correct the checksum of a block in most cases."""
     text_end, entries, extent = (int.from_bytes(data[at + o : at + o + n], "little") for o, n in _BLOCK_SIZES)
     if rng.randrange(5) and text_end < 1 << 20 and extent < 1 << 20:
         table = bytes(data[max(0, at + extent - 16 * entries) : at + extent])

@@ -1,4 +1,4 @@
-"""For tests of the redraw reducer: feeding in pieces, and what of the outcome does not depend on them."""
+"""Helpers for tests of the redraw reducer: output in chunks, and the parts of settled output."""
 
 from collections.abc import Iterable, Iterator
 
@@ -18,7 +18,7 @@ def reduced(parts: Iterable[bytes], *, full: bool) -> list[bytes | Drawn]:
 
 
 def text_of(settled: list[bytes | Drawn]) -> bytes:
-    """The resulting log."""
+    """Return the resulting log."""
     return b"".join(item.text + b"\n" if isinstance(item, Drawn) else item for item in settled)
 
 

@@ -1,4 +1,4 @@
-"""Shared by the tests of logring: a log with pipes, and a program that writes numbered lines."""
+"""Helpers of the logring tests: a log with pipes, and a program that writes numbered lines."""
 
 import json
 import os
@@ -66,7 +66,7 @@ class Log:
                         break
 
     def fill_ring(self) -> list[bytes]:
-        """Let the program print until no slot is free; returns all lines, some of which are still in the pipe."""
+        """Let the program print until no slot is free; return all lines, of which some are still in the pipe."""
         reading, writing = self.pipes[STDOUT]
         lines: list[bytes] = []
         while self.writer.writable:
@@ -106,7 +106,7 @@ class Log:
 
 
 def read_all(reader: LogReader, start: int | None = None, limit: int = 1000) -> list[Line]:
-    """All lines from `start` (default: the first available one) up to the present end; none may be skipped."""
+    """Return all lines from `start` (default: the first available) to the present end; none may be skipped."""
     head = reader.head()
     position = head.first_available if start is None else start
     lines: list[Line] = []
@@ -124,16 +124,16 @@ def texts(lines: Iterable[Line]) -> list[bytes]:
 
 
 def numbered(number: int) -> bytes:
-    """Line `number` of the numbered-lines program, without its newline: some are long, some have any bytes."""
+    """Return line `number` of the program, without its newline; some are long, some have arbitrary bytes."""
     if number % 499 == 498:
         return b"%d:" % number + "ä€😀".encode() * (number % 4000)
     return b"%d:" % number + bytes((number + i * 31) % 256 for i in range(number % 61)).replace(b"\n", b"\0")
 
 
 class Joiner:
-    """Puts parts of lines together again and checks that they are the numbered lines, each once and in order.
+    """Joins parts of lines and checks that they are the numbered lines, each once and in order.
 
-    The even ones are stdout's, the odd ones stderr's.
+    Even lines belong to stdout, odd ones to stderr.
     """
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class Joiner:
             self._expected[stream] += 2
 
     def end(self, *, torn: bool = False) -> None:
-        """The log is read to its end; `torn`: its last lines may be unfinished."""
+        """Check the last lines, which may be unfinished if `torn`."""
         for stream, part in self._parts.items():
             if torn:
                 assert numbered(self._expected[stream]).startswith(part)
@@ -169,7 +169,7 @@ class Joiner:
 
 @contextmanager
 def child_writer(*args: object) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the program in child.py; it is killed at the end if it still runs."""
+    """Run the program in child.py, and kill it at the end if it still runs."""
     with subprocess.Popen([sys.executable, "-m", "tests.logring.support.child", *map(str, args)], cwd=ROOT) as child:
         try:
             yield child

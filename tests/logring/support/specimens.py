@@ -1,4 +1,4 @@
-"""Whole rings and log files for the fuzzer to damage, with what their lines are and where each block stands."""
+"""Whole rings and log files for the fuzzer to damage, with their lines and the location of each block."""
 
 import os
 import struct
@@ -21,7 +21,7 @@ BLOCK_SIZE = 4096
 
 
 class Place(NamedTuple):
-    """Where one block is read from, and its lines."""
+    """The location of a block, and its lines."""
 
     part: str
     begin: int
@@ -39,7 +39,7 @@ RUN_FRAMES = {
 
 
 class Specimen(NamedTuple):
-    """Files found on a machine: a ring, a log file, and a sidecar, by the names "ring", "file" and FRAMES."""
+    """A ring, a log file and a sidecar as on a machine, named "ring", "file" and FRAMES."""
 
     name: str
     parts: dict[str, bytes]
@@ -47,7 +47,7 @@ class Specimen(NamedTuple):
     places: list[Place]
 
     def write(self, directory: str, part: str, data: bytes) -> None:
-        """Put another content into a part of what `spread` wrote."""
+        """Replace the content of a part that `spread` wrote."""
         path = os.path.join(directory, part)
         with open(path, "wb") as file:
             file.write(data)
@@ -59,7 +59,7 @@ class Specimen(NamedTuple):
 
 
 def _print(log: Log, count: int, start: int = 0) -> None:
-    """Lines of every kind: of both streams, empty, long, of any bytes, several at once; times that step back."""
+    """Print lines of both streams: empty, long, of arbitrary bytes, several at once; times step back."""
     for number in range(start, start + count):
         stream = STDERR if number % 3 else STDOUT
         if number % 41 == 40:
@@ -140,7 +140,7 @@ KINDS: dict[str, tuple[Callable[[Log], None], dict[str, Any]]] = {
     "ring before its file": (_young, {"blocks": 2}),
     "ring of a log without a file": (_without_file, {"blocks": 2, "file_blocks": 0}),
     "sealed file": (_sealed, {}),
-    "sealed file that goes on with other numbers": (_sealed, {"first_line": 1000}),
+    "sealed file with other line numbers": (_sealed, {"first_line": 1000}),
     "sealed wrapped file": (_sealed, {"file_blocks": 3}),
     "unsealed file": (_unsealed, {}),
     "sealed file and frames": (_with_frames, {}),
@@ -153,7 +153,7 @@ KINDS: dict[str, tuple[Callable[[Log], None], dict[str, Any]]] = {
 
 
 def specimen(kind: str) -> Specimen:
-    """Make one of a kind."""
+    """Return a specimen of a kind."""
     fill, arguments = KINDS[kind]
     with tempfile.TemporaryDirectory() as directory:
         log = Log(Path(directory), block_size=BLOCK_SIZE, **arguments)

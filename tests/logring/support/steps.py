@@ -1,4 +1,4 @@
-"""What programs print, for tests that try any of it."""
+"""Random output of programs, for property tests."""
 
 from hypothesis import strategies as st
 
@@ -25,7 +25,7 @@ STEPS = st.tuples(
 
 
 def play(log: Log, steps: list[Step]) -> None:
-    """Let all that happen to a log, and finish it."""
+    """Apply the steps to a log, and finish it."""
     now_ms = T0
     for step, stream, data, later in steps:
         now_ms += later

@@ -1,9 +1,9 @@
-"""Record what a program prints.
+"""Record the output of a program.
 
 Usage: ``python -m tests.logring.redraw.captures.record [--pipe] [--hide FROM=TO] FILE COMMAND...``.
 
-Under a terminal as the daemon makes them (120 columns, 40 rows, newlines as they are), or with both outputs on a pipe.
-``--hide`` replaces what is of this machine by something of the same length.
+The program has a terminal like the daemon's (120 columns, 40 rows, unchanged newlines), or both outputs on a pipe.
+``--hide`` replaces a text that is specific to this machine by another one of the same length.
 """
 
 import argparse
@@ -16,12 +16,12 @@ import termios
 from logring.redraw.unsettled_rows import COLUMNS, LINES
 
 
-def everything(fd: int) -> bytes:
+def read_all(fd: int) -> bytes:
     found = b""
     try:
         while data := os.read(fd, 65536):
             found += data
-    except OSError:  # EIO: the end, of a terminal
+    except OSError:  # EIO: the end of a terminal's output
         pass
     return found
 
@@ -45,7 +45,7 @@ def record(command: list[str], *, pipe: bool) -> bytes:
         start_new_session=True,
     )
     os.close(slave)
-    found = everything(master)
+    found = read_all(master)
     child.wait()
     return found
 

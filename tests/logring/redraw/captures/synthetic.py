@@ -2,9 +2,9 @@
 
 Usage: ``python -m tests.logring.redraw.captures.synthetic DIRECTORY``.
 
-Made after what Docker's client is known to print on a terminal, not recorded. ``docker pull`` gives each layer a row by
-a newline; to change one it goes up to it, erases it, writes it, and comes back down. ``docker compose`` goes up over
-all its rows and writes each of them anew, with the cursor hidden meanwhile.
+They imitate the output of Docker's client on a terminal and are not recorded. ``docker pull`` gives each layer a row
+by a newline; to change a row, it moves up, erases it, writes it and moves down. ``docker compose`` moves up over all
+its rows and rewrites each of them while the cursor is hidden.
 """
 
 import sys
