@@ -55,6 +55,14 @@ class Connection(ABC):
             StoreError: One of the subclasses in store.errors.
         """
 
+    def attempt(self, sql: str, params: Sequence[Value], most_steps: int) -> list[Row] | None:  # noqa: ARG002 - of SQLite
+        """Return all rows of a query, or None when it is stopped after so many steps. Only SQLite counts steps.
+
+        Raises:
+            StoreError: As `rows`.
+        """
+        return self.rows(sql, params)
+
     def row(self, sql: str, params: Sequence[Value] = ()) -> Row | None:
         """Return the first row of a query; None if there are no rows."""
         rows = self.rows(sql, params)

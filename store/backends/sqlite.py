@@ -222,6 +222,7 @@ class SqliteConnection(Connection):
     """
 
     sqlite = True
+    _ATTEMPT = "attempt"  # a progress handler beside that of the time limit
 
     def __init__(self, path: str, *, readonly: bool, limit_s: float | None = None) -> None:
         super().__init__(path, remembers=readonly)  # data_version only reflects commits of other connections
@@ -272,6 +273,30 @@ class SqliteConnection(Connection):
             return self._raw.execute(sql, params).fetchall()
         except apsw.Error as err:
             raise translated(err, self.location, reader=self._reader) from err
+
+    def attempt(self, sql: str, params: Sequence[Value], most_steps: int) -> list[Row] | None:
+        """Return all rows of a query, or None when it is stopped after a little more than `most_steps` steps.
+
+        SQLite calls all progress handlers whenever one of them is due. The first call can come early, because steps
+        of earlier statements count. So this counts the calls and ignores the first one.
+        """
+        between = min(max(1, most_steps // 32), PROGRESS_STEPS)
+        left = -(-most_steps // between)
+
+        def give_up() -> bool:
+            nonlocal left
+            left -= 1
+            return left < 0
+
+        self._raw.set_progress_handler(give_up, between, id=self._ATTEMPT)
+        try:
+            return self.rows(sql, params)
+        except QueryTimeout:
+            if left < 0:
+                return None
+            raise
+        finally:
+            self._raw.set_progress_handler(None, id=self._ATTEMPT)
 
     def execute(self, sql: str, params: Sequence[Value] = ()) -> int:
         """Run a statement on the file; return the number of rows that it changed."""

@@ -4,7 +4,8 @@ A page is found in one index that has all needed columns; then its rows are fetc
 first walks an index in sort order until the page is full, and skips rows that do not match. The second takes all
 candidates from an index that begins with a filtered column, and sorts them. The exact numbers of store.runs.totals tell
 which plan is shorter. SQLite's planner has no such numbers, so queries name the index (INDEXED BY). The numbers do not
-tell whether matches are clustered at the far end, like the runs of a slow task. A walk then takes longer than expected.
+tell whether matches are clustered at the far end, like the runs of a slow task. A walk that takes much longer than
+expected is therefore stopped, and the plan with a bounded cost is used.
 
 Missing values come last in both directions. So runs without a value form a second list, sorted by id, after the first;
 the numbers tell where it begins. Each list is a part of an index, so neither list is read to reach the other.
@@ -43,15 +44,17 @@ class Way(NamedTuple):
         through: The index.
         walks: Whether the index has the sort order, so that reading can stop at the end of the page.
         cost: Number of entries to read if matches are spread evenly.
+        most: Number of entries to read if all matches are clustered at the far end.
     """
 
     through: str
     walks: bool
     cost: float
+    most: float
 
 
-def shortest(db: Connection, selection: Selection, field: str, wanted: int, total: int) -> Way:
-    """Return the plan that is expected to read the fewest entries.
+def ways(db: Connection, selection: Selection, field: str, wanted: int, total: int) -> tuple[Way, Way]:
+    """Return the plan that is expected to read the fewest entries, and the plan with a bounded cost.
 
     Args:
         db: A connection in a snapshot.
@@ -71,7 +74,8 @@ def shortest(db: Connection, selection: Selection, field: str, wanted: int, tota
     )
     for index, values, part in parts:
         if by_time and part == selection and values is not None and len(values) == 1:
-            return Way(index, True, wanted)  # every entry in the range matches
+            best = Way(index, True, wanted, wanted)  # every entry in the range matches
+            return best, best
     # Each tuple has an index, the number of entries in its range, and whether they are in sort order.
     ranges = [("runs_created", count(db, in_range), by_time)]
     if field == "id":
@@ -96,11 +100,12 @@ def shortest(db: Connection, selection: Selection, field: str, wanted: int, tota
 
     def way(index: str, size: int, walks: bool) -> Way:
         if not walks:
-            return Way(index, walks, size + sorting * total)
+            return Way(index, walks, size + sorting * total, size + sorting * total)
         most = size * (_LOOKUP_COST if index == "runs_id" else 1.0)  # the index runs_id only has the ids
-        return Way(index, walks, most if in_clump else min(most, wanted * most / total))
+        return Way(index, walks, most if in_clump else min(most, wanted * most / total), most)
 
-    return min((way(*one) for one in ranges), key=lambda one: one.cost)
+    found = [way(*one) for one in ranges]
+    return min(found, key=lambda one: one.cost), min(found, key=lambda one: one.most)
 
 
 SortField = Literal["task_name", "status", "start_at", "exit_code", "duration", "created_at"]
@@ -119,6 +124,9 @@ _COLUMNS: dict[_Field, str] = {
 }
 _OPTIONAL: dict[_Field, Optional] = {"start_at": "started_at", "duration": "duration"}
 _GROUPED: dict[_Field, GroupColumn] = {"task_name": "task_name", "status": "state", "exit_code": "exit_code"}
+_STEPS = 6  # of SQLite's virtual machine, to read one entry of an index
+_LUCK = 3  # how many times its expected cost a plan may take before the bounded plan is used
+_FEW = 500  # entries that any plan may read
 _DEEP = 5000  # number of runs to skip from which on it pays to locate the page in time
 _SCAN_LIMIT = 20_000  # number of matches of a search in ids that are sorted here instead of scanning a second time
 
@@ -366,13 +374,39 @@ def _page(db: Connection, selection: Selection, order: _Order, limit: int, offse
     """Return the rows of a page, sorted by a stored value. They are read from the end of the list that is cheaper."""
     limit = min(limit, total - offset)
     behind = total - offset - limit
-    way = shortest(db, selection, order.field, min(offset, behind) + limit, total)
+    place = _Place(limit, offset, behind)
+    best, sure = ways(db, selection, order.field, min(offset, behind) + limit, total)
+    found = None
+    if best.most > _LUCK * best.cost:
+        found = _along(db, selection, order, best, place, _STEPS * (_LUCK * best.cost + _FEW))
+    if found is None:
+        found = _along(db, selection, order, sure, place, None)
+    return found or []
+
+
+class _Place(NamedTuple):
+    """The position of a page: its number of rows, and the numbers of rows before and after it."""
+
+    limit: int
+    offset: int
+    behind: int
+
+
+def _along(
+    db: Connection, selection: Selection, order: _Order, way: Way, place: _Place, most_steps: float | None
+) -> list[_Found] | None:
+    """Return the rows of a page by one plan; None if it needs more than `most_steps`."""
+    limit, offset, behind = place
     backwards = behind < offset if way.walks else _sorts_better_backwards(order, offset, behind, limit)
     where, params = selection.conditions()
     mixed = order.field in _OPTIONAL and selection.has is None and selection.lacks is None
     ordered = order.sql(backwards=backwards, mixed=mixed)
     sql = f"SELECT seq, {order.column}, id FROM runs INDEXED BY {way.through} WHERE {where} {ordered} LIMIT ? OFFSET ?"  # noqa: S608 - ours
-    found = [_Found(*row) for row in db.rows(sql, [*params, limit, behind if backwards else offset])]
+    params += [limit, behind if backwards else offset]
+    rows = db.rows(sql, params) if most_steps is None else db.attempt(sql, params, int(most_steps))
+    if rows is None:
+        return None
+    found = [_Found(*row) for row in rows]
     return found[::-1] if backwards else found
 
 

@@ -138,6 +138,24 @@ def test_query_limit(path: str, writer: Database, monkeypatch: pytest.MonkeyPatc
     short.close()
 
 
+@on_sqlite
+@pytest.mark.usefixtures("writer")
+@pytest.mark.parametrize("limit_s", [None, 60.0])
+def test_attempts_take_as_many_steps_as_they_may(path: str, limit_s: float | None) -> None:
+    """Also beside a limit in time, whose looks at the clock come more often, and however often it was asked before."""
+    query = "WITH RECURSIVE t (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < ?) SELECT count(*) FROM t"
+    reader = open_reader(path, limit_s=limit_s)
+    try:
+        with reader.lent() as connection:
+            steps = 17 * 5000  # as SQLite counts them
+            for _ in range(30):
+                assert connection.attempt(query, [5000], 2 * steps) == [(5000,)]
+                assert connection.attempt(query, [20_000], 2 * steps) is None
+                assert connection.rows(query, [7]) == [(7,)]
+    finally:
+        reader.close()
+
+
 def test_limit_of_a_snapshot(path: str, writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """The queries of a snapshot share one limit, so many short ones are stopped as well."""
     monkeypatch.setattr(database_module, "QUERY_LIMIT_S", 0.05)
