@@ -1,4 +1,4 @@
-"""The scheduler's inside without its process: a store and a root that answer when the test says so."""
+"""The scheduler without its process, with a store and a root that answer on the test's command."""
 
 import os
 from collections.abc import Callable
@@ -32,7 +32,7 @@ Done = Callable[[Any], None]
 
 
 class Store:
-    """Like a store thread, but each piece of work is done when the test says so."""
+    """A store thread that does each job on the test's command."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -46,7 +46,7 @@ class Store:
         self.jobs.append((run, done))
 
     def work(self) -> None:
-        """Do the first piece of work."""
+        """Do the first job."""
         run, done = self.jobs.pop(0)
         result: Any
         try:
@@ -57,7 +57,7 @@ class Store:
         done(result)
 
     def fail(self, error: BaseException) -> None:
-        """The first piece of work cannot be done."""
+        """Let the first job fail."""
         self.jobs.pop(0)[1](error)
 
     def work_all(self) -> None:
@@ -79,7 +79,7 @@ class _Announcer:
 
 @dataclass
 class Commits(CommitListener):
-    """Calls functions that a test sets."""
+    """Calls the functions that a test sets."""
 
     failed: Callable[[BaseException], None] = lambda _error: None
     unusable: Callable[[Unusable], None] = lambda _error: None
@@ -107,7 +107,7 @@ class Root:
         self.sent.append(frame)
 
     def take(self, op: str) -> list[str]:
-        """Run ids in the frames of this kind; they are forgotten."""
+        """Remove the frames of this kind and return their run ids."""
         found = [frame for frame in self.sent if frame["op"] == op]
         self.sent = [frame for frame in self.sent if frame["op"] != op]
         return [frame["spawn"]["run"] if op == "spawn" else frame["run"] for frame in found]
@@ -126,12 +126,12 @@ class Watcher:
         self.open.pop(key, None)
 
     def says(self, key: str, op: str, why: str | None = None) -> None:
-        """The watcher says this about an order."""
+        """Report the result of a probe."""
         self.open[key][1]({"op": op, "key": key, "why": why})
 
 
 class Bench:
-    """An engine and its keeper on a configuration."""
+    """A run engine and a service controller with a configuration."""
 
     def __init__(self, directory: Path, text: str, clock: Clock | None = None) -> None:
         self._given_clock = clock
@@ -169,7 +169,7 @@ class Bench:
         """Deliver new messages."""
 
     def take_up(self, *, first: bool) -> None:
-        """Start a scheduler from the stored state; an earlier one is dropped, with its memory."""
+        """Start a scheduler from the stored state, without the memory of the earlier one."""
         self.loop = Loop(self._given_clock, self.clock_stepped)
         store, event_log = cast(StoreThread, self.store), cast(EventLog, _Announcer())
         self.commits = Commits()

@@ -8,7 +8,7 @@ from tests.scheduler.bench import Bench
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Callable[[str], Bench]]:
-    """Makes an engine on a configuration."""
+    """Make a bench with a configuration."""
     made: list[Bench] = []
 
     def make(text: str) -> Bench:

@@ -1,4 +1,4 @@
-"""The clocks of the scheduler for tests: they stand still until a test moves them."""
+"""Clocks for tests that stand still until a test moves them."""
 
 from supervisor.scheduler.loop.loop import Clock, WallTimer
 
@@ -6,7 +6,7 @@ START_MS = 1_780_056_000_000
 
 
 class FakeClock(Clock):
-    """Stands still; a test advances all clocks with :meth:`advance`, or sets one of them."""
+    """A clock that stands still; a test advances all clocks with :meth:`advance` or sets one of them."""
 
     def __init__(self, wall: int = START_MS, boot: float = 1000.0) -> None:
         self.wall, self.boot = wall, boot

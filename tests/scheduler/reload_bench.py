@@ -1,4 +1,4 @@
-"""A bench whose configuration can be reloaded; its root carries out each request at once."""
+"""A bench that can reload its configuration, with a root that carries out requests at once."""
 
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,13 @@ from tests.support.waiting import until
 
 
 class ReloadBench(Bench):
-    """Everything that is configured has begun."""
+    """A bench that starts everything in its configuration."""
 
     def __init__(self, directory: Path, text: str) -> None:
         super().__init__(directory, text)
         self.path = directory / "ringward.toml"
         self.recipes: dict[str, str] = {}
-        """Of the runs whose processes live."""
+        """The definition hashes of runs with a live process."""
         self.starts: list[str] = []
         """Names of started instances, in order."""
         boot = Boot(
@@ -78,7 +78,7 @@ class ReloadBench(Bench):
         self.active.files_changed()
 
     def drain(self) -> None:
-        """Store everything, and let the root do everything, until nothing is left."""
+        """Store all changes and carry out all requests to the root until nothing remains."""
         while self.store.jobs or self.root.sent:
             self.store.work_all()
             for frame in self.root.sent[:]:
@@ -98,7 +98,7 @@ class ReloadBench(Bench):
         self.path.write_text(text)
 
     def ask(self, *, dry_run: bool = False) -> list[dict[str, Any]]:
-        """Begin a reload; the answer will be in the list."""
+        """Begin a reload and return the list for its answer."""
         answers: list[dict[str, Any]] = []
         self.reloader.reload(ReloadRequest(by="me", dry_run=dry_run), answers.append)
         return answers
@@ -113,7 +113,7 @@ class ReloadBench(Bench):
         until(reached, "the definitions to be stored")
 
     def stored(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
-        """Go on until the answer is there."""
+        """Continue until the answer arrives, and return it."""
 
         def answered() -> bool:
             self.loop.round(0.001)
@@ -124,12 +124,12 @@ class ReloadBench(Bench):
         return answers[0]
 
     def reload(self, text: str, *, dry_run: bool = False) -> dict[str, Any]:
-        """Edit and reload; the answer."""
+        """Edit and reload the configuration, and return the answer."""
         self.write(text)
         return self.stored(self.ask(dry_run=dry_run))
 
     def done(self, text: str, *, dry_run: bool = False) -> dict[str, Any]:
-        """Edit and reload, which works; the report."""
+        """Edit and reload the configuration successfully, and return the report."""
         answer = self.reload(text, dry_run=dry_run)
         assert answer["ok"], answer
         found: dict[str, Any] = answer["result"]
@@ -150,6 +150,6 @@ class ReloadBench(Bench):
         return [run for run in self.engine.live.values() if run.unit.name == name]
 
     def fresh(self, directory: Path) -> "ReloadBench":
-        """Another one, started on the same text."""
+        """Start another bench with the same configuration."""
         directory.mkdir()
         return ReloadBench(directory, self.path.read_text())

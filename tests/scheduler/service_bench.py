@@ -1,4 +1,4 @@
-"""Services on the bench: taken up, asked of, and ended as a test says."""
+"""Helpers that start, command and end services on a bench."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ DONE: Answer = {"ok": True, "result": {}}
 
 
 def taken_up(one: Bench, name: str = "s") -> Unit:
-    """The service, its instances running as far as it wants any."""
+    """Start a service and return it with all wanted instances running."""
     unit = one.units[name]
     change = one.committer.change()
     one.controller.take_over(unit, change)
@@ -26,7 +26,7 @@ def taken_up(one: Bench, name: str = "s") -> Unit:
 
 
 def run_all(one: Bench) -> None:
-    """The root says of everything that it was told to start that it did."""
+    """Let the root report all requested starts."""
     one.store.work_all()
     for run_id in one.root.take("spawn"):
         one.started(run_id)
@@ -45,20 +45,20 @@ def states(unit: Unit) -> list[State]:
 
 
 def ends(one: Bench, instance: ServiceInstance, *, status: int = 0, cause: str | None = None) -> None:
-    """The process of an instance is gone."""
+    """Let the process of an instance end."""
     one.exited(run_of(instance), status=status, cause=cause)
     one.store.work_all()
 
 
 def fails(one: Bench, instance: ServiceInstance) -> None:
-    """It ends quickly and badly, sooner than any healthy_after."""
+    """Let an instance fail before any healthy_after."""
     instance.healthy = False
     one.exited(run_of(instance), status=1 << 8, ran_ms=-1)
     one.store.work_all()
 
 
 def send(one: Bench, operation: str, name: str, **arguments: Any) -> list[Answer]:
-    """Ask without waiting; the answer will be in the list."""
+    """Send a request and return the list for its answer."""
     answers: list[Answer] = []
     commands = UnitOperations(one.engine, one.controller, ScheduledStarts(one.loop, one.engine), one.units)
     operations_of(commands)[operation]({"task": name, "by": "me", **arguments}, answers.append)
@@ -66,7 +66,7 @@ def send(one: Bench, operation: str, name: str, **arguments: Any) -> list[Answer
 
 
 def asked(one: Bench, operation: str, name: str = "s", **arguments: Any) -> Answer:
-    """Ask, and take the answer, which is there when all is stored."""
+    """Send a request, store all changes and return the answer."""
     answers = send(one, operation, name, **arguments)
     one.store.work_all()
     (answer,) = answers
@@ -88,7 +88,7 @@ def stored(one: Bench, name: str = "s") -> list[Instance]:
 
 
 def in_time(one: Bench, state: State, instance: ServiceInstance) -> None:
-    """Let timers run until the instance is in this state."""
+    """Run timers until the instance is in this state."""
 
     def there() -> bool:
         one.loop.round(0)

@@ -1,4 +1,4 @@
-"""What API workers ask for about who may come in."""
+"""Requests of API workers about tokens, accounts, sessions and failed logins."""
 
 import time
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def ask(one: Bench, op: str, **arguments: Any) -> dict[str, Any]:
 
 
 def test_tokens(bench: Make) -> None:
-    """Made once, refused under a name that is taken, used, revoked."""
+    """A token is created once, refused under a taken name, touched when used, and deleted."""
     one = bench("")
     assert ask(one, "token_create", **TOKEN)["ok"]
     assert ask(one, "token_create", **TOKEN)["ok"]
@@ -57,7 +57,7 @@ def test_tokens(bench: Make) -> None:
 
 
 def test_sessions(bench: Make) -> None:
-    """A new session removes the sessions of another password, and ends at the logout."""
+    """A new session removes the sessions of another password, and a logout deletes it."""
     one = bench("")
     sessions.create(one.store.database, "old", "former", 1)
     assert ask(one, "session_create", hash="new", password_tag="tag")["ok"]
@@ -67,7 +67,7 @@ def test_sessions(bench: Make) -> None:
 
 
 def test_accounts(bench: Make) -> None:
-    """An account is created once, and refused under a taken name; its password changes, and it is removed."""
+    """An account is created once and refused under a taken name; its password can change, and it can be deleted."""
     one = bench("")
     assert ask(one, "account_create", **ACCOUNT)["ok"]
     assert ask(one, "account_create", **ACCOUNT)["ok"]
@@ -80,7 +80,7 @@ def test_accounts(bench: Make) -> None:
 
 
 def test_sessions_of_accounts(bench: Make) -> None:
-    """A session of an account ends no other one, and none begins after the account was removed."""
+    """A session of an account ends no other session, and a deleted or changed account gets none."""
     one = bench("")
     assert ask(one, "session_create", hash="admin", password_tag="tag")["ok"]
     assert ask(one, "account_create", **ACCOUNT)["ok"]
@@ -90,15 +90,15 @@ def test_sessions_of_accounts(bench: Make) -> None:
 
 
 def test_audit(bench: Make) -> None:
-    """Entries are stored as they were sent, in their order."""
+    """Audit entries are stored unchanged and in order."""
     one = bench("")
     entries = [Entry(n, "who", "unix", "runTask", "job", 201, "", failed_login=False) for n in range(3)]
     assert ask(one, "audit", entries={str(entry.at): list(entry) for entry in entries})["ok"]
     assert [stored.entry for stored in audit.entries(one.store.database, None, 9)] == entries[::-1]
 
 
-def test_a_store_that_takes_nothing(bench: Make) -> None:
-    """503: nothing was changed, and it is said."""
+def test_failing_store(bench: Make) -> None:
+    """If nothing can be stored, a request gets 503 and changes nothing."""
     one = bench("")
     answers: list[dict[str, Any]] = []
     operations_of(AccessOperations(one.committer))["token_create"](TOKEN, answers.append)
@@ -108,7 +108,7 @@ def test_a_store_that_takes_nothing(bench: Make) -> None:
 
 
 def test_wrong_passwords(bench: Make) -> None:
-    """Ten a minute for each client."""
+    """A client may send ten wrong passwords a minute."""
     one = bench("")
     operations = operations_of(AccessOperations(one.committer))
     answers: list[dict[str, Any]] = []

@@ -26,8 +26,8 @@ SCHEDULER = ROOT / "supervisor" / "scheduler"
         ("token_create", {"x": 1}),
     ],
 )
-def test_arguments_of_another_kind(operation: str, arguments: dict[str, Any]) -> None:
-    """Files are named by ids, and a value that the database refuses would be retried without end."""
+def test_invalid_arguments(operation: str, arguments: dict[str, Any]) -> None:
+    """Arguments of a wrong type or form get 400 with the operation, before they reach file names or the database."""
     kinds = (AccessOperations, BulkOperations, RunOperations, UnitOperations)
     answers: list[dict[str, Any]] = []
     operations_of(*(object.__new__(kind) for kind in kinds))[operation](arguments, answers.append)
@@ -36,7 +36,7 @@ def test_arguments_of_another_kind(operation: str, arguments: dict[str, Any]) ->
     assert answer["detail"].startswith(f"{operation}: ")
 
 
-def test_no_operation_is_forgotten() -> None:
+def test_operations_declare_arguments() -> None:
     """Every method that answers a request declares its arguments, which are checked."""
     methods = [
         (node.name, node.args.args, [ast.unparse(one) for one in node.decorator_list])

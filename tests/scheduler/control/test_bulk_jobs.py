@@ -1,4 +1,4 @@
-"""Jobs on many rows, with a store and a reading thread that answer when the test says so."""
+"""Jobs on many rows, with a store and a reading thread that answer on the test's command."""
 
 import time
 from collections.abc import Callable
@@ -30,8 +30,8 @@ COMMAND = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 ALL = {"match_all": True, "filter": {}, "except_ids": "", "ids": "", "by": "somebody"}
 
 
-class Reads:
-    """Like a reading thread, at once."""
+class ImmediateReads:
+    """A reading thread that answers at once."""
 
     def __init__(self, one: Bench) -> None:
         self.one = one
@@ -41,19 +41,19 @@ class Reads:
 
 
 class Jobs:
-    """Bulk work on a bench with 20 ended runs, which are five slices."""
+    """Bulk jobs on a bench with 20 ended runs in five slices."""
 
     def __init__(self, one: Bench) -> None:
         self.one = one
         self.db = one.store.database
-        self.reading = cast(LongReads, Reads(one))
+        self.reading = cast(LongReads, ImmediateReads(one))
         for _ in range(20):
             insert_run(self.db, make_run(task_name="t", status="ended", end_reason="failed"))
         self.results: list[Any] = []
         self.begin()
 
     def begin(self) -> None:
-        """As a scheduler does when it starts."""
+        """Do what a scheduler does at its start."""
         self.bulk = BulkJobs(self.one.loop, self.one.daemon, self.one.committer, self.reading, last_job(self.db))
         change = self.one.committer.change()
         self.bulk.announce_unreported(change)
@@ -80,14 +80,14 @@ class Jobs:
         return count_runs(self.db, RunFilter())
 
     def die(self) -> None:
-        """As a scheduler does in the middle of something; then there is another one."""
+        """Replace the scheduler by a new one in the middle of a job."""
         self.one.store.jobs.clear()
         self.one.committer._in_store.clear()
         self.begin()
         self.one.store.work_all()
 
     def untold(self) -> int:
-        """How many rows a scheduler would announce that began now."""
+        """Return the number of rows that a new scheduler would announce."""
         known = last_job(self.db)
         return 0 if known is None else known["affected"] - known["told"]
 
@@ -102,7 +102,7 @@ def jobs(bench: Callable[[str], Bench], monkeypatch: pytest.MonkeyPatch) -> Jobs
 
 
 def test_slices(jobs: Jobs) -> None:
-    """The store gets one slice at a time, other changes go before the next slice, and one event is sent at the end."""
+    """The store gets one slice at a time, other changes precede the next slice, and one event ends the job."""
     jobs.delete()
     assert len(jobs.one.store.jobs) == 1
     run = jobs.one.trigger("t")
@@ -126,7 +126,7 @@ def test_slices(jobs: Jobs) -> None:
 def test_jobs_without_a_client_pause_for_checkpoints(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch, event: str | None
 ) -> None:
-    """Between two slices the database may checkpoint; a job with a waiting client goes on at once."""
+    """A job without a client pauses between slices for a checkpoint, and a job with a client continues at once."""
     clock = FakeClock()
     monkeypatch.setattr(jobs.one.loop, "_clock", clock)
     monkeypatch.setattr(jobs.db, "has_backlog", lambda: True)
@@ -148,8 +148,8 @@ def test_jobs_without_a_client_pause_for_checkpoints(
     assert jobs.left() == 12
 
 
-def test_one_after_the_other(jobs: Jobs) -> None:
-    """A second job begins when the first one is done, so it never sees half of it."""
+def test_one_job_at_a_time(jobs: Jobs) -> None:
+    """A second job begins when the first is done, so it never sees half of it."""
     jobs.delete("a")
     jobs.delete("b")
     while jobs.one.store.jobs:
@@ -158,8 +158,8 @@ def test_one_after_the_other(jobs: Jobs) -> None:
     assert jobs.told() == [("run.deleted", 20)]
 
 
-def test_given_up(jobs: Jobs) -> None:
-    """A store that fails ends the job; finished slices are announced, and the next job begins."""
+def test_failed_job(jobs: Jobs) -> None:
+    """A store failure ends the job; finished slices are announced, and the next job begins."""
     jobs.delete()
     jobs.slice()
     error = DiskFull()
@@ -174,8 +174,8 @@ def test_given_up(jobs: Jobs) -> None:
     assert not jobs.untold()
 
 
-def test_a_scheduler_that_dies(jobs: Jobs) -> None:
-    """The next one announces the slices that are done; who asks the same again hears of all of them."""
+def test_scheduler_death(jobs: Jobs) -> None:
+    """The next scheduler announces the finished slices, and a repeated request counts all of them."""
     jobs.delete()
     jobs.slice()
     jobs.slice()
@@ -189,8 +189,8 @@ def test_a_scheduler_that_dies(jobs: Jobs) -> None:
     assert jobs.told() == [("run.deleted", 8), ("run.deleted", 12)]
 
 
-def test_schedulers_that_die(jobs: Jobs) -> None:
-    """Nor are the slices forgotten that those before the last one did, whether or not it did any itself."""
+def test_several_scheduler_deaths(jobs: Jobs) -> None:
+    """Slices of all earlier schedulers count, even if some schedulers did none."""
     for left in (12, 12, 8):
         jobs.delete()
         while jobs.left() > left:
@@ -203,8 +203,8 @@ def test_schedulers_that_die(jobs: Jobs) -> None:
     assert jobs.told() == [("run.deleted", 8), ("run.deleted", 4), ("run.deleted", 8)]
 
 
-def test_the_answer_of_a_scheduler_that_dies(asked: "Asked") -> None:
-    """The work is done but not answered: a repeated request gets the counts and the time; another request does not."""
+def test_unanswered_request(asked: "BulkRequests") -> None:
+    """If a scheduler dies before it answers, only the repeated request gets the counts and the time."""
     jobs = asked.jobs
     answers: list[Any] = []
     asked.commands["bulk_delete"]({**ALL, "command": COMMAND}, answers.append)
@@ -220,7 +220,7 @@ def test_the_answer_of_a_scheduler_that_dies(asked: "Asked") -> None:
 
 
 def test_shutdown(jobs: Jobs) -> None:
-    """A shutdown does not wait for a job: no slice is begun any more."""
+    """A shutdown does not wait for a job: no further slice begins."""
     jobs.delete()
     jobs.one.daemon.ending = True
     jobs.slice()
@@ -230,10 +230,10 @@ def test_shutdown(jobs: Jobs) -> None:
     assert "shutting down" in str(jobs.results[0])
 
 
-def test_a_time_of_its_own(asked: "Asked") -> None:
-    """Deletions in the same millisecond have different times, by which just the runs of one are restored.
+def test_deletion_times_are_unique(asked: "BulkRequests") -> None:
+    """Deletions in the same millisecond have different times, so each can be restored alone.
 
-    Asked again by another scheduler, an unfinished one goes on at its time.
+    A repeated, unfinished deletion continues at its own time under a new scheduler.
     """
     jobs = asked.jobs
     some = [run.id for run in list_runs(jobs.db, RunFilter(), limit=8, now_ms=0)[0]]
@@ -250,18 +250,18 @@ def test_a_time_of_its_own(asked: "Asked") -> None:
     assert asked.ask("bulk_delete")["result"] == {"affected": 12 + 4, "deleted_at": 5}
 
 
-class Asked:
-    """Bulk commands on a bench."""
+class BulkRequests:
+    """Requests for bulk operations on a bench."""
 
     def __init__(self, jobs: Jobs) -> None:
         self.jobs = jobs
         self.deleted = 0
         self.first: list[str] = []
-        """The first runs that the last answer named."""
+        """The first runs in the last answer."""
         self.renew()
 
     def renew(self) -> None:
-        """As a scheduler does when it starts."""
+        """Do what a scheduler does at its start."""
         jobs = self.jobs
         commands = BulkOperations(
             jobs.one.loop,
@@ -287,12 +287,12 @@ class Asked:
 
 
 @pytest.fixture
-def asked(jobs: Jobs) -> Asked:
-    return Asked(jobs)
+def asked(jobs: Jobs) -> BulkRequests:
+    return BulkRequests(jobs)
 
 
-def test_undo_window(asked: Asked) -> None:
-    """Runs deleted before the undo window are not restored, purged or not."""
+def test_undo_window(asked: BulkRequests) -> None:
+    """Runs that were deleted before the undo window are not restored, even if they are not purged yet."""
     assert asked.ask("bulk_delete")["result"]["affected"] == 20
     assert asked.first == [run_id for (run_id,) in asked.jobs.db.rows("SELECT id FROM runs ORDER BY seq LIMIT 3")]
     assert asked.deleted == 1
@@ -301,8 +301,8 @@ def test_undo_window(asked: Asked) -> None:
     assert asked.ask("bulk_restore")["result"] == {"affected": 0}
 
 
-def test_rerun_twice_is_once(asked: Asked) -> None:
-    """The same command gives the same runs; tasks that may not be started, services and removed ones are left out."""
+def test_repeated_rerun(asked: BulkRequests) -> None:
+    """A repeated command gives the same runs, and skips services, removed tasks and tasks with api_trigger = false."""
     for task in ("own", "s", "removed"):
         insert_run(asked.jobs.db, make_run(task_name=task, status="ended", end_reason="failed"))
     first = asked.ask("bulk_rerun", triggered_by="api")["result"]["triggered"]
@@ -313,8 +313,8 @@ def test_rerun_twice_is_once(asked: Asked) -> None:
     assert other != first
 
 
-def test_stop_counts_what_it_stops(asked: Asked) -> None:
-    """Running and waiting runs are stopped; a run that is already stopping is not counted again."""
+def test_stop(asked: BulkRequests) -> None:
+    """A bulk stop ends running and waiting runs, and does not count a run that is already stopping."""
     one = asked.jobs.one
     made = [one.trigger("t") for _ in range(3)]
     one.store.work_all()
@@ -328,8 +328,11 @@ def test_stop_counts_what_it_stops(asked: Asked) -> None:
     assert one.root.take("stop") == []
 
 
-def test_delete_one(asked: Asked) -> None:
-    """Running: 409. Waiting: it ends as stopped and is deleted. A repetition changes nothing."""
+def test_delete_one_run(asked: BulkRequests) -> None:
+    """Deleting a running run gets 409.
+
+    A waiting run ends as stopped and is deleted, and a repetition changes nothing.
+    """
     one = asked.jobs.one
     running, waiting = one.trigger("t"), one.trigger("t")
     one.store.work_all()
@@ -345,8 +348,8 @@ def test_delete_one(asked: Asked) -> None:
     assert told[-2:] == [("run.ended", waiting.id), ("run.deleted", waiting.id)]
 
 
-def test_unknown_progress_is_nobodys(jobs: Jobs) -> None:
-    """What an earlier scheduler did for another command does not count for this one."""
+def test_progress_of_another_command(jobs: Jobs) -> None:
+    """Progress that an earlier scheduler stored for another command does not count."""
     set_meta(jobs.db, "bulk", {"command": "other", "event": "run.deleted", "affected": 3})
     jobs.begin()
     jobs.one.store.work_all()
@@ -362,8 +365,8 @@ def reading(bench: Callable[[str], Bench], tmp_path: Path) -> tuple[Bench, LongR
     return one, LongReads(one.loop, str(tmp_path / "ringward.db"), lambda _damage: None)
 
 
-def test_reading(reading: tuple[Bench, LongReads]) -> None:
-    """A question is answered from the loop, in its order, with its result or its exception."""
+def test_long_reads(reading: tuple[Bench, LongReads]) -> None:
+    """Long reads are answered from the loop, in order, with their results or exceptions."""
     one, reader = reading
     answers: list[Any] = []
     reader.submit(lambda db: db.rows("SELECT 1"), answers.append)

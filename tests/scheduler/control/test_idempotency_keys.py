@@ -1,4 +1,4 @@
-"""Triggers that carry a key."""
+"""Triggers with an idempotency key."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +14,8 @@ JOB = "[tasks.job]\nrun = 'true'\nmax_concurrent = 100\n"
 Make = Callable[[str], Bench]
 
 
-class Asking:
-    """Requests of API workers, and their answers."""
+class TriggerRequests:
+    """Trigger requests of API workers and their answers."""
 
     def __init__(self, one: Bench) -> None:
         self._one = one
@@ -31,30 +31,30 @@ class Asking:
         return run_id
 
     def runs(self) -> list[str | None]:
-        """The runs that the answers name; None: the asker's own."""
+        """Return the runs named in the answers; None means the request's own run."""
         self._one.store.work_all()
         assert all(answer["ok"] for answer in self.answers)
         return [answer["result"].get("run") for answer in self.answers]
 
 
-def test_the_same_key_gives_the_same_run(bench: Make) -> None:
-    """Also over a restart of the scheduler, since keys are stored with their runs; without a key each is new."""
+def test_repeated_key(bench: Make) -> None:
+    """A repeated key gives the same run, even after a scheduler restart; without a key each run is new."""
     one = bench(JOB)
-    first = Asking(one)
+    first = TriggerRequests(one)
     run_id = first.trigger("k")
     first.trigger(None)
     assert first.runs() == [None, None]
-    second = Asking(one)
+    second = TriggerRequests(one)
     second.trigger("k")
     second.trigger("l")
     assert second.runs() == [run_id, None]
     assert count_runs(one.store.database, RunFilter()) == 3
 
 
-def test_a_task_that_is_removed_meanwhile(bench: Make) -> None:
-    """While the key of a trigger is looked up a reload removes the task: it does not run."""
+def test_task_removed_during_the_lookup(bench: Make) -> None:
+    """A task that a reload removes while a key is looked up does not run."""
     one = bench(JOB)
-    asking = Asking(one)
+    asking = TriggerRequests(one)
     asking.trigger("k")
     one.units.pop("job").configured = False
     one.store.work_all()
@@ -62,10 +62,10 @@ def test_a_task_that_is_removed_meanwhile(bench: Make) -> None:
     assert count_runs(one.store.database, RunFilter()) == 0
 
 
-def test_the_same_key_at_once(bench: Make) -> None:
-    """Of requests that come together one makes the run; the others wait, and get it too."""
+def test_concurrent_requests_with_one_key(bench: Make) -> None:
+    """The first of several concurrent requests creates the run, and the others wait and get the same run."""
     one = bench(JOB)
-    asking = Asking(one)
+    asking = TriggerRequests(one)
     run_id = asking.trigger("k")
     for _ in range(3):
         asking.trigger("k")
@@ -73,10 +73,10 @@ def test_the_same_key_at_once(bench: Make) -> None:
     assert count_runs(one.store.database, RunFilter()) == 1
 
 
-def test_another_request_with_the_same_key(bench: Make) -> None:
-    """422 that names the header, and no run."""
+def test_key_of_another_request(bench: Make) -> None:
+    """Another request with the same key gets 422 with the header's name, and no run."""
     one = bench(JOB)
-    asking = Asking(one)
+    asking = TriggerRequests(one)
     asking.trigger("k")
     one.store.work_all()
     asking.trigger("k", "another request")
@@ -87,10 +87,10 @@ def test_another_request_with_the_same_key(bench: Make) -> None:
     assert count_runs(one.store.database, RunFilter()) == 1
 
 
-def test_a_run_that_could_not_be_stored(bench: Make) -> None:
-    """503, and the key is free: the next request with it makes the run."""
+def test_failed_run_frees_the_key(bench: Make) -> None:
+    """If the run cannot be stored, the request gets 503, and the next request with the key creates the run."""
     one = bench(JOB)
-    asking = Asking(one)
+    asking = TriggerRequests(one)
     asking.trigger("k")
     one.store.work()
     one.store.fail(StoreError("full"))
@@ -100,10 +100,10 @@ def test_a_run_that_could_not_be_stored(bench: Make) -> None:
     assert asking.runs() == [None]
 
 
-def test_a_key_that_cannot_be_looked_up(bench: Make) -> None:
-    """503 for everybody who waits, one after another; nothing is made."""
+def test_failed_lookup(bench: Make) -> None:
+    """If a key cannot be looked up, all waiting requests get 503 and no run is created."""
     one = bench(JOB)
-    asking = Asking(one)
+    asking = TriggerRequests(one)
     asking.trigger("k")
     asking.trigger("k")
     one.store.fail(StoreError("locked"))

@@ -30,7 +30,7 @@ def send(one: Bench, verb: str, *names: str, **more: Any) -> list[Answer]:
 
 
 def act(one: Bench, verb: str, *names: str, **more: Any) -> list[list[Any]]:
-    """Ask, and return the units of the answer."""
+    """Send a request and return the units in its answer."""
     answers = send(one, verb, *names, **more)
     one.store.work_all()
     (answer,) = answers
@@ -39,8 +39,8 @@ def act(one: Bench, verb: str, *names: str, **more: Any) -> list[list[Any]]:
     return units
 
 
-def test_each_is_answered_with_its_result(bench: Make) -> None:
-    """The answer names each unit, whether it changed, and the runs that end."""
+def test_answer_lists_each_unit(bench: Make) -> None:
+    """The answer lists each unit, whether it changed, and its runs that end."""
     one = bench(TWO)
     a, b = taken_up(one, "a"), taken_up(one, "b")
     asked(one, "service_stop", "b")
@@ -58,8 +58,8 @@ def test_each_is_answered_with_its_result(bench: Make) -> None:
     assert not one.units["t"].paused
 
 
-def test_nothing_is_done_if_a_name_is_wrong(bench: Make) -> None:
-    """One unknown name, and no unit is touched."""
+def test_unknown_name(bench: Make) -> None:
+    """A request with one unknown name gets 404 and changes no unit."""
     one = bench(TWO)
     a = taken_up(one, "a")
     answers = send(one, "stop", "a", "zzz")
@@ -68,8 +68,8 @@ def test_nothing_is_done_if_a_name_is_wrong(bench: Make) -> None:
     assert states(a) == [State.RUNNING]
 
 
-def test_a_stop_of_a_task_ends_its_runs(bench: Make) -> None:
-    """Active and queued runs of a task end; the task stays as it is."""
+def test_stop_of_a_task(bench: Make) -> None:
+    """A stop ends active and queued runs of a task, and does not change the task."""
     one = bench('[tasks.t]\nrun = "true"\n')
     unit = one.units["t"]
     task = unit.task
@@ -86,8 +86,8 @@ def test_a_stop_of_a_task_ends_its_runs(bench: Make) -> None:
     assert [one.row(run).end_reason for run in runs[1:]] == ["stopped"] * 2
 
 
-def test_a_repeated_request_gets_the_same_answer(bench: Make) -> None:
-    """The next scheduler, asked with the same id, restarts nothing again and answers as the first would have."""
+def test_repeated_request(bench: Make) -> None:
+    """A request repeated with the same id restarts nothing again and gets the same answer."""
     one = bench(TWO)
     taken_up(one, "a")
     taken_up(one, "b")
@@ -101,7 +101,7 @@ def test_a_repeated_request_gets_the_same_answer(bench: Make) -> None:
 
 
 def test_services_stop_after_their_dependents(bench: Make) -> None:
-    """Each service is signalled after its dependents have ended; all are stored as stopped at once."""
+    """Each service is signalled after its dependents have ended, and all are stored as stopped at once."""
     one = bench(CHAIN)
     db, app, web = (taken_up(one, name) for name in ("db", "app", "web"))
     act(one, "stop", "web", "db", "app")
@@ -112,8 +112,8 @@ def test_services_stop_after_their_dependents(bench: Make) -> None:
     assert [states(unit) for unit in (db, app, web)] == [[State.STOPPED]] * 3
 
 
-def test_a_start_overtakes_a_waiting_stop(bench: Make) -> None:
-    """A service that still waits for its stop, and is started, goes on running."""
+def test_start_cancels_a_waiting_stop(bench: Make) -> None:
+    """A service whose stop still waits keeps running if it is started."""
     one = bench(CHAIN)
     db, app, web = (taken_up(one, name) for name in ("db", "app", "web"))
     act(one, "stop", "web", "db", "app")
@@ -130,7 +130,7 @@ def test_the_next_scheduler_finishes_stops(bench: Make) -> None:
     one = bench(CHAIN)
     db, app, web = (taken_up(one, name) for name in ("db", "app", "web"))
     for unit in (db, app, web):
-        unit.stopped = True  # stored, and not yet carried out
+        unit.stopped = True  # stored, but not yet carried out
     change = one.committer.change()
     one.controller.finish_stops(one.units.values(), change)
     one.committer.commit(change)
@@ -140,8 +140,8 @@ def test_the_next_scheduler_finishes_stops(bench: Make) -> None:
         ends(one, unit.instances[0], cause="stop")
 
 
-def test_a_waiting_stop_does_not_bring_a_service_back(bench: Make) -> None:
-    """A service that ends by itself while its stop waits stays down."""
+def test_exit_during_a_waiting_stop(bench: Make) -> None:
+    """A service that exits while its stop waits stays down."""
     one = bench(CHAIN)
     db, _app, _web = (taken_up(one, name) for name in ("db", "app", "web"))
     act(one, "stop", "web", "db", "app")
@@ -151,8 +151,8 @@ def test_a_waiting_stop_does_not_bring_a_service_back(bench: Make) -> None:
     assert one.root.take("spawn") == []
 
 
-def test_a_forced_stop_waits_for_nothing(bench: Make) -> None:
-    """All selected services are killed at once."""
+def test_forced_stop(bench: Make) -> None:
+    """A forced stop kills all selected services at once."""
     one = bench(CHAIN)
     for name in ("db", "app", "web"):
         taken_up(one, name)
@@ -160,7 +160,7 @@ def test_a_forced_stop_waits_for_nothing(bench: Make) -> None:
     assert len(set(one.root.take("stop"))) == 3
 
 
-def test_a_rolling_restart_in_progress(bench: Make) -> None:
+def test_rolling_restart_in_progress(bench: Make) -> None:
     """A service in a rolling restart is busy; the others restart."""
     one = bench(TWO + f"[services.many]\n{MORE}instances = 2\n")
     taken_up(one, "a")
@@ -172,8 +172,8 @@ def test_a_rolling_restart_in_progress(bench: Make) -> None:
 
 
 @pytest.mark.parametrize("verb", ["start", "restart", "pause", "resume"])
-def test_what_cannot_be_stored_is_not_done(bench: Make, verb: str) -> None:
-    """503, and no unit is changed."""
+def test_failing_store(bench: Make, verb: str) -> None:
+    """If a request cannot be stored, it gets 503 and changes no unit."""
     one = bench(TWO)
     for name in ("a", "b"):
         unit = taken_up(one, name)
@@ -188,8 +188,8 @@ def test_what_cannot_be_stored_is_not_done(bench: Make, verb: str) -> None:
     assert one.units["t"].paused == (verb == "resume")
 
 
-def test_a_shutdown_starts_nothing(bench: Make) -> None:
-    """Starts and restarts get 503 during a shutdown; stops are carried out."""
+def test_shutdown(bench: Make) -> None:
+    """During a shutdown, starts and restarts get 503, and stops are carried out."""
     one = bench(TWO)
     taken_up(one, "a")
     one.daemon.ending = True

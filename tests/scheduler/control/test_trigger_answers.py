@@ -1,4 +1,4 @@
-"""What API workers are answered when they trigger a run."""
+"""Answers to API workers that trigger a run."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ Make = Callable[[str], Bench]
 
 
 def trigger(one: Bench, commands: RunOperations, run_id: str) -> dict[str, Any]:
-    """The result in the answer, as it comes out of a frame."""
+    """Trigger a run and return the decoded result of the answer."""
     answers: list[dict[str, Any]] = []
     operations_of(commands)["trigger"](
         {"run": run_id, "task": "job", "triggered_by": "api", "by": "me"}, answers.append
@@ -27,16 +27,16 @@ def trigger(one: Bench, commands: RunOperations, run_id: str) -> dict[str, Any]:
     return result
 
 
-def test_the_answer_has_the_row(bench: Make) -> None:
-    """For starting and waiting runs the answer has the row exactly as stored, so that no worker reads it again."""
+def test_answer_has_the_row(bench: Make) -> None:
+    """For starting and waiting runs the answer has the row exactly as stored, so no worker reads it again."""
     one = bench("[tasks.job]\nrun = 'true'\non_overlap = 'queue'\n")
     commands = RunOperations(one.engine, one.units, {})
     for run_id in (new_ulid(), new_ulid()):
         assert Run(**trigger(one, commands, run_id)["row"]) == get_run(one.store.database, run_id)
 
 
-def test_one_that_has_to_be_read(bench: Make) -> None:
-    """The answer has no row when the run was refused, or when the request was carried out before."""
+def test_answer_without_a_row(bench: Make) -> None:
+    """The answer has no row for a refused run and for a repeated request."""
     one = bench("[tasks.job]\nrun = 'true'\non_overlap = 'skip'\n")
     commands = RunOperations(one.engine, one.units, {})
     first, second = new_ulid(), new_ulid()

@@ -30,8 +30,8 @@ SERVICE = (
 )
 
 
-def test_a_stop_acts_first(bench: Make) -> None:
-    """The processes are signalled before anything is stored, and the answer comes when all of it is."""
+def test_stop_acts_first(bench: Make) -> None:
+    """A stop signals the processes before it is stored, and is answered once all of it is stored."""
     one = bench(SERVICE)
     unit = taken_up(one)
     answers = send(one, "service_stop", "s")
@@ -43,8 +43,8 @@ def test_a_stop_acts_first(bench: Make) -> None:
     assert [row.state for row in stored(one)] == ["stopping"] * 2
 
 
-def test_a_stopped_service_stays_down(bench: Make) -> None:
-    """Whatever its restart policy is; the runs ended as stopped, and a second stop changes nothing."""
+def test_stopped_service_stays_down(bench: Make) -> None:
+    """A stopped service stays down, its runs end as stopped, and a second stop changes nothing."""
     one = bench(SERVICE)
     unit = taken_up(one)
     assert asked(one, "service_stop") == DONE
@@ -60,8 +60,8 @@ def test_a_stopped_service_stays_down(bench: Make) -> None:
     assert one.row(first).end_reason == "stopped"
 
 
-def test_a_stop_of_what_waits_for_its_restart(bench: Make) -> None:
-    """Nothing is signalled, and the delay brings nothing back."""
+def test_stop_during_the_restart_delay(bench: Make) -> None:
+    """A stop of a service that waits for its restart signals nothing, and the service stays down after the delay."""
     one = bench(
         '[services.s]\nrun = "true"\nrestart_delay = "1ms"\n[services.t]\nrun = "true"\nrestart_delay = "1ms"\n'
     )
@@ -70,12 +70,12 @@ def test_a_stop_of_what_waits_for_its_restart(bench: Make) -> None:
     assert asked(one, "service_stop") == DONE
     assert states(unit) == [State.STOPPED]
     ends(one, other.instances[0])
-    in_time(one, State.STARTING, other.instances[0])  # the same delay, begun later
+    in_time(one, State.STARTING, other.instances[0])  # same delay, started later
     assert states(unit) == [State.STOPPED]
 
 
-def test_a_stop_on_a_full_disk(bench: Make) -> None:
-    """The processes end all the same; it is stored when that can be."""
+def test_stop_on_a_full_disk(bench: Make) -> None:
+    """On a full disk a stop still ends the processes, and is answered only once it is stored."""
     one = bench(SERVICE)
     unit = taken_up(one)
     answers = send(one, "service_stop", "s")
@@ -86,8 +86,8 @@ def test_a_stop_on_a_full_disk(bench: Make) -> None:
 
 
 @pytest.mark.parametrize("operation", ["service_start", "service_restart", "task_pause", "task_resume"])
-def test_what_cannot_be_stored_is_not_done(bench: Make, operation: str) -> None:
-    """503, and nothing is changed."""
+def test_failing_store(bench: Make, operation: str) -> None:
+    """An operation that cannot be stored gets 503 and changes nothing."""
     one = bench(SERVICE + '[tasks.t]\nrun = "true"\n')
     unit = taken_up(one)
     asked(one, "service_stop")
@@ -102,8 +102,8 @@ def test_what_cannot_be_stored_is_not_done(bench: Make, operation: str) -> None:
     assert not one.units["t"].paused
 
 
-def test_a_start(bench: Make) -> None:
-    """A stopped service starts; running instances are left alone."""
+def test_start(bench: Make) -> None:
+    """A start brings up a stopped service and leaves running instances alone."""
     one = bench(SERVICE)
     unit = taken_up(one)
     asked(one, "service_stop")
@@ -116,8 +116,8 @@ def test_a_start(bench: Make) -> None:
     assert one.root.take("spawn") == []
 
 
-def test_a_start_while_it_is_stopping(bench: Make) -> None:
-    """It comes up afterwards, at once; and a stop after that is the last word."""
+def test_start_of_a_stopping_service(bench: Make) -> None:
+    """A start of a stopping service takes effect after the stop, and a later stop overrides it."""
     one = bench(SERVICE)
     unit = taken_up(one)
     asked(one, "service_stop")
@@ -131,8 +131,8 @@ def test_a_start_while_it_is_stopping(bench: Make) -> None:
     assert unit.instances[1].state is State.STOPPED
 
 
-def test_start_and_stop_in_one_moment(bench: Make) -> None:
-    """The later one wins, in memory as in the store, although a stop does not wait for the store."""
+def test_concurrent_start_and_stop(bench: Make) -> None:
+    """The later of a start and a stop wins in memory and in the store, although a stop does not wait for the store."""
     one = bench(SERVICE)
     unit = taken_up(one)
     started, stopped = send(one, "service_start", "s"), send(one, "service_stop", "s")
@@ -147,8 +147,8 @@ def test_start_and_stop_in_one_moment(bench: Make) -> None:
     assert set(states(unit)) == {State.RESTARTING}
 
 
-def test_a_restart(bench: Make) -> None:
-    """All instances end at the same time, and come back without their restart delay."""
+def test_restart(bench: Make) -> None:
+    """A restart ends all instances at once, and they start again without their restart delay."""
     one = bench(SERVICE)
     unit = taken_up(one)
     before = [run_of(instance) for instance in unit.instances]
@@ -165,8 +165,8 @@ def test_a_restart(bench: Make) -> None:
     [("always", 1, State.FATAL), ("never", 0, State.EXITED), ("on_failure", 0, State.EXITED)],
 )
 @pytest.mark.parametrize("operation", ["service_start", "service_restart"])
-def test_what_had_ended_for_good(bench: Make, operation: str, policy: str, status: int, state: State) -> None:
-    """A start and a restart bring it back, with all attempts that it may have."""
+def test_revival_of_final_states(bench: Make, operation: str, policy: str, status: int, state: State) -> None:
+    """A start or restart brings back a fatal or exited instance with all its attempts."""
     one = bench(f'[services.s]\nrun = "true"\nrestart = "{policy}"\nrestart_attempts = 0\n')
     unit = taken_up(one)
     ends(one, unit.instances[0], status=status << 8)
@@ -176,8 +176,8 @@ def test_what_had_ended_for_good(bench: Make, operation: str, policy: str, statu
     assert unit.instances[0].failures == 0
 
 
-def test_a_restart_of_a_stopped_service(bench: Make) -> None:
-    """It starts, rolling or not: no instance is serving meanwhile."""
+def test_restart_of_a_stopped_service(bench: Make) -> None:
+    """A restart starts a stopped service at once, rolling or not."""
     one = bench(SERVICE)
     unit = taken_up(one)
     for rolling in (False, True):
@@ -190,8 +190,8 @@ def test_a_restart_of_a_stopped_service(bench: Make) -> None:
         run_all(one)
 
 
-def test_a_restart_that_is_asked_again(bench: Make) -> None:
-    """By its id, also of the next scheduler, it is known as carried out."""
+def test_repeated_restart(bench: Make) -> None:
+    """A restart repeated with the same id is accepted without another restart."""
     one = bench(SERVICE)
     unit = taken_up(one)
     assert restarted(one, "1") == DONE
@@ -222,8 +222,8 @@ def test_refusals(bench: Make) -> None:
 TASK = '[tasks.t]\nrun = "true"\ncron = "* * * * *"\n'
 
 
-def test_a_paused_schedule(bench: Make) -> None:
-    """It rests until it is resumed: it has no next time, fires nothing, and people can still run the task."""
+def test_paused_schedule(bench: Make) -> None:
+    """A paused schedule has no next run and fires nothing, but the task can still be triggered."""
     one = bench(TASK)
     unit = one.units["t"]
     assert asked(one, "task_pause", "t") == DONE
@@ -235,8 +235,8 @@ def test_a_paused_schedule(bench: Make) -> None:
     assert len(one.root.take("spawn")) == 1
 
 
-def test_a_resumed_schedule(bench: Make) -> None:
-    """It goes on from now: what would have run meanwhile is neither run nor missed."""
+def test_resumed_schedule(bench: Make) -> None:
+    """A resumed schedule continues from now, and instants during the pause neither run nor count as missed."""
     one = bench(TASK)
     unit = one.units["t"]
     unit.last_instant = 60_000
@@ -253,8 +253,8 @@ def test_a_resumed_schedule(bench: Make) -> None:
     assert one.root.sent == []
 
 
-def test_resuming_an_unpaused_task(bench: Make) -> None:
-    """It changes nothing: the next instant stays."""
+def test_resume_of_an_unpaused_task(bench: Make) -> None:
+    """Resuming an unpaused task does not change its next instant."""
     one = bench(TASK)
     one.units["t"].last_instant = 60_000
     update_task(one.store.database, "t", last_instant=60_000)
@@ -262,8 +262,8 @@ def test_resuming_an_unpaused_task(bench: Make) -> None:
     assert record(one, "t").last_instant == one.units["t"].last_instant == 60_000
 
 
-def test_a_restart_without_a_delay(bench: Make) -> None:
-    """The end of a run and the next one are stored together, and that one is started as soon as they are."""
+def test_restart_without_a_delay(bench: Make) -> None:
+    """With no restart delay, the end of a run is stored together with the next run, which then starts."""
     one = bench('[services.s]\nrun = "true"\nhealthy_after = "0s"\nrestart_delay = "0s"\n')
     (instance,) = taken_up(one).instances
     before = run_of(instance)
@@ -274,8 +274,8 @@ def test_a_restart_without_a_delay(bench: Make) -> None:
     assert one.root.take("spawn") == [run_of(instance)] != [before]
 
 
-def test_no_restart_without_a_delay_while_the_daemon_ends(bench: Make) -> None:
-    """A service that ends then stays down."""
+def test_no_restart_during_a_shutdown(bench: Make) -> None:
+    """A service without a restart delay that exits during a shutdown stays down."""
     one = bench('[services.s]\nrun = "true"\nhealthy_after = "0s"\nrestart_delay = "0s"\n')
     unit = taken_up(one)
     one.daemon.ending = True

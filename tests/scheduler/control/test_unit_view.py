@@ -8,8 +8,8 @@ from supervisor.config.load import load
 from supervisor.scheduler.control.unit_view import definition_text
 
 
-def test_unlimited_attempts_are_valid_json(tmp_path: Path) -> None:
-    """Numbers without a limit are the word of the configuration, since JSON has no infinity."""
+def test_unlimited_numbers(tmp_path: Path) -> None:
+    """Unlimited numbers are the word of the configuration, because JSON has no infinity."""
     path = tmp_path / "ringward.toml"
     path.write_text('[services.s]\nrun = "x"\nrestart_attempts = "unlimited"\nflap_restarts = "unlimited"\n')
     shown = msgspec.json.decode(definition_text(load(str(path), {}).services["s"]))

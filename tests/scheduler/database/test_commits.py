@@ -14,7 +14,7 @@ Make = Callable[[str], Bench]
 
 
 class Recorder:
-    """Commits changes and notes their results."""
+    """Commits changes and records their results."""
 
     def __init__(self, one: Bench) -> None:
         self.one = one
@@ -52,8 +52,8 @@ def test_changes_during_a_commit_share_the_next_transaction(bench: Make) -> None
     assert one.committer.idle
 
 
-def test_what_comes_in_one_round_is_stored_together(bench: Make) -> None:
-    """All changes of one round of the loop are one transaction, also when the store is idle."""
+def test_one_transaction_per_round(bench: Make) -> None:
+    """All changes of one round of the loop share one transaction, even if the store is idle."""
     one = bench("")
     changes = Recorder(one)
     for name in "abc":
@@ -65,8 +65,8 @@ def test_what_comes_in_one_round_is_stored_together(bench: Make) -> None:
     assert one.committer.idle
 
 
-def test_what_can_wait_goes_with_others(tmp_path: Path) -> None:
-    """In its order; when nothing else comes for a moment, by itself."""
+def test_deferrable_change_joins_the_next(tmp_path: Path) -> None:
+    """A change that can wait is stored with the next change, in order, or alone after a moment."""
     clock = FakeClock()
     one = Bench(tmp_path, "", clock)
     changes = Recorder(one)
@@ -87,8 +87,8 @@ def test_what_can_wait_goes_with_others(tmp_path: Path) -> None:
     one.close()
 
 
-def test_no_change_overtakes_an_earlier_one(bench: Make) -> None:
-    """A failed change also holds back all later ones."""
+def test_failed_change_blocks_later_ones(bench: Make) -> None:
+    """A failed change is retried before any later change is stored."""
     one = bench("")
     changes = Recorder(one)
     changes.commit("started")
@@ -106,7 +106,7 @@ def test_no_change_overtakes_an_earlier_one(bench: Make) -> None:
     assert one.committer.idle
 
 
-def test_a_failing_change_does_not_discard_the_others(bench: Make) -> None:
+def test_failing_change_does_not_discard_others(bench: Make) -> None:
     """The changes of a failed transaction are retried one by one; only the failing change is dropped."""
     one = bench("")
     changes = Recorder(one)
@@ -149,8 +149,8 @@ def test_read_in_a_transaction(bench: Make) -> None:
     assert one.committer.idle
 
 
-def test_a_transaction_that_could_not_begin_is_not_split(bench: Make) -> None:
-    """Each attempt takes long then: waiting clients get an error after the first, and the rest is held."""
+def test_unbegun_transaction_is_not_split(bench: Make) -> None:
+    """If a transaction cannot begin, waiting clients get an error at once. Its other changes are retried together."""
     one = bench("")
     changes = Recorder(one)
     for name in ("first", "awaited", "patient", "behind"):
@@ -180,8 +180,8 @@ def test_waiting_clients_are_refused_while_the_store_is_stuck(bench: Make) -> No
     assert changes.done == ["patient", "later"]
 
 
-def test_a_refusal_may_commit_at_once(bench: Make) -> None:
-    """A change that a refusal commits is stored behind all queued changes, and none of them is lost."""
+def test_refusal_that_commits(bench: Make) -> None:
+    """A change that a refusal commits is stored after all queued changes, and none of them is lost."""
     one = bench("")
     changes = Recorder(one)
     changes.commit("first")
@@ -197,8 +197,8 @@ def test_a_refusal_may_commit_at_once(bench: Make) -> None:
     assert changes.done == ["first", "patient", "behind", "told"]
 
 
-def test_old_events_go(bench: Make) -> None:
-    """However long a scheduler lives, its outbox does not grow without end."""
+def test_outbox_is_bounded(bench: Make) -> None:
+    """The outbox keeps the newest 10,000 events."""
     one = bench("")
     for _ in range(12):
         change = Change(1)
@@ -210,7 +210,7 @@ def test_old_events_go(bench: Make) -> None:
     assert (count, newest) == (10_000, 12_000)
 
 
-def test_a_refused_head_frees_the_others(bench: Make) -> None:
+def test_dropped_first_change_releases_the_queue(bench: Make) -> None:
     """When the blocking change is dropped at last, all others are stored."""
     one = bench("")
     changes = Recorder(one)
@@ -232,8 +232,8 @@ def storing(one: Bench) -> bool:
 
 
 @pytest.mark.parametrize("kind", [Busy, DiskFailed, DiskFull, ReadOnly, Unusable])
-def test_a_failing_store_is_reported_once(tmp_path: Path, kind: type[StoreError]) -> None:
-    """This holds too if only changes with a waiting client fail; the notification is stored once that is possible."""
+def test_failing_store_is_reported_once(tmp_path: Path, kind: type[StoreError]) -> None:
+    """A failing store is reported once, even if only awaited changes fail, and the report is stored later."""
     clock = FakeClock()
     one = Bench(tmp_path, "", clock)
     changes = Recorder(one)
@@ -252,8 +252,8 @@ def test_a_failing_store_is_reported_once(tmp_path: Path, kind: type[StoreError]
     one.close()
 
 
-def test_damage_is_reported_behind_other_trouble(tmp_path: Path) -> None:
-    """Damage that follows another failure is reported, although people were told of that failure already."""
+def test_damage_after_another_failure(tmp_path: Path) -> None:
+    """Damage that follows another failure is reported, although that failure was reported already."""
     clock = FakeClock()
     one = Bench(tmp_path, "", clock)
     changes = Recorder(one)
@@ -271,7 +271,7 @@ def test_damage_is_reported_behind_other_trouble(tmp_path: Path) -> None:
 
 
 def test_each_reason_is_logged_once(bench: Make, capfd: pytest.CaptureFixture[str]) -> None:
-    """A server that returns with an empty database needs a restore: the earlier outage does not hide that."""
+    """Each reason for a failure is logged once, so an outage does not hide that the database came back empty."""
     one = bench("")
     changes = Recorder(one)
     for _ in range(2):
@@ -284,8 +284,11 @@ def test_each_reason_is_logged_once(bench: Make, capfd: pytest.CaptureFixture[st
         assert (logged.count("(gone)"), logged.count("(empty)")) == (1, 1)
 
 
-def test_a_store_that_does_not_answer(tmp_path: Path) -> None:
-    """After 5 s changes with a waiting client are refused, with a log line; the rest is stored later."""
+def test_unresponsive_store(tmp_path: Path) -> None:
+    """After 5 s without an answer, changes with a waiting client are refused and one failure is reported.
+
+    Other changes are stored later.
+    """
     clock = FakeClock()
     one = Bench(tmp_path, "", clock)
     changes = Recorder(one)

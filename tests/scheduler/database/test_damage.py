@@ -22,7 +22,7 @@ from tests.support.waiting import until
 
 @dataclass
 class Bench:
-    """A database, and the decisions about it."""
+    """A damage monitor with a database and a record of its decisions."""
 
     path: str
     loop: Loop = field(default_factory=Loop)
@@ -44,7 +44,7 @@ class Bench:
         self.reported.append("leave")
 
     def after(self, count: int) -> list[Any]:
-        """The messages once there were so many."""
+        """Wait for this many decisions and return them."""
 
         def reported() -> bool:
             self.loop.round(0)
@@ -65,20 +65,23 @@ def spoil(path: str) -> None:
 
 
 def stored(one: Bench) -> None:
-    """The store thread met it."""
+    """Let the store thread find the damage."""
     one.damage.met(Damaged())
 
 
 def reported(one: Bench) -> None:
-    """A worker met it, and is answered at once."""
+    """Let an API worker report the damage."""
     answers: list[dict[str, Any]] = []
     operations_of(one.damage)["database_damaged"]({"why": "x"}, answers.append)
     assert answers[0]["ok"]
 
 
 @pytest.mark.parametrize("met", [stored, reported, lambda one: one.damage.suspected()])
-def test_damage_that_can_be_repaired(one: Bench, met: Callable[[Bench], None]) -> None:
-    """Whichever process met it, the scheduler exits after a full check; until then the root keeps ends of runs."""
+def test_repairable_damage(one: Bench, met: Callable[[Bench], None]) -> None:
+    """Whichever process finds damage, the scheduler exits after a full check.
+
+    The root keeps ends of runs until then.
+    """
     make_copy(one.path)
     spoil(one.path)
     met(one)
@@ -89,8 +92,8 @@ def test_damage_that_can_be_repaired(one: Bench, met: Callable[[Bench], None]) -
 
 
 @pytest.mark.parametrize("copy", ["none", "damaged"])
-def test_damage_that_cannot_be_repaired(one: Bench, copy: str) -> None:
-    """It stays, says so, and does not read everything again and again."""
+def test_unrepairable_damage(one: Bench, copy: str) -> None:
+    """The scheduler reports damage without a usable copy once, keeps running, and does not repeat the full check."""
     if copy == "damaged":
         make_copy(one.path)
         spoil(copy_path(one.path))
@@ -104,7 +107,7 @@ def test_damage_that_cannot_be_repaired(one: Bench, copy: str) -> None:
 
 
 def test_suspicion_without_damage_is_dropped(one: Bench) -> None:
-    """Nothing happens, and the suspicion is cleared."""
+    """If the full check finds no damage, the scheduler continues and clears the suspicion."""
     make_copy(one.path)
     reported(one)
     assert one.after(2) == [True, False]

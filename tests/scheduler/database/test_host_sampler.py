@@ -1,4 +1,4 @@
-"""Samples, as the scheduler takes them."""
+"""Samples of the host, and the cleanup that happens with them."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,20 +19,23 @@ Make = Callable[[str], Bench]
 
 
 def sampled(one: Bench) -> HostSampler:
-    """A sampler that has taken a sample, which waits for the store."""
+    """Return a sampler whose first sample waits for the store."""
     made = HostSampler(one.loop, RemovalClock(one.loop, "", None), "/", lambda: 3, one.committer.commit)
 
     def taken() -> bool:
         one.loop.round(0.05)
         return bool(one.store.jobs)
 
-    # It waits for the next multiple of five seconds on the clock.
+    # The sampler waits for the next multiple of five seconds of the wall clock.
     until(taken, "a sample")
     return made
 
 
-def test_a_sample(bench: Make) -> None:
-    """It says how many runs there are, how the host does, and how late the loop was; old days go with it."""
+def test_sample(bench: Make) -> None:
+    """A sample has the number of runs, memory, disk usage and the lag of the loop.
+
+    Old statistics are removed with it.
+    """
     one = bench("")
     one.store.database.execute("INSERT INTO task_days VALUES ('a', ?, 55, 1, 0, 0, NULL)", [20_000 - KEPT_DAYS])
     one.store.database.execute("INSERT INTO task_usage VALUES ('a', 300000, 0, 1, 0, 0, NULL, NULL, NULL)")
@@ -50,8 +53,8 @@ def test_a_sample(bench: Make) -> None:
     sampler.close()
 
 
-def test_a_sample_that_cannot_be_stored(bench: Make) -> None:
-    """It is dropped, and delays nothing."""
+def test_failed_sample_is_dropped(bench: Make) -> None:
+    """A sample that cannot be stored is dropped and delays nothing."""
     one = bench("")
     sampler = sampled(one)
     one.store.fail(DiskFull("full"))
@@ -63,8 +66,8 @@ def test_a_sample_that_cannot_be_stored(bench: Make) -> None:
 DAY_MS = 86_400_000
 
 
-class Hourly:
-    """A sampler under clocks that the test moves, and the sessions that it leaves."""
+class SamplerBench:
+    """A sampler with clocks that the test moves."""
 
     def __init__(self, directory: Path) -> None:
         self.clock = FakeClock(START)
@@ -73,7 +76,7 @@ class Hourly:
         self.sampler = HostSampler(loop, RemovalClock(loop, "", None), "/", lambda: 0, self.bench.committer.commit)
 
     def passes(self, by_ms: int) -> list[str]:
-        """Let time pass; returns the sessions that are left."""
+        """Let time pass and return the remaining sessions."""
         self.clock.advance(by_ms / 1000)
         self.bench.loop.round(0)
         self.bench.store.work_all()
@@ -81,14 +84,14 @@ class Hourly:
 
 
 @pytest.fixture
-def hourly(tmp_path: Path) -> Iterator[Hourly]:
-    one = Hourly(tmp_path)
+def hourly(tmp_path: Path) -> Iterator[SamplerBench]:
+    one = SamplerBench(tmp_path)
     yield one
     one.sampler.close()
     one.bench.close()
 
 
-def test_sessions_end_by_their_age(hourly: Hourly) -> None:
+def test_sessions_expire(hourly: SamplerBench) -> None:
     """Sessions are removed within an hour after they ended."""
     sessions.create(hourly.bench.store.database, "old", "tag", START - sessions.MAX_IDLE_MS)
     sessions.create(hourly.bench.store.database, "new", "tag", START - sessions.MAX_IDLE_MS + 2 * 3_600_000)
@@ -96,7 +99,7 @@ def test_sessions_end_by_their_age(hourly: Hourly) -> None:
     assert hourly.passes(3 * 3_600_000) == []
 
 
-def test_sessions_outlive_a_jump_of_the_clock(hourly: Hourly) -> None:
+def test_sessions_survive_a_clock_jump(hourly: SamplerBench) -> None:
     """A clock that is 400 days ahead removes no session until it has held for an hour."""
     sessions.create(hourly.bench.store.database, "one", "tag", START)
     hourly.clock.wall += 400 * DAY_MS

@@ -1,4 +1,4 @@
-"""When the janitor is started: real janitors, and a clock that the test moves."""
+"""The start times of the janitor, with real janitors and a clock that the test moves."""
 
 import os
 import select
@@ -24,7 +24,7 @@ MINUTE_MS = 60_000
 AGAIN_MS = 5000
 
 
-class SlowLoop:
+class ManualLoop:
     """A loop whose clock stands still until the test moves it."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class SlowLoop:
         del self.handlers[fd]
 
     def waiting(self) -> list[float]:
-        """In how many milliseconds something is due."""
+        """Return the delays of the pending timers in milliseconds."""
         self.timers = [entry for entry in self.timers if not entry[1].cancelled]
         return sorted(round(at - self.ms) for at, _ in self.timers)
 
@@ -70,12 +70,12 @@ class SlowLoop:
         handler(select.POLLIN)
 
 
-class Keeping:
-    """A housekeeping and its surroundings."""
+class JanitorBench:
+    """A janitor client with a data directory and a manual loop."""
 
     def __init__(self, directory: Path) -> None:
         self.place = Place(directory)
-        self.loop = SlowLoop()
+        self.loop = ManualLoop()
         self.growing = False
         self.log_pipe, self._saying = os.pipe()
         os.set_blocking(self.log_pipe, False)
@@ -121,14 +121,14 @@ class Keeping:
 
 
 @pytest.fixture
-def keeping(tmp_path: Path) -> Iterator[Keeping]:
-    one = Keeping(tmp_path)
+def keeping(tmp_path: Path) -> Iterator[JanitorBench]:
+    one = JanitorBench(tmp_path)
     yield one
     one.close()
 
 
-def test_once_at_start_and_then_never(keeping: Keeping) -> None:
-    """A daemon in which nothing happens starts it once, and has no timer afterwards."""
+def test_idle_daemon(keeping: JanitorBench) -> None:
+    """An idle daemon starts the janitor once, after a minute, and has no timer afterwards."""
     assert keeping.loop.waiting() == [MINUTE_MS]
     keeping.loop.advance(MINUTE_MS - 1)
     assert not keeping.runs()
@@ -139,8 +139,8 @@ def test_once_at_start_and_then_never(keeping: Keeping) -> None:
     assert keeping.loop.waiting() == []
 
 
-def test_ends_of_runs(keeping: Keeping) -> None:
-    """Any number of ends start one janitor, once a minute; runs that end while it works are not forgotten."""
+def test_ended_runs(keeping: JanitorBench) -> None:
+    """Any number of ended runs start one janitor a minute, and runs that end while it works start the next one."""
     for _ in range(3):
         keeping.one.want()
     assert keeping.loop.waiting() == [1000]
@@ -161,8 +161,8 @@ def test_ends_of_runs(keeping: Keeping) -> None:
     assert keeping.loop.waiting() == [1000]
 
 
-def test_when_a_log_is_old_enough(keeping: Keeping) -> None:
-    """A log that ended a while ago makes it start when the rest of its time has passed."""
+def test_uncompressed_log(keeping: JanitorBench) -> None:
+    """A log that is too new to compress starts the janitor when it is old enough."""
     now_ms = keeping.loop.now_ms()
     keeping.place.log("t", 1, ended_ms=now_ms - HOUR_MS // 2)
     keeping.loop.advance(MINUTE_MS)
@@ -171,16 +171,16 @@ def test_when_a_log_is_old_enough(keeping: Keeping) -> None:
     assert HOUR_MS // 2 - (keeping.loop.now_ms() - now_ms) - 10 <= wait_ms <= HOUR_MS // 2
 
 
-def test_while_logs_grow(keeping: Keeping) -> None:
-    """While there are runs it looks every ten minutes, for the budget."""
+def test_growing_logs(keeping: JanitorBench) -> None:
+    """While runs write logs, the janitor starts every ten minutes to enforce the budget."""
     keeping.growing = True
     keeping.loop.advance(MINUTE_MS)
     keeping.loop.janitor_ends()
     assert keeping.loop.waiting() == [10 * MINUTE_MS]
 
 
-def test_what_cannot_be_removed_yet(keeping: Keeping) -> None:
-    """As long as files of purged runs resist it is started for them, without a look at anything else."""
+def test_undeletable_files_are_retried(keeping: JanitorBench) -> None:
+    """While files of purged runs cannot be removed, the janitor starts for them with growing delays."""
     keeping.loop.advance(MINUTE_MS)
     keeping.loop.janitor_ends()
     path = keeping.place.log("t", 1)
@@ -200,8 +200,8 @@ def test_what_cannot_be_removed_yet(keeping: Keeping) -> None:
     assert (keeping.place.logs(), keeping.loop.waiting()) == ([], [])
 
 
-def test_what_can_never_be_removed(keeping: Keeping) -> None:
-    """What stays the same is tried ever more seldom, and soon again when something else resists."""
+def test_retry_delay_grows(keeping: JanitorBench) -> None:
+    """The retry delay for the same files grows to ten minutes, and starts again at 5 s for other files."""
     keeping.loop.advance(MINUTE_MS)
     keeping.loop.janitor_ends()
     for number in (1, 2):
@@ -217,8 +217,8 @@ def test_what_can_never_be_removed(keeping: Keeping) -> None:
         assert keeping.loop.waiting() == [10 * MINUTE_MS]
 
 
-def test_one_that_dies(keeping: Keeping, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A janitor that does not report is missed in the log, and tried again after ten minutes."""
+def test_killed_janitor(keeping: JanitorBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A janitor that dies without a report is logged, and started again after ten minutes."""
     endless = tmp_path / "python"
     endless.write_text("#!/bin/sh\nexec sleep 1000\n")
     endless.chmod(0o755)
@@ -230,8 +230,8 @@ def test_one_that_dies(keeping: Keeping, tmp_path: Path, monkeypatch: pytest.Mon
     assert keeping.loop.waiting() == [10 * MINUTE_MS]
 
 
-def test_one_that_cannot_be_started(keeping: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without memory or processes for it the scheduler goes on, and tries again."""
+def test_failed_start(keeping: JanitorBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A janitor that cannot be started is logged, and tried again after ten minutes."""
     monkeypatch.setattr("sys.executable", "/does/not/exist")
     keeping.loop.advance(MINUTE_MS)
     assert b"cannot start the janitor: No such file" in os.read(keeping.log_pipe, 1000)

@@ -1,4 +1,4 @@
-"""The time by which old things are removed."""
+"""The clock for removal by age."""
 
 import json
 
@@ -11,19 +11,19 @@ DAY_MS = 24 * HOUR_MS
 
 
 class Clocks(FakeClock):
-    """The two clocks that the removal asks."""
+    """The wall clock and the boot clock for a removal clock."""
 
     def now_ms(self) -> int:
         return self.wall
 
 
 def restarted(clock: RemovalClock, clocks: Clocks) -> RemovalClock:
-    """Another scheduler's clock, under the same boot."""
+    """Return the clock of the next scheduler in the same boot."""
     return RemovalClock(clocks, "boot", json.loads(json.dumps(clock.state())))
 
 
-def test_a_clock_that_jumps_for_seconds() -> None:
-    """Nothing becomes old by 8 s of a clock that is 400 days ahead, and afterwards all is as before."""
+def test_short_clock_jump() -> None:
+    """A clock that is 400 days ahead for 8 s ages nothing, and leaves no trace once it is corrected."""
     clocks = Clocks(START_MS)
     changes: list[int] = []
     clock = RemovalClock(clocks, "boot", None, lambda: changes.append(clock.step_ms))
@@ -36,8 +36,8 @@ def test_a_clock_that_jumps_for_seconds() -> None:
     assert changes == [400 * DAY_MS, 0]
 
 
-def test_a_step_that_holds() -> None:
-    """A step beyond a day is believed after an hour in which the clock was not set again."""
+def test_lasting_step() -> None:
+    """A step beyond a day is believed after an hour without another step."""
     clocks = Clocks(START_MS)
     clock = RemovalClock(clocks, "boot", None)
     clocks.wall += 400 * DAY_MS
@@ -53,8 +53,8 @@ def test_a_step_that_holds() -> None:
     assert clock.believed_at_ms is None
 
 
-def test_a_small_step_counts_at_once() -> None:
-    """Within a day the wall clock is believed, forwards and backwards; so is time that passes, however long."""
+def test_small_step() -> None:
+    """Steps of up to a day are believed at once in both directions, as is any time that passes."""
     clocks = Clocks(START_MS)
     clock = RemovalClock(clocks, "boot", None)
     for step_ms in (DAY_MS, -DAY_MS, 5000):
@@ -64,16 +64,16 @@ def test_a_small_step_counts_at_once() -> None:
     assert clock.earliest_ms() == clocks.wall
 
 
-def test_a_clock_that_goes_back() -> None:
-    """Under a clock that was set back by days nothing new is old, and nothing of before lies in the future."""
+def test_backward_step() -> None:
+    """After a backward step of days, nothing new is old and nothing earlier lies in the future."""
     clocks = Clocks(START_MS)
     clock = RemovalClock(clocks, "boot", None)
     clocks.wall -= 400 * DAY_MS
     assert (clock.earliest_ms(), clock.latest_ms()) == (START_MS - 400 * DAY_MS, START_MS)
 
 
-def test_a_person_says_so() -> None:
-    """The wall clock counts at once."""
+def test_confirmed_clock() -> None:
+    """When an operator confirms the wall clock, it counts at once."""
     clocks = Clocks(START_MS)
     clock = RemovalClock(clocks, "boot", None)
     clocks.wall += 400 * DAY_MS
@@ -82,7 +82,7 @@ def test_a_person_says_so() -> None:
     assert (clock.earliest_ms(), clock.step_ms) == (clocks.wall, 0)
 
 
-def test_over_another_scheduler() -> None:
+def test_scheduler_restart() -> None:
     """A new scheduler notices a step made while none ran, and keeps an earlier doubt."""
     clocks = Clocks(START_MS)
     clock = RemovalClock(clocks, "boot", None)
@@ -95,8 +95,8 @@ def test_over_another_scheduler() -> None:
     assert clock.earliest_ms() == clocks.wall
 
 
-def test_over_a_boot() -> None:
-    """A host that was off for weeks, or whose clock is wrong since the boot, removes by age after an hour only."""
+def test_reboot() -> None:
+    """After a reboot, a clock that is weeks ahead is believed only after an hour."""
     clocks = Clocks(START_MS)
     clock = RemovalClock(clocks, "boot", None)
     stored = clock.state()

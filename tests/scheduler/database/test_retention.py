@@ -1,4 +1,4 @@
-"""When old runs are looked for."""
+"""The search for old runs."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,7 +11,7 @@ from supervisor.scheduler.database.janitor_client import JanitorClient
 from supervisor.scheduler.database.removal_clock import RemovalClock
 from supervisor.scheduler.database.retention import Retention
 from supervisor.scheduler.loop.loop import Loop
-from tests.scheduler.database.test_janitor_client import SlowLoop
+from tests.scheduler.database.test_janitor_client import ManualLoop
 
 
 class _Lines(Log):
@@ -26,7 +26,7 @@ class _Lines(Log):
 
 
 class _FullDisk:
-    """Finds something to remove every time, and can never remove it."""
+    """Always finds runs to remove, and always fails to remove them."""
 
     retention: Any
     ending = False
@@ -36,9 +36,9 @@ class _FullDisk:
         job.failed(DiskFull())
 
 
-def test_what_cannot_be_removed() -> None:
-    """It is tried again, but neither that nor the lines about it are many, whatever ends meanwhile."""
-    loop, log, bulk = SlowLoop(), _Lines(), _FullDisk()
+def test_failed_removal() -> None:
+    """If old runs cannot be removed, the attempts and their log lines stay rare, however many runs end."""
+    loop, log, bulk = ManualLoop(), _Lines(), _FullDisk()
     config = SimpleNamespace(
         tasks={}, services={}, keep_runs=1, keep_for_ms=1, keep_refused=1, storage=SimpleNamespace(undo_window_ms=0)
     )

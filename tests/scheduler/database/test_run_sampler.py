@@ -1,4 +1,4 @@
-"""Samples of runs, as the scheduler takes them: of real processes, on a clock of the test's own."""
+"""Samples of runs, with real processes and a clock that the test moves."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ T0 = 1_780_000_000_000 // STEP_MS * STEP_MS + 1234
 
 
 class Clock:
-    """A loop whose time passes when the test says so."""
+    """A loop whose time the test advances."""
 
     def __init__(self, ms: int) -> None:
         self.ms = ms
@@ -39,7 +39,7 @@ class Clock:
         return timer
 
     def forward(self, ms: int) -> None:
-        """Advance time, and call everything due."""
+        """Advance the time and call due timers."""
         end = self.ms + ms
         while due := sorted((at, timer) for at, timer in self.timers if at <= end and not timer.cancelled):
             self.ms, timer = due[0]
@@ -48,7 +48,7 @@ class Clock:
         self.ms = end
 
 
-class Sampled:
+class SamplerBench:
     """A sampler and its store."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Sampled:
         return run_samples.of_running(self.one.store.database, [run_id]).get(run_id)
 
     def times(self, run_id: str) -> list[int]:
-        """In intervals since the beginning."""
+        """Return the times of the samples in intervals since the start."""
         usage = self.usage(run_id)
         return [] if usage is None else [(point.at - T0) // STEP_MS + 1 for point in usage.points]
 
@@ -84,7 +84,7 @@ class Sampled:
 
 @contextmanager
 def sleeping() -> Iterator[int]:
-    """The id of a process that sleeps."""
+    """Start a sleeping process and yield its id."""
     with subprocess.Popen(["sleep", "1000"], start_new_session=True) as child:
         yield child.pid
         child.kill()
@@ -96,10 +96,10 @@ def pid() -> Iterator[int]:
         yield found
 
 
-def test_every_interval(bench: Make, pid: int) -> None:
-    """All running runs are sampled every five seconds by the clock, in one row; ended runs are not."""
+def test_one_row_per_interval(bench: Make, pid: int) -> None:
+    """All running runs are sampled every five seconds by the clock, in one row; ended runs are not sampled."""
     with sleeping() as other:
-        one = Sampled(bench(""), {A: pid, B: other})
+        one = SamplerBench(bench(""), {A: pid, B: other})
         one.forward(4)
         assert one.times(A) == one.times(B) == [2, 3, 4]
         assert (one.rows("run_passes"), one.rows("run_samples")) == (3, 0)
@@ -116,8 +116,8 @@ def test_every_interval(bench: Make, pid: int) -> None:
 
 
 def test_short_runs_cost_nothing(bench: Make, pid: int) -> None:
-    """A run younger than an interval is not looked at, and its end stores nothing; without runs there is no timer."""
-    one = Sampled(bench(""), {})
+    """A run shorter than an interval is not sampled and stores nothing; without runs there is no timer."""
+    one = SamplerBench(bench(""), {})
     assert one.clock.timers == []
     one.sampler.started(A, pid)
     one.forward(1)
@@ -128,8 +128,8 @@ def test_short_runs_cost_nothing(bench: Make, pid: int) -> None:
 
 
 def test_long_runs(bench: Make, pid: int) -> None:
-    """However long it takes: passes move into the row of the run, and nothing is lost, told twice or left behind."""
-    one = Sampled(bench(""), {A: pid})
+    """Samples of a long run move into its own row, and none is lost, repeated or left behind."""
+    one = SamplerBench(bench(""), {A: pid})
     one.forward(RECENT - 5)
     with sleeping() as other:
         one.sampler.started(B, other)
@@ -146,14 +146,14 @@ def test_long_runs(bench: Make, pid: int) -> None:
     assert one.rows("run_passes") <= RECENT
 
 
-def test_the_next_scheduler_goes_on(bench: Make, pid: int) -> None:
-    """Samples that a killed scheduler had not moved into the run's row are kept, and sums continue."""
-    before = Sampled(bench(""), {A: pid})
+def test_scheduler_restart(bench: Make, pid: int) -> None:
+    """Samples that a killed scheduler had not moved into the run's row are kept, and totals continue."""
+    before = SamplerBench(bench(""), {A: pid})
     before.forward(4)
     database = before.one.store.database
     usages = run_samples.of_running(database, [A])
     usages[A] = usages[A]._replace(user_ms=70_000, read_bytes=5_000_000_000)
-    after = Sampled(before.one, {A: pid}, usages, before.clock.ms)
+    after = SamplerBench(before.one, {A: pid}, usages, before.clock.ms)
     run_samples.settle_passes(database, [A])
     after.forward(2)
     assert after.times(A) == [2, 3, 4, 6]
@@ -162,9 +162,9 @@ def test_the_next_scheduler_goes_on(bench: Make, pid: int) -> None:
     assert (found.user_ms, found.read_bytes) == (70_000, 5_000_000_000)
 
 
-def test_a_sample_that_cannot_be_stored(bench: Make, pid: int) -> None:
-    """It holds up nothing, and is in the run's row when that can be stored again."""
-    one = Sampled(bench(""), {A: pid})
+def test_failed_samples(bench: Make, pid: int) -> None:
+    """Samples that cannot be stored delay nothing, and are stored in the run's row at its end."""
+    one = SamplerBench(bench(""), {A: pid})
     for _ in range(10):
         one.clock.forward(STEP_MS)
         while one.one.store.jobs:
@@ -175,9 +175,9 @@ def test_a_sample_that_cannot_be_stored(bench: Make, pid: int) -> None:
     assert one.times(A) == list(range(2, 11))
 
 
-def test_never_stored_for_long(bench: Make, pid: int) -> None:
-    """What waits in memory is bounded, too."""
-    one = Sampled(bench(""), {A: pid})
+def test_unstored_samples_are_bounded(bench: Make, pid: int) -> None:
+    """The memory for unstored samples is bounded, and the newest samples are kept."""
+    one = SamplerBench(bench(""), {A: pid})
     for _ in range(3 * MOST):
         one.clock.forward(STEP_MS)
         while one.one.store.jobs:
@@ -188,10 +188,10 @@ def test_never_stored_for_long(bench: Make, pid: int) -> None:
     assert times[-10:] == list(range(3 * MOST - 9, 3 * MOST + 1))
 
 
-def test_a_process_that_is_gone(bench: Make) -> None:
-    """A run whose end is not reported yet has no sample."""
+def test_ended_process(bench: Make) -> None:
+    """A run whose process has ended has no further sample, even before its end is reported."""
     with sleeping() as pid:
-        one = Sampled(bench(""), {A: pid})
+        one = SamplerBench(bench(""), {A: pid})
         one.forward(2)
     one.forward(2)
     assert one.times(A) == [2]

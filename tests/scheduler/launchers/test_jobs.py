@@ -1,4 +1,4 @@
-"""Jobs of other engines: how runs wait for them, with a watcher that the test controls."""
+"""Runs that wait for jobs of other engines, with a watcher that the test controls."""
 
 import os
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ KILLED = 9
 FAILED = 1 << 8
 
 
-class Desk(Bench):
+class LauncherBench(Bench):
     """A bench with launchers."""
 
     def __init__(self, directory: Path, text: str = TASK) -> None:
@@ -47,7 +47,7 @@ class Desk(Bench):
         self.engine.connect(self.controller, None, self.jobs)
 
     def another(self, *, exits: list[Exited] | None = None, running: dict[str, str | None] | None = None) -> None:
-        """The next daemon or scheduler has taken up its work."""
+        """Start the next daemon or scheduler."""
         self.take_up(first=True)
         instances = {
             run: {"run": run, "started_at": 1, "cause": cause, "recipe": ""} for run, cause in (running or {}).items()
@@ -60,7 +60,7 @@ class Desk(Bench):
         self.turn()
 
     def turn(self, seconds: float = 0.0) -> None:
-        """Let time pass, and all that is due happen."""
+        """Let time pass, fire due timers and store all changes."""
         self.clock.advance(seconds)
         for _ in range(3):
             self.loop.round(0)
@@ -77,7 +77,7 @@ class Desk(Bench):
         return self.watcher.open[f"{run.id}/{what}"][0]
 
     def answers(self, run: LiveRun, what: str, text: str | None, why: str | None = None) -> None:
-        """The watcher reports the output of a command, or why it failed."""
+        """Report the output of a command, or the reason of its failure."""
         _, on_answer = self.watcher.open.pop(f"{run.id}/{what}")
         on_answer({"op": "failed", "why": why} if text is None else {"op": "answered", "text": text})
         self.turn()
@@ -88,16 +88,17 @@ class Desk(Bench):
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    one = Desk(tmp_path)
+def desk(tmp_path: Path) -> Iterator[LauncherBench]:
+    one = LauncherBench(tmp_path)
     yield one
     one.close()
 
 
-def test_the_name_of_the_job_comes_from_the_probe(desk: Desk) -> None:
-    """The first word of the probe, asked again until there is one, with all that the client has.
+def test_job_name_from_the_probe(desk: LauncherBench) -> None:
+    """The name of a job is the first word of its probe, which is repeated until there is one.
 
-    Unprintable characters are left out: some databases cannot store them.
+    The probe has the client's environment. Unprintable characters are removed, because some databases cannot store
+    them.
     """
     run = desk.running()
     request = desk.asked(run, "probe")
@@ -114,8 +115,8 @@ def test_the_name_of_the_job_comes_from_the_probe(desk: Desk) -> None:
     assert desk.watcher.open == {}
 
 
-def test_a_success_waits_for_nothing(desk: Desk) -> None:
-    """The client has seen the job end."""
+def test_success_ends_at_once(desk: LauncherBench) -> None:
+    """A successful client ends its run at once, because the client has seen the job end."""
     run = desk.running()
     desk.exited(run.id)
     desk.turn()
@@ -125,11 +126,8 @@ def test_a_success_waits_for_nothing(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(("status", "cause"), [(KILLED, None), (FAILED, None), (0, "stop"), (KILLED, "timeout")])
-def test_an_end_waits_for_the_job(desk: Desk, status: int, cause: str | None) -> None:
-    """Any other end is the run's only when the engine has no job any more, and nothing follows it before.
-
-    What there is, is ended.
-    """
+def test_end_waits_for_the_job(desk: LauncherBench, status: int, cause: str | None) -> None:
+    """Any other end waits until the engine has no job, and no run follows before. A remaining job is stopped."""
     run = desk.running()
     behind = desk.trigger("t")
     desk.exited(run.id, status=status, cause=cause)
@@ -148,8 +146,8 @@ def test_an_end_waits_for_the_job(desk: Desk, status: int, cause: str | None) ->
     assert behind.id in desk.root.take("spawn")
 
 
-def test_an_engine_that_does_not_answer_delays_an_end(desk: Desk) -> None:
-    """An engine that does not answer delays an end by half a minute and the grace of the job, no longer."""
+def test_unresponsive_engine(desk: LauncherBench) -> None:
+    """An engine that does not answer delays an end by half a minute and the grace of the job at most."""
     run = desk.running()
     desk.exited(run.id, status=FAILED)
     for _ in range(3):
@@ -162,9 +160,9 @@ def test_an_engine_that_does_not_answer_delays_an_end(desk: Desk) -> None:
     assert desk.watcher.open == {}
 
 
-def test_a_job_that_takes_its_time(tmp_path: Path) -> None:
-    """When the client is gone, the job has its `graceful_stop` to end, and nothing runs beside it meanwhile."""
-    desk = Desk(tmp_path, TASK + 'graceful_stop = "10m"\n')
+def test_slow_job(tmp_path: Path) -> None:
+    """After its client is gone, a job has its `graceful_stop` to end, and nothing runs beside it meanwhile."""
+    desk = LauncherBench(tmp_path, TASK + 'graceful_stop = "10m"\n')
     run = desk.running()
     behind = desk.trigger("t")
     desk.exited(run.id, status=FAILED)
@@ -180,8 +178,8 @@ def test_a_job_that_takes_its_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ended_first", [("stop", "probe"), ("probe", "stop")])
-def test_a_stop_that_is_too_early(desk: Desk, ended_first: tuple[str, str]) -> None:
-    """The engine did not know of the job yet: it is stopped as soon as there is one."""
+def test_stop_before_the_job_exists(desk: LauncherBench, ended_first: tuple[str, str]) -> None:
+    """A job that the engine did not know at the stop is stopped as soon as it exists."""
     run = desk.running()
     desk.jobs.stopping(run.id)
     for what in ended_first:
@@ -191,8 +189,8 @@ def test_a_stop_that_is_too_early(desk: Desk, ended_first: tuple[str, str]) -> N
     assert desk.watcher.open == {}
 
 
-def test_stopping(desk: Desk) -> None:
-    """The job is stopped when the root begins to end the client; if that fails, the log of the run says so."""
+def test_stop(desk: LauncherBench) -> None:
+    """The job is stopped when the root begins to stop the client. An error of the stop command is in the run's log."""
     run = desk.running()
     desk.answers(run, "probe", "4711")
     desk.jobs.stopping(run.id)
@@ -202,8 +200,11 @@ def test_stopping(desk: Desk) -> None:
     assert note["text"] == "could not stop the job: stop exited with code 1: no such job"
 
 
-def test_a_dead_supervisor(desk: Desk) -> None:
-    """Jobs that it left are looked up by their stored launcher, under any configuration, until the engine answers."""
+def test_daemon_death(desk: LauncherBench) -> None:
+    """A job of a dead daemon is probed by its stored launcher until the engine answers.
+
+    The current configuration does not matter, and nothing runs beside the job.
+    """
     run = desk.running()
     path = Path(desk.boot.config_path)
     path.write_text('[tasks.t]\nrun = "false"\n')
@@ -226,11 +227,8 @@ def test_a_dead_supervisor(desk: Desk) -> None:
     assert desk.root.take("spawn") == [behind.id]
 
 
-def test_one_that_perhaps_never_started(desk: Desk) -> None:
-    """The supervisor died before it could say whether it had started it: it starts when there is no job of it.
-
-    Nothing runs beside that job.
-    """
+def test_unconfirmed_start(desk: LauncherBench) -> None:
+    """A run whose start was not confirmed starts when the engine has no job of it. Nothing runs beside that job."""
     run, behind = desk.trigger("t"), desk.trigger("t")
     desk.turn()
     assert desk.root.take("spawn") == [run.id]
@@ -241,8 +239,8 @@ def test_one_that_perhaps_never_started(desk: Desk) -> None:
     assert (desk.row(run).status, desk.row(behind).status) == ("pending", "pending")
 
 
-def test_a_copy_of_the_data_directory(desk: Desk) -> None:
-    """Leaves the jobs of the original alone: there their runs go on."""
+def test_copied_data_directory(desk: LauncherBench) -> None:
+    """A daemon with a copied data directory leaves the jobs of the original alone."""
     run = desk.running()
     path = Path(desk.boot.data_dir, "launches", run.id)
     path.write_text(path.read_text().replace('"daemon": "D"', '"daemon": "E"'))
@@ -251,9 +249,9 @@ def test_a_copy_of_the_data_directory(desk: Desk) -> None:
     assert desk.watcher.open == {}
 
 
-def test_a_launcher_without_a_probe(tmp_path: Path) -> None:
+def test_launcher_without_a_probe(tmp_path: Path) -> None:
     """Without a probe the job ends with its stop command; a failing stop command is retried for a while."""
-    desk = Desk(tmp_path, TASK.replace('probe = ["probe", "{run_id}"]\n', ""))
+    desk = LauncherBench(tmp_path, TASK.replace('probe = ["probe", "{run_id}"]\n', ""))
     for text in ("", None):
         run = desk.running()
         desk.another()
@@ -264,7 +262,7 @@ def test_a_launcher_without_a_probe(tmp_path: Path) -> None:
     desk.close()
 
 
-def test_giving_up(desk: Desk) -> None:
+def test_forced_stop(desk: LauncherBench) -> None:
     """A forced stop ends a run whose engine never answers."""
     run = desk.running()
     desk.another()
@@ -278,8 +276,8 @@ def test_giving_up(desk: Desk) -> None:
     assert (desk.jobs.lost, desk.watcher.open) == (set(), {})
 
 
-def test_another_scheduler(desk: Desk) -> None:
-    """A new scheduler continues a stop that is under way, and knows the name of the job."""
+def test_new_scheduler(desk: LauncherBench) -> None:
+    """A new scheduler continues an unfinished stop and knows the name of the job."""
     run = desk.running()
     desk.answers(run, "probe", "4711")
     desk.another(running={run.id: "stop"})
@@ -287,8 +285,8 @@ def test_another_scheduler(desk: Desk) -> None:
     assert list(desk.watcher.open) == [f"{run.id}/stop"]
 
 
-def test_a_job_that_nobody_could_end_is_not_started(desk: Desk) -> None:
-    """Where it cannot be written down how to end it, the run says why."""
+def test_unwritable_job_record(desk: LauncherBench) -> None:
+    """If the record for stopping a job cannot be written, the job is not started and the run has the reason."""
     Path(desk.boot.data_dir, "launches").write_text("in the way")
     run = desk.trigger("t")
     desk.turn()

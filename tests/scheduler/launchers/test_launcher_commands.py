@@ -1,4 +1,4 @@
-"""What launchers make of runs: arguments and texts that mean the same elsewhere."""
+"""Commands of launchers: arguments and texts that keep their meaning in another engine."""
 
 import json
 import os
@@ -41,13 +41,13 @@ PARAMS = 'params = [{ name = "a", kind = "arg" }, { name = "b", kind = "flag" }]
 
 
 def test_run_as_a_string(tmp_path: Path) -> None:
-    """The text is one argument, whatever is in it; parameters are $1 and so on."""
+    """The text of `run` is one argument, unchanged; parameters are $1 and so on."""
     found = spawn(tmp_path, PRINTS, f"run = 'echo \"$1\" {{run_id}}'\n{PARAMS}", {"a": "x 'y'", "b": "true"})
     assert found.argv[2:] == ["/bin/sh", "-e", "-c", 'echo "$1" {run_id}', "/bin/sh", "x 'y'", "--b"]
 
 
 def test_run_as_a_list(tmp_path: Path) -> None:
-    """Through the form for a string, too, each item is one argument."""
+    """Each item of a list stays one argument, even through the form for a string."""
     found = spawn(tmp_path, PRINTS, f'run = ["printf", "%s|", "it\'s"]\n{PARAMS}', {"a": "x y"})
     done = subprocess.run(found.argv[2:], capture_output=True, text=True, check=True)
     assert done.stdout == "it's|x y|"
@@ -56,9 +56,10 @@ def test_run_as_a_list(tmp_path: Path) -> None:
 
 
 def test_placeholders(tmp_path: Path) -> None:
-    """Each word stays one, and is left out without a value; doubled braces, or a dollar in front, are no placeholder.
+    """Each word stays one argument, and a word without a value is left out.
 
-    Words for variables are repeated, for secrets only where their values are not shown.
+    Doubled braces, or a dollar in front, are not placeholders. Words for variables are repeated, and those for secrets
+    only where their values are not shown.
     """
     words = [
         *("x", "{run_id}-{run_id_lower}", "{task}/{instance}/{attempt}", "--user={user}", "--group={group}"),
@@ -77,8 +78,8 @@ def test_placeholders(tmp_path: Path) -> None:
     assert found.argv[-4:] == ["/bin/sh", "-e", "-c", "true"]
 
 
-def test_user_and_directory_go_to_the_engine_or_the_client(tmp_path: Path) -> None:
-    """User and directory passed to the engine do not apply to the client, and the other way round."""
+def test_user_and_directory(tmp_path: Path) -> None:
+    """The user and the directory apply either to the engine or to the client, never to both."""
     unit = 'run = "true"\nuser = "root"\nworking_dir = "/srv"\n'
     told = spawn(tmp_path, 'preset = "systemd-run"', unit)
     assert (told.cwd, told.argv[-8:-6]) == (None, ["--working-directory=/srv", "--uid=root"])
@@ -86,8 +87,8 @@ def test_user_and_directory_go_to_the_engine_or_the_client(tmp_path: Path) -> No
     assert (own.cwd, own.argv[0]) == ("/srv", "srun")
 
 
-def test_the_ladder(tmp_path: Path) -> None:
-    """Where a command ends the job, the client gets no signal before the job had its time; without one, at once."""
+def test_stop_signals(tmp_path: Path) -> None:
+    """With a stop command, the client gets no signal before the grace of the job is over; otherwise at once."""
     unit = 'run = "true"\nstop_signal = [["SIGINT", "1s"], ["SIGTERM", "2s"]]\n'
     slurm = spawn(tmp_path, 'preset = "slurm"', unit)
     assert (slurm.launched, slurm.stop_signal, slurm.grace_ms) == (True, 0, 8000)
@@ -97,8 +98,8 @@ def test_the_ladder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("preset", ["systemd-run", 'kubernetes"\nimage = "alpine:3'])
-def test_dollars_are_doubled_for_engines_that_expand(tmp_path: Path, preset: str) -> None:
-    """No text of a run is taken for the name of a variable there, and none loses a dollar."""
+def test_expanding_engines(tmp_path: Path, preset: str) -> None:
+    """Dollars are doubled for engines that expand variables, so every text reaches the job unchanged."""
     unit = "run = 'echo $$ $(A) \"$1\"'\nenv = { A = '$(B)$' }\nparams = [{ name = 'p', kind = 'arg' }]\n"
     found = spawn(tmp_path, f'preset = "{preset}"', unit, {"p": "${TOKEN}"})
     assert found.argv[-3:] == ['echo $$$$ $$(A) "$$1"', "/bin/sh", "$${TOKEN}"]
@@ -107,8 +108,8 @@ def test_dollars_are_doubled_for_engines_that_expand(tmp_path: Path, preset: str
     assert own.argv[-1] == "${TOKEN}"
 
 
-def test_nomad_reads_no_template_in_a_command(tmp_path: Path) -> None:
-    """What its drivers would take for a name of theirs comes to the job as it is."""
+def test_nomad_templates(tmp_path: Path) -> None:
+    """Template characters of Nomad in a command are escaped, so they reach the job unchanged."""
     unit = "run = 'echo ${A%.*} %{x} $$ %d \"$1\"'\nparams = [{ name = 'p', kind = 'arg' }]\n"
     found = spawn(tmp_path, 'preset = "nomad"', unit, {"p": "${A}"})
     (group,) = json.loads(found.env["RINGWARD_INPUT"])["Job"]["TaskGroups"]
@@ -116,8 +117,8 @@ def test_nomad_reads_no_template_in_a_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", ["echo dead", "echo 'No job(s) with prefix or ID found' >&2; exit 1"])
-def test_a_nomad_job_that_never_begins(tmp_path: Path, status: str) -> None:
-    """The job was stopped at the engine while it waited for a node: its client does not wait without end."""
+def test_nomad_job_stopped_before_its_start(tmp_path: Path, status: str) -> None:
+    """A client whose job was stopped before its start ends with an error."""
     nomad = tmp_path / "nomad"
     nomad.write_text(f"#!/bin/sh\ncase $2 in inspect) {status};; esac\n")
     nomad.chmod(0o755)
@@ -128,8 +129,8 @@ def test_a_nomad_job_that_never_begins(tmp_path: Path, status: str) -> None:
     assert (done.returncode, done.stderr) == (1, "J ended before it started: it was stopped\n")
 
 
-def test_no_secret_among_arguments(tmp_path: Path) -> None:
-    """Over ssh, secrets and variables are no arguments: who looks at processes does not see them."""
+def test_ssh_arguments_have_no_secrets(tmp_path: Path) -> None:
+    """Over ssh, secrets and variables are not arguments, so a list of processes does not show them."""
     unit = 'run = "true"\nenv = { A = "abcdefgh" }\nsecrets = { TOKEN = "ijklmnop" }\n'
     found = spawn(tmp_path, 'preset = "ssh"\nhost = "web1"', unit)
     assert not any("abcdefgh" in word or "ijklmnop" in word for word in found.argv)
@@ -142,8 +143,8 @@ def test_no_secret_among_arguments(tmp_path: Path) -> None:
     st.lists(texts, max_size=4),
     st.dictionaries(texts.filter(lambda name: bool(name) and "=" not in name), texts, max_size=3),
 )
-def test_the_script_means_what_it_says(arguments: list[str], env: dict[str, str]) -> None:
-    """Arguments and variables come through as they are, in a POSIX shell that reads it."""
+def test_script_preserves_arguments(arguments: list[str], env: dict[str, str]) -> None:
+    """Arguments and variables pass unchanged through the script in a POSIX shell."""
     env = {name: value for name, value in env.items() if name not in ("PATH", "LC_ALL")}
     code = (
         "import os,sys,json; print(json.dumps([sys.argv[1:], {n: os.environ.get(n) for n in json.loads(sys.argv[1])}]))"
@@ -155,7 +156,7 @@ def test_the_script_means_what_it_says(arguments: list[str], env: dict[str, str]
     assert found == [[json.dumps(list(env)), *arguments], env]
 
 
-def test_the_end_of_a_job_over_ssh(tmp_path: Path) -> None:
+def test_ssh_job_is_killed_after_its_grace(tmp_path: Path) -> None:
     """A job that ignores its signal is killed after its grace, however long each probe takes."""
     count = tmp_path / "count"
     sleep = tmp_path / "sleep"
@@ -178,8 +179,8 @@ def test_the_end_of_a_job_over_ssh(tmp_path: Path) -> None:
 _PLAIN = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
 
 
-def test_a_script_that_is_cut_off_does_nothing(tmp_path: Path) -> None:
-    """A connection that breaks while it is sent starts nothing, and nothing of it."""
+def test_truncated_script(tmp_path: Path) -> None:
+    """A script that is cut off by a broken connection starts nothing."""
     mark = tmp_path / "mark"
     text = launcher_commands.script(["touch", str(mark)], {"A": "b"}, cwd="/", umask=None)
     for end in range(len(text)):

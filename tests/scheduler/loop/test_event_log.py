@@ -12,7 +12,10 @@ from tests.scheduler.fake_clock import FakeClock
 
 
 def test_announce(tmp_path: Path) -> None:
-    """Line n of the ring is event n + 1: number, kind, body, at the last time of those with it. It is heard of once."""
+    """Line n of the ring is event n + 1 with number, kind and body, at its batch's last time.
+
+    Each batch rings the bell once.
+    """
     loop = Loop()
     bell = DoorbellServer(str(tmp_path / "bell"), "token")
     event_log = EventLog(loop, str(tmp_path), "D", bell, 8)
@@ -40,8 +43,8 @@ def test_announce(tmp_path: Path) -> None:
     event_log.close(last=True)
 
 
-def test_an_event_that_is_too_long(tmp_path: Path) -> None:
-    """It is one line all the same, with number and kind, so that the numbers of all others stay true."""
+def test_oversized_event(tmp_path: Path) -> None:
+    """An event that is too long is still one line with number and kind, so later numbers stay true."""
     bell = DoorbellServer(str(tmp_path / "bell"), "token")
     event_log = EventLog(Loop(), str(tmp_path), "D", bell, 1)
     names = [f"task-{number}" for number in range(10_000)]
@@ -56,8 +59,8 @@ def test_an_event_that_is_too_long(tmp_path: Path) -> None:
     event_log.close(last=True)
 
 
-def test_no_place_for_the_ring(tmp_path: Path) -> None:
-    """Events for which there is no place are missing, and every other has its own number; no line is anything else."""
+def test_no_directory_for_the_ring(tmp_path: Path) -> None:
+    """Events that cannot be written are missing, and all others keep their numbers."""
     bell = DoorbellServer(str(tmp_path / "bell"), "token")
     runtime = tmp_path / "runtime"
     event_log = EventLog(Loop(), str(runtime), "D", bell, 8)
@@ -77,8 +80,8 @@ def test_no_place_for_the_ring(tmp_path: Path) -> None:
     event_log.close(last=True)
 
 
-def test_a_ring_that_somebody_removes_is_made_again(tmp_path: Path) -> None:
-    """The new one has the old events and the next ones."""
+def test_removed_ring_is_recreated(tmp_path: Path) -> None:
+    """A ring that is recreated after its removal has the old events and the next ones."""
     clock = FakeClock()
     loop = Loop(clock=clock)
     event_log = EventLog(loop, str(tmp_path), "D", DoorbellServer(str(tmp_path / "bell"), "token"), 1)
@@ -95,8 +98,11 @@ def test_a_ring_that_somebody_removes_is_made_again(tmp_path: Path) -> None:
     event_log.close(last=True)
 
 
-def test_events_that_a_killed_scheduler_did_not_announce(tmp_path: Path) -> None:
-    """The next scheduler announces them, and its ring has earlier events, so that a resuming reader finds no hole."""
+def test_unannounced_events(tmp_path: Path) -> None:
+    """The next scheduler announces a killed one's events.
+
+    Its ring has earlier ones too, so a resuming reader finds no gap.
+    """
     database = open_writer(str(tmp_path / "ringward.db"))
     assert left_over(database, str(tmp_path)) == (1, [])
     stored = [draft("run.created", {"n": n}, 5000 + n) for n in range(1, 6)]

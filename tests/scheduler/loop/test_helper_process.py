@@ -30,10 +30,8 @@ def partner_of(loop: Loop) -> HelperProcess:
     [(socket, "socketpair"), (subprocess, "Popen"), (os, "pidfd_open")],
     ids=("channel", "process", "pidfd"),
 )
-def test_what_cannot_be_started_is_tried_ever_more_seldom(
-    monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
-) -> None:
-    """However long the host has been up: a start that fails is no time of health. Nothing is left of it."""
+def test_failing_starts_back_off(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> None:
+    """Failing starts are repeated with growing delays, however long the host has been up, and leave no descriptors."""
     tried: list[float] = []
 
     def cannot(*_: object, **__: object) -> None:

@@ -10,7 +10,7 @@ from tests.support.waiting import until
 
 
 def test_damage_is_reported(tmp_path: Path) -> None:
-    """A read that meets damage reports it, besides giving the error to the caller."""
+    """A read that meets damage reports it and gives the error to the caller."""
     path = tmp_path / "ringward.db"
     open_writer(str(path)).close()
     path.write_bytes(b"\xa5" * path.stat().st_size)

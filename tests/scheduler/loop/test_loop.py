@@ -11,7 +11,7 @@ from tests.support.waiting import until
 DAY_MS = 24 * 3600 * 1000
 
 
-def test_any_time_can_be_waited_for() -> None:
+def test_long_delay() -> None:
     """Delays beyond 24.8 days do not overflow."""
     loop = Loop()
     loop.after(365 * DAY_MS, lambda: None)
@@ -22,7 +22,7 @@ def test_any_time_can_be_waited_for() -> None:
     os.close(end)
 
 
-def test_an_event_does_not_reach_a_successor() -> None:
+def test_reused_descriptor() -> None:
     """A handler that closes another descriptor and opens one of the same number gets no event of the old one."""
     loop = Loop()
     pipes = [os.pipe(), os.pipe()]
@@ -45,7 +45,7 @@ def test_an_event_does_not_reach_a_successor() -> None:
 
 
 def test_cancelled_timers_take_no_memory() -> None:
-    """However many timers were cancelled long before they are due, only active timers are kept, in order."""
+    """Timers that were cancelled long before they are due are discarded, and active timers are kept in order."""
     loop = Loop()
     fired: list[int] = []
     for number in range(10_000):
@@ -57,8 +57,8 @@ def test_cancelled_timers_take_no_memory() -> None:
     assert fired == list(range(9000, -1, -1000))
 
 
-def test_a_clock_that_was_set() -> None:
-    """Each step is reported once, with its size; passing time is no step, even while the host sleeps."""
+def test_clock_step() -> None:
+    """Each step of the clock is reported once with its size; passing time is not a step, even while the host sleeps."""
     clock = FakeClock()
     steps: list[int] = []
     loop = Loop(clock, steps.append)
@@ -73,8 +73,8 @@ def test_a_clock_that_was_set() -> None:
     assert steps == [-3_600_000, 7_200_000]
 
 
-def test_a_step_is_told_before_what_it_makes_due() -> None:
-    """What waits for a time can be put right before it comes to it."""
+def test_step_is_reported_before_its_timers() -> None:
+    """A step is reported before the timers that it makes due, so that they can be corrected first."""
     clock = FakeClock()
     called: list[str] = []
     loop = Loop(clock, lambda _by_ms: called.append("step"))
@@ -84,8 +84,8 @@ def test_a_step_is_told_before_what_it_makes_due() -> None:
     assert called == ["step", "timer"]
 
 
-def test_a_clock_that_was_set_back(bench: Callable[[str], Bench]) -> None:
-    """A schedule does not wait for a time that was only reached because the clock was wrong."""
+def test_schedule_after_a_backward_step(bench: Callable[[str], Bench]) -> None:
+    """A schedule does not wait for a time that was reached only because the clock was wrong."""
     one = bench('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n')
     unit = one.units["t"]
     scheduled_starts = ScheduledStarts(one.loop, one.engine)
@@ -96,7 +96,7 @@ def test_a_clock_that_was_set_back(bench: Callable[[str], Bench]) -> None:
     assert now_ms / 1000 < (one.loop._wall.next_s() or 0) <= one.loop.now_ms() / 1000 + 60
 
 
-def test_an_alarm_rings_when_it_is_time() -> None:
+def test_wall_clock_timer() -> None:
     """A wall-clock timer is called when the clock shows its time, without polling in between."""
     loop = Loop()
     at_ms = loop.now_ms() + 200
@@ -119,8 +119,8 @@ def test_an_alarm_rings_when_it_is_time() -> None:
     assert called[0] >= at_ms
 
 
-class Ringer:
-    """An alarm that the test rings; it stands for the kernel, whose clock the test may not set."""
+class FakeAlarm:
+    """An alarm of the kernel that the test rings, because the test cannot set the real clock."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
@@ -142,9 +142,9 @@ class Ringer:
         os.read(self._read, 1)
 
 
-def test_a_clock_that_was_set_is_noticed_at_once() -> None:
-    """The kernel says so, and the loop, which would wait for an hour, looks; also if it was set in the last moment."""
-    ringer = Ringer()
+def test_clock_step_wakes_the_loop() -> None:
+    """The kernel's alarm wakes a waiting loop at a step, even if the step comes while the alarm is being set."""
+    ringer = FakeAlarm()
 
     class Ringing(FakeClock):
         def alarm(self) -> Any:
@@ -169,8 +169,8 @@ def test_a_clock_that_was_set_is_noticed_at_once() -> None:
     assert set(ringer.set_to) == {START_MS / 1000 + 3600}
 
 
-def test_without_an_alarm_the_clock_is_looked_at() -> None:
-    """Where the kernel has none, a step is noticed within a second while something waits."""
+def test_no_kernel_alarm() -> None:
+    """Without an alarm of the kernel, a step is noticed within a second while a timer waits."""
 
     class Silent(FakeClock):
         def alarm(self) -> None:
@@ -183,8 +183,8 @@ def test_without_an_alarm_the_clock_is_looked_at() -> None:
     assert loop._timeout_s() == 1
 
 
-def test_deferred_calls_come_last_in_a_round() -> None:
-    """It is called once, after all handlers and timers, urgent calls first; outside a round at once."""
+def test_deferred_calls() -> None:
+    """A deferred call is made once, after all handlers and timers, urgent calls first, or at once outside a round."""
     loop = Loop()
     called: list[str] = []
     send, urgent = (lambda: called.append("send")), (lambda: called.append("urgent"))

@@ -10,7 +10,7 @@ from supervisor.scheduler.loop.loop import Loop, RoundLog
 
 @pytest.fixture
 def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Of a socket that keeps writes apart."""
+    """Yield both ends of a socket that preserves the bounds of writes."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     yield ours, theirs
@@ -19,7 +19,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def writes(end: socket.socket) -> list[list[str]]:
-    """The texts of the lines of each write."""
+    """Return the lines of each write, without their prefixes."""
     found = []
     while select.select([end], [], [], 0)[0]:
         found.append([line.partition(": ")[2] for line in os.read(end.fileno(), 65536).decode().splitlines()])
@@ -48,8 +48,8 @@ def test_lines_of_a_round_are_one_write(ends: tuple[socket.socket, socket.socket
     assert writes(ends[0]) == []
 
 
-def test_no_write_is_longer_than_a_pipe_takes_whole(ends: tuple[socket.socket, socket.socket]) -> None:
-    """Many lines are as many writes as needed for each to be atomic; only a line that is longer itself is not."""
+def test_writes_are_atomic(ends: tuple[socket.socket, socket.socket]) -> None:
+    """Many lines are split into writes that are atomic on a pipe, except for a single line beyond that size."""
     log, loop = RoundLog("info", ends[1].fileno()), Loop()
     log.attach(loop)
     texts = [f"{n} {'x' * 300}" for n in range(40)] + ["y" * 5000, "z"]
@@ -66,8 +66,8 @@ def test_no_write_is_longer_than_a_pipe_takes_whole(ends: tuple[socket.socket, s
     assert [lines for lines in found if len("".join(lines)) > select.PIPE_BUF] == [["y" * 5000]]
 
 
-def test_waiting_lines_are_written_at_a_crash(ends: tuple[socket.socket, socket.socket]) -> None:
-    """A scheduler that dies of a defect writes its waiting lines first."""
+def test_lines_before_a_crash(ends: tuple[socket.socket, socket.socket]) -> None:
+    """A scheduler that crashes writes its waiting lines first."""
     log, loop = RoundLog("info", ends[1].fileno()), Loop()
     log.attach(loop)
 

@@ -1,4 +1,4 @@
-"""Users, looked up while everything else goes on."""
+"""Lookups of users that do not block the loop."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ SOMEBODY = Identity(Account(7, 8, (8,), {"USER": "somebody"}), None, {"USER": "s
 
 
 class NameService:
-    """Answers when the test says so."""
+    """A name service that answers on the test's command."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -48,7 +48,7 @@ def spawned(one: Bench) -> list[dict[str, object]]:
 
 
 def turned(one: Bench, condition: Callable[[], object]) -> None:
-    """Let the loop turn until this is so."""
+    """Run the loop until the condition holds."""
 
     def turn() -> object:
         one.loop.round(0)
@@ -74,8 +74,8 @@ def test_only_runs_of_the_user_wait_for_the_lookup(bench: Make, service: NameSer
     assert service.asked == ["somebody"]
 
 
-def test_a_run_is_stopped_meanwhile(bench: Make, service: NameService) -> None:
-    """It ends at once, and is not started when the answer comes."""
+def test_stop_during_the_lookup(bench: Make, service: NameService) -> None:
+    """A run that is stopped during the lookup ends at once and is not started by the answer."""
     one = prepared(bench, service)
     run = one.trigger("t")
     one.store.work_all()
@@ -89,8 +89,8 @@ def test_a_run_is_stopped_meanwhile(bench: Make, service: NameService) -> None:
     assert spawned(one) == []
 
 
-def test_a_name_service_that_does_not_answer(bench: Make, service: NameService) -> None:
-    """The run ends as not started, with the reason; a late answer does not start it."""
+def test_unresponsive_name_service(bench: Make, service: NameService) -> None:
+    """A run whose lookup times out ends as not started with the reason, and a late answer is ignored."""
     one = prepared(bench, service, patience_ms=1)
     run = one.trigger("t")
     one.store.work_all()
@@ -105,8 +105,8 @@ def test_a_name_service_that_does_not_answer(bench: Make, service: NameService) 
 
 
 @pytest.mark.parametrize("retaken", [False, True])
-def test_a_probe_waits_for_its_user(bench: Make, service: NameService, retaken: bool) -> None:
-    """It is never made as another one: of a process that a scheduler before has started, that is found out anew."""
+def test_probe_waits_for_its_user(bench: Make, service: NameService, retaken: bool) -> None:
+    """A probe never runs as another user: a new scheduler looks the user up again before it probes."""
     one = bench('[services.s]\nrun = "true"\nuser = "somebody"\nready = { exec = "true", timeout = "1h" }\n')
     one.engine.user_lookup = one.controller._health._user_lookup = UserLookup(one.loop, 3_600_000, service)
     unit = one.units["s"]
@@ -131,15 +131,15 @@ def test_a_probe_waits_for_its_user(bench: Make, service: NameService, retaken: 
     assert (order.uid, order.gid, order.env["USER"]) == (7, 8, "somebody")
 
 
-def test_names_that_are_looked_up() -> None:
-    """None for the daemon's user; another user, who may not exist; and the daemon's own for a clean environment."""
+def test_lookup_results() -> None:
+    """None means the daemon's user, an unknown user is refused, and a clean environment has the user's variables."""
     assert look_up(None, clean_env=False) == Identity()
     assert look_up("no-such-user", clean_env=False).refusal == "no such user: no-such-user"
     assert look_up(None, clean_env=True).variables["HOME"]
 
 
 def test_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Want of memory is a reason too: else the lookup would never be answered."""
+    """A lookup without memory is answered with that reason instead of never."""
 
     def resolve(_user: str) -> None:
         raise MemoryError
@@ -148,8 +148,8 @@ def test_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert look_up("somebody", clean_env=False).refusal == "Cannot allocate memory"
 
 
-def test_who_needs_nobody_does_not_wait(service: NameService, bench: Make) -> None:
-    """The answer comes in the call."""
+def test_no_user_needs_no_lookup(service: NameService, bench: Make) -> None:
+    """A run without a user is answered in the call, without the name service."""
     answered: list[Identity] = []
     UserLookup(Loop(), 1, service).ask(bench(TASK).units["other"].definition, answered.append)
     assert answered == [Identity()]

@@ -1,4 +1,4 @@
-"""Crash loops as people hear of them."""
+"""Incidents: notifications about crash loops of services."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from tests.scheduler.service_bench import DONE, asked, ends, fails, in_time, rec
 
 Make = Callable[[str], Bench]
 ONCE = '[notify]\ncoalesce_window = "0s"\n'
-"""Each notification is one of its own."""
+"""A configuration without coalescing."""
 FAILED = 1 << 8
 
 
@@ -25,8 +25,8 @@ def told(one: Bench) -> list[str]:
     return [found.kind for found in reversed(notifications.page(one.store.database, 100))]
 
 
-def test_further_attempts(bench: Make) -> None:
-    """A service that is tried again by fatal_retry, once each time, is one incident however long it lasts."""
+def test_fatal_retries_are_one_incident(bench: Make) -> None:
+    """A service that fatal_retry starts again and again is one incident, however long it lasts."""
     one = bench(service(fatal_retry='"1ms"'))
     unit = taken_up(one)
     (instance,) = unit.instances
@@ -39,7 +39,7 @@ def test_further_attempts(bench: Make) -> None:
 
 
 def test_unlimited_attempts(bench: Make) -> None:
-    """A service with restart_attempts = "unlimited" is always restarted, however often it ends at once."""
+    """With restart_attempts = "unlimited" a service is always restarted, however often it fails."""
     one = bench(service().replace("restart_attempts = 0", 'restart_attempts = "unlimited"'))
     unit = taken_up(one)
     (instance,) = unit.instances
@@ -50,7 +50,7 @@ def test_unlimited_attempts(bench: Make) -> None:
 
 
 def test_without_fatal_retry(bench: Make) -> None:
-    """It waits for people."""
+    """Without fatal_retry, a fatal instance waits for a command."""
     one = bench(service())
     unit = taken_up(one)
     ends(one, unit.instances[0], status=FAILED)
@@ -58,7 +58,7 @@ def test_without_fatal_retry(bench: Make) -> None:
 
 
 def test_several_instances(bench: Make) -> None:
-    """Instances that fail for good at the same time are one incident, which ends when all of them are well."""
+    """Instances that become fatal together are one incident, which ends when all of them are healthy."""
     one = bench(service("0s", instances="3"))
     unit = taken_up(one)
     for instance in unit.instances[:2]:
@@ -76,8 +76,8 @@ def test_several_instances(bench: Make) -> None:
 
 
 @pytest.mark.parametrize("operation", ["service_start", "service_restart"])
-def test_people_try_again(bench: Make, operation: str) -> None:
-    """They hear of it when that fails, too."""
+def test_failure_after_a_command(bench: Make, operation: str) -> None:
+    """A failure after a start or restart command is reported again."""
     one = bench(service())
     unit = taken_up(one)
     ends(one, unit.instances[0], status=FAILED)
@@ -87,7 +87,7 @@ def test_people_try_again(bench: Make, operation: str) -> None:
     assert told(one) == ["service.fatal"] * 2
 
 
-def test_a_stop_ends_the_incident(bench: Make) -> None:
+def test_stop_ends_the_incident(bench: Make) -> None:
     """A stop ends the incident, and a later start sends no recovery."""
     one = bench(service("0s"))
     unit = taken_up(one)
@@ -100,8 +100,8 @@ def test_a_stop_ends_the_incident(bench: Make) -> None:
     assert told(one) == ["service.fatal"]
 
 
-def test_it_comes_back_by_itself(bench: Make) -> None:
-    """When fatal_retry brings it back for good, people hear that, once."""
+def test_recovery_by_fatal_retry(bench: Make) -> None:
+    """A recovery through fatal_retry is reported once."""
     one = bench(service(fatal_retry='"1ms"'))
     unit = taken_up(one)
     (instance,) = unit.instances
@@ -118,8 +118,8 @@ def test_it_comes_back_by_itself(bench: Make) -> None:
     assert told(one) == ["service.fatal", "service.recovered"]
 
 
-def test_a_daemon_that_died_is_no_failure(bench: Make) -> None:
-    """Runs ended by the death of the supervisor count as no failure, whatever the policy says."""
+def test_daemon_death_is_not_a_failure(bench: Make) -> None:
+    """Runs that end by the death of the supervisor do not count as failures, under any restart policy."""
     one = bench(service(restart='"never"'))
     unit = taken_up(one)
     (instance,) = unit.instances

@@ -22,7 +22,7 @@ def told(one: Bench) -> list[Notification]:
 
 
 def announced(one: Bench) -> list[tuple[str, dict[str, Any]]]:
-    """Events about notifications."""
+    """Return the events about notifications."""
     found = events.since(one.store.database, 0)
     return [(event.kind, event.body) for event in found if event.kind.startswith("notification")]
 
@@ -35,7 +35,7 @@ def fail(one: Bench, status: int = FAILED, cause: str | None = None) -> str:
     return run.id
 
 
-def test_a_failed_task(bench: Make) -> None:
+def test_failed_run(bench: Make) -> None:
     """A failure without retries is reported at once; successes and stops are not."""
     one = bench('[tasks.t]\nrun = "false"\n')
     fail(one, 0)
@@ -51,8 +51,8 @@ def test_a_failed_task(bench: Make) -> None:
     assert announced(one)[1][1] == {"count": 1}
 
 
-def test_a_timeout(bench: Make) -> None:
-    """It is a failure, too."""
+def test_timeout(bench: Make) -> None:
+    """A timeout is reported as a failure."""
     one = bench('[tasks.t]\nrun = "false"\ntimeout = "1s"\n')
     fail(one, cause="timeout")
     (found,) = told(one)
@@ -60,7 +60,7 @@ def test_a_timeout(bench: Make) -> None:
 
 
 def test_only_the_last_attempt(bench: Make) -> None:
-    """No notification is sent while attempts are left."""
+    """Only the last failed attempt sends a notification."""
     one = bench(RETRIED)
     fail(one)
     assert told(one) == []
@@ -75,7 +75,7 @@ def test_only_the_last_attempt(bench: Make) -> None:
 
 
 def test_repeats(bench: Make) -> None:
-    """They raise the count of the first, and are announced as an update; the unread count stays."""
+    """A repeated failure updates the count of the first notification and does not change the unread count."""
     one = bench('[tasks.t]\nrun = "false"\n')
     fail(one)
     last = fail(one)
@@ -85,15 +85,15 @@ def test_repeats(bench: Make) -> None:
     assert announced(one)[2][1]["notification"]["count"] == 2
 
 
-def test_no_window(bench: Make) -> None:
-    """coalesce_window = 0 makes each its own; history_keep bounds how many there are."""
+def test_no_coalescing(bench: Make) -> None:
+    """With coalesce_window = 0 each failure has its own notification, and history_keep bounds their number."""
     one = bench('[notify]\ncoalesce_window = "0s"\nhistory_keep = 3\n[tasks.t]\nrun = "false"\n')
     ids = [fail(one) for _ in range(5)]
     assert [found.run_id for found in told(one)] == ids[:1:-1]
 
 
-def test_a_service_that_is_given_up(bench: Make) -> None:
-    """Once, when it becomes fatal; not again when a scheduler starts and finds it so."""
+def test_fatal_service(bench: Make) -> None:
+    """A service is reported once, when it becomes fatal, and not again when a new scheduler finds it fatal."""
     one = bench('[services.s]\nrun = "false"\nrestart_attempts = 0\n')
     change = one.committer.change()
     one.controller.start(one.units["s"], change)
@@ -110,8 +110,8 @@ def test_a_service_that_is_given_up(bench: Make) -> None:
     assert told(one) == [found]
 
 
-def test_output_that_is_dropped(bench: Make) -> None:
-    """When it begins; not while output only waits, nor when the log is complete again."""
+def test_dropped_output(bench: Make) -> None:
+    """Dropped output is reported when it begins, but not delayed output nor a log that is complete again."""
     one = bench('[tasks.t]\nrun = "true"\n')
     run = one.trigger("t")
     one.store.work_all()
@@ -133,8 +133,8 @@ def asked(one: Bench, op: str, **arguments: Any) -> dict[str, Any]:
     return answer
 
 
-def test_marking(bench: Make) -> None:
-    """Read, unread and all read are stored and announced when they change something; an unknown one is refused."""
+def test_mark_as_read(bench: Make) -> None:
+    """Marking as read or unread is stored, and announced only if it changes something; an unknown id gets 404."""
     one = bench('[tasks.t]\nrun = "false"\n')
     fail(one)
     (found,) = told(one)
@@ -154,8 +154,8 @@ def test_marking(bench: Make) -> None:
     assert asked(one, "notification_mark", id="0" * 26, read=True)["status"] == 404
 
 
-def test_a_schedule(bench: Make) -> None:
-    """The next instants of a task; none without a schedule; a service has none, an unknown name is refused."""
+def test_schedule_operation(bench: Make) -> None:
+    """The schedule operation lists the next instants of a task, and refuses services and unknown names."""
     one = bench('[tasks.t]\nrun = "true"\ncron = "0 3 * * *"\n[tasks.n]\nrun = "true"\n[services.s]\nrun = "true"\n')
     answer = asked(one, "schedule", task="t", count=3)
     items = answer["result"]["items"]

@@ -1,4 +1,4 @@
-"""Deliveries: tried until they are there or too old, one by one, and nothing about them goes round in circles."""
+"""Deliveries: sent one by one, retried until they succeed or expire, and reported without loops."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,7 +37,7 @@ MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
 
 class FakePost:
-    """Orders without a process that carries them out."""
+    """A notifier process that only records its requests."""
 
     def __init__(self) -> None:
         self.open: list[tuple[DeliveryRequest, Callable[[DeliveryResult], None]]] = []
@@ -50,7 +50,7 @@ class FakePost:
         return len(self.open)
 
 
-class Desk(Bench):
+class OutboxBench(Bench):
     """A bench with an outbox."""
 
     def __init__(self, directory: Path, text: str) -> None:
@@ -84,11 +84,11 @@ class Desk(Bench):
         return run.id
 
     def given(self) -> list[str]:
-        """URLs and titles of messages that the notifier process received and has not answered."""
+        """Return hosts and titles of the messages that the notifier process has not answered."""
         return sorted(f"{order.url[7]} {order.title}" for order, _ in self.notifier_client.open)
 
     def answer(self, result: DeliveryResult = DeliveryResult()) -> None:  # noqa: B008 - frozen
-        """To the first of them."""
+        """Answer the first message."""
         self.notifier_client.open.pop(0)[1](result)
         self.store.work_all()
 
@@ -104,15 +104,15 @@ class Desk(Bench):
         return [one.kind for one in notifications.page(self.store.database, 100)]
 
 
-Make = Callable[[str], Desk]
+Make = Callable[[str], OutboxBench]
 
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Make]:
-    made: list[Desk] = []
+    made: list[OutboxBench] = []
 
-    def make(text: str) -> Desk:
-        made.append(Desk(tmp_path, TEXT + text))
+    def make(text: str) -> OutboxBench:
+        made.append(OutboxBench(tmp_path, TEXT + text))
         return made[-1]
 
     yield make
@@ -120,8 +120,8 @@ def desk(tmp_path: Path) -> Iterator[Make]:
         one.close()
 
 
-def test_one_after_the_other(desk: Make) -> None:
-    """Each notifier has one message at a time, in their order; several notifiers have theirs side by side."""
+def test_one_message_at_a_time(desk: Make) -> None:
+    """Each notifier gets one message at a time, in order; several notifiers work side by side."""
     one = desk(TO_BOTH)
     one.fail("t")
     one.fail("u")
@@ -134,8 +134,8 @@ def test_one_after_the_other(desk: Make) -> None:
     assert (one.given(), one.standing().waiting, one.standing("b").waiting) == ([], 0, 0)
 
 
-def test_tried_again(desk: Make) -> None:
-    """After half a minute, two minutes, ten minutes and then every hour; success lets all that waited go at once."""
+def test_retry_delays(desk: Make) -> None:
+    """A delivery is retried after 30 s, 2 min, 10 min and then hourly; a success releases all waiting messages."""
     one = desk(TO_A)
     one.fail()
     for wait_ms in (MINUTE_MS // 2, 2 * MINUTE_MS, 10 * MINUTE_MS, HOUR_MS, HOUR_MS):
@@ -156,7 +156,7 @@ def test_tried_again(desk: Make) -> None:
 
 
 def test_retry_after(desk: Make) -> None:
-    """A receiver that asks to be left alone is, with everything, for as long as it asks."""
+    """A receiver that sends Retry-After gets no message for that long."""
     one = desk(TO_A)
     one.fail()
     one.answer(DeliveryResult("429", retry_after_ms=5 * MINUTE_MS))
@@ -167,8 +167,8 @@ def test_retry_after(desk: Make) -> None:
     assert len(one.given()) == 1
 
 
-def test_given_up(desk: Make) -> None:
-    """After a day; people hear of it, by other notifiers and never by that one, and that is the end of it."""
+def test_expired_delivery(desk: Make) -> None:
+    """A delivery is dropped after a day. Other notifiers report that, and a failure of that report is not reported."""
     one = desk(TO_BOTH)
     one.fail()
     one.notifier_client.open.sort(key=lambda item: item[0].url, reverse=True)
@@ -189,8 +189,11 @@ def test_given_up(desk: Make) -> None:
     assert one.kinds().count("notify.delivery_failed") == 1
 
 
-def test_too_many(desk: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only so many wait; the oldest make room, people hear of it, and it ends there, also without coalescing."""
+def test_queue_limit(desk: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notifier's queue is bounded.
+
+    The oldest messages are dropped and reported, and reports cause no further ones, even without coalescing.
+    """
     monkeypatch.setattr("supervisor.scheduler.notifications.notifications.MOST_WAITING", 3)
     one = desk(f'[notify]\ncoalesce_window = "0s"\n{TO_BOTH}')
     for _ in range(8):
@@ -200,8 +203,11 @@ def test_too_many(desk: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "notify.delivery_failed" in one.kinds()
 
 
-def test_another_scheduler(desk: Make) -> None:
-    """Unanswered messages are sent again, failed ones wait for their time; another daemon tries everything at once."""
+def test_scheduler_restart(desk: Make) -> None:
+    """A new scheduler resends unanswered messages, and failed ones wait for their time.
+
+    A new daemon tries all at once.
+    """
     one = desk(TO_BOTH)
     one.fail()
     one.notifier_client.open.sort(key=lambda item: item[0].url)
@@ -212,8 +218,8 @@ def test_another_scheduler(desk: Make) -> None:
     assert one.given() == ["a t failed", "b t failed"]
 
 
-def test_attempts_and_failures(desk: Make) -> None:
-    """A route takes the last attempt alone or each one, and counts accordingly; both hear of the recovery."""
+def test_attempts_and_after(desk: Make) -> None:
+    """A route counts either final attempts or all attempts, and both kinds send the recovery."""
     one = desk(
         '[[routes]]\nnotify = "a"\nmatch = { tasks = "r" }\nafter = 2\nfinal_attempt_only = false\n'
         '[[routes]]\nnotify = "b"\nmatch = { tasks = "r" }\n'
@@ -233,8 +239,8 @@ def test_attempts_and_failures(desk: Make) -> None:
     assert one.given() == ["a r has recovered", "b r has recovered"]
 
 
-def test_only_who_was_told_hears_the_end(desk: Make) -> None:
-    """A route that was not taken yet has no recovery to tell; the next failure is news again."""
+def test_recovery_needs_a_sent_failure(desk: Make) -> None:
+    """A route that sent no failure sends no recovery, and the next failure is sent as new."""
     one = desk('[[routes]]\nnotify = "a"\nafter = 2\n[[routes]]\nnotify = "b"\nrecovery = false\n')
     one.fail()
     assert one.given() == ["b t failed"]
@@ -247,7 +253,7 @@ def test_only_who_was_told_hears_the_end(desk: Make) -> None:
 
 
 def test_repeats_are_not_sent(desk: Make) -> None:
-    """Within the window they only count."""
+    """Within coalesce_window, a repeated failure is counted but not sent again."""
     one = desk(TO_A)
     one.fail()
     one.answer()
@@ -258,8 +264,8 @@ def test_repeats_are_not_sent(desk: Make) -> None:
     assert one.given() == ["a t failed"]
 
 
-def test_what_the_task_itself_names(desk: Make) -> None:
-    """Failure, success and recovery, without any route."""
+def test_notifiers_of_a_task(desk: Make) -> None:
+    """A task's own notifiers get failure, success and recovery without any route."""
     one = desk('[tasks.own]\nrun = "false"\nnotify_on_failure = "a"\nnotify_on_success = "b"\n')
     one.fail("own")
     assert one.given() == ["a own failed"]
@@ -268,7 +274,7 @@ def test_what_the_task_itself_names(desk: Make) -> None:
     assert one.given() == ["a own has recovered", "b own succeeded"]
 
 
-def test_an_instant_without_a_run(desk: Make) -> None:
+def test_missed_instant(desk: Make) -> None:
     """A missed instant is reported with its reason; a refused trigger by a client is not."""
     one = desk('[tasks.own]\nrun = "false"\non_overlap = "skip"\nnotify_on_missed = "a"\n')
     one.trigger("own")
@@ -288,7 +294,7 @@ def test_an_instant_without_a_run(desk: Make) -> None:
 
 
 def test_quiet_hours(desk: Make) -> None:
-    """Notifications during quiet hours are one message at their end."""
+    """Notifications during quiet hours are sent as one message at their end."""
     one = desk('[daemon]\ntimezone = "UTC"\n[[routes]]\nnotify = "a"\nquiet = "11:00-13:00"\n')
     one.fail("t")
     one.fail("u")

@@ -58,7 +58,7 @@ RANKS = {"info": 0, "warn": 1, "error": 2}
 
 
 def counts(rule: Route, fact: Fact) -> bool:
-    """Rules about failures in a row."""
+    """Return whether a failure satisfies the conditions about consecutive failures."""
     if fact.kind not in ENDS["run.recovered"]:
         return True
     if rule.final_attempt_only:
@@ -67,7 +67,7 @@ def counts(rule: Route, fact: Fact) -> bool:
 
 
 def taken(rule: Route, fact: Fact) -> str:
-    """Whether a fact takes a route: "no", "yes", or "told" (a recovery goes to notifiers that sent the failure)."""
+    """Return "no", "yes", or "told" for a recovery that goes only to notifiers that sent the failure."""
     if rule.match.tasks is not None and not (fact.task and fnmatchcase(fact.task, rule.match.tasks)):
         return "no"
     named = fact.kind in rule.match.kinds
@@ -81,7 +81,7 @@ def taken(rule: Route, fact: Fact) -> str:
 
 
 def oracle(fact: Fact, name: str, rules: list[Route]) -> Target | None:
-    """The rules of docs/notifications.rst, for one notifier, word by word."""
+    """Apply the rules of docs/notifications.rst literally to one notifier."""
     if name == fact.without:
         return None
     ways: dict[str, list[int | None]] = {"yes": [], "told": [], "no": []}
@@ -98,20 +98,20 @@ def oracle(fact: Fact, name: str, rules: list[Route]) -> Target | None:
 
 
 @given(facts(), st.lists(routes, max_size=4))
-def test_against_the_rules(fact: Fact, rules: list[Route]) -> None:
-    """Each notifier gets one message, by the rules, however many routes lead to it."""
+def test_documented_rules(fact: Fact, rules: list[Route]) -> None:
+    """Each notifier gets one message by the documented rules, however many routes lead to it."""
     wanted = [found for name in NAMES if (found := oracle(fact, name, rules)) is not None]
     assert targets(fact, rules, "UTC", NOON) == wanted
 
 
 def test_every_kind_has_a_severity() -> None:
-    """Every kind that a recovery ends is a kind as well."""
+    """Every kind has a known severity, and every kind that a recovery ends exists."""
     assert set(OF_KIND.values()) <= set(SEVERITIES)
     assert all(kind in KINDS and over <= set(KINDS) for kind, over in RECOVERIES.items())
 
 
 def test_quiet_hours_by_the_minute() -> None:
-    """At every minute of a day: quiet from the first minute on, not at the last, and they end at that."""
+    """At every minute of a day, quiet hours include their first minute and exclude their last."""
     for quiet, minute in product((NIGHT, LUNCH, QuietHours(0, 1), QuietHours(23 * 60, 0)), range(24 * 60)):
         now = NOON - 12 * 3_600_000 + minute * 60_000
         length = (quiet.end - quiet.start) % (24 * 60)
@@ -121,7 +121,7 @@ def test_quiet_hours_by_the_minute() -> None:
 
 
 def test_quiet_hours_when_clocks_change() -> None:
-    """The end is a time on the clocks: an hour sooner or later that night, and never in the past."""
+    """When clocks change, quiet hours end at their time on the clock, and never in the past."""
     evening = 1_774_738_800_000  # 2026-03-28 23:00:00 UTC, a day before Prague's clocks go forward
     assert end_of_quiet(NIGHT, "Europe/Prague", evening) == evening + 6 * 3_600_000
     autumn = 1_792_875_600_000  # 2026-10-24 21:00:00 UTC, 23:00 in Prague; clocks go back in that night

@@ -1,4 +1,4 @@
-"""What messages say."""
+"""The texts of messages."""
 
 from store.deliveries import Delivery
 from supervisor.scheduler.notifications.wording import body_of, message, title_of, trial_message
@@ -8,8 +8,8 @@ ONE = Delivery(1, "n", "run.failed", "error", "t failed", "The run ended.", "t",
 SITE = "https://jobs.example.com"
 
 
-def test_a_single_one() -> None:
-    """Title and text as they are, the link to the run behind them, and what kind of news it is."""
+def test_single_notification() -> None:
+    """A message has the title and text of its notification, a link to the run, and the type of news."""
     said = message([ONE], site=SITE, host="h", zone="UTC")
     assert (said.title, said.body, said.type) == ("t failed", "The run ended.", "failure")
     assert said.footer == f"{SITE}/#/run/R\nRingward on h"
@@ -21,8 +21,8 @@ def test_a_single_one() -> None:
     assert message([good], site=SITE, host="h", zone="UTC").type == "success"
 
 
-def test_several() -> None:
-    """A line for each with its time and link; the worst of them says what kind of news it is."""
+def test_several_notifications() -> None:
+    """A message about several has a line with time and link for each, and the type of the worst."""
     held = ONE._replace(held=True, severity="warn")
     said = message([held, ONE._replace(held=True, title="u failed")], site=SITE, host="h", zone="Europe/Prague")
     assert (said.title, said.type) == ("2 notifications", "failure")
@@ -32,8 +32,8 @@ def test_several() -> None:
     assert (len(many), many[-1]) == (51, "and 10 more")
 
 
-def test_bounds() -> None:
-    """A title is one line of 200 characters at most, a text has 2000."""
+def test_length_limits() -> None:
+    """A title is one line of at most 200 characters, and a text has at most 2000."""
     assert title_of("a\n b\t\r\nc") == "a b c"
     assert len(title_of("x" * 1000)) == 200
     assert len(body_of("x" * 5000)) == 2000

@@ -27,7 +27,7 @@ NEVER = {
     "api_account",
     "api_groups",
 }
-"""Settings that hold for the life of the daemon, whatever a reload brings."""
+"""Settings that stay for the life of the daemon in spite of reloads."""
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def boot(tmp_path: Path, config: Load) -> Boot:
     return resolve(config(""), boot)
 
 
-def test_every_boot_setting_is_tested(config: Load, boot: Boot) -> None:
+def test_boot_settings_come_from_the_configuration(config: Load, boot: Boot) -> None:
     """A new boot setting cannot be forgotten: the settings come from the configuration model."""
     others: dict[str, Any] = {one.name: object() for one in fields(Boot) if one.name not in NEVER | {"data_dir"}}
     odd = replace(boot, **others)
@@ -57,8 +57,8 @@ def test_every_boot_setting_is_tested(config: Load, boot: Boot) -> None:
     assert kept - {"data_dir"} == NEVER | {"password", "password_ephemeral"}
 
 
-def test_the_same_file_is_the_same_settings(config: Load, boot: Boot) -> None:
-    """So nothing is replaced."""
+def test_unchanged_file(config: Load, boot: Boot) -> None:
+    """An unchanged file gives the same settings, so that nothing is replaced."""
     assert resolve(config(""), boot) == boot
     assert not for_the_api(boot, boot)
 
@@ -74,7 +74,7 @@ def test_the_same_file_is_the_same_settings(config: Load, boot: Boot) -> None:
         ('[storage]\nundo_window = "1s"\n', False),
     ],
 )
-def test_the_api_server_is_replaced_for_its_settings(config: Load, boot: Boot, text: str, api: bool) -> None:
+def test_api_server_is_replaced_for_its_settings(config: Load, boot: Boot, text: str, api: bool) -> None:
     """The API server is replaced only if a setting that it reads changes."""
     assert for_the_api(boot, resolve(config(text), boot)) is api
 
@@ -90,38 +90,41 @@ def test_the_api_server_is_replaced_for_its_settings(config: Load, boot: Boot, t
         ('[storage]\ndatabase = "postgresql://localhost/x"\n', "storage.database", 2),
     ],
 )
-def test_settings_that_cannot_change(config: Load, boot: Boot, text: str, key: str, line: int) -> None:
-    """Each is reported with its place, and keeps its old value."""
+def test_unchangeable_settings(config: Load, boot: Boot, text: str, key: str, line: int) -> None:
+    """A setting that cannot change is reported with its place, and keeps its old value."""
     other = config(text)
     wanted = resolve(other, boot)
     assert [(problem.key, problem.line) for problem in unchangeable(other, boot, wanted)] == [(key, line)]
     assert feasible(boot, wanted) == boot
 
 
-def test_the_command_line_overrides_the_file(config: Load, boot: Boot) -> None:
-    """Options of the command line hold whatever the file says."""
+def test_command_line_overrides_the_file(config: Load, boot: Boot) -> None:
+    """Command-line options override the file."""
     boot = replace(boot, overridden=["data_dir", "listen"], listen=[("127.0.0.1", 5)])
     other = config('[daemon]\ndata_dir = "/elsewhere"\n[http]\nlisten = ["127.0.0.1:1"]\n')
     assert resolve(other, boot) == boot
 
 
-def test_a_data_directory(config: Load, boot: Boot) -> None:
-    """Without the command line the file's counts."""
+def test_data_directory(config: Load, boot: Boot) -> None:
+    """Without a command-line option, a changed data directory in the file is reported as unchangeable."""
     boot = replace(boot, overridden=[])
     other = config('[daemon]\ndata_dir = "/elsewhere"\n')
     assert [problem.key for problem in unchangeable(other, boot, resolve(other, boot))] == ["daemon.data_dir"]
 
 
-def test_an_address_of_the_command_line_must_stay_safe(config: Load, boot: Boot) -> None:
-    """Taking away what protected it is refused."""
+def test_command_line_address_stays_protected(config: Load, boot: Boot) -> None:
+    """A reload that removes the protection of a command-line address is refused."""
     boot = replace(boot, overridden=["data_dir", "listen"], listen=[("192.0.2.1", 7464)])
     resolve(config('[http]\nbehind_proxy = ["192.0.2.0/24"]\n'), boot)
     with pytest.raises(ConfigError, match=r"--listen 192\.0\.2\.1:7464 is not a loopback address"):
         resolve(config(""), boot)
 
 
-def test_a_password_file(config: Load, boot: Boot, tmp_path: Path) -> None:
-    """Is read again; without one the password that was made stays, unless there was one before."""
+def test_password_file(config: Load, boot: Boot, tmp_path: Path) -> None:
+    """A password file is read again.
+
+    Without one, a generated password stays, and a password from a file is replaced by a generated one.
+    """
     (tmp_path / "password").write_text("first password\n")
     text = '[http]\npassword_file = "password"\n'
     resolved = resolve(config(text), boot)
@@ -136,8 +139,8 @@ def test_a_password_file(config: Load, boot: Boot, tmp_path: Path) -> None:
     assert resolve(config(text), replace(boot, overridden=["data_dir", "password_file"])).password == boot.password
 
 
-def test_a_scheduler_that_is_restarted_goes_on(config: Load, boot: Boot) -> None:
-    """It applies the settings that it can, and warns about the rest."""
+def test_restarted_scheduler_follows_the_file(config: Load, boot: Boot) -> None:
+    """A restarted scheduler applies the settings that it can, and warns about the rest."""
     replaced, warnings = follow(config('[http]\nworkers = 3\nlisten = ["127.0.0.1:1"]\n'), boot)
     assert (replaced.workers, replaced.listen) == (3, boot.listen)
     assert "http.listen: cannot change" in warnings[0]

@@ -20,7 +20,7 @@ LOG = Log("test", "error")
 
 @pytest.fixture
 def boot(tmp_path: Path) -> Boot:
-    """Settings of a daemon whose file has one task."""
+    """Return the settings of a daemon whose file has one task."""
     for name in ("data", "run"):
         (tmp_path / name).mkdir()
     one = dataclasses.replace(
@@ -46,8 +46,8 @@ def copy_of(boot: Boot) -> Path:
     return Path(boot.data_dir) / "config.last"
 
 
-def test_a_restarted_scheduler_has_what_is_in_force(boot: Boot) -> None:
-    """Neither an edited nor an empty nor a broken file comes into force by a restart."""
+def test_restarted_scheduler_keeps_the_configuration(boot: Boot) -> None:
+    """A restarted scheduler keeps the active configuration, whether the file was edited, emptied or broken."""
     started = last_good.find(boot, LOG, first_epoch=True)
     assert (list(started.config.tasks), started.copied, started.applied) == (["one"], False, True)
     for text in ("two", "", "broken]"):
@@ -56,16 +56,16 @@ def test_a_restarted_scheduler_has_what_is_in_force(boot: Boot) -> None:
         assert (found.config, found.copied, found.applied) == (started.config, True, True)
 
 
-def test_another_daemon_takes_the_file(boot: Boot) -> None:
-    """The copy of an earlier daemon does not count, not even when the first scheduler died before it made one."""
+def test_new_daemon_reads_the_file(boot: Boot) -> None:
+    """A new daemon ignores the copy of an earlier one, even if its first scheduler died before it made its own."""
     last_good.find(boot, LOG, first_epoch=True)
     write(boot, "two")
     later = dataclasses.replace(boot, started_at=boot.started_at + 1)
     assert list(last_good.find(later, LOG, first_epoch=False).config.tasks) == ["two"]
 
 
-def test_a_copy_on_a_full_disk(boot: Boot) -> None:
-    """It is in memory as long as the data directory takes none, which is reported, and replaces an outdated one."""
+def test_copy_on_a_full_disk(boot: Boot) -> None:
+    """On a full disk the error is reported, and the copy is kept in memory and replaces an outdated one."""
     config = last_good.find(boot, LOG, first_epoch=True).config
     obstacle = copy_of(boot).parent / "config.last.new"
     obstacle.mkdir()
@@ -82,8 +82,8 @@ def test_a_copy_on_a_full_disk(boot: Boot) -> None:
     assert last_good.find(boot, LOG, first_epoch=False).config == config
 
 
-def test_a_copy_that_can_be_written_nowhere(boot: Boot) -> None:
-    """The copy of an earlier configuration goes, and the scheduler that reads the file starts without a copy."""
+def test_unwritable_copy(boot: Boot) -> None:
+    """If the copy can be written nowhere, the outdated copy is removed, and a restarted scheduler reads the file."""
     found = last_good.find(boot, LOG, first_epoch=True)
     for place in (boot.data_dir, boot.runtime_dir):
         (Path(place) / "config.last.new").mkdir()
@@ -94,8 +94,8 @@ def test_a_copy_that_can_be_written_nowhere(boot: Boot) -> None:
     assert (list(again.config.tasks), again.read_again) == (["one"], True)
 
 
-def test_a_copy_of_an_older_version(boot: Boot) -> None:
-    """Keys that it did not know have their defaults."""
+def test_copy_of_an_older_version(boot: Boot) -> None:
+    """Keys that the older version did not know have their defaults."""
     found = last_good.find(boot, LOG, first_epoch=True)
     copy = json.loads(copy_of(boot).read_text())
     del copy["config"]["tasks"]["one"]["queue_max"], copy["config"]["daemon"]["log_level"]
@@ -106,8 +106,8 @@ def test_a_copy_of_an_older_version(boot: Boot) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"started_at": 1, "applied": true, "config": {}}', "[", "\x00"])
-def test_a_damaged_copy(boot: Boot, text: str) -> None:
-    """The file stands in for it, and the scheduler knows that."""
+def test_damaged_copy(boot: Boot, text: str) -> None:
+    """The file replaces a damaged copy, and the scheduler knows that it read the file again."""
     copy_of(boot).write_text(text)
     found = last_good.find(boot, LOG, first_epoch=False)
     assert (list(found.config.tasks), found.read_again) == (["one"], True)
@@ -122,8 +122,8 @@ def test_a_damaged_copy(boot: Boot, text: str) -> None:
         ('[tasks.one]\nrun = "true"\n[http]\nlisten = ["127.0.0.1:1"]\n', "cannot change while the daemon runs"),
     ],
 )
-def test_a_file_that_a_reload_would_refuse(boot: Boot, text: str, why: str) -> None:
-    """Without a copy nothing comes into force that a reload would refuse, nor an empty file."""
+def test_refused_file(boot: Boot, text: str, why: str) -> None:
+    """Without a copy, an empty file and a file that a reload would refuse are refused."""
     Path(boot.config_path).write_text(text)
     with pytest.raises(ConfigError, match=why):
         last_good.find(boot, LOG, first_epoch=False)

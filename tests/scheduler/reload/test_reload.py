@@ -23,7 +23,7 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    """Makes an engine on a configuration that can be reloaded; only who asks looks whether it has changed."""
+    """Make a bench that reloads its configuration only on request, without polling the file."""
     monkeypatch.setattr(config_files, "_LOOK_S", 3600.0)
     with contextlib.ExitStack() as stack:
 
@@ -39,8 +39,8 @@ def ids(one: ReloadBench, name: str) -> list[str]:
     return sorted(run.id for run in one.alive(name))
 
 
-def test_nothing_has_changed(bench: Make) -> None:
-    """The same file again touches nothing: no run, no row of a task; only the time of the reload is another."""
+def test_unchanged_file(bench: Make) -> None:
+    """A reload of an unchanged file changes no run and no task row, only the time of the reload."""
     text = f'{SERVICE}instances = 2\n[tasks.t]\nrun = "true"\ncron = "0 0 1 1 *"\n'
     one = bench(text)
     before, rows = ids(one, "s"), one.tasks()
@@ -52,7 +52,7 @@ def test_nothing_has_changed(bench: Make) -> None:
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_a_reload_reports_warnings(bench: Make, dry_run: bool) -> None:
+def test_warnings(bench: Make, dry_run: bool) -> None:
     """The report has the warnings about the new configuration, with file, line and remedy."""
     text = '[tasks.backup]\nrun = "true"\n'
     one = bench(text)
@@ -63,8 +63,8 @@ def test_a_reload_reports_warnings(bench: Make, dry_run: bool) -> None:
     assert found.endswith(warning)
 
 
-def test_five_hundred_tasks_that_stay(bench: Make) -> None:
-    """However many there are, unchanged tasks cost neither a write nor a timer."""
+def test_unchanged_tasks_cost_nothing(bench: Make) -> None:
+    """Any number of unchanged tasks costs neither a write nor a timer."""
     text = "".join(f'[tasks.t{number}]\nrun = "true"\ncron = "0 0 1 1 *"\n' for number in range(500))
     one = bench(text)
     timers = [unit.timer for unit in one.units.values()]
@@ -76,8 +76,8 @@ def test_five_hundred_tasks_that_stay(bench: Make) -> None:
     assert [one.units[f"t{number}"].timer for number in range(500)] == timers
 
 
-def test_only_what_changed_is_recycled(bench: Make) -> None:
-    """A service with another command runs it; its neighbour does not notice."""
+def test_only_changed_services_restart(bench: Make) -> None:
+    """A service with a changed command is restarted, and the other services are not."""
     one = bench(f'{SERVICE}[services.other]\nrun = "sleep 9"\n')
     before, other = ids(one, "s"), ids(one, "other")
     found = one.done(f'{SERVICE.replace("sleep 9", "sleep 10")}[services.other]\nrun = "sleep 9"\n')
@@ -87,8 +87,8 @@ def test_only_what_changed_is_recycled(bench: Make) -> None:
     assert [one.recipes[run.id] for run in one.alive("s")] == [definition_hash(one.units["s"].definition)]
 
 
-def test_instances_come_and_go(bench: Make) -> None:
-    """Their number changes live: remaining instances are not touched."""
+def test_instances(bench: Make) -> None:
+    """The number of instances changes live, and the remaining instances are not touched."""
     one = bench(f"{SERVICE}instances = 2\n")
     first = ids(one, "s")
     assert one.done(f"{SERVICE}instances = 3\n")["changed"][0]["reasons"] == ["instances: 1 more is started"]
@@ -99,8 +99,8 @@ def test_instances_come_and_go(bench: Make) -> None:
     assert [row.instance_index for row in one.instances()] == [0]
 
 
-def test_a_policy_changes_under_a_living_process(bench: Make) -> None:
-    """A policy about the end of a process needs no restart, and holds for the running one."""
+def test_changed_policy(bench: Make) -> None:
+    """A policy about the end of a process changes without a restart, and applies to the running process."""
     one = bench(SERVICE)
     before = ids(one, "s")
     text = f'{SERVICE}restart = "never"\nexit_codes = [7]\n'
@@ -111,8 +111,8 @@ def test_a_policy_changes_under_a_living_process(bench: Make) -> None:
     assert one.units["s"].instances[0].state is State.EXITED
 
 
-def test_a_stopped_service_stays_down(bench: Make) -> None:
-    """A service stopped by hand is not started because its command changed."""
+def test_stopped_service_stays_down(bench: Make) -> None:
+    """A service that was stopped on request is not started because its command changed."""
     one = bench(SERVICE)
     change = one.committer.change()
     one.controller.stop(one.units["s"], change)
@@ -124,8 +124,8 @@ def test_a_stopped_service_stays_down(bench: Make) -> None:
     assert one.task_row("s").stopped
 
 
-def test_a_rolling_restart_ends_with_its_service(bench: Make) -> None:
-    """A rolling restart under way is forgotten with its service, and does not affect a task of that name."""
+def test_removal_ends_a_rolling_restart(bench: Make) -> None:
+    """Removing a service ends its rolling restart, which does not affect a task of the same name."""
     slow = SERVICE.replace('"0s"', '"1h"') + "instances = 2\n"
     for after in ("", '[tasks.s]\nrun = "true"\n'):
         one = bench(slow)
@@ -135,8 +135,8 @@ def test_a_rolling_restart_ends_with_its_service(bench: Make) -> None:
         assert one.task_row("s").rolling is None
 
 
-def test_a_running_task_ends_as_it_began(bench: Make) -> None:
-    """A started run keeps its definition; a waiting run takes the new one."""
+def test_running_task_keeps_its_definition(bench: Make) -> None:
+    """A started run keeps its definition, and a waiting run takes the new one."""
     one = bench('[tasks.t]\nrun = "exit 7"\nexit_codes = [7]\n')
     running, waiting = one.trigger("t"), one.trigger("t")
     one.drain()
@@ -151,8 +151,8 @@ def test_a_running_task_ends_as_it_began(bench: Make) -> None:
     assert (spawn["run"], spawn["argv"][-1], spawn["timeout_ms"]) == (waiting.id, "true", 5000)
 
 
-def test_a_retry_takes_the_new_definition(bench: Make) -> None:
-    """Whether there is one is decided by the definition of the attempt that failed; it runs under the present one."""
+def test_retry_takes_the_new_definition(bench: Make) -> None:
+    """The definition of the failed attempt decides whether it is retried, and the retry runs under the new one."""
     text = '[tasks.t]\nrun = "exit 1"\nretry_attempts = 1\nretry_delay = "0s"\n'
     one = bench(text)
     first = one.trigger("t")
@@ -168,8 +168,8 @@ def test_a_retry_takes_the_new_definition(bench: Make) -> None:
     assert until(spawned, "the retry") == ["exit 2"]
 
 
-def test_a_removed_task(bench: Make) -> None:
-    """Its running run ends by itself, what waits ends as stopped with the reason, and there is no retry."""
+def test_removed_task(bench: Make) -> None:
+    """An active run of a removed task finishes, waiting runs end as stopped with the reason, and no retry follows."""
     text = '[tasks.t]\nrun = "exit 1"\nretry_attempts = 5\nretry_delay = "1h"\ncron = "0 0 1 1 *"\n'
     one = bench(text)
     failed = one.trigger("t")
@@ -195,8 +195,8 @@ def test_a_removed_task(bench: Make) -> None:
     assert not one.task_row("t").configured
 
 
-def test_a_task_that_comes_back_while_it_drains(bench: Make) -> None:
-    """The run of before counts: there are never more than max_concurrent."""
+def test_task_added_again_while_it_drains(bench: Make) -> None:
+    """Old runs of a task that is added again count towards max_concurrent."""
     one = bench('[tasks.t]\nrun = "true"\n')
     running = one.trigger("t")
     one.drain()
@@ -211,8 +211,8 @@ def test_a_task_that_comes_back_while_it_drains(bench: Make) -> None:
     assert one.row(running).end_reason == "succeeded"
 
 
-def test_a_removed_service(bench: Make) -> None:
-    """It is stopped, and nothing of it is left."""
+def test_removed_service(bench: Make) -> None:
+    """A removed service is stopped and leaves nothing behind."""
     one = bench(f"{SERVICE}instances = 2\n")
     assert one.done("")["warnings"] == ["s is removed: 2 instances are stopped"]
     assert not one.engine.live
@@ -220,8 +220,8 @@ def test_a_removed_service(bench: Make) -> None:
     assert "s" not in one.units
 
 
-def test_a_task_that_becomes_a_service(bench: Make) -> None:
-    """The run of the task goes on to its end beside it; and the other way round the instances are stopped."""
+def test_task_becomes_a_service(bench: Make) -> None:
+    """If a task becomes a service, its run finishes; if a service becomes a task, its instances are stopped."""
     one = bench('[tasks.s]\nrun = "true"\ncron = "0 0 1 1 *"\n')
     running = one.trigger("s")
     one.drain()
@@ -238,8 +238,8 @@ def test_a_task_that_becomes_a_service(bench: Make) -> None:
     assert (one.task_row("s").kind, one.instances()) == ("task", [])
 
 
-def test_a_new_schedule_catches_up_with_nothing(bench: Make) -> None:
-    """It holds from the reload on; an instant that was accounted for is not run again by another expression."""
+def test_new_schedule_does_not_catch_up(bench: Make) -> None:
+    """A new schedule counts from the reload, and does not run a processed instant again."""
     now_ms = int(datetime(2100, 5, 1, 12, 30, tzinfo=UTC).timestamp() * 1000)
     one = bench('[tasks.t]\nrun = "true"\ntimezone = "UTC"\ncron = "0 3 * * *"\n')
     one.loop.now_ms = lambda: now_ms  # type: ignore[method-assign]
@@ -257,7 +257,7 @@ def test_a_new_schedule_catches_up_with_nothing(bench: Make) -> None:
     assert one.units["t"].timer is None
 
 
-def test_another_time_zone_does_not_move_an_interval(bench: Make) -> None:
+def test_time_zone_does_not_move_an_interval(bench: Make) -> None:
     """A reload that only changes the daemon's time zone leaves intervals where they are."""
     text = '[daemon]\ntimezone = "{}"\n[tasks.t]\nrun = "true"\nevery = "1h"\n'
     one = bench(text.format("UTC"))
@@ -269,8 +269,8 @@ def test_another_time_zone_does_not_move_an_interval(bench: Make) -> None:
     assert one.task_row("t").last_instant == stored
 
 
-def test_a_schedule_whose_reload_was_cut_off(bench: Make) -> None:
-    """As soon as the new definition is stored, so is the time from which it counts."""
+def test_interrupted_reload_of_a_schedule(bench: Make) -> None:
+    """A new definition is stored together with the time from which it counts."""
     one = bench('[tasks.t]\nrun = "true"\ntimezone = "UTC"\ncron = "0 3 * * *"\n')
     now_ms = int(datetime(2100, 5, 1, 12, 30, tzinfo=UTC).timestamp() * 1000)
     one.loop.now_ms = lambda: now_ms  # type: ignore[method-assign]
@@ -283,8 +283,8 @@ def test_a_schedule_whose_reload_was_cut_off(bench: Make) -> None:
     assert ("0 * * * *" in row.definition, row.last_instant) == (True, now_ms)
 
 
-def test_an_instant_that_is_due_is_not_lost(bench: Make) -> None:
-    """What came just before the reload still runs, once, although the new schedule does not have it."""
+def test_due_instant_is_not_lost(bench: Make) -> None:
+    """An instant just before the reload still runs once under a changed schedule."""
     one = bench('[tasks.t]\nrun = "true"\ntimezone = "UTC"\ncron = "0 3 * * *"\n')
     now_ms = int(datetime(2100, 5, 1, 3, 0, 0, 100_000, tzinfo=UTC).timestamp() * 1000)
     one.units["t"].last_instant = now_ms - HOUR_MS
@@ -294,8 +294,8 @@ def test_an_instant_that_is_due_is_not_lost(bench: Make) -> None:
     assert one.task_row("t").next_run_at == now_ms - 100 + HOUR_MS
 
 
-def test_a_new_task_has_missed_nothing(bench: Make) -> None:
-    """This holds also for a task that was removed and comes back."""
+def test_new_task_has_missed_nothing(bench: Make) -> None:
+    """A task that was removed and is added again has missed nothing."""
     text = '[tasks.t]\nrun = "true"\ntimezone = "UTC"\ncron = "0 0 1 1 *"\n'
     one = bench(text)
     one.done("")
@@ -306,8 +306,8 @@ def test_a_new_task_has_missed_nothing(bench: Make) -> None:
     assert one.task_row("t").last_instant == now_ms
 
 
-def test_a_task_that_comes_back_in_a_reload_that_was_cut_off(bench: Make) -> None:
-    """For the next scheduler it is new, too: it does not catch up with the time in which it was not configured."""
+def test_interrupted_reload_of_a_new_task(bench: Make) -> None:
+    """A task added again by an interrupted reload is new to the next scheduler, and does not catch up."""
     text = '[tasks.t]\nrun = "true"\ntimezone = "UTC"\ncron = "0 0 1 1 *"\n'
     one = bench(text)
     one.done("")
@@ -319,8 +319,8 @@ def test_a_task_that_comes_back_in_a_reload_that_was_cut_off(bench: Make) -> Non
     assert (row.configured, row.last_instant) == (True, None)
 
 
-def test_a_paused_schedule_stays_paused(bench: Make) -> None:
-    """Also when it changes."""
+def test_paused_schedule_stays_paused(bench: Make) -> None:
+    """A paused schedule stays paused when it changes."""
     one = bench('[tasks.t]\nrun = "true"\ncron = "0 3 * * *"\n')
     unit = one.units["t"]
     unit.paused = True
@@ -333,7 +333,7 @@ def test_a_paused_schedule_stays_paused(bench: Make) -> None:
     assert one.task_row("t").next_run_at is None
 
 
-def test_more_slots_are_filled(bench: Make) -> None:
+def test_changed_max_concurrent(bench: Make) -> None:
     """A queue moves on when max_concurrent grows, and nothing is stopped when it shrinks."""
     one = bench('[tasks.t]\nrun = "true"\n')
     several = [one.trigger("t") for _ in range(3)]
@@ -344,8 +344,8 @@ def test_more_slots_are_filled(bench: Make) -> None:
     assert {run.state for run in several} == {run_transitions.State.RUNNING}
 
 
-def test_an_invalid_file_changes_nothing(bench: Make) -> None:
-    """All that is wrong with it is said, with file, line and key."""
+def test_invalid_file(bench: Make) -> None:
+    """An invalid file changes nothing, and all its errors are reported with file, line and key."""
     one = bench(SERVICE)
     before, config = ids(one, "s"), one.active.resolved
     answer = one.reload(f'{SERVICE}instances = 0\n[tasks.t]\nrum = "true"\n')
@@ -360,8 +360,8 @@ def test_an_invalid_file_changes_nothing(bench: Make) -> None:
     assert (ids(one, "s"), set(one.units)) == (before, {"s"})
 
 
-def test_what_needs_another_daemon_is_refused(bench: Make) -> None:
-    """As a whole, with the reason, also when it is only asked for."""
+def test_unchangeable_setting_is_refused(bench: Make) -> None:
+    """A reload or dry run with a setting that needs a new daemon is refused as a whole, with the reason."""
     one = bench("")
     for dry_run in (True, False):
         answer = one.reload('[http]\nsocket = "elsewhere.sock"\n[tasks.t]\nrun = "true"\n', dry_run=dry_run)
@@ -371,8 +371,8 @@ def test_what_needs_another_daemon_is_refused(bench: Make) -> None:
     assert not one.units
 
 
-def test_a_dry_run_does_nothing(bench: Make) -> None:
-    """It says what would be done."""
+def test_dry_run(bench: Make) -> None:
+    """A dry run reports what a reload would do, and does nothing."""
     one = bench(f'{SERVICE}instances = 2\n[tasks.t]\nrun = "true"\n')
     before = ids(one, "s")
     service = SERVICE.replace("sleep 9", "sleep 1")
@@ -392,8 +392,8 @@ def test_a_dry_run_does_nothing(bench: Make) -> None:
     assert one.applied[0].config.storage.undo_window_ms == 2 * HOUR_MS
 
 
-def test_nothing_is_done_when_it_cannot_be_stored(bench: Make) -> None:
-    """A full disk is an answer; the next reload does it all."""
+def test_failing_store(bench: Make) -> None:
+    """A reload that cannot be stored gets 503 and changes nothing, and the next reload applies all changes."""
     one = bench(SERVICE)
     before = ids(one, "s")
     text = f'{SERVICE.replace("sleep 9", "sleep 1")}[tasks.t]\nrun = "true"\n'
@@ -407,7 +407,7 @@ def test_nothing_is_done_when_it_cannot_be_stored(bench: Make) -> None:
 
 
 def test_one_reload_at_a_time(bench: Make) -> None:
-    """Simultaneous reloads are carried out one after the other; the later ones find no change."""
+    """Simultaneous reloads are carried out in turn, and the later ones find no change."""
     one = bench("")
     one.write('[tasks.t]\nrun = "true"\n')
     several = [one.ask() for _ in range(3)]
@@ -415,7 +415,7 @@ def test_one_reload_at_a_time(bench: Make) -> None:
     assert found == [["t"], [], []]
 
 
-def test_a_stale_configuration_is_reported_once(bench: Make) -> None:
+def test_stale_configuration_is_reported_once(bench: Make) -> None:
     """A changed file is reported once; a reload ends that, and the next change is reported again."""
     one = bench("")
     for number in range(2):
@@ -457,7 +457,7 @@ def random_text(chance: random.Random) -> str:
 
 
 def state(one: ReloadBench) -> tuple[object, ...]:
-    """All that does not depend on when and how it came about."""
+    """Return the state that does not depend on times and history."""
     rows = [row._replace(last_instant=None, last_run_id=None) for row in one.tasks()]
     wanted = {
         name: (
@@ -486,7 +486,7 @@ def state(one: ReloadBench) -> tuple[object, ...]:
 
 
 def test_random_edits(bench: Make, tmp_path: Path) -> None:
-    """After each of them everything is as after a fresh start with the same file."""
+    """After each edit the state is the same as after a fresh start with the same file."""
     chance = random.Random(20261121)
     one = bench(random_text(chance))
     for number in range(40):
@@ -501,8 +501,8 @@ def test_random_edits(bench: Make, tmp_path: Path) -> None:
                 assert found == wanted, text
 
 
-def test_thousands_of_schedules_that_change(bench: Make) -> None:
-    """Other timers go on between them, and in the end each task waits for its new time, as after a start."""
+def test_many_changed_schedules(bench: Make) -> None:
+    """Other timers fire between changed schedules, and in the end each task waits for its new time."""
 
     def text(minute: int) -> str:
         return "".join(f'[tasks.t{n}]\nrun = "true"\ncron = "{(n + minute) % 60} 3 1 1 *"\n' for n in range(1000))

@@ -35,23 +35,21 @@ def exited(status: int | None, cause: str | None = None) -> Exited:
         (126 << 8, "start_failed", OK, Verdict("start_failed", -1)),
     ],
 )
-def test_the_verdict_on_an_exit(
-    status: int | None, cause: str | None, codes: tuple[int, ...], expected: Verdict
-) -> None:
-    """Reason and exit code follow from the wait status and why we ended it."""
+def test_verdict(status: int | None, cause: str | None, codes: tuple[int, ...], expected: Verdict) -> None:
+    """The end reason and the exit code follow from the wait status and the cause of a stop."""
     assert verdict_of(exited(status, cause), codes) == expected
 
 
-def test_what_kept_it_from_starting() -> None:
-    """Is told with the verdict: there may be no place for the log that says so, too."""
+def test_start_failure_reason() -> None:
+    """The verdict has the reason of a failed start, because the log that has it too may not exist."""
     verdict = verdict_of(
         Exited(run="R", status=None, cause="start_failed", reason="x cannot be executed", ended_at=1), OK
     )
     assert verdict.text == "start_failed, x cannot be executed"
 
 
-def test_every_signal_has_words() -> None:
-    """Any signal that can end a process can be told, also the real-time ones that have no name."""
+def test_signal_names() -> None:
+    """Every signal that can end a process has a text, even real-time signals without a name."""
     texts = [verdict_of(exited(number), OK).text for number in range(1, 65)]
     assert texts[14] == "failed by SIGTERM"
     assert texts[34] == "failed by signal 35"
@@ -59,7 +57,7 @@ def test_every_signal_has_words() -> None:
 
 @given(kind=st.sampled_from(["constant", "linear", "exponential"]), attempt=st.integers(1, 10_000))
 def test_delays_grow_and_are_capped(kind: str, attempt: int) -> None:
-    """No delay shrinks with the attempts, falls below its base or passes its maximum."""
+    """A delay never shrinks with the attempts, falls below its base or exceeds its maximum."""
     delay = delay_ms(kind, 100, 60_000, attempt)
     assert 100 <= delay <= delay_ms(kind, 100, 60_000, attempt + 1) <= 60_000
 
@@ -77,7 +75,7 @@ def test_delays_grow_and_are_capped(kind: str, attempt: int) -> None:
         (("failed",), "stopped", 1, False),
     ],
 )
-def test_what_is_tried_again(retry_on: tuple[str | int, ...], reason: str, code: int, again: bool) -> None:
+def test_retry_on(retry_on: tuple[str | int, ...], reason: str, code: int, again: bool) -> None:
     """Listed end reasons and exit codes of failures are retried; a success or a requested stop never is."""
     assert tried_again(retry_on, reason, code) is again
 
@@ -108,8 +106,8 @@ def test_overlap(policy: str, running: int, queued: int, expected: Admission) ->
     assert admit(policy, running=running, queued=queued, max_concurrent=1, queue_max=2) is expected
 
 
-def test_ten_wrong_passwords_a_minute() -> None:
-    """The eleventh wrong password within a minute has to wait, other clients do not."""
+def test_rate_limit() -> None:
+    """A client must wait after ten wrong passwords within a minute, and other clients need not."""
     now = [1000.0]
     limit = RateLimit(lambda: now[0], 10)
     for _ in range(10):
@@ -121,10 +119,10 @@ def test_ten_wrong_passwords_a_minute() -> None:
     assert limit.blocked_s("a") == 0
 
 
-def test_strangers_cannot_lock_out_a_person() -> None:
-    """Strangers with many addresses stop each other after 100 wrong passwords of one account.
+def test_login_limit_spares_known_clients() -> None:
+    """Strangers with many addresses are blocked together after 100 wrong passwords of one account.
 
-    A client that has sent the right password keeps its own limit; other accounts are not affected.
+    A client that has sent the right password keeps its own limit, and other accounts are not affected.
     """
     now = [1000.0]
     limit = LoginLimit(lambda: now[0])
@@ -141,8 +139,8 @@ def test_strangers_cannot_lock_out_a_person() -> None:
     assert limit.blocked_s("home", "alice") == limit.blocked_s("new", "alice") == 0
 
 
-def test_a_rate_that_changes() -> None:
-    """Many at once count up to the rate; a smaller rate holds at once, and 0 lets everything through."""
+def test_changed_rate() -> None:
+    """Many at once count up to the rate; a smaller rate applies at once, and 0 means no limit."""
     now = [1000.0]
     limit = RateLimit(lambda: now[0], 3)
     limit.count("a", 50)
@@ -158,8 +156,8 @@ def test_a_rate_that_changes() -> None:
     assert limit.blocked_s("a") == 61
 
 
-def test_the_memory_for_clients_is_bounded() -> None:
-    """A flood of addresses pushes out the oldest, never grows."""
+def test_client_memory_is_bounded() -> None:
+    """A flood of addresses replaces the oldest ones and uses no further memory."""
     limit = RateLimit(lambda: 0.0, 10)
     for number in range(10_050):
         limit.count(str(number))

@@ -1,4 +1,4 @@
-"""Runs for bursts of changed files, with a file watcher that reports when the test says so."""
+"""Runs for bursts of changed files, with a file watcher that reports on the test's command."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -79,7 +79,7 @@ class Files(Bench):
         return self.units["load"]
 
     def passes(self, seconds: float) -> None:
-        """Let the time pass, and store all changes of it."""
+        """Let time pass and store all changes."""
         self.clock.advance(seconds)
         self.loop.round(0)
         self.store.work_all()
@@ -114,7 +114,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
         one.close()
 
 
-def test_the_watcher_gets_the_files_of_all_tasks(make: Make) -> None:
+def test_watcher_gets_the_files_of_all_tasks(make: Make) -> None:
     """The first message names the directory for its state, and the globs and the settle time of each task."""
     one = make(WATCHED + OTHER + '[tasks.more]\nrun = "true"\non_change = ["/a", "/b/*"]\nsettle = "1s"\n')
     settle = one.config.tasks["load"].settle_ms
@@ -122,13 +122,13 @@ def test_the_watcher_gets_the_files_of_all_tasks(make: Make) -> None:
     assert one.files.sent == [{"op": "watch", "directory": f"{one.boot.data_dir}/on_change", "tasks": tasks}]
 
 
-def test_without_on_change_there_is_no_watcher(make: Make) -> None:
-    """No task has on_change."""
+def test_no_watcher_without_on_change(make: Make) -> None:
+    """The file watcher does not run if no task has on_change."""
     assert not make(OTHER).watches()
 
 
-def test_a_burst_is_acknowledged_once_its_run_is_stored(make: Make) -> None:
-    """Before that, a crash must have it reported again."""
+def test_burst_is_acknowledged_once_stored(make: Make) -> None:
+    """A burst is acknowledged only once its run is stored, so it is reported again after a crash before that."""
     one = make(WATCHED)
     one.files.reports("1", "/in/a", "/in/b")
     (run,) = one.engine.live.values()
@@ -138,8 +138,8 @@ def test_a_burst_is_acknowledged_once_its_run_is_stored(make: Make) -> None:
     assert (one.files.stored(), one.count()) == (["1"], 1)
 
 
-def test_a_burst_that_is_reported_again_has_one_run(make: Make) -> None:
-    """A watcher that did not hear of the run gets its answer; no second run exists, not even in memory."""
+def test_repeated_burst_has_one_run(make: Make) -> None:
+    """A burst that is reported again is acknowledged again, and has no second run, not even in memory."""
     one = make(WATCHED + "max_concurrent = 2\n")
     one.files.reports("1", "/in/a")
     (run,) = one.spawned()
@@ -150,8 +150,8 @@ def test_a_burst_that_is_reported_again_has_one_run(make: Make) -> None:
     assert (one.count(), list(one.engine.live)) == (1, [run])
 
 
-def test_a_watcher_that_dies_before_the_run_is_stored(make: Make) -> None:
-    """The next watcher reports the same burst while the run is being stored; it remains one run."""
+def test_watcher_death_before_the_run_is_stored(make: Make) -> None:
+    """A burst that the next watcher reports while its run is being stored still has one run."""
     one = make(WATCHED + "max_concurrent = 2\n")
     one.files.reports("1", "/in/a")
     one.files.ensure_started()
@@ -162,8 +162,8 @@ def test_a_watcher_that_dies_before_the_run_is_stored(make: Make) -> None:
     assert set(one.files.stored()) == {"1"}
 
 
-def test_a_scheduler_that_dies_after_storing_the_run(make: Make) -> None:
-    """The next scheduler knows the burst by its id, and answers without another run."""
+def test_scheduler_death_after_storing_the_run(make: Make) -> None:
+    """The next scheduler knows the burst by its id, and acknowledges it without another run."""
     one = make(WATCHED + "max_concurrent = 2\n")
     one.files.reports("1", "/in/a")
     one.store.work_all()
@@ -175,7 +175,7 @@ def test_a_scheduler_that_dies_after_storing_the_run(make: Make) -> None:
 
 
 @pytest.mark.parametrize("policy", ["max_concurrent = 1\nqueue_max = 0", 'on_overlap = "skip"'])
-def test_a_burst_waits_while_its_run_would_be_refused(make: Make, policy: str) -> None:
+def test_burst_waits_while_its_run_would_be_refused(make: Make, policy: str) -> None:
     """No refused run is stored; the burst is tried every 250 ms and gets its run when another ends."""
     one = make(f"{WATCHED}{policy}\n")
     one.files.reports("1", "/in/a")
@@ -195,8 +195,8 @@ def test_a_burst_waits_while_its_run_would_be_refused(make: Make, policy: str) -
     assert one.files.stored() == ["1", "2"]
 
 
-def test_one_run_with_files_waits(make: Make) -> None:
-    """The queue takes one of them; the next burst waits outside of it, although the queue has room."""
+def test_queue_takes_one_run_with_files(make: Make) -> None:
+    """The queue takes one run with files, and the next burst waits outside, although the queue has room."""
     one = make(WATCHED)
     one.files.reports("1", "/in/a")
     (first,) = one.spawned()
@@ -215,8 +215,8 @@ def test_one_run_with_files_waits(make: Make) -> None:
     assert one.files.stored() == ["1", "2", "3"]
 
 
-def test_a_paused_task_keeps_its_burst(make: Make) -> None:
-    """The run starts after the pause."""
+def test_paused_task_keeps_its_burst(make: Make) -> None:
+    """The run for a burst during a pause starts after the pause."""
     one = make(WATCHED)
     one.load.paused = True
     one.files.reports("1", "/in/a")
@@ -227,8 +227,8 @@ def test_a_paused_task_keeps_its_burst(make: Make) -> None:
     assert (one.count(), one.files.stored()) == (1, ["1"])
 
 
-def test_an_ending_daemon_starts_no_run(make: Make) -> None:
-    """The burst stays with the watcher, for the next daemon."""
+def test_shutdown_keeps_the_burst(make: Make) -> None:
+    """A burst during a shutdown stays with the watcher for the next daemon."""
     one = make(WATCHED)
     one.daemon.ending = True
     one.files.reports("1", "/in/a")
@@ -236,7 +236,7 @@ def test_an_ending_daemon_starts_no_run(make: Make) -> None:
     assert (one.count(), one.files.stored()) == (0, [])
 
 
-def test_a_run_that_cannot_be_stored_is_tried_again(make: Make) -> None:
+def test_unstored_run_is_retried(make: Make) -> None:
     """The burst is not acknowledged until a later attempt stores its run."""
     one = make(WATCHED)
     one.files.reports("1", "/in/a")
@@ -247,7 +247,7 @@ def test_a_run_that_cannot_be_stored_is_tried_again(make: Make) -> None:
 
 
 def test_bursts_of_other_tasks_do_not_wait(make: Make) -> None:
-    """Each task has its own waiting burst."""
+    """Each task has its own waiting burst, so the bursts of other tasks do not wait."""
     one = make(WATCHED + '[tasks.more]\nrun = "true"\non_change = "/more"\n')
     one.load.paused = True
     one.files.reports("1", "/in/a")
@@ -256,8 +256,8 @@ def test_bursts_of_other_tasks_do_not_wait(make: Make) -> None:
     assert one.files.stored() == ["2"]
 
 
-def test_a_burst_of_a_removed_task_is_dropped(make: Make) -> None:
-    """A reload may remove the task, or its on_change, while a burst waits."""
+def test_burst_of_a_removed_task(make: Make) -> None:
+    """A waiting burst is dropped if a reload removes its task."""
     one = make(WATCHED)
     one.load.paused = True
     one.files.reports("1", "/in/a")
@@ -268,8 +268,8 @@ def test_a_burst_of_a_removed_task_is_dropped(make: Make) -> None:
     assert (one.count(), one.files.stored()) == (0, [])
 
 
-def test_a_reload_replaces_the_watcher_if_files_changed(make: Make) -> None:
-    """Other changes leave it alone; without on_change none is started."""
+def test_reload_replaces_the_watcher(make: Make) -> None:
+    """A reload replaces the watcher only if the globs change, and ends it if no task has on_change."""
     one = make(WATCHED)
     one.changes.configure(one.config)
     assert one.watches()
@@ -288,8 +288,8 @@ def test_a_reload_replaces_the_watcher_if_files_changed(make: Make) -> None:
     assert one.watches()
 
 
-def test_problems_are_those_of_the_running_watcher(make: Make) -> None:
-    """A watcher that has ended has none, and its successor reports its own."""
+def test_problems_of_the_running_watcher(make: Make) -> None:
+    """Only the problems of the running watcher are shown: a watcher that has ended has none."""
     one = make(WATCHED)
     assert one.changes.report() == {"inotify_problems": []}
     one.files.client.helper_sent({"op": "refused", "problems": ["no watches"]})

@@ -65,7 +65,7 @@ def wrong_of(call: Callable[[], Any]) -> dict[str, str]:
     return dict(caught.value.wrong)
 
 
-def test_taken(task: Task) -> None:
+def test_valid_values(task: Task) -> None:
     """Values are normalized for the command and completed with defaults; secrets are separate from shown values."""
     found = take(task, {"n": "-007", "x": "1.50", "b": "1", "f": "true", "p": "aab", "TOKEN": SECRET})
     assert found.shown == {"A": "a", "n": "-7", "x": "1.50", "b": "true", "f": "true", "p": "aab"}
@@ -77,7 +77,7 @@ def test_taken(task: Task) -> None:
     assert (passed.env, passed.secrets) == ({"A": "a", "TOKEN": SECRET}, ["TOKEN"])
 
 
-def test_an_argument_keeps_its_number(task: Task) -> None:
+def test_argument_positions(task: Task) -> None:
     """An argument without a value is empty before another one, and omitted at the end."""
     assert command_parameters(task, take(task, {"x": "1"})).arguments == ["", "1"]
     assert command_parameters(task, take(task, {"n": "1", "f": "false"})).arguments == ["1"]
@@ -91,14 +91,14 @@ def test_an_argument_keeps_its_number(task: Task) -> None:
         ("A", "é" * 40_000), ("TOKEN", "short"), ("TOKEN", ""), ("TOKEN", "x" * 9000), ("a", "x"), ("", "x"),
     ],
 )  # fmt: skip
-def test_not_taken(task: Task, name: str, value: str) -> None:
-    """An invalid value is named, a secret is not repeated, and matching a pattern takes linear time."""
+def test_invalid_values(task: Task, name: str, value: str) -> None:
+    """An invalid value is reported by name, a secret is not repeated, and matching a pattern takes linear time."""
     wrong = wrong_of(lambda: take(task, {name: value}))
     assert list(wrong) == [name]
     assert len(wrong[name]) < 200
 
 
-def test_a_refusal_is_short(task: Task) -> None:
+def test_refusal_is_short(task: Task) -> None:
     """Errors about unknown parameters are short, however many values a request has."""
     choices = tuple(f"one of very many choices, number {n}" for n in range(1000))
     large = replace(task, params=tuple(Param(name=f"p{n}", kind="option", choices=choices) for n in range(100)))
@@ -107,7 +107,7 @@ def test_a_refusal_is_short(task: Task) -> None:
     assert (wrong.keys(), max(map(len, wrong.values())) < 200) == (values.keys(), True)
 
 
-def test_too_much_together(task: Task) -> None:
+def test_total_size_limit(task: Task) -> None:
     """The values of a run have at most 64 KiB together."""
     assert take(task, {"A": "x" * 65_000})
     assert set(wrong_of(lambda: take(task, {"A": "x" * 65_000, "TOKEN": "secret 1\n" * 100}))) == {"A", "TOKEN"}
@@ -116,7 +116,7 @@ def test_too_much_together(task: Task) -> None:
 @hypothesis_given(
     values=st.fixed_dictionaries({}, optional={"A": TEXT, "p": TEXT, "f": TEXT, "n": TEXT, "other": TEXT})
 )
-def test_whatever_is_given(task: Task, values: dict[str, str]) -> None:
+def test_any_values(task: Task, values: dict[str, str]) -> None:
     """A value is rejected by name or reaches the command unchanged; stored values are accepted again unchanged."""
     refused: Sequence[Wrong] = ()
     try:
@@ -132,8 +132,8 @@ def test_whatever_is_given(task: Task, values: dict[str, str]) -> None:
     assert accept_again(task, stored_values(json.loads(json.dumps(found.record)), {})) == found
 
 
-def test_what_is_lost(task: Task) -> None:
-    """A secret without a value is never replaced, even if its parameter no longer exists."""
+def test_lost_secrets(task: Task) -> None:
+    """A lost secret is never replaced, even if its parameter no longer exists."""
     stored = {"A": "x", "TOKEN": None, "old": None}
     assert stored_values(None, {}) is NOTHING
     assert stored_values(stored, {"TOKEN": SECRET}) == ParameterValues(
@@ -170,7 +170,7 @@ def finish(one: Bench) -> None:
         one.loop.round(0)
 
 
-def test_secrets_are_kept_as_long_as_they_are_needed(bench: Callable[[str], Bench]) -> None:
+def test_lifetime_of_secrets(bench: Callable[[str], Bench]) -> None:
     """A secret is kept from before the run is stored until it has ended; a retry has its own copy."""
     one = bench(PARAMS.replace('run = "x"', 'run = "x"\nretry_attempts = 1\nretry_delay = "0s"'))
     run_id, answer = triggered(one, TOKEN=SECRET)
@@ -189,7 +189,7 @@ def test_secrets_are_kept_as_long_as_they_are_needed(bench: Callable[[str], Benc
     assert kept(one) == {}
 
 
-def test_a_run_that_cannot_be_stored_leaves_none(bench: Callable[[str], Bench]) -> None:
+def test_unstored_run_leaves_no_secret(bench: Callable[[str], Bench]) -> None:
     """If the run cannot be stored, the request fails and no secret stays."""
     one = bench(PARAMS)
     answers: list[dict[str, Any]] = []
@@ -197,20 +197,20 @@ def test_a_run_that_cannot_be_stored_leaves_none(bench: Callable[[str], Bench]) 
     arguments = {"task": "t", "run": run_id, "triggered_by": "api", "by": "me", "params": {"TOKEN": SECRET}}
     operations_of(RunOperations(one.engine, one.units, {}))["trigger"](arguments, answers.append)
     one.loop.round(0)
-    secret_parameters.keep(one.boot.data_dir, run_id, {"TOKEN": SECRET})  # as far as the store had come
+    secret_parameters.keep(one.boot.data_dir, run_id, {"TOKEN": SECRET})  # the store had written this before it failed
     one.store.fail(DiskFull("full"))
     finish(one)
     assert (answers[0]["status"], kept(one)) == (503, {})
 
 
-def test_secrets_that_cannot_be_kept(bench: Callable[[str], Bench]) -> None:
+def test_failing_secret_storage(bench: Callable[[str], Bench]) -> None:
     """If secrets cannot be stored, a trigger fails, and a retry continues with the values in memory."""
     one = bench(PARAMS.replace('run = "x"', 'run = "x"\nretry_attempts = 1\nretry_delay = "0s"'))
     run_id, _ = triggered(one, TOKEN=SECRET)
     one.started(run_id)
     folder = Path(one.boot.data_dir, "secrets")
     folder.rename(folder.with_name("away"))
-    folder.write_text("")  # no folder: nothing can be made or removed in it
+    folder.write_text("")  # not a directory, so nothing can be created or removed in it
     one.exited(run_id, status=256)
     finish(one)
     (again,) = one.engine.live.values()
@@ -224,7 +224,7 @@ def test_secrets_that_cannot_be_kept(bench: Callable[[str], Bench]) -> None:
     assert (answers[0]["status"], list(one.engine.live)) == (503, [again.id])
 
 
-def test_after_a_restart(bench: Callable[[str], Bench]) -> None:
+def test_scheduler_restart(bench: Callable[[str], Bench]) -> None:
     """A waiting run keeps its secrets, files without a run are removed, and a run without its secret fails."""
     one = bench(PARAMS + "max_concurrent = 1\n")
     _first, second, third = (triggered(one, TOKEN=SECRET, A=name)[0] for name in "xyz")
@@ -244,7 +244,7 @@ def test_after_a_restart(bench: Callable[[str], Bench]) -> None:
     assert refusal == "invalid parameters: TOKEN is secret, and its value is no longer kept"
 
 
-def test_a_definition_that_changed(bench: Callable[[str], Bench]) -> None:
+def test_changed_definition(bench: Callable[[str], Bench]) -> None:
     """A waiting run is checked against the new definition when it starts, and takes its new defaults."""
     one = bench(PARAMS)
     unit = one.units["t"]

@@ -11,7 +11,7 @@ from tests.scheduler.bench import Bench
 Make = Callable[[str], Bench]
 
 
-def test_a_run_starts_when_it_is_stored(bench: Make) -> None:
+def test_run_starts_when_stored(bench: Make) -> None:
     """The root receives a run only after its row is stored."""
     one = bench('[tasks.t]\nrun = "true"\n')
     run = one.trigger("t")
@@ -20,7 +20,7 @@ def test_a_run_starts_when_it_is_stored(bench: Make) -> None:
     assert one.root.take("spawn") == [run.id]
 
 
-def test_a_start_is_announced_while_it_is_stored(bench: Make) -> None:
+def test_start_is_announced_while_it_is_stored(bench: Make) -> None:
     """The first of several starts is announced with the same fields as its spawn message."""
     one = bench('[tasks.t]\nrun = "true"\n[tasks.u]\nrun = "true"\n')
     one.trigger("t")
@@ -31,8 +31,8 @@ def test_a_start_is_announced_while_it_is_stored(bench: Make) -> None:
     assert announced["spawn"] == orders[0]["spawn"] != orders[1]["spawn"]
 
 
-def test_a_stop_while_the_start_is_being_stored(bench: Make) -> None:
-    """The answer follows once the stop is stored, and the run never starts."""
+def test_stop_while_the_start_is_stored(bench: Make) -> None:
+    """A stop while a start is being stored is answered once stored, and the run never starts."""
     one = bench('[tasks.t]\nrun = "true"\n')
     run = one.trigger("t")
     answers: list[dict[str, object]] = []
@@ -47,8 +47,8 @@ def test_a_stop_while_the_start_is_being_stored(bench: Make) -> None:
     assert (row.status, row.end_reason, row.exit_code, row.requested_by) == ("ended", "stopped", -1, "me")
 
 
-def test_a_shutdown_while_a_start_is_being_stored(bench: Make) -> None:
-    """At a shutdown, an undelivered start of a task stays pending in the store; a service's run ends."""
+def test_shutdown_while_a_start_is_stored(bench: Make) -> None:
+    """At a shutdown, an unsent start of a task stays pending in the store, and that of a service ends."""
     one = bench('[tasks.t]\nrun = "true"\n[services.s]\nrun = "true"\n')
     change = one.committer.change()
     one.controller.start(one.units["s"], change)
@@ -66,8 +66,8 @@ def test_a_shutdown_while_a_start_is_being_stored(bench: Make) -> None:
     assert one.units["s"].instances[0].state is instance_transitions.State.STOPPED
 
 
-def test_a_slot_that_a_failed_start_frees_is_used(bench: Make) -> None:
-    """If a run cannot be stored, the next run in the queue takes its place."""
+def test_failed_start_frees_its_slot(bench: Make) -> None:
+    """If a run cannot be stored, the next run in the queue takes its slot."""
     one = bench('[tasks.t]\nrun = "true"\n')
     answers: list[dict[str, object]] = []
     arguments = {"task": "t", "run": new_ulid(1), "triggered_by": "api", "by": "me"}
@@ -80,8 +80,8 @@ def test_a_slot_that_a_failed_start_frees_is_used(bench: Make) -> None:
     assert one.root.take("spawn") == [second.id]
 
 
-def test_a_storm_of_terminating_runs(bench: Make) -> None:
-    """The newest run wins: active runs are stopped once, waiting runs too, and the queue stays short."""
+def test_many_terminating_runs(bench: Make) -> None:
+    """The newest runs win: active runs are stopped once, waiting runs end, and the queue stays short."""
     one = bench('[tasks.t]\nrun = "true"\non_overlap = "terminate"\nmax_concurrent = 2\n')
     unit = one.units["t"]
     running = [one.trigger("t") for _ in range(2)]
@@ -100,7 +100,7 @@ def test_a_storm_of_terminating_runs(bench: Make) -> None:
     assert one.root.take("spawn") == [run.id for run in later[-2:]]
 
 
-def test_what_fails_while_the_daemon_is_shut_down(bench: Make) -> None:
+def test_retry_during_a_shutdown(bench: Make) -> None:
     """A failed run's retry waits in the store for the next daemon; runs ended by the shutdown are not retried."""
     one = bench('[tasks.t]\nrun = "true"\nretry_attempts = 1\nretry_delay = "0s"\nmax_concurrent = 2\n')
     failing, ended = one.trigger("t"), one.trigger("t")
@@ -120,8 +120,8 @@ def test_what_fails_while_the_daemon_is_shut_down(bench: Make) -> None:
     assert one.root.take("spawn") == []
 
 
-def test_nothing_is_terminated_for_what_cannot_start(bench: Make) -> None:
-    """The oldest run continues until the new one is stored."""
+def test_termination_waits_for_the_store(bench: Make) -> None:
+    """With on_overlap = "terminate", the old run continues until the new one is stored."""
     one = bench('[tasks.t]\nrun = "true"\non_overlap = "terminate"\n')
     running = one.trigger("t")
     one.store.work_all()
@@ -139,7 +139,7 @@ def test_nothing_is_terminated_for_what_cannot_start(bench: Make) -> None:
     assert one.root.take("spawn") == [later.id]
 
 
-def test_health_does_not_need_a_witness(bench: Make) -> None:
+def test_health_without_a_scheduler(bench: Make) -> None:
     """An instance that ran for healthy_after was healthy, even if no scheduler was running at its end."""
     one = bench('[services.s]\nrun = "true"\nrestart_attempts = 0\nhealthy_after = "10s"\n')
     change = one.committer.change()
@@ -152,7 +152,7 @@ def test_health_does_not_need_a_witness(bench: Make) -> None:
     assert (instance.state, instance.failures) == (instance_transitions.State.BACKOFF, 0)
 
 
-def test_zero_is_healthy_at_once(bench: Make) -> None:
+def test_zero_healthy_after(bench: Make) -> None:
     """With healthy_after = 0 an instance is healthy at once, however soon it ends."""
     one = bench('[services.s]\nrun = "true"\nrestart_attempts = 0\nhealthy_after = "0s"\n')
     change = one.committer.change()

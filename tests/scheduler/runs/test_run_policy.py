@@ -39,8 +39,8 @@ def units(directory: Path, text: str) -> tuple[Task, Service]:
     return config.tasks["t"], config.services["s"]
 
 
-def test_terms(tmp_path: Path) -> None:
-    """They come back as they were. Most definitions have none to tell, so most starts are not made larger by them."""
+def test_round_trip(tmp_path: Path) -> None:
+    """A policy restores a definition exactly, and the policy of a definition with defaults is empty."""
     plain, other = units(tmp_path, PLAIN), units(tmp_path, OTHER)
     pairs: list[tuple[Task | Service, Task | Service]] = [(plain[0], other[0]), (plain[1], other[1])]
     for usual, unusual in pairs:
@@ -51,7 +51,7 @@ def test_terms(tmp_path: Path) -> None:
     assert {*policy_of(other[0]), *policy_of(other[1])} == {*_USUAL}
 
 
-def test_terms_of_what_is_gone_or_of_another_version(tmp_path: Path) -> None:
+def test_unknown_policy_keys(tmp_path: Path) -> None:
     """Policy keys that a definition lacks, or values that it cannot read, are ignored."""
     task, service = units(tmp_path, OTHER)
     assert with_policy(task, policy_of(service)).exit_codes == (0,)

@@ -49,7 +49,7 @@ class Schedules(Bench):
         self.scheduled_starts.clock_stepped(self.units.values(), by_ms)
 
     def dies(self, *, first: bool = False) -> None:
-        """Let another scheduler, or another daemon, take over; unstored changes are lost."""
+        """Drop unstored changes and start the next scheduler or daemon."""
         self.store.jobs.clear()
         self.begin(first=first)
 
@@ -109,7 +109,7 @@ def next_run(one: Schedules) -> int | None:
     return row.next_run_at
 
 
-def test_a_new_task_has_missed_nothing(make: Make) -> None:
+def test_new_task_has_missed_nothing(make: Make) -> None:
     """A new task runs at the first instant after it was first seen."""
     one = make('cron = "*/10 * * * *"')
     assert one.rows() == []
@@ -117,7 +117,7 @@ def test_a_new_task_has_missed_nothing(make: Make) -> None:
     assert one.ran() == [START - 30_000 + minutes * MINUTE for minutes in (10, 20)]
 
 
-def test_a_gap(make: Make) -> None:
+def test_gap(make: Make) -> None:
     """After a gap the newest instant runs; one missed run, at the newest of the others, counts all of them."""
     one = make('cron = "0 * * * *"')
     one.clock.advance_ms(5 * HOUR + 10 * MINUTE)
@@ -137,7 +137,7 @@ def test_a_gap(make: Make) -> None:
         ('catch_up = 3\ncatch_up_window = "0s"', 0, 5),
     ],
 )
-def test_how_many_are_caught_up_with(make: Make, keys: str, runs: int, missed: int) -> None:
+def test_catch_up(make: Make, keys: str, runs: int, missed: int) -> None:
     """The newest catch_up instants within catch_up_window run; one missed run counts all others."""
     one = make(f'cron = "0 * * * *"\n{keys}')
     one.clock.advance_ms(5 * HOUR + 10 * MINUTE)
@@ -146,7 +146,7 @@ def test_how_many_are_caught_up_with(make: Make, keys: str, runs: int, missed: i
     assert [count for reason, _, count in one.rows() if reason == "missed"] == ([missed] if missed else [])
 
 
-def test_on_time_is_not_missed(make: Make) -> None:
+def test_late_scheduler(make: Make) -> None:
     """With catch_up = 0, an instant still runs if the scheduler is less than half a minute late."""
     one = make('cron = "* * * * *"\ncatch_up = 0')
     one.clock.advance_ms(59_000)
@@ -154,7 +154,7 @@ def test_on_time_is_not_missed(make: Make) -> None:
     assert one.rows() == [("run", START + 30_000, None)]
 
 
-def test_the_newest_of_a_gap_is_on_time(make: Make) -> None:
+def test_newest_instant_of_a_gap_is_on_time(make: Make) -> None:
     """The newest instant of a gap runs even with catch_up = 0 if it is on time; a missed run counts the others."""
     one = make('cron = "0 * * * *"\ncatch_up = 0')
     one.clock.advance_ms(5 * HOUR)
@@ -163,8 +163,8 @@ def test_the_newest_of_a_gap_is_on_time(make: Make) -> None:
 
 
 @pytest.mark.parametrize(("cron", "every_ms", "missed"), [("* * * * *", MINUTE, 43_199), ("* * * * * *", 1000, 99_999)])
-def test_a_long_gap_of_a_busy_task(make: Make, cron: str, every_ms: int, missed: int) -> None:
-    """After a long gap the newest instant runs and the next one follows; the count of missed ones ends at 100,000."""
+def test_long_gap(make: Make, cron: str, every_ms: int, missed: int) -> None:
+    """After a long gap the newest instant runs and the schedule continues; the count of missed ones ends at 100,000."""
     one = make(f'cron = "{cron}"')
     one.clock.advance_ms(30 * DAY - 30_000)
     one.dies(first=True)
@@ -174,7 +174,7 @@ def test_a_long_gap_of_a_busy_task(make: Make, cron: str, every_ms: int, missed:
     assert next_run(one) == now + every_ms
 
 
-def test_deleted_history_is_no_gap(make: Make) -> None:
+def test_deleted_history_is_not_a_gap(make: Make) -> None:
     """Processed instants never run again, even after their runs were deleted."""
     one = make('cron = "0 * * * *"')
     one.until(START + 3 * HOUR)
@@ -184,8 +184,8 @@ def test_deleted_history_is_no_gap(make: Make) -> None:
     assert one.rows() == []
 
 
-def test_the_host_sleeps(make: Make) -> None:
-    """While the host sleeps, timers stand still; afterwards the clock reveals the gap."""
+def test_suspended_host(make: Make) -> None:
+    """Timers stand still while the host sleeps, and the wall clock reveals the gap afterwards."""
     one = make('cron = "0 * * * *"')
     one.clock.wall += 5 * HOUR
     one.clock.boot += 5 * 3600
@@ -193,7 +193,7 @@ def test_the_host_sleeps(make: Make) -> None:
     assert one.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
 
 
-def test_the_clock_goes_forward(make: Make) -> None:
+def test_forward_clock_step(make: Make) -> None:
     """Instants that a forward step of the clock skips are a gap."""
     one = make('cron = "0 * * * *"')
     one.clock.wall += 5 * HOUR
@@ -201,7 +201,7 @@ def test_the_clock_goes_forward(make: Make) -> None:
     assert one.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
 
 
-def test_the_clock_goes_back(make: Make) -> None:
+def test_backward_clock_step(make: Make) -> None:
     """After a backward step of the clock no instant runs again, and the schedule continues from its last instant."""
     one = make('cron = "0 * * * *"')
     one.until(START + 5 * HOUR)
@@ -211,7 +211,7 @@ def test_the_clock_goes_back(make: Make) -> None:
     assert one.ran() == [START - 30_000 + hours * HOUR for hours in range(1, 8)]
 
 
-def test_a_clock_that_was_wrong_while_a_schedule_rested(make: Make) -> None:
+def test_resume_after_a_clock_correction(make: Make) -> None:
     """A resumed schedule follows the corrected clock, although its last instant was years ahead."""
     one = make('cron = "0 * * * *"')
     one.clock.wall += 1000 * DAY
@@ -232,7 +232,7 @@ def test_a_clock_that_was_wrong_while_a_schedule_rested(make: Make) -> None:
     assert next_run(one) == START - 30_000 + HOUR
 
 
-def test_a_pause_while_a_time_waits_for_its_jitter(make: Make) -> None:
+def test_pause_during_jitter(make: Make) -> None:
     """A run that waits for its jitter starts even if its task is paused and resumed meanwhile."""
     one = make('cron = "0 * * * *"\njitter = "50m"')
     unit = one.units["t"]
@@ -246,7 +246,7 @@ def test_a_pause_while_a_time_waits_for_its_jitter(make: Make) -> None:
     assert one.ran() == [START - 30_000 + HOUR]
 
 
-def test_a_schedule_that_is_resumed_while_it_is_removed(make: Make) -> None:
+def test_resume_during_removal(make: Make) -> None:
     """A schedule that is resumed during its removal stays removed."""
     one = make('cron = "0 * * * *"')
     unit = one.units["t"]
@@ -262,7 +262,7 @@ def test_a_schedule_that_is_resumed_while_it_is_removed(make: Make) -> None:
 
 
 @pytest.mark.parametrize("step", [3 * HOUR, -3 * HOUR])
-def test_an_interval_does_not_follow_the_wall_clock(make: Make, step: int) -> None:
+def test_interval_ignores_the_wall_clock(make: Make, step: int) -> None:
     """Setting the wall clock neither triggers nor delays a run of an interval."""
     one = make('every = "90s"')
     one.until(START + 10 * MINUTE)
@@ -277,7 +277,7 @@ def test_an_interval_does_not_follow_the_wall_clock(make: Make, step: int) -> No
     )
 
 
-def test_an_interval_over_restarts(make: Make) -> None:
+def test_interval_survives_restarts(make: Make) -> None:
     """A restart does not shift an interval."""
     one = make('every = "90s"')
     one.until(START + 100_000)
@@ -289,7 +289,7 @@ def test_an_interval_over_restarts(make: Make) -> None:
     assert next_run(one) == START + 270_000
 
 
-def test_once(make: Make) -> None:
+def test_single_time(make: Make) -> None:
     """A single time runs once across restarts; a daemon that was down catches up."""
     at = START + HOUR
     one = make('at = "2026-06-01T03:00:30+02:00"')
@@ -303,7 +303,7 @@ def test_once(make: Make) -> None:
     assert next_run(one) is None
 
 
-def test_a_single_time_that_is_past(make: Make) -> None:
+def test_single_time_in_the_past(make: Make) -> None:
     """A single time in the past does not run; one missed run records it."""
     one = make("at = 2026-05-31T23:59:00Z")
     assert one.rows() == [("missed", START - 90_000, 1)]
@@ -331,8 +331,8 @@ def test_jitter(make: Make) -> None:
     assert next_run(one) == first + HOUR + offset
 
 
-def test_what_daylight_saving_time_takes(make: Make) -> None:
-    """An instant skipped for daylight saving time is recorded, and the next real instant is announced."""
+def test_instant_skipped_by_dst(make: Make) -> None:
+    """An instant that daylight saving time skips is recorded, and the next real instant is announced."""
     one = make('cron = "30 2 * * *"\ntimezone = "Europe/Prague"\ndst_gap = "skip"')
     one.until(ms("2026-10-25T12:00Z"))
     assert one.rows()[-2:] == [
@@ -345,7 +345,7 @@ def test_what_daylight_saving_time_takes(make: Make) -> None:
     assert one.rows()[-1] == ("dst_skipped", ms("2027-03-28T03:00+02:00"), None)
 
 
-def test_a_schedule_that_changes_under_a_running_daemon(make: Make) -> None:
+def test_changed_schedule(make: Make) -> None:
     """A changed schedule does not catch up with the past, and instants do not run twice when the clock is behind."""
     one = make('cron = "0 * * * *"')
     one.until(START + 2 * HOUR)
@@ -365,7 +365,7 @@ def redefined(one: Schedules, keys: str) -> None:
     one.store.work_all()
 
 
-def test_another_interval(make: Make) -> None:
+def test_changed_interval(make: Make) -> None:
     """A changed interval counts from the reload; a run that was due before still starts."""
     one = make('every = "1h"')
     one.clock.advance_ms(HOUR + 1000)
@@ -375,7 +375,7 @@ def test_another_interval(make: Make) -> None:
 
 
 @pytest.mark.parametrize("keys", ['timezone = "Asia/Tokyo"', 'dst_gap = "skip"', 'dst_overlap = "both"'])
-def test_clocks_do_not_move_an_interval(make: Make, keys: str) -> None:
+def test_time_zone_does_not_move_an_interval(make: Make, keys: str) -> None:
     """An interval continues when only the time zone or the rules for daylight saving time change."""
     one = make('every = "1h"\ntimezone = "UTC"')
     one.clock.advance_ms(HOUR // 2)
@@ -383,7 +383,7 @@ def test_clocks_do_not_move_an_interval(make: Make, keys: str) -> None:
     assert next_run(one) == START + HOUR
 
 
-def test_another_jitter_moves_the_start_only(make: Make) -> None:
+def test_changed_jitter(make: Make) -> None:
     """A run that waits for its jitter starts at the new time."""
     one = make('cron = "0 * * * *"\njitter = "50m"')
     first = START - 30_000 + HOUR
@@ -393,7 +393,7 @@ def test_another_jitter_moves_the_start_only(make: Make) -> None:
     assert one.ran() == [first]
 
 
-def test_what_waits_for_its_start_is_not_lost_with_its_schedule(make: Make) -> None:
+def test_schedule_change_during_jitter(make: Make) -> None:
     """A run that waits for its jitter starts even if the schedule changes."""
     one = make('cron = "0 * * * *"\njitter = "50m"')
     first = START - 30_000 + HOUR
@@ -402,7 +402,7 @@ def test_what_waits_for_its_start_is_not_lost_with_its_schedule(make: Make) -> N
     assert one.ran() == [first]
 
 
-def test_another_single_time(make: Make) -> None:
+def test_changed_single_time(make: Make) -> None:
     """A new single time in the future runs, one in the past is recorded as missed, and one that ran is not repeated."""
     one = make("at = 2026-06-01T01:00:00Z")
     one.until(START + 2 * HOUR)
@@ -415,7 +415,7 @@ def test_another_single_time(make: Make) -> None:
     assert one.ran() == [START - 30_000 + hours * HOUR for hours in (1, 3)]
 
 
-def test_an_instant_that_has_its_run(make: Make) -> None:
+def test_last_instant_set_back(make: Make) -> None:
     """If the stored last instant is set back by hand, no instant runs twice and the schedule continues."""
     one = make('cron = "0 * * * *"')
     one.until(START + HOUR)
@@ -425,7 +425,7 @@ def test_an_instant_that_has_its_run(make: Make) -> None:
     assert one.ran() == [START - 30_000 + hours * HOUR for hours in (1, 2)]
 
 
-def test_one_scheduled_run_waits(make: Make) -> None:
+def test_coalescing(make: Make) -> None:
     """While a scheduled run waits, later instants are skipped; runs on request still wait."""
     one = make('cron = "0 * * * *"\nmax_concurrent = 1')
     one.until(START + 4 * HOUR)
@@ -439,14 +439,14 @@ def test_one_scheduled_run_waits(make: Make) -> None:
     assert [run.scheduled_at is None for run in waiting] == [True, False]
 
 
-def test_without_coalescing_all_wait(make: Make) -> None:
+def test_without_coalescing(make: Make) -> None:
     """Without coalescing, up to queue_max scheduled runs wait."""
     one = make('cron = "0 * * * *"\nmax_concurrent = 1\ncoalesce = false\nqueue_max = 2')
     one.until(START + 4 * HOUR)
     assert [reason for reason, _, _ in one.rows()] == ["run", "run", "run", "queue_full"]
 
 
-def test_what_is_caught_up_with_waits(make: Make) -> None:
+def test_caught_up_runs_wait(make: Make) -> None:
     """With catch_up above 1, several runs wait."""
     one = make('cron = "0 * * * *"\nmax_concurrent = 1\ncatch_up = 3')
     one.clock.advance_ms(5 * HOUR)
@@ -479,8 +479,8 @@ def test_killed_at_any_moment(make: Make, seed: int, keys: str) -> None:
     assert rows[-1][:2] == ("run", expected[-1])
 
 
-def test_tasks_that_a_clock_that_was_set_back_silences(make: Make) -> None:
-    """Tasks silenced for long by a backward step are listed with their next run; paused and interval tasks are not."""
+def test_tasks_waiting_for_the_clock(make: Make) -> None:
+    """Tasks that a backward step silences for long are listed with their next run, except paused and interval tasks."""
     one = make(
         '[tasks.minutely]\nrun = "true"\ncron = "* * * * *"\n'
         '[tasks.hourly]\nrun = "true"\ncron = "0 * * * *"\n'

@@ -1,4 +1,4 @@
-"""Slots in the scheduler: runs of tasks and services share them, over reloads and deaths of the scheduler."""
+"""Slots that tasks and services share, across reloads and scheduler deaths."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,7 +30,7 @@ def spawned(one: Bench) -> list[str]:
 
 
 def test_tasks_share_a_slot(bench: Make) -> None:
-    """The second starts after the end of the first; one without slots starts at once."""
+    """A run waits for the end of the run that holds its slot, and a run without slots starts at once."""
     one = bench(DB + task("a") + task("b") + task("c", ""))
     first, second, third = (one.trigger(name) for name in "abc")
     assert spawned(one) == [first.id, third.id]
@@ -40,7 +40,7 @@ def test_tasks_share_a_slot(bench: Make) -> None:
 
 
 def test_priority_and_age(bench: Make) -> None:
-    """A higher priority starts first; within one priority the oldest does."""
+    """A higher priority starts first, and within one priority the oldest run does."""
     one = bench(DB + task("a") + task("low", 'uses = ["db"]\nqueue_priority = -1') + task("b"))
     first, low, high, later = (one.trigger(name) for name in ("a", "low", "b", "a"))
     order = []
@@ -52,7 +52,7 @@ def test_priority_and_age(bench: Make) -> None:
     assert order == [first.id, high.id, later.id, low.id]
 
 
-def test_the_daemon_has_a_limit(bench: Make) -> None:
+def test_max_running(bench: Make) -> None:
     """max_running counts runs of tasks, not of services."""
     one = bench("[daemon]\nmax_running = 1\n" + task("a", "") + task("b", "") + '[services.s]\nrun = "true"\n')
     first, second = one.trigger("a"), one.trigger("b")
@@ -67,8 +67,8 @@ def test_the_daemon_has_a_limit(bench: Make) -> None:
     assert spawned(one) == [second.id]
 
 
-def test_a_service_holds_its_slot(bench: Make) -> None:
-    """Its instance waits as starting, and its stop in the queue starts no process."""
+def test_service_holds_its_slot(bench: Make) -> None:
+    """An instance that waits for a slot is shown as starting, and a stop in the queue starts no process."""
     one = bench(DB + task("a") + '[services.s]\nrun = "true"\nuses = ["db"]\n')
     first = one.trigger("a")
     change = one.committer.change()
@@ -97,8 +97,8 @@ def test_a_service_holds_its_slot(bench: Make) -> None:
     assert one.units["s"].instances[0].state is State.STOPPED
 
 
-def test_a_retry_gives_its_slot_back(bench: Make) -> None:
-    """While it waits for its delay, others run; then it queues with the time of its delay's end."""
+def test_retry_releases_its_slot(bench: Make) -> None:
+    """A retry holds no slot during its delay, and queues by the end of its delay."""
     one = bench(DB + task("a", 'uses = ["db"]\nretry_attempts = 1\nretry_delay = "1h"') + task("b"))
     first, second = one.trigger("a"), one.trigger("b")
     assert spawned(one) == [first.id]
@@ -113,8 +113,8 @@ def test_a_retry_gives_its_slot_back(bench: Make) -> None:
     assert spawned(one) == [retry.id]
 
 
-def test_skip_and_terminate_concern_the_task_alone(bench: Make) -> None:
-    """A run that only waits for a slot is not skipped; the next one of its task is."""
+def test_skip_ignores_waiting_for_slots(bench: Make) -> None:
+    """With on_overlap = "skip", a run that waits for a slot is not skipped, but the next run of its task is."""
     one = bench(DB + task("a") + task("b", 'uses = ["db"]\non_overlap = "skip"'))
     one.trigger("a")
     waiting, skipped = one.trigger("b"), one.trigger("b")
@@ -122,7 +122,7 @@ def test_skip_and_terminate_concern_the_task_alone(bench: Make) -> None:
     assert (one.row(waiting).status, one.row(skipped).end_reason) == ("pending", "skipped")
 
 
-def test_a_reload(bench: Make) -> None:
+def test_reload(bench: Make) -> None:
     """Active runs keep their places after a reload; new sizes and uses apply to new admissions."""
     one = bench("[slots.db]\nsize = 2\n" + task("a", 'uses = ["db"]\nmax_concurrent = 5') + task("b"))
     first, second, third, other = (one.trigger(name) for name in "aaab")
@@ -150,7 +150,7 @@ def running(run: LiveRun, now_ms: int) -> dict[str, Any]:
 
 
 def resume(one: Bench, runs: list[LiveRun]) -> None:
-    """Start the next scheduler, under a root with these runs."""
+    """Start the next scheduler under a root with these runs."""
     now_ms = one.loop.now_ms()
     known = KnownRuns(
         unfinished=unfinished_runs(one.store.database),
@@ -165,7 +165,7 @@ def resume(one: Bench, runs: list[LiveRun]) -> None:
     one.committer.commit(change)
 
 
-def test_the_next_scheduler_decides_alike(bench: Make) -> None:
+def test_scheduler_restart(bench: Make) -> None:
     """After a restart, runs keep their places and order; a decision that was stored but not sent is repeated."""
     one = bench(DB + task("a") + task("b") + task("c", 'uses = ["db"]\nqueue_priority = 1'))
     first, second, third = (one.trigger(name) for name in "abc")
@@ -182,7 +182,7 @@ def test_the_next_scheduler_decides_alike(bench: Make) -> None:
         one.started(following.id)
 
 
-def test_a_service_of_the_last_scheduler_waits(bench: Make) -> None:
+def test_service_waits_after_a_restart(bench: Make) -> None:
     """A service's pending run starts only if the slot is free, even before an active task in the snapshot."""
     one = bench(DB + '[services.s]\nrun = "true"\nuses = ["db"]\n' + task("a"))
     change = one.committer.change()
@@ -212,8 +212,8 @@ def trigger(one: Bench, name: str, caller: LiveRun) -> dict[str, Any]:
     return answers[0]
 
 
-def test_a_run_does_not_wait_for_itself(bench: Make) -> None:
-    """A run that asks for a task that needs its own slot is refused, unless the slot has room for both."""
+def test_trigger_from_the_slot_holder(bench: Make) -> None:
+    """A run that triggers a task which needs the run's own slot is refused, unless the slot has room for both."""
     one = bench(DB + task("a") + task("b") + task("c", "") + "[slots.wide]\nsize = 2\n" + task("d", 'uses = ["wide"]'))
     caller, wide = one.trigger("a"), one.trigger("d")
     one.store.work_all()

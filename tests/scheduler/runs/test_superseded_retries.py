@@ -1,4 +1,4 @@
-"""Retries of an instant after which a newer one has succeeded."""
+"""Retries of an instant after the success of a newer one."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ FAILED = 1 << 8
 
 
 def scheduled(one: Bench, at: int | None) -> LiveRun:
-    """Let the schedule, or with None a person, create a run, which starts."""
+    """Create and start a run for a scheduled instant, or for a request if `at` is None."""
     unit, change = one.units["t"], one.committer.change()
     assert unit.task is not None
     trigger = "api" if at is None else "cron"
@@ -41,8 +41,8 @@ def waiting(one: Bench) -> list[LiveRun]:
     return [*one.units["t"].waiting.values()]
 
 
-def test_a_newer_success_supersedes_a_retry(bench: Make) -> None:
-    """The retry of an older instant ends as skipped, with the reason; nothing follows it."""
+def test_newer_success_supersedes_a_retry(bench: Make) -> None:
+    """A newer success ends the retry of an older instant as skipped, with the reason, and nothing follows it."""
     one = bench(TASK)
     ends(one, scheduled(one, 1000), FAILED)
     (retry,) = waiting(one)
@@ -65,8 +65,8 @@ def test_a_newer_success_supersedes_a_retry(bench: Make) -> None:
         ("coalesce = false\n", 1000, 2000, 0),
     ],
 )
-def test_what_is_not_superseded(bench: Make, keys: str, first: int | None, second: int | None, status: int) -> None:
-    """A retry stays where nothing newer has succeeded, where people asked for it, and where each run counts."""
+def test_not_superseded(bench: Make, keys: str, first: int | None, second: int | None, status: int) -> None:
+    """A retry stays if nothing newer has succeeded, if a client triggered either run, or if each run counts."""
     one = bench(TASK + keys)
     ends(one, scheduled(one, first), FAILED)
     (retry,) = waiting(one)
@@ -74,8 +74,8 @@ def test_what_is_not_superseded(bench: Make, keys: str, first: int | None, secon
     assert retry in waiting(one)
 
 
-def test_a_failure_after_a_newer_success(bench: Make) -> None:
-    """An older run that fails after a newer one has succeeded is not tried again."""
+def test_failure_after_a_newer_success(bench: Make) -> None:
+    """An older run that fails after a newer one has succeeded is not retried."""
     one = bench(TASK + "max_concurrent = 2\nretry_superseded = false\n")
     older, newer = scheduled(one, 1000), scheduled(one, 2000)
     ends(one, newer, 0)
@@ -87,8 +87,8 @@ def test_a_failure_after_a_newer_success(bench: Make) -> None:
     assert newest_successes(one.store.database) == {}
 
 
-def test_the_next_scheduler_knows(bench: Make) -> None:
-    """A scheduler that takes over knows the newest success of tasks that have unfinished runs."""
+def test_scheduler_restart(bench: Make) -> None:
+    """A new scheduler knows the newest success of tasks that have unfinished runs."""
     one = bench(TASK + "max_concurrent = 2\nretry_superseded = false\n")
     scheduled(one, 1000)
     ends(one, scheduled(one, 2000), 0)

@@ -1,4 +1,4 @@
-"""The lives that the tables of runs and of service instances tell, line by line."""
+"""Stories of runs and service instances that together cover the transition tables."""
 
 import pytest
 
@@ -209,24 +209,24 @@ INSTANCES = {
 
 
 @pytest.mark.parametrize("story", list(RUNS))
-def test_a_run(story: str) -> None:
-    """A run passes through the states, and requires the actions, that its story tells."""
+def test_run(story: str) -> None:
+    """A run passes through the states and requires the actions of its story."""
     for state, event, following, actions in told(RUN, RUNS[story]):
         assert run_transitions.step(state, event) == (following, actions)
 
 
 @pytest.mark.parametrize("story", list(INSTANCES))
-def test_an_instance(story: str) -> None:
-    """An instance passes through the states, and requires the actions, that its story tells."""
+def test_instance(story: str) -> None:
+    """An instance passes through the states and requires the actions of its story."""
     for state, event, following, actions in told(INSTANCE, INSTANCES[story]):
         assert instance_transitions.step(state, event) == (following, actions)
 
 
-def test_nothing_else_happens_to_a_run() -> None:
-    """Each pair without a story leaves the state of a run and requires no action."""
+def test_stories_cover_the_run_table() -> None:
+    """A pair of state and event without a story neither changes a run nor requires an action."""
     assert pairs(RUN, RUNS.values()) == deeds(run_transitions.TABLE)
 
 
-def test_nothing_else_happens_to_an_instance() -> None:
-    """Each pair without a story leaves the state of an instance and requires no action."""
+def test_stories_cover_the_instance_table() -> None:
+    """A pair of state and event without a story neither changes an instance nor requires an action."""
     assert pairs(INSTANCE, INSTANCES.values()) == deeds(instance_transitions.TABLE)

@@ -8,7 +8,7 @@ from supervisor.scheduler.services import instance_transitions
 
 
 @pytest.mark.parametrize("table", [run_transitions, instance_transitions])
-def test_a_table_has_the_pairs_in_which_something_happens(table: ModuleType) -> None:
+def test_table_has_only_effective_pairs(table: ModuleType) -> None:
     """Every event has an outcome in every state: that of the table, or the same state and no action."""
     for pair in itertools.product(table.State, table.Event):
         ignored = pair[0], ()
@@ -17,14 +17,14 @@ def test_a_table_has_the_pairs_in_which_something_happens(table: ModuleType) -> 
     assert {event for _, event in table.TABLE} == set(table.Event)
 
 
-def test_nothing_leaves_ended() -> None:
-    """An ended run stays ended and does nothing, whatever arrives late."""
+def test_ended_is_final() -> None:
+    """An ended run stays ended and requires no action, whatever event arrives late."""
     for event in run_transitions.Event:
         assert run_transitions.step(run_transitions.State.ENDED, event) == (run_transitions.State.ENDED, ())
 
 
-def test_every_run_can_end() -> None:
-    """From each state an end is reachable by events that the outside always delivers."""
+def test_ended_is_reachable() -> None:
+    """Every state of a run can reach ENDED."""
     for state in run_transitions.State:
         reached = {state}
         while True:
@@ -36,7 +36,7 @@ def test_every_run_can_end() -> None:
 
 
 @pytest.mark.parametrize("event", list(run_transitions.Event))
-def test_only_an_end_ends(event: run_transitions.Event) -> None:
+def test_ended_has_one_ending_action(event: run_transitions.Event) -> None:
     """A run enters ENDED with exactly one of the actions that store an end, and never without."""
     endings = {run_transitions.Action.END, run_transitions.Action.CANCEL, run_transitions.Action.CRASH}
     for state in set(run_transitions.State) - {run_transitions.State.ENDED}:
@@ -44,13 +44,13 @@ def test_only_an_end_ends(event: run_transitions.Event) -> None:
         assert (following is run_transitions.State.ENDED) == (len(endings.intersection(actions)) == 1)
 
 
-def test_a_run_is_spawned_once() -> None:
-    """SPAWN is sent on the way into STARTING, once the decision is stored; nowhere else."""
+def test_run_is_spawned_once() -> None:
+    """SPAWN is required only on the way into STARTING, once the decision is stored."""
     spawning = {key for key, (_, actions) in run_transitions.TABLE.items() if run_transitions.Action.SPAWN in actions}
     assert spawning == {(run_transitions.State.DECIDED, run_transitions.Event.STORED)}
 
 
-def test_what_the_root_was_not_told_of_needs_no_signal() -> None:
+def test_unsent_run_needs_no_signal() -> None:
     """A stop cancels a run that the root does not hold, and signals a run that it holds."""
     for state in set(run_transitions.State) - {run_transitions.State.ENDED}:
         expected = (
@@ -61,7 +61,7 @@ def test_what_the_root_was_not_told_of_needs_no_signal() -> None:
         assert run_transitions.step(state, run_transitions.Event.STOP)[1] == expected
 
 
-def test_lost_means_crashed_only_when_it_ran() -> None:
+def test_lost_run() -> None:
     """A run unknown to the root counts as crashed if it was running; a queued run stays queued."""
     assert run_transitions.step(run_transitions.State.RUNNING, run_transitions.Event.LOST) == (
         run_transitions.State.ENDED,
@@ -73,7 +73,7 @@ def test_lost_means_crashed_only_when_it_ran() -> None:
     )
 
 
-def test_a_stopped_service_does_not_come_back() -> None:
+def test_stopped_instance_stays_down() -> None:
     """After DOWN, from any state, only UP or RESTART starts an instance."""
     asked = {instance_transitions.Event.UP, instance_transitions.Event.RESTART}
     for begin in instance_transitions.State:
@@ -90,10 +90,10 @@ EXITS = (instance_transitions.Event.AGAIN, instance_transitions.Event.FINAL, ins
 @pytest.mark.parametrize("state", list(instance_transitions.State))
 @pytest.mark.parametrize("asked", [instance_transitions.Event.UP, instance_transitions.Event.RESTART])
 @pytest.mark.parametrize("exited", EXITS)
-def test_who_asks_for_it_gets_it(
+def test_requested_start_happens(
     state: instance_transitions.State, asked: instance_transitions.Event, exited: instance_transitions.Event
 ) -> None:
-    """From whatever state, UP and RESTART end in a start: at once, or when what still ends has ended."""
+    """From every state, UP and RESTART lead to a start, at once or after the present process has ended."""
     begin = state
     state, actions = instance_transitions.step(state, asked)
     if state in instance_transitions.ENDING:
@@ -106,7 +106,7 @@ def test_who_asks_for_it_gets_it(
     assert state in (instance_transitions.State.STARTING, instance_transitions.State.RUNNING)
 
 
-def test_the_last_word_counts() -> None:
+def test_last_request_wins() -> None:
     """While an instance ends, UP, RESTART and DOWN only change the state that follows."""
     last = {
         instance_transitions.Event.UP: instance_transitions.State.RESTARTING,
@@ -119,7 +119,7 @@ def test_the_last_word_counts() -> None:
         assert set(actions) <= {instance_transitions.Action.RESET_FAILURES}
 
 
-def test_a_process_is_only_stopped_where_there_may_be_one() -> None:
+def test_stop_needs_a_process() -> None:
     """STOP occurs only for a starting or running process, or for a process that appears in a stopped instance."""
     stopping = {
         key[0]
@@ -136,7 +136,7 @@ def test_a_process_is_only_stopped_where_there_may_be_one() -> None:
             assert instance_transitions.Action.STOP not in instance_transitions.step(state, event)[1]
 
 
-def test_waiting_and_its_end() -> None:
+def test_wait_and_cancel() -> None:
     """Entering BACKOFF or FATAL starts a wait. Leaving them before its end cancels it."""
     waiting = {instance_transitions.State.BACKOFF, instance_transitions.State.FATAL}
     for (state, event), (following, actions) in instance_transitions.TABLE.items():
@@ -145,8 +145,8 @@ def test_waiting_and_its_end() -> None:
         assert (instance_transitions.Action.CANCEL_WAIT in actions) == left
 
 
-def test_what_users_see() -> None:
-    """Whatever ends at our request is shown as stopping; the others under their own names."""
+def test_shown_states() -> None:
+    """States that end on request are shown as stopping, HELD is shown as starting, and others by their names."""
     assert {state.shown for state in instance_transitions.ENDING} == {"stopping"}
     assert instance_transitions.State.HELD.shown == "starting"
     hidden = {"restarting", "failing", "held"}
@@ -155,8 +155,8 @@ def test_what_users_see() -> None:
     } - hidden
 
 
-def test_starting_is_entered_with_a_start() -> None:
-    """STARTING and the action START come together, from whatever state."""
+def test_starting_requires_start() -> None:
+    """The action START is required exactly when an instance enters STARTING."""
     for (state, _), (following, actions) in instance_transitions.TABLE.items():
         entered = following is instance_transitions.State.STARTING and state is not instance_transitions.State.STARTING
         assert entered == (instance_transitions.Action.START in actions)
@@ -174,13 +174,13 @@ def test_starting_is_entered_with_a_start() -> None:
     ],
 )
 def test_restart_policies(restart: str, succeeded: bool, failures: int, expected: instance_transitions.Event) -> None:
-    """always, on_failure and never do what their names say; too many quick failures in a row are fatal."""
+    """always, on_failure and never behave as named; too many quick failures in a row are fatal."""
     found = instance_transitions.classify(restart, succeeded=succeeded, requested=False, failures=failures, attempts=3)
     assert found is expected
 
 
-def test_a_requested_stop_of_one_run_recycles_it() -> None:
-    """Stopping the run of a service brings it back under every policy."""
+def test_requested_stop_recycles_one_run() -> None:
+    """A stop of a service's run restarts the instance under every policy."""
     for restart in ("always", "on_failure", "never"):
         found = instance_transitions.classify(restart, succeeded=False, requested=True, failures=9, attempts=0)
         assert found is instance_transitions.Event.AGAIN

@@ -9,8 +9,8 @@ import pytest
 from supervisor.scheduler.runs import unstored_files
 
 
-def test_what_is_kept_stays_after_a_loss_of_power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is on the disk before it has its name, and that is there before the run is started."""
+def test_files_survive_a_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is on disk before it gets its name, and the name is on disk before the run starts."""
     folder = tmp_path / "kept"
     synced = []
 
@@ -24,8 +24,8 @@ def test_what_is_kept_stays_after_a_loss_of_power(tmp_path: Path, monkeypatch: p
     assert (folder.stat().st_mode & 0o777, (folder / "R").stat().st_mode & 0o777) == (0o700, 0o600)
 
 
-def test_what_is_kept_of_no_run_goes(tmp_path: Path) -> None:
-    """Whatever else is in the folder."""
+def test_sweep(tmp_path: Path) -> None:
+    """Files without a run are removed, and other directory entries stay."""
     (tmp_path / "0").mkdir()
     for name in ("A", "B", "B.new", "C"):
         (tmp_path / name).touch()

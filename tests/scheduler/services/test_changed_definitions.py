@@ -1,4 +1,4 @@
-"""Services whose definition changes while they live, and the order in which services start and stop."""
+"""Changed definitions of running services, and the order of starts and stops."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,7 +45,7 @@ def added(one: Bench, unit: Unit) -> None:
 
 
 def test_more_instances(bench: Make) -> None:
-    """New instances start; running ones are left alone."""
+    """New instances start, and running ones continue undisturbed."""
     one = bench(SERVICE)
     unit = taken_up(one)
     replaced(one, unit, instances=4)
@@ -55,8 +55,8 @@ def test_more_instances(bench: Make) -> None:
     assert one.root.take("stop") == []
 
 
-def test_another_time_until_they_are_healthy(bench: Make) -> None:
-    """It holds at once, counted from when each came up."""
+def test_changed_healthy_after(bench: Make) -> None:
+    """A changed healthy_after applies at once, counted from the start of each instance."""
     one = bench(SERVICE.replace('"0s"', '"1h"'))
     unit = taken_up(one)
     replaced(one, unit, healthy_after_ms=1)
@@ -69,7 +69,7 @@ def test_another_time_until_they_are_healthy(bench: Make) -> None:
 
 
 def test_fewer_instances(bench: Make) -> None:
-    """The surplus ones stop and are not shown any more; their ends are stored."""
+    """Surplus instances stop and are no longer shown, and their ends are stored."""
     one = bench(SERVICE)
     unit = taken_up(one)
     surplus = unit.instances[1].run
@@ -84,8 +84,8 @@ def test_fewer_instances(bench: Make) -> None:
     assert one.root.take("spawn") == []
 
 
-def test_fewer_and_more_again(bench: Make) -> None:
-    """One that still ends is followed in its place, so no two of a number ever run."""
+def test_instance_removed_and_added(bench: Make) -> None:
+    """An instance that is added again starts after its old process has ended, so no number ever runs twice."""
     one = bench(SERVICE)
     unit = taken_up(one)
     replaced(one, unit, instances=1)
@@ -97,8 +97,8 @@ def test_fewer_and_more_again(bench: Make) -> None:
     assert len(one.root.take("spawn")) == 1
 
 
-def test_another_command(bench: Make) -> None:
-    """Several instances are replaced one after the other; new ones start with it at once, and are not replaced."""
+def test_changed_command(bench: Make) -> None:
+    """Instances are replaced one after the other; new ones start with the new command and are not replaced."""
     one = bench(SERVICE)
     unit = taken_up(one)
     replaced(one, unit, run="false", instances=3)
@@ -112,8 +112,8 @@ def test_another_command(bench: Make) -> None:
     assert states(unit) == [UP] * 3
 
 
-def test_another_command_of_a_single_instance(bench: Make) -> None:
-    """It is restarted without its delay."""
+def test_changed_command_of_a_single_instance(bench: Make) -> None:
+    """A single instance with a changed command is restarted without its delay."""
     one = bench(SERVICE.replace("instances = 2", "instances = 1"))
     unit = taken_up(one)
     replaced(one, unit, run="false")
@@ -121,8 +121,8 @@ def test_another_command_of_a_single_instance(bench: Make) -> None:
     assert states(unit) == [State.STARTING]
 
 
-def test_a_stopped_service_stays_so(bench: Make) -> None:
-    """Neither another command nor more instances start anything."""
+def test_stopped_service_stays_down(bench: Make) -> None:
+    """A changed command or more instances start nothing in a stopped service."""
     one = bench(SERVICE)
     unit = taken_up(one)
     asked(one, "service_stop")
@@ -134,8 +134,8 @@ def test_a_stopped_service_stays_so(bench: Make) -> None:
     assert one.root.take("spawn") == []
 
 
-def test_a_change_that_needs_no_restart(bench: Make) -> None:
-    """It holds at once, without a restart: an instance that had failed for good is retried after the new delay."""
+def test_change_without_a_restart(bench: Make) -> None:
+    """Keys that need no restart apply at once: a fatal instance is retried after the new delay."""
     one = bench(SERVICE)
     unit = taken_up(one)
     fails(one, unit.instances[0])
@@ -146,7 +146,7 @@ def test_a_change_that_needs_no_restart(bench: Make) -> None:
 
 
 def test_fewer_instances_during_a_rolling_restart(bench: Make) -> None:
-    """The restart ends when the next instance in turn no longer exists."""
+    """A rolling restart ends when the next instance no longer exists."""
     one = bench(SERVICE)
     unit = taken_up(one)
     unit.rolling = Roll(1, 2)
@@ -154,8 +154,8 @@ def test_fewer_instances_during_a_rolling_restart(bench: Make) -> None:
     assert record(one).rolling is None
 
 
-def test_a_service_that_is_removed(bench: Make) -> None:
-    """Its instances stop and do not come back; nothing of them is shown, and the ends of their runs are stored."""
+def test_removed_service(bench: Make) -> None:
+    """Instances of a removed service stop for good and are no longer shown, and the ends of their runs are stored."""
     one = bench(SERVICE)
     unit = taken_up(one)
     before = [instance.run for instance in unit.instances if instance.run]
@@ -170,8 +170,8 @@ def test_a_service_that_is_removed(bench: Make) -> None:
     assert one.root.take("spawn") == []
 
 
-def test_a_service_that_comes_back_while_it_ends(bench: Make) -> None:
-    """Each new instance waits for the old one of its number; surplus instances just end."""
+def test_service_added_again_while_it_stops(bench: Make) -> None:
+    """Each new instance waits for the old one of its number, and surplus instances end."""
     one = bench(SERVICE)
     unit = taken_up(one)
     before = [instance.run for instance in unit.instances if instance.run]
@@ -189,8 +189,8 @@ def test_a_service_that_comes_back_while_it_ends(bench: Make) -> None:
     assert {one.row(run).end_reason for run in before} == {"stopped"}
 
 
-def test_a_new_service(bench: Make) -> None:
-    """It starts, unless autostart = false: then it waits for people, as it does at the daemon's start."""
+def test_new_service(bench: Make) -> None:
+    """A new service starts; with autostart = false it waits for a start command."""
     one = bench(SERVICE + '[services.later]\nrun = "true"\nautostart = false\n')
     added(one, one.units["s"])
     assert states(one.units["s"]) == [State.STARTING] * 2
@@ -211,15 +211,18 @@ def names(units: list[Unit]) -> list[str]:
     return [unit.name for unit in units]
 
 
-def test_the_order_of_starts_and_stops(bench: Make) -> None:
-    """Lower priorities first, then as configured, tasks before all; stops go the other way, level by level."""
+def test_start_and_stop_order(bench: Make) -> None:
+    """Tasks start first, then services by priority and file order.
+
+    Services stop in the opposite order, level by level.
+    """
     one = bench(ORDERED + '[tasks.t]\nrun = "true"\n')
     assert names(start_order(one.units.values())) == ["t", "db", "queue", "cache", "web"]
     assert [names(level) for level in stop_levels(one.units.values())] == [["web"], ["cache"], ["queue", "db"]]
 
 
 def shut(one: Bench, timeout_ms: int) -> tuple[Shutdown, dict[str, str]]:
-    """Everything runs, then a shutdown begins."""
+    """Start all services and begin a shutdown."""
     runs = {name: run_of(taken_up(one, name).instances[0]) for name in ("web", "db", "queue", "cache")}
     shutdown = Shutdown(one.loop, one.engine, one.controller, timeout_ms)
     change = one.committer.change()
@@ -229,8 +232,8 @@ def shut(one: Bench, timeout_ms: int) -> tuple[Shutdown, dict[str, str]]:
     return shutdown, runs
 
 
-def test_a_shutdown_in_order(bench: Make) -> None:
-    """A level is stopped when all of the one before have ended; tasks at once."""
+def test_shutdown_order(bench: Make) -> None:
+    """Tasks stop at once, and each level of services stops when the level before has ended."""
     one = bench(ORDERED + '[tasks.t]\nrun = "true"\n')
     task = one.trigger("t")
     one.store.work_all()
@@ -248,8 +251,8 @@ def test_a_shutdown_in_order(bench: Make) -> None:
     assert one.units["web"].instances[0].state is State.STOPPED
 
 
-def test_a_shutdown_does_not_wait_for_ever(bench: Make) -> None:
-    """A service that does not end holds up those before it for its share of half of shutdown_timeout."""
+def test_shutdown_with_a_stuck_service(bench: Make) -> None:
+    """A service that does not end delays the next levels by its share of half of shutdown_timeout."""
     one = bench(ORDERED)
     _, runs = shut(one, 4)
     stopped = set(one.root.take("stop"))
@@ -284,8 +287,8 @@ def test_unused_stop_time_goes_to_the_next_level(bench: Make, monkeypatch: pytes
     assert waits == [2000, 3500]
 
 
-def test_one_that_ends_by_itself_during_a_shutdown(bench: Make) -> None:
-    """A service that ends by itself during a shutdown is not restarted, and does not count as failed."""
+def test_service_that_exits_during_a_shutdown(bench: Make) -> None:
+    """A service that exits during a shutdown is not restarted and does not count as failed."""
     one = bench(ORDERED)
     _, runs = shut(one, 3_600_000)
     one.exited(runs["db"], status=1 << 8)
@@ -295,8 +298,8 @@ def test_one_that_ends_by_itself_during_a_shutdown(bench: Make) -> None:
     assert one.root.take("spawn") == []
 
 
-def test_what_many_layers_need(bench: Make) -> None:
-    """Each service is visited once, however many paths lead to it, also in a long chain."""
+def test_deep_dependencies(bench: Make) -> None:
+    """Each service is visited once, however many paths lead to it, even in a long chain."""
     base = '[services.base]\nrun = "true"\nready = { tcp = "127.0.0.1:1" }\n'
     layers = "".join(
         f'[services.{name}{n}]\nrun = "true"\ndepends_on = {[f"a{n - 1}", f"b{n - 1}"] if n else ["base"]}\n'

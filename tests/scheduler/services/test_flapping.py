@@ -38,14 +38,14 @@ def one(tmp_path: Path, clock: FakeClock) -> Iterator[Bench]:
 
 
 def passes(one: Bench, clock: FakeClock, ms: int) -> None:
-    """Let time pass, and timers fire."""
+    """Let time pass and fire due timers."""
     clock.advance(ms / 1000)
     one.loop.round(0)
     run_all(one)
 
 
 def crashes(one: Bench, clock: FakeClock, instance: ServiceInstance, times: int, status: int = FAILED) -> None:
-    """The instance runs for 25 s and ends, as often as that, and restarts each time."""
+    """Let the instance run for 25 s, end and restart, this many times."""
     for _ in range(times):
         passes(one, clock, 25_000)
         assert instance.state is State.RUNNING
@@ -70,7 +70,7 @@ def flapping(one: Bench, clock: FakeClock) -> Unit:
     return unit
 
 
-def test_a_service_that_crashes_every_25_seconds_is_flapping(one: Bench, clock: FakeClock) -> None:
+def test_repeated_failures_are_flapping(one: Bench, clock: FakeClock) -> None:
     """The sixth failure within ten minutes makes a service flapping, with one notification and one event."""
     unit = taken_up(one)
     (instance,) = unit.instances
@@ -85,7 +85,7 @@ def test_a_service_that_crashes_every_25_seconds_is_flapping(one: Bench, clock: 
     assert told.body == "Instance 0 failed 6 times within 10m. It is restarted each time."
 
 
-def test_a_window_without_a_failure_ends_it(one: Bench, clock: FakeClock) -> None:
+def test_window_without_a_failure(one: Bench, clock: FakeClock) -> None:
     """A flapping service is stable after a window without a failure; each failure restarts the window."""
     unit = flapping(one, clock)
     passes(one, clock, WINDOW_MS - 30_000)
@@ -107,8 +107,8 @@ def test_rare_failures_do_not_count(one: Bench, clock: FakeClock) -> None:
     assert kinds(one) == []
 
 
-def test_successes_and_requests_do_not_count(one: Bench, clock: FakeClock) -> None:
-    """Successful ends and restarts on request are no failures."""
+def test_successes_and_restarts_do_not_count(one: Bench, clock: FakeClock) -> None:
+    """Successful exits and requested restarts are not failures."""
     unit = taken_up(one)
     (instance,) = unit.instances
     crashes(one, clock, instance, 10, status=0)
@@ -120,7 +120,7 @@ def test_successes_and_requests_do_not_count(one: Bench, clock: FakeClock) -> No
     assert kinds(one) == []
 
 
-def test_a_stop_ends_it_silently(one: Bench, clock: FakeClock) -> None:
+def test_stop_ends_flapping(one: Bench, clock: FakeClock) -> None:
     """A stop ends the flapping without a notification, and earlier failures no longer count."""
     unit = flapping(one, clock)
     assert asked(one, "service_stop") == DONE
@@ -133,7 +133,7 @@ def test_a_stop_ends_it_silently(one: Bench, clock: FakeClock) -> None:
     assert kinds(one) == ["service.flapping"]
 
 
-def test_a_crash_loop_replaces_it(one: Bench, clock: FakeClock) -> None:
+def test_fatal_ends_flapping(one: Bench, clock: FakeClock) -> None:
     """An instance that becomes fatal ends the flapping; the service is not reported as stable."""
     unit = flapping(one, clock)
     (instance,) = unit.instances
@@ -146,7 +146,7 @@ def test_a_crash_loop_replaces_it(one: Bench, clock: FakeClock) -> None:
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["scheduler", "daemon"])
-def test_it_outlives_the_scheduler_and_the_daemon(one: Bench, clock: FakeClock, first: bool) -> None:
+def test_flapping_survives_restarts(one: Bench, clock: FakeClock, first: bool) -> None:
     """The next scheduler knows that a service is flapping, and waits for a window without a failure."""
     flapping(one, clock)
     one.take_up(first=first)
@@ -160,7 +160,7 @@ def test_it_outlives_the_scheduler_and_the_daemon(one: Bench, clock: FakeClock, 
 
 
 def test_failures_before_a_restart_count(one: Bench, clock: FakeClock) -> None:
-    """A new scheduler counts the failures that the one before has stored."""
+    """A new scheduler counts the failures that the previous one stored."""
     crashes(one, clock, taken_up(one).instances[0], 5)
     one.take_up(first=True)
     crashes(one, clock, taken_up(one).instances[0], 1)

@@ -1,4 +1,4 @@
-"""Readiness and liveness, as the keeper goes by them."""
+"""Readiness and liveness of service instances."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,8 +24,8 @@ def key(unit: Unit, what: str = "ready", index: int = 0) -> str:
     return f"{run_of(unit.instances[index])}/{what}"
 
 
-def test_an_instance_is_ready_when_its_probe_succeeds(bench: Make) -> None:
-    """Each instance is probed at its own address, and is running after an answer; failed probes are shown."""
+def test_ready_probe(bench: Make) -> None:
+    """Each instance is probed at its own address and is running after a success; failed probes are shown."""
     one = bench(TCP)
     unit = taken_up(one)
     assert states(unit) == [State.STARTING] * 2
@@ -39,8 +39,8 @@ def test_an_instance_is_ready_when_its_probe_succeeds(bench: Make) -> None:
     assert [(row.ready, row.detail) for row in stored(one)] == [(True, None), (False, None)]
 
 
-def test_an_instance_that_is_not_ready_in_time(bench: Make) -> None:
-    """It is stopped with the reason in its log; its end is a failure like any other."""
+def test_ready_timeout(bench: Make) -> None:
+    """An instance that is not ready in time is stopped with the reason in its log, which counts as a failure."""
     one = bench(TCP.replace('"1h" }', '"1ms" }').replace("instances = 2", "restart_attempts = 0"))
     unit = taken_up(one)
     in_time(one, State.FAILING, unit.instances[0])
@@ -54,7 +54,7 @@ def test_an_instance_that_is_not_ready_in_time(bench: Make) -> None:
 
 @pytest.mark.parametrize("asked", ["stop", "start"])
 def test_commands_during_a_health_stop(bench: Make, asked: str) -> None:
-    """A command given meanwhile is carried out afterwards, and the end is then no failure."""
+    """A command during a health stop is carried out afterwards, and the exit is then not a failure."""
     one = bench(TCP.replace('"1h" }', '"1ms" }').replace("instances = 2", "restart_attempts = 0"))
     unit = taken_up(one)
     in_time(one, State.FAILING, unit.instances[0])
@@ -66,8 +66,8 @@ def test_commands_during_a_health_stop(bench: Make, asked: str) -> None:
     assert unit.instances[0].failures == 0
 
 
-def test_what_a_run_says(bench: Make) -> None:
-    """READY=1 counts only for who is waited for in that way; words are shown."""
+def test_notify_messages(bench: Make) -> None:
+    """READY=1 counts only for services with notify = true; a status text is shown for all."""
     for text, after in ((NOTIFY, State.RUNNING), (TCP.replace("instances = 2", ""), State.STARTING)):
         one = bench(text)
         unit = taken_up(one)
@@ -79,8 +79,8 @@ def test_what_a_run_says(bench: Make) -> None:
         assert stored(one)[0].detail == "warm"
 
 
-def test_what_a_run_says_while_nothing_can_be_stored(bench: Make) -> None:
-    """However much it is, only the last word of it waits."""
+def test_status_while_the_store_is_stuck(bench: Make) -> None:
+    """While nothing can be stored, only the last status of a run is kept."""
     one = bench(NOTIFY)
     one.commits.stored = one.controller.go_on
     run = taken_up(one).instances[0].run
@@ -100,7 +100,7 @@ def test_what_a_run_says_while_nothing_can_be_stored(bench: Make) -> None:
 
 
 def test_health_counts_from_readiness(bench: Make) -> None:
-    """One that took long to become ready and ended soon after that has failed quickly."""
+    """An instance that took long to become ready and exited soon after has failed quickly."""
     one = bench(NOTIFY)
     unit = taken_up(one)
     (instance,) = unit.instances
@@ -112,8 +112,8 @@ def test_health_counts_from_readiness(bench: Make) -> None:
 
 
 @pytest.mark.parametrize(("state", "failures"), [("running", 0), ("starting", 1)])
-def test_health_while_no_scheduler_was_there(bench: Make, state: str, failures: int) -> None:
-    """Who was ready is stored, and since when: so the next scheduler knows whether it had been well."""
+def test_health_without_a_scheduler(bench: Make, state: str, failures: int) -> None:
+    """The next scheduler knows from the stored state whether an instance that ended meanwhile had been healthy."""
     one = bench(NOTIFY)
     unit = taken_up(one)
     run_id = run_of(unit.instances[0])
@@ -138,8 +138,8 @@ def test_health_while_no_scheduler_was_there(bench: Make, state: str, failures: 
     assert unit.instances[0].failures == failures
 
 
-def test_an_instance_that_fails_its_liveness_probe(bench: Make) -> None:
-    """It is stopped, with the reason, and restarts after its delay."""
+def test_failed_liveness_probe(bench: Make) -> None:
+    """An instance that fails its liveness probe is stopped with the reason and restarts after its delay."""
     one = bench(LIVE)
     unit = taken_up(one)
     assert one.watcher.open[key(unit, "live")][0].times == 7
@@ -153,7 +153,7 @@ def test_an_instance_that_fails_its_liveness_probe(bench: Make) -> None:
     assert states(unit) == [State.BACKOFF]
 
 
-def test_a_watchdog(tmp_path: Path) -> None:
+def test_watchdog(tmp_path: Path) -> None:
     """An instance that feeds its watchdog stays up; an instance that misses the interval is stopped."""
     clock = FakeClock()
     one = Bench(tmp_path, SERVICE + 'live = { notify = true, every = "50ms", failures = 4 }\n', clock)

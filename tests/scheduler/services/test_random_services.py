@@ -1,4 +1,4 @@
-"""Services under commands, ends and killed schedulers in random order: the last command decides."""
+"""Services under random commands, exits and scheduler deaths: the last command wins."""
 
 import random
 from collections.abc import Callable
@@ -31,13 +31,13 @@ TERM = 15
 
 
 class World:
-    """A scheduler on the bench, a root that obeys, and people who give commands."""
+    """A scheduler on the bench, a root that carries out its requests, and clients that send commands."""
 
     def __init__(self, bench: Bench, seed: int) -> None:
         self.bench = bench
         self.random = random.Random(seed)
         self.lives: dict[str, dict[str, Any]] = {}
-        """The root's processes: their instance's number, and why they are being ended."""
+        """The root's processes, each with the number of its instance and the cause of its stop."""
         self.exits: dict[str, Exited] = {}
         self.service = cast(Service, bench.units["s"].service)
         self.commands = 0
@@ -55,7 +55,7 @@ class World:
         self.bench.committer.commit(change)
 
     def killed(self) -> None:
-        """Unstored changes are lost; the next scheduler starts from the store and the root."""
+        """Drop unstored changes and start the next scheduler from the store and the root."""
         bench = self.bench
         self.hear()
         bench.store.jobs.clear()
@@ -82,7 +82,7 @@ class World:
     # The root.
 
     def hear(self) -> None:
-        """The root reads its requests."""
+        """Let the root carry out its requests."""
         sent, self.bench.root.sent = self.bench.root.sent, []
         for frame in sent:
             if frame["op"] == "spawn":
@@ -111,7 +111,7 @@ class World:
         self.bench.engine.exited(exited, change)
         self.bench.committer.commit(change)
 
-    # People, and chance.
+    # Clients and chance.
 
     def ask(self) -> None:
         operation = self.random.choice(("service_start", "service_stop", "service_restart"))
@@ -119,7 +119,7 @@ class World:
         send(self.bench, operation, "s", command=str(self.commands), rolling=self.random.random() < 0.5)
 
     def define(self) -> None:
-        """Another definition; the next scheduler reads it, too."""
+        """Change the definition, also for the next scheduler."""
         self.service = replace(
             self.service, instances=self.random.randint(1, 4), run=self.random.choice(("true", "false"))
         )
@@ -147,7 +147,7 @@ class World:
             self.killed()
 
     def settle(self) -> bool:
-        """Let everything happen that is to happen; processes end only when they are asked to."""
+        """Carry out everything that is due; processes end only if they are stopped."""
         self.hear()
         self.bench.store.work_all()
         self.bench.loop.round(0)
@@ -159,8 +159,8 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_last_word_counts(bench: Make, seed: int) -> None:
-    """In the end all instances run, or none, as it was said last; no two of one number ever did at the same time."""
+def test_last_command_wins(bench: Make, seed: int) -> None:
+    """In the end all instances run, or none, as last requested, and no two processes of one instance ever overlap."""
     world = World(bench(SERVICE), seed)
     for _ in range(STEPS):
         world.step()

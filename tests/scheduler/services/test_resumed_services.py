@@ -1,4 +1,4 @@
-"""Services of a dead scheduler, taken over by the next."""
+"""Services that the next scheduler takes over."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,14 +29,14 @@ HOUR_MS = 3_600_000
 
 
 def left(one: Bench, state: str, *, age_ms: int = 0, run_id: str | None = None, **columns: Any) -> None:
-    """The store says this of the service."""
+    """Store this state of the service."""
     set_instance(one.store.database, Instance("s", 0, state, run_id, one.loop.now_ms() - age_ms, 4))
     if columns:
         update_task(one.store.database, "s", **columns)
 
 
 def live(one: Bench, status: str = "running") -> str:
-    """The store has a run of the service that has not ended."""
+    """Store an unfinished run of the service."""
     now_ms = one.loop.now_ms()
     run = Run(
         id=new_ulid(now_ms),
@@ -59,13 +59,13 @@ def live(one: Bench, status: str = "running") -> str:
 def resumed(
     one: Bench, *, running: dict[str, str | None] | None = None, exits: tuple[Exited, ...] = (), since_ms: int = 0
 ) -> Unit:
-    """The next scheduler has taken up its work.
+    """Start the next scheduler and return its service.
 
     Args:
-        one: where.
-        running: the processes of the root by run id, each with the reason of its stop.
-        exits: the ends that it holds.
-        since_ms: for how long they have been running, by the wall clock.
+        one: the bench.
+        running: the root's processes by run id, each with the cause of its stop.
+        exits: the exits that the root holds.
+        since_ms: the age of the processes by the wall clock.
     """
     one.units = make_units(one.store.database, one.config, first=False)
     one.controller = ServiceController(
@@ -92,8 +92,8 @@ def resumed(
     return unit
 
 
-def test_a_delay_goes_on(bench: Make) -> None:
-    """An instance that waits for its restart waits for the rest of its delay, not for all of it again, nor for none."""
+def test_restart_delay_continues(bench: Make) -> None:
+    """An instance that waits for its restart waits for the rest of its delay only."""
     one = bench(SERVICE)
     left(one, "backoff", age_ms=HOUR_MS // 2)
     unit = resumed(one)
@@ -104,8 +104,8 @@ def test_a_delay_goes_on(bench: Make) -> None:
     in_time(one, State.STARTING, unit.instances[0])
 
 
-def test_a_delay_counts_from_the_end_of_the_run(bench: Make) -> None:
-    """Also when the scheduler was away then."""
+def test_delay_counts_from_the_end_of_the_run(bench: Make) -> None:
+    """The restart delay counts from the end of the run, even if no scheduler was running then."""
     one = bench(f"{SERVICE}restart_attempts = 9\n")
     run_id = live(one)
     left(one, "running", run_id=run_id)
@@ -115,8 +115,8 @@ def test_a_delay_counts_from_the_end_of_the_run(bench: Make) -> None:
     in_time(one, State.STARTING, unit.instances[0])
 
 
-def test_what_was_ready_stays_so(bench: Make) -> None:
-    """An instance that had run for long enough before is not taken for a new one, not even for a moment."""
+def test_ready_instance_stays_ready(bench: Make) -> None:
+    """An instance that was ready and healthy remains so under a new scheduler without interruption."""
     one = bench(SERVICE.replace('healthy_after = "1h"', 'healthy_after = "1ms"'))
     run_id = live(one)
     set_instance(one.store.database, Instance("s", 0, "running", run_id, one.loop.now_ms(), 0, ready=True))
@@ -125,8 +125,8 @@ def test_what_was_ready_stays_so(bench: Make) -> None:
     assert stored(one)[0].ready
 
 
-def test_health_after_the_clock_was_set_back(bench: Make) -> None:
-    """What seems to start in an hour is healthy after healthy_after at the latest."""
+def test_health_after_a_backward_step(bench: Make) -> None:
+    """An instance whose start lies in the future is healthy after healthy_after at the latest."""
     one = bench(SERVICE.replace('healthy_after = "1h"', 'healthy_after = "1ms"'))
     run_id = live(one)
     left(one, "running", run_id=run_id)
@@ -140,8 +140,8 @@ def test_health_after_the_clock_was_set_back(bench: Make) -> None:
 
 
 @pytest.mark.parametrize("state", ["fatal", "exited"])
-def test_what_has_ended_for_good(bench: Make, state: str) -> None:
-    """It stays so."""
+def test_final_states_stay(bench: Make, state: str) -> None:
+    """A fatal or exited instance stays in its state under a new scheduler."""
     one = bench(SERVICE)
     left(one, state)
     unit = resumed(one)
@@ -149,15 +149,15 @@ def test_what_has_ended_for_good(bench: Make, state: str) -> None:
     assert unit.instances[0].timer is None
 
 
-def test_a_fatal_instance_is_retried(bench: Make) -> None:
-    """It is retried fatal_retry after its last failure, under whichever scheduler that was."""
+def test_fatal_instance_is_retried(bench: Make) -> None:
+    """A fatal instance is retried fatal_retry after its last failure, even under a new scheduler."""
     one = bench(f'{SERVICE}fatal_retry = "1h"\n')
     left(one, "fatal", age_ms=HOUR_MS)
     in_time(one, State.STARTING, resumed(one).instances[0])
 
 
-def test_runs_of_a_task_that_has_left(bench: Make) -> None:
-    """They are known together, for when it comes back: they count as its runs then."""
+def test_runs_of_a_removed_task(bench: Make) -> None:
+    """Runs of a removed task are kept together, so that they count as its runs if it is added again."""
     one = bench(SERVICE)
     now_ms = one.loop.now_ms()
     for _ in range(2):
@@ -172,8 +172,8 @@ def test_runs_of_a_task_that_has_left(bench: Make) -> None:
     ]
 
 
-def test_a_stopped_service(bench: Make) -> None:
-    """It stays down; instances whose stop never reached the root are stopped, and no end leads to a restart."""
+def test_stopped_service(bench: Make) -> None:
+    """A stopped service stays down; instances that were not signalled are stopped, and no exit leads to a restart."""
     one = bench(SERVICE)
     left(one, "stopped", stopped=True)
     assert states(resumed(one)) == [State.STOPPED]
@@ -189,8 +189,8 @@ def test_a_stopped_service(bench: Make) -> None:
     assert one.root.take("spawn") == []
 
 
-def test_a_restart_in_the_middle(bench: Make) -> None:
-    """An ending instance restarts at once, whether its end is still to come or came meanwhile."""
+def test_interrupted_restart(bench: Make) -> None:
+    """An instance that was stopping for a restart starts again as soon as it has ended."""
     one = bench(SERVICE)
     run_id = live(one)
     left(one, "stopping", run_id=run_id, stopped=False)
@@ -205,8 +205,8 @@ def test_a_restart_in_the_middle(bench: Make) -> None:
     assert len(one.root.take("spawn")) == 1
 
 
-def test_a_start_that_was_only_decided(bench: Make) -> None:
-    """It is carried out, but not if the service was stopped since."""
+def test_stored_but_unsent_start(bench: Make) -> None:
+    """A start that was stored but not sent is carried out, unless the service was stopped since."""
     one = bench(SERVICE)
     run_id = live(one, "pending")
     left(one, "starting", run_id=run_id)
@@ -226,10 +226,10 @@ def test_a_start_that_was_only_decided(bench: Make) -> None:
         ("stopping", True, "stop", State.STOPPED),
     ],
 )
-def test_a_start_and_an_end_between_two_schedulers(
+def test_start_and_end_without_a_scheduler(
     bench: Make, left_as: str, stopped: bool, cause: str | None, then: State
 ) -> None:
-    """Both are announced in order, and the end has the reason of its cause."""
+    """A start and an end without a scheduler are announced in order, and the end has the reason of its cause."""
     one = bench(SERVICE)
     run_id = live(one, "pending")
     left(one, left_as, run_id=run_id, stopped=stopped)
@@ -243,8 +243,8 @@ def test_a_start_and_an_end_between_two_schedulers(
     assert (row.status, row.started_at, row.ended_at) == ("ended", at, at + 1)
 
 
-def test_one_run_that_is_being_stopped(bench: Make) -> None:
-    """It is recycled as ever: the instance waits for its restart."""
+def test_stop_of_one_run(bench: Make) -> None:
+    """An instance whose run was being stopped alone waits for its restart."""
     one = bench(SERVICE)
     run_id = live(one)
     left(one, "running", run_id=run_id)
@@ -254,8 +254,8 @@ def test_one_run_that_is_being_stopped(bench: Make) -> None:
     assert states(unit) == [State.BACKOFF]
 
 
-def test_nothing_is_left_of_what_was_stopping(bench: Make) -> None:
-    """A state without a run is none: the service is brought up."""
+def test_stopping_instance_without_a_run(bench: Make) -> None:
+    """An instance stored as stopping without a run is started."""
     one = bench(SERVICE)
     left(one, "stopping")
     assert states(resumed(one)) == [State.STARTING]
@@ -273,8 +273,8 @@ def test_commands_are_remembered(bench: Make) -> None:
         assert units["t"].paused
 
 
-def test_a_rolling_restart_of_instances_that_are_gone(bench: Make) -> None:
-    """When the configuration has fewer of them by then, it is done."""
+def test_rolling_restart_of_removed_instances(bench: Make) -> None:
+    """A rolling restart is done if the configuration no longer has its remaining instances."""
     one = bench(SERVICE)
     left(one, "stopped", rolling="[1, 3]")
     unit = resumed(one)
@@ -282,7 +282,7 @@ def test_a_rolling_restart_of_instances_that_are_gone(bench: Make) -> None:
     assert record(one).rolling is None
 
 
-def test_a_store_that_has_forgotten_ends(bench: Make) -> None:
+def test_outdated_store(bench: Make) -> None:
     """If an old copy of the store has several unfinished runs of an instance, the running one continues."""
     one = bench(SERVICE)
     crashed, ended, runs = live(one), live(one), live(one)
@@ -296,8 +296,8 @@ def test_a_store_that_has_forgotten_ends(bench: Make) -> None:
     assert reasons == ["crashed", "succeeded", None]
 
 
-def test_a_service_that_comes_back_while_it_still_ends(bench: Make) -> None:
-    """It was removed, the scheduler died, it is added again: the next process waits for the end of the one before."""
+def test_service_added_again_after_a_scheduler_death(bench: Make) -> None:
+    """A service that was removed before the scheduler died and is added again waits for the end of its old process."""
     one = bench(SERVICE)
     run = live(one)
     running = {run: {"run": run, "started_at": one.loop.now_ms(), "cause": None, "recipe": ""}}
@@ -319,8 +319,8 @@ def test_a_service_that_comes_back_while_it_still_ends(bench: Make) -> None:
     assert one.controller.leaving == {}
 
 
-def test_a_terminating_task(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The earlier scheduler had stored the replacement and not stopped the old run: the next scheduler does."""
+def test_interrupted_termination(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a scheduler stored a replacement without stopping the old run, the next scheduler stops it."""
     one = bench('[tasks.t]\nrun = "true"\non_overlap = "terminate"\n[services.s]\nrun = "true"\nautostart = false\n')
     older = one.trigger("t")
     one.store.work_all()

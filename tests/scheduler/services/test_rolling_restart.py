@@ -37,14 +37,14 @@ def begun(one: Bench) -> Unit:
 
 
 def next_one(one: Bench, unit: Unit, index: int) -> None:
-    """The instance that is being restarted ends and comes back."""
+    """Let the instance that is being restarted end and start again."""
     assert one.root.take("stop") == [run_of(unit.instances[index])]
     ends(one, unit.instances[index], cause="stop")
     run_all(one)
 
 
-def test_one_after_the_other(bench: Make) -> None:
-    """Each is stopped when the one before runs again, and the progress is stored with each step."""
+def test_one_instance_at_a_time(bench: Make) -> None:
+    """Each instance is stopped when the previous one runs again, and each step is stored."""
     one = bench(SERVICE)
     unit = begun(one)
     before = [run_of(instance) for instance in unit.instances]
@@ -58,8 +58,8 @@ def test_one_after_the_other(bench: Make) -> None:
     assert not set(before) & {run_of(instance) for instance in unit.instances}
 
 
-def test_it_waits_until_one_is_healthy(bench: Make) -> None:
-    """With healthy_after, to run is not enough."""
+def test_waits_for_health(bench: Make) -> None:
+    """With healthy_after, the next instance waits until the previous one is healthy."""
     one = bench(SERVICE.replace('"0s"', '"1h"'))
     unit = begun(one)
     next_one(one, unit, 0)
@@ -68,8 +68,8 @@ def test_it_waits_until_one_is_healthy(bench: Make) -> None:
     assert unit.rolling == Roll(0, 3)
 
 
-def test_it_stops_at_the_first_failure(bench: Make) -> None:
-    """The remaining instances stay as they are, and a notification says so."""
+def test_stops_at_the_first_failure(bench: Make) -> None:
+    """After a failure the remaining instances are not restarted, and a notification says so."""
     one = bench(SERVICE.replace('"0s"', '"1h"'))
     unit = begun(one)
     last = run_of(unit.instances[2])
@@ -88,8 +88,8 @@ def test_it_stops_at_the_first_failure(bench: Make) -> None:
     assert restarted(one, "2", rolling=True) == DONE
 
 
-def test_it_stops_at_a_failure_without_a_restart_delay(bench: Make) -> None:
-    """An instance that would be started again at once has failed all the same."""
+def test_stops_at_a_failure_without_a_delay(bench: Make) -> None:
+    """An instance that failed stops the rolling restart even if it restarts without a delay."""
     one = bench(SERVICE.replace('"0s"', '"1h"').replace('"1h"\nrestart_attempts = 0', '"0s"\nrestart_attempts = 3'))
     unit = begun(one)
     one.root.take("stop")
@@ -100,8 +100,8 @@ def test_it_stops_at_a_failure_without_a_restart_delay(bench: Make) -> None:
     assert one.root.take("stop") == []
 
 
-def test_a_second_one(bench: Make) -> None:
-    """While one is under way, any restart is refused and changes nothing; asked again by its id, it is known."""
+def test_second_restart(bench: Make) -> None:
+    """During a rolling restart any other restart is refused, and a repeated request with the same id is accepted."""
     one = bench(SERVICE)
     unit = begun(one)
     for rolling in (False, True):
@@ -112,8 +112,8 @@ def test_a_second_one(bench: Make) -> None:
     assert unit.rolling == Roll(0, 3)
 
 
-def test_a_stop_ends_it(bench: Make) -> None:
-    """And it does not go on when the service is started again."""
+def test_stop_ends_it(bench: Make) -> None:
+    """A stop ends the rolling restart, and a later start does not resume it."""
     one = bench(SERVICE)
     unit = begun(one)
     assert asked(one, "service_stop") == DONE
@@ -128,8 +128,8 @@ def test_a_stop_ends_it(bench: Make) -> None:
     assert states(unit) == [UP] * 3
 
 
-def test_the_next_scheduler_goes_on(bench: Make) -> None:
-    """With the instance that was its turn when the one before died: it may have become ready meanwhile."""
+def test_scheduler_restart(bench: Make) -> None:
+    """The next scheduler continues at the instance that was being restarted, which may be ready already."""
     one = bench(SERVICE)
     unit = taken_up(one)
     unit.rolling = Roll(1, 3)
@@ -146,7 +146,7 @@ def test_the_next_scheduler_goes_on(bench: Make) -> None:
     assert unit.rolling is None
 
 
-def test_fewer_instances_on_the_way(bench: Make) -> None:
+def test_fewer_instances(bench: Make) -> None:
     """Removed instances do not count as remaining."""
     one = bench(SERVICE)
     unit = begun(one)

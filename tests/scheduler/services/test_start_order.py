@@ -22,8 +22,8 @@ def service(name: str, *needs: str, priority: int = 100) -> str:
     return f'[services.{name}]\nrun = "true"\npriority = {priority}\ndepends_on = {list(needs)}\n'
 
 
-def test_what_is_needed_comes_first(tmp_path: Path) -> None:
-    """Whatever its priority; otherwise priorities count, and the order of the file. Tasks are first of all."""
+def test_dependencies_start_first(tmp_path: Path) -> None:
+    """Tasks start first, and dependencies before their dependents. Otherwise priority and file order decide."""
     found = units(
         tmp_path,
         service("late", priority=500)
@@ -38,15 +38,15 @@ def test_what_is_needed_comes_first(tmp_path: Path) -> None:
     assert levels == [["late"], ["other"], ["app"], ["db"], ["disk"]]
 
 
-def test_those_who_need_nothing_of_each_other_stop_together(tmp_path: Path) -> None:
-    """One level for each step."""
+def test_independent_services_stop_together(tmp_path: Path) -> None:
+    """Services that do not depend on each other share a stop level."""
     found = units(tmp_path, service("db") + service("a", "db") + service("b", "db") + service("c", "a"))
     assert [sorted(unit.name for unit in level) for level in stop_levels(found)] == [["c"], ["a", "b"], ["db"]]
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_any_graph(tmp_path: Path, seed: int) -> None:
-    """A dependency starts earlier and stops in a later level."""
+def test_random_graphs(tmp_path: Path, seed: int) -> None:
+    """A dependency starts before its dependents and stops in a later level."""
     choose = random.Random(seed)
     needs = {n: choose.sample(range(n), choose.randrange(min(n, 4) + 1)) for n in range(40)}
     names = list(needs)

@@ -1,4 +1,4 @@
-"""One scheduler at a time has a data directory."""
+"""The lock that gives a data directory to one scheduler at a time."""
 
 import fcntl
 import os
@@ -24,12 +24,12 @@ sys.stdin.read()
 """
 
 
-def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_scheduler_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a scheduler that holds the lock is killed; other programs with the file open continue."""
     really = data_lock._kill
 
     def kill(pid: int, fd: int) -> None:
-        monkeypatch.setattr(data_lock, "_WAIT_S", 60.0)  # it is on its way
+        monkeypatch.setattr(data_lock, "_WAIT_S", 60.0)  # long enough for the signal to act
         really(pid, fd)
 
     monkeypatch.setattr(data_lock, "_kill", kill)

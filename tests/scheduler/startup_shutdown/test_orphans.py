@@ -1,4 +1,4 @@
-"""The end of processes left by a killed daemon."""
+"""Processes that a killed daemon left behind."""
 
 import os
 import signal
@@ -20,8 +20,8 @@ class _Killed(Exception):
     pass
 
 
-def test_a_scheduler_that_is_killed_over_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a scheduler is killed during the search, the next one searches the same places, and the current ones."""
+def test_killed_during_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a scheduler is killed during the search, the next one searches the same places and the current ones."""
     looked: list[str] = []
 
     def end_cgroups(directory: str, _runs: Collection[str], _log: Log) -> None:
@@ -43,8 +43,11 @@ def test_a_scheduler_that_is_killed_over_it(tmp_path: Path, monkeypatch: pytest.
     database.close()
 
 
-def test_cgroups_that_were_made_in_advance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A spare cgroup of a lost run is found by its attribute; unused ones of this daemon are removed, others stay."""
+def test_spare_cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lost run's spare cgroup is found by its attribute.
+
+    Unused ones of this daemon are removed; those of others stay.
+    """
     monkeypatch.setattr(orphans, "_WAIT_S", 60.0)
     cgroups = require_cgroups()
     ours, mine, other, unknown = (
@@ -67,7 +70,7 @@ def test_cgroups_that_were_made_in_advance(tmp_path: Path, monkeypatch: pytest.M
     cgroups.close()
 
 
-def test_a_copy_of_another_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copied_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copied data directory leaves the original's processes alone, and later ends its own."""
     looked: list[str] = []
     monkeypatch.setattr(orphans, "_end_cgroups", lambda directory, _runs, _log: looked.append(directory))
@@ -84,8 +87,8 @@ def test_a_copy_of_another_data_directory(tmp_path: Path, monkeypatch: pytest.Mo
     database.close()
 
 
-def test_each_leftover_has_its_time() -> None:
-    """The search waits as long as each leftover ends within 5 s of the previous one; the rest are named."""
+def test_wait_for_slow_orphans() -> None:
+    """The search waits while each orphan ends within 5 s of the previous one, and names the rest."""
     now_s = 0.0
 
     def pause() -> None:
@@ -98,8 +101,8 @@ def test_each_leftover_has_its_time() -> None:
     assert now_s == 1499 * 3.0 + 5.0
 
 
-def test_processes_without_cgroups_have_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All processes with the marks of a lost run are killed, and none of them is left or named."""
+def test_processes_without_cgroups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All processes with the marks of a lost run are killed, and none of them is logged as remaining."""
     mark = {"RINGWARD_DAEMON": f"D{os.getpid()}", "RINGWARD_RUN_ID": "R"}
     said: list[bytes] = []
     log = Log("test", "error")
