@@ -1,4 +1,4 @@
-"""What axe has to complain of: put into a page once, and asked for nothing but violations."""
+"""Run axe on a page: inject it once, and report only violations."""
 
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Page
@@ -12,7 +12,7 @@ _COLOURS = {"runOnly": ["color-contrast"]}
 
 
 def small_targets_of(page: Page) -> list[str]:
-    """Links and buttons that are too small for a finger, as WCAG 2.2 and Lighthouse measure them."""
+    """Return links and buttons that are too small for a finger, as WCAG 2.2 and Lighthouse measure them."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE_SCRIPT)
     found: list[str] = page.evaluate(_RUN, _TARGETS)

@@ -1,4 +1,4 @@
-"""Chromium (Debian's) on a real daemon that has something to show."""
+"""Debian's Chromium on a real daemon with tasks, services and runs."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,13 +19,13 @@ from playwright.sync_api import (
 from tests.browser.site import Site
 
 PATIENCE_MS = 60_000
-"""Only how long a failing test takes."""
+"""Limits only how long a failing test takes."""
 expect.set_options(timeout=PATIENCE_MS)
 _STAYING = """
 const inTime = window.setTimeout;
 window.setTimeout = (work, ms, ...rest) => inTime(work, ms < 8000 ? ms : 100 * ms, ...rest);
 """
-"""Messages that go by themselves stay for as long as a slow test takes to read them."""
+"""Messages that disappear by themselves stay long enough for a slow test to read them."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def opened(context: BrowserContext) -> Page:
-    """A new page, for tests that take their time."""
+    """Return a new page, with time limits for slow tests."""
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     page.add_init_script(_STAYING)
@@ -48,7 +48,7 @@ def opened(context: BrowserContext) -> Page:
 
 
 def watched(context: BrowserContext, complaints: list[str]) -> Page:
-    """A new page whose errors are written down."""
+    """Return a new page whose errors are recorded."""
     page = opened(context)
     watch(page, complaints)
     return page
@@ -78,7 +78,7 @@ def watch(page: Page, complaints: list[str]) -> Callable[[], None]:
 
 @pytest.fixture
 def complaints() -> Iterator[list[str]]:
-    """Errors that the browser reported; a test that expects some empties it."""
+    """Errors that the browser reported; a test that expects errors clears the list."""
     found: list[str] = []
     yield found
     assert found == []
@@ -94,7 +94,7 @@ def session(browser: Browser, site: Site) -> Iterator[StorageState]:
 
 
 def profile(browser: Browser, **options: Any) -> Iterator[Page]:
-    """A window with cookies and a cache that tests share, so that files are loaded once."""
+    """A browser context with cookies and a cache that tests share, so that files are loaded once."""
     context = browser.new_context(locale="en-GB", timezone_id="UTC", **options)
     yield opened(context)
     context.close()
@@ -139,7 +139,7 @@ def phone(on_phone: Page, complaints: list[str]) -> Iterator[Page]:
 
 @pytest.fixture
 def timed(browser: Browser, session: StorageState, complaints: list[str]) -> Iterator[Page]:
-    """A window of its own whose clock a test can set forward, ``page.clock``."""
+    """A separate window whose clock a test can set forward with ``page.clock``."""
     context = browser.new_context(storage_state=session, locale="en-GB", timezone_id="UTC")
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
@@ -151,5 +151,5 @@ def timed(browser: Browser, session: StorageState, complaints: list[str]) -> Ite
 
 @pytest.fixture
 def downloads(tmp_path: Path) -> Path:
-    """Where files that a test downloads go."""
+    """The directory of downloaded files."""
     return tmp_path

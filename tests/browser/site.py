@@ -1,4 +1,4 @@
-"""The daemon that the browser looks at."""
+"""The daemon behind the browser tests."""
 
 import os
 import re
@@ -126,7 +126,7 @@ _DAY_MS = 86_400_000
 
 
 def choose_statuses(place: Page | Locator, *words: str) -> None:
-    """Have only runs shown that are so."""
+    """Show only runs with these statuses."""
     place.get_by_role("button", name=re.compile("^Status: ")).click()
     for word in words:
         place.get_by_role("checkbox", name=word, exact=True).check()
@@ -137,7 +137,7 @@ class Site(Daemon):
     """A daemon with tasks, services and a few runs."""
 
     def begin(self) -> None:
-        """Configure, start, and run each task that a test wants to see ended."""
+        """Configure and start the daemon, and run each task whose ended run a test needs."""
         self.ok = self.directory / "ok"
         self.fallen = self.directory / "fallen"
         self.pipe = self.directory / "pipe"
@@ -148,7 +148,7 @@ class Site(Daemon):
         self.done = {name: self.run_to_end(name) for name in ("backup", "colours", "long", "paints", "progress")}
 
     def configure(self, more: str = "") -> None:
-        """Write the file, with `more` at its end; it listens where it has listened before."""
+        """Write the configuration, with `more` at its end and the same address as before."""
         text = (
             CONFIG.replace("{ok}", str(self.ok))
             .replace("{long_name}", LONG_NAME)
@@ -179,11 +179,11 @@ class Site(Daemon):
         database.close()
 
     def mkfifo(self) -> None:
-        """A pipe for the output of the task `talks`."""
+        """Create a pipe for the output of the task `talks`."""
         os.mkfifo(self.pipe)
 
     def run_to_end(self, task: str) -> str:
-        """The id of a run of `task` that has ended."""
+        """Run `task` to its end; return the id of the run."""
         answer = self.request("POST", f"/api/tasks/{task}/run?wait=60&naming=camel")
         run = answer.json()
         assert run["status"] == "ended", run
@@ -191,7 +191,7 @@ class Site(Daemon):
 
     @property
     def url(self) -> str:
-        """Where browsers find it."""
+        """The URL for browsers."""
         line = next(line for line in self.config.read_text().splitlines() if line.startswith("listen"))
         return f"http://{line.split(chr(34))[1]}/"
 

@@ -1,4 +1,4 @@
-"""Small things that people rely on in the dashboard, in a real browser on a real daemon."""
+"""Details of the dashboard that users rely on, in a real browser on a real daemon."""
 
 import re
 
@@ -11,7 +11,7 @@ from tests.support.waiting import until
 
 
 def test_back_returns_to_the_position(page: Page, site: Site) -> None:
-    """Back leads to where the reader was on the page; a new page begins at its top."""
+    """Back returns to the reader's position on the page; a new page begins at its top."""
     size = page.viewport_size
     assert size
     page.set_viewport_size({"width": 1280, "height": 400})
@@ -21,7 +21,7 @@ def test_back_returns_to_the_position(page: Page, site: Site) -> None:
     expect(host.locator("canvas").last).to_be_visible()
     link = page.get_by_role("link", name="web", exact=True)
     link.scroll_into_view_if_needed()
-    link.hover()  # which scrolls if it has to
+    link.hover()  # which scrolls if necessary
     before = page.evaluate("scrollY")
     assert before > 100
     link.click()
@@ -34,7 +34,7 @@ def test_back_returns_to_the_position(page: Page, site: Site) -> None:
 
 
 def test_back_returns_to_the_position_on_a_phone(phone: Page, site: Site) -> None:
-    """On a phone, where the content scrolls between two bars, Back leads to the same position, too."""
+    """On a phone, where the content scrolls between two bars, Back returns to the same position."""
     site.see(phone, "#/")
     link = phone.get_by_role("link", name="web", exact=True)
     link.scroll_into_view_if_needed()
@@ -49,7 +49,7 @@ def test_back_returns_to_the_position_on_a_phone(phone: Page, site: Site) -> Non
 
 
 def test_back_closes_a_dialog(page: Page, site: Site) -> None:
-    """Back closes a dialog, and nothing of it happens."""
+    """Back closes a dialog without its action."""
     site.see(page, "#/runs")
     page.evaluate("location.hash = '#/task/web'")
     page.get_by_role("button", name="More for web").click()
@@ -60,8 +60,8 @@ def test_back_closes_a_dialog(page: Page, site: Site) -> None:
     assert site.get("/api/tasks/web").json()["state"] == "running"
 
 
-def test_stop_and_restart_ask(page: Page, site: Site) -> None:
-    """Restart asks first, and so does Stop, which a running task has in its header."""
+def test_stop_and_restart_ask_first(page: Page, site: Site) -> None:
+    """Restart asks first, and so does Stop, which is in the header of a running task."""
     site.see(page, "#/task/web")
     page.get_by_role("main").get_by_role("button", name="Restart", exact=True).click()
     expect(page.get_by_role("dialog", name="Restart web?")).to_be_visible()
@@ -80,8 +80,8 @@ def test_stop_and_restart_ask(page: Page, site: Site) -> None:
     until(lambda: site.get(f"/api/runs/{run}").json()["end_reason"] == "stopped", "the end of the run")
 
 
-def test_the_head_of_a_run_leads_to_its_neighbours(page: Page, site: Site) -> None:
-    """The keyboard steps through the runs of a task; at an end the link is disabled until there is a newer run."""
+def test_run_header_leads_to_its_neighbours(page: Page, site: Site) -> None:
+    """The keyboard steps through the runs of a task; at an end, the link is disabled until there is a newer run."""
     runs = [site.run_to_end("colours") for _ in range(2)]
     newest = site.run_to_end("colours")
     asked: list[str] = []
@@ -109,8 +109,8 @@ def test_the_head_of_a_run_leads_to_its_neighbours(page: Page, site: Site) -> No
     expect(page).to_have_url(f"{site.url}#/task/colours")
 
 
-def test_the_first_run_has_none_before_it(page: Page, site: Site) -> None:
-    """At an end a link is disabled, and stays in its place."""
+def test_first_run_has_no_previous_one(page: Page, site: Site) -> None:
+    """At an end, a link is disabled and stays in its place."""
     run = site.run_to_end(LONG_NAME)
     site.see(page, f"#/run/{run}")
     page.get_by_role("region", name="Resources").wait_for()
@@ -121,7 +121,7 @@ def test_the_first_run_has_none_before_it(page: Page, site: Site) -> None:
     expect(page).to_have_url(f"{site.url}#/")
 
 
-def test_the_overview_finds_states(page: Page, site: Site) -> None:
+def test_overview_filters_by_state(page: Page, site: Site) -> None:
     """The filter of the overview finds units by their state."""
     site.see(page, "#/?q=failed")
     rows = page.get_by_role("region", name="Tasks and services").get_by_role("row")
@@ -129,7 +129,7 @@ def test_the_overview_finds_states(page: Page, site: Site) -> None:
     expect(rows.filter(has_text="colours")).to_have_count(0)
 
 
-def test_a_long_name_takes_one_line(page: Page, site: Site) -> None:
+def test_long_name_takes_one_line(page: Page, site: Site) -> None:
     """A name of 100 characters takes one line, has a full tooltip, and widens no page."""
     site.see(page, "#/")
     link = page.get_by_role("region", name="Tasks and services").get_by_role("link", name=LONG_NAME)
@@ -138,7 +138,7 @@ def test_a_long_name_takes_one_line(page: Page, site: Site) -> None:
     assert link.bounding_box()["height"] < 1.5 * row.get_by_role("link").first.bounding_box()["height"]  # type: ignore[index]
 
 
-def test_an_error_belongs_to_its_field(page: Page, site: Site, complaints: list[str]) -> None:
+def test_error_belongs_to_its_field(page: Page, site: Site, complaints: list[str]) -> None:
     """The error of a parameter is tied to its field, which is marked as invalid."""
     site.see(page, "#/task/report")
     page.get_by_role("main").get_by_role("button", name="Run", exact=True).click()
@@ -153,7 +153,7 @@ def test_an_error_belongs_to_its_field(page: Page, site: Site, complaints: list[
 
 
 def test_no_success_rate_before_the_first_end(page: Page, site: Site) -> None:
-    """While the only run of a task is active, no share of it has succeeded or failed."""
+    """While a task's only run is active, the page shows no success rate."""
     page.route(
         "**/api/runs/summary?*",
         lambda route: route.fulfill(json={"total": 1, "success": 0, "failed": 0, "missed": 0}),
@@ -164,10 +164,10 @@ def test_no_success_rate_before_the_first_end(page: Page, site: Site) -> None:
     expect(facts).not_to_contain_text("0 %")
 
 
-def test_one_clock_by_the_locale(browser: Browser, session: StorageState, site: Site, complaints: list[str]) -> None:
-    """Where clocks count to twelve, they do so everywhere, and a time is typed like that.
+def test_times_follow_the_locale(browser: Browser, session: StorageState, site: Site, complaints: list[str]) -> None:
+    """In locales with a 12-hour clock, all times have 12 hours, even in input fields.
 
-    A schedule whose clocks show another time than the reader's names its time zone.
+    A schedule whose time zone differs from the reader's names it.
     """
     context = browser.new_context(storage_state=session, locale="en-US", timezone_id="UTC")
     page = watched(context, complaints)
@@ -191,8 +191,8 @@ def test_one_clock_by_the_locale(browser: Browser, session: StorageState, site: 
     context.close()
 
 
-def test_shapes_tell_failures(page: Page, site: Site) -> None:
-    """Failures have a shape of their own in strips and in the year, and lines of stderr have a bar."""
+def test_failures_have_their_own_shape(page: Page, site: Site) -> None:
+    """Failures have their own shape in strips and in the year, and lines of stderr have a bar."""
     site.see(page, "#/task/backup")
     expect(page.get_by_role("region", name="The last year").locator(".mark")).to_have_count(1)
     site.see(page, f"#/run/{site.done['backup']}")
@@ -203,7 +203,7 @@ def test_shapes_tell_failures(page: Page, site: Site) -> None:
     expect(bar).to_have_css("border-top-style", "double")
 
 
-def test_an_ended_session_keeps_the_action(browser: Browser, site: Site, complaints: list[str]) -> None:
+def test_ended_session_keeps_the_action(browser: Browser, site: Site, complaints: list[str]) -> None:
     """An ended session is explained, and the action that found it is carried out after the login."""
     context = browser.new_context()
     page = watched(context, complaints)
@@ -222,8 +222,8 @@ def test_an_ended_session_keeps_the_action(browser: Browser, site: Site, complai
     complaints[:] = [one for one in complaints if "401" not in one]
 
 
-def test_a_token_logs_in(browser: Browser, site: Site, complaints: list[str]) -> None:
-    """The login accepts a token, which has its own role and tasks, and a logout ends it in this browser."""
+def test_token_logs_in(browser: Browser, site: Site, complaints: list[str]) -> None:
+    """The login accepts a token, with its own role and tasks, and a logout ends it in this browser."""
     asked = {"name": "reader", "role": "viewer"}
     secret = site.request("POST", "/api/tokens", asked).json()["token"]
     context = browser.new_context()

@@ -1,4 +1,4 @@
-"""What axe finds on the pages, in both themes."""
+"""Accessibility of all pages, checked by axe in both themes."""
 
 import re
 from pathlib import Path
@@ -13,8 +13,8 @@ from tests.browser.test_dashboard import PAGES, shown
 from tests.support.waiting import until
 
 
-def test_the_list_of_pages_is_whole() -> None:
-    """Each page that the dashboard has an address for is in the list of pages that tests visit."""
+def test_list_of_pages_is_complete() -> None:
+    """Each page of the dashboard that has an address is in the list of pages that tests visit."""
     source = Path(FOLDER, "js/main.js").read_text()
     table = re.search(r"const plain = \{(.*)\}\[name\]", source)
     assert table
@@ -23,14 +23,14 @@ def test_the_list_of_pages_is_whole() -> None:
     assert names <= {address.removeprefix("#/").partition("?")[0] for address in PAGES}
 
 
-def test_axe_finds_nothing_on_any_page(page: Page, site: Site) -> None:
+def test_axe_on_every_page(page: Page, site: Site) -> None:
     """Axe finds no fault on any page, in light and in dark colours."""
     for address in shown(page, site):
         assert complaints_of(page) == [], address
 
 
-def test_axe_finds_nothing_with_coloured_output(page: Page, site: Site) -> None:
-    """Axe finds no fault where output has colours, links, levels, matches and marked lines, in both themes."""
+def test_axe_with_coloured_output(page: Page, site: Site) -> None:
+    """Axe finds no fault in output with colours, links, levels, matches and marked lines, in both themes."""
     levels = site.run_to_end("levels")
     for address, text in (
         (f"#/run/{site.done['paints']}?line=1-3", "only text"),
@@ -48,8 +48,8 @@ def test_axe_finds_nothing_with_coloured_output(page: Page, site: Site) -> None:
         assert complaints_of(page) == [], address
 
 
-def test_targets_are_large_enough_for_a_finger(phone: Page, site: Site) -> None:
-    """On a phone each link and button of an overview, run, task or timeline has at least 24 pixels of room."""
+def test_touch_targets(phone: Page, site: Site) -> None:
+    """On a phone, each link and button of an overview, run, task or timeline has at least 24 pixels of room."""
     phone.set_viewport_size({"width": 390, "height": 4000})  # so that all of them are measured
     failed = site.run_to_end("tries")
     site.ok.touch()
@@ -60,8 +60,8 @@ def test_targets_are_large_enough_for_a_finger(phone: Page, site: Site) -> None:
         assert small_targets_of(phone) == [], address
 
 
-def test_the_bar_of_a_phone_covers_no_control(phone: Page, site: Site) -> None:
-    """On a phone, content ends above the bar of pages: no control lies partly below it, wherever the page is."""
+def test_phone_bar_covers_no_control(phone: Page, site: Site) -> None:
+    """On a phone, content ends above the bar of pages: no control lies partly below it at any scroll position."""
     size = phone.viewport_size
     assert size
     site.see(phone, "#/")
@@ -77,7 +77,7 @@ def test_the_bar_of_a_phone_covers_no_control(phone: Page, site: Site) -> None:
     phone.set_viewport_size(size)
 
 
-def test_axe_finds_nothing_without_a_session(browser: Browser, site: Site, complaints: list[str]) -> None:
+def test_axe_without_a_session(browser: Browser, site: Site, complaints: list[str]) -> None:
     """Axe finds no fault on the login page, the published states and the description of the API, in both themes."""
     context = browser.new_context()
     page = watched(context, complaints)
@@ -88,8 +88,8 @@ def test_axe_finds_nothing_without_a_session(browser: Browser, site: Site, compl
     context.close()
 
 
-def test_the_published_states_stay_up_to_date(timed: Page, site: Site) -> None:
-    """The page of published states shows a new state after a minute, without being loaded anew."""
+def test_published_states_update(timed: Page, site: Site) -> None:
+    """The page of published states shows a new state after a minute, without a reload."""
     timed.goto(f"{site.url}status")
     expect(timed.get_by_role("listitem")).to_have_text(re.compile("web.*running"))
     timed.evaluate("window.same = true")

@@ -19,7 +19,7 @@ def board(page: Page) -> Locator:
 
 
 def names(page: Page) -> Locator:
-    """The names of the units that are shown."""
+    """Return the names of the visible units."""
     return board(page).locator("tbody td.name a")
 
 
@@ -28,7 +28,7 @@ def tab(page: Page, name: str) -> Locator:
 
 
 def test_tabs_count_and_filter(page: Page, site: Site) -> None:
-    """Tabs have the number of units in a state, show only these, and stand in the address."""
+    """Each tab shows the number of its units, filters by them, and is part of the address."""
     site.see(page, "#/")
     expect(names(page).filter(has_text="colours")).to_have_count(1)
     tab(page, "Failing").click()
@@ -48,8 +48,8 @@ def test_tabs_count_and_filter(page: Page, site: Site) -> None:
     expect(names(page)).to_have_text(["shaky"])
 
 
-def test_pause_and_resume_move_between_tabs(page: Page, site: Site) -> None:
-    """A paused task is counted at once."""
+def test_paused_tab(page: Page, site: Site) -> None:
+    """A paused task is counted and listed in the tab of paused units."""
     site.see(page, "#/?state=paused")
     expect(tab(page, "Paused")).to_have_text("Paused 0")
     site.request("POST", "/api/tasks/backup/pause")
@@ -58,7 +58,7 @@ def test_pause_and_resume_move_between_tabs(page: Page, site: Site) -> None:
     site.request("POST", "/api/tasks/backup/resume")
 
 
-def test_group_tag_and_sort_stand_in_the_address(page: Page, site: Site) -> None:
+def test_address_has_group_tag_and_sort(page: Page, site: Site) -> None:
     """Group, tag and order are part of the address."""
     site.see(page, "#/?tag=db")
     expect(names(page)).to_have_text(["backup"])
@@ -75,7 +75,7 @@ def test_group_tag_and_sort_stand_in_the_address(page: Page, site: Site) -> None
 
 
 def test_groups_fold(page: Page, site: Site) -> None:
-    """A group folds, and stays folded; a filter looks into it nevertheless."""
+    """A folded group stays folded, but a filter still searches it."""
     site.see(page, "#/")
     board(page).get_by_role("button", name=re.compile("^Shop 4")).click()
     expect(names(page).filter(has_text="web")).to_have_count(0)
@@ -86,8 +86,8 @@ def test_groups_fold(page: Page, site: Site) -> None:
     expect(names(page)).to_have_text(["web"])
 
 
-def test_rows_are_low(page: Page, site: Site) -> None:
-    """Each row has 32 px, also that of a long name."""
+def test_row_height(page: Page, site: Site) -> None:
+    """Each row is 32 px high, even with a long name."""
     site.see(page, "#/")
     expect(names(page).filter(has_text=LONG_NAME)).to_have_count(1)
     heights = page.evaluate(
@@ -96,8 +96,8 @@ def test_rows_are_low(page: Page, site: Site) -> None:
     assert set(heights) == {ROW_PX}
 
 
-def test_title_and_icon_have_the_number(page: Page, site: Site) -> None:
-    """The title and the icon of the window have the number of units that need attention."""
+def test_title_and_icon_count_problems(page: Page, site: Site) -> None:
+    """The title and the icon of the window show the number of units that need attention."""
     site.see(page, "#/")
     attention = page.get_by_role("region", name="Needs attention")
     number = attention.locator("header .badge").inner_text()
@@ -118,7 +118,7 @@ def _many(site: Site) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_many")
 def test_many_units_on_a_phone(phone: Page, site: Site) -> None:
-    """On a phone, 200 units are rows of one line that fit the screen; a filter leads to one."""
+    """On a phone, 200 units are one-line rows that fit the screen, and a filter leads to one of them."""
     site.see(phone, "#/?sort=name")
     expect(names(phone).filter(has_text="job-042")).to_be_visible()
     assert phone.evaluate("document.documentElement.scrollWidth") <= 390
@@ -136,7 +136,7 @@ def test_many_units_on_a_phone(phone: Page, site: Site) -> None:
 
 
 def test_saved_views(page: Page, site: Site) -> None:
-    """Filters and order are saved under a name, come back with one choice, also after a reload, and can be removed."""
+    """Filters and order can be saved under a name, restored with one choice, even after a reload, and removed."""
     site.see(page, "#/?kind=service&sort=state")
     board(page).get_by_role("button", name="Save view").click()
     page.get_by_role("dialog").get_by_label("Name").fill("Services")

@@ -1,4 +1,4 @@
-"""Why runs failed, wherever they are listed."""
+"""Causes of failed runs in lists and on pages."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def _differing(site: Site) -> Iterator[None]:
 
 @pytest.mark.parametrize("size", ["page", "phone"])
 def test_lists_have_the_cause(request: pytest.FixtureRequest, site: Site, size: str) -> None:
-    """The overview and the notifications have the line that says why a run failed."""
+    """The overview and the notifications show the line that says why a run failed."""
     page: Page = request.getfixturevalue(size)
     site.see(page, "#/")
     entry = page.get_by_role("region", name="Needs attention").get_by_role("listitem").filter(has_text="backup")
@@ -42,7 +42,7 @@ def test_lists_have_the_cause(request: pytest.FixtureRequest, site: Site, size: 
 
 
 def test_runs_have_the_cause(page: Page, site: Site) -> None:
-    """The list of runs has the cause of each failure, and asks for all of them at once."""
+    """The list of runs shows the cause of each failure, and requests all of them at once."""
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     site.see(page, "#/runs?status=failed")
@@ -51,8 +51,8 @@ def test_runs_have_the_cause(page: Page, site: Site) -> None:
     assert len([url for url in asked if "/failures?" in url]) == 1
 
 
-def test_the_verdict_leads_to_the_line(page: Page, site: Site) -> None:
-    """The verdict has the cause, which is a link to its line of the log."""
+def test_verdict_links_to_the_line(page: Page, site: Site) -> None:
+    """The verdict shows the cause, which is a link to its line of the log."""
     site.see(page, f"#/run/{site.done['backup']}")
     verdict = page.get_by_role("region", name="Verdict")
     verdict.get_by_role("link", name="disk full").click()
@@ -61,7 +61,7 @@ def test_the_verdict_leads_to_the_line(page: Page, site: Site) -> None:
 
 
 def test_attempts_are_one_row(page: Page, site: Site) -> None:
-    """The attempts of a run are one row of the list, which unfolds, and which is selected as a whole."""
+    """The attempts of a run are one row of the list, which unfolds and is selected as a whole."""
     site.run_to_end("tries")
     until(lambda: site.get("/api/tasks/tries/runs?status=ended").json()["total"] == 2, "the retry")
     site.see(page, "#/runs?task_name=tries")
@@ -78,8 +78,8 @@ def test_attempts_are_one_row(page: Page, site: Site) -> None:
     expect(rows).to_have_count(1)
 
 
-def test_the_last_good_run_beside_a_failure(page: Page, site: Site) -> None:
-    """A failure is compared with the last success: duration, parameters, and where the logs begin to differ."""
+def test_failure_beside_the_last_success(page: Page, site: Site) -> None:
+    """A failure is compared with the last success: duration, parameters, and the first difference of the logs."""
     site.ok.touch()
     site.request("POST", "/api/tasks/differs/run?wait=60", {"params": {"day": "sunday"}})
     site.ok.unlink()
@@ -96,8 +96,8 @@ def test_the_last_good_run_beside_a_failure(page: Page, site: Site) -> None:
     assert complaints_of(page) == []
 
 
-def test_an_acknowledged_failure(page: Page, site: Site) -> None:
-    """An acknowledged failure leaves Needs attention, with the note, and returns when it is withdrawn."""
+def test_acknowledged_failure(page: Page, site: Site) -> None:
+    """An acknowledged failure leaves Needs attention, shows its note, and returns when it is withdrawn."""
     site.see(page, "#/")
     attention = page.get_by_role("region", name="Needs attention")
     entry = attention.locator(":scope > ul > li").filter(has=page.get_by_role("link", name="backup", exact=True))

@@ -17,7 +17,7 @@ TOO_WIDE = """() => [...document.querySelectorAll("*")].filter(
     (one) => one.getBoundingClientRect().right > innerWidth + 1
         && (one.matches(".units button") || !one.closest(".scroll-x, .nav, .log-scroll"))
 ).map((one) => one.outerHTML.slice(0, 200))"""
-"""Elements that reach over the right edge of the screen, except scrollable ones."""
+"""Elements that extend beyond the right edge of the screen, except scrollable ones."""
 OVERLAPPING = """() => {
     const names = [...document.querySelectorAll(".nav a.item")].map((item) => {
         const name = [...item.childNodes].find((node) => node.nodeType === Node.TEXT_NODE && node.data.trim());
@@ -28,7 +28,7 @@ OVERLAPPING = """() => {
     const over = (one, other) => one.left < other.right && one.top < other.bottom;
     return names.slice(1).filter((one, at) => over(one, names[at])).map((one) => one.name);
 }"""
-"""Names of pages in a row of the bar that begin where the one before has not ended yet."""
+"""Names of pages in the bar that overlap the previous name."""
 TOO_SMALL = """() => {
     const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     const found = new Set();
@@ -67,7 +67,7 @@ PAGES = (
 def test_login_and_logout(browser: Browser, site: Site, complaints: list[str]) -> None:
     """A wrong password is refused with a message, and the right one logs in.
 
-    A logout ends the session, and shows the login page.
+    A logout ends the session and shows the login page.
     """
     context = browser.new_context()
     page = watched(context, complaints)
@@ -85,8 +85,8 @@ def test_login_and_logout(browser: Browser, site: Site, complaints: list[str]) -
     complaints[:] = [one for one in complaints if "401" not in one]
 
 
-def test_a_refused_cookie_is_explained(browser: Browser, site: Site, complaints: list[str]) -> None:
-    """A browser that refuses the cookie gets an explanation, instead of waiting without end."""
+def test_refused_cookie_is_explained(browser: Browser, site: Site, complaints: list[str]) -> None:
+    """A browser that refuses the cookie gets an explanation instead of an endless wait."""
     context = browser.new_context()
     page = watched(context, complaints)
     page.route("**/api/auth/login", lambda route: route.fulfill(status=204))
@@ -98,10 +98,10 @@ def test_a_refused_cookie_is_explained(browser: Browser, site: Site, complaints:
     context.close()
 
 
-def test_the_dashboard_works_without_local_storage(
+def test_works_without_local_storage(
     browser: Browser, session: StorageState, site: Site, complaints: list[str]
 ) -> None:
-    """In a browser without local storage everything works until the page is left."""
+    """In a browser without local storage, everything works until the page is left."""
     context = browser.new_context(storage_state=session)
     context.add_init_script(
         "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no', 'SecurityError'); } });"
@@ -127,8 +127,8 @@ def test_failed_tasks_and_services_come_first(page: Page, site: Site) -> None:
     expect(page.get_by_role("log")).to_contain_text("disk full")
 
 
-def test_a_flapping_service_needs_attention(page: Page, site: Site) -> None:
-    """A service that runs, but fails again and again, needs attention, and is flapping wherever its state is shown."""
+def test_flapping_service_needs_attention(page: Page, site: Site) -> None:
+    """A service that runs but fails repeatedly needs attention, and is shown as flapping wherever its state appears."""
     site.see(page, "#/")
     attention = page.get_by_role("region", name="Needs attention")
     row = attention.get_by_role("listitem").filter(has_text="shaky")
@@ -140,7 +140,7 @@ def test_a_flapping_service_needs_attention(page: Page, site: Site) -> None:
     expect(page.get_by_role("main")).to_contain_text("shaky is flapping")
 
 
-def test_a_service_that_starts_for_too_long_needs_attention(timed: Page, site: Site) -> None:
+def test_slow_start_needs_attention(timed: Page, site: Site) -> None:
     """A service that has been starting for more than a minute needs attention, with the reason of its wait."""
     site.see(timed, "#/")
     row = timed.get_by_role("region", name="Needs attention").get_by_role("listitem").filter(has_text="waits")
@@ -151,8 +151,8 @@ def test_a_service_that_starts_for_too_long_needs_attention(timed: Page, site: S
     expect(row).to_contain_text("waits for broken to be ready")
 
 
-def test_the_failed_backup_is_found_read_repaired_and_run_again(page: Page, site: Site) -> None:
-    """A failed backup is found, its cause is read and repaired, and the new run is seen to succeed."""
+def test_failed_backup_is_found_and_repaired(page: Page, site: Site) -> None:
+    """A user finds a failed backup, reads and repairs its cause, and sees the new run succeed."""
     site.see(page, "#/")
     page.get_by_role("link", name="backup", exact=True).first.click()
     runs = page.get_by_role("region", name="Runs", exact=True)
@@ -167,8 +167,8 @@ def test_the_failed_backup_is_found_read_repaired_and_run_again(page: Page, site
     expect(page.get_by_role("region", name="Needs attention")).not_to_contain_text("backup")
 
 
-def test_the_address_holds_filters_and_sorting(page: Page, site: Site) -> None:
-    """The address holds filters and sorting, so that it can be sent to a colleague."""
+def test_address_has_filters_and_sorting(page: Page, site: Site) -> None:
+    """The address contains filters and sorting, so that users can share it."""
     site.see(page, "#/runs")
     choose_statuses(page, "failed", "timed out")
     page.get_by_role("button", name="Duration").click()
@@ -190,10 +190,10 @@ def test_the_address_holds_filters_and_sorting(page: Page, site: Site) -> None:
     expect(rows.first).to_contain_text("failed")
 
 
-def test_deleting_and_restoring_all_matches(page: Page, site: Site) -> None:
-    """All matching runs, also on other pages, are deleted and restored.
+def test_delete_and_restore_all_matches(page: Page, site: Site) -> None:
+    """All matching runs, even on other pages, are deleted and restored.
 
-    Runs that came after the selection are kept, and runs that the same filter had deleted before stay deleted.
+    Runs created after the selection are kept, and runs that the same filter had deleted before stay deleted.
     """
     first = site.request("GET", "/api/runs?task_name=old&sort_direction=asc&limit=1").json()["runs"][0]["id"]
     site.request("POST", "/api/runs/bulk/delete", {"ids": [first]})
@@ -218,8 +218,8 @@ def test_deleting_and_restoring_all_matches(page: Page, site: Site) -> None:
     assert site.request("GET", f"/api/runs/{first}").status == 200
 
 
-def test_the_audit_names_runs(page: Page, site: Site) -> None:
-    """The audit says of a bulk action how many runs it changed, and which; of "Run again" it names both runs."""
+def test_audit_names_runs(page: Page, site: Site) -> None:
+    """The audit says which runs a bulk action changed, and how many; for "Run again", it names both runs."""
     site.see(page, f"#/run/{site.done['colours']}")
     page.get_by_role("button", name="Run again").click()
     expect(page).not_to_have_url(re.compile(site.done["colours"]))
@@ -243,7 +243,7 @@ def test_the_audit_names_runs(page: Page, site: Site) -> None:
     expect(row("delete runs")).to_contain_text(f"1 run: {again}")
 
 
-def test_the_bars_of_runs_by_keyboard(page: Page, site: Site) -> None:
+def test_run_bars_by_keyboard(page: Page, site: Site) -> None:
     """Tab reaches one bar; arrows move to others, which announce their meaning; Enter opens the run."""
     site.see(page, "#/")
     page.get_by_role("row", name=re.compile("^old ")).scroll_into_view_if_needed()
@@ -261,7 +261,7 @@ def test_the_bars_of_runs_by_keyboard(page: Page, site: Site) -> None:
     expect(page.get_by_role("region", name="Verdict")).to_contain_text("Succeeded")
 
 
-def test_the_year_of_a_task_by_keyboard(page: Page, site: Site) -> None:
+def test_year_by_keyboard(page: Page, site: Site) -> None:
     """Tab reaches one day; arrows move to others, which announce their outcome; Enter opens the runs."""
     site.see(page, "#/task/old")
     days = page.get_by_role("region", name="The last year").locator("svg a")
@@ -280,8 +280,8 @@ def test_the_year_of_a_task_by_keyboard(page: Page, site: Site) -> None:
     assert f"created_after={newest}" in page.url
 
 
-def test_notifications_are_ordered_by_the_time_they_show(page: Page, site: Site) -> None:
-    """A repeated notification moves to the top, dated by its last occurrence; all are in the order of their dates."""
+def test_notifications_are_ordered_by_shown_time(page: Page, site: Site) -> None:
+    """A repeated notification moves to the top with the date of its last occurrence; all are in order of date."""
     for task in ("backup", "tries", "backup"):
         site.run_to_end(task)
     until(lambda: site.get("/api/tasks/tries/runs?status=ended").json()["total"] >= 2, "the retry")
@@ -319,8 +319,8 @@ def test_notifiers_show_their_deliveries(page: Page, site: Site) -> None:
     site.request("POST", "/api/daemon/reload")
 
 
-def test_a_run_and_its_retry_link_to_each_other(page: Page, site: Site) -> None:
-    """A run and its retry lead to each other."""
+def test_run_and_its_retry_link_to_each_other(page: Page, site: Site) -> None:
+    """A run and its retry link to each other."""
     first = site.run_to_end("tries")
     site.see(page, f"#/run/{first}")
     page.get_by_role("link", name="2. failed").click()
@@ -329,7 +329,7 @@ def test_a_run_and_its_retry_link_to_each_other(page: Page, site: Site) -> None:
     expect(page).to_have_url(re.compile(first))
 
 
-def test_the_page_of_a_service(page: Page, site: Site) -> None:
+def test_service_page(page: Page, site: Site) -> None:
     """A service shows its uptime by day, the state of each instance, its restarts, and one log of all instances."""
     site.see(page, "#/task/web")
     days = page.get_by_role("group", name="Uptime of web, the last 90 days").get_by_role("link")
@@ -351,8 +351,8 @@ def test_the_page_of_a_service(page: Page, site: Site) -> None:
     expect(page.locator(".log-row.target .x")).to_have_text("serving")
 
 
-def test_stopping_and_starting_a_service(page: Page, site: Site) -> None:
-    """After a confirmation a service stops, and starts again; its state changes on the page."""
+def test_stop_and_start_a_service(page: Page, site: Site) -> None:
+    """A service stops after a confirmation and starts again, and its state changes on the page."""
     site.see(page, "#/task/web")
     head = page.get_by_role("main")
     expect(head.locator(".page-head .badge").first).to_have_text("running")
@@ -364,7 +364,7 @@ def test_stopping_and_starting_a_service(page: Page, site: Site) -> None:
     expect(head.locator(".page-head .badge").first).to_have_text("running")
 
 
-def test_a_paused_schedule_shows_no_next_runs(page: Page, site: Site) -> None:
+def test_paused_schedule_shows_no_next_runs(page: Page, site: Site) -> None:
     """A paused task shows that it is paused, and no next runs until it is resumed."""
     site.see(page, "#/task/backup")
     page.get_by_role("button", name="More for backup").click()
@@ -379,7 +379,7 @@ def test_a_paused_schedule_shows_no_next_runs(page: Page, site: Site) -> None:
     expect(coming.get_by_role("listitem")).to_have_count(6)
 
 
-def test_a_disabled_run_button_explains_itself(page: Page, site: Site) -> None:
+def test_disabled_run_button_explains_itself(page: Page, site: Site) -> None:
     """The run button of a task with api_trigger = false is disabled, and says why."""
     site.see(page, "#/task/hidden")
     button = page.get_by_role("main").get_by_role("button", name="Run", exact=True)
@@ -387,7 +387,7 @@ def test_a_disabled_run_button_explains_itself(page: Page, site: Site) -> None:
     expect(button).to_have_attribute("title", re.compile("api_trigger"))
 
 
-def test_a_form_asks_for_parameters(page: Page, site: Site, complaints: list[str]) -> None:
+def test_parameter_form(page: Page, site: Site, complaints: list[str]) -> None:
     """A task with parameters asks for them, explains invalid values, and shows the values with the run."""
     site.see(page, "#/task/report")
     page.get_by_role("main").get_by_role("button", name="Run", exact=True).click()
@@ -403,7 +403,7 @@ def test_a_form_asks_for_parameters(page: Page, site: Site, complaints: list[str
     complaints[:] = [one for one in complaints if "422" not in one]
 
 
-def test_a_run_again_with_changed_parameters(page: Page, site: Site) -> None:
+def test_rerun_with_changed_parameters(page: Page, site: Site) -> None:
     """A run can be repeated with some parameters changed; the others keep their values."""
     answer = site.request("POST", "/api/tasks/report/run?wait=60", {"params": {"month": "2026-10", "WHO": "nobody"}})
     site.see(page, f"#/run/{answer.json()['id']}")
@@ -416,7 +416,7 @@ def test_a_run_again_with_changed_parameters(page: Page, site: Site) -> None:
     expect(page.get_by_role("log")).to_contain_text("2026-09 for nobody")
 
 
-def test_what_is_left_of_a_running_task(page: Page, site: Site) -> None:
+def test_remaining_time_of_a_running_task(page: Page, site: Site) -> None:
     """A running task shows its usual duration, and the remaining time or the delay."""
     for _ in range(3):
         site.run_to_end("colours")
@@ -429,8 +429,8 @@ def test_what_is_left_of_a_running_task(page: Page, site: Site) -> None:
     expect(verdict.get_by_role("progressbar")).to_be_visible()
 
 
-def test_the_calendar_of_coming_runs(page: Page, site: Site) -> None:
-    """The calendar has the coming runs of five weeks, day by day."""
+def test_calendar_of_upcoming_runs(page: Page, site: Site) -> None:
+    """The calendar shows the upcoming runs of five weeks, day by day."""
     site.see(page, "#/task/backup")
     days = page.get_by_role("region", name="Coming runs").get_by_role("cell")
     expect(days).to_have_count(35)
@@ -438,7 +438,7 @@ def test_the_calendar_of_coming_runs(page: Page, site: Site) -> None:
     expect(days.last).to_have_accessible_name(re.compile("1 run, at 02:30"))
 
 
-def test_notifications_of_the_browser(page: Page, site: Site) -> None:
+def test_browser_notifications(page: Page, site: Site) -> None:
     """A switch requests the permission; then a warning or error in a hidden tab shows a notification."""
     page.context.grant_permissions(["notifications"])
     page.add_init_script("""
@@ -462,7 +462,7 @@ def test_notifications_of_the_browser(page: Page, site: Site) -> None:
     expect(switch).to_have_attribute("aria-pressed", "false")
 
 
-def test_the_dashboard_can_be_installed(page: Page, site: Site) -> None:
+def test_dashboard_is_installable(page: Page, site: Site) -> None:
     """The page links to a manifest whose start page, scope and icon exist."""
     site.see(page, "#/")
     link = page.locator("link[rel=manifest]").evaluate("one => one.href")
@@ -474,7 +474,7 @@ def test_the_dashboard_can_be_installed(page: Page, site: Site) -> None:
     assert page.request.get(icon).headers["content-type"] == "image/svg+xml"
 
 
-def test_an_empty_choice_is_not_the_default(page: Page, site: Site) -> None:
+def test_empty_choice_is_not_the_default(page: Page, site: Site) -> None:
     """A chosen empty value is sent as such, not as the default."""
     params = '[{ name = "M", kind = "env", default = "some", choices = ["some", ""] }]'
     site.configure(f"[tasks.chooses]\nrun = 'echo \"<$M>\"'\nparams = {params}\n")
@@ -486,8 +486,8 @@ def test_an_empty_choice_is_not_the_default(page: Page, site: Site) -> None:
     expect(page.get_by_role("log")).to_contain_text("<>")
 
 
-def test_a_dialog_that_follows_another_at_once(page: Page, site: Site) -> None:
-    """The late close event of one dialog does not close the next; the focus returns after the last."""
+def test_dialog_right_after_another(page: Page, site: Site) -> None:
+    """A dialog's late close event does not close the next dialog; the focus returns after the last one."""
     site.see(page, "#/")
     page.get_by_role("button", name="Keyboard shortcuts").press("Enter")
     expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
@@ -501,8 +501,8 @@ def test_a_dialog_that_follows_another_at_once(page: Page, site: Site) -> None:
     expect(page.get_by_role("button", name="Keyboard shortcuts")).to_be_focused()
 
 
-def test_the_palette_finds_tasks_pages_and_actions(page: Page, site: Site) -> None:
-    """Tasks, pages and actions are found by a few letters, by keyboard alone."""
+def test_palette_finds_tasks_pages_and_actions(page: Page, site: Site) -> None:
+    """Tasks, pages and actions can be found by a few letters, by keyboard alone."""
     site.see(page, "#/")
     page.keyboard.press("Control+k")
     field = page.get_by_role("combobox", name="Find tasks")
@@ -540,7 +540,7 @@ def test_the_palette_finds_tasks_pages_and_actions(page: Page, site: Site) -> No
         expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_a_token_is_created_used_and_revoked(page: Page, site: Site) -> None:
+def test_token_lifecycle(page: Page, site: Site) -> None:
     """A token is created, shown once, listed, used, and revoked."""
     site.see(page, "#/tokens")
     page.get_by_role("button", name="New token").click()
@@ -559,7 +559,7 @@ def test_a_token_is_created_used_and_revoked(page: Page, site: Site) -> None:
     assert site.request("GET", "/api/tasks", headers=headers).status == 401
 
 
-def test_a_person_gets_an_account(page: Page, browser: Browser, site: Site, complaints: list[str]) -> None:
+def test_account_lifecycle(page: Page, browser: Browser, site: Site, complaints: list[str]) -> None:
     """An account is created, logs in with its name, gets another password, and is removed."""
     site.see(page, "#/accounts")
     page.get_by_role("button", name="New account").click()
@@ -589,8 +589,8 @@ def test_a_person_gets_an_account(page: Page, browser: Browser, site: Site, comp
     complaints[:] = [one for one in complaints if "401" not in one]
 
 
-def test_a_changed_configuration_can_be_reloaded(page: Page, site: Site, complaints: list[str]) -> None:
-    """A changed file is noticed and its plan shown; a reload loads it, and an invalid one is refused with the place."""
+def test_changed_configuration_can_be_reloaded(page: Page, site: Site, complaints: list[str]) -> None:
+    """A changed file is noticed and its plan shown; a reload loads it, and refuses an invalid one with the place."""
     site.see(page, "#/")
     site.configure("\n[tasks.fresh]\nrun = 'true'\n")
     page.get_by_role("link", name="Preview reload").click()
@@ -608,8 +608,8 @@ def test_a_changed_configuration_can_be_reloaded(page: Page, site: Site, complai
     complaints[:] = [one for one in complaints if "422" not in one]
 
 
-def test_the_daemon_has_its_problems(page: Page, site: Site) -> None:
-    """The page of the daemon has the problems that `ringward status` reports about it, each with its subject."""
+def test_daemon_page_shows_problems(page: Page, site: Site) -> None:
+    """The daemon's page shows the problems that `ringward status` reports about it, each with its subject."""
     site.see(page, "#/daemon")
     expect(page.get_by_role("region", name="This daemon")).to_contain_text("Version")
     expect(page.get_by_role("region", name="Problems")).to_have_count(0)
@@ -627,8 +627,8 @@ def test_the_daemon_has_its_problems(page: Page, site: Site) -> None:
     assert complaints_of(page) == []
 
 
-def test_a_viewer_cannot_change_anything(browser: Browser, site: Site, complaints: list[str]) -> None:
-    """With a read-only token every control that changes something is disabled, and the page says why."""
+def test_viewer_cannot_change_anything(browser: Browser, site: Site, complaints: list[str]) -> None:
+    """With a read-only token, every control that changes something is disabled, and the page says why."""
     token = site.request("POST", "/api/tokens", {"name": "look", "role": "viewer"}).json()["token"]
     context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {token}"})
     page = watched(context, complaints)
@@ -642,7 +642,7 @@ def test_a_viewer_cannot_change_anything(browser: Browser, site: Site, complaint
 
 
 def test_unknown_addresses_are_explained(page: Page, site: Site, complaints: list[str]) -> None:
-    """An unknown address or removed run is explained on the page and in its title, with a way on."""
+    """An unknown address or a removed run is explained on the page and in its title, with a link to continue."""
     site.see(page, "#/tokens")
     site.see(page, "#/nonsense")
     expect(page.get_by_role("heading", name="No such page")).to_be_visible()
@@ -653,7 +653,7 @@ def test_unknown_addresses_are_explained(page: Page, site: Site, complaints: lis
 
 
 def shown(page: Page, site: Site) -> Iterator[str]:
-    """Each page, when it has all that it shows; its address."""
+    """Yield the address of each page once the page is complete."""
     for address in (*PAGES, f"#/run/{site.done['progress']}"):
         site.see(page, address)
         expect(page.get_by_role("main").get_by_role("heading", level=1)).to_have_count(1)
@@ -661,15 +661,15 @@ def shown(page: Page, site: Site) -> Iterator[str]:
         yield address
 
 
-def test_no_page_is_wider_than_a_phone(phone: Page, site: Site) -> None:
+def test_pages_fit_a_phone(phone: Page, site: Site) -> None:
     """No page is wider than the screen of a phone."""
     for address in shown(phone, site):
         assert phone.evaluate(TOO_WIDE) == [], address
         assert phone.evaluate("document.documentElement.scrollWidth") <= 390, address
 
 
-def test_no_text_is_small(page: Page, phone: Page, site: Site) -> None:
-    """No text of any page is smaller than 12 px on the screen, not even in drawings, on a desktop and on a phone."""
+def test_smallest_text(page: Page, phone: Page, site: Site) -> None:
+    """No text of any page is smaller than 12 px, even in drawings, on a desktop and on a phone."""
     for one in (page, phone):
         for address in (*shown(one, site), "docs"):
             if address == "docs":
@@ -678,8 +678,8 @@ def test_no_text_is_small(page: Page, phone: Page, site: Site) -> None:
             assert one.evaluate(TOO_SMALL) == [], address
 
 
-def test_a_table_fits_a_small_desktop(browser: Browser, session: StorageState, site: Site) -> None:
-    """On a screen of 1024 pixels, the list of runs has each run in one line, and no column is cut off."""
+def test_table_fits_a_small_desktop(browser: Browser, session: StorageState, site: Site) -> None:
+    """On a screen of 1024 pixels, the list of runs shows each run in one line and cuts off no column."""
     context = browser.new_context(storage_state=session, locale="en-GB", viewport={"width": 1024, "height": 768})
     page = opened(context)
     for address in ("#/runs?status=failed", "#/task/old", "#/task/backup"):
@@ -692,7 +692,7 @@ def test_a_table_fits_a_small_desktop(browser: Browser, session: StorageState, s
     context.close()
 
 
-def test_the_api_page_fits(browser: Browser, site: Site) -> None:
+def test_api_page_fits(browser: Browser, site: Site) -> None:
     """The description of the API is not wider than the screen."""
     for width in (1440, 1024, 390):
         page = browser.new_page(viewport={"width": width, "height": 900})
@@ -702,8 +702,8 @@ def test_the_api_page_fits(browser: Browser, site: Site) -> None:
         page.close()
 
 
-def test_why_no_runs_are_coming(page: Page, site: Site) -> None:
-    """A task without coming runs says what starts it instead of a schedule."""
+def test_reason_for_no_upcoming_runs(page: Page, site: Site) -> None:
+    """A task without upcoming runs says what starts it instead of a schedule."""
     more = "[tasks.at-start]\nrun_on_start = true\nrun = 'true'\n"
     site.configure(f"{more}[tasks.on-file]\non_change = ['{site.directory}/*.csv']\nrun = 'true'\n")
     site.request("POST", "/api/daemon/reload")
@@ -726,7 +726,7 @@ def test_hits_fit_a_phone(phone: Page, site: Site) -> None:
     assert phone.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_a_dialog_fits_a_phone(phone: Page, site: Site) -> None:
+def test_dialog_fits_a_phone(phone: Page, site: Site) -> None:
     """No part of a dialog is cut off, however long a choice is."""
     site.see(phone, "#/tokens")
     phone.get_by_role("button", name="New token").tap()
@@ -735,7 +735,7 @@ def test_a_dialog_fits_a_phone(phone: Page, site: Site) -> None:
     assert dialog.evaluate("box => box.scrollWidth <= box.clientWidth")
 
 
-def test_the_search_of_a_log_fits_the_smallest_phone(phone: Page, site: Site) -> None:
+def test_search_of_a_log_fits_the_smallest_phone(phone: Page, site: Site) -> None:
     """The search button of a log is on the screen of the smallest phone."""
     wide = phone.viewport_size
     assert wide
@@ -746,8 +746,8 @@ def test_the_search_of_a_log_fits_the_smallest_phone(phone: Page, site: Site) ->
     phone.set_viewport_size(wide)
 
 
-def test_the_names_of_pages_fit_the_smallest_phone(phone: Page, site: Site) -> None:
-    """All names of pages are legible and on the screen, also on a desktop at 400 %."""
+def test_page_names_fit_the_smallest_phone(phone: Page, site: Site) -> None:
+    """All names of pages are legible and on the screen, even on a desktop at 400 %."""
     wide = phone.viewport_size
     assert wide
     phone.set_viewport_size({"width": 320, "height": 640})
@@ -757,15 +757,15 @@ def test_the_names_of_pages_fit_the_smallest_phone(phone: Page, site: Site) -> N
     phone.set_viewport_size(wide)
 
 
-def test_from_a_failure_to_its_cause_on_a_phone(phone: Page, site: Site) -> None:
+def test_failure_to_cause_on_a_phone(phone: Page, site: Site) -> None:
     """On a phone, two taps lead from a failure to its cause."""
     site.see(phone, "#/")
     phone.get_by_role("region", name="Needs attention").get_by_role("link", name="Details").first.tap()
     expect(phone.get_by_role("log")).to_contain_text("cannot")
 
 
-def test_a_lost_connection_is_shown_and_restored(page: Page, site: Site, complaints: list[str]) -> None:
-    """The page shows at once that the daemon is gone, and is live again by itself when it is back."""
+def test_lost_connection_is_shown_and_restored(page: Page, site: Site, complaints: list[str]) -> None:
+    """The page shows at once that the daemon is gone, and is live again by itself when the daemon is back."""
     site.see(page, "#/")
     expect(page.get_by_text("live", exact=True)).to_be_visible()
     site.stop()

@@ -8,20 +8,20 @@ from tests.browser.site import Site
 from tests.support.waiting import until
 
 FOREVER_MS = 20_000
-"""Longer than the page waits for an answer to a command."""
+"""Longer than the page's time limit for a command, in ms."""
 KNOWS_THE_TIME = """() => import(new URL("server_time.js", document.querySelector("script[type=module]").src))
     .then(({ serverTime }) => serverTime() !== null)"""
 
 
 def hold(page: Page, url: str) -> list[Route]:
-    """Answer nothing to these requests."""
+    """Leave these requests unanswered."""
     held: list[Route] = []
     page.route(url, lambda route: held.append(route))  # noqa: PLW0108 - Playwright writes into the function
     return held
 
 
-def test_a_command_without_an_answer(timed: Page, site: Site) -> None:
-    """A button is pending at once; after its time limit the page says that the result is not known."""
+def test_command_without_an_answer(timed: Page, site: Site) -> None:
+    """A button is pending at once; after its time limit, the page says that the result is unknown."""
     site.see(timed, "#/task/backup")
     held = hold(timed, "**/api/tasks/backup/run?*")
     button = timed.get_by_role("main").get_by_role("button", name="Run", exact=True)
@@ -36,8 +36,8 @@ def test_a_command_without_an_answer(timed: Page, site: Site) -> None:
     expect(timed.get_by_role("region", name="Runs", exact=True)).to_be_visible()
 
 
-def test_a_menu_is_pending(timed: Page, site: Site) -> None:
-    """A command of a menu leaves the button of the menu pending."""
+def test_menu_is_pending(timed: Page, site: Site) -> None:
+    """A command of a menu leaves the menu's button pending."""
     site.see(timed, "#/task/backup")
     hold(timed, "**/api/tasks/backup/pause")
     more = timed.get_by_role("main").get_by_role("button", name="More for backup")
@@ -50,7 +50,7 @@ def test_a_menu_is_pending(timed: Page, site: Site) -> None:
 
 
 def test_silence_is_a_lost_connection(timed: Page, site: Site) -> None:
-    """After ten seconds without a ping the page says that it is disconnected, until it hears from the daemon again."""
+    """After ten seconds without a ping, the page says that it is disconnected, until the daemon sends again."""
     site.see(timed, "#/")
     expect(timed.get_by_text("live", exact=True)).to_be_visible()
     hold(timed, "**/api/events/stream")
@@ -61,7 +61,7 @@ def test_silence_is_a_lost_connection(timed: Page, site: Site) -> None:
     expect(timed.get_by_text("live", exact=True)).to_be_visible()
 
 
-def test_a_late_command_is_refused(timed: Page, site: Site, complaints: list[str]) -> None:
+def test_late_command_is_refused(timed: Page, site: Site, complaints: list[str]) -> None:
     """A command that reaches the daemon after its deadline starts nothing, however wrong the browser's clock is."""
     timed.clock.set_system_time(datetime.now(UTC) - timedelta(days=400))
     site.see(timed, "#/task/backup")

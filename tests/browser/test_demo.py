@@ -1,4 +1,4 @@
-"""A first visit to ``ringward demo``, without any reading before."""
+"""A first visit to ``ringward demo`` by a user who has read no documentation."""
 
 import os
 import re
@@ -24,11 +24,11 @@ SLEEP = """#!/bin/sh
 while [ "$1" = 0.4 ] && [ -e {held} ]; do {sleep} 0.05; done
 exec {sleep} "$@"
 """
-"""The backup alone sleeps for so long."""
+"""Only the backup sleeps this long."""
 
 
 class Demonstration(NamedTuple):
-    """Address and password, as it says them; while the file is there, a backup goes on."""
+    """Printed address and password; the backup runs as long as the file exists."""
 
     address: str
     password: str
@@ -53,10 +53,10 @@ def demonstration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demonstr
 
 
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
-def test_the_failed_backup_of_last_tuesday(
+def test_failed_backup_in_two_clicks(
     browser: Browser, demonstration: Demonstration, complaints: list[str], size: dict[str, Any]
 ) -> None:
-    """Two clicks, or taps, lead from the overview to the failed backup with its cause, and to a new run."""
+    """Two clicks or taps lead from the overview to the failed backup with its cause, and to a new run."""
     context = browser.new_context(locale="en-GB", **size)
     page = watched(context, complaints)
     page.goto(demonstration.address)
@@ -87,7 +87,7 @@ def test_the_failed_backup_of_last_tuesday(
 
 
 def test_twelve_hour_times_fit(browser: Browser, demonstration: Demonstration, complaints: list[str]) -> None:
-    """The times of failures, which are longer with AM and PM, leave the names beside them free."""
+    """The times of failures, which are longer with AM and PM, do not overlap the names beside them."""
     page = watched(browser.new_context(locale="en-US", viewport={"width": 1280, "height": 900}), complaints)
     page.goto(demonstration.address)
     page.get_by_label("Password").fill(demonstration.password)

@@ -1,4 +1,4 @@
-"""How much the first view loads."""
+"""Size and requests of the first view."""
 
 import gzip
 import os
@@ -39,7 +39,7 @@ LOADED = """() => performance.getEntriesByType("resource")
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
-    """The files of a release: with the bundle that the script makes."""
+    """The files of a release, with the bundle."""
     if shutil.which("npm") is None:
         pytest.skip("no npm")
     folder = tmp_path_factory.mktemp("release") / "static"
@@ -53,7 +53,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
 
 
 def serve(page: Page, released: TestClient, address: str) -> None:
-    """Have the page and its files come from the release."""
+    """Serve the page and its files from the release."""
     page.route(address, lambda route: fulfil(route, released, address))
     page.route(f"{address}static/**", lambda route: fulfil(route, released, address))
 
@@ -98,7 +98,7 @@ class Lockstep:
 
     @property
     def answered(self) -> list[Request]:
-        """The requests of all rounds so far."""
+        """Return the requests of all rounds so far."""
         held = {one.request for one in self._held}
         return [one for one in self.requests if one not in held]
 
@@ -118,14 +118,14 @@ class Lockstep:
                 self._answer(route)
 
 
-def test_the_first_view_of_a_release_is_small(released: TestClient) -> None:
-    """All that a browser loads before it shows something has at most 150 KB, compressed."""
+def test_first_view_is_small(released: TestClient) -> None:
+    """A browser loads at most 150 KB, compressed, before it shows anything of a release."""
     page = released.simulate_get("/").text
     paths = ["/", *(f"/{link}" for link in re.findall(r' (?:src|href)="(static/[^"]*)"', page))]
     assert sum(len(gzip.compress(released.simulate_get(path).content)) for path in paths) <= MOST_BYTES
 
 
-def test_few_requests(
+def test_few_requests_at_first(
     browser: Browser, session: StorageState, site: sites.Site, released: TestClient, complaints: list[str]
 ) -> None:
     """With an empty cache, the overview of a release needs at most twelve requests."""
@@ -149,10 +149,10 @@ def test_few_requests(
 
 @pytest.mark.parametrize("run", ["colours", "backup"], ids=["succeeded", "failed"])
 @pytest.mark.parametrize("bundled", [True, False], ids=["release", "checkout"])
-def test_the_first_log_line_needs_few_round_trips(
+def test_first_log_line_needs_few_round_trips(
     browser: Browser, session: StorageState, site: sites.Site, released: TestClient, bundled: bool, run: str
 ) -> None:
-    """With an empty cache, a run's log is shown after four round trips; from a release after few, small answers."""
+    """With an empty cache, a log appears after four round trips, or in a release after few and small answers."""
     context = browser.new_context(storage_state=session, viewport={"width": 1280, "height": 900})
     page = opened(context)
     sizes: list[int] = []
@@ -176,7 +176,7 @@ def test_the_first_log_line_needs_few_round_trips(
     context.close()
 
 
-def test_the_bundle_shows_charts(
+def test_bundle_shows_charts(
     browser: Browser, session: StorageState, site: sites.Site, released: TestClient, complaints: list[str]
 ) -> None:
     """The bundle loads its later part, for charts, when the host is unfolded."""
@@ -193,7 +193,7 @@ def test_the_bundle_shows_charts(
 
 
 def test_files_are_loaded_once(browser: Browser, session: StorageState, site: sites.Site) -> None:
-    """The second visit asks for no file of the first one, not even whether it has changed."""
+    """The second visit requests no file of the first one, not even to check whether it has changed."""
     context = browser.new_context(storage_state=session)
     page = context.new_page()
     site.see(page, "#/")

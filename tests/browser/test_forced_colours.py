@@ -31,7 +31,7 @@ LOOKS = """([box, classes]) => {
 
 @pytest.fixture
 def forced(page: Page) -> Iterator[Page]:
-    """A window in which the system chooses the colours."""
+    """A window with forced colours."""
     page.emulate_media(forced_colors="active")
     yield page
     page.emulate_media(forced_colors="none")
@@ -50,7 +50,7 @@ def forced(page: Page) -> Iterator[Page]:
     ids=["strip", "uptime", "timeline"],
 )
 def test_states_differ_in_their_shape(forced: Page, site: Site, box: str, classes: list[str]) -> None:
-    """In forced colours bars of different states differ in shape, and each can be seen."""
+    """In forced colours, bars of different states differ in shape, and each is visible."""
     site.see(forced, "#/")
     looks = forced.evaluate(LOOKS, [box, classes])
     assert all(look["seen"] for look in looks)
@@ -58,7 +58,7 @@ def test_states_differ_in_their_shape(forced: Page, site: Site, box: str, classe
 
 
 def test_lines_of_stderr_are_marked(forced: Page, site: Site) -> None:
-    """In forced colours lines of stderr have a bar, and lines of stdout have none."""
+    """In forced colours, lines of stderr have a bar, and lines of stdout have none."""
     site.see(forced, f"#/run/{site.done['backup']}")
     log = forced.get_by_role("log")
     expect(log).to_contain_text("disk full")
@@ -68,8 +68,8 @@ def test_lines_of_stderr_are_marked(forced: Page, site: Site) -> None:
     assert log.locator(".log-row.stderr .g").first.evaluate(bar) != ground
 
 
-def test_what_is_chosen_is_outlined(forced: Page, site: Site) -> None:
-    """In forced colours the current page, pressed buttons and marked lines have an outline."""
+def test_selection_is_outlined(forced: Page, site: Site) -> None:
+    """In forced colours, the current page, pressed buttons and marked lines have an outline."""
     site.see(forced, f"#/run/{site.done['backup']}?line=1")
     for chosen in (".nav [aria-current='page']", ".log-row.target"):
         expect(forced.locator(chosen)).to_have_css("outline-style", "solid")

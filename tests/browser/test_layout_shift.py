@@ -1,4 +1,4 @@
-"""How much pages move while they load."""
+"""Layout shift of pages while they load."""
 
 import re
 from collections.abc import Callable
@@ -65,20 +65,20 @@ def one_by_one(page: Page, loaded: Callable[[], bool]) -> None:
     ],
     ids=["run", "attempts", "failed", "long", "task", "service", "overview", "timeline", "runs"],
 )
-def test_a_page_that_loads_moves_little(
+def test_layout_shift_is_small(
     browser: Browser, session: StorageState, site: Site, address: str, text: str, size: str
 ) -> None:
-    """Late content moves no content that is shown already: the cumulative layout shift is below 0.02."""
+    """Late content does not move visible content: the cumulative layout shift is below 0.02."""
     runs = {**site.done, "tries": site.run_to_end("tries") if "tries" in address else ""}
     site.request("POST", "/api/tasks/waits/stop")  # after a minute of starting it would need attention
     site.ok.touch()
-    site.run_to_end("backup")  # it has failed, and is well again
+    site.run_to_end("backup")  # it has failed and recovered
     context = browser.new_context(storage_state=session, locale="en-GB", timezone_id="UTC", viewport=SIZES[size])
     page = opened(context)
     page.add_init_script(OBSERVED)
     main = page.get_by_role("main")
     site.see(page, address.format(**runs))
-    expect(main).to_contain_text(text)  # a retry has come, too
+    expect(main).to_contain_text(text)  # there is a retry as well
     one_by_one(page, lambda: text in main.inner_text() and page.locator(".skeleton").count() == 0)
     shifts = page.evaluate("shifts")
     context.close()

@@ -11,8 +11,8 @@ from tests.browser.site import Site
 from tests.support.waiting import until
 
 
-def test_output_is_text(page: Page, site: Site) -> None:
-    """Terminal colours are shown; markup in output is shown as text."""
+def test_output_is_escaped(page: Page, site: Site) -> None:
+    """Terminal colours are shown, and markup in output is shown as text."""
     site.see(page, f"#/run/{site.done['colours']}")
     log = page.get_by_role("log")
     expect(log.get_by_text("green", exact=True)).to_have_css("color", "rgb(23, 105, 58)")
@@ -45,9 +45,9 @@ COLOURS = """async () => {
         return [code, color, backgroundColor];
     }));
 }"""
-"""Every named colour on every other, and many of the 256 and of the rest: [code, colour, ground]."""
+"""Every named colour on every other, and many of the 256 and RGB colours: [code, colour, background]."""
 GROUNDS = ("--log-paper", "--sunken", "--log-hit", "--busy-soft")
-"""Where there is no ground, the line has one of these."""
+"""Backgrounds of lines without a coloured background."""
 
 
 def luminance(colour: tuple[float, ...]) -> float:
@@ -57,7 +57,7 @@ def luminance(colour: tuple[float, ...]) -> float:
 
 
 def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
-    """The contrast of two colours, as WCAG defines it."""
+    """Return the contrast of two colours, as WCAG defines it."""
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
@@ -67,8 +67,8 @@ def rgb(text: str) -> tuple[float, ...]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_colour_can_be_read_on_every_other(page: Page, site: Site, scheme: Literal["light", "dark"]) -> None:
-    """Text has a contrast of at least 4.5 to 1, with any two colours, dimmed or inverse, in both themes."""
+def test_colour_contrast(page: Page, site: Site, scheme: Literal["light", "dark"]) -> None:
+    """Text has a contrast of at least 4.5 to 1 with any two colours, even dimmed or inverse, in both themes."""
     page.emulate_media(color_scheme=scheme)
     site.see(page, f"#/run/{site.done['paints']}")
     expect(page.get_by_role("log")).to_contain_text("only text")
@@ -89,8 +89,8 @@ def test_every_colour_can_be_read_on_every_other(page: Page, site: Site, scheme:
     assert low == []
 
 
-def test_a_style_goes_on_after_a_newline(page: Page, site: Site) -> None:
-    """A colour that is not reset carries over to the next line, up to its reset."""
+def test_style_continues_after_a_newline(page: Page, site: Site) -> None:
+    """A colour that is not reset continues on the next line, up to its reset."""
     site.see(page, f"#/run/{site.done['paints']}")
     log = page.get_by_role("log")
     red = log.get_by_text("red begins").evaluate("one => getComputedStyle(one).color")
@@ -99,7 +99,7 @@ def test_a_style_goes_on_after_a_newline(page: Page, site: Site) -> None:
 
 
 def test_addresses_in_output_are_links(page: Page, site: Site) -> None:
-    """Web addresses and OSC 8 links open in a new tab; other schemes are text, and other sequences are dropped."""
+    """Web addresses and OSC 8 links open in a new tab; other schemes stay text, and other sequences are dropped."""
     site.see(page, f"#/run/{site.done['paints']}")
     log = page.get_by_role("log")
     expect(log).to_contain_text("only text")
@@ -124,7 +124,7 @@ def scroll_until(log: Locator, direction: int, n: int) -> None:
     until(there, f"line {n} to be there")
 
 
-def test_a_long_log_shows_a_window(page: Page, site: Site) -> None:
+def test_long_log_shows_a_window(page: Page, site: Site) -> None:
     """A long log opens at its end, jumps to any line, scrolls both ways, and never holds more than a window."""
     site.see(page, f"#/run/{site.done['long']}")
     log = page.get_by_role("log")
@@ -144,22 +144,22 @@ def test_a_long_log_shows_a_window(page: Page, site: Site) -> None:
     expect(log.locator("[data-n='199999'] .x")).to_have_text("200000")
 
 
-def test_a_permanent_link_to_a_line(page: Page, site: Site) -> None:
-    """The number of a line is a link to it, also in a new window."""
+def test_permanent_link_to_a_line(page: Page, site: Site) -> None:
+    """The number of a line is a link to it, even in a new window."""
     site.see(page, f"#/run/{site.done['long']}?line=54321")
     expect(page.locator(".log-row.target .x")).to_have_text("54321")
     page.locator(".log-row.target .n").click()
     assert page.url.endswith("line=54321")
 
 
-def test_a_link_beyond_the_end_leads_to_the_end(page: Page, site: Site) -> None:
+def test_link_beyond_the_end(page: Page, site: Site) -> None:
     """A link beyond the end of a log leads to its end."""
     site.see(page, f"#/run/{site.done['long']}?line=999999999")
     expect(page.get_by_role("log").locator("[data-n='199999']")).to_be_in_viewport()
 
 
-def test_a_filter_shows_earlier_lines_of_a_stream(page: Page, site: Site) -> None:
-    """Where a stream has no later lines, its earlier ones are shown."""
+def test_filter_shows_earlier_lines_of_a_stream(page: Page, site: Site) -> None:
+    """If a stream has no later lines, its earlier ones are shown."""
     site.configure("[tasks.early]\nrun = 'seq 1 3 >&2; sleep 0.3; seq 1 5000'\n")
     site.request("POST", "/api/daemon/reload")
     site.see(page, f"#/run/{site.run_to_end('early')}?line=3000")
@@ -169,8 +169,8 @@ def test_a_filter_shows_earlier_lines_of_a_stream(page: Page, site: Site) -> Non
     expect(log.locator(".log-row .x")).to_have_text(["1", "2", "3"])
 
 
-def test_levels_are_recognised_and_filter(page: Page, site: Site) -> None:
-    """The gutter has the level of text, JSON and stack traces; filters search the whole log and stay in the address."""
+def test_levels_are_recognised_and_filtered(page: Page, site: Site) -> None:
+    """The gutter shows levels of text, JSON and stack traces; filters search the whole log and are in the address."""
     run = site.run_to_end("levels")
     site.see(page, f"#/run/{run}")
     log = page.get_by_role("log")
@@ -191,8 +191,8 @@ def test_levels_are_recognised_and_filter(page: Page, site: Site) -> None:
     expect(log).to_contain_text("No line matches the filter.")
 
 
-def test_a_filter_says_how_far_it_has_read(page: Page, site: Site) -> None:
-    """A filter reads the newest 100,000 lines, says so, and reads all others when it is told to."""
+def test_filter_shows_its_range(page: Page, site: Site) -> None:
+    """A filter reads the newest 100,000 lines and says so; on request, it reads all others."""
     lines = "echo ERROR at the start; seq 2 250000; echo ERROR at the end"
     site.configure(f"[tasks.errors]\nlog_max_size = '100mb'\nrun = '{lines}'\n")
     site.request("POST", "/api/daemon/reload")
@@ -230,8 +230,8 @@ def test_a_filter_of_loaded_lines(page: Page, site: Site) -> None:
         expect(log.get_by_text(text).first).to_be_visible()
 
 
-def test_a_filter_stops(page: Page, site: Site) -> None:
-    """While a filter reads, the page says how many lines it has read, and a button ends that."""
+def test_filter_stops(page: Page, site: Site) -> None:
+    """While a filter reads, the page shows the number of lines read, and a button that stops the filter."""
     site.see(page, f"#/run/{site.done['long']}")
     log = page.get_by_role("log")
     expect(log.locator("[data-n='199999']")).to_be_visible()
@@ -248,7 +248,7 @@ def test_a_filter_stops(page: Page, site: Site) -> None:
 
 
 def test_json_and_stack_traces_unfold(page: Page, site: Site) -> None:
-    """A line of JSON unfolds below itself; a stack trace shows its begin and unfolds; a link into it unfolds it."""
+    """A line of JSON unfolds below itself. A stack trace shows its beginning and unfolds, also for a link into it."""
     run = site.run_to_end("levels")
     site.see(page, f"#/run/{run}")
     log = page.get_by_role("log")
@@ -266,7 +266,7 @@ def test_json_and_stack_traces_unfold(page: Page, site: Site) -> None:
     assert inner.evaluate("row => row.offsetHeight") > 0
 
 
-def test_a_range_of_lines_has_an_address(page: Page, site: Site) -> None:
+def test_range_of_lines_has_an_address(page: Page, site: Site) -> None:
     """A click and a shift-click on numbers mark lines, which the address names; their text and a link can be copied."""
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     site.see(page, f"#/run/{site.done['long']}?line=100000")
@@ -287,8 +287,8 @@ def test_a_range_of_lines_has_an_address(page: Page, site: Site) -> None:
 
 @pytest.mark.parametrize("asked", ["", "?line=100000"])
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_mark_moves_no_row(page: Page, site: Site, asked: str, whole: bool) -> None:
-    """A click on a number moves no row on the screen, so that a second click hits the line it aims at."""
+def test_mark_moves_no_row(page: Page, site: Site, asked: str, whole: bool) -> None:
+    """A click on a number moves no row on the screen, so that a second click hits the intended line."""
     site.see(page, f"#/run/{site.done['long']}{asked}")
     log = page.get_by_role("log")
     expect(log.locator(f"[data-n='{99_999 if asked else 199_999}']")).to_be_in_viewport()
@@ -310,7 +310,7 @@ def test_a_mark_moves_no_row(page: Page, site: Site, asked: str, whole: bool) ->
 
 
 def test_hits_by_keyboard_and_full_screen(page: Page, site: Site) -> None:
-    """N goes to the last hit first, n and N go from hit to hit, also in full screen; Escape leaves that."""
+    """N goes to the last hit first; n and N step through the hits, even in full screen, which Escape leaves."""
     site.see(page, f"#/run/{site.done['long']}?q=12345")
     log = page.get_by_role("log")
     expect(page.get_by_role("list", name="Hits").get_by_role("button").first).to_be_visible()
@@ -330,7 +330,7 @@ def test_hits_by_keyboard_and_full_screen(page: Page, site: Site) -> None:
 
 
 def test_search_in_a_log(page: Page, site: Site) -> None:
-    """Hits are listed; a chosen hit is shown among its neighbours, with the match marked."""
+    """Hits are listed, and a chosen hit is shown among its neighbours with the match marked."""
     site.see(page, f"#/run/{site.done['long']}")
     page.get_by_label("Search this log").fill("^1?23456$")
     page.get_by_role("button", name="Regular expression").click()
@@ -345,7 +345,7 @@ def test_search_in_a_log(page: Page, site: Site) -> None:
 
 
 def test_search_in_all_runs(page: Page, site: Site) -> None:
-    """A hit in another run of the task opens that run with the match marked, and the search goes on."""
+    """A hit in another run of the task opens that run with the match marked, and the search continues."""
     first = site.run_to_end("tries-to-say")
     other = site.run_to_end("tries-to-say")
     site.see(page, f"#/run/{other}")
@@ -363,7 +363,7 @@ def test_search_in_all_runs(page: Page, site: Site) -> None:
     expect(hits).to_have_count(1)
 
 
-def test_a_search_in_all_logs_leads_to_run_and_line(page: Page, site: Site) -> None:
+def test_search_in_all_logs_leads_to_run_and_line(page: Page, site: Site) -> None:
     """The page Search finds lines of all units, or of one, and a hit opens its run at the line."""
     site.see(page, "#/search")
     page.get_by_role("searchbox", name="Search all logs").fill("disk")
@@ -382,7 +382,7 @@ def test_a_search_in_all_logs_leads_to_run_and_line(page: Page, site: Site) -> N
     expect(page).to_have_url(re.compile("#/run/.*line=.*q=disk"))
 
 
-def test_back_from_a_hit_shows_the_hits(page: Page, site: Site) -> None:
+def test_back_from_a_hit(page: Page, site: Site) -> None:
     """The back button leads from a hit to the list of hits."""
     site.see(page, "#/task/backup")
     page.get_by_label("Search all runs of backup").fill("disk")
@@ -395,8 +395,8 @@ def test_back_from_a_hit_shows_the_hits(page: Page, site: Site) -> None:
     expect(hits.first).to_contain_text("disk full")
 
 
-def test_a_time_leads_to_its_line(page: Page, site: Site) -> None:
-    """A time leads to the first line of that time or later."""
+def test_time_leads_to_its_line(page: Page, site: Site) -> None:
+    """A time leads to the first line at or after it."""
     site.see(page, "#/daemon")
     log = page.get_by_role("log")
     expect(log.locator(".log-row").first).to_be_visible()
@@ -405,8 +405,8 @@ def test_a_time_leads_to_its_line(page: Page, site: Site) -> None:
     expect(log.locator(".target")).to_have_attribute("data-n", "0")
 
 
-def test_a_live_log_follows_unless_scrolled(page: Page, site: Site) -> None:
-    """Lines appear as they are printed; a reader further up keeps the position, and sees how many came."""
+def test_live_log_follows_unless_scrolled(page: Page, site: Site) -> None:
+    """New lines appear as they are printed; a reader further up keeps the position and sees how many were added."""
     site.pipe.unlink()
     site.mkfifo()
     site.see(page, "#/task/talks")
@@ -417,7 +417,7 @@ def test_a_live_log_follows_unless_scrolled(page: Page, site: Site) -> None:
         pipe.write("".join(f"line {n}\n" for n in range(200)))
         pipe.flush()
         expect(log.locator("[data-n='199'] .x")).to_have_text("line 199")
-        scroll_until(log, -1, 0)  # lines that come while those further up are loaded would be loaded as well
+        scroll_until(log, -1, 0)  # lines that arrive while earlier ones are loaded would be loaded as well
         log.evaluate("box => box.scrollTo(0, 0)")
         expect(page.get_by_text("Line 1 of 200")).to_be_visible()
         expect(page.get_by_role("button", name="Follow")).to_have_attribute("aria-pressed", "false")
@@ -435,8 +435,8 @@ COPIED = """() => new Promise((settle) => {
 
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["unwrapped", "wrapped"])
-def test_a_selection_while_following_copies_its_lines(page: Page, site: Site, wrapped: bool) -> None:
-    """Pressing in the log pauses following, and a selection across rows copies exactly its lines."""
+def test_selection_while_following_copies_its_lines(page: Page, site: Site, wrapped: bool) -> None:
+    """A press in the log pauses following, and a selection across rows copies exactly its lines."""
     site.pipe.unlink()
     site.mkfifo()
     run = site.request("POST", "/api/tasks/talks/run?naming=camel").json()["id"]
@@ -468,8 +468,8 @@ def test_a_selection_while_following_copies_its_lines(page: Page, site: Site, wr
     expect(page.get_by_role("region", name="Verdict")).to_contain_text("Succeeded")
 
 
-def test_a_flood_keeps_a_window_and_the_end(page: Page, site: Site) -> None:
-    """Of a flood the page holds a window, and the end is complete. Skipped lines are there after scrolling up."""
+def test_flood_keeps_a_window_and_the_end(page: Page, site: Site) -> None:
+    """During a flood the page holds a window, and the end is complete. Skipped lines appear after scrolling up."""
     site.pipe.unlink()
     site.mkfifo()
     run = site.request("POST", "/api/tasks/talks/run?naming=camel").json()["id"]
@@ -489,7 +489,7 @@ def test_a_flood_keeps_a_window_and_the_end(page: Page, site: Site) -> None:
     assert texts == [str(n) for n in range(int(texts[0]), 60_000)]
 
 
-def test_the_frames_of_a_progress_bar(page: Page, site: Site) -> None:
+def test_frames_of_a_progress_bar(page: Page, site: Site) -> None:
     """A progress bar is one line, and its frames can be browsed."""
     site.see(page, f"#/run/{site.done['progress']}")
     page.get_by_role("button", name=re.compile("was redrawn")).click()
@@ -500,8 +500,8 @@ def test_the_frames_of_a_progress_bar(page: Page, site: Site) -> None:
     expect(dialog.locator("pre")).to_contain_text("copying 5 of 5")
 
 
-def test_a_log_can_be_downloaded(page: Page, site: Site, downloads: Path) -> None:
-    """The whole log is downloaded, as printed, under a telling name."""
+def test_log_download(page: Page, site: Site, downloads: Path) -> None:
+    """The whole log is downloaded unchanged, under a descriptive name."""
     site.see(page, f"#/run/{site.done['long']}")
     with page.expect_download() as waiting:
         page.get_by_role("link", name="Download").click()
@@ -510,8 +510,8 @@ def test_a_log_can_be_downloaded(page: Page, site: Site, downloads: Path) -> Non
     assert (downloads / "log").read_text() == "".join(f"{n}\n" for n in range(1, 200_001))
 
 
-def test_the_position_in_a_log_by_keyboard(page: Page, site: Site) -> None:
-    """The bar beside a log shows the position, and moves with the keys."""
+def test_log_position_by_keyboard(page: Page, site: Site) -> None:
+    """The bar beside a log shows the position and moves with the keys."""
     site.see(page, f"#/run/{site.done['long']}")
     log = page.get_by_role("log")
     expect(log.locator("[data-n='199999']")).to_have_count(1)

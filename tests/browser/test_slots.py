@@ -24,8 +24,8 @@ run = "true"
 """
 
 
-def test_the_overview_shows_who_waits_for_a_slot(page: Page, site: Site) -> None:
-    """A slot shows its places in use as they change, with links to the runs that hold it and that wait for it."""
+def test_overview_shows_slots(page: Page, site: Site) -> None:
+    """A slot shows its places in use as they change, with links to the runs that hold or await it."""
     site.see(page, "#/")
     expect(page.get_by_role("region", name="Host")).to_be_visible()
     slots = page.get_by_role("region", name="Slots")

@@ -1,4 +1,4 @@
-"""Pages that stay open: for days, over restarts, with rights that end."""
+"""Pages that stay open for days, across restarts, and with rights that end."""
 
 import re
 import time
@@ -15,7 +15,7 @@ from tests.support.waiting import until
 
 
 def talking(site: Site) -> str:
-    """The id of a run that prints the input of the pipe."""
+    """Yield the id of a run that prints the input of the pipe."""
     site.pipe.unlink()
     site.mkfifo()
     return str(site.request("POST", "/api/tasks/talks/run?naming=camel").json()["id"])
@@ -29,7 +29,7 @@ def turns(page: Page, number: int = 10) -> bool:
 
 
 def holding() -> tuple[list[Route], Callable[[Route], None]]:
-    """Requests that are not answered, and what keeps them from it."""
+    """Return a list of held requests, and a route handler that holds them."""
     held: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -38,8 +38,8 @@ def holding() -> tuple[list[Route], Callable[[Route], None]]:
     return held, hold
 
 
-def test_a_hidden_log_draws_nothing(page: Page, site: Site) -> None:
-    """A hidden page draws nothing: it keeps a window of the new lines, and then shows the end."""
+def test_hidden_log_draws_nothing(page: Page, site: Site) -> None:
+    """A hidden page draws nothing: it keeps a window of the new lines, and shows the end when it is visible again."""
     site.see(page, f"#/run/{talking(site)}")
     log = page.get_by_role("log")
     with site.pipe.open("w") as pipe:
@@ -62,7 +62,7 @@ def test_a_hidden_log_draws_nothing(page: Page, site: Site) -> None:
 def test_hidden_tabs_hold_no_connection(
     browser: Browser, site: Site, session: StorageState, complaints: list[str]
 ) -> None:
-    """However many tabs are hidden, the visible one is live, although a browser has six connections.
+    """With any number of hidden tabs, the visible one is live, although a browser has six connections.
 
     A tab that is shown again continues without a gap, and a hidden tab closes its connections.
     """
@@ -100,8 +100,8 @@ def test_hidden_tabs_hold_no_connection(
     context.close()
 
 
-def test_the_last_lines_of_one_stream(page: Page, site: Site) -> None:
-    """The end of a stream shows its last lines, however far before the end of the log, however many there are."""
+def test_last_lines_of_one_stream(page: Page, site: Site) -> None:
+    """The end of a stream shows all its last lines, however far before the end of the log they are."""
     site.configure("[tasks.two]\nrun = 'seq 1 30000 >&2; sleep 0.2; seq 1 5000'\n")
     site.request("POST", "/api/daemon/reload")
     site.see(page, f"#/run/{site.run_to_end('two')}")
@@ -111,8 +111,8 @@ def test_the_last_lines_of_one_stream(page: Page, site: Site) -> None:
     expect(log.locator(".log-row .x").last).to_have_text("30000")
 
 
-def test_a_complete_stream_is_not_read_again(page: Page, site: Site) -> None:
-    """A stream that was read to both ends is not read again with every move."""
+def test_complete_stream_is_not_read_again(page: Page, site: Site) -> None:
+    """A stream that was read to both ends is not read again on every scroll."""
     site.see(page, f"#/run/{site.done['backup']}")
     log = page.get_by_role("log")
     expect(log.locator(".log-row")).to_have_count(2)
@@ -135,8 +135,8 @@ def test_a_complete_stream_is_not_read_again(page: Page, site: Site) -> None:
     assert len([url for url in asked if "/log?" in url]) <= 1
 
 
-def test_a_later_retry_appears_live(page: Page, site: Site) -> None:
-    """A later retry appears at the run that it repeats, and its progress is live."""
+def test_later_retry_appears_live(page: Page, site: Site) -> None:
+    """A later retry appears on the page of the run that it repeats, and its progress is live."""
     later = "[tasks.later]\nrun = 'exit 3'\nretry_attempts = 1\nretry_delay = '1h'\n"
     site.configure(later)
     site.request("POST", "/api/daemon/reload")
@@ -146,8 +146,8 @@ def test_a_later_retry_appears_live(page: Page, site: Site) -> None:
     expect(page.get_by_role("link", name="2. stopped")).to_be_visible()
 
 
-def test_a_search_ends_with_its_page(page: Page, site: Site) -> None:
-    """When its page is left, a search stops."""
+def test_search_ends_with_its_page(page: Page, site: Site) -> None:
+    """A search stops when its page is left."""
     asked: list[str] = []
 
     def answer(route: Route) -> None:
@@ -167,8 +167,8 @@ def test_a_search_ends_with_its_page(page: Page, site: Site) -> None:
     assert len(asked) == before
 
 
-def test_an_ended_session_shows_the_login_page(browser: Browser, site: Site, complaints: list[str]) -> None:
-    """A page whose session ends shows the login page, also if it requests nothing by itself."""
+def test_ended_session_shows_the_login_page(browser: Browser, site: Site, complaints: list[str]) -> None:
+    """A page whose session ends shows the login page, even if it requests nothing by itself."""
     context = browser.new_context()
     page = watched(context, complaints)
     site.enter(page)
@@ -181,10 +181,10 @@ def test_an_ended_session_shows_the_login_page(browser: Browser, site: Site, com
 
 
 @pytest.mark.parametrize("role", ["viewer", "admin"])
-def test_a_limited_token_causes_no_refused_requests(
+def test_limited_token_causes_no_refused_requests(
     browser: Browser, site: Site, complaints: list[str], role: str
 ) -> None:
-    """With a token for some tasks no page requests data that would be refused, not even the first page."""
+    """With a token for some tasks, no page requests data that would be refused, not even the first page."""
     body = {"name": f"some-{role}", "role": role, "tasks": "back*"}
     token = site.request("POST", "/api/tokens", body).json()["token"]
     context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {token}"})
@@ -201,8 +201,8 @@ def test_a_limited_token_causes_no_refused_requests(
     context.close()
 
 
-def test_a_region_that_ended_during_an_outage_disappears(page: Page, site: Site, complaints: list[str]) -> None:
-    """A redrawn region that ended while the API was away is not shown any more."""
+def test_region_ended_during_an_outage(page: Page, site: Site, complaints: list[str]) -> None:
+    """A redrawn region that ended while the API was down disappears."""
     site.see(page, f"#/run/{talking(site)}")
     region = page.locator(".log-region")
     with site.pipe.open("w") as pipe:
@@ -217,7 +217,7 @@ def test_a_region_that_ended_during_an_outage_disappears(page: Page, site: Site,
     complaints.clear()
 
 
-def test_a_region_stays_with_its_stream(page: Page, site: Site) -> None:
+def test_region_stays_with_its_stream(page: Page, site: Site) -> None:
     """A redrawn region of one stream is not shown among the lines of another."""
     site.see(page, f"#/run/{talking(site)}")
     region = page.locator(".log-region")
@@ -231,7 +231,7 @@ def test_a_region_stays_with_its_stream(page: Page, site: Site) -> None:
         expect(region).to_have_text("half")
 
 
-def test_a_run_deleted_elsewhere(page: Page, site: Site, complaints: list[str]) -> None:
+def test_run_deleted_elsewhere(page: Page, site: Site, complaints: list[str]) -> None:
     """The page of a run that another client deletes says so, and shows the run when it is restored."""
     for operation in ("one", "bulk"):
         run = site.run_to_end("tries-to-say")
@@ -248,8 +248,8 @@ def test_a_run_deleted_elsewhere(page: Page, site: Site, complaints: list[str]) 
     complaints[:] = [one for one in complaints if "404" not in one]
 
 
-def test_an_absent_scheduler_is_explained(page: Page, site: Site) -> None:
-    """A command reports that it was not carried out, a banner says why; both disappear by themselves."""
+def test_absent_scheduler_is_explained(page: Page, site: Site) -> None:
+    """A command reports that it was not carried out, and a banner says why; both disappear by themselves."""
 
     def away(route: Route) -> None:
         route.fulfill(json={**route.fetch().json(), "schedulerActive": False})
@@ -265,7 +265,7 @@ def test_an_absent_scheduler_is_explained(page: Page, site: Site) -> None:
     expect(banner).to_have_count(0)
 
 
-def test_an_emptied_page_leads_to_the_last_one(page: Page, site: Site) -> None:
+def test_emptied_page_leads_to_the_last_one(page: Page, site: Site) -> None:
     """When the shown page of a list disappears, the last remaining page is shown."""
     page.route(re.compile(r"/api/runs\?.*offset=50(&|$)"), lambda route: route.fulfill(json={"runs": [], "total": 50}))
     site.see(page, "#/runs?offset=50")
@@ -274,8 +274,8 @@ def test_an_emptied_page_leads_to_the_last_one(page: Page, site: Site) -> None:
     ).to_be_visible()
 
 
-def test_few_requests_for_histories_at_a_time(page: Page, site: Site) -> None:
-    """However many tasks are on the screen, one request is open for their last runs."""
+def test_one_request_for_histories_at_a_time(page: Page, site: Site) -> None:
+    """With any number of tasks on the screen, one request at a time fetches their last runs."""
     held, hold = holding()
     site.see(page, "#/tokens")
     page.route("**/api/runs/newest?*", hold)
@@ -288,11 +288,11 @@ def test_few_requests_for_histories_at_a_time(page: Page, site: Site) -> None:
     expect(page.get_by_role("row", name=re.compile("^backup")).locator(".strip a").first).to_be_visible()
 
 
-def test_the_focus_returns_after_a_dialog(page: Page, site: Site) -> None:
-    """After a dialog the keyboard focus is where it was before."""
+def test_focus_returns_after_a_dialog(page: Page, site: Site) -> None:
+    """After a dialog, the keyboard focus returns to its previous place."""
     site.see(page, "#/task/web")
     main = page.get_by_role("main")
-    expect(main.get_by_role("button", name="Restart")).to_be_enabled()  # who we are is known
+    expect(main.get_by_role("button", name="Restart")).to_be_enabled()  # the current user is known
     more = main.get_by_role("button", name="More for web")
     more.press("Enter")
     expect(page.get_by_role("menuitem", name="Restart one by one")).to_be_focused()
@@ -304,7 +304,7 @@ def test_the_focus_returns_after_a_dialog(page: Page, site: Site) -> None:
     expect(more).to_be_focused()
 
 
-def test_a_second_enter_starts_no_second_run(page: Page, site: Site, complaints: list[str]) -> None:
+def test_second_enter_starts_no_second_run(page: Page, site: Site, complaints: list[str]) -> None:
     """Enter pressed twice triggers one run."""
     held, hold = holding()
     page.route("**/api/tasks/*/run?*", hold)
@@ -328,8 +328,8 @@ def test_a_second_enter_starts_no_second_run(page: Page, site: Site, complaints:
     complaints.clear()
 
 
-def test_pages_go_on_after_a_restart(page: Page, site: Site, complaints: list[str]) -> None:
-    """The daemon's log goes on with the new daemon, and the charts of the host include the meantime."""
+def test_pages_continue_after_a_restart(page: Page, site: Site, complaints: list[str]) -> None:
+    """The daemon's log continues with the new daemon, and the charts of the host include the time between."""
     for _ in range(30):
         site.request("POST", "/api/daemon/reload")
     site.see(page, "#/daemon")

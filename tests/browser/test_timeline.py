@@ -30,7 +30,7 @@ run = "until test -e {done}; do sleep 0.05; done"
 
 @pytest.fixture(scope="module")
 def waited(site: Site) -> Iterator[dict[str, str]]:
-    """Runs by their tasks: import and mails at the same time, reindex after it has waited for the slot of import."""
+    """Runs by task: import and mails overlap, and reindex has waited for the slot of import."""
     done = site.directory / "done"
     site.configure(SLOT.replace("{done}", str(done)))
     site.request("POST", "/api/daemon/reload")
@@ -52,7 +52,7 @@ def waited(site: Site) -> Iterator[dict[str, str]]:
 
 
 def span_of(page: Page) -> tuple[datetime, float]:
-    """The end of the window, and its seconds, as the address has them."""
+    """Return the end of the window and its length in seconds, from the address."""
     query = parse_qs(urlsplit(page.evaluate("location.href")).fragment.partition("?")[2])
     names = {"hour": 3600.0, "day": 86_400.0, "week": 604_800.0}
     span = query.get("span", ["hour"])[0]
@@ -63,8 +63,8 @@ def bars(page: Page, task: str) -> Locator:
     return page.get_by_role("group", name=re.compile(f"^{task}: [0-9]+ run")).locator("a.run")
 
 
-def test_the_timeline_shows_what_overlapped_and_waited(page: Page, site: Site, waited: dict[str, str]) -> None:
-    """A bar says how a run ended, how long it waited, and what ran meanwhile; a slot shows the places held."""
+def test_timeline_shows_overlaps_and_waits(page: Page, site: Site, waited: dict[str, str]) -> None:
+    """A bar shows how a run ended, how long it waited, and what ran meanwhile; a slot shows its used places."""
     site.see(page, "#/timeline")
     imported = bars(page, "import")
     expect(imported).to_have_accessible_name(re.compile("^import: succeeded, .*at the same time: .*mails"))
@@ -83,7 +83,7 @@ def test_the_timeline_shows_what_overlapped_and_waited(page: Page, site: Site, w
     expect(page).to_have_url(re.compile(f"#/run/{waited['import']}"))
 
 
-def test_a_late_run_is_marked(page: Page, site: Site, waited: dict[str, str]) -> None:
+def test_late_run_is_marked(page: Page, site: Site, waited: dict[str, str]) -> None:
     """A run that started more than a minute late is marked as late, in the chart and in the table."""
 
     def delay(route: Route) -> None:
@@ -109,8 +109,8 @@ def test_a_late_run_is_marked(page: Page, site: Site, waited: dict[str, str]) ->
     assert "view=table" in page.url
 
 
-def test_the_timeline_by_keyboard(page: Page, site: Site, waited: dict[str, str]) -> None:
-    """Arrow keys go from run to run, Shift and an arrow key move the window, plus and minus zoom, Enter opens a run."""
+def test_timeline_by_keyboard(page: Page, site: Site, waited: dict[str, str]) -> None:
+    """Arrow keys move between runs, Shift and an arrow key move the window, plus and minus zoom, Enter opens a run."""
     site.see(page, "#/timeline?q=")
     chart = page.get_by_role("group", name=re.compile("^Runs from "))
     expect(bars(page, "import")).to_be_visible()
@@ -139,8 +139,8 @@ def test_the_timeline_by_keyboard(page: Page, site: Site, waited: dict[str, str]
 
 
 @pytest.mark.parametrize(("name", "asked"), [("Hour", "hour"), ("Day", "day"), ("Week", "week")])
-def test_an_hour_a_day_and_a_week(page: Page, site: Site, name: str, asked: str) -> None:
-    """The address has the span, and the runs of that time are there."""
+def test_hour_day_and_week(page: Page, site: Site, name: str, asked: str) -> None:
+    """The address has the span, and the runs of that time are shown."""
     site.see(page, "#/timeline?span=300")
     page.get_by_role("button", name=name, exact=True).click()
     expect(page).to_have_url(re.compile(f"span={asked}$"))
@@ -159,8 +159,8 @@ def draw(page: Page, *places: tuple[tuple[float, float], ...]) -> None:
     session.detach()
 
 
-def test_the_timeline_by_touch(phone: Page, site: Site) -> None:
-    """One finger moves the window, two zoom it, and a tap opens a run."""
+def test_timeline_by_touch(phone: Page, site: Site) -> None:
+    """One finger moves the window, two fingers zoom it, and a tap opens a run."""
     site.see(phone, "#/timeline?span=day")
     expect(bars(phone, "backup").first).to_be_visible()
     box = phone.locator(".gantt-rows").bounding_box()
@@ -179,7 +179,7 @@ def test_the_timeline_by_touch(phone: Page, site: Site) -> None:
     expect(phone).to_have_url(re.compile("#/run/"))
 
 
-def test_the_wheel_zooms_and_moves(page: Page, site: Site) -> None:
+def test_timeline_by_wheel(page: Page, site: Site) -> None:
     """Ctrl and the wheel zoom at the pointer, Shift and the wheel move; the wheel alone scrolls the page."""
     site.see(page, "#/timeline?span=day")
     bars(page, "backup").first.hover()
@@ -194,8 +194,8 @@ def test_the_wheel_zooms_and_moves(page: Page, site: Site) -> None:
     assert span_of(page)[1] < 86_400
 
 
-def test_a_part_of_the_runs_is_said_to_be_one(page: Page, site: Site) -> None:
-    """The daemon is asked for a limited number of runs; if there are more, the page says from when on all are shown."""
+def test_limited_runs_are_reported(page: Page, site: Site) -> None:
+    """The page requests a limited number of runs; if there are more, it says since when all are shown."""
     asked: list[Request] = []
 
     def more(route: Route) -> None:

@@ -20,7 +20,7 @@ import psutil
 
 from store.database import open_reader
 from supervisor.ipc.log_line import stamp
-from tests.crash import hands
+from tests.crash import simulated_clock
 from tests.crash.harness import soak_parser
 from tests.schedule.oracle import Oracle, expression
 from tests.support.daemon import PYTHON, Daemon
@@ -36,19 +36,19 @@ STATES = {15: "dst_skipped", 30: "missed", 35: "queue_full", 40: "skipped"}
 EVERY_MS = 17 * 60_000
 
 
-class HandsDaemon(Daemon):
-    """A daemon that runs under hands.py instead of Python."""
+class SimulatedClockDaemon(Daemon):
+    """A daemon that runs under simulated_clock.py instead of Python."""
 
     def __init__(self, directory: Path, start_ms: int) -> None:
         super().__init__(directory)
         clock = directory / "clock"
-        self.hands = hands.make(str(clock), start_ms)
+        self.clock = simulated_clock.make(str(clock), start_ms)
         self._python = directory / "python"
-        self._python.write_text(f'#!/bin/sh\nexec "{PYTHON}" -I "{hands.__file__}" "{clock}" "$@"\n')
+        self._python.write_text(f'#!/bin/sh\nexec "{PYTHON}" -I "{simulated_clock.__file__}" "{clock}" "$@"\n')
         self._python.chmod(0o700)
 
     def environment(self) -> dict[str, str]:
-        return {**super().environment(), "HANDS_PYTHON": str(self._python)}
+        return {**super().environment(), "CLOCK_PYTHON": str(self._python)}
 
     def command(self) -> list[str]:
         code = f"import sys; sys.executable = {str(self._python)!r}; from supervisor.cli.entry import main; main()"
@@ -96,7 +96,7 @@ class Day:
         self._choose = random.Random(seed)
         self._start_ms = int(datetime.fromisoformat(DAYS[which]).timestamp()) * 1000
         self._end_ms = self._start_ms + 26 * HOUR_MS
-        self.daemon = HandsDaemon(directory, self._start_ms)
+        self.daemon = SimulatedClockDaemon(directory, self._start_ms)
         self._notes = directory / "notes"
         self._notes.mkdir()
         self._plans = plans(self._choose)
@@ -133,16 +133,16 @@ class Day:
             sorted(choose.randrange(self._start_ms, self._end_ms) for _ in range(number))
             for number in (kills, self._steps)
         )
-        while daemon.hands.now_ms < self._end_ms:
+        while daemon.clock.now_ms < self._end_ms:
             step_ms = choose.choice((20_000, 60_000, 400_000, 1_200_000))
-            now_ms = min(daemon.hands.now_ms + step_ms, self._end_ms)
-            daemon.hands.pass_to(now_ms)
+            now_ms = min(daemon.clock.now_ms + step_ms, self._end_ms)
+            daemon.clock.pass_to(now_ms)
             while settings and settings[0] <= now_ms:
                 settings.pop(0)
                 now_ms = min(now_ms + choose.choice((-5_000_000, -90_000, 90_000, 5_000_000)), self._end_ms)
-                daemon.hands.set_to(now_ms)
+                daemon.clock.set_to(now_ms)
             if choose.random() < 0.3:
-                until(lambda now_ms=now_ms: self._came_to(now_ms), f"all schedules to come to {stamp(now_ms)}")  # type: ignore[misc]
+                until(lambda now_ms=now_ms: self._all_ahead(now_ms), f"all schedules to come to {stamp(now_ms)}")  # type: ignore[misc]
             while deaths and deaths[0] <= now_ms:
                 deaths.pop(0)
                 self._kill()
@@ -158,7 +158,7 @@ class Day:
             self.kills += 1
 
     def _settle(self) -> None:
-        until(lambda: self._came_to(self._end_ms), "all schedules to come to the end of the day", 60)
+        until(lambda: self._all_ahead(self._end_ms), "all schedules to come to the end of the day", 60)
         active = "SELECT count(*) FROM runs WHERE state >= 100"
         until(lambda: self._rows(active) == [(0,)], "all runs to end", 60)
 
@@ -168,7 +168,7 @@ class Day:
     def _marks(self) -> list[tuple[object, ...]]:
         return self._rows("SELECT name FROM tasks WHERE last_instant IS NOT NULL")
 
-    def _came_to(self, now_ms: int) -> bool:
+    def _all_ahead(self, now_ms: int) -> bool:
         """Return whether the next start of every task is still ahead."""
         sql = f"SELECT count(*) FROM tasks WHERE next_run_at <= {now_ms}"
         return self._rows(sql) == [(0,)]
@@ -182,10 +182,10 @@ class Day:
             instants = oracle.walk(plan.cron, plan.gap, plan.overlap, 100_000)
             late_ms = 20 * 60_000 if "jitter" in plan.keys else 0  # the last runs may still wait for their jitter
             due = [one for one in instants if one.at <= self._end_ms - late_ms]
-            rows = [row for row in self._of(name) if row[0] <= self._end_ms - late_ms]
+            rows = [row for row in self._rows_of(name) if row[0] <= self._end_ms - late_ms]
             found += _compared(name, plan, {one.at: one.runs for one in due}, rows)
             found += self._notes_of(name, rows)
-        rows = self._of("interval")
+        rows = self._rows_of("interval")
         first = rows[0][0]
         expected = [first + number * EVERY_MS for number in range((self._end_ms - first) // EVERY_MS + 1)]
         # Intervals do not follow the wall clock; after a step their instants differ.
@@ -195,7 +195,7 @@ class Day:
             found.append(f"interval: {rows}")
         return found + self._notes_of("interval", rows)
 
-    def _of(self, name: str) -> list[tuple[int, str, int]]:
+    def _rows_of(self, name: str) -> list[tuple[int, str, int]]:
         """Return the instant, outcome and number of missed times of each row of a task."""
         sql = f"SELECT scheduled_at, state, missed_count FROM runs WHERE task_name = '{name}' ORDER BY scheduled_at"
         rows = [

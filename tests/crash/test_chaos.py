@@ -8,10 +8,10 @@ from tests.support.daemon import Daemon
 SECONDS, LONGEST_PAUSE_S, KILLS, SEED = 6, 1.0, 6, 8
 
 
-def test_nothing_is_lost_whatever_dies_and_whatever_people_do(tmp_path: Path) -> None:
+def test_chaos_loses_nothing(tmp_path: Path) -> None:
     """Kills of helpers and of the root, reloads, stops and bulk deletes lose no trigger, no line and no changed file.
 
-    A run that died with the root ends as crashed, and may lack the output that was still in its pipe.
+    A run that died with the root ends as crashed, and can lack the output that was still in its pipe.
     """
     daemon = Daemon(tmp_path)
     daemon.write("")

@@ -84,8 +84,8 @@ def all_is_well(daemon: StepsDaemon, accepted: set[str]) -> None:
 
 
 @at_some_time
-def test_schedulers_die_at_work(times: tuple[int, ...], daemon: StepsDaemon) -> None:
-    """At whatever step the scheduler dies, every accepted trigger runs once, and every line and every end is kept."""
+def test_scheduler_dies_at_each_step(times: tuple[int, ...], daemon: StepsDaemon) -> None:
+    """When a scheduler dies at any step, every accepted trigger runs once, and every line and every end is kept."""
     daemon.write(configuration(daemon.sides))
     accepted = set()
     daemon.start()
@@ -99,8 +99,8 @@ def test_schedulers_die_at_work(times: tuple[int, ...], daemon: StepsDaemon) -> 
 
 
 @pytest.mark.parametrize("label", ["after spawn", "before started"])
-def test_a_run_that_started_and_ended_without_a_scheduler(label: str, daemon: StepsDaemon) -> None:
-    """Start and end of a run that no scheduler saw are both announced, in order."""
+def test_run_without_a_scheduler(label: str, daemon: StepsDaemon) -> None:
+    """The start and the end of a run that no scheduler saw are both announced, in order."""
     daemon.write('[tasks.t]\nrun = "true"\n')
     daemon.start()
     daemon.plan(label)
@@ -117,8 +117,8 @@ def test_a_run_that_started_and_ended_without_a_scheduler(label: str, daemon: St
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
-def test_schedulers_die_while_they_start(first: bool, daemon: StepsDaemon) -> None:
-    """Schedulers may die one after another at the start of the daemon, or under load: everything continues."""
+def test_schedulers_die_during_the_start(first: bool, daemon: StepsDaemon) -> None:
+    """When schedulers die one after another at the start of the daemon, or under load, everything continues."""
     daemon.write(configuration(daemon.sides))
     if first:
         daemon.plan(*steps.STARTING)

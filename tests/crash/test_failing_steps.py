@@ -165,7 +165,7 @@ def fail(daemon: FailingDaemon, label: str, error: int, times: int = 1) -> list[
     return refused
 
 
-def told(daemon: FailingDaemon, before: int, what: str) -> None:
+def reported(daemon: FailingDaemon, before: int, what: str) -> None:
     """Wait until the log, after `before` bytes, reports an error and that log files can be written again."""
     until(lambda: TELLS.search(daemon.output.read_bytes()[before:]), what)
 
@@ -185,7 +185,7 @@ def test_failing_steps_under_load(daemon: FailingDaemon) -> None:
     for label, error in TOLD:
         before = daemon.output.stat().st_size
         assert not fail(daemon, label, error)
-        told(daemon, before, f"a word about {label}")
+        reported(daemon, before, f"a word about {label}")
     for label, error in REFUSED:  # repeated: the error may hit a write without a request, such as a sample
         # Twice: changes that fail together are retried one by one before any is rejected.
         until(lambda label=label, error=error: fail(daemon, label, error, 2), f"a refusal of {label}")  # type: ignore[misc]
@@ -196,7 +196,7 @@ def test_failing_steps_under_load(daemon: FailingDaemon) -> None:
 
 
 def test_failing_steps_of_a_start(daemon: FailingDaemon) -> None:
-    """A daemon that cannot publish its address does not start, and says why; no other step stops it."""
+    """A daemon that cannot publish its address does not start and says why; no other failing step stops the start."""
     daemon.write(CONFIG)
     for label in UNPUBLISHED:
         daemon.plan(label)

@@ -48,7 +48,7 @@ def daemon(tmp_path: Path) -> Iterator[FaultyDaemon]:
     one.clean()
 
 
-def test_a_fault_in_any_thread_ends_the_root(daemon: FaultyDaemon) -> None:
+def test_fault_in_any_thread_ends_the_root(daemon: FaultyDaemon) -> None:
     """A fault in any thread of the root ends the daemon with status 70 and a traceback. The next start recovers."""
     daemon.write('[services.s]\nrun = "exec sleep 1000"\n')
     before = ""
@@ -65,7 +65,7 @@ def test_a_fault_in_any_thread_ends_the_root(daemon: FaultyDaemon) -> None:
         assert daemon.output.read_text().count("RuntimeError: a defect, as planned") == told + 1
 
 
-def test_a_root_that_is_killed_while_a_trial_hangs(daemon: FaultyDaemon) -> None:
+def test_root_killed_during_a_hanging_trial(daemon: FaultyDaemon) -> None:
     """A trial ends with its root. A trial that hangs too early for that holds nothing that the next daemon needs."""
     daemon.write('[services.s]\nrun = "exec sleep 1000"\n')
 

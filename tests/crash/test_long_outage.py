@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from store.database import open_reader
-from tests.crash.compressed_day import HandsDaemon
+from tests.crash.compressed_day import SimulatedClockDaemon
 from tests.support.client import Answer
 from tests.support.daemon import program
 from tests.support.waiting import until
@@ -22,13 +22,13 @@ TASKS = ("a", "b", "c", "d", "e")
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[HandsDaemon]:
-    one = HandsDaemon(tmp_path, START_MS)
+def daemon(tmp_path: Path) -> Iterator[SimulatedClockDaemon]:
+    one = SimulatedClockDaemon(tmp_path, START_MS)
     yield one
     one.clean()
 
 
-def test_a_locked_database(daemon: HandsDaemon) -> None:
+def test_locked_database(daemon: SimulatedClockDaemon) -> None:
     """While another program locks the database, waiting requests are refused, stops act, and no end is lost.
 
     Schedules pause and catch up. A long wait takes no memory.
@@ -54,7 +54,7 @@ def test_a_locked_database(daemon: HandsDaemon) -> None:
     until(lambda: not child.is_running(), "its end")
     gate.touch()
     for _ in range(MINUTES):
-        daemon.hands.pass_to(daemon.hands.now_ms + MINUTE_MS)
+        daemon.clock.pass_to(daemon.clock.now_ms + MINUTE_MS)
         assert refused()  # in the same round as the schedules of that minute
     assert daemon.get("/api/runs").status == 200
     other.execute("ROLLBACK")
@@ -71,7 +71,7 @@ def test_a_locked_database(daemon: HandsDaemon) -> None:
     assert daemon.stop(signal.SIGTERM) == 0
 
 
-def accounted(daemon: HandsDaemon) -> dict[str, int]:
+def accounted(daemon: SimulatedClockDaemon) -> dict[str, int]:
     """Return the number of instants that the runs of each task record."""
     sql = "SELECT task_name, sum(coalesce(missed_count, 1)) FROM runs WHERE scheduled_at IS NOT NULL GROUP BY task_name"
     with contextlib.closing(open_reader(str(daemon.data / "ringward.db"), limit_s=None)) as database:

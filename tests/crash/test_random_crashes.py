@@ -12,7 +12,7 @@ SECONDS = 2
 
 
 @pytest.mark.parametrize("cgroups", ["auto", "off"])
-def test_everything_is_accounted_for(tmp_path: Path, cgroups: str) -> None:
+def test_crashes_are_accounted_for(tmp_path: Path, cgroups: str) -> None:
     """Each incarnation has its row, its end and every byte. No process, descriptor, ring or cgroup remains."""
     if cgroups == "auto":
         require_cgroups()

@@ -8,7 +8,7 @@ from tests.support.daemon import Daemon
 SECONDS, LONGEST_PAUSE_S, KILLS = 6, 1.5, 3
 
 
-def test_no_line_no_exit_and_no_trigger_is_lost(tmp_path: Path) -> None:
+def test_random_kills_lose_nothing(tmp_path: Path) -> None:
     """Kills of workers, gunicorn and the scheduler, and upgrades, lose no line, no row and no accepted trigger."""
     daemon = Daemon(tmp_path)
     try:

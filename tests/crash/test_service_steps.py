@@ -27,8 +27,8 @@ COMMANDS = ("stop", "start", "restart", "restart?rolling=true")
 INSTANCES = 2
 
 
-class Asking:
-    """Repeats commands until they are accepted."""
+class Repeated:
+    """A client that repeats commands until they are accepted."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
@@ -58,7 +58,7 @@ def settled(daemon: Daemon, ids: set[str]) -> set[str]:
 
 
 @at_some_time
-def test_schedulers_die_during_service_commands(times: tuple[int, ...], daemon: StepsDaemon) -> None:
+def test_scheduler_dies_during_service_commands(times: tuple[int, ...], daemon: StepsDaemon) -> None:
     """Each command is completed, processes of an instance never overlap, and no end is lost."""
     daemon.write(
         f"[services.s]\n{numbered_then_silent(daemon.sides)}\n"
@@ -70,7 +70,7 @@ def test_schedulers_die_during_service_commands(times: tuple[int, ...], daemon: 
     seen = until(lambda: settled(daemon, set()), "the service")
     for label in LABELS:
         daemon.plan(label, number=random.choice(times))
-        asked = Asking(daemon)
+        asked = Repeated(daemon)
         begun = cycle(daemon, asked, seen)
         daemon.recovered()
         runs = {run["id"] for run in daemon.runs("s")}
@@ -83,7 +83,7 @@ def test_schedulers_die_during_service_commands(times: tuple[int, ...], daemon: 
     assert not overlapping(ended)
 
 
-def cycle(daemon: Daemon, asked: Asking, seen: set[str]) -> set[str]:
+def cycle(daemon: Daemon, asked: Repeated, seen: set[str]) -> set[str]:
     """Give each command; return the runs that they started."""
     begun: set[str] = set()
     asked("stop")

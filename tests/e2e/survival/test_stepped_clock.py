@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash import hands
+from tests.crash import simulated_clock
 from tests.support.daemon import PYTHON, Daemon
 from tests.support.waiting import until
 
@@ -21,13 +21,13 @@ class SettableClock(Daemon):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         clock = str(directory / "clock")
-        self.hands = hands.make(clock, NOON_MS)
+        self.clock = simulated_clock.make(clock, NOON_MS)
         self._python = directory / "python"
-        self._python.write_text(f'#!/bin/sh\nexec "{PYTHON}" -I "{hands.__file__}" "{clock}" "$@"\n')
+        self._python.write_text(f'#!/bin/sh\nexec "{PYTHON}" -I "{simulated_clock.__file__}" "{clock}" "$@"\n')
         self._python.chmod(0o700)
 
     def environment(self) -> dict[str, str]:
-        return {**super().environment(), "HANDS_PYTHON": str(self._python)}
+        return {**super().environment(), "CLOCK_PYTHON": str(self._python)}
 
     def command(self) -> list[str]:
         main = f"import sys; from supervisor.cli.entry import main; sys.executable = {str(self._python)!r}; main()"
@@ -50,7 +50,7 @@ def test_jump_by_days_removes_nothing(daemon: SettableClock) -> None:
     daemon.write('[tasks.t]\nrun = "true"\nkeep_for = "30d"\n')
     daemon.start()
     run = daemon.ended(daemon.trigger("t"))["id"]
-    daemon.hands.set_to(NOON_MS + 400 * DAY_MS)
+    daemon.clock.set_to(NOON_MS + 400 * DAY_MS)
     until(lambda: "clock.doubted" in daemon.kinds(), "the notification")
     later = daemon.ended(daemon.trigger("t"))["id"]  # its end starts the removal of old runs
     daemon.kill_helper("ringward scheduler")
@@ -68,9 +68,9 @@ def test_clock_set_back_by_hours(daemon: SettableClock) -> None:
     """The status and a notification name the silent tasks, and the time from which they run again."""
     daemon.write('[tasks.t]\nrun = "true"\ncron = "0 * * * *"\n', daemon='timezone = "UTC"')
     daemon.start()
-    daemon.hands.pass_to(NOON_MS + HOUR_MS)
+    daemon.clock.pass_to(NOON_MS + HOUR_MS)
     until(lambda: daemon.runs("t"), "a run of the schedule")
-    daemon.hands.set_to(NOON_MS - 5 * HOUR_MS)
+    daemon.clock.set_to(NOON_MS - 5 * HOUR_MS)
     until(lambda: "clock.set_back" in daemon.kinds(), "the notification")
     (told,) = [one for one in daemon.get("/api/notifications").json()["items"] if one["kind"] == "clock.set_back"]
     assert "t runs again at 2027-01-15T14:00:00" in told["body"]
@@ -78,6 +78,6 @@ def test_clock_set_back_by_hours(daemon: SettableClock) -> None:
     status = daemon.cli("status")
     assert status.returncode == 1
     assert "does not run, because the clock was set back; runs again at 2027-01-15T14:00:00" in status.stdout
-    daemon.hands.set_to(NOON_MS + 2 * HOUR_MS)
+    daemon.clock.set_to(NOON_MS + 2 * HOUR_MS)
     until(lambda: len(daemon.runs("t")) == 2, "the next run")
     until(lambda: daemon.get("/api/daemon").json()["silentTaskCount"] == 0, "the silence to be over")

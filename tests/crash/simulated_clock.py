@@ -1,8 +1,11 @@
 """A replacement for the daemon's Python that gives its scheduler a simulated wall clock.
 
-    hands.py CLOCK -I -m ringward root ARGUMENTS      the root, which starts its helpers through hands.py, at once
-    hands.py CLOCK -I -m ringward scheduler ARGUMENTS the scheduler, which uses the clock in the file CLOCK
-    hands.py CLOCK -I -m ringward PROCESS ARGUMENTS             unchanged
+    simulated_clock.py CLOCK -I -m ringward root ARGUMENTS
+        the root, which starts its helpers through simulated_clock.py, at once
+    simulated_clock.py CLOCK -I -m ringward scheduler ARGUMENTS
+        the scheduler, which uses the clock in the file CLOCK
+    simulated_clock.py CLOCK -I -m ringward PROCESS ARGUMENTS
+        unchanged
 
 CLOCK is a file with the two clocks that an event loop compares, in milliseconds: the wall clock since the epoch, and
 the time since boot, including suspends. Delays follow real time. Production code knows nothing of this.
@@ -20,7 +23,7 @@ LOOK_S = 0.005
 """Interval at which a scheduler reads the clock, because changes to it are not announced."""
 
 
-class Hands:
+class SimulatedClock:
     """The simulated clock, for its writer and its readers."""
 
     def __init__(self, path: str) -> None:
@@ -50,14 +53,14 @@ class Hands:
         return wall_ms, boot_ms
 
 
-def make(path: str, now_ms: int) -> Hands:
+def make(path: str, now_ms: int) -> SimulatedClock:
     """Create a clock."""
     with open(path, "wb") as file:
         file.write(_FORM.pack(now_ms, 0))
-    return Hands(path)
+    return SimulatedClock(path)
 
 
-def follow(hands: Hands) -> None:
+def follow(clock: SimulatedClock) -> None:
     """Make every event loop of this process use the clock."""
     from supervisor.scheduler.loop.loop import Clock, Loop
 
@@ -67,8 +70,8 @@ def follow(hands: Hands) -> None:
         whole_round(loop, LOOK_S if timeout_s < 0 else min(timeout_s, LOOK_S))
 
     Loop.round = in_short  # type: ignore[assignment, method-assign]
-    Clock.wall_ms = lambda _clock: hands.now_ms  # type: ignore[assignment, method-assign]
-    Clock.boot_s = lambda _clock: hands.boot_ms / 1000  # type: ignore[assignment, method-assign]
+    Clock.wall_ms = lambda _clock: clock.now_ms  # type: ignore[assignment, method-assign]
+    Clock.boot_s = lambda _clock: clock.boot_ms / 1000  # type: ignore[assignment, method-assign]
     Clock.alarm = lambda _clock: None  # type: ignore[assignment, method-assign]
 
 
@@ -77,10 +80,10 @@ def main() -> None:
     if process == "root":
         from supervisor.root import helper_processes
 
-        sys.executable = os.environ["HANDS_PYTHON"]
+        sys.executable = os.environ["CLOCK_PYTHON"]
         helper_processes._DELAYS_S = (0.0,)  # type: ignore[assignment]
     elif process == "scheduler":
-        follow(Hands(clock))
+        follow(SimulatedClock(clock))
     sys.argv = [process, *rest]
     sys.exit(run(process))
 
