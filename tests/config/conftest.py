@@ -1,4 +1,4 @@
-"""Configurations for tests, as files."""
+"""Configuration files for tests."""
 
 from collections.abc import Callable
 from pathlib import Path

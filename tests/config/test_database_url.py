@@ -16,15 +16,15 @@ def loaded(directory: Path, value: str, environ: dict[str, str] | None = None) -
     return load(str(file), environ or {}).storage.database
 
 
-def test_sqlite(tmp_path: Path) -> None:
-    """Said or not, it is SQLite."""
+def test_sqlite_is_the_default(tmp_path: Path) -> None:
+    """Without a setting, as with "sqlite", the database is SQLite."""
     assert loaded(tmp_path, '"sqlite"') is None
     (tmp_path / "ringward.toml").write_text("")
     assert load(str(tmp_path / "ringward.toml"), {}).storage.database is None
 
 
-def test_variables(tmp_path: Path) -> None:
-    """A URL may come from variables and files; the variables are known, so that no run inherits them."""
+def test_references_in_the_url(tmp_path: Path) -> None:
+    """A URL may contain variables and files; the variables are recorded, so that no run inherits them."""
     (tmp_path / "secret").write_text("from-file\n")
     environ = {"HOST": "db", "WORD": "geheim"}
     server = loaded(tmp_path, '"postgresql://me:${WORD}@${HOST:-x}/${file:secret}"', environ)
@@ -45,8 +45,8 @@ def test_variables(tmp_path: Path) -> None:
         "postgresql://db:/runs",
     ],
 )
-def test_what_libpq_takes(tmp_path: Path, url: str) -> None:
-    """Several hosts, some with ports; sockets; a port that is left to the default."""
+def test_valid_urls(tmp_path: Path, url: str) -> None:
+    """URLs with several hosts, sockets or default ports are accepted unchanged."""
     assert loaded(tmp_path, f'"{url}"') == DatabaseServer(url, ())
 
 
@@ -71,8 +71,8 @@ def test_what_libpq_takes(tmp_path: Path, url: str) -> None:
         ('"postgresql://me:geheim%zz@db/x"', "is not a valid URL"),
     ],
 )
-def test_refused(tmp_path: Path, value: str, message: str) -> None:
-    """An invalid URL is refused, without quoting it."""
+def test_invalid_urls(tmp_path: Path, value: str, message: str) -> None:
+    """An invalid URL is refused without being quoted."""
     with pytest.raises(ConfigError) as caught:
         loaded(tmp_path, value)
     assert message in str(caught.value)

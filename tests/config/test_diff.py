@@ -14,7 +14,7 @@ from supervisor.config.schema import keys_of
 HASH = "0a16b748fed07c740a7523cad8cf019b07d2a825de496ac433f5aa9e34e1618e"
 UNITS = '[tasks.t]\nrun = "true"\n[services.s]\nrun = "true"\ninstances = 2\n'
 NO_KEYS = {"path", "files", "include", "host_zone", "read", "tasks", "services", "warnings"}
-"""Fields of a configuration that say where it comes from, or hold the rest."""
+"""Fields of a configuration that are not keys: its origin, and its units."""
 PLACES = {Task: "task", Service: "service", Daemon: "daemon", Http: "http", Storage: "storage", Notify: "notify"}
 
 
@@ -28,20 +28,20 @@ def before(config: Load) -> Config:
 
 @pytest.mark.parametrize("record", PLACES, ids=lambda record: record.__name__)
 def test_every_field_is_a_key(record: type[Any]) -> None:
-    """Records have no field that the file cannot set, but their name."""
+    """Every field of a record except its name is a key of the file."""
     attributes = {key.attribute for key in keys_of(PLACES[record]).values() if key.attribute is not None}
     assert attributes == {field.name for field in fields(record)} - {"name"}
 
 
-def test_every_field_outside_of_records_has_an_effect() -> None:
-    """Sections are compared as records; every other field has an effect."""
+def test_every_section_has_an_effect() -> None:
+    """Sections are compared as records, and every other field has an effect."""
     outside = {*module.SECTIONS, *module.GONE, *module.WHOLE}
     assert {field.name for field in fields(Config)} == NO_KEYS | outside
 
 
 @pytest.mark.parametrize("record", PLACES, ids=lambda record: record.__name__)
 def test_every_field_is_compared(before: Config, record: type[Any]) -> None:
-    """Whatever differs is found, under the name that the file has, with its effect."""
+    """A difference in any field is found, with the file's key and its effect."""
     before = replace(before, tasks={"t": replace(before.tasks["t"], crons=("@daily",))})
     places: dict[type, Any] = {Task: before.tasks.get("t"), Service: before.services.get("s")}
     known = places.get(record) or getattr(before, PLACES[record])
@@ -59,14 +59,14 @@ def test_every_field_is_compared(before: Config, record: type[Any]) -> None:
         assert [(one.key, one.effect) for one in found] == [(key.name, effect_of(key, PLACES[record]))]
 
 
-def test_the_same_is_no_difference(before: Config) -> None:
-    """Where it was read from and when does not count."""
+def test_equal_configurations(before: Config) -> None:
+    """The path and time from which a configuration was read make no difference."""
     other = replace(before, path="/elsewhere", files=(), include=("x",), read={"/x": (1, 2, 3)})
     assert diff(before, other) == Difference()
 
 
 def test_added_and_removed(before: Config, config: Load) -> None:
-    """By name, in their order; nothing else is touched."""
+    """Added and removed units are listed by name in order, and nothing else differs."""
     after = config('[tasks.b]\nrun = "true"\n[tasks.a]\nrun = "true"\n[services.s]\nrun = "true"\ninstances = 2\n')
     found = diff(before, after)
     assert [unit.name for unit in found.added] == ["a", "b"]
@@ -74,15 +74,15 @@ def test_added_and_removed(before: Config, config: Load) -> None:
     assert (found.changed, found.turned, found.sections) == ((), (), {})
 
 
-def test_a_task_that_became_a_service(before: Config, config: Load) -> None:
-    """Is neither changed nor added."""
+def test_task_becomes_a_service(before: Config, config: Load) -> None:
+    """A task that became a service is neither added nor changed."""
     found = diff(before, config('[services.t]\nrun = "true"\n[services.s]\nrun = "true"\ninstances = 2\n'))
     assert [(old.kind, new.kind) for old, new in found.turned] == [("task", "service")]
     assert (found.added, found.changed, found.removed) == ((), (), ())
 
 
-def test_defaults(before: Config, config: Load) -> None:
-    """Changed defaults are found in every task that uses them, and for removed tasks."""
+def test_changed_defaults(before: Config, config: Load) -> None:
+    """Changed defaults are found in every unit that uses them, and in the defaults themselves."""
     found = diff(before, config(f"[defaults]\nkeep_runs = 7\n{UNITS}"))
     assert [(change.new.name, change.keys[0].key) for change in found.changed] == [
         ("s", "keep_runs"),
@@ -91,8 +91,8 @@ def test_defaults(before: Config, config: Load) -> None:
     assert [one.key for one in found.sections["defaults"]] == ["keep_runs"]
 
 
-def test_a_recipe_changes_only_with_what_a_process_is_started_with(before: Config) -> None:
-    """Policies may change under a living process, its environment may not."""
+def test_hash_covers_only_restarting_keys(before: Config) -> None:
+    """The hash of a definition changes exactly with the keys that need a restart."""
     service = before.services["s"]
     for name, key in keys_of("service").items():
         if key.attribute is not None:
@@ -101,15 +101,15 @@ def test_a_recipe_changes_only_with_what_a_process_is_started_with(before: Confi
             assert (definition_hash(other) != definition_hash(service)) is restarts, name
 
 
-def test_a_recipe_is_the_same_as_in_earlier_versions(config: Load) -> None:
-    """An upgrade restarts no service: the hash of a definition never changes."""
+def test_hash_is_stable(config: Load) -> None:
+    """The hash of a definition never changes, so an upgrade restarts no service."""
     text = 'run = "true"\ntimeout = "3s"\nready = { tcp = "127.0.0.1:80" }\nlive = { exec = "true" }\ntty = true'
     service = config(f"[services.s]\n{text}\n").services["s"]
     assert definition_hash(service) == HASH
 
 
-def test_a_recipe_is_the_same_for_a_version_that_knows_more(before: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes stay when a new version of the daemon adds a key that is not set."""
+def test_hash_ignores_unset_keys(before: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that a new version adds does not change the hash of a definition without it."""
     service = before.services["s"]
     of_this = definition_hash(service)
     hashed = module._hashed("service")

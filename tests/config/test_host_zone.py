@@ -15,8 +15,8 @@ RULE = "CET-1CEST,M3.5.0,M10.5.0/3"
 
 
 @pytest.mark.parametrize("name", ["UTC", "Europe/Prague", "EST5EDT", RULE, "UTC0", "<+0330>-3:30"])
-def test_names_and_rules_are_zones(name: str) -> None:
-    """Names of the IANA database are valid, and rules that say when clocks change."""
+def test_valid_zones(name: str) -> None:
+    """Names of the IANA database are valid, and so are rules that say when clocks change."""
     assert is_zone(name)
 
 
@@ -25,13 +25,13 @@ NO_RULES = ("CET-1CEST", f"{RULE},M1.1.0", f"{RULE}\n", "CET-1CEST,M13.1.0,M1.1.
 
 
 @pytest.mark.parametrize("name", [*NONE, *NO_RULES])
-def test_other_names_are_none(name: str) -> None:
-    """Directories, paths, rules that leave open when clocks change, and nonsense are not."""
+def test_invalid_zones(name: str) -> None:
+    """Directories, paths, incomplete rules and nonsense are not zones."""
     assert not is_zone(name)
 
 
-def test_a_rule_goes_by_its_clocks() -> None:
-    """Hour by hour it gives the offsets of the zone with that rule."""
+def test_rule_offsets() -> None:
+    """A rule gives the offsets of the zone with that rule, hour by hour."""
     rule, prague = zone_named(RULE), ZoneInfo("Europe/Prague")
     at = datetime(2025, 1, 1, tzinfo=UTC)
     for hour in range(3 * 8766):
@@ -39,8 +39,8 @@ def test_a_rule_goes_by_its_clocks() -> None:
         assert one.astimezone(rule).replace(tzinfo=None) == one.astimezone(prague).replace(tzinfo=None)
 
 
-def test_the_host_zone_is_found_in_order(tmp_path: Path) -> None:
-    """TZ, which is understood as the C library does, else the link, else the file, else UTC."""
+def test_host_zone_search_order(tmp_path: Path) -> None:
+    """The host's zone is TZ as the C library reads it, else the link, else the file, else UTC."""
     link, name_file = tmp_path / "localtime", tmp_path / "timezone"
     link.symlink_to("/usr/share/zoneinfo/Europe/Prague")
     name_file.write_text("Asia/Tokyo\n")
@@ -64,8 +64,8 @@ def test_the_host_zone_is_found_in_order(tmp_path: Path) -> None:
             found(tz, str(link), str(name_file))
 
 
-def test_a_tz_that_is_no_zone(config: Load, problems: Problems) -> None:
-    """An unknown TZ is an error with a remedy, unless a zone is configured; schedules never follow another zone."""
+def test_invalid_tz(config: Load, problems: Problems) -> None:
+    """An unknown TZ is an error with a remedy, unless a zone is configured. Schedules never follow another zone."""
     (problem,) = problems("[daemon]\n", TZ="CET-1CEST")
     assert (problem.key, problem.message) == (
         "daemon.timezone",
@@ -78,8 +78,8 @@ def test_a_tz_that_is_no_zone(config: Load, problems: Problems) -> None:
 
 
 @pytest.mark.skipif(not Path("/usr/share/zoneinfo/Europe/Prague").is_file(), reason="install tzdata")
-def test_a_copy_of_a_zone_counts_as_that_zone(tmp_path: Path) -> None:
-    """The C library follows a copy in the place of the link, whatever the file of that name says."""
+def test_copied_zone(tmp_path: Path) -> None:
+    """A copy in the place of the link is the zone of its content, as for the C library, whatever the name file has."""
     copy, name_file = tmp_path / "localtime", tmp_path / "timezone"
     data = Path("/usr/share/zoneinfo")
     name_file.write_text("Asia/Tokyo\n")
@@ -89,12 +89,12 @@ def test_a_copy_of_a_zone_counts_as_that_zone(tmp_path: Path) -> None:
     copy.write_bytes((data / "America/New_York").read_bytes())
     assert ZoneInfo(host_zone({}, str(copy), str(name_file))).utcoffset(datetime(2026, 7, 1)) == timedelta(hours=-4)  # noqa: DTZ001 - a local time
     copy.unlink()
-    copy.write_bytes((data / "Europe/Prague").read_bytes() + b"\n")  # as of another release of the data
+    copy.write_bytes((data / "Europe/Prague").read_bytes() + b"\n")  # as in another release of the data
     assert host_zone({}, str(copy), str(name_file)) == RULE
 
 
-def test_zone_data_that_cannot_be_read_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A zone that vanishes or is unreadable while zones are compared is not an error; the next one counts."""
+def test_unreadable_zone_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A zone that vanishes or is unreadable during the comparison is skipped without an error."""
     data = tmp_path / "zoneinfo"
     (data / "Asia").mkdir(parents=True)
     content = b"TZif2 some zone"
@@ -108,8 +108,8 @@ def test_zone_data_that_cannot_be_read_is_passed_over(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense\n", b"x" * 100_000])
-def test_a_file_that_is_no_zone_is_passed_over(tmp_path: Path, content: bytes) -> None:
-    """Then the file with the name counts."""
+def test_invalid_zone_file(tmp_path: Path, content: bytes) -> None:
+    """If the file is not zone data, the file with the name is used."""
     copy, name_file = tmp_path / "localtime", tmp_path / "timezone"
     copy.write_bytes(content)
     name_file.write_text("Asia/Tokyo\n")

@@ -24,8 +24,8 @@ Load = Callable[..., Config]
 Problems = Callable[..., list[Problem]]
 
 
-def test_an_empty_file_has_the_documented_defaults(config: Load) -> None:
-    """Nothing has to be configured."""
+def test_empty_file(config: Load) -> None:
+    """An empty file is valid and gives the documented defaults."""
     loaded = config("", TZ="Europe/Prague")
     assert loaded.daemon.data_dir is None
     assert (loaded.daemon.timezone, loaded.daemon.shutdown_timeout_ms) == ("Europe/Prague", 8000)
@@ -37,8 +37,8 @@ def test_an_empty_file_has_the_documented_defaults(config: Load) -> None:
     assert (loaded.tasks, loaded.services) == ({}, {})
 
 
-def test_a_task_has_the_documented_defaults(config: Load) -> None:
-    """A task needs a command only."""
+def test_task_defaults(config: Load) -> None:
+    """A task needs only a command, and has the documented defaults."""
     task = config('[tasks.a]\nrun = "true"\n', TZ="UTC").tasks["a"]
     assert (task.name, task.kind, task.run, task.shell) == ("a", "task", "true", "/bin/sh")
     assert task.secrets == {}
@@ -53,16 +53,16 @@ def test_a_task_has_the_documented_defaults(config: Load) -> None:
     assert task.api_trigger is True
 
 
-def test_a_service_has_the_documented_defaults(config: Load) -> None:
-    """A service needs a command only."""
+def test_service_defaults(config: Load) -> None:
+    """A service needs only a command, and has the documented defaults."""
     service = config('[services.a]\nrun = ["sleep", "9"]\n').services["a"]
     assert (service.kind, service.run, service.instances, service.restart) == ("service", ("sleep", "9"), 1, "always")
     assert (service.restart_delay_ms, service.restart_backoff) == (1000, "exponential")
     assert (service.restart_max_delay_ms, service.restart_attempts, service.healthy_after_ms) == (60_000, 3, 10_000)
 
 
-def test_everything_that_is_said_holds(config: Load, tmp_path: Path) -> None:
-    """Each key reaches the record, converted; explicit zeros stay zeros; paths start from the file."""
+def test_all_keys(config: Load, tmp_path: Path) -> None:
+    """Each key reaches the record in its converted form; explicit zeros stay zeros, and paths start from the file."""
     loaded = config(
         """
         [daemon]
@@ -136,8 +136,8 @@ def test_everything_that_is_said_holds(config: Load, tmp_path: Path) -> None:
     assert service.stop_signal == signal.SIGRTMIN + 3
 
 
-def test_defaults_hold_for_what_a_unit_does_not_say(config: Load) -> None:
-    """[defaults] reaches the kinds that have the key; variables add up; keys of a unit win."""
+def test_defaults(config: Load) -> None:
+    """[defaults] applies to the kinds that have the key, variables are merged, and a unit's own keys win."""
     loaded = config(
         """
         [defaults]
@@ -158,11 +158,11 @@ def test_defaults_hold_for_what_a_unit_does_not_say(config: Load) -> None:
     assert (loaded.tasks["a"].timeout_ms, loaded.tasks["b"].timeout_ms) == (60_000, 120_000)
     assert (loaded.tasks["a"].env, loaded.tasks["b"].env) == ({"A": "1", "B": "1"}, {"A": "1", "B": "2"})
     assert (loaded.services["s"].instances, loaded.services["s"].grace_ms) == (2, 1000)
-    assert loaded.services["s"].timeout_ms is None  # it is meant for units that end
+    assert loaded.services["s"].timeout_ms is None  # the key is for units that end
 
 
-def test_includes_add_tasks_and_services(write: Write, tmp_path: Path) -> None:
-    """Globs are read in order, each file once, without the main file; their paths start from their own directory."""
+def test_includes(write: Write, tmp_path: Path) -> None:
+    """Globs are read in order, each file once without the main file, and paths start from the included file."""
     write('[tasks.one]\nrun = "x"\nworking_dir = "w"\n', "conf.d/1.toml")
     write('[services.two]\nrun = "x"\n', "conf.d/2.toml")
     main = write(
@@ -180,8 +180,8 @@ def test_includes_add_tasks_and_services(write: Write, tmp_path: Path) -> None:
     assert loaded.files == (str(main), str(tmp_path / "conf.d/1.toml"), str(tmp_path / "conf.d/2.toml"))
 
 
-def test_problems_of_all_files_are_told_at_once(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each with its own file, named as short as it was asked for, in the order of files and lines."""
+def test_errors_of_all_files(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The errors of all files are reported at once, each with the path of its file as given."""
     main = write(
         """\
 [daemon]
@@ -283,15 +283,15 @@ run = "x"
         ("[services.a]\nrun = 'x'\ndepends_on = [{ name = 3, until = 'later' }]", "a.depends_on[0].name: must be the"),
     ],
 )
-def test_each_mistake_is_told_with_its_place_and_remedy(problems: Problems, text: str, expected: str) -> None:
-    """File, line, key, the error, and the remedy if there is one."""
+def test_errors_have_place_and_remedy(problems: Problems, text: str, expected: str) -> None:
+    """An error has file, line, key, message, and the remedy if there is one."""
     shown = "\n".join(str(problem) for problem in problems(text))
     assert expected in shown
     assert "ringward.toml" in shown
 
 
-def test_no_remedy_would_be_refused_in_turn(problems: Problems) -> None:
-    """A replacement is shown only where it would be accepted, and in the spelling of the file."""
+def test_remedies_are_valid(problems: Problems) -> None:
+    """A replacement is suggested only where it is valid, and in the spelling of the file."""
     texts = ("timeout = true", "timeout = inf", "timeout = -5", "cron = 5", "timezone = 5", "exit_codes = true")
     for text in texts:
         (problem,) = problems(f"[tasks.a]\nrun = 'x'\n{text}\n")
@@ -330,8 +330,8 @@ ODD = {
 
 
 @pytest.mark.parametrize("value", ODD.values(), ids=ODD)
-def test_whatever_a_value_is_it_is_taken_or_told(write: Write, value: str) -> None:
-    """Each key gets each odd value, which gives at most a problem, in a printable text."""
+def test_odd_values(write: Write, value: str) -> None:
+    """Any odd value of any key gives at most an error with a printable text."""
     tables = {"daemon": "daemon", "http": "http", "storage": "storage", "notify": "notify"}
     tables |= {"tasks.a": "task", "services.b": "service"}
     text = "".join(
@@ -344,8 +344,8 @@ def test_whatever_a_value_is_it_is_taken_or_told(write: Write, value: str) -> No
     assert json.dumps([problem.to_dict() for problem in caught.value.problems]).isascii()
 
 
-def test_one_mistake_is_one_problem(problems: Problems) -> None:
-    """Nothing is reported twice or as a consequence of something else."""
+def test_one_error_per_mistake(problems: Problems) -> None:
+    """A mistake is reported once, without consequential errors."""
     assert len(problems("[tasks.a]\nrun = 1\n[tasks.b]\nrun = 'x'\n")) == 1
     assert len(problems("[defaults]\ntimeout = 1\n[tasks.a]\nrun = 'x'\n[tasks.b]\nrun = 'x'\n")) == 1
 
@@ -359,8 +359,8 @@ def test_one_mistake_is_one_problem(problems: Problems) -> None:
         (b"x" * (4 * 1024 * 1024 + 1), "larger than"),
     ],
 )
-def test_files_that_cannot_be_read_are_told(write: Write, data: bytes, expected: str) -> None:
-    """Wrong encodings, monstrous nesting and sizes are problems like all others."""
+def test_unreadable_content(write: Write, data: bytes, expected: str) -> None:
+    """Wrong encodings, deep nesting and huge files are reported like all other errors."""
     path = write("")
     path.write_bytes(data)
     with pytest.raises(ConfigError) as caught:
@@ -368,16 +368,16 @@ def test_files_that_cannot_be_read_are_told(write: Write, data: bytes, expected:
     assert expected in str(caught.value)
 
 
-def test_missing_files_directories_and_fifos_are_told(tmp_path: Path) -> None:
-    """None of them makes the loader wait or fail otherwise."""
+def test_unreadable_files(tmp_path: Path) -> None:
+    """A missing file, a directory or a FIFO is an error, and the loader does not wait."""
     os.mkfifo(tmp_path / "pipe")
     for name in ("missing", "pipe", "."):
         with pytest.raises(ConfigError, match="cannot be read"):
             load(str(tmp_path / name), {})
 
 
-def test_a_byte_order_mark_is_passed_over(write: Write) -> None:
-    """Files of editors that write one are read."""
+def test_byte_order_mark(write: Write) -> None:
+    """A file that begins with a byte order mark is read."""
     path = write("")
     path.write_bytes(b"\xef\xbb\xbf[tasks.a]\nrun = 'x'\n")
     assert list(load(str(path), {}).tasks) == ["a"]
@@ -385,7 +385,7 @@ def test_a_byte_order_mark_is_passed_over(write: Write) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root trusts no other user")
 def test_root_follows_only_its_own_files(write: Write) -> None:
-    """A file that another user could change is refused, with the command that corrects it; includes too."""
+    """A file that another user can change is refused with the command that corrects it, included files too."""
     main = write("[daemon]\ninclude = ['sub/*.toml']\n")
     extra = write("", "sub/extra.toml")
     main.chmod(0o664)
@@ -401,7 +401,7 @@ def test_root_follows_only_its_own_files(write: Write) -> None:
 
 
 def test_clients_read_only_the_sections_they_need(write: Write) -> None:
-    """A mistake elsewhere does not keep a client from finding the daemon; one in those sections does."""
+    """Clients ignore errors in sections that they do not need, but not in those that they read."""
     path = str(write("[http]\nsocket = 'x.sock'\n[tasks.a]\nfoo = 1\n"))
     assert load_sections(path, "daemon", "http", environ={}) == {
         "daemon": {},
@@ -411,8 +411,8 @@ def test_clients_read_only_the_sections_they_need(write: Write) -> None:
         load_sections(str(write("[http]\nsocket = 1\n")), "http", environ={})
 
 
-def test_problems_can_be_read_by_programs(problems: Problems) -> None:
-    """The JSON form has the same facts, and leaves out unknown ones."""
+def test_errors_as_json(problems: Problems) -> None:
+    """The JSON form of an error has the same facts, and omits unknown ones."""
     (problem,) = problems("[tasks.a]\nrun = 'x'\ntimeot = '5s'\n")
     assert problem.to_dict() == {
         "file": problem.file,
@@ -424,14 +424,14 @@ def test_problems_can_be_read_by_programs(problems: Problems) -> None:
 
 
 def test_every_key_is_documented_once_per_place() -> None:
-    """The table has no key twice for one place, and a text for each."""
+    """The table of keys has no key twice for one place, and a text for each."""
     seen = [(key.name, place) for key in KEYS for place in key.places]
     assert len(seen) == len(set(seen))
     assert all(key.doc and key.type.what for key in KEYS)
 
 
-def test_too_many_units_are_refused(problems: Problems) -> None:
-    """There is a limit, and reaching it is one problem."""
+def test_too_many_units(problems: Problems) -> None:
+    """More than 10,000 units are one error."""
     text = "".join(f"[tasks.t{number}]\nrun = 'x'\n" for number in range(10_001))
     assert [problem.message for problem in problems(text)] == ["more than 10000 tasks and services"]
 
@@ -445,7 +445,7 @@ def test_too_many_units_are_refused(problems: Problems) -> None:
     ],
 )
 def test_secrets_are_never_repeated(config: Load, secrets: str, said: str) -> None:
-    """A secret too short to be distinguished from other text is refused, and no message shows a value."""
+    """A secret that is too short to mask is refused, and no message shows a value."""
     with pytest.raises(ConfigError, match=said) as caught:
         config(f'[tasks.a]\nrun = "true"\nsecrets = {{ {secrets} }}\n')
     assert f"tasks.a.secrets.{secrets[:3]}" in str(caught.value)
@@ -453,7 +453,7 @@ def test_secrets_are_never_repeated(config: Load, secrets: str, said: str) -> No
 
 
 def test_secrets_of_the_defaults(config: Load) -> None:
-    """They are added, as variables of env are."""
+    """Secrets of [defaults] are merged like variables of env."""
     loaded = config(
         '[defaults]\nsecrets = { A = "aaaaaa", B = "bbbbbb" }\n[tasks.a]\nrun = "true"\nsecrets = { A = "cccccc" }\n'
     )
@@ -482,13 +482,13 @@ def test_unlimited_restart_attempts(config: Load) -> None:
         ("services", "WorkingDirectory", "working_dir"),
     ],
 )
-def test_words_of_other_programs_lead_to_the_key(problems: Problems, table: str, word: str, key: str) -> None:
+def test_synonyms(problems: Problems, table: str, word: str, key: str) -> None:
     """A key's name in supervisord, systemd or compose files is suggested before a similar spelling."""
     found = problems(f"[{table}.a]\nrun = 'x'\n{word} = 'x'\n")
     assert [one.remedy for one in found] == [f'did you mean "{key}"?']
 
 
-def test_each_synonym_leads_to_a_key() -> None:
+def test_synonyms_name_existing_keys() -> None:
     """No suggestion names a key that does not exist."""
     known = {name for kind in ("task", "service", "http") for name in keys_of(kind)}
     for word, candidates in SYNONYMS.items():
@@ -496,7 +496,7 @@ def test_each_synonym_leads_to_a_key() -> None:
         assert {one.partition(".")[0] for one in candidates} <= known, word
 
 
-def test_a_published_name_without_a_unit_is_a_warning(config: Load) -> None:
+def test_unknown_public_name(config: Load) -> None:
     """A name in `public` that no task or service has is a warning with its line, and with a similar name."""
     found = config(
         '[http]\npublic = [\n  "web",\n  "bakcup",\n]\n[services.web]\nrun = "x"\n[tasks.backup]\nrun = "x"\n'
@@ -506,7 +506,7 @@ def test_a_published_name_without_a_unit_is_a_warning(config: Load) -> None:
     assert warning.remedy == 'did you mean "backup"?'
 
 
-def test_a_deprecated_key(config: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deprecated_key(config: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that the test deprecates works, is marked in the schema, and gets a warning with file, line and remedy."""
     old = replace(keys_of("task")["description"], deprecated=Deprecation("1.3.0", "write it as a comment"))
     monkeypatch.setattr(loading, "keys_of", lambda *places: {**keys_of(*places), "description": old})

@@ -18,8 +18,8 @@ from supervisor.config.files.lookup import (
 from supervisor.config.problems import ConfigError
 
 
-def test_the_configuration_is_looked_for_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The option, else RINGWARD_CONFIG, else ./ringward.toml, else the system's."""
+def test_configuration_search_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The configuration is the option's, else that of RINGWARD_CONFIG, else ./ringward.toml, else the system's."""
     monkeypatch.chdir(tmp_path)
     assert candidates({}) == ["ringward.toml", SYSTEM_FILE]
     (tmp_path / "ringward.toml").touch()
@@ -28,16 +28,16 @@ def test_the_configuration_is_looked_for_in_order(tmp_path: Path, monkeypatch: p
     assert find_config(None, {}) == "ringward.toml"
 
 
-def test_a_missing_configuration_is_told_with_the_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error at a start without one lists the expected places."""
+def test_missing_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error for a missing configuration lists the searched places."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("supervisor.config.files.lookup.SYSTEM_FILE", str(tmp_path / "none"))
     with pytest.raises(ConfigError, match=r"no configuration found in ringward.toml and .*\n.*--config"):
         require_config(None, {})
 
 
-def test_the_data_directory_defaults_by_user() -> None:
-    """Root has the system's, others one below XDG_STATE_HOME, relative values of which are ignored."""
+def test_default_data_directory() -> None:
+    """Root's default is the system's directory; others have one in XDG_STATE_HOME, unless that is a relative path."""
     home = os.path.expanduser("~")
     assert default_data_dir({}, 0) == "/var/lib/ringward"
     assert default_data_dir({"XDG_STATE_HOME": "/state"}, 1000) == "/state/ringward"
@@ -45,15 +45,15 @@ def test_the_data_directory_defaults_by_user() -> None:
     assert default_data_dir({}, 1000) == f"{home}/.local/state/ringward"
 
 
-def test_the_option_wins_over_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--data, else data_dir, else the default."""
+def test_data_option_overrides_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data directory is that of --data, else data_dir, else the default."""
     monkeypatch.chdir(tmp_path)
     assert data_dir("here", "/configured", {}) == str(tmp_path / "here")
     assert data_dir(None, "/configured", {}) == "/configured"
 
 
-def test_the_socket_follows_configuration_and_data_directory(tmp_path: Path) -> None:
-    """[http] socket, else ringward.sock in the data directory."""
+def test_socket_path(tmp_path: Path) -> None:
+    """The socket is that of [http] socket, else ringward.sock in the data directory."""
     path = tmp_path / "r.toml"
     path.write_text("[daemon]\ndata_dir = 'd'\n")
     path.chmod(0o644)
@@ -63,7 +63,7 @@ def test_the_socket_follows_configuration_and_data_directory(tmp_path: Path) -> 
     assert find_socket(str(path), "/elsewhere", {}) == str(tmp_path / "x.sock")
 
 
-def test_a_broken_configuration_still_says_where_the_daemon_is(tmp_path: Path) -> None:
+def test_broken_configuration_locates_the_daemon(tmp_path: Path) -> None:
     """A syntax error, an invalid key or bytes that are not UTF-8 do not hide `data_dir` and `socket`."""
     path = tmp_path / "r.toml"
     for text in (
@@ -86,18 +86,16 @@ def test_a_broken_configuration_still_says_where_the_daemon_is(tmp_path: Path) -
     assert find_socket(str(path), "/elsewhere", {"HERE": "/run"}) == "/run/x.sock"
 
 
-def test_a_configuration_that_is_broken_elsewhere_leaves_the_default(tmp_path: Path) -> None:
-    """Without `data_dir`, the default holds, as it does for the daemon."""
+def test_broken_configuration_without_data_dir(tmp_path: Path) -> None:
+    """A broken configuration without `data_dir` gives the default, as it does for the daemon."""
     path = tmp_path / "r.toml"
     path.write_text("[tasks.a]\ndata_dir = 'x'\n[daemon\n")
     path.chmod(0o644)
     assert find_data_dir(str(path), None, {}) == default_data_dir({}, os.geteuid())
 
 
-def test_a_data_directory_that_cannot_be_read_from_the_file_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No client asks another daemon than the intended one; --data names it without the file."""
+def test_unreadable_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unreadable data_dir is an error, so no client asks the wrong daemon; --data replaces the file."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "ringward.toml"
     for text in ("[daemon]\ndata_dir = /srv\n", "[daemon]\ndata_dir = 3\n", "[daemon]\ndata_dir = '${NONE}'\n"):
@@ -110,8 +108,8 @@ def test_a_data_directory_that_cannot_be_read_from_the_file_is_an_error(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root distrusts files")
-def test_a_file_that_others_can_write_leads_root_to_no_place_of_theirs(tmp_path: Path) -> None:
-    """Root's clients follow such a file only to what belongs to root."""
+def test_root_distrusts_writable_files(tmp_path: Path) -> None:
+    """Root's clients follow a file that others can write only to paths that belong to root."""
     path, place = tmp_path / "r.toml", tmp_path / "d"
     place.mkdir()
     path.write_text("[daemon]\ndata_dir = 'd'\n")

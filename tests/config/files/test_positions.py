@@ -36,7 +36,7 @@ kinds = []
 """
 
 
-def test_headers_keys_and_items_have_their_lines() -> None:
+def test_positions() -> None:
     """Tables, arrays of tables, dotted and quoted keys, inline tables and items of arrays are found."""
     positions = Positions(SAMPLE)
     expected: dict[KeyPath, int] = {
@@ -58,15 +58,15 @@ def test_headers_keys_and_items_have_their_lines() -> None:
     assert {path: positions.exact(path) for path in expected} == expected
 
 
-def test_text_in_strings_is_no_key() -> None:
+def test_strings_contain_no_keys() -> None:
     """Text in a multi-line string is not taken for tables or keys."""
     positions = Positions(SAMPLE)
     assert positions.exact(("not", "a", "table")) is None
     assert positions.exact(("tasks", "db.backup", "key")) is None
 
 
-def test_a_key_without_a_line_has_that_of_its_ancestor() -> None:
-    """Something missing is reported where it should be."""
+def test_missing_key_has_its_ancestors_line() -> None:
+    """A missing key has the line of the table that should contain it."""
     positions = Positions(SAMPLE)
     assert positions.line(("tasks", "db.backup", "missing", "more")) == 11
     assert positions.line(("nowhere",)) is None
@@ -80,20 +80,20 @@ def test_a_key_without_a_line_has_that_of_its_ancestor() -> None:
 @example("a" + ".a" * 10_000 + " = 1")
 @example('"\\UFFFFFFFF" = 1')
 @example("a = {b = {c")
-def test_any_text_can_be_scanned(text: str) -> None:
-    """The scanner never fails, whatever it is given."""
+def test_any_text(text: str) -> None:
+    """The scanner never fails, whatever text it gets."""
     Positions(text).line(("a", "b"))
 
 
 @given(st.text(alphabet="ab=.[]{}\"'\\#,\n 1", max_size=200))
-def test_anything_that_looks_like_toml_can_be_scanned(text: str) -> None:
+def test_toml_like_text(text: str) -> None:
     """The scanner never fails on text made of TOML's own characters."""
     Positions(text).line(("a", "b"))
 
 
 @dataclass
 class _Document:
-    """TOML text being written, with the line of each key."""
+    """A TOML document under construction, with the line of each key."""
 
     lines: list[str] = field(default_factory=list)
     expected: dict[KeyPath, int] = field(default_factory=dict)
@@ -136,8 +136,8 @@ VALUES = st.one_of(
 
 
 @given(st.lists(st.tuples(KEYS, st.lists(st.tuples(KEYS, VALUES), unique_by=lambda pair: pair[0])), max_size=5))
-def test_every_key_of_a_valid_text_is_found(tables: list[tuple[str, list[tuple[str, str]]]]) -> None:
-    """In text that the parser accepts, each table and key has the line it was written to."""
+def test_valid_toml(tables: list[tuple[str, list[tuple[str, str]]]]) -> None:
+    """In text that the parser accepts, each table and key has the line where it was written."""
     document = _Document()
     for number, (name, pairs) in enumerate(tables):
         path = ("t", f"{name}{number}")

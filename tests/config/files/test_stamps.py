@@ -46,8 +46,8 @@ CHANGES: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_change_is_seen(main: Path, change: Callable[[Path], None]) -> None:
-    """Whatever would be read differently makes the configuration stale."""
+def test_changed_files(main: Path, change: Callable[[Path], None]) -> None:
+    """Any change of the files that a configuration was read from makes it stale."""
     config = load(str(main), os.environ)
     assert is_current(config)
     change(main)
@@ -55,8 +55,8 @@ def test_a_change_is_seen(main: Path, change: Callable[[Path], None]) -> None:
 
 
 @pytest.mark.parametrize(("daemon", "stays"), [("", False), ('timezone = "UTC"\n', True)])
-def test_the_time_zone_of_the_host(main: Path, monkeypatch: pytest.MonkeyPatch, daemon: str, stays: bool) -> None:
-    """Another time zone of the host makes the configuration stale where the daemon's is not set."""
+def test_changed_host_zone(main: Path, monkeypatch: pytest.MonkeyPatch, daemon: str, stays: bool) -> None:
+    """A changed time zone of the host makes the configuration stale unless the daemon's zone is set."""
     secure(main, f'[daemon]\n{daemon}[tasks.t]\nrun = "true"\n')
     monkeypatch.setenv("TZ", "Europe/Prague")
     config = load(str(main))
@@ -65,16 +65,16 @@ def test_the_time_zone_of_the_host(main: Path, monkeypatch: pytest.MonkeyPatch, 
     assert is_current(config) is has_same_zone(config) is stays
 
 
-def test_what_it_does_not_read_does_not_matter(main: Path) -> None:
-    """Other files beside it may come and go."""
+def test_unrelated_files(main: Path) -> None:
+    """Files that the configuration does not read do not make it stale."""
     config = load(str(main), os.environ)
     secure(main.parent / "conf.d" / "notes.txt", "hello")
     secure(main.parent / "other.toml", "")
     assert is_current(config)
 
 
-def test_a_file_that_includes_itself(main: Path) -> None:
-    """The main file may match its own globs: it is not included, and not missed."""
+def test_file_that_includes_itself(main: Path) -> None:
+    """A main file that matches its own globs is not included, and not missed."""
     secure(main, '[daemon]\ninclude = ["*.toml"]\n[tasks.t]\nrun = "true"\n')
     config = load(str(main), os.environ)
     assert config.files == (str(main),)

@@ -1,4 +1,4 @@
-"""References in values."""
+"""References to variables and files in values."""
 
 import os
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from supervisor.config.problems import Invalid, Problem
     ],
 )
 def test_references_are_replaced_once(text: str, result: str, tmp_path: Path) -> None:
-    """Variables, defaults and files; inserted text is not expanded again."""
+    """Variables, defaults and files are replaced once; inserted text is not expanded again."""
     (tmp_path / "secret").write_text("hidden\n")
     environ = {"A": "one", "EMPTY": "", "REF": "${A}"}
     assert substitute(text, environ, str(tmp_path)) == result
@@ -50,8 +50,8 @@ def test_references_are_replaced_once(text: str, result: str, tmp_path: Path) ->
         ("${file:large}", "larger than"),
     ],
 )
-def test_what_has_no_value_is_an_error(text: str, message: str, tmp_path: Path) -> None:
-    """Nothing silently becomes empty, and a FIFO is not waited for."""
+def test_reference_without_a_value(text: str, message: str, tmp_path: Path) -> None:
+    """A reference without a value is an error, and a FIFO is not waited for."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "binary").write_bytes(b"\xff")
     (tmp_path / "large").write_bytes(b"x" * 65537)
@@ -59,8 +59,8 @@ def test_what_has_no_value_is_an_error(text: str, message: str, tmp_path: Path) 
         substitute(text, {"RINGWARD_PASSWORD": "secret-secret", "BYTES": "\udcff"}, str(tmp_path))
 
 
-def test_every_kind_of_value_takes_references_but_run_does_not(config: Callable[..., Config]) -> None:
-    """Strings, numbers, truth values, lists and tables; a command keeps its ${…} for the shell."""
+def test_references_in_values(config: Callable[..., Config]) -> None:
+    """Strings, numbers, booleans, lists and tables take references; a command keeps its ${…} for the shell."""
     loaded = config(
         """
         [http]
@@ -81,14 +81,14 @@ def test_every_kind_of_value_takes_references_but_run_does_not(config: Callable[
     assert (task.run, loaded.tasks["b"].run) == ("echo ${N}", ("echo", "${N}"))
 
 
-def test_messages_show_the_reference_and_not_its_value(problems: Callable[..., list[Problem]]) -> None:
-    """A secret in the wrong place is not printed."""
+def test_messages_show_the_reference(problems: Callable[..., list[Problem]]) -> None:
+    """A message shows the reference and not its value, so a misplaced secret is not printed."""
     found = problems('[tasks.a]\nrun = "x"\ntimeout = "${SECRET}"\n', SECRET="hunter2")
     assert "${SECRET}" in found[0].message
     assert "hunter2" not in str(found[0])
 
 
-def test_all_wrong_parts_of_one_value_are_told(problems: Callable[..., list[Problem]]) -> None:
-    """References without a value do not hide other problems beside them."""
+def test_all_errors_of_one_value(problems: Callable[..., list[Problem]]) -> None:
+    """A reference without a value does not hide other errors in the same table."""
     found = problems('[tasks.a]\nrun = "x"\nenv = { A = "${NONE}", B = 1, C = "${NEITHER}" }\n')
     assert {problem.key for problem in found} == {"tasks.a.env.A", "tasks.a.env.B", "tasks.a.env.C"}

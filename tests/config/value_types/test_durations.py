@@ -22,16 +22,16 @@ from supervisor.config.value_types.durations import format_duration, format_size
         ("1m500ms", 60_500),
     ],
 )
-def test_durations_are_read(text: str, ms: int) -> None:
-    """Every documented notation has its meaning; zero is zero."""
+def test_durations(text: str, ms: int) -> None:
+    """Every documented notation of a duration has its meaning."""
     assert parse_duration(text) == ms
 
 
 @pytest.mark.parametrize(
     "text", ["", "5", "s", "5 s", "-5s", "30m1h", "1h1h", "5S", "1.2345678s", "0.5ms", "5sec", "٣s", "5s\n", "1e3s"]
 )
-def test_what_is_no_duration_is_refused(text: str) -> None:
-    """No guessing: unknown units, wrong order, repeated units, fractions of a millisecond."""
+def test_invalid_durations(text: str) -> None:
+    """Unknown units, wrong order, repeated units and fractions of a millisecond are refused."""
     with pytest.raises(ValueError, match=r"not a|out of order|finer"):
         parse_duration(text)
 
@@ -40,32 +40,32 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
     ("text", "size"),
     [("64kb", 65536), ("100mb", 104_857_600), ("2gb", 2 << 30), ("1TB", 1 << 40), ("512 kb", 524_288), ("0", 0)],
 )
-def test_sizes_are_read(text: str, size: int) -> None:
+def test_sizes(text: str, size: int) -> None:
     """Sizes count in powers of 1024."""
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "5", "kb", "-1kb", "5k", "1kb1b", "1.5b", "5pb"])
-def test_what_is_no_size_is_refused(text: str) -> None:
-    """A size has a number and a unit that exists."""
+def test_invalid_sizes(text: str) -> None:
+    """A size without a number or without a known unit is refused."""
     with pytest.raises(ValueError, match=r"not a|out of order|finer"):
         parse_size(text)
 
 
 @given(st.integers(0, 10**13))
-def test_a_formatted_duration_means_the_same(ms: int) -> None:
-    """What messages show can be written into the file."""
+def test_duration_round_trip(ms: int) -> None:
+    """A duration in a message can be copied into the file."""
     assert parse_duration(format_duration(ms)) == ms
 
 
 @given(st.integers(0, 10**14))
-def test_a_formatted_size_means_the_same(size: int) -> None:
-    """What messages show can be written into the file."""
+def test_size_round_trip(size: int) -> None:
+    """A size in a message can be copied into the file."""
     assert parse_size(format_size(size)) == size
 
 
 @given(st.text())
-def test_any_text_is_a_duration_or_refused(text: str) -> None:
+def test_any_text(text: str) -> None:
     """No input raises anything but ValueError."""
     for parse in (parse_duration, parse_size):
         try:

@@ -1,4 +1,4 @@
-"""Exports: their units, and mistakes."""
+"""Exports in the configuration."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,8 +31,8 @@ def export(text: str) -> str:
     return f'{TASKS}[exports.x]\ntype = "file"\npath = "out"\n{text}'
 
 
-def test_an_export_with_its_defaults(config: Load, tmp_path: Path) -> None:
-    """A file needs its path only; the path starts from the directory of the configuration."""
+def test_defaults(config: Load, tmp_path: Path) -> None:
+    """An export to a file needs only its path, which starts from the configuration's directory."""
     found = config(export("")).exports["x"]
     assert (found.type, found.path, found.tasks, found.groups, found.tags) == ("file", f"{tmp_path}/out", (), (), ())
     assert found.streams == ("stdout", "stderr", "system")
@@ -52,7 +52,7 @@ def test_an_export_with_its_defaults(config: Load, tmp_path: Path) -> None:
     ],
 )
 def test_selected_units(config: Load, text: str, wanted: list[str]) -> None:
-    """Names are united; groups and tags narrow."""
+    """Names are united, and groups and tags narrow the selection."""
     found = config(export(text))
     units: dict[str, Task | Service] = {**found.tasks, **found.services}
     assert [name for name, unit in units.items() if selects(found.exports["x"], unit)] == wanted
@@ -124,13 +124,13 @@ def test_mistakes(problems: Problems, text: str, key: str, message: str) -> None
         ("tls://[::1]", "tls://[::1]:6514"),
     ],
 )
-def test_addresses_of_syslog(config: Load, address: str, wanted: str) -> None:
+def test_syslog_addresses(config: Load, address: str, wanted: str) -> None:
     """A host has the usual port of its protocol; a Unix socket is an absolute path."""
     found = config(f'[exports.x]\ntype = "syslog"\naddress = "{address}"\n').exports["x"]
     assert (found.address, found.facility, found.tls_ca) == (wanted, "daemon", None)
 
 
-def test_a_selection_without_a_match_is_a_warning(config: Load) -> None:
+def test_selection_without_a_match(config: Load) -> None:
     """Globs, groups and tags that match no unit are warnings, because units may come later."""
     found = config(export('tasks = ["a1", "c*"]\ngroups = ["h"]\ntags = ["v"]')).warnings
     assert [(one.key, one.message) for one in found] == [
@@ -140,7 +140,7 @@ def test_a_selection_without_a_match_is_a_warning(config: Load) -> None:
     ]
 
 
-def test_a_changed_export_is_a_difference(config: Load) -> None:
+def test_changed_export(config: Load) -> None:
     """A reload reports changed exports, and applies them at once."""
     found = diff(config(export("")), config(export("keep = 7")))
     assert found.sections == {"exports": (Changed("exports", Effect.AT_ONCE),)}

@@ -1,4 +1,4 @@
-"""How the API may be reached from elsewhere."""
+"""Keys that expose the API to other hosts."""
 
 from collections.abc import Callable
 
@@ -24,8 +24,8 @@ base_path = "/jobs/"
 """
 
 
-def test_everything(config: Load) -> None:
-    """Values come out in one form: names in lower case, numbers for addresses, no slash at the end."""
+def test_all_keys(config: Load) -> None:
+    """Values have one form: lower-case names, numeric addresses, no slash at the end."""
     http = config(EVERYTHING).http
     assert http.listen == (("0.0.0.0", 443), ("::", 443), ("2001:db8::1", 80))
     assert http.socket_group == "users"
@@ -37,15 +37,15 @@ def test_everything(config: Load) -> None:
     assert http.base_path == "/jobs"
 
 
-def test_a_socket_for_proxies(config: Load) -> None:
-    """A path, whose group may be named without one of the other socket."""
+def test_proxy_socket(config: Load) -> None:
+    """proxy_socket takes a path, and socket_group needs no other socket beside it."""
     http = config("[http]\nproxy_socket = '/run/jobs/proxy.sock'\nsocket_group = 'www-data'\n").http
     assert (http.socket, http.proxy_socket, http.socket_group) == (None, "/run/jobs/proxy.sock", "www-data")
     assert config("").http.proxy_socket is None
 
 
-def test_nothing(config: Load) -> None:
-    """By default only this host reaches it."""
+def test_defaults(config: Load) -> None:
+    """By default the API is reachable only from this host."""
     http = config("").http
     assert (http.listen, http.tls_cert, http.behind_proxy, http.hosts) == ((("127.0.0.1", 7464),), None, (), ())
     assert (http.external_url, http.base_path, http.socket_group) == (None, "", None)
@@ -86,22 +86,22 @@ def test_nothing(config: Load) -> None:
         ("base_path = '/a b'", 'must be a path such as "/jobs"'),
     ],
 )
-def test_what_is_refused(config: Load, text: str, expected: str) -> None:
-    """With the place and the reason."""
+def test_errors(config: Load, text: str, expected: str) -> None:
+    """An error has the place and the reason."""
     with pytest.raises(ConfigError) as caught:
         config(f"[http]\n{text}\n")
     assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1"])
-def test_loopback_needs_nothing(host: str) -> None:
-    """It does not leave the host."""
+def test_loopback_addresses(host: str) -> None:
+    """A loopback address needs neither TLS nor a proxy."""
     check_exposed(host, tls=False, behind_proxy=False)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "2001:db8::1", "169.254.1.1"])
-def test_everything_else_needs_tls_or_a_proxy(host: str) -> None:
-    """And is refused without, with a reason that says what to do."""
+def test_public_addresses(host: str) -> None:
+    """Any other address needs TLS or a proxy, and is otherwise refused with a remedy."""
     check_exposed(host, tls=True, behind_proxy=False)
     check_exposed(host, tls=False, behind_proxy=True)
     with pytest.raises(Invalid) as caught:

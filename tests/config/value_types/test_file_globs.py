@@ -1,4 +1,4 @@
-"""``on_change``: which paths a task may watch."""
+"""``on_change``: the paths that a task can watch."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ def task(text: str) -> str:
 
 
 def test_paths(config: Load, tmp_path: Path) -> None:
-    """One path or several; a relative one starts from the directory of the file. A task may also have a schedule."""
+    """on_change takes one or several paths, relative to the file's directory, and may be combined with a schedule."""
     found = config(task('on_change = "in/*.csv"\nsettle = "250ms"\ncron = "@daily"\n')).tasks["t"]
     assert (found.on_change, found.settle_ms) == ((f"{tmp_path}/in/*.csv",), 250)
     found = config(task('on_change = ["/srv/in/*.[ct]sv", "/srv/flag"]\n')).tasks["t"]
@@ -46,12 +46,12 @@ def test_paths(config: Load, tmp_path: Path) -> None:
     ],
 )
 def test_mistakes(problems: Problems, text: str, wanted: str) -> None:
-    """Each is found, with a remedy where there is one."""
+    """Each mistake is reported, with a remedy where there is one."""
     assert wanted in "\n".join(map(str, problems(task(text))))
 
 
 def test_too_many_tasks(problems: Problems) -> None:
-    """64 tasks may watch files."""
+    """At most 64 tasks can watch files."""
     text = "".join(f'[tasks.t{number}]\nrun = "true"\non_change = "/in/*"\n' for number in range(66))
     found = problems(text)
     assert [problem.key for problem in found] == ["tasks.t64.on_change", "tasks.t65.on_change"]

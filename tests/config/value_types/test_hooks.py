@@ -1,4 +1,4 @@
-"""Hooks: where the parameters of a task stand in a body, and mistakes."""
+"""Hooks in the configuration."""
 
 import json
 from collections.abc import Callable
@@ -31,7 +31,7 @@ REF = 'params = { ref = "$.ref" }\n'
 
 @pytest.fixture(autouse=True)
 def secret(tmp_path: Path) -> Path:
-    """The file of a secret beside the configuration."""
+    """Write a secret's file beside the configuration."""
     path = tmp_path / "secret"
     path.write_text(f"{SECRET}\n")
     return path
@@ -41,8 +41,8 @@ def hook(text: str, kind: str = "generic", task: str = "plain") -> str:
     return f'{TASK}[hooks.h]\ntask = "{task}"\nkind = "{kind}"\nsecret_file = "secret"\n{text}'
 
 
-def test_a_hook(config: Load, secret: Path) -> None:
-    """The secret is read from its file; paths and conditions are taken apart; no record shows the secret."""
+def test_valid_hook(config: Load, secret: Path) -> None:
+    """The secret is read from its file, paths and conditions are parsed, and no record shows the secret."""
     found = config(
         hook(
             'events = ["push"]\nparams = { ref = "$.ref", by = "$.commits[0].author-of.name" }\n'
@@ -62,8 +62,8 @@ def test_a_hook(config: Load, secret: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["", "$", "ref", "$ref", "$.", "$..a", "$.a[*]", "$.a[-1]", "$['a']", "$.a b", "$.a[]"]
 )
-def test_paths_that_are_none(problems: Problems, path: str) -> None:
-    """A path has names and indices, and at least one."""
+def test_invalid_paths(problems: Problems, path: str) -> None:
+    """A path consists of names and indices, and has at least one."""
     (problem,) = problems(hook(f"params = {{ ref = {json.dumps(path)} }}\n", task="deploy"))
     assert problem.key == "hooks.h.params.ref"
     (problem,) = problems(hook(f"when = {{ {json.dumps(path)} = 'x' }}\n"))
@@ -100,7 +100,7 @@ def test_paths_that_are_none(problems: Problems, path: str) -> None:
     ],
 )
 def test_mistakes(problems: Problems, text: str, wanted: str) -> None:
-    """Each is found, in its place."""
+    """Each mistake is reported in its place."""
     assert wanted in "\n".join(map(str, problems(text)))
 
 
@@ -114,8 +114,8 @@ def test_mistakes(problems: Problems, text: str, wanted: str) -> None:
         (None, "cannot be read: No such file or directory"),
     ],
 )
-def test_files_without_a_secret(problems: Problems, secret: Path, content: bytes | None, wanted: str) -> None:
-    """A file that has no usable secret is an error that does not show its content."""
+def test_unusable_secret_files(problems: Problems, secret: Path, content: bytes | None, wanted: str) -> None:
+    """A file without a usable secret is an error that does not show its content."""
     if content is None:
         secret.unlink()
     else:
@@ -126,7 +126,7 @@ def test_files_without_a_secret(problems: Problems, secret: Path, content: bytes
     assert "0123" not in str(problem)
 
 
-def test_a_reload_applies_hooks_at_once(config: Load, secret: Path) -> None:
+def test_changed_hook(config: Load, secret: Path) -> None:
     """A changed hook, and a changed secret, are differences that apply at once."""
     before = config(hook(""))
     secret.write_text(SECRET + "0")

@@ -19,7 +19,7 @@ def loaded(tmp_path: Path, text: str, http: str = HTTP) -> ProxyIdentity | None:
 
 
 def test_defaults(tmp_path: Path) -> None:
-    """The names of headers have defaults; the path of the secret starts from the file."""
+    """The header names have defaults, and the secret's path starts from the file."""
     text = '[http.identity]\nsecret_file = "s"\nroles = { admins = "admin", "*" = "viewer" }\n'
     assert loaded(tmp_path, text) == ProxyIdentity(
         secret_file=str(tmp_path / "s"),
@@ -55,7 +55,7 @@ def test_errors(tmp_path: Path, keys: str, why: str) -> None:
 
 
 def test_identity_needs_behind_proxy(tmp_path: Path) -> None:
-    """Without a trusted proxy nothing would ever be believed."""
+    """Identity without a trusted proxy is refused, because no header would be believed."""
     text = '[http.identity]\nsecret_file = "s"\nroles = { "*" = "viewer" }\n'
     with pytest.raises(ConfigError, match="needs behind_proxy"):
         loaded(tmp_path, text, "")

@@ -16,7 +16,7 @@ SETTINGS = {"host": "deploy@web1", "image": "alpine:3"}
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_complete(config: Callable[..., Config], name: str) -> None:
-    """With the keys that it needs and no others it knows all three commands, in which nothing is left to be settled."""
+    """With the keys that it needs, each preset has all three commands without open settings."""
     needed = "".join(f'{key} = "{SETTINGS[key]}"\n' for key in PRESETS[name].needs)
     found = config(f'[launchers.l]\npreset = "{name}"\n{needed}{UNIT}').tasks["t"].launcher
     assert found is not None
@@ -25,8 +25,8 @@ def test_every_preset_is_complete(config: Callable[..., Config], name: str) -> N
         assert not any(one in word for word in words for one in ("{client}", "{options}", "{host}", "{image}"))
 
 
-def test_a_launcher_of_ones_own(config: Callable[..., Config]) -> None:
-    """Its commands are used; given commands replace those of a preset, and local is no launcher."""
+def test_custom_launcher(config: Callable[..., Config]) -> None:
+    """A launcher's own commands are used, or replace those of its preset; local means no launcher."""
     found = config(
         """
 [launchers.own]
@@ -84,10 +84,10 @@ launcher = "plain"
         ('preset = "slurm"\nwhere = 1', 3, "where", "unknown key", ""),
     ],
 )
-def test_what_is_wrong_with_a_launcher(
+def test_launcher_errors(
     problems: Callable[..., list[Problem]], text: str, line: int, key: str, message: str, remedy: str
 ) -> None:
-    """Is said with its place and, where there is one, a remedy."""
+    """An error in a launcher has its place and, if there is one, a remedy."""
     (found,) = problems(f"[launchers.l]\n{text}\n{UNIT}")
     assert (found.line, found.key) == (line, f"launchers.l.{key}".rstrip("."))
     assert message in found.message
@@ -112,15 +112,15 @@ def test_what_is_wrong_with_a_launcher(
         ('[defaults]\nlauncher = "x y"\n', "defaults.launcher", "must be the name of a launcher"),
     ],
 )
-def test_what_cannot_have_a_launcher(problems: Callable[..., list[Problem]], unit: str, key: str, message: str) -> None:
-    """Is refused where it is said."""
+def test_units_without_launchers(problems: Callable[..., list[Problem]], unit: str, key: str, message: str) -> None:
+    """A launcher that a unit cannot have, or that does not exist, is refused at its key."""
     (found,) = problems(f'[launchers.ray]\npreset = "ray"\n{unit}')
     assert found.key == key
     assert message in found.message
 
 
-def test_another_launcher_is_another_definition(config: Callable[..., Config]) -> None:
-    """What changes in its table, a reload finds in the tasks and services that have it, and in no others."""
+def test_changed_launcher(config: Callable[..., Config]) -> None:
+    """A changed launcher is a difference of exactly the units that use it."""
     text = '[launchers.l]\npreset = "slurm"\n{}{}[services.s]\nrun = "true"\nlauncher = "l"\n[tasks.o]\nrun = "true"\n'
     before, after = config(text.format("", UNIT)), config(text.format('options = ["--mem=1"]\n', UNIT))
     found = {change.new.name: change.keys for change in diff(before, after).changed}

@@ -1,4 +1,4 @@
-"""Notifiers, routes, and what tasks say about being told of."""
+"""Notifiers, routes, and the notification keys of tasks."""
 
 import json
 from collections.abc import Callable
@@ -17,8 +17,8 @@ Problems = Callable[..., list[Problem]]
 ONE = '[notifiers.n]\nurl = "json://example.com/secret-path"\n'
 
 
-def test_a_route(config: Load) -> None:
-    """All of its keys, and their defaults."""
+def test_routes(config: Load) -> None:
+    """A route has all of its keys, and their defaults."""
     found = config(
         f'{ONE}[[routes]]\nnotify = "n"\n[[routes]]\nnotify = ["n"]\nafter = 3\nfinal_attempt_only = false\n'
         'recovery = false\nquiet = "22:00-07:30"\nmatch = { kinds = ["run.failed"], severity = "warn", tasks = "b*" }\n'
@@ -58,26 +58,26 @@ def test_a_route(config: Load) -> None:
     ],
 )
 def test_mistakes(problems: Problems, text: str, wanted: str) -> None:
-    """Each is found, in its place."""
+    """Each mistake is reported in its place."""
     assert wanted in "\n".join(map(str, problems(ONE + text)))
 
 
-def test_what_is_no_name_is_told_once(problems: Problems) -> None:
-    """Not also as a notifier that there is not, with a remedy that would not do."""
+def test_invalid_name_is_one_error(problems: Problems) -> None:
+    """An invalid name of a notifier is one error, and is not also reported as missing."""
     assert len(problems(f'{ONE}[tasks.t]\nrun = "true"\nnotify_on_failure = "a b"\n')) == 1
 
 
 @pytest.mark.parametrize("key", ["notifiers.x", "tasks.x"])
-def test_no_message_repeats_a_url(problems: Problems, key: str) -> None:
-    """They are passwords."""
+def test_messages_hide_urls(problems: Problems, key: str) -> None:
+    """No message repeats a URL, because URLs contain passwords."""
     name = "url" if key.startswith("notifiers") else "heartbeat"
     said = "\n".join(map(str, problems(f'[{key}]\n{name} = "secret-token with blanks"\n')))
     assert f"{key}.{name}: must be" in said
     assert "secret-token" not in said
 
 
-def test_what_is_secret_is_not_shown(config: Load) -> None:
-    """Neither in the definition that the API shows nor in any record that is printed."""
+def test_records_hide_urls(config: Load) -> None:
+    """URLs are hidden in the definition that the API shows and in printed records."""
     task = '[tasks.t]\nrun = "true"\nheartbeat = "http://x/secret-b"\n'
     found = config(f'{ONE}[daemon]\nheartbeat = "http://x/secret-a"\n{task}')
     text = definition_text(found.tasks["t"])
@@ -86,8 +86,8 @@ def test_what_is_secret_is_not_shown(config: Load) -> None:
 
 
 @pytest.mark.parametrize("kind", ["tasks", "services"])
-def test_variables_that_may_be_shown(config: Load, kind: str) -> None:
-    """Their values are shown; others and secrets never, whatever their names."""
+def test_env_public(config: Load, kind: str) -> None:
+    """Variables in env_public are shown; other variables and secrets never are."""
     variables = 'env = { A = "seen", B = "hidden-1" }\nsecrets = { C = "hidden-2" }\nenv_public = ["A", "C", "D"]\n'
     found = config(f'[{kind}.u]\nrun = "true"\n{variables}')
     shown = json.loads(definition_text(found.tasks.get("u") or found.services["u"]))
@@ -95,13 +95,13 @@ def test_variables_that_may_be_shown(config: Load, kind: str) -> None:
     assert shown["secrets"] == {"C": "***"}
 
 
-def test_what_is_no_name_of_a_variable(problems: Problems) -> None:
-    """Neither can it be shown."""
+def test_env_public_names(problems: Problems) -> None:
+    """env_public refuses invalid names of variables."""
     assert len(problems('[tasks.t]\nrun = "true"\nenv_public = ["A=B", "RINGWARD_RUN_ID", 1]\n')) == 3
 
 
-def test_a_reload(config: Load) -> None:
-    """Notifiers and routes hold at once."""
+def test_reload(config: Load) -> None:
+    """A reload applies notifiers and routes at once."""
     found = diff(config(""), config(f'{ONE}[[routes]]\nnotify = "n"\n'))
     assert {name: [one.effect for one in keys] for name, keys in found.sections.items()} == {
         "notifiers": [Effect.AT_ONCE],

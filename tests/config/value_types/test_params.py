@@ -1,4 +1,4 @@
-"""Parameters of tasks, as they are declared."""
+"""Declarations of task parameters."""
 
 from collections.abc import Callable
 
@@ -12,8 +12,8 @@ Load = Callable[..., Config]
 Problems = Callable[..., list[Problem]]
 
 
-def test_declared(config: Load) -> None:
-    """Defaults and choices may be numbers and truth values; they become the text that the command gets."""
+def test_declarations(config: Load) -> None:
+    """Defaults and choices may be numbers and booleans, which become the text that the command gets."""
     loaded = config(
         """
         [defaults]
@@ -98,7 +98,7 @@ def test_declared(config: Load) -> None:
     ],
 )
 def test_mistakes(problems: Problems, params: str, expected: str) -> None:
-    """Each is reported once, with its place and the remedy."""
+    """Each mistake is reported once, with its place and the remedy."""
     found = problems(f"[tasks.a]\nrun = 'x'\nparams = {params}\n")
     assert len(found) == 1
     assert expected in str(found[0])
@@ -125,14 +125,14 @@ def test_mistakes(problems: Problems, params: str, expected: str) -> None:
         "WATCHDOG_USEC",
     ],
 )
-def test_variables_that_no_parameter_may_set(problems: Problems, name: str) -> None:
+def test_reserved_variables(problems: Problems, name: str) -> None:
     """A trigger can neither change which programs execute nor set the daemon's own variables."""
     (found,) = problems(f"[tasks.a]\nrun = 'x'\nparams = [{{ name = '{name}', kind = 'env' }}]\n")
     assert (found.key, "cannot be a parameter" in found.message) == ("tasks.a.params[0].name", True)
 
 
-def test_variables_that_only_look_like_those(config: Load) -> None:
-    """What names like them means is the command's own affair."""
+def test_similar_variables(config: Load) -> None:
+    """Names that only resemble reserved variables are accepted."""
     for name in ("GIT_BRANCH", "PYTHON_VERSION", "NODE_ENV", "LDFLAGS", "SSH_HOST", "HOME_TOWN", "path_prefix"):
         assert config(f"[tasks.a]\nrun = 'x'\nparams = [{{ name = '{name}', kind = 'env' }}]\n").tasks["a"].params
 
@@ -141,8 +141,8 @@ def test_variables_that_only_look_like_those(config: Load) -> None:
     "keys",
     ["cron = '@daily'", "every = '1h'", "at = '2040-01-01T00:00:00Z'", "run_on_start = true", "api_trigger = false"],
 )
-def test_what_nobody_can_give(problems: Problems, config: Load, keys: str) -> None:
-    """A required parameter of a task that also runs by itself, or only by itself, needs a default."""
+def test_required_without_a_caller(problems: Problems, config: Load, keys: str) -> None:
+    """A required parameter of a task that starts by itself needs a default."""
     task = "[tasks.a]\nrun = 'x'\n{}\nparams = [\n{{ name = 'A', kind = 'env', required = true{} }}]\n"
     (found,) = problems(task.format(keys, ""))
     assert (found.key, found.line, "is required" in found.message) == ("tasks.a.params[0]", 5, True)
@@ -152,8 +152,8 @@ def test_what_nobody_can_give(problems: Problems, config: Load, keys: str) -> No
     assert (found.key, "is required" in found.message) == ("tasks.a", True)
 
 
-def test_a_secret_is_never_repeated(problems: Problems) -> None:
-    """Neither a default that is too short, nor one beside another mistake."""
+def test_messages_hide_secrets(problems: Problems) -> None:
+    """No message shows the default of a secret, even beside another mistake."""
     for params in (
         "[{ name = 'A', kind = 'env', secret = true, default = 'wxyz' }]",
         "[{ name = 'A', kind = 'env', secret = true, pattern = 'a', default = 'wxyz1234' }]",
@@ -162,14 +162,14 @@ def test_a_secret_is_never_repeated(problems: Problems) -> None:
         assert "wxyz" not in "".join(map(str, problems(f"[tasks.a]\nrun = 'x'\nparams = {params}\n")))
 
 
-def test_a_variable_of_secrets(problems: Problems) -> None:
-    """It has its value already."""
+def test_parameter_named_like_a_secret(problems: Problems) -> None:
+    """A parameter cannot have the name of a secret, which has its value already."""
     text = "[defaults]\nsecrets = { A = 'hunter22' }\n[tasks.a]\nrun = 'x'\nparams = [{ name = 'A', kind = 'env' }]\n"
     (found,) = problems(text)
     assert found.key == "tasks.a.params[0].name"
 
 
-def test_services_have_none(problems: Problems) -> None:
-    """The key is a task's."""
+def test_services_have_no_parameters(problems: Problems) -> None:
+    """A service cannot have parameters."""
     (found,) = problems("[services.a]\nrun = 'x'\nparams = []\n")
     assert "only a task has this key" in str(found)

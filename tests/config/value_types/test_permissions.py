@@ -19,7 +19,7 @@ def problems(tmp_path: Path, may: str) -> list[str]:
     return []
 
 
-def test_permissions(tmp_path: Path) -> None:
+def test_valid_permissions(tmp_path: Path) -> None:
     """Verbs with names of the right kind, or with globs, are accepted."""
     assert problems(tmp_path, '["run:report", "stop:report", "stop:web", "restart:w*", "pause:no-such-*"]') == []
 
@@ -36,7 +36,7 @@ def test_permissions(tmp_path: Path) -> None:
         ("[7]", "must be a permission"),
     ],
 )
-def test_wrong_permissions(tmp_path: Path, may: str, message: str) -> None:
+def test_invalid_permissions(tmp_path: Path, may: str, message: str) -> None:
     """An unknown verb, an unknown name and a unit of the wrong kind are errors at the line of the key."""
     (found,) = problems(tmp_path, may)
     assert found.startswith("7: ")

@@ -30,13 +30,13 @@ def probe(kind: str, target: Any = "", every_ms: int = 1000, timeout_ms: int = 6
         ({"log": "^listening on [0-9]+$"}, probe("log", "^listening on [0-9]+$")),
     ],
 )
-def test_ready(value: dict[str, Any], expected: Probe) -> None:
-    """Each kind, with what holds when nothing else is said."""
+def test_ready_probes(value: dict[str, Any], expected: Probe) -> None:
+    """Each kind of readiness probe is parsed, with its defaults."""
     assert READY.parse(value, "/") == expected
 
 
-def test_live() -> None:
-    """It has its own times, and a number of failures."""
+def test_live_probes() -> None:
+    """A liveness probe has its own times, and a number of failures."""
     assert LIVE.parse({"tcp": "127.0.0.1:1"}, "/") == Probe(
         kind="tcp", target="127.0.0.1:1", every_ms=10_000, timeout_ms=2000, failures=3
     )
@@ -70,21 +70,21 @@ def test_live() -> None:
         ({"tcp": "x:1", "timeout": "0s"}, "from 1ms"),
     ],
 )
-def test_not_ready(value: object, message: str) -> None:
-    """Everything else is refused, and the message says why."""
+def test_invalid_ready_probes(value: object, message: str) -> None:
+    """An invalid probe is refused with the reason."""
     with pytest.raises(Invalid) as caught:
         READY.parse(value, "/")
     assert message in str(caught.value)
 
 
-def test_liveness_has_no_line() -> None:
-    """A line that was printed once says nothing about now."""
+def test_no_liveness_by_log() -> None:
+    """A liveness probe cannot be a log line, because a line printed once says nothing about later."""
     with pytest.raises(Invalid, match="unknown key"):
         LIVE.parse({"log": "x"}, "/")
 
 
-def test_depends() -> None:
-    """A name alone, or a table."""
+def test_dependencies() -> None:
+    """A dependency is a name or a table."""
     assert Depends().parse("db", "/") == Dependency("db")
     assert Depends().parse({"name": "db", "until": "started"}, "/") == Dependency("db", "started")
 
@@ -100,8 +100,8 @@ def test_depends() -> None:
         ({"name": "db", "until": "healthy"}, 'must be "started" or "ready" or "succeeded"'),
     ],
 )
-def test_no_dependency(value: object, message: str) -> None:
-    """Everything else is refused."""
+def test_invalid_dependencies(value: object, message: str) -> None:
+    """An invalid dependency is refused with the reason."""
     with pytest.raises(Invalid) as caught:
         Depends().parse(value, "/")
     assert message in str(caught.value)
@@ -118,8 +118,8 @@ def test_no_dependency(value: object, message: str) -> None:
         ({"a": '[{ name = "b", until = "succeeded" }]', "b": "[]"}, "b is a service"),
     ],
 )
-def test_unsound(tmp_path: Path, edges: dict[str, str], message: str) -> None:
-    """Unknown names, cycles, and impossible conditions are reported with their place."""
+def test_impossible_dependencies(tmp_path: Path, edges: dict[str, str], message: str) -> None:
+    """Unknown names, cycles and impossible conditions are reported with their place."""
     path = tmp_path / "r.toml"
     path.write_text(
         '[tasks.t]\nrun = "true"\n'
@@ -132,8 +132,8 @@ def test_unsound(tmp_path: Path, edges: dict[str, str], message: str) -> None:
     assert len(caught.value.problems) == 1
 
 
-def test_a_task_that_services_wait_for_needs_nobody_to_give_values(tmp_path: Path) -> None:
-    """It is run without anybody who could."""
+def test_dependency_with_required_parameters(tmp_path: Path) -> None:
+    """A task that a service depends on needs defaults for its required parameters, because nobody passes them."""
     path = tmp_path / "r.toml"
     task = '[tasks.t]\nrun = "true"\nparams = [{{ name = "X", kind = "env", required = true{} }}]\n'
     service = '[services.a]\nrun = "true"\ndepends_on = ["t"]\n'

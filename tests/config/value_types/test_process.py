@@ -1,4 +1,4 @@
-"""Values that say how a process is started and ended, and the files that they are read from."""
+"""Keys for starting and stopping processes, and files of variables."""
 
 import signal
 from collections.abc import Callable
@@ -15,22 +15,22 @@ Load = Callable[..., Config]
 Problems = Callable[..., list[Problem]]
 
 
-def test_a_ladder_of_signals() -> None:
-    """One signal, or several, each with its time in milliseconds."""
+def test_stop_signals() -> None:
+    """A stop signal is one signal, or several with their times in milliseconds."""
     assert StopSignal().parse("int", "/") == signal.SIGINT
     steps = [["SIGINT", "10s"], ["SIGRTMIN+3", "0s"]]
     assert StopSignal().parse(steps, "/") == ((signal.SIGINT, 10_000), (signal.SIGRTMIN + 3, 0))
 
 
 @pytest.mark.parametrize("value", [[], ["SIGINT"], [["SIGINT"]], [["SIGSTOP", "1s"]], [["SIGINT", 5]], 15])
-def test_no_ladder(value: object) -> None:
+def test_invalid_stop_signals(value: object) -> None:
     """An invalid signal, step or time is refused."""
     with pytest.raises(Invalid):
         StopSignal().parse(value, "/")
 
 
 def test_limits() -> None:
-    """Sizes become bytes, times seconds, and no limit -1."""
+    """Sizes become bytes, times become seconds, and "unlimited" becomes -1."""
     said = {
         "memory": "1gb",
         "address_space": "4gb",
@@ -66,15 +66,15 @@ def test_limits() -> None:
         ("512mb", ()),
     ],
 )
-def test_no_limits(said: object, path: tuple[str, ...]) -> None:
-    """An unknown name or a value that cannot be is refused, and named."""
+def test_invalid_limits(said: object, path: tuple[str, ...]) -> None:
+    """An unknown limit or an impossible value is refused at its key."""
     with pytest.raises(Invalid) as caught:
         Limits().parse(said, "/")
     assert [part.path for part in caught.value.parts] == [path]
 
 
-def test_small_values() -> None:
-    """Umask, user and processors."""
+def test_umask_user_and_cpus() -> None:
+    """Valid values of umask, user and cpus are parsed, and invalid ones refused."""
     assert Umask().parse("027", "/") == 0o027
     assert Umask().parse("0777", "/") == 0o777
     assert User().parse("backup:adm", "/") == "backup:adm"
@@ -84,8 +84,8 @@ def test_small_values() -> None:
             kind.parse(wrong, "/")
 
 
-def test_a_file_of_variables() -> None:
-    """Comments, quotes, escapes, values over several lines, and the last one of a name."""
+def test_variables_file() -> None:
+    """A file of variables has comments, quotes, escapes and multi-line values, and its last value of a name wins."""
     text = """\
 # comment
   # another
@@ -122,15 +122,15 @@ A=last\r
 @pytest.mark.parametrize(
     ("text", "line"), [("A=1\n\nnothing", 3), ("A='x", 1), ('A=1\nB="x" y', 2), ("A B=2", 1), ("'A=2", 1), ("=2", 1)]
 )
-def test_a_file_that_cannot_be_read(text: str, line: int) -> None:
-    """The line is named, and its content is not shown."""
+def test_invalid_variables_file(text: str, line: int) -> None:
+    """An error in a file of variables names the line, and does not show its content."""
     with pytest.raises(Invalid, match=f"^line {line} ") as caught:
         parse_variables(text)
     assert not caught.value.show
 
 
-def test_where_variables_come_from(config: Load, tmp_path: Path) -> None:
-    """A unit overrides [defaults], and in each of the two a value overrides a file."""
+def test_precedence_of_variables(config: Load, tmp_path: Path) -> None:
+    """A unit overrides [defaults], and in each of them a value overrides a file."""
     (tmp_path / "one").write_text("A=1\nB=1\nC=1\nD=1\n")
     (tmp_path / "two").write_text("C=2\nD=2\nE=2\n")
     loaded = config(
@@ -152,8 +152,8 @@ def test_where_variables_come_from(config: Load, tmp_path: Path) -> None:
     assert {str(tmp_path / name) for name in ("one", "two")} <= loaded.read.keys()
 
 
-def test_files_that_are_wrong(problems: Problems, tmp_path: Path) -> None:
-    """Each is a problem of the key that names it, and no value of a secret is shown."""
+def test_unusable_variables_files(problems: Problems, tmp_path: Path) -> None:
+    """A file that cannot be used is an error at its key, and no secret is shown."""
     (tmp_path / "short").write_text("TOKEN=abc\n")
     (tmp_path / "own").write_text("RINGWARD_X=abc\n")
     found = problems(
@@ -166,8 +166,8 @@ def test_files_that_are_wrong(problems: Problems, tmp_path: Path) -> None:
     assert any("missing: cannot be read" in text for text in texts)
 
 
-def test_a_variable_that_the_kernel_does_not_take(config: Load, problems: Problems) -> None:
-    """Name, equals sign, value and NUL must fit into MAX_ARG_STRLEN, 128 KiB; the largest one is accepted."""
+def test_oversized_variable(config: Load, problems: Problems) -> None:
+    """Name, equals sign, value and NUL must fit into MAX_ARG_STRLEN, 128 KiB; the largest variable is accepted."""
     largest = "x" * (128 * 1024 - len("app.name=") - 1)
     unit = "[tasks.t]\nrun = ['true']\nenv = {{ 'app.name' = '{}' }}\n"
     assert config(unit.format(largest)).tasks["t"].env == {"app.name": largest}
@@ -177,8 +177,11 @@ def test_a_variable_that_the_kernel_does_not_take(config: Load, problems: Proble
 
 
 @pytest.mark.parametrize("where", ["env", "secrets", "env_file"])
-def test_a_shell_that_drops_variables(config: Load, tmp_path: Path, where: str) -> None:
-    """A text for dash, ash or busybox warns of names that those drop; a list and a text for bash do not."""
+def test_shell_that_drops_variables(config: Load, tmp_path: Path, where: str) -> None:
+    """A command string for dash, ash or busybox warns of names that the shell drops.
+
+    A list and a command for bash do not.
+    """
     for name in ("dash", "bash"):
         (tmp_path / name).touch()
     (tmp_path / "sh").symlink_to(tmp_path / "dash")

@@ -9,8 +9,8 @@ Load = Callable[..., Config]
 SLOTS = "[slots.db]\nsize = 2\n"
 
 
-def test_slots(config: Load) -> None:
-    """A list takes one place of each slot; a table says how many; [defaults] holds for units without their own."""
+def test_valid_slots(config: Load) -> None:
+    """A list takes one place of each slot, a table says how many, and [defaults] applies to units without uses."""
     found = config(
         SLOTS + "[slots.api]\nsize = 1\n[daemon]\nmax_running = 4\n[defaults]\nuses = ['api']\n"
         "[tasks.t]\nrun = 'true'\nuses = { db = 2 }\nqueue_priority = -5\n"
@@ -47,7 +47,7 @@ def test_slots(config: Load) -> None:
     ],
 )
 def test_errors(config: Load, text: str, expected: str) -> None:
-    """Each names the line, the key and the remedy."""
+    """An error names the line, the key and the remedy."""
     with pytest.raises(ConfigError) as caught:
         config(text)
     assert expected in str(caught.value)

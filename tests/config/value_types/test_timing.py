@@ -1,4 +1,4 @@
-"""When a task runs, as the configuration says it."""
+"""Keys for the schedule of a task."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -25,8 +25,8 @@ def problem(write: Write, keys: str, defaults: str = "") -> str:
     return str(caught.value)
 
 
-def test_the_defaults(write: Write) -> None:
-    """Without any key nothing runs by itself, and later missed instants are caught up for a day."""
+def test_defaults(write: Write) -> None:
+    """Without any key a task does not start by itself, and missed instants are caught up for a day."""
     one = task(write, "")
     assert (one.crons, one.every_ms, one.at_ms, one.run_on_start) == ((), None, None, False)
     assert (one.dst_gap, one.dst_overlap, one.jitter_ms) == ("run", "first", 0)
@@ -35,7 +35,7 @@ def test_the_defaults(write: Write) -> None:
 
 
 def test_all_keys(write: Write) -> None:
-    """Each holds as it is written."""
+    """Each key has the value that is written."""
     one = task(
         write,
         """
@@ -65,14 +65,14 @@ def test_all_keys(write: Write) -> None:
         "2026-12-24 17:00:00Z",
     ],
 )
-def test_a_single_time(write: Write, text: str) -> None:
-    """RFC 3339, as a string or as TOML has times."""
+def test_single_time(write: Write, text: str) -> None:
+    """A single time is in RFC 3339, as a string or as a TOML date-time."""
     assert task(write, f"at = {text}").at_ms == AT
 
 
 @pytest.mark.parametrize("text", ['"2026-12-24T18:00:00"', "2026-12-24T18:00:00"])
-def test_a_single_time_without_an_offset(write: Write, text: str) -> None:
-    """It is refused, and the error names the missing part."""
+def test_single_time_without_an_offset(write: Write, text: str) -> None:
+    """A time without an offset is refused, and the error names the missing part."""
     said = problem(write, f"at = {text}")
     assert ":5: tasks.a.at: needs its offset from UTC" in said
     assert "write Z or an offset" in said
@@ -81,14 +81,14 @@ def test_a_single_time_without_an_offset(write: Write, text: str) -> None:
 @pytest.mark.parametrize(
     "text", ['"2026-W52-4T18:00Z"', '"2026-12-24"', "2026-12-24", "18:00:00", "1", '"2026-13-24T18:00:00Z"']
 )
-def test_no_single_time(write: Write, text: str) -> None:
-    """Dates alone, times alone and words are refused."""
+def test_invalid_single_time(write: Write, text: str) -> None:
+    """Dates alone, times alone and other values are refused."""
     assert ":5: tasks.a.at: must be a time with its offset from UTC" in problem(write, f"at = {text}")
 
 
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "'1969-12-31T23:59:59Z'", "9999-12-31T23:59:59Z"])
-def test_a_single_time_that_no_clock_shows(write: Write, text: str) -> None:
-    """It is refused here, where it can be repaired, instead of wherever it is shown in some time zone."""
+def test_single_time_out_of_range(write: Write, text: str) -> None:
+    """A time outside of 1970 to 2200 is refused in the file, not later where it is shown."""
     assert ":5: tasks.a.at: must be a time from 1970 to 2200" in problem(write, f"at = {text}")
 
 
@@ -108,13 +108,13 @@ def test_a_single_time_that_no_clock_shows(write: Write, text: str) -> None:
         ("catch_up = -1", ":5: tasks.a.catch_up: must be a whole number from 0"),
     ],
 )
-def test_what_is_refused(write: Write, keys: str, expected: str) -> None:
-    """With file, line, key and what would do."""
+def test_errors(write: Write, keys: str, expected: str) -> None:
+    """An error has file, line, key and the remedy."""
     assert expected in problem(write, keys)
 
 
-def test_one_schedule_replaces_another_default(write: Write) -> None:
-    """A task that says when it runs takes no other kind of schedule from [defaults]; two there are refused."""
+def test_schedule_replaces_the_default(write: Write) -> None:
+    """A task's own schedule replaces another kind from [defaults], and two kinds in [defaults] are refused."""
     one = task(write, "every = '1h'", "cron = '@daily'")
     assert (one.crons, one.every_ms) == ((), 3_600_000)
     assert task(write, "", "cron = '@daily'").crons == ("@daily",)
