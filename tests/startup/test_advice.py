@@ -19,7 +19,7 @@ NOW_MS = 1_764_000_000_000
 
 
 def warned(tmp_path: Path, text: str) -> list[tuple[int | None, str, str]]:
-    """Line, key and message of each warning about a configuration."""
+    """Return the line, key and message of each warning about a configuration."""
     path = tmp_path / "ringward.toml"
     path.write_text(text)
     path.chmod(0o644)
@@ -42,14 +42,14 @@ def warned(tmp_path: Path, text: str) -> list[tuple[int | None, str, str]]:
         ("run = 'x'\nshell = '/no/sh'", "shell", "no such program: /no/sh"),
     ],
 )
-def test_what_is_missing_is_named_with_its_line(tmp_path: Path, lines: str, key: str, message: str) -> None:
-    """An unknown user, a missing directory and a missing program are found before the run, in tasks and services."""
+def test_missing_requirements(tmp_path: Path, lines: str, key: str, message: str) -> None:
+    """An unknown user, a missing directory and a missing program are reported before a run, with their line."""
     for table in ("tasks", "services"):
         assert warned(tmp_path, f"[{table}.a]\n{lines}\n") == [(3, f"{table}.a.{key}", message)]
 
 
-def test_a_default_is_named_where_it_stands(tmp_path: Path) -> None:
-    """What [defaults] sets is wrong there, for each task that takes it."""
+def test_missing_requirement_of_the_defaults(tmp_path: Path) -> None:
+    """A wrong value in [defaults] is reported there, for each task that uses it."""
     text = "[defaults]\nworking_dir = '/no/such'\n[tasks.a]\nrun = 'x'\n[tasks.b]\nrun = 'x'\nworking_dir = '/'\n"
     message = "no such directory: /no/such (of task a)"
     assert warned(tmp_path, text) == [(2, "defaults.working_dir", message)]
@@ -67,8 +67,8 @@ def test_a_default_is_named_where_it_stands(tmp_path: Path) -> None:
         f"run = 'x'\nworking_dir = '/'\nuser = '{pwd.getpwuid(os.geteuid()).pw_name}'",
     ],
 )
-def test_what_is_there_or_cannot_be_told_is_not_warned_of(tmp_path: Path, lines: str) -> None:
-    """No warning is raised for a program of another host, or for what only a shell can tell."""
+def test_no_warning(tmp_path: Path, lines: str) -> None:
+    """Existing requirements, programs of other hosts, and text that only a shell can resolve give no warning."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "own").touch(0o755)
     launcher = "[launchers.docker]\npreset = 'docker'\nimage = 'x'\n" if "launcher" in lines else ""
@@ -88,8 +88,8 @@ def test_what_is_there_or_cannot_be_told_is_not_warned_of(tmp_path: Path, lines:
         ("cron = '*/5 * * * *'\nkeep_for = '3d'", None),
     ],
 )
-def test_retention_that_ends_before_keep_for(tmp_path: Path, keys: str, message: str | None) -> None:
-    """A task whose schedule fills keep_runs before keep_for has passed is warned of; others are not."""
+def test_retention_shorter_than_keep_for(tmp_path: Path, keys: str, message: str | None) -> None:
+    """A task whose schedule fills keep_runs before keep_for has passed gets a warning, and others get none."""
     found = warned(tmp_path, f"[tasks.a]\nrun = 'x'\n{keys}\n")
     assert [one[:2] for one in found] == ([] if message is None else [(4, "tasks.a.keep_for")])
     assert all(message in one[2] for one in found if message)
@@ -99,9 +99,7 @@ def test_retention_that_ends_before_keep_for(tmp_path: Path, keys: str, message:
 
 
 @pytest.mark.parametrize(("keep_for", "followed"), [("30d", 3), ("800d", 4)])
-def test_a_rare_schedule_is_followed_as_far_as_its_runs_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep_for: str, followed: int
-) -> None:
+def test_rare_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep_for: str, followed: int) -> None:
     """A schedule is followed to its first instant after ``keep_for``, at least for a year, and not for centuries."""
     instants = []
     occurrences = Schedule.occurrences
@@ -121,7 +119,7 @@ def test_a_rare_schedule_is_followed_as_far_as_its_runs_are_kept(
 
 
 def test_validate_and_doctor_warn(ringward: Ringward, tmp_path: Path) -> None:
-    """A configuration with warnings stays valid: validate ends with 0, and doctor does not fail."""
+    """A configuration with warnings stays valid: validate exits with 0, and doctor does not fail."""
     path = tmp_path / "ringward.toml"
     path.write_text("[tasks.a]\nrun = ['/no/such']\nuser = 'nobody-here'\n")
     path.chmod(0o644)
@@ -137,13 +135,13 @@ def test_validate_and_doctor_warn(ringward: Ringward, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may run as anybody")
-def test_another_user_than_ones_own(tmp_path: Path) -> None:
-    """A daemon that is not root's is warned of users that it cannot become."""
+def test_user_of_an_unprivileged_daemon(tmp_path: Path) -> None:
+    """A daemon that does not run as root warns of users that it cannot become."""
     assert "only root" in warned(tmp_path, "[tasks.a]\nrun = 'x'\nuser = 'root'\n")[0][2]
 
 
-def test_limits_that_are_not_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit whose controller no run can have is named with its line; other limits, and jobs elsewhere, are not."""
+def test_unavailable_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit without an available controller is reported with its line; other limits and jobs elsewhere are not."""
     text = "[tasks.a]\nrun = 'x'\nlimits = { memory = '1gb', cpu = 2, nice = 5 }\n"
     elsewhere = (
         "[launchers.l]\npreset = 'ssh'\nhost = 'h'\n[tasks.b]\nrun = 'x'\nlauncher = 'l'\nlimits = { cpu = 1 }\n"
@@ -154,7 +152,7 @@ def test_limits_that_are_not_applied(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(warned(tmp_path, "[daemon]\ncgroups = 'off'\n" + text)) == 2
 
 
-def test_controllers(tmp_path: Path) -> None:
+def test_available_controllers(tmp_path: Path) -> None:
     """Root can enable controllers of the hierarchy; another user only in its own cgroup, if that is writable."""
     (tmp_path / "cgroup.controllers").write_text("cpu memory pids\n")
     mine = tmp_path / "mine"

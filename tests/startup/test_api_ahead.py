@@ -27,33 +27,33 @@ def starting() -> Iterator[ChildProcess]:
 
 
 def descriptors(pid: int) -> set[str]:
-    """The open descriptors of a process."""
+    """Return the targets of a process's open descriptors."""
     found = set()
     for name in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):  # closed since they were listed
+        with contextlib.suppress(FileNotFoundError):  # closed after the listing
             found.add(os.readlink(f"/proc/{pid}/fd/{name}"))
     return found
 
 
-def test_it_goes_with_a_start_that_fails() -> None:
-    """It is ended and reaped, and nothing is left open."""
+def test_failed_start() -> None:
+    """When a start fails, the API server is ended and reaped, and no descriptor stays open."""
     before = set(os.listdir("/proc/self/fd"))
     with starting() as server:
         pass
     assert not Path(f"/proc/{server.pid}").exists()
-    assert set(os.listdir("/proc/self/fd")) <= before  # what others left may go meanwhile
+    assert set(os.listdir("/proc/self/fd")) <= before  # descriptors of earlier tests may be closed meanwhile
 
 
-def test_it_ends_without_a_word_when_nobody_is_left() -> None:
-    """A start that was killed leaves no process."""
+def test_killed_start() -> None:
+    """The API server of a killed start ends without a traceback."""
     with starting() as server:
         server.sock.shutdown(socket.SHUT_RDWR)
         assert select.select([server.pidfd], [], [], 30)[0]
         assert b"Traceback" not in os.read(server.output, 65536)
 
 
-def test_the_environment_and_descriptors_are_withheld() -> None:
-    """It gets neither secrets of the environment nor descriptors of the starting process."""
+def test_no_secrets_or_descriptors() -> None:
+    """The API server gets neither secrets of the environment nor descriptors of the starting process."""
     theirs, ours = os.pipe()
     os.set_inheritable(theirs, True)
     pipe = os.readlink(f"/proc/self/fd/{theirs}")
@@ -64,8 +64,8 @@ def test_the_environment_and_descriptors_are_withheld() -> None:
     os.close(ours)
 
 
-def test_one_that_has_ended_is_the_roots_to_see() -> None:
-    """Saying hello to it is no failure."""
+def test_hello_to_an_ended_server() -> None:
+    """A hello to an API server that has ended is not an error."""
     with starting() as server:
         os.kill(server.pid, signal.SIGKILL)
         assert select.select([server.pidfd], [], [], 30)[0]
@@ -74,13 +74,13 @@ def test_one_that_has_ended_is_the_roots_to_see() -> None:
 
 @pytest.mark.parametrize("arguments", [["ps"], ["up", "--help"], []])
 def test_other_commands(arguments: list[str]) -> None:
-    """They need none."""
+    """Other commands start no API server."""
     with api_ahead.starting(arguments, os.environ):
         assert api_ahead.started() is None
 
 
-def test_no_process_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The root tries it again."""
+def test_server_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the API server cannot be started ahead, the start continues without it, and the root starts it later."""
 
     def refuse(*_: object) -> None:
         raise OSError(11, "Resource temporarily unavailable")

@@ -1,4 +1,4 @@
-"""What ``ringward up`` settles about who can reach the API."""
+"""Settings of ``ringward up`` for access to the API."""
 
 import grp
 import os
@@ -18,8 +18,8 @@ __all__ = ["shared_memory", "up"]  # fixtures
 CERT, KEY = str(TLS / "cert.pem"), str(TLS / "key.pem")
 
 
-def test_the_names_of_a_certificate() -> None:
-    """Its DNS names and addresses, the latter in their shortest form."""
+def test_certificate_names() -> None:
+    """The names of a certificate are its DNS names and addresses, the latter in their shortest form."""
     assert certificate_names(CERT, KEY) == ["ringward.test", "*.example.test", "127.0.0.1", "2001:db8::1"]
 
 
@@ -33,16 +33,16 @@ def test_the_names_of_a_certificate() -> None:
         (CERT, CERT, "cannot use"),
     ],
 )
-def test_what_is_no_pair(cert: str, key: str, reason: str) -> None:
-    """The daemon does not start, and says which files and why."""
+def test_invalid_pair(cert: str, key: str, reason: str) -> None:
+    """A certificate and a key that do not belong together are refused with the file and the reason."""
     with pytest.raises(Unusable) as caught:
         certificate_names(cert, key)
     assert cert in str(caught.value)
     assert reason in str(caught.value)
 
 
-def test_a_locked_key(tmp_path: Path) -> None:
-    """No passphrase is asked for."""
+def test_encrypted_key(tmp_path: Path) -> None:
+    """A key that needs a passphrase is refused without asking for it."""
     locked = tmp_path / "locked.pem"
     command = ["openssl", "ec", "-aes128", "-passout", "pass:secret", "-in", KEY, "-out", str(locked)]
     try:
@@ -53,8 +53,8 @@ def test_a_locked_key(tmp_path: Path) -> None:
         certificate_names(CERT, str(locked))
 
 
-def test_everything_reaches_the_server(up: Up) -> None:
-    """Names of the configuration, of the external address and of the certificate; the group as a number."""
+def test_settings_reach_the_server(up: Up) -> None:
+    """The server gets the names of configuration, external address and certificate, and the group as a number."""
     group = grp.getgrgid(os.getgid()).gr_name
     config = (
         f'[http]\nlisten = ["0.0.0.0:7464"]\ntls_cert = "{CERT}"\ntls_key = "{KEY}"\nhosts = ["jobs"]\n'
@@ -68,8 +68,8 @@ def test_everything_reaches_the_server(up: Up) -> None:
     assert (boot.tls_cert, boot.tls_key, boot.socket_gid) == (CERT, KEY, os.getgid())
 
 
-def test_an_address_that_others_could_read(up: Up) -> None:
-    """Refused with the reason, in the configuration and on the command line; with TLS it is not."""
+def test_address_without_tls(up: Up) -> None:
+    """A public address without TLS is refused with the reason, in the configuration and on the command line."""
     outcome = up(config='[http]\nlisten = ["0.0.0.0:7464"]\n')
     assert outcome.result.exit_code == exit_codes.CONFIG
     assert "without TLS the password and all output would cross the network unencrypted" in outcome.result.stderr
@@ -80,8 +80,8 @@ def test_an_address_that_others_could_read(up: Up) -> None:
     assert boot_of(outcome).listen == [("0.0.0.0", 7464)]
 
 
-def test_a_socket_for_proxies(up: Up) -> None:
-    """It reaches the server; the path of the socket that trusts its peers is refused, also where it is the default."""
+def test_proxy_socket(up: Up) -> None:
+    """The proxy socket reaches the server, and a path equal to the trusted socket's, even its default, is refused."""
     boot = boot_of(up(config='[http]\nproxy_socket = "proxy.sock"\n'))
     assert boot.proxy_socket is not None
     assert boot.proxy_socket.endswith("/proxy.sock")
@@ -90,8 +90,8 @@ def test_a_socket_for_proxies(up: Up) -> None:
     assert "is the socket whose peers are trusted" in outcome.result.stderr
 
 
-def test_an_unknown_group(up: Up) -> None:
-    """Refused before anything is made."""
+def test_unknown_group(up: Up) -> None:
+    """An unknown group of the socket is refused with its name."""
     outcome = up(config='[http]\nsocket = "http.sock"\nsocket_group = "no such group"\n')
     assert outcome.result.exit_code == exit_codes.CONFIG
     assert "no such group on this host: no such group" in outcome.result.stderr

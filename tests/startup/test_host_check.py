@@ -10,8 +10,8 @@ from supervisor.config.problems import ConfigError
 from supervisor.startup import host_check
 
 
-def test_an_export_without_its_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the SDK an export of the type otlp is an error at its key, with the command that installs it."""
+def test_export_without_its_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the SDK, an export of type otlp is an error at its key, with the command that installs the SDK."""
     path = tmp_path / "ringward.toml"
     path.write_text('[tasks.t]\nrun = "true"\n\n[exports.x]\ntype = "otlp"\nurl = "http://localhost:4318"\n')
     path.chmod(0o600)

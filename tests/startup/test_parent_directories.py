@@ -1,4 +1,4 @@
-"""Directories above a path to be made."""
+"""Parent directories that the daemon creates."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -25,15 +25,15 @@ def open_umask() -> Iterator[None]:
     [lambda path: data_directory.prepare(str(path)), lambda path: placing.put(str(path), File(str(path), "text"))],
     ids=["data", "service"],
 )
-def test_no_other_user_can_replace_it(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    """Whatever the umask: a user who can write into a parent directory could rename its entries."""
+def test_parents_are_not_writable(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """Only the owner can write into created parent directories, under any umask, or others could rename entries."""
     make(tmp_path / "a" / "b" / "c")
     for parent in (tmp_path / "a", tmp_path / "a" / "b"):
         assert parent.stat().st_mode & 0o022 == 0, parent
 
 
-def test_what_is_no_directory(tmp_path: Path) -> None:
-    """It is named."""
+def test_dangling_link(tmp_path: Path) -> None:
+    """The error for a dangling link on the path names the link."""
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     with pytest.raises(NotStarted, match="link"):
         data_directory.prepare(str(tmp_path / "link" / "below" / "data"))
