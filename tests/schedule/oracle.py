@@ -1,4 +1,4 @@
-"""The meaning of a cron expression by a walk over every minute: slow and simple.
+"""A slow and simple evaluation of cron expressions that walks over every minute.
 
 It reads the output of :func:`expression`: numbers, ranges, steps and lists.
 """
@@ -46,7 +46,7 @@ class _Pattern:
 
 
 class Oracle:
-    """The clocks of one zone, from a minute since the epoch on."""
+    """The clock of one zone between two minutes since the epoch."""
 
     def __init__(self, zone: ZoneInfo, start: int, end: int) -> None:
         self._zone = zone
@@ -60,7 +60,7 @@ class Oracle:
         return offset // timedelta(minutes=1)
 
     def walk(self, text: str, gap: str, overlap: str, limit: int) -> list[Occurrence]:
-        """The first instants after the start and not after the end."""
+        """Return the first instants after the start and not after the end."""
         pattern = _Pattern(text)
         matching: list[tuple[int, int]] = []
         gaps: set[int] = set()
@@ -85,7 +85,7 @@ class Oracle:
         return sorted(found)[:limit]
 
     def _twice(self, minute: int, local: int) -> list[int] | None:
-        """Both minutes of two days at which the clocks show the same."""
+        """Return both minutes at which the clock shows the same time, or None."""
         there = {minute}
         for offset in {self._offset(minute - 24 * HOUR), self._offset(minute + 24 * HOUR)}:
             other = local - offset
@@ -94,7 +94,7 @@ class Oracle:
         return sorted(there) if len(there) == 2 else None
 
     def _minutes(self, pattern: _Pattern) -> Iterator[tuple[int, int, range]]:
-        """Minutes in which something may match: since the epoch, on the clocks, and what these skipped just before."""
+        """Yield minutes that may match: since the epoch, local, and the local minutes skipped just before."""
         for index, minute in enumerate(range(self._start, self._end + 1, HOUR)):
             offset = self._offsets[index]
             if offset == self._offsets[index + 1] and (index == 0 or offset == self._offsets[index - 1]):
@@ -109,7 +109,7 @@ class Oracle:
 
 
 def expression(choose: random.Random) -> str:
-    """Some expression; more of them in the night, where clocks are changed."""
+    """Return a random expression, more often for the night, when clocks change."""
     minute = choose.choice((str(choose.randrange(60)), "0", "0,30", "15-45/15", "*/15", "*/30"))
     hour = choose.choice((_night(choose), _night(choose), f"{_night(choose)},{_night(choose)}", "1-3", "*/2", "*"))
     days = choose.choice(

@@ -1,4 +1,4 @@
-"""Which waiting run starts next: a table of cases, and random configurations played to their end."""
+"""Admission of waiting runs: a table of cases, and simulations of random configurations."""
 
 import random
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ def service(run: str, uses: dict[str, int] | None = None, *, rank: int = 0) -> C
 
 
 def started(capacity: Capacity, running: Iterable[Claim], waiting: Iterable[Claim]) -> list[str]:
-    """All runs that start now, in order."""
+    """Return all runs that start now, in order."""
     held, queue, found = list(running), WaitingRuns(waiting), []
     while (one := admit(capacity, held, queue)) is not None:
         queue.remove(one.run)
@@ -61,21 +61,24 @@ def started(capacity: Capacity, running: Iterable[Claim], waiting: Iterable[Clai
         ([claim("x", {"db": 5})], [claim("a", DB), claim("b", {"api": 1})], ["b"]),
     ],
 )
-def test_the_runs_that_start(running: list[Claim], waiting: list[Claim], expected: list[str]) -> None:
-    """All or nothing, in order; a run passes an earlier one only if they share no slot; services count for no limit."""
+def test_started_runs(running: list[Claim], waiting: list[Claim], expected: list[str]) -> None:
+    """A run takes all its places or none, in order, and passes an earlier run only without a common slot.
+
+    Services count towards no limit.
+    """
     assert started(CAPACITY, running, waiting) == expected
 
 
-def test_a_minute_of_waiting_is_a_point() -> None:
-    """A run of priority 0 goes before one of priority 5 that came more than 5 minutes later."""
+def test_waiting_raises_the_rank() -> None:
+    """A minute of waiting equals a point: priority 0 precedes a run of priority 5 that came over 5 minutes later."""
     old = rank_of(0, 0)
     assert old < rank_of(5, 5 * POINT_MS + 1)
     assert old > rank_of(5, 5 * POINT_MS - 1)
     assert rank_of(100, 1000) < rank_of(99, 1000) < rank_of(-100, 1000)
 
 
-def test_a_run_that_waits_again_has_its_new_claim() -> None:
-    """A changed definition moves a queued run to its new place; a removed run does not start."""
+def test_changed_claim() -> None:
+    """A changed definition moves a queued run to its new place, and a removed run does not start."""
     waiting = WaitingRuns([claim("a", DB, rank=1), claim("b", DB, rank=2)])
     waiting.add(claim("a", {"api": 1}, rank=3))
     assert [one.run for one in waiting.heads()] == ["b", "a"]
@@ -85,7 +88,7 @@ def test_a_run_that_waits_again_has_its_new_claim() -> None:
     assert len(waiting) == 1
 
 
-def test_what_a_run_waits_for() -> None:
+def test_obstacles() -> None:
     """Each obstacle has its size, its holders, and the earlier runs that go first."""
     first, second = claim("a", {"db": 2}, rank=1), claim("b", DB, unit="t", limit=1, rank=2)
     running = [claim("x", DB), claim("y", unit="t", limit=1), service("s", DB), claim("z")]
@@ -100,7 +103,7 @@ def test_what_a_run_waits_for() -> None:
     assert obstacles(CAPACITY, [], WaitingRuns([first]), [first]) == [[]]
 
 
-class Play:
+class Simulation:
     """Random runs in a random configuration, with independent bookkeeping."""
 
     def __init__(self, seed: int) -> None:
@@ -150,8 +153,8 @@ class Play:
             assert sum(other.unit == one.unit for other in tasks) <= one.limit
 
 
-def test_the_use_of_slots() -> None:
-    """Each configured slot has its size, the places that runs hold, and the runs that wait for it in order."""
+def test_slot_uses() -> None:
+    """Each configured slot has its size, its used places, and the runs that wait for it in order."""
     held = [service("x", {"db": 2}), claim("y", {"db": 1, "gone": 1}), claim("z")]
     last = claim("last", {"db": 1, "api": 1}, rank=3)
     first, second = claim("first", DB, rank=1), claim("second", {"db": 2}, rank=2)
@@ -164,8 +167,8 @@ def test_the_use_of_slots() -> None:
 
 @pytest.mark.parametrize("seed", range(150))
 def test_random_configurations(seed: int) -> None:
-    """Never above a size or limit; never all wait while none runs; no run passes an earlier one with the same slot."""
-    play = Play(seed)
+    """Limits hold, some run is always active while runs wait, and no run passes an earlier one with the same slot."""
+    play = Simulation(seed)
     for at in range(120):
         if play.random.random() < 0.6:
             play.come(at)
@@ -181,8 +184,8 @@ def test_random_configurations(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_no_run_starves(seed: int) -> None:
-    """A run starts although others of every priority come without end: only the earlier ones go first."""
-    play = Play(seed)
+    """A run starts even if runs of every priority keep coming, because only earlier ones go first."""
+    play = Simulation(seed)
     play.come(0)
     victim = next(iter(play.all_waiting.values()))
     for minute in range(400):
@@ -197,9 +200,9 @@ def test_no_run_starves(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_the_decision_follows_from_what_runs_and_waits(seed: int) -> None:
-    """A scheduler that reads the same runs in another order decides the same."""
-    play = Play(seed)
+def test_decision_is_independent_of_the_order(seed: int) -> None:
+    """A scheduler that reads the same runs in another order makes the same decision."""
+    play = Simulation(seed)
     for at in range(40):
         play.come(at)
         if play.running and play.random.random() < 0.5:

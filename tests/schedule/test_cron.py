@@ -32,8 +32,8 @@ def instants(expression: str, zone: ZoneInfo, start: str, count: int) -> list[st
         "0 8 * * 1-5#2",
     ],
 )
-def test_valid(expression: str) -> None:
-    """What Vixie cron and its usual extensions accept is accepted."""
+def test_valid_expressions(expression: str) -> None:
+    """Expressions of Vixie cron and its usual extensions are accepted."""
     assert validate(expression) is None
 
 
@@ -68,23 +68,23 @@ def test_valid(expression: str) -> None:
         ("", "instead of 5"),
     ],
 )
-def test_invalid(expression: str, word: str) -> None:
-    """An impossible expression is refused, with the reason."""
+def test_invalid_expressions(expression: str, word: str) -> None:
+    """An impossible expression is refused with the reason."""
     assert word in (validate(expression) or "")
 
 
-def test_a_time_in_the_gap_runs_at_its_end() -> None:
-    """02:30 does not exist on 29 March 2026 in Prague: that day it runs at 03:00, 01:00 UTC."""
+def test_time_in_the_gap() -> None:
+    """02:30 does not exist on 29 March 2026 in Prague, and runs at 03:00, 01:00 UTC."""
     assert instants("30 2 * * *", PRAGUE, "2026-03-28T12:00+00:00", 2) == ["29 01:00", "30 00:30"]
 
 
-def test_a_repeated_time_runs_once() -> None:
-    """02:30 exists twice on 25 October 2026 in Prague: it runs the first time only."""
+def test_repeated_time() -> None:
+    """02:30 exists twice on 25 October 2026 in Prague, and runs only the first time."""
     assert instants("30 2 * * *", PRAGUE, "2026-10-24T12:00+00:00", 2) == ["25 00:30", "26 01:30"]
 
 
-def test_intervals_follow_real_time() -> None:
-    """Every half hour means every half hour, also through both changes of the clock."""
+def test_steps_follow_real_time() -> None:
+    """Every half hour means every half hour, even through both changes of the clock."""
     expected = ["25 00:00", "25 00:30", "25 01:00", "25 01:30", "25 02:00"]
     assert instants("*/30 * * * *", PRAGUE, "2026-10-24T23:59+00:00", 5) == expected
     expected = ["29 00:00", "29 00:30", "29 01:00", "29 01:30"]
@@ -109,7 +109,10 @@ def test_intervals_follow_real_time() -> None:
     ],
 )
 def test_both_days(expression: str, days: list[int]) -> None:
-    """Either field matches when neither begins with *; when one does, both have to match, as in Vixie cron."""
+    """Restricted days of month and week are alternatives.
+
+    If one of them begins with *, both must match, as in Vixie cron.
+    """
     found = instants(expression, ZoneInfo("UTC"), "2026-06-01T12:00+00:00", 4)
     assert [int(text[:2]) for text in found] == days
 
@@ -128,13 +131,13 @@ def test_both_days(expression: str, days: list[int]) -> None:
     ],
 )
 def test_ranges(expression: str, times: list[str]) -> None:
-    """A range of one value is that value; steps go on beyond the end of a field as before it."""
+    """A range of one value is that value, and steps continue beyond the end of a field."""
     assert validate(expression) is None
     assert instants(expression, ZoneInfo("UTC"), "2026-05-31T23:59:59+00:00", 3) == times
 
 
 def test_seconds() -> None:
-    """Six fields begin with the second; a time of day in the gap still runs once."""
+    """Six fields begin with the second, and a time of day in the gap still runs once."""
     found = Cron("*/20 59 1 * * *", PRAGUE).occurrences(ms("2026-06-01T00:00+02:00"))
     assert [one.at for one in islice(found, 4)] == [
         ms(f"2026-06-{day:02d}T01:59:{second:02d}+02:00") for day, second in ((1, 0), (1, 20), (1, 40), (2, 0))
@@ -148,8 +151,8 @@ def shown(gap: DstGap, overlap: DstOverlap, start: str, count: int) -> list[tupl
 
 
 @pytest.mark.parametrize(("gap", "runs"), [("run", True), ("skip", False)])
-def test_what_becomes_of_a_time_that_does_not_exist(gap: DstGap, runs: bool) -> None:
-    """It stands at the end of the gap, and runs or does not."""
+def test_dst_gap(gap: DstGap, runs: bool) -> None:
+    """A time that does not exist is scheduled at the end of the gap, and runs unless dst_gap is skip."""
     found = shown(gap, "first", "2026-03-28T12:00Z", 2)
     assert found == [("29T03:00:00+02:00", runs, "gap"), ("30T02:30:00+02:00", True, None)]
 
@@ -157,8 +160,8 @@ def test_what_becomes_of_a_time_that_does_not_exist(gap: DstGap, runs: bool) -> 
 @pytest.mark.parametrize(
     ("overlap", "first", "second"), [("first", True, False), ("second", False, True), ("both", True, True)]
 )
-def test_a_time_that_comes_twice(overlap: DstOverlap, first: bool, second: bool) -> None:
-    """Both are in the schedule, and the wanted ones run."""
+def test_dst_overlap(overlap: DstOverlap, first: bool, second: bool) -> None:
+    """Both instants of a repeated time are in the schedule, and dst_overlap decides which run."""
     assert shown("run", overlap, "2026-10-24T12:00Z", 3) == [
         ("25T02:30:00+02:00", first, "repeated"),
         ("25T02:30:00+01:00", second, "repeated"),
@@ -166,8 +169,8 @@ def test_a_time_that_comes_twice(overlap: DstOverlap, first: bool, second: bool)
     ]
 
 
-def test_a_time_at_the_end_of_a_gap() -> None:
-    """A time that the gap moves onto another time of the expression makes no second run."""
+def test_time_at_the_end_of_the_gap() -> None:
+    """A time that the gap moves onto another time of the expression adds no second run."""
     found = list(islice(Cron("30 2,3 * * *", PRAGUE).occurrences(ms("2026-03-28T12:00Z")), 2))
     assert [local_text(one.at, PRAGUE)[11:16] for one in found] == ["03:00", "03:30"]
     found = list(islice(Cron("0,30 2,3 * * *", PRAGUE, "skip").occurrences(ms("2026-03-28T12:00Z")), 2))
@@ -188,8 +191,8 @@ def test_a_time_at_the_end_of_a_gap() -> None:
         ("0 * * * *", "2026-03-29T00:30Z", [("2026-03-29T03:00:00+02:00", None), ("2026-03-29T04:00:00+02:00", None)]),
     ],
 )
-def test_real_time(expression: str, start: str, expected: list[tuple[str, str | None]]) -> None:
-    """An expression with * runs whatever the clocks show; times that come twice say so."""
+def test_wildcard_expressions(expression: str, start: str, expected: list[tuple[str, str | None]]) -> None:
+    """An expression with * runs in real time, and repeated times are marked."""
     found = list(islice(Cron(expression, PRAGUE).occurrences(ms(start)), 2))
     assert [(local_text(one.at, PRAGUE), one.note) for one in found] == expected
     assert all(one.runs for one in found)

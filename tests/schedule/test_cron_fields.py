@@ -1,4 +1,4 @@
-"""Which local times an expression has, held against croniter's own arithmetic."""
+"""Local times of expressions, compared with those of croniter."""
 
 import random
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ COUNT = 12
 
 
 def field(choose: random.Random, low: int, high: int, names: list[str], special: tuple[str, ...]) -> str:
-    """Of all forms that a field can have."""
+    """Return a field in a random form."""
 
     def value() -> str:
         return choose.choice(names) if names and choose.random() < 0.3 else str(choose.randint(low, high))
@@ -50,7 +50,7 @@ def expression(choose: random.Random) -> str:
 
 
 def theirs(text: str, after: int) -> list[int]:
-    """What croniter finds; they end where it finds no more."""
+    """Return croniter's times, which may be fewer than `COUNT`."""
     times = croniter(text, float(after), implement_cron_bug=True, second_at_beginning=True)
     found: list[int] = []
     while len(found) < COUNT:
@@ -62,7 +62,7 @@ def theirs(text: str, after: int) -> list[int]:
 
 
 def backward(part: str) -> bool:
-    """Whether it is a range that croniter misunderstands: of one value, or with steps beyond the end of the field."""
+    """Return whether croniter misreads a range: of one value, or with steps beyond the end of the field."""
     ends, _, step = part.partition("/")
     low, dash, high = ends.partition("-")
     numbers = {name: number for names in (["", *MONTHS], WEEKDAYS) for number, name in enumerate(names)}
@@ -71,7 +71,7 @@ def backward(part: str) -> bool:
 
 
 def full(text: str) -> bool:
-    """Whether croniter takes a field for ``*`` because it has all values, as ``1-31`` does."""
+    """Return whether croniter reads a field with all values, such as ``1-31``, as ``*``."""
     *_, day, _month, weekday = text.split()
     try:
         read = croniter(text, 0.0, second_at_beginning=True).expanded
@@ -81,7 +81,7 @@ def full(text: str) -> bool:
 
 
 def comparable(text: str) -> bool:
-    """Whether croniter joins days of month and week as Vixie cron does, also with # and W."""
+    """Return whether croniter combines days of month and week as Vixie cron does, even with # and W."""
     *_, day, _month, weekday = text.split()
     if any(map(backward, text.replace(",", " ").split())):
         return False
@@ -91,8 +91,8 @@ def comparable(text: str) -> bool:
     return wild or not ("#" in weekday or "L" in weekday or "W" in day)
 
 
-def test_as_croniter_has_them() -> None:
-    """The same times, from any moment on, and the same expressions are refused."""
+def test_same_times_as_croniter() -> None:
+    """Ringward and croniter agree on the times from any moment on, and refuse the same expressions."""
     choose = random.Random()
     compared = 0
     while compared < 500:
@@ -122,6 +122,6 @@ def dates(text: str, count: int) -> list[str]:
         ("0 0 L * mon#1", ["01-05", "01-31", "02-02", "02-28"]),
     ],
 )
-def test_either_will_do(text: str, expected: list[str]) -> None:
+def test_day_and_nth_weekday(text: str, expected: list[str]) -> None:
     """A day of the month and an nth weekday that are both restricted are joined by "or", as other days are."""
     assert dates(text, len(expected)) == expected

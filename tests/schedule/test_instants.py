@@ -1,6 +1,6 @@
-"""Schedules held against a walk over every minute, in the time zones of the world.
+"""Schedules compared with a walk over every minute, in the time zones of the world.
 
-Each run takes other zones, years and expressions; SCHEDULE_ZONES=all takes every zone.
+Each test run chooses other zones, years and expressions; SCHEDULE_ZONES=all selects every zone.
 """
 
 import os
@@ -17,7 +17,7 @@ from supervisor.schedule.cron import Cron
 from tests.schedule.oracle import Oracle, expression
 
 ODD = ("Australia/Lord_Howe", "Africa/Casablanca", "Antarctica/Troll", "Pacific/Chatham", "Europe/Dublin", "Asia/Gaza")
-"""Shifts of half an hour and of two, rules by the moon, negative summer time."""
+"""Zones with shifts of half an hour or two hours, lunar rules, or negative summer time."""
 ALL = sorted(available_timezones() - {"localtime", "Factory"})
 WANTED = os.environ.get("SCHEDULE_ZONES", "1")
 PLACES = ALL if WANTED == "all" else [*ODD[:2], *(f"somewhere, {number}" for number in range(int(WANTED)))]
@@ -27,7 +27,7 @@ YEARS = 10
 
 @pytest.mark.parametrize("place", PLACES)
 def test_ten_years(place: str) -> None:
-    """No instant is lost, none comes twice, each is in its order; each matches a walk over all minutes."""
+    """Instants are complete, unique and in order, and match a walk over every minute."""
     choose = random.Random()
     zone = place if place in ALL else choose.choice(ALL)
     year = choose.choice((2026, 2026, choose.randrange(1973, 2036)))
