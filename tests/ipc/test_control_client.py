@@ -34,10 +34,10 @@ READERS: list[Callable[[], Decoder]] = [Decoder, msgspec_messages.decoder]
     write=st.sampled_from(WRITERS),
     read=st.sampled_from(READERS),
 )
-def test_frames_survive_any_cutting(
+def test_split_frames(
     texts: list[str], cuts: list[int], write: Callable[[Frame], bytes], read: Callable[[], Decoder]
 ) -> None:
-    """However the bytes arrive, the same frames come out in the same order."""
+    """The same frames are decoded in the same order, however the bytes are split."""
     stream = b"".join(write({"op": text, "number": 2**63, "none": None}) for text in texts)
     decoder, position = read(), 0
     found: list[dict[str, Any]] = []
@@ -50,7 +50,7 @@ def test_frames_survive_any_cutting(
 
 @pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize("write", WRITERS)
-def test_what_is_not_utf8_survives(write: Callable[[Frame], bytes], read: Callable[[], Decoder]) -> None:
+def test_non_utf8_text(write: Callable[[Frame], bytes], read: Callable[[], Decoder]) -> None:
     """Arguments and paths are bytes on Linux; a frame carries them as surrogates and back."""
     text = b"\xff/caf\xe9".decode("utf-8", "surrogateescape")
     assert next(read().feed(write({"op": text})))["op"] == text
@@ -58,14 +58,14 @@ def test_what_is_not_utf8_survives(write: Callable[[Frame], bytes], read: Callab
 
 @pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x01{", b"\x00\x00\x00\x02[]", DEEP])
-def test_what_is_no_frame_is_refused(data: bytes, read: Callable[[], Decoder]) -> None:
-    """A length beyond the limit, broken JSON and other values than objects are errors, not memory."""
+def test_invalid_frames(data: bytes, read: Callable[[], Decoder]) -> None:
+    """A length beyond the limit, broken JSON and other values than objects are errors, and take no memory."""
     with pytest.raises(ProtocolError):
         list(read().feed(data))
 
 
 def test_log_lines_cannot_be_forged() -> None:
-    """Whatever stands in a message, it stays one line without control characters."""
+    """A message stays one line without control characters, whatever its content."""
     assert printable("a\nb\x1b[31m\x9b\x7f") == "a\\x0ab\\x1b[31m\\x9b\\x7f"
     line = Log("x").line(1, "a\r\nb")
     assert line.count(b"\n") == 1
@@ -74,7 +74,7 @@ def test_log_lines_cannot_be_forged() -> None:
 
 
 class Server:
-    """A control server in a loop of its own."""
+    """A control server with its own loop and thread."""
 
     def __init__(self, path: Path) -> None:
         self.calls: list[dict[str, Any]] = []
@@ -124,8 +124,8 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlC
 
 
 @pytest.mark.usefixtures("control")
-def test_a_command_is_answered(client: ControlClient) -> None:
-    """Results come back, refusals are raised with the status that says the same in HTTP."""
+def test_call(client: ControlClient) -> None:
+    """A result is returned, and a refusal is raised with its HTTP status."""
     assert client.call("echo", a=1) == {"a": 1}
     with pytest.raises(Refused) as refusal:
         client.call("no")
@@ -133,16 +133,16 @@ def test_a_command_is_answered(client: ControlClient) -> None:
     assert refusal.value.errors == [{"location": "x", "message": "y"}]
 
 
-def test_a_repeated_request_is_done_once(control: Server, client: ControlClient) -> None:
-    """The same request id gets the same answer without a second call."""
+def test_repeated_request(control: Server, client: ControlClient) -> None:
+    """A request repeated with the same id gets the same answer without a second call."""
     request = {"id": "one", "deadline": time.monotonic() + 600, "op": "echo", "args": {"a": 1}}
     first, second = client._exchange(request), client._exchange(request)
     assert first == second
     assert len(control.calls) == 1
 
 
-def test_a_request_repeated_while_it_is_carried_out(control: Server, client: ControlClient) -> None:
-    """The repeated request gets the same answer."""
+def test_request_repeated_while_in_progress(control: Server, client: ControlClient) -> None:
+    """A request repeated while it is carried out gets the same answer."""
     with ThreadPoolExecutor(2) as pool:
         request = {"id": "one", "deadline": time.monotonic() + 600, "op": "hold", "args": {}}
         answers = [pool.submit(client._exchange, request) for _ in range(2)]
@@ -152,8 +152,8 @@ def test_a_request_repeated_while_it_is_carried_out(control: Server, client: Con
     assert len(control.held) == 1
 
 
-def test_large_answers_are_soon_forgotten(control: Server, client: ControlClient) -> None:
-    """Only the newest answers are remembered, up to a megabyte, so that large ones do not displace the rest."""
+def test_answer_cache_is_bounded(control: Server, client: ControlClient) -> None:
+    """The server remembers the newest answers up to a megabyte, and drops older ones."""
     large = "x" * 100_000
     for number in range(50):
         request = {"id": f"{number}", "deadline": time.monotonic() + 600, "op": "echo", "args": {"a": large}}
@@ -163,22 +163,22 @@ def test_large_answers_are_soon_forgotten(control: Server, client: ControlClient
     assert sum(len(str(answer)) for answer in control.server._answers.values()) <= 1 << 20
 
 
-def test_a_late_request_is_refused(control: Server, client: ControlClient) -> None:
-    """A request whose client has stopped waiting is not carried out."""
+def test_late_request(control: Server, client: ControlClient) -> None:
+    """A request whose client has stopped waiting is refused and not carried out."""
     answer = client._exchange({"id": "late", "deadline": time.monotonic() - 1, "op": "echo", "args": {}})
     assert answer is not None
     assert answer["status"] == 503
     assert control.calls == []
 
 
-def test_nobody_there_is_unavailable(tmp_path: Path) -> None:
-    """Without a scheduler, a command is certainly not done."""
+def test_no_scheduler(tmp_path: Path) -> None:
+    """Without a scheduler a call raises Unavailable, so the command was certainly not carried out."""
     with pytest.raises(Unavailable):
         ControlClient(str(tmp_path / "nothing"), "token").call("echo")
 
 
-def test_a_stranger_gets_no_answer(control: Server, tmp_path: Path) -> None:
-    """A wrong token ends the connection."""
+def test_wrong_token(control: Server, tmp_path: Path) -> None:
+    """A wrong token ends the connection without an answer."""
     client = ControlClient(str(tmp_path / "control.sock"), "wrong")
     assert client._exchange({"id": "x", "deadline": time.monotonic() + 600, "op": "echo", "args": {}}) is None
     assert control.calls == []
@@ -209,8 +209,8 @@ def test_invalid_requests_end_the_connection(
     assert client.call("echo", a=1) == {"a": 1}
 
 
-def test_many_strangers(control: Server, client: ControlClient, tmp_path: Path) -> None:
-    """Who connects and says nothing takes no more descriptors than a few."""
+def test_silent_connections(control: Server, client: ControlClient, tmp_path: Path) -> None:
+    """Many connections without a message take only a few descriptors, and calls still work."""
     with contextlib.ExitStack() as stack:
         for number in range(200):
             sock = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -220,8 +220,8 @@ def test_many_strangers(control: Server, client: ControlClient, tmp_path: Path) 
         assert client.call("echo", a=1) == {"a": 1}
 
 
-def test_a_server_that_ends_hangs_up(tmp_path: Path) -> None:
-    """Who is connected then reads the end, and no descriptor stays."""
+def test_server_shutdown(tmp_path: Path) -> None:
+    """A server that ends closes its connections, so clients read the end."""
     server = Server(tmp_path / "control.sock")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.connect(str(tmp_path / "control.sock"))
@@ -232,8 +232,8 @@ def test_a_server_that_ends_hangs_up(tmp_path: Path) -> None:
         assert client.recv(1) == b""
 
 
-def test_a_client_that_goes_while_it_is_answered(control: Server, client: ControlClient, tmp_path: Path) -> None:
-    """Answers to a client that is gone end its connection, and nothing else."""
+def test_client_gone_before_its_answers(control: Server, client: ControlClient, tmp_path: Path) -> None:
+    """Answers to a client that is gone end only its own connection."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(str(tmp_path / "control.sock"))
         request = {"deadline": 1e12, "op": "echo", "args": {"a": "x" * 10_000}}
@@ -243,8 +243,8 @@ def test_a_client_that_goes_while_it_is_answered(control: Server, client: Contro
     assert client.call("echo", a=1) == {"a": 1}
 
 
-def test_a_client_that_goes_while_it_asks(control: Server, client: ControlClient, tmp_path: Path) -> None:
-    """Half a request is ignored, and delays no other client."""
+def test_client_gone_during_its_request(control: Server, client: ControlClient, tmp_path: Path) -> None:
+    """An incomplete request is ignored and delays no other client."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(str(tmp_path / "control.sock"))
         request = encode({"id": "x", "deadline": 1e12, "op": "echo", "args": {"a": 1}})
@@ -254,8 +254,8 @@ def test_a_client_that_goes_while_it_asks(control: Server, client: ControlClient
     assert control.calls == [{"a": 2}]
 
 
-def test_a_connection_serves_one_call_after_the_other(control: Server, client: ControlClient) -> None:
-    """This holds also after a refused call."""
+def test_connection_is_reused(control: Server, client: ControlClient) -> None:
+    """A connection serves one call after another, even after a refused call."""
     assert client.call("echo", a=1) == {"a": 1}
     with pytest.raises(Refused):
         client.call("no")
@@ -263,8 +263,8 @@ def test_a_connection_serves_one_call_after_the_other(control: Server, client: C
     assert len(control.server._connections) == 1
 
 
-def test_many_calls_at_once(control: Server, client: ControlClient) -> None:
-    """Each gets its own answer, over a connection of its own; afterwards a few are kept."""
+def test_concurrent_calls(control: Server, client: ControlClient) -> None:
+    """Concurrent calls get their own answers over separate connections, and few connections are kept afterwards."""
 
     def calls(number: int) -> list[Any]:
         return [client.call("echo", a=f"{number}.{step}")["a"] for step in range(10)]
@@ -276,8 +276,8 @@ def test_many_calls_at_once(control: Server, client: ControlClient) -> None:
     until(lambda: len(control.server._connections) <= 32, "the other connections to end")
 
 
-def test_a_scheduler_that_was_replaced(client: ControlClient, tmp_path: Path) -> None:
-    """Its connections are gone; the next command goes to the new one, once."""
+def test_replaced_scheduler(client: ControlClient, tmp_path: Path) -> None:
+    """After the scheduler was replaced, the next command reaches the new one exactly once."""
     predecessor = Server(tmp_path / "control.sock")
     client.call("echo", a=1)
     predecessor.close()
@@ -290,8 +290,8 @@ def test_a_scheduler_that_was_replaced(client: ControlClient, tmp_path: Path) ->
         successor.close()
 
 
-def test_a_scheduler_that_does_not_come_back(client: ControlClient, tmp_path: Path) -> None:
-    """Then a command over a kept connection was certainly not done, either."""
+def test_dead_scheduler(client: ControlClient, tmp_path: Path) -> None:
+    """A command over a kept connection to a dead scheduler raises Unavailable: it was certainly not carried out."""
     server = Server(tmp_path / "control.sock")
     client.call("echo", a=1)
     server.close()
@@ -299,8 +299,8 @@ def test_a_scheduler_that_does_not_come_back(client: ControlClient, tmp_path: Pa
         client.call("echo", a=2)
 
 
-def test_an_answer_after_the_time(control: Server, client: ControlClient) -> None:
-    """It is discarded, and no later call takes it for its own."""
+def test_late_answer(control: Server, client: ControlClient) -> None:
+    """A late answer is discarded, and no later call takes it as its own."""
     client.call("echo", a=1)
     with pytest.raises(TimeoutError):
         client._exchange({"id": "slow", "deadline": 1e12, "op": "hold", "args": {}}, 0.05)
@@ -309,8 +309,8 @@ def test_an_answer_after_the_time(control: Server, client: ControlClient) -> Non
     assert client.call("echo", a=2) == {"a": 2}
 
 
-class Fickle:
-    """Gives the listed answers, one for each request; then hangs up. The first connection may be kept."""
+class ScriptedServer:
+    """A server that sends the given answers, one for each request, and closes the connection after a bad one."""
 
     def __init__(self, path: Path, answers: list[Callable[[Any], bytes]]) -> None:
         self.ids: list[str] = []
@@ -354,11 +354,9 @@ def _good(request: Any) -> bytes:
     ],
 )
 @pytest.mark.parametrize("kept", [False, True])
-def test_a_connection_that_breaks(
-    tmp_path: Path, client: ControlClient, broken: Callable[[Any], bytes], kept: bool
-) -> None:
-    """The connection is dropped, and the same request is repeated over another one."""
-    server = Fickle(tmp_path / "control.sock", [*([_good] if kept else []), broken, _good])
+def test_broken_connection(tmp_path: Path, client: ControlClient, broken: Callable[[Any], bytes], kept: bool) -> None:
+    """A broken connection is dropped, and the same request is repeated over another one."""
+    server = ScriptedServer(tmp_path / "control.sock", [*([_good] if kept else []), broken, _good])
     if kept:
         assert client.call("first") == {"a": 1}
         server.ids.clear()
@@ -368,8 +366,8 @@ def test_a_connection_that_breaks(
     assert server.ids[0] == server.ids[1]
 
 
-def test_titles_are_what_ps_shows() -> None:
-    """The command line that others read is the title alone."""
+def test_process_title() -> None:
+    """The command line that other programs read is exactly the title."""
     code = """
 from supervisor.host.osport import set_title
 set_title("ringward test")

@@ -1,4 +1,4 @@
-"""Bells: who follows a ring hears that there is news."""
+"""Bells that wake the followers of a ring."""
 
 import os
 import time
@@ -25,8 +25,8 @@ def connect(bell: DoorbellServer, tmp_path: Path, token: str = "token") -> tuple
     return client, sock.fileno()
 
 
-def test_the_bell_rings_for_what_was_subscribed(bell: DoorbellServer, tmp_path: Path) -> None:
-    """Names that were subscribed are heard, others are not, and unsubscribing ends it."""
+def test_subscribed_names(bell: DoorbellServer, tmp_path: Path) -> None:
+    """A client hears the names that it subscribed to, until it unsubscribes."""
     client, fd = connect(bell, tmp_path)
     client.subscribe("a")
     client.subscribe("b")
@@ -42,10 +42,8 @@ def test_the_bell_rings_for_what_was_subscribed(bell: DoorbellServer, tmp_path: 
     assert bell.readable(fd) is False
 
 
-def test_news_that_came_before_a_subscription_arrived(
-    bell: DoorbellServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A reader that read the ring before it subscribed is woken; older entries were read already."""
+def test_news_before_the_subscription(bell: DoorbellServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that read the ring before it subscribed is woken for newer entries, but not for those that it read."""
     client, fd = connect(bell, tmp_path)
     os.set_blocking(client.fileno(), False)
     bell.ring(["old"], 100.0)
@@ -58,8 +56,8 @@ def test_news_that_came_before_a_subscription_arrived(
     client.close()
 
 
-def test_a_bell_is_heard_without_waiting(bell: DoorbellServer, tmp_path: Path) -> None:
-    """On a loop: the names of one bell at a time, nothing when there is none, and that the writer has hung up."""
+def test_nonblocking_reads(bell: DoorbellServer, tmp_path: Path) -> None:
+    """On a loop, a client reads one bell at a time, nothing if there is none, and the end of a closed connection."""
     client, fd = connect(bell, tmp_path)
     os.set_blocking(client.fileno(), False)
     for name in "ab":
@@ -75,8 +73,8 @@ def test_a_bell_is_heard_without_waiting(bell: DoorbellServer, tmp_path: Path) -
     stranger.close()
 
 
-def test_idle_subscribers_of_the_name_are_woken_first(bell: DoorbellServer, tmp_path: Path) -> None:
-    """A subscriber of that name, idle for ten milliseconds, gets an early wake-up; an active one gets only the bell."""
+def test_early_wake_up(bell: DoorbellServer, tmp_path: Path) -> None:
+    """A subscriber that was idle for ten milliseconds gets an early wake-up; an active one gets only the bell."""
     client, fd = connect(bell, tmp_path)
     os.set_blocking(client.fileno(), False)
     client.subscribe("a")
@@ -93,7 +91,7 @@ def test_idle_subscribers_of_the_name_are_woken_first(bell: DoorbellServer, tmp_
     bell.pre_wake("a", 20.0)
 
 
-def test_bells_close_together_are_one(bell: DoorbellServer, tmp_path: Path) -> None:
+def test_bells_are_coalesced(bell: DoorbellServer, tmp_path: Path) -> None:
     """A second ring within two milliseconds waits until it is due, and then is not lost."""
     client, fd = connect(bell, tmp_path)
     client.subscribe("a")
@@ -108,8 +106,8 @@ def test_bells_close_together_are_one(bell: DoorbellServer, tmp_path: Path) -> N
     client.close()
 
 
-def test_a_deaf_reader_holds_nobody_up(bell: DoorbellServer, tmp_path: Path) -> None:
-    """A reader that does not read keeps its news for later; ringing never blocks and nothing is lost."""
+def test_slow_reader_does_not_block(bell: DoorbellServer, tmp_path: Path) -> None:
+    """Ringing never blocks on a reader that does not read, which gets all its news later."""
     client, fd = connect(bell, tmp_path)
     names = [f"{number:026d}" for number in range(2000)]
     for name in names:
@@ -128,8 +126,8 @@ def test_a_deaf_reader_holds_nobody_up(bell: DoorbellServer, tmp_path: Path) -> 
     client.close()
 
 
-def test_a_deaf_reader_costs_no_time(bell: DoorbellServer, tmp_path: Path) -> None:
-    """Who does not read is tried again twenty times a second, not five hundred times."""
+def test_slow_reader_is_retried_rarely(bell: DoorbellServer, tmp_path: Path) -> None:
+    """A bell to a reader that does not read is retried twenty times a second, not five hundred times."""
     client, fd = connect(bell, tmp_path)
     client.subscribe("a")
     bell.readable(fd)
@@ -142,8 +140,8 @@ def test_a_deaf_reader_costs_no_time(bell: DoorbellServer, tmp_path: Path) -> No
     client.close()
 
 
-def test_a_wrong_token_is_hung_up_on(bell: DoorbellServer, tmp_path: Path) -> None:
-    """Who does not know the token hears nothing."""
+def test_wrong_token(bell: DoorbellServer, tmp_path: Path) -> None:
+    """A connection with a wrong token is closed without a bell."""
     client, _ = connect(bell, tmp_path, token="wrong")
     assert client.receive() is None
     client.close()

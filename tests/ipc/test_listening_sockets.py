@@ -20,8 +20,8 @@ def mode_of(tmp_path: Path, gid: int | None) -> os.stat_result:
     return os.stat(boot.http_socket)
 
 
-def test_the_unix_socket_is_for_its_owner(tmp_path: Path) -> None:
-    """0600, under any umask."""
+def test_unix_socket_mode(tmp_path: Path) -> None:
+    """The Unix socket has mode 0600 under any umask."""
     before = os.umask(0)
     try:
         assert stat.S_IMODE(mode_of(tmp_path, None).st_mode) == 0o600
@@ -30,14 +30,14 @@ def test_the_unix_socket_is_for_its_owner(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file to any group")
-def test_a_group_that_may_connect(tmp_path: Path) -> None:
-    """0660, and the group's."""
+def test_socket_group(tmp_path: Path) -> None:
+    """With a socket group, the Unix socket belongs to the group and has mode 0660."""
     found = mode_of(tmp_path, 12345)
     assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o660, 12345)
 
 
-def test_a_socket_for_proxies(tmp_path: Path) -> None:
-    """It is bound beside the other one, with the same mode, and programs of this host are not told of it."""
+def test_proxy_socket(tmp_path: Path) -> None:
+    """The proxy socket is bound beside the other one with the same mode, and is not announced on this host."""
     path = tmp_path / "proxy.sock"
     boot = replace(BOOT, listen=[], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"))
     listeners = listen(replace(boot, proxy_socket=str(path)))
@@ -48,8 +48,8 @@ def test_a_socket_for_proxies(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "listening.json").read_text()) == {"http": [], "socket": boot.http_socket}
 
 
-def test_a_group_that_cannot_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The daemon does not start, and says so."""
+def test_group_cannot_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the group cannot be set, the daemon does not start and reports the reason."""
 
     def refuse(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
@@ -59,8 +59,8 @@ def test_a_group_that_cannot_be_given(tmp_path: Path, monkeypatch: pytest.Monkey
         mode_of(tmp_path, 1)
 
 
-def test_a_socket_of_somebody_who_lives(tmp_path: Path) -> None:
-    """It is left to them; that of a dead process is replaced."""
+def test_socket_in_use(tmp_path: Path) -> None:
+    """A socket that another process listens on is left alone, and that of a dead process is replaced."""
     boot = replace(BOOT, listen=[], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"))
     (living,) = listen(boot)
     with pytest.raises(CannotListen, match="another process listens there"):
@@ -73,8 +73,8 @@ def test_a_socket_of_somebody_who_lives(tmp_path: Path) -> None:
     next_one.close()
 
 
-def test_ipv6_is_only_that(tmp_path: Path) -> None:
-    """An IPv6 address takes no IPv4 connections in disguise, whose addresses would look like others."""
+def test_ipv6_only(tmp_path: Path) -> None:
+    """An IPv6 address takes no mapped IPv4 connections, whose addresses would look like others."""
     boot = replace(BOOT, listen=[("::1", 0)], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"))
     try:
         tcp, unix = listen(boot)

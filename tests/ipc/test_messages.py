@@ -21,30 +21,30 @@ FIELDS: dict[str, Any] = {
     "stop_signal": 15,
     "grace_ms": 5000,
 }
-"""What every request has had from the first protocol on."""
+"""The fields that every request has had since the first protocol."""
 
 
-def test_a_request_has_only_values_that_differ_from_the_defaults() -> None:
-    """A version that lacks a field reads the request as long as that field is unused."""
+def test_request_omits_defaults() -> None:
+    """A request omits fields with their default, so a version that lacks an unused field can read it."""
     assert spawn_message(Spawn(**FIELDS), PROTOCOL) == FIELDS
     assert spawn_message(Spawn(**FIELDS, tty=True, limits={}), 1) == {**FIELDS, "tty": True}
 
 
-def test_a_request_survives_the_way() -> None:
-    """The receiver has every value of a request, the defaults too."""
+def test_request_round_trip() -> None:
+    """The receiver has every value of a request, including the defaults."""
     spawn = Spawn(**FIELDS, stdin_open=True, stop_target="main", limits={"nice": 3.0}, umask=0o027)
     assert Spawn(**spawn_message(spawn, PROTOCOL)) == spawn
 
 
-def test_a_request_that_an_older_root_cannot_fulfil() -> None:
-    """It is refused with a reason that names the keys and the remedy, instead of being started otherwise."""
+def test_request_for_an_older_root() -> None:
+    """A request that an older root cannot fulfil is refused with the keys and the remedy."""
     found = Spawn(**spawn_message(Spawn(**FIELDS, stdin_open=True, stop_target="main"), 1))
     assert found.refusal == ("the running supervisor is too old for stdin_open, stop_target: run ringward upgrade")
     assert not found.stdin_open
 
 
 def test_settings_of_another_version() -> None:
-    """A root ignores settings that it does not know, and takes defaults for missing ones."""
+    """A root ignores unknown settings, and takes the defaults of missing ones."""
     boot = Boot(
         daemon_id="D",
         data_dir="/d",
@@ -72,8 +72,8 @@ def fields_of(source: str, name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", [Spawn, Boot], ids=lambda one: one.__name__)
-def test_a_new_field_belongs_to_a_protocol(kind: type) -> None:
-    """Every field that the first protocol lacks says with which one it came, so that an older root is spared it."""
+def test_new_fields_have_a_protocol(kind: type) -> None:
+    """Every field that the first protocol lacks declares its protocol, so that an older root does not get it."""
     with tarfile.open(FIRST_PROTOCOL) as archive:
         file = archive.extractfile("supervisor/messages.py")
         assert file is not None

@@ -1,4 +1,4 @@
-"""The note of which runs were begun."""
+"""The note of recently started runs."""
 
 from pathlib import Path
 
@@ -9,8 +9,8 @@ from supervisor.ipc import recent_starts as module
 from supervisor.ipc.recent_starts import RecentStarts, read_run_ids
 
 
-def test_it_outlives_who_made_it(tmp_path: Path) -> None:
-    """Another one goes on behind it; the oldest go when there are too many."""
+def test_outlives_its_writer(tmp_path: Path) -> None:
+    """Another writer continues the note, and the oldest starts are dropped when there are too many."""
     assert read_run_ids(str(tmp_path)) == frozenset()
     runs = [new_ulid() for _ in range(module._PLACES + 5)]
     first = RecentStarts(str(tmp_path))
@@ -26,15 +26,15 @@ def test_it_outlives_who_made_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_somebody_cut_off(tmp_path: Path) -> None:
-    """It is read as far as it goes."""
+def test_truncated_file(tmp_path: Path) -> None:
+    """A truncated note is read as far as it is complete."""
     note = RecentStarts(str(tmp_path))
     note.note("A" * 26)
     (tmp_path / "begun").write_bytes((tmp_path / "begun").read_bytes()[:58])
     assert read_run_ids(str(tmp_path)) == {"A" * 26}
 
 
-def test_where_it_cannot_be(tmp_path: Path) -> None:
-    """It raises, and leaves no descriptor."""
+def test_missing_directory(tmp_path: Path) -> None:
+    """A note in a missing directory raises an error."""
     with pytest.raises(OSError, match="No such file"):
         RecentStarts(str(tmp_path / "nowhere"))

@@ -3,8 +3,8 @@ from supervisor.ipc import run_token
 RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
-def test_a_token_names_its_run() -> None:
-    """The daemon that made a token recognises its run; another key, or a changed token, fails."""
+def test_token_names_its_run() -> None:
+    """A token identifies its run to the daemon that made it; another key or a changed token fails."""
     token = run_token.make("key", RUN)
     assert run_token.run_of("key", token) == RUN
     assert run_token.run_of("another key", token) is None
@@ -13,13 +13,13 @@ def test_a_token_names_its_run() -> None:
         assert run_token.run_of("key", wrong) is None
 
 
-def test_without_a_key_there_are_no_tokens() -> None:
+def test_no_key() -> None:
     """A daemon that has no key accepts no token, not even one made without a key."""
     assert run_token.run_of("", run_token.make("", RUN)) is None
 
 
 def test_permissions() -> None:
-    """A permission is for its verb and for the names that its glob matches."""
+    """A permission applies to its verb and to the names that its glob matches."""
     may = ("restart:web", "run:report-*")
     assert run_token.permits(may, "restart", "web")
     assert run_token.permits(may, "run", "report-daily")

@@ -1,4 +1,4 @@
-"""Which units a selector means."""
+"""Selection of units."""
 
 from pathlib import Path
 
@@ -54,7 +54,7 @@ def units(tmp_path: Path) -> list[Task | Service]:
         (Selector(reach=()), []),
     ],
 )
-def test_who_is_meant(units: list[Task | Service], selector: Selector, names: list[str]) -> None:
+def test_selection(units: list[Task | Service], selector: Selector, names: list[str]) -> None:
     """Names and globs are united, group and tag narrow, and units outside the reach do not exist."""
     assert [unit.name for unit in select(units, selector, SERVICES)] == names
 
@@ -76,10 +76,8 @@ def test_who_is_meant(units: list[Task | Service], selector: Selector, names: li
         (Selector(tag="edge", reach=("worker",)), 404, ['no tag named "edge"']),
     ],
 )
-def test_what_matches_nothing(
-    units: list[Task | Service], selector: Selector, status: int, messages: list[str]
-) -> None:
-    """Each part that matches nothing is reported, with a similar name, and hidden units are not suggested."""
+def test_no_match(units: list[Task | Service], selector: Selector, status: int, messages: list[str]) -> None:
+    """Each part that matches nothing is reported with a similar name, and hidden units are not suggested."""
     with pytest.raises(NotSelected) as raised:
         select(units, selector, SERVICES)
     assert (raised.value.status, [error["message"] for error in raised.value.errors]) == (status, messages)
