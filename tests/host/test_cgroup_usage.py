@@ -19,7 +19,7 @@ FILES = {
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Path:
-    """Where process 100 is in the cgroup of the run, which /proc/self sees below a root of its own."""
+    """Return a fake /proc where process 100 is in the run's cgroup, and /proc/self has another cgroup root."""
     for pid in ("self", "100"):
         (tmp_path / "proc" / pid).mkdir(parents=True)
     (tmp_path / "proc/self/mountinfo").write_text(
@@ -39,15 +39,15 @@ def group(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_cgroup_of_a_run(proc: Path, group: Path) -> None:
-    """It has the run's name, and is found wherever the hierarchy is mounted."""
+def test_cgroup_of_a_run(proc: Path, group: Path) -> None:
+    """The cgroup of a run has the run's name, and is found wherever the hierarchy is mounted."""
     mount = mount_of(str(proc))
     assert cgroup_of(RUN, 100, mount, str(proc)) == str(group)
     assert taken(str(group)) == Taken(2000, 1499, 1200, 3, 110, 220)
 
 
-def test_one_that_was_made_in_advance(proc: Path, group: Path) -> None:
-    """It has a name of its own; an attribute says whose it is."""
+def test_spare_cgroup(proc: Path, group: Path) -> None:
+    """A spare cgroup has its own name, and an attribute names its run."""
     name = cgroup_names.spare("D", 7)
     spare = group.rename(group.with_name(name))
     (proc / "100/cgroup").write_text(f"0::/machine/runs/{name}\n")
@@ -58,14 +58,14 @@ def test_one_that_was_made_in_advance(proc: Path, group: Path) -> None:
     assert cgroup_of("01ARZ3NDEKTSV4RRFFQ69G5FAW", 100, mount, str(proc)) is None
 
 
-def test_without_the_io_controller(group: Path) -> None:
-    """Bytes are left out."""
+def test_no_io_controller(group: Path) -> None:
+    """Without the io controller, byte counters are left out."""
     (group / "io.stat").unlink()
     assert taken(str(group)) == Taken(2000, 1499, 1200, 3, None, None)
 
 
-def test_none_of_its_own(proc: Path, group: Path) -> None:
-    """Without a cgroup of its own, controllers, entries, a process or a hierarchy, a run has no figures."""
+def test_no_cgroup(proc: Path, group: Path) -> None:
+    """A run without its own cgroup, its process, its controllers or the hierarchy has no figures."""
     mount = mount_of(str(proc))
     assert cgroup_of("01ARZ3NDEKTSV4RRFFQ69G5FAW", 100, mount, str(proc)) is None
     assert cgroup_of(RUN, 101, mount, str(proc)) is None
@@ -78,6 +78,6 @@ def test_none_of_its_own(proc: Path, group: Path) -> None:
     assert mount_of("/no/such/directory") is None
 
 
-def test_one_that_was_removed(group: Path) -> None:
-    """It takes nothing any more."""
+def test_removed_cgroup(group: Path) -> None:
+    """A removed cgroup has no figures."""
     assert taken(f"{group}-gone") is None

@@ -1,4 +1,4 @@
-"""Cgroups: their places, and their counters."""
+"""Cgroups: their places, limits and counters."""
 
 import errno
 import os
@@ -32,14 +32,14 @@ def cgroup() -> Iterator[Cgroup]:
 
 
 def sleeper(cgroup: Cgroup) -> subprocess.Popen[bytes]:
-    """A process in a cgroup."""
+    """Start a process in a cgroup."""
     child = subprocess.Popen(["sleep", "1000"])
     Path(cgroup.procs).write_text(str(child.pid))
     return child
 
 
-def test_who_is_in_it(cgroup: Cgroup) -> None:
-    """Members of cgroups below it count, zombies do not, and only an empty one can be removed."""
+def test_members(cgroup: Cgroup) -> None:
+    """Members of nested cgroups count, zombies do not, and only an empty cgroup can be removed."""
     below = Cgroup(f"{cgroup.path}/below")
     os.mkdir(below.path)
     children = [sleeper(cgroup), sleeper(below)]
@@ -51,8 +51,8 @@ def test_who_is_in_it(cgroup: Cgroup) -> None:
     assert [child.wait() for child in children] == [-9, -9]
 
 
-def test_what_was_used(cgroup: Cgroup) -> None:
-    """Processor time of processes that were never waited for counts, too."""
+def test_usage(cgroup: Cgroup) -> None:
+    """Processor time counts even for processes that nobody waited for."""
     burn = f"echo 0 >{cgroup.procs}; for i in $(seq 100000); do :; done"
     subprocess.run(["sh", "-c", burn], check=True)
     usage = cgroup.usage()
@@ -62,7 +62,7 @@ def test_what_was_used(cgroup: Cgroup) -> None:
     assert Cgroup("/nonexistent").usage() is None
 
 
-class Fake:
+class FakeHierarchy:
     """A hierarchy of plain files that look like the kernel's."""
 
     def __init__(self, base: Path) -> None:
@@ -79,7 +79,7 @@ class Fake:
         self.at("/system.slice/ringward.service")
 
     def at(self, path: str) -> None:
-        """Say in which cgroup we are."""
+        """Set the cgroup of the current process."""
         (self.proc / "self" / "cgroup").write_text(f"1:name=systemd:/elsewhere\n0::{path}\n")
         place = str(self.mount).replace(" ", "\\040")
         lines = ["24 1 0:22 / /proc rw - proc proc rw", f"25 1 0:23 / {place} rw shared:1 - cgroup2 cgroup2 rw"]
@@ -90,22 +90,22 @@ class Fake:
 
 
 @pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHierarchy:
     def appending(path: str, text: str) -> None:
         with open(path, "a", encoding="ascii") as file:
             file.write(f"{text}\n")
 
     monkeypatch.setattr(cgroups, "_write", appending)
-    return Fake(tmp_path)
+    return FakeHierarchy(tmp_path)
 
 
 def asked_for(directory: Path) -> list[str]:
-    """The controllers that were asked for, one write after the other."""
+    """Return the requested controllers, one item for each write."""
     return (directory / "cgroup.subtree_control").read_text().split("\n")[:-1]
 
 
-def test_a_delegated_unit(fake: Fake) -> None:
-    """We move into a leaf, and have the controllers for the runs."""
+def test_delegated_unit(fake: FakeHierarchy) -> None:
+    """In a delegated unit the daemon moves into a leaf and enables the controllers for runs."""
     place = fake.find()
     assert place is not None
     assert place.directory == f"{fake.unit}/runs"
@@ -115,8 +115,8 @@ def test_a_delegated_unit(fake: Fake) -> None:
         assert asked_for(directory) == ["+memory", "+cpu", "+io"]
 
 
-def test_the_process_group_moves_into_our_cgroup(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All processes of the group move, new ones too: beside other processes no controller could be enabled."""
+def test_process_group_moves_into_the_leaf(fake: FakeHierarchy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All processes of the group move, even new ones, because other processes would prevent the controllers."""
     groups = {1001: 1001, 1002: 1001, 1003: 77, 1004: 1001}
     procs, leaf = fake.unit / "cgroup.procs", fake.unit / "ringward" / "cgroup.procs"
     procs.write_text("1001\n1002\n1003\n1005\n")
@@ -142,8 +142,8 @@ def test_the_process_group_moves_into_our_cgroup(fake: Fake, monkeypatch: pytest
     assert procs.read_text().split() == ["1003", "1005"]
 
 
-def test_a_controller_that_is_refused(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others are to be had all the same: the kernel takes a line of several as a whole, or not at all."""
+def test_refused_controller(fake: FakeHierarchy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the kernel refuses one controller, the others are enabled, because each is written separately."""
 
     def refusing(path: str, text: str) -> None:
         if text == "+cpu" and path.endswith("/runs/cgroup.subtree_control"):
@@ -157,16 +157,16 @@ def test_a_controller_that_is_refused(fake: Fake, monkeypatch: pytest.MonkeyPatc
     assert place.controllers == {"memory", "io"}
 
 
-def test_in_the_leaf_already(fake: Fake) -> None:
-    """One that is executed anew finds the same place."""
+def test_already_in_the_leaf(fake: FakeHierarchy) -> None:
+    """A daemon that is executed again in its leaf finds the same place."""
     fake.at("/system.slice/ringward.service/ringward")
     place = fake.find()
     assert place is not None
     assert place.directory == f"{fake.unit}/runs"
 
 
-def test_no_controllers(fake: Fake) -> None:
-    """Without those, runs have cgroups that limit nothing, and we stay where we are."""
+def test_no_usable_controllers(fake: FakeHierarchy) -> None:
+    """Without usable controllers, runs have cgroups without limits, and the daemon does not move."""
     (fake.unit / "cgroup.controllers").write_text("hugetlb\n")
     place = fake.find()
     assert place is not None
@@ -174,8 +174,8 @@ def test_no_controllers(fake: Fake) -> None:
     assert (fake.unit / "ringward" / "cgroup.procs").read_text() == ""
 
 
-def test_the_place_was_another_daemons_too(fake: Fake) -> None:
-    """One that ends with no run left there removes it: it is made anew, with its controllers."""
+def test_place_removed_by_another_daemon(fake: FakeHierarchy) -> None:
+    """A place that another daemon removed at its end is created again, with its controllers."""
     place = fake.find()
     assert place is not None
     shutil.rmtree(place.directory)
@@ -184,8 +184,8 @@ def test_the_place_was_another_daemons_too(fake: Fake) -> None:
     assert sorted(asked_for(fake.unit / "runs")) == ["+cpu", "+io", "+memory"]
 
 
-def test_the_place_is_removed_while_it_is_looked_at(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is there in the end."""
+def test_place_removed_during_the_check(fake: FakeHierarchy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A place that is removed during the check is created again."""
     really = cgroups._usable
     gone: list[str] = []
 
@@ -203,8 +203,8 @@ def test_the_place_is_removed_while_it_is_looked_at(fake: Fake, monkeypatch: pyt
     assert gone == [f"{fake.unit}/runs"]
 
 
-def test_giving_way(fake: Fake) -> None:
-    """What systemd executes after our end takes the controllers from the runs first; anything else changes nothing."""
+def test_give_way(fake: FakeHierarchy) -> None:
+    """What systemd executes after the daemon's end takes the controllers from the runs. Elsewhere nothing changes."""
     for directory in (fake.unit / "runs", fake.unit):
         (directory / "cgroup.subtree_control").write_text("memory cpu\n")
     cgroups.give_way(str(fake.proc))
@@ -216,7 +216,7 @@ def test_giving_way(fake: Fake) -> None:
 
 
 def test_limits_of_adopted_runs_are_restored(filled: Cgroup, tmp_path: Path) -> None:
-    """Each limit that its cgroup had is set again; others are not touched, and a failure is reported."""
+    """Each limit of an adopted run's cgroup is set again, others stay unset, and a failure is reported."""
     filled.limit(64 << 20, None)
     gone = Cgroup(str(tmp_path / "gone"), frozenset({"memory"}))
     gone.limits.add("memory")
@@ -233,7 +233,7 @@ def test_limits_of_adopted_runs_are_restored(filled: Cgroup, tmp_path: Path) -> 
     assert told == ["the limits of gone no longer apply: No such file or directory"]
 
 
-def test_without_a_usable_hierarchy(fake: Fake, tmp_path: Path) -> None:
+def test_no_usable_hierarchy(fake: FakeHierarchy, tmp_path: Path) -> None:
     """Without a hierarchy, or with an invisible or threaded one, runs have no cgroups."""
     (fake.unit / "runs" / "cgroup.type").write_text("domain invalid\n")
     assert fake.find() is None
@@ -254,12 +254,12 @@ IO_STAT = (
     "8:0 rbytes=90430464 wbytes=299008000 rios=8950 wios=1252 dbytes=50331648 dios=3021\n"
     "7:0\n"
 )
-"""As the kernel's cgroup-v2 document has them; a device that was only waited for has a line without numbers."""
+"""Files from the kernel's cgroup-v2 document; a device with only waiting requests has a line without numbers."""
 
 
 @pytest.fixture
 def filled(tmp_path: Path) -> Cgroup:
-    """A cgroup with all controllers, in plain files."""
+    """Return a cgroup with all controllers, made of plain files."""
     for name, text in (("memory.max", "max\n"), ("cpu.max", "max 100000\n"), ("cpu.stat", CPU_STAT)):
         (tmp_path / name).write_text(text)
     (tmp_path / "memory.events").write_text(MEMORY_EVENTS.format(oom=1, kills=2))
@@ -269,22 +269,22 @@ def filled(tmp_path: Path) -> Cgroup:
 
 @pytest.mark.parametrize(("cpus", "quota"), [(1.5, 150_000), (0.01, 1000), (1024, 102_400_000)])
 def test_limits_of_a_cgroup(filled: Cgroup, cpus: float, quota: int) -> None:
-    """Memory in bytes; processors as time in a tenth of a second, of which the kernel takes no less than 1 ms."""
+    """Memory is limited in bytes, and processors as time per 100 ms, of which the kernel's minimum is 1 ms."""
     filled.limit(64 << 20, cpus)
     assert Path(filled.path, "memory.max").read_text() == str(64 << 20)
     assert Path(filled.path, "cpu.max").read_text() == f"{quota} 100000"
     assert filled.limits == {"memory", "cpu"}
 
 
-def test_counters_of_the_controllers(filled: Cgroup) -> None:
+def test_usage_with_controllers(filled: Cgroup) -> None:
     """Processor time, out-of-memory kills, and the bytes of all disks are counted."""
     filled.limit(64 << 20, None)
     assert filled.usage() == Usage(10, 20, 2, filled_up=True, read_bytes=91_889_664, write_bytes=613_781_504)
 
 
 @pytest.mark.parametrize(("limit", "oom"), [(None, 1), (64 << 20, 0)])
-def test_killed_for_the_hosts_want_of_memory(filled: Cgroup, limit: int | None, oom: int) -> None:
-    """The kernel counts that as well; it was not the limit of the run, which there was none of, or was not reached."""
+def test_host_out_of_memory(filled: Cgroup, limit: int | None, oom: int) -> None:
+    """A kill because the host is out of memory is counted, but not attributed to the run's limit."""
     Path(filled.path, "memory.events").write_text(MEMORY_EVENTS.format(oom=oom, kills=1))
     filled.limit(limit, None)
     usage = filled.usage()
@@ -292,13 +292,13 @@ def test_killed_for_the_hosts_want_of_memory(filled: Cgroup, limit: int | None, 
     assert (usage.oom_kills, usage.filled_up) == (1, False)
 
 
-def test_without_controllers(filled: Cgroup) -> None:
-    """The kernel counts only processor time then."""
+def test_usage_without_controllers(filled: Cgroup) -> None:
+    """Without controllers, the kernel counts only processor time."""
     assert Cgroup(filled.path).usage() == Usage(10, 20, 0)
 
 
-def test_a_recycled_id_is_not_signalled() -> None:
-    """A process with another start time than the examined one is a different process."""
+def test_recycled_pid_is_not_signalled() -> None:
+    """A process with another start time than the examined one is not signalled."""
     child = subprocess.Popen(["sleep", "1000"])
     seen = find_process(child.pid)
     assert seen is not None
@@ -309,8 +309,8 @@ def test_a_recycled_id_is_not_signalled() -> None:
     assert child.wait() == -9
 
 
-def test_the_run_of_a_process(tmp_path: Path) -> None:
-    """A process in a cgroup that the run made belongs to the run; a process elsewhere does not."""
+def test_run_of_a_process(tmp_path: Path) -> None:
+    """A process in a run's cgroup or below belongs to the run, and a process elsewhere does not."""
     (tmp_path / "7").mkdir()
     path = tmp_path / "7" / "cgroup"
     for text, run in (("/x/runs/R1", "R1"), ("/runs/R1/below", "R1"), ("/x/runs", ""), ("/user.slice", "")):
@@ -319,8 +319,8 @@ def test_the_run_of_a_process(tmp_path: Path) -> None:
     assert name_of_cgroup(8, str(tmp_path)) == ""
 
 
-def test_a_daemon_in_a_run_of_another_one(tmp_path: Path) -> None:
-    """The outer run is not its own, nor for processes that it started; its own runs are below."""
+def test_daemon_inside_a_run(tmp_path: Path) -> None:
+    """A daemon inside another daemon's run does not own that run; its own runs are in cgroups below."""
     for name in ("self", "7"):
         (tmp_path / name).mkdir()
     process = tmp_path / "7" / "cgroup"

@@ -1,4 +1,4 @@
-"""Facts about the host, read from a /proc of the test's own."""
+"""Facts about the host, read from a fake /proc."""
 
 import os
 from pathlib import Path
@@ -15,8 +15,8 @@ MEMINFO = (
 NET_HEAD = "Inter-|   Receive |  Transmit\n face |bytes packets errs\n"
 
 
-class Proc:
-    """The files, which a test changes in place, as the kernel does."""
+class FakeProc:
+    """Files of /proc that a test changes in place, as the kernel does."""
 
     def __init__(self, path: Path) -> None:
         self.path = path / "proc"
@@ -47,49 +47,52 @@ class Proc:
 
 
 @pytest.fixture
-def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Proc:
-    made = Proc(tmp_path)
+def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeProc:
+    made = FakeProc(tmp_path)
     monkeypatch.setattr(psutil, "PROCFS_PATH", str(made.path))
     return made
 
 
-def host_of(proc: Proc) -> Host:
+def host_of(proc: FakeProc) -> Host:
     return Host(str(proc.sys), str(proc.path / "pressure"))
 
 
 @pytest.fixture
-def host(proc: Proc) -> Host:
+def host(proc: FakeProc) -> Host:
     return host_of(proc)
 
 
-def test_what_stands_there(host: Host) -> None:
-    """Memory and pressure are as the kernel says."""
+def test_memory_and_pressure(host: Host) -> None:
+    """Memory and pressure have the kernel's figures."""
     facts = host.read()
     assert (facts.memory_used, facts.swap_used) == (600 * 1024, 30 * 1024)
     assert (facts.cpu_pressure, facts.memory_pressure, facts.io_pressure) == (1.5, 1.5, 1.5)
 
 
-def test_rates(proc: Proc, host: Host) -> None:
-    """Differences since the reading before: whole disks only, every network but loopback, guests counted once."""
+def test_rates(proc: FakeProc, host: Host) -> None:
+    """Rates are differences since the last reading, of whole disks and networks but loopback.
+
+    Guest time counts once.
+    """
     proc.counters(user=130, idle=170, sectors=110, received=3000)
     facts = host.read()
     assert facts.cpu == pytest.approx(30.0)
     assert None not in (facts.disk_read, facts.disk_written, facts.received, facts.sent)
     assert (facts.disk_written or 0) / (facts.disk_read or 1) == pytest.approx(2.0)
-    # Both are per second of the same time: 100 sectors read, 2 times 2000 bytes received.
+    # Both rates are for the same time: 100 sectors read, and 2000 bytes received by each of two networks.
     assert (facts.received or 0) / (facts.disk_read or 1) == pytest.approx(4000 / (100 * 512))
     assert (facts.sent or 0) / (facts.received or 1) == pytest.approx(2.0)
 
 
-def test_counters_that_begin_anew(proc: Proc, host: Host) -> None:
-    """A disk that went away makes no rate below zero."""
+def test_reset_counters(proc: FakeProc, host: Host) -> None:
+    """Counters that restart give no negative rate."""
     proc.counters(user=200, idle=200, sectors=0, received=0)
     facts = host.read()
     assert (facts.disk_read, facts.received) == (0, 0)
 
 
-def test_missing_figures_of_a_host(proc: Proc) -> None:
-    """They are left out, and all others are present."""
+def test_missing_files(proc: FakeProc) -> None:
+    """Missing figures are left out, and all others are present."""
     for name in ("pressure/cpu", "pressure/io", "net/dev", "meminfo", "stat"):
         (proc.path / name).unlink()
     facts = host_of(proc).read()
@@ -98,7 +101,7 @@ def test_missing_figures_of_a_host(proc: Proc) -> None:
 
 
 def test_this_host() -> None:
-    """What every Linux has."""
+    """Every Linux host has load, memory and network figures."""
     host = Host()
     facts = host.read()
     assert (facts.load or 0) >= 0

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not SHORT_SLICES, reason="the kernel has no shor
 
 
 def scheduling(code: str, policy: int, show: str = _SHOW) -> tuple[list[str], int]:
-    """Scheduling policy, niceness and slice of a nicer process that makes this call first."""
+    """Return policy, niceness and slice of a process of lower priority that runs `code` first."""
 
     def lower() -> None:
         os.sched_setscheduler(0, policy, os.sched_param(0))
@@ -30,16 +30,16 @@ def scheduling(code: str, policy: int, show: str = _SHOW) -> tuple[list[str], in
 
 
 def test_short_slices() -> None:
-    """The slice alone is another one: neither the policy nor the niceness."""
+    """Short slices change neither the policy nor the niceness."""
     before, _ = scheduling("", os.SCHED_OTHER)
     assert scheduling(_TAKE, os.SCHED_OTHER) == (before, _SHORTEST_NS)
 
 
 def test_short_slices_of_another_policy() -> None:
-    """Who was told to be a batch job stays one, with its slices."""
+    """A process with the batch policy keeps it, and its slices."""
     assert scheduling(_TAKE, os.SCHED_BATCH) == scheduling("", os.SCHED_BATCH)
 
 
-def test_short_slices_are_not_handed_on() -> None:
-    """What such a thread starts has the usual ones."""
+def test_short_slices_are_not_inherited() -> None:
+    """A thread started by one with short slices has the usual slices."""
     assert scheduling(_TAKE, os.SCHED_OTHER, _IN_A_THREAD) == scheduling("", os.SCHED_OTHER)

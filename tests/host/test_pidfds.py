@@ -1,4 +1,4 @@
-"""How a process ended that is not our child."""
+"""Exit statuses of processes that are not children."""
 
 import errno
 import fcntl
@@ -18,8 +18,8 @@ from supervisor.scheduler.runs.end_reason import verdict_of
 _KERNEL = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
 
 
-class Ending:
-    """A process that waits for its end."""
+class ExitingProcess:
+    """A process that exits on the test's command."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(["/bin/sh", "-c", "read x; exit $x"], stdin=subprocess.PIPE)
@@ -32,7 +32,7 @@ class Ending:
         return exit_status(self.pidfd, self.process.pid, self.start)
 
     def end(self, code: int) -> None:
-        """It becomes a zombie."""
+        """Let the process exit and become a zombie."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{code}\n".encode())
         self.process.stdin.flush()
@@ -40,8 +40,8 @@ class Ending:
 
 
 @pytest.fixture
-def ending() -> Iterator[Ending]:
-    one = Ending()
+def ending() -> Iterator[ExitingProcess]:
+    one = ExitingProcess()
     yield one
     one.process.kill()
     one.process.communicate()
@@ -50,7 +50,7 @@ def ending() -> Iterator[Ending]:
 
 @pytest.fixture
 def _older(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that knows no such question."""
+    """Simulate a kernel without exit statuses in pidfds."""
 
     def ioctl(_fd: int, _request: int, _argument: bytes) -> bytes:
         raise OSError(errno.ENOTTY, os.strerror(errno.ENOTTY))
@@ -60,8 +60,8 @@ def _older(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(_KERNEL < (6, 15), reason="the kernel keeps no exit status before Linux 6.15")
 @pytest.mark.parametrize("code", [0, 7, 255])
-def test_the_exit_status_is_exact(ending: Ending, code: int) -> None:
-    """It is known for a zombie, and after another process has waited for it; a living process has none."""
+def test_exit_status(ending: ExitingProcess, code: int) -> None:
+    """A zombie has an exit status, even after another process has waited for it, and a living process has none."""
     assert ending.status() is None
     ending.end(code)
     assert ending.status() == code << 8
@@ -70,16 +70,16 @@ def test_the_exit_status_is_exact(ending: Ending, code: int) -> None:
 
 
 @pytest.mark.skipif(_KERNEL < (6, 15), reason="the kernel keeps no exit status before Linux 6.15")
-def test_a_signal(ending: Ending) -> None:
-    """The signal that ended it is known, too."""
+def test_signal(ending: ExitingProcess) -> None:
+    """The signal that ended a process is known."""
     ending.process.send_signal(signal.SIGUSR1)
     ending.process.wait()
     assert os.WTERMSIG(ending.status() or 0) == signal.SIGUSR1
 
 
 @pytest.mark.usefixtures("_older")
-def test_an_older_kernel(ending: Ending) -> None:
-    """There the status is known only until a process waits for it; a process that reused the id is not read."""
+def test_older_kernel(ending: ExitingProcess) -> None:
+    """On an older kernel the status is known until a process waits for it, and that of a recycled id is not read."""
     ending.end(7)
     assert ending.status() == 7 << 8
     ending.start += 1
@@ -89,15 +89,15 @@ def test_an_older_kernel(ending: Ending) -> None:
     assert ending.status() is None
 
 
-def test_the_verdict_on_an_end_that_nobody_knows() -> None:
-    """The run shows as crashed, whatever it was ended for."""
+def test_unknown_exit_status() -> None:
+    """A run with an unknown exit status is shown as crashed, even if it was being stopped."""
     for cause in (None, "stop", "timeout"):
         verdict = verdict_of(Exited(run="R", status=None, unknown=True, cause=cause, ended_at=1), (0,))
         assert (verdict.reason, verdict.exit_code) == ("crashed", -2)
 
 
-def test_what_is_a_pidfd(ending: Ending, tmp_path: Path) -> None:
-    """Pipes, memory and files are no pidfds, whatever their names."""
+def test_is_pidfd(ending: ExitingProcess, tmp_path: Path) -> None:
+    """Pipes and memory files are not taken for pidfds."""
     assert is_pidfd(ending.pidfd)
     fds = [*os.pipe(), os.memfd_create("pidfd:"), os.open(tmp_path / "pidfd:[1]", os.O_CREAT)]
     try:

@@ -11,8 +11,8 @@ from supervisor.host.process_environ import Environments
 from tests.support.waiting import until
 
 
-def test_the_environment_of_a_process() -> None:
-    """It has the variables, of a repeated name the first, as the process sees it; after its death nothing."""
+def test_environment() -> None:
+    """The environment is as the process sees it, and that of a dead process is empty."""
     environments = Environments(30)
     with subprocess.Popen(["sleep", "1000"], env={"A": "1=2", "B": ""}) as child:
         until(lambda: Path(f"/proc/{child.pid}/comm").read_text() == "sleep\n", "it to be executed")
@@ -21,11 +21,14 @@ def test_the_environment_of_a_process() -> None:
     assert environments.read(child.pid, 0) == {}
 
 
-def test_one_that_cannot_be_read(tmp_path: Path) -> None:
-    """It is waited for once, a moment; others are read meanwhile, and it, too, as soon as that can be."""
+def test_blocked_read(tmp_path: Path) -> None:
+    """A read that blocks is waited for once, briefly, and succeeds later.
+
+    Others are read meanwhile; the first of repeated variables counts.
+    """
     for pid in ("7", "8"):
         (tmp_path / pid).mkdir()
-    os.mkfifo(tmp_path / "7" / "environ")  # opening one waits for a writer
+    os.mkfifo(tmp_path / "7" / "environ")  # opening a FIFO waits for a writer
     (tmp_path / "8" / "environ").write_bytes(b"A=1\0A=2\0junk\0")
     environments = Environments(0.01, str(tmp_path))
     assert environments.read(7, 1) is None
@@ -36,8 +39,8 @@ def test_one_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["_content", "_Read._run"])
-def test_want_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    """A thread that could not start or read for want of memory is not waited for; the next call tries again."""
+def test_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """A thread that failed for lack of memory is not waited for, and the next call tries again."""
 
     def fail(*_arguments: object) -> None:
         raise MemoryError
@@ -54,8 +57,8 @@ def test_want_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: 
     assert until(lambda: environments.read(7, 1), "its variables") == {"A": "1"}
 
 
-def test_the_reading_thread_takes_no_signal(tmp_path: Path) -> None:
-    """A hanging reader takes none: signals to the process go to the threads that handle or wait for them."""
+def test_reading_thread_blocks_signals(tmp_path: Path) -> None:
+    """A hanging reader takes no signals, so that the threads that handle them do."""
     (tmp_path / "7").mkdir()
     os.mkfifo(tmp_path / "7" / "environ")
     before = set(os.listdir("/proc/self/task"))
@@ -74,8 +77,8 @@ def test_the_reading_thread_takes_no_signal(tmp_path: Path) -> None:
         (tmp_path / "7" / "environ").write_bytes(b"")
 
 
-def test_many_that_cannot_be_read(tmp_path: Path) -> None:
-    """The number of hanging readers is bounded; no other process is read then."""
+def test_blocked_reads_are_bounded(tmp_path: Path) -> None:
+    """The number of hanging readers is bounded, and no other process is read at that limit."""
     environments = Environments(0.001, str(tmp_path))
     for pid in range(40):
         (tmp_path / str(pid)).mkdir()

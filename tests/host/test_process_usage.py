@@ -1,4 +1,4 @@
-"""The processes of runs: found in a /proc of the test's own, and in the real one."""
+"""The processes of runs, found in a fake /proc and in the real one."""
 
 import os
 import shutil
@@ -18,11 +18,11 @@ TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 SUPERVISOR = 50
 LATE = 10**12
-"""Later than any start."""
+"""A time after every start."""
 
 
-class Proc:
-    """Processes that a test makes up."""
+class FakeProc:
+    """A fake /proc with processes of the test."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -42,7 +42,7 @@ class Proc:
         io: tuple[int, int] | None = (0, 0),
         environ: str = "",
     ) -> None:
-        """A process: `user` and `waited` are clock ticks of its own and of its children."""
+        """Write a process; `user` and `waited` are clock ticks of its own and of its children."""
         folder = self.path / str(pid)
         folder.mkdir(exist_ok=True)
         rest = f"0 0 0 0 0 0 0 {user} 0 {waited} 0 20 0 1 0 {start} 0 {pages} 0 0"
@@ -57,15 +57,15 @@ class Proc:
 
 
 @pytest.fixture
-def proc(tmp_path: Path) -> Proc:
+def proc(tmp_path: Path) -> FakeProc:
     (tmp_path / "sys").mkdir()
-    made = Proc(tmp_path)
+    made = FakeProc(tmp_path)
     made.put(SUPERVISOR, parent=1)
     return made
 
 
 @pytest.fixture
-def processes(proc: Proc) -> Processes:
+def processes(proc: FakeProc) -> Processes:
     return Processes(SUPERVISOR, str(proc.path))
 
 
@@ -76,7 +76,7 @@ def look(processes: Processes, *run_ids: str) -> dict[str, Taken]:
     return found
 
 
-def test_sums(proc: Proc, processes: Processes) -> None:
+def test_sums(proc: FakeProc, processes: Processes) -> None:
     """A run's usage is the sum over its processes; other processes and runs do not count."""
     proc.put(100, user=3, pages=10, io=(1, 2))
     proc.put(101, parent=100, group=100, user=4, waited=5, pages=20, io=(10, 20))
@@ -93,16 +93,16 @@ def test_sums(proc: Proc, processes: Processes) -> None:
     assert set(look(processes, "A", "unknown")) == {"A"}
 
 
-def test_zombies_count_only_processor_time(proc: Proc, processes: Processes) -> None:
-    """Their used time still counts."""
+def test_zombies_count_only_processor_time(proc: FakeProc, processes: Processes) -> None:
+    """Processor time of a zombie counts, but its memory and the process itself do not."""
     proc.put(100, user=2)
     proc.put(101, parent=100, group=100, user=5, pages=9, state="Z")
     processes.add("A", 100, LATE)
     assert look(processes, "A")["A"] == Taken(7 * TICK_MS, 0, PAGE, 1, 0, 0)
 
 
-def test_a_recycled_main_process(proc: Proc, processes: Processes) -> None:
-    """A process that started after the run was seen, or is another one than before, is not the run's."""
+def test_recycled_main_process(proc: FakeProc, processes: Processes) -> None:
+    """A process that started after the run was seen, or that replaced the earlier one, is not the run's."""
     proc.put(100, start=500)
     processes.add("A", 100, 499)
     processes.add("B", 100, 500)
@@ -111,7 +111,7 @@ def test_a_recycled_main_process(proc: Proc, processes: Processes) -> None:
     assert look(processes, "B") == {}
 
 
-def test_a_recycled_member(proc: Proc, processes: Processes) -> None:
+def test_recycled_member(proc: FakeProc, processes: Processes) -> None:
     """A process that left its session stays a member by its id and start time; a stranger with the id does not."""
     proc.put(100)
     proc.put(101, parent=100, group=101, session=101, start=200, user=4)
@@ -123,7 +123,7 @@ def test_a_recycled_member(proc: Proc, processes: Processes) -> None:
     assert look(processes, "A")["A"] == Taken(5 * TICK_MS, 0, PAGE, 1, 0, 0)
 
 
-def test_a_process_without_its_run_as_parent(proc: Proc, processes: Processes) -> None:
+def test_daemonised_child(proc: FakeProc, processes: Processes) -> None:
     """A daemonised child of the supervisor is recognised by its environment; a child of another run is not."""
     proc.put(100)
     proc.put(200)
@@ -142,14 +142,14 @@ def test_a_process_without_its_run_as_parent(proc: Proc, processes: Processes) -
     assert found["B"].processes == 1
 
 
-def test_one_whose_environment_cannot_be_read_yet(proc: Proc, processes: Processes) -> None:
-    """It is no stranger, and neither is what descends from it: as soon as it can be read, it is the run's."""
+def test_unreadable_environment(proc: FakeProc, processes: Processes) -> None:
+    """A process with an unreadable environment, and its descendants, belong to the run once it can be read."""
     proc.put(100)
     proc.put(101)
     proc.put(102, parent=101, group=101)
     environ = proc.path / "101" / "environ"
     environ.unlink()
-    os.mkfifo(environ)  # opening one waits for a writer
+    os.mkfifo(environ)  # opening a FIFO waits for a writer
     processes.add("A", 100, LATE)
     for _ in range(2):
         assert look(processes, "A")["A"].processes == 1
@@ -157,8 +157,8 @@ def test_one_whose_environment_cannot_be_read_yet(proc: Proc, processes: Process
     until(lambda: look(processes, "A")["A"].processes == 3, "all three")
 
 
-def test_time_never_goes_back(proc: Proc, processes: Processes) -> None:
-    """Usage of a dead process still counts: in its parent, in the sums of the run, or in earlier reports."""
+def test_usage_never_decreases(proc: FakeProc, processes: Processes) -> None:
+    """The usage of a dead process still counts: in its parent, in the run's sums, or in earlier reports."""
     proc.put(100, user=1)
     proc.put(101, parent=100, group=100, user=10, io=(5, 6))
     proc.put(102, parent=SUPERVISOR, group=100, user=20, io=(50, 60))
@@ -178,8 +178,8 @@ def test_time_never_goes_back(proc: Proc, processes: Processes) -> None:
     assert look(processes, "A")["A"].user_ms == 35 * TICK_MS
 
 
-def test_going_on_after_another_scheduler(proc: Proc, processes: Processes) -> None:
-    """Sums that were told are not told again, nor forgotten."""
+def test_scheduler_restart(proc: FakeProc, processes: Processes) -> None:
+    """Sums of the earlier scheduler are neither counted again nor forgotten."""
     proc.put(100, user=30, io=(10, 20))
     processes.add("A", 100, LATE, Taken(20 * TICK_MS, 5 * TICK_MS, 0, 0, 100, None))
     assert look(processes, "A")["A"] == Taken(30 * TICK_MS, 5 * TICK_MS, PAGE, 1, 100, 20)
@@ -187,16 +187,16 @@ def test_going_on_after_another_scheduler(proc: Proc, processes: Processes) -> N
     assert look(processes, "A")["A"] == Taken(31 * TICK_MS, 5 * TICK_MS, PAGE, 1, 101, 20)
 
 
-def test_what_may_not_be_known(proc: Proc, processes: Processes) -> None:
-    """Bytes of another user's processes are left out."""
+def test_unreadable_io(proc: FakeProc, processes: Processes) -> None:
+    """Unreadable byte counters of another user's processes are left out."""
     proc.put(100, io=None)
     processes.add("A", 100, LATE)
     found = look(processes, "A")["A"]
     assert (found.read_bytes, found.written_bytes, found.processes) == (None, None, 1)
 
 
-def test_strangers_are_read_once(proc: Proc, processes: Processes) -> None:
-    """An older process of no run is not read again; a young one may still turn out to belong to a run."""
+def test_unrelated_processes_are_read_once(proc: FakeProc, processes: Processes) -> None:
+    """An old process of no run is not read again; a young one may still turn out to belong to a run."""
     proc.put(100)
     proc.put(300, parent=1, start=1)
     proc.put(301, parent=1, start=boot_ticks())
@@ -207,7 +207,7 @@ def test_strangers_are_read_once(proc: Proc, processes: Processes) -> None:
     assert look(processes, "A")["A"].processes == 2
 
 
-def test_a_run_that_ends_in_the_middle(proc: Proc, processes: Processes) -> None:
+def test_run_ends_during_a_pass(proc: FakeProc, processes: Processes) -> None:
     """A pass yields to other work; a run that ended meanwhile is not reported."""
     for pid in range(100, 400):
         proc.put(pid)
@@ -243,7 +243,7 @@ while True:
 
 @pytest.fixture
 def tree() -> Iterator[int]:
-    """The id of a process that works, holds memory, and has two children and two grandchildren in two sessions."""
+    """Yield the id of a busy process that holds memory and has four descendants in two sessions."""
     child = subprocess.Popen([sys.executable, "-c", TREE], stdout=subprocess.PIPE, start_new_session=True)
     assert child.stdout is not None
     assert child.stdout.readline() == b"ready\n"
@@ -260,7 +260,7 @@ def tree() -> Iterator[int]:
 
 
 def test_real_processes(tree: int) -> None:
-    """All five are found, with the memory that they hold and the time that passes."""
+    """All five processes are found, with their memory and their growing processor time."""
     processes = Processes(os.getpid())
     processes.add("A", tree, boot_ticks() + 1)
 

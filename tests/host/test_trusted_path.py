@@ -20,7 +20,7 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_path_of_its_owner_is_not_exposed(program: Path) -> None:
+def test_path_of_the_owner(program: Path) -> None:
     """A path below a sticky directory is accepted, as long as each of its components belongs to the owners."""
     assert exposed(str(program), OWNERS) is None
     shared = program.parent.parent
@@ -35,7 +35,7 @@ def test_a_path_of_its_owner_is_not_exposed(program: Path) -> None:
         (0o775, f"is writable by group {os.getegid()} (mode 0775)", "chmod g-w {path}"),
     ],
 )
-def test_a_writable_parent_is_named_with_the_remedy(program: Path, mode: int, why: str, remedy: str) -> None:
+def test_writable_parent(program: Path, mode: int, why: str, remedy: str) -> None:
     """The first directory on the path that others can write to is named, with the command that changes it."""
     above = program.parent.parent
     above.chmod(mode)
@@ -45,7 +45,7 @@ def test_a_writable_parent_is_named_with_the_remedy(program: Path, mode: int, wh
 
 
 @AS_ROOT
-def test_a_component_of_another_user_is_named(program: Path) -> None:
+def test_component_of_another_user(program: Path) -> None:
     """A file, a directory or a link of a user who is not among the owners is named; for a link, with chown -h."""
     os.chown(program.parent, 65534, 65534)
     found = exposed(str(program), {0})
@@ -78,7 +78,7 @@ def test_links_are_followed(tmp_path: Path, target: str) -> None:
     assert found.path == str(real.parent)
 
 
-def test_what_does_not_exist(program: Path) -> None:
+def test_missing_file(program: Path) -> None:
     """A file that does not exist is exposed where others can create it, even below the sticky bit."""
     missing = program.parent / "missing" / "below"
     assert exposed(str(missing), OWNERS) is None
@@ -88,7 +88,7 @@ def test_what_does_not_exist(program: Path) -> None:
     assert found.path == str(program.parent)
 
 
-def test_links_in_a_circle(program: Path) -> None:
+def test_circular_links(program: Path) -> None:
     """Links that lead to each other are an error, as for the kernel."""
     loop = program.with_name("loop")
     loop.symlink_to("loop")

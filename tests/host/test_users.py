@@ -1,4 +1,4 @@
-"""Users and groups as numbers."""
+"""Resolution of users and groups to numbers."""
 
 import grp
 import os
@@ -15,8 +15,8 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its
 
 
 @as_root
-def test_a_user_by_name() -> None:
-    """With the groups that it is in, and the variables of a login."""
+def test_user_by_name() -> None:
+    """A user is resolved with its groups and the variables of a login."""
     account = resolve("nobody")
     assert (account.uid, account.gid) == (NOBODY.pw_uid, NOBODY.pw_gid)
     assert account.groups == tuple(os.getgrouplist("nobody", NOBODY.pw_gid))
@@ -30,8 +30,8 @@ def test_a_user_by_name() -> None:
 
 
 @as_root
-def test_a_group_besides() -> None:
-    """It takes the place of the user's own."""
+def test_explicit_group() -> None:
+    """An explicit group replaces the user's own."""
     account = resolve("nobody:daemon")
     assert account.gid == grp.getgrnam("daemon").gr_gid
     assert account.gid in account.groups
@@ -45,14 +45,14 @@ def test_numbers() -> None:
 
 
 @pytest.mark.parametrize("text", ["no-such-user", "12345678", "root:no-such-group", "99999999999:1"])
-def test_nobody(text: str) -> None:
-    """Who does not exist is named."""
+def test_unknown_accounts(text: str) -> None:
+    """The error for an unknown user or group names it."""
     with pytest.raises(NoSuchAccount, match=r"no such (user|group): (no-such|12345678|99999999999)"):
         resolve(text)
 
 
-def test_only_root_becomes_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anybody may name themselves, which changes nothing."""
+def test_unprivileged_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user other than root may name only itself, which changes nothing."""
     monkeypatch.setattr(os, "geteuid", lambda: NOBODY.pw_uid)
     monkeypatch.setattr(os, "getegid", lambda: NOBODY.pw_gid)
     assert resolve("nobody").is_own
