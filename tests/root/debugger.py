@@ -1,4 +1,4 @@
-"""Delays the reaping of a process, as a debugger does that does not wait for it."""
+"""A tracer that delays the reaping of a process, like a debugger that does not wait for it."""
 
 import contextlib
 import subprocess

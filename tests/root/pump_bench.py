@@ -1,4 +1,4 @@
-"""A pump that takes a step when a test says so."""
+"""A pump that a test runs step by step."""
 
 import os
 import time
@@ -50,7 +50,7 @@ class RecordedReports:
 
 
 class PumpBench:
-    """A pump and a file thread that take a step when the test says so, and one run with two pipes."""
+    """A pump and a file thread that a test runs step by step, and a run with two pipes."""
 
     def __init__(self, directory: Path, *, start: bool = False) -> None:
         self.log_path = str(directory / "logs" / "R.log")
@@ -87,7 +87,7 @@ class PumpBench:
             self.pump._commands.popleft()()
 
     def read(self) -> int:
-        """One round of the pump; returns the bytes read."""
+        """Run one round of the pump; return the number of bytes read."""
         events = self.pump._epoll.poll(0)
         return sum(
             self.pump._read(self.pump._by_fd[fd], time.time_ns() // 1_000_000)

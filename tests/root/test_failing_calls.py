@@ -161,7 +161,7 @@ def check(daemon: Daemon, run: str, call: str = "") -> None:
 
 
 @pytest.mark.parametrize(("thread", "call", "code"), CASES)
-def test_once(daemon: Daemon, tmp_path: Path, thread: str, call: str, code: str) -> None:
+def test_call_fails_once(daemon: Daemon, tmp_path: Path, thread: str, call: str, code: str) -> None:
     """A single failing call does not end the root, and a run started meanwhile succeeds."""
     with failing(daemon, thread, call, code, tmp_path / "calls", once=True):
         check(daemon, until(lambda: accepted(daemon), "a run to be accepted"), call)
@@ -170,7 +170,7 @@ def test_once(daemon: Daemon, tmp_path: Path, thread: str, call: str, code: str)
 
 
 @pytest.mark.parametrize(("thread", "call", "code"), CASES)
-def test_for_good(daemon: Daemon, tmp_path: Path, thread: str, call: str, code: str) -> None:
+def test_call_always_fails(daemon: Daemon, tmp_path: Path, thread: str, call: str, code: str) -> None:
     """A call that always fails neither ends the root nor makes it spin; afterwards the root recovers."""
     pid = daemon.pid
     with failing(daemon, thread, call, code, tmp_path / "calls", once=False) as failures:

@@ -29,12 +29,12 @@ _LOOKUPS = {
 }
 _FILES = {"open", "fsync", "fdatasync"}
 _TRIAL = f"{ROOT}.handover.inherited_state"
-"""Its function `check` runs in a process of its own, which tries a version and has one thread."""
+"""Its function `check` runs in a separate process with one thread, which tries a version."""
 
 
 @cache
 def loaded() -> frozenset[str]:
-    """All our modules that the root imports, directly or not."""
+    """Return all modules of the project that the root imports, directly or indirectly."""
     waiting = [name for name in PATHS if within(name, ROOT)]
     seen = set(waiting)
     while waiting:
@@ -45,7 +45,7 @@ def loaded() -> frozenset[str]:
 
 
 def foreign() -> set[str]:
-    """All other modules that these import, by the first part of their names."""
+    """Return the top-level names of all other modules that these import."""
     names = {name for module in loaded() for name in imports_of(PATHS[module])}
     return {name.split(".")[0] for name in names if not within_ours(name)}
 
@@ -55,7 +55,7 @@ def within_ours(name: str) -> bool:
 
 
 def calls(*rooms: str) -> Iterator[tuple[str, str, ast.Call]]:
-    """Module, name of the function, and the call, of all calls in the rooms."""
+    """Yield the module, the function's name and the node of each call in the rooms."""
     for module in loaded():
         if any(within(module, room) for room in rooms):
             for node in ast.walk(ast.parse(PATHS[module].read_text())):
@@ -64,7 +64,7 @@ def calls(*rooms: str) -> Iterator[tuple[str, str, ast.Call]]:
 
 
 def called(names: set[str], *rooms: str) -> set[tuple[str, str]]:
-    """Which of these functions of Python or of its modules are called, and where."""
+    """Return the calls of these functions of Python or its modules, with their places."""
     modules = {"", "os", "os.path", "shutil", "socket", "pwd", "grp", "io"}
     return {
         (module, name)
@@ -145,16 +145,16 @@ CHECKS: dict[str, Callable[[], object]] = {
     "waits for a process that has not exited": waits,
     "evaluates text as code, or loads pickled objects": code,
 }
-"""By line of the list, a function that finds what contradicts it."""
+"""A function that finds contradictions, by line of the list."""
 
 
-def test_each_line_of_the_list_is_checked() -> None:
+def test_each_line_is_checked() -> None:
     """The list in the root's docstring matches the checks here."""
     lines = (supervisor.root.__doc__ or "").splitlines()
     assert [line.removeprefix("* ") for line in lines if line.startswith("* ")] == list(CHECKS)
 
 
 @pytest.mark.parametrize("line", CHECKS)
-def test_the_root_never_does_it(line: str) -> None:
+def test_root_obeys_the_line(line: str) -> None:
     """Nothing in the root, or in the modules that it imports, contradicts the line."""
     assert not CHECKS[line]()

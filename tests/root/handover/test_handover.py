@@ -96,8 +96,8 @@ def content(bench: PumpBench) -> bytes:
         reader.close()
 
 
-def test_a_log_that_waits_for_room(bench: PumpBench) -> None:
-    """When a ring is full, the next root makes room and reads on; no output in the pipes is lost."""
+def test_log_waiting_for_room(bench: PumpBench) -> None:
+    """If a ring is full, the next root makes room and continues to read; no output in the pipes is lost."""
     total = taken = 0
     while not bench.stalled():
         total += bench.fill(bench.out, bench.err)
@@ -111,7 +111,7 @@ def test_a_log_that_waits_for_room(bench: PumpBench) -> None:
     assert bench.seal() == LINE * (total // len(LINE))
 
 
-def test_pipes_that_hold_more_are_counted(bench: PumpBench) -> None:
+def test_enlarged_pipes(bench: PumpBench) -> None:
     """The next root knows which pipes were enlarged, and how many."""
     total = bench.fill(bench.out)
     taken = bench.read()
@@ -128,8 +128,8 @@ def test_pipes_that_hold_more_are_counted(bench: PumpBench) -> None:
     assert bench.seal() == LINE * (total // len(LINE))
 
 
-def test_a_log_whose_pipes_are_to_be_closed(bench: PumpBench) -> None:
-    """When a run has ended and the ring is full, the next root moves all output of its pipes into the log."""
+def test_log_with_pipes_to_close(bench: PumpBench) -> None:
+    """If a run has ended and the ring is full, the next root moves all output of its pipes into the log."""
     total = taken = 0
     while not bench.stalled():
         total += bench.fill(bench.out, bench.err)
@@ -145,8 +145,8 @@ def test_a_log_whose_pipes_are_to_be_closed(bench: PumpBench) -> None:
     assert [run for run, _ in bench.reports.lines] == ["R"]
 
 
-def test_a_log_that_no_disk_takes(bench: PumpBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next root writes a log that is complete, but not written."""
+def test_unwritten_log(bench: PumpBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next root writes a log that is complete but not yet written."""
     write = log_file.pwritev
 
     def full(*_arguments: object) -> int:
@@ -166,8 +166,8 @@ def test_a_log_that_no_disk_takes(bench: PumpBench, monkeypatch: pytest.MonkeyPa
     assert content(bench) == b"first\nlast\n"
 
 
-def test_what_helpers_said(bench: PumpBench) -> None:
-    """Half a line of a helper, and lines that standard error has not taken, reach the next root."""
+def test_output_of_helpers(bench: PumpBench) -> None:
+    """The next root gets half a line of a helper, and the lines that standard error has not accepted."""
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     bench.pump.add_helper(reading)
     bench.obey()
@@ -182,7 +182,7 @@ def test_what_helpers_said(bench: PumpBench) -> None:
 
 
 def change(one: ManagedProcess) -> None:
-    """Have every attribute another value than it begins with."""
+    """Give every attribute a value other than its initial one."""
     one.state, one.abandoned = State.CLOSING, True
     one.cause, one.by, one.deadline_s, one.sweep_interval_s = "stop", "me", 12.5, 0.25
     one.steps_left = None
@@ -202,7 +202,7 @@ def change(one: ManagedProcess) -> None:
     one.notify_socket.ready_at, one.notify_socket.status, one.notify_socket.resume_at_s = 8, "well", 3.5
 
 
-def test_an_instance(tmp_path: Path) -> None:
+def test_managed_process(tmp_path: Path) -> None:
     """The next root knows every attribute of a process, with its stop ladder and its notification socket."""
     spawn = Spawn(
         run="R",
@@ -240,7 +240,7 @@ def test_an_instance(tmp_path: Path) -> None:
     other.notify_socket._sock.detach()
 
 
-def test_exits_that_nobody_has_acknowledged(bench: PumpBench) -> None:
+def test_unacknowledged_exits(bench: PumpBench) -> None:
     """The next root reports unacknowledged exits and failed starts as this one would have."""
     records = RunRecords(BOOT, DescriptorStore(""), Log("test"))
 
@@ -286,35 +286,35 @@ def table(**more: Any) -> int:
     return fd
 
 
-def test_a_table_of_our_own() -> None:
+def test_table_round_trip() -> None:
     """A table is read as it was written, with its version."""
     found = handover.read(table())
     assert (found["handover"], found["version"], found["signals"]) == (handover.HANDOVER, VERSION, [15])
     assert from_json(RootState, {name: found[name] for name in to_json(NOTHING)}) == NOTHING
 
 
-def test_a_newer_table_is_refused() -> None:
+def test_newer_table_is_refused() -> None:
     """A table of a newer format is refused, and the message names the other version."""
     with pytest.raises(NotAccepted, match="cannot read the handover of 9"):
         handover.read(table(handover=handover.HANDOVER + 1, version="9"))
 
 
-def test_a_table_of_the_version_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_table_is_converted(monkeypatch: pytest.MonkeyPatch) -> None:
     """An older table is converted step by step; one without a converter is refused."""
     steps: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
         1: lambda table: {**table, "x": table["x"] + 1},
         2: lambda table: {**table, "x": table["x"] * 10},
     }
     monkeypatch.setattr(handover, "CONVERSIONS", steps)
-    monkeypatch.setattr(handover, "HANDOVER", 3)  # whatever it is by now
+    monkeypatch.setattr(handover, "HANDOVER", 3)  # independent of the present version
     assert handover.read(table(handover=1, x=1))["x"] == 20
     assert handover.read(table(handover=2, x=1))["x"] == 10
     with pytest.raises(NotAccepted, match="no longer reads"):
         handover.read(table(handover=0))
 
 
-def test_a_disk_that_does_not_answer_holds_up_nobody(bench: PumpBench) -> None:
-    """A pause is abandoned when the file thread hangs. The pump never stops for it, and both continue later."""
+def test_hung_disk_delays_nothing(bench: PumpBench) -> None:
+    """A pause is abandoned if the file thread hangs. The pump never stops for it, and both continue later."""
     hangs = threading.Event()
     watch, said = EpollWatch(), list[bool]()
     hold = Quiesce(watch, bench.pump, bench.files)
@@ -406,7 +406,7 @@ def test_no_memory_for_the_table(bench: PumpBench, tmp_path: Path, stage: str) -
         ('Traceback:\n  File "a.py", line 3\n    class X\nSyntaxError: bad\n', 'File "a.py", line 3: SyntaxError: bad'),
     ],
 )
-def test_why_a_trial_failed(output: str, why: str) -> None:
+def test_reason_of_a_failed_trial(output: str, why: str) -> None:
     """The reason is the last line of the output; for an error in Python, it includes the place."""
     assert _reason(output) == why
 
@@ -420,14 +420,14 @@ def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(program))
 
 
-def test_a_trial_in_a_directory_that_is_gone() -> None:
+def test_trial_in_a_removed_directory() -> None:
     """A trial of the API server works although the current directory was removed."""
     somewhere = ["sh", "-c", 'cd "$(mktemp -d)" && rmdir "$PWD" && exec "$@"', "sh"]
     subprocess.run([*somewhere, sys.executable, *RINGWARD, "api", "--check"], check=True)
 
 
 @pytest.mark.usefixtures("endless")
-def test_a_trial_that_cannot_even_be_killed() -> None:
+def test_unkillable_trial() -> None:
     """A trial that does not die is abandoned without waiting, and is reaped when it ends."""
     before = set(os.listdir("/proc/self/fd"))
     watch = EpollWatch()
@@ -443,7 +443,7 @@ def test_a_trial_that_cannot_even_be_killed() -> None:
 
 
 @pytest.mark.usefixtures("endless")
-def test_a_trial_that_cannot_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trial_without_a_pidfd(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a pidfd, the trial is killed at once, leaves no descriptor, and reports the reason."""
     tried = []
 
@@ -462,8 +462,8 @@ def test_a_trial_that_cannot_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not answers
 
 
-def test_every_attribute_is_handed_over() -> None:
-    """The test of a process gives each attribute a value other than its first one."""
+def test_change_covers_every_attribute() -> None:
+    """The test of a process gives each attribute a value other than its initial one."""
     spawn = Spawn(
         run="R", task="t", argv=[], env={}, log="", log_max_bytes=1, stop_signal=15, grace_ms=5, notify="@every"
     )

@@ -1,4 +1,4 @@
-"""The memory that outlives a root, and the service manager's store in which it is."""
+"""The memory that outlives a root, and the service manager's store that holds it."""
 
 import array
 import errno
@@ -24,12 +24,12 @@ from tests.support.paths import ROOT
 
 ABOUT = {"format": FORMAT, "daemon": "D"}
 PLACES = {"start": records._START, "details": records._DETAILS, "progress": records._PROGRESS}
-"""The labelled steps of putting a record down, in their order, and where each writes."""
+"""The steps of writing a record, in order, and the offsets that each writes."""
 OLD = min((ROOT / "tests/golden").glob("*.tar.xz"))
 
 
 class Killed(BaseException):
-    """The writer is no more."""
+    """The writer was killed."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def record() -> Iterator[Record]:
 
 @pytest.fixture
 def old_record() -> Iterator[Record]:
-    """One that a version wrote which knew format 1 only."""
+    """A record written by a version that only knew format 1."""
     with tarfile.open(OLD) as files:
         member = files.extractfile("./record-secret")
         assert member is not None
@@ -58,7 +58,7 @@ def old_record() -> Iterator[Record]:
 
 
 def known(number: int, cause: str | None = None) -> Known:
-    """What could be known of a run after so many steps."""
+    """Return the state of a run after so many steps."""
     request = Spawn(
         run="R",
         task="t",
@@ -82,7 +82,7 @@ def known(number: int, cause: str | None = None) -> Known:
 
 
 def reread(record: Record) -> Known | None:
-    """What another root finds."""
+    """Return the record as the next root reads it."""
     other = Record(os.dup(record.fd))
     try:
         return other.read()
@@ -90,7 +90,7 @@ def reread(record: Record) -> Known | None:
         other.close()
 
 
-def test_the_newest_counts(record: Record) -> None:
+def test_newest_record_counts(record: Record) -> None:
     """The next root finds the last written state in the memory, and continues its numbers."""
     assert record.read() is None
     assert record.withheld() == (b"", b"", 0)
@@ -107,8 +107,8 @@ def test_the_newest_counts(record: Record) -> None:
     other.close()
 
 
-def test_what_was_asked_for_is_written_once(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step writes its few bytes; environment and secrets are not written again, nor are details that are the same."""
+def test_request_is_written_once(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step writes few bytes: neither environment nor secrets again, nor unchanged details."""
     record.write(known(1))
     written: list[tuple[int, bytes]] = []
     write = os.pwrite
@@ -144,9 +144,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, places: tuple[int, ...], cut: int) 
 
 @pytest.mark.parametrize("cut", [0, 1, 15, 16, 17, 24, 30, 50, 1_000_000])
 @pytest.mark.parametrize("step", ["details", "progress"])
-def test_a_writer_that_is_killed_in_the_middle(
-    record: Record, monkeypatch: pytest.MonkeyPatch, step: str, cut: int
-) -> None:
+def test_writer_killed_during_a_write(record: Record, monkeypatch: pytest.MonkeyPatch, step: str, cut: int) -> None:
     """A torn write leaves the old state or the new one, never parts of both. The next root continues to write."""
     for number in (1, 2, 3):
         record.write(known(number))
@@ -163,10 +161,10 @@ def test_a_writer_that_is_killed_in_the_middle(
 
 @pytest.mark.parametrize("cut", [0, 16, 50, 1_000_000])
 @pytest.mark.parametrize("step", [*PLACES, "format 1"])
-def test_a_writer_that_is_killed_as_it_converts(
+def test_writer_killed_during_a_conversion(
     old_record: Record, monkeypatch: pytest.MonkeyPatch, step: str, cut: int
 ) -> None:
-    """A record of format 1 holds until its successor is whole, and is then no longer found."""
+    """A record of format 1 counts until its successor is whole, and is then no longer found."""
     before = old_record.read()
     assert before is not None
     details = replace(before.state.details, by="somebody")
@@ -185,8 +183,8 @@ def test_a_writer_that_is_killed_as_it_converts(
     assert not records._whole(old_record.fd, records._FORMAT_1)
 
 
-def test_a_record_for_which_there_is_no_memory(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A partial write is an error, and the state before it stays."""
+def test_no_memory_for_a_record(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partial write is an error, and the previous state stays."""
     record.write(known(1))
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, data[:20], at))
@@ -200,7 +198,7 @@ def test_a_record_for_which_there_is_no_memory(record: Record, monkeypatch: pyte
     assert reread(record) == known(3)
 
 
-def test_an_older_and_a_newer_progress() -> None:
+def test_older_and_newer_progress() -> None:
     """Later fields get their defaults; unknown fields are refused."""
     data = pack(known(3).state.progress)
     assert unpack(data) == known(3).state.progress
@@ -218,7 +216,7 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def hear(manager: socket.socket) -> tuple[str, list[int]] | None:
-    """One message, with the inodes of its descriptors."""
+    """Return one message with the inodes of its descriptors."""
     try:
         data, ancillary, _, _ = manager.recvmsg(4096, socket.CMSG_SPACE(64))
     except BlockingIOError:
@@ -237,7 +235,7 @@ def waits(store: DescriptorStore) -> bool:
 
 
 def drained(store: DescriptorStore, manager: socket.socket) -> list[tuple[str, list[int]]]:
-    """All messages, until nothing waits any more."""
+    """Return all messages until nothing waits."""
     heard = []
     while True:
         while (message := hear(manager)) is not None:
@@ -247,8 +245,8 @@ def drained(store: DescriptorStore, manager: socket.socket) -> list[tuple[str, l
         store.tend(float("inf"))
 
 
-def test_a_service_manager_that_is_slow(manager: socket.socket, record: Record, tmp_path: Path) -> None:
-    """When the queue of the service manager is full, the rest is sent later in order, also a closed descriptor."""
+def test_slow_service_manager(manager: socket.socket, record: Record, tmp_path: Path) -> None:
+    """If the queue of the service manager is full, the rest is sent later, in order, even for a closed descriptor."""
     store = DescriptorStore(str(tmp_path / "notify"))
     inode = os.fstat(record.fd).st_ino
     count = 0
@@ -270,8 +268,8 @@ def test_a_service_manager_that_is_slow(manager: socket.socket, record: Record, 
     ]
 
 
-def test_what_waits_for_it_during_an_upgrade(manager: socket.socket, record: Record, tmp_path: Path) -> None:
-    """The next root sends the requests that this one could not, with the same descriptors."""
+def test_unsent_requests_during_an_upgrade(manager: socket.socket, record: Record, tmp_path: Path) -> None:
+    """The next root sends the requests that the previous one could not send, with the same descriptors."""
     before, after = (DescriptorStore(str(tmp_path / "notify")) for _ in range(2))
     inode, count = os.fstat(record.fd).st_ino, 0
     while not waits(before):
@@ -305,8 +303,8 @@ def test_without_a_service_manager(record: Record) -> None:
     assert store.due_s is None
 
 
-def test_what_is_handed_back() -> None:
-    """Only descriptors with our names, meant for this process, are taken from the service manager."""
+def test_descriptors_of_the_service_manager() -> None:
+    """The root takes only descriptors with its own names, meant for this process, from the service manager."""
     env = {
         "LISTEN_PID": str(os.getpid()),
         "LISTEN_FDS": "4",
@@ -317,6 +315,6 @@ def test_what_is_handed_back() -> None:
     assert stored_descriptors({}) == {}
 
 
-def test_how_large_it_may_be() -> None:
+def test_room_for_held_text() -> None:
     """The longest text that masks hold back fits into its place in the record."""
     assert records._HELD[1] - records._HELD[0] >= 2 * MAX_SECRET + 64

@@ -65,8 +65,8 @@ def bell(tmp_path: Path) -> Iterator[DoorbellServer]:
     one.close()
 
 
-def test_the_api_has_nothing_to_say(bell: DoorbellServer, tmp_path: Path) -> None:
-    """The API server, which strangers talk to, cannot have the root start, stop or forget anything."""
+def test_api_cannot_send_commands(bell: DoorbellServer, tmp_path: Path) -> None:
+    """The API server, which talks to untrusted clients, cannot make the root start, stop or forget anything."""
     log = _Log()
     pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskSpace(str(tmp_path), 0)))
     scheduler, api = (Helper(name, name, BOOT, []) for name in ("scheduler", "gunicorn"))
@@ -78,8 +78,8 @@ def test_the_api_has_nothing_to_say(bell: DoorbellServer, tmp_path: Path) -> Non
     assert "gunicorn sent an invalid message" in log.lines[0]
 
 
-def test_what_a_scheduler_said_before_it_ended(bell: DoorbellServer, tmp_path: Path) -> None:
-    """A stop that it has sent is carried out, however much stands before it in the socket."""
+def test_last_messages_of_a_scheduler(bell: DoorbellServer, tmp_path: Path) -> None:
+    """A stop that the scheduler sent before its end is carried out, however many messages precede it."""
     log = _Log()
     pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskSpace(str(tmp_path), 0)))
     scheduler, api = (Helper(name, name, BOOT, []) for name in ("scheduler", "gunicorn"))
@@ -100,8 +100,8 @@ def test_what_a_scheduler_said_before_it_ended(bell: DoorbellServer, tmp_path: P
     assert heard == runs
 
 
-def test_time_outs_of_the_past_take_no_memory() -> None:
-    """Many short runs with long timeouts: only the timers of live runs stay in memory."""
+def test_expired_timers_are_freed() -> None:
+    """After many short runs with long time limits, only the timers of live runs stay in memory."""
     live: set[str] = set()
     timers = Timers(live)
     for number in range(10_000):
@@ -112,7 +112,7 @@ def test_time_outs_of_the_past_take_no_memory() -> None:
     assert list(timers.due(20_000.0)) == ["9999"]
 
 
-def test_a_debugger_that_does_not_look() -> None:
+def test_unresponsive_tracer() -> None:
     """A traced process is reaped after its tracer has seen the exit; other work continues meanwhile."""
     frames: list[Frame] = []
     lives = ProcessManager(
@@ -141,9 +141,7 @@ def test_a_debugger_that_does_not_look() -> None:
         process.returncode = -signal.SIGKILL
 
 
-def test_a_helper_that_cannot_even_be_killed(
-    bell: DoorbellServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unkillable_helper(bell: DoorbellServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shutdown does not wait indefinitely for a helper that even SIGKILL cannot end, such as one hung on a disk."""
     monkeypatch.setattr("supervisor.root.loop.control_thread._HELPER_END_S", 0.05)
     log = _Log()
@@ -159,7 +157,7 @@ def test_a_helper_that_cannot_even_be_killed(
     assert "scheduler did not exit in time" in log.lines[0]
 
 
-def test_a_limit_of_a_cgroup_that_cannot_be_made(tmp_path: Path) -> None:
+def test_limits_without_a_cgroup(tmp_path: Path) -> None:
     """The log of a run without a cgroup names each limit that is not applied."""
     cgroup_manager = CgroupManager("D", _Log())
     limits = {"cpu": 1, "memory": 1 << 30, "nice": 5}
@@ -176,7 +174,7 @@ def test_a_limit_of_a_cgroup_that_cannot_be_made(tmp_path: Path) -> None:
     )
 
 
-def test_a_limit_without_its_controller(tmp_path: Path) -> None:
+def test_limit_without_its_controller(tmp_path: Path) -> None:
     """A limit whose controller the hierarchy lacks is not applied, and the log of the run says so."""
     cgroup_manager = CgroupManager("D", _Log())
     (tmp_path / "runs").mkdir()

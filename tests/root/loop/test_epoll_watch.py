@@ -7,8 +7,8 @@ from supervisor.host.osport import Wakeup
 from supervisor.root.loop.epoll_watch import EpollWatch
 
 
-def test_an_event_does_not_reach_a_successor() -> None:
-    """A handler that closes another descriptor and opens one of the same number gets no event of the old one."""
+def test_event_of_a_reused_descriptor() -> None:
+    """If a handler closes a descriptor and opens one with the same number, the new one gets no event of the old one."""
     watch = EpollWatch()
     pipes = [os.pipe(), os.pipe()]
     called: list[str] = []
@@ -29,8 +29,8 @@ def test_an_event_does_not_reach_a_successor() -> None:
     assert called == ["first"]
 
 
-def test_any_time_can_be_waited_for() -> None:
-    """Times beyond 24.8 days do not overflow."""
+def test_long_waits() -> None:
+    """Waits of more than 24.8 days do not overflow."""
     watch = EpollWatch()
     end, other_end = os.pipe()
     os.close(other_end)
@@ -40,8 +40,8 @@ def test_any_time_can_be_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("cleared", "woken"), [(False, True), (True, False)])
-def test_a_wakeup_that_is_held(cleared: bool, woken: bool) -> None:
-    """It wakes when it is released, unless what woke it was looked at meanwhile; afterwards it wakes at once."""
+def test_held_wakeup(cleared: bool, woken: bool) -> None:
+    """A held wakeup fires when it is released, unless it was cleared meanwhile; later ones fire at once."""
     wakeup = Wakeup()
     poll = select.poll()
     poll.register(wakeup, select.POLLIN)

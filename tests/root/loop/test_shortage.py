@@ -67,14 +67,14 @@ class Shortage:
 def shortage() -> Iterator[Shortage]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (400, hard))
-    gc.collect()  # nothing that earlier tests left may close a descriptor meanwhile
+    gc.collect()  # leftovers of earlier tests must not close a descriptor meanwhile
     one = Shortage()
     yield one
     one.end()
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_process_that_cannot_be_held_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_without_a_pidfd_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new process that the root cannot watch is killed, and no descriptor leaks."""
     tried = []
 
@@ -97,8 +97,8 @@ def no_process(*_: object, **__: object) -> int:
     raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
 
-def test_no_process_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A start that the kernel refuses (a limit of processes, no memory) reports the reason, and leaks no descriptor."""
+def test_no_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the kernel refuses a start (process limit, no memory), the reason is reported and no descriptor leaks."""
     gc.collect()  # as above
     before = set(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patch:
@@ -109,7 +109,7 @@ def test_no_process_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("count", range(5))
-def test_a_helper_that_cannot_be_started_leaves_nothing(count: int, shortage: Shortage) -> None:
+def test_failed_helper_start_leaks_nothing(count: int, shortage: Shortage) -> None:
     """All descriptors of a helper that cannot start are closed again, however few were free."""
     with socket.socket() as one, socket.socket() as two:
         helper = Helper("x", "no.such.module", BOOT, [one, two])
@@ -129,8 +129,8 @@ def is_open(fd: int) -> bool:
     return True
 
 
-def test_a_connection_without_a_descriptor_is_hung_up_on(tmp_path: Path, shortage: Shortage) -> None:
-    """Without a free descriptor a new client is disconnected, since a backlog would keep waking the loop."""
+def test_connection_without_a_descriptor_is_closed(tmp_path: Path, shortage: Shortage) -> None:
+    """Without a free descriptor a new client is disconnected, because a backlog would keep waking the loop."""
     listener = UnixListener(str(tmp_path / "sock"), socket.SOCK_STREAM, 5)
     client, later = (socket.socket(socket.AF_UNIX) for _ in range(2))
     client.connect(str(tmp_path / "sock"))
@@ -147,9 +147,7 @@ def test_a_connection_without_a_descriptor_is_hung_up_on(tmp_path: Path, shortag
     listener.close()
 
 
-def test_somebody_takes_the_descriptor_in_reserve(
-    tmp_path: Path, shortage: Shortage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reserve_descriptor_is_taken(tmp_path: Path, shortage: Shortage, monkeypatch: pytest.MonkeyPatch) -> None:
     """If another thread takes the reserve descriptor, the loop continues and closes no foreign one."""
     path = str(tmp_path / "sock")
     listener = UnixListener(path, socket.SOCK_STREAM, 5)
@@ -192,8 +190,8 @@ def test_hidden_processes_stay_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert procfs.find_process(os.getpid()) is not None
 
 
-def test_descriptors_that_are_needed_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run without output will need two descriptors for its ring and one for its log file; 64 are reserved."""
+def test_descriptors_needed_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run without output will need two descriptors for its ring and one for its log file; 64 stay in reserve."""
     monkeypatch.setattr("resource.getrlimit", lambda _which: (256, 256))
     counts = [256 - 64 - 3 * 20, 256 - 64 - 3 * 20 + 1]
     monkeypatch.setattr("supervisor.host.shortage.open_descriptors", lambda _limit: counts.pop(0))
@@ -202,7 +200,7 @@ def test_descriptors_that_are_needed_later(monkeypatch: pytest.MonkeyPatch) -> N
     assert not descriptors.reserve(20)
 
 
-def test_counting_descriptors_takes_none(shortage: Shortage) -> None:
+def test_counting_needs_no_descriptor(shortage: Shortage) -> None:
     """Open descriptors can be counted when none is free."""
     for spare in (0, 3):
         shortage.leave(spare)
@@ -211,12 +209,12 @@ def test_counting_descriptors_takes_none(shortage: Shortage) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN])
-def test_a_start_waits_for_what_has_run_out(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_start_waits_for_a_resource(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """Only errors of the command itself refuse a run; if the daemon lacks a resource, the run waits."""
     with bench() as root:
         with monkeypatch.context() as patch:
             patch.setattr(os, "posix_spawn", failing_with(code))
-            root.starts._joined_s = float("inf")  # by joining
+            root.starts._joined_s = float("inf")  # starts join their cgroup
             root.starts.start(wanted(["true"]), 0)
             assert (root.waiting, root.refused) == ({"R": os.strerror(code)}, {})
             patch.setattr(os, "posix_spawn", failing_with(errno.E2BIG))
@@ -231,7 +229,7 @@ def failing_with(code: int) -> Callable[..., int]:
     return fail
 
 
-class Clock:
+class FailingStarts:
     """Starts that fail until a test lets them succeed, and the messages to the scheduler."""
 
     def __init__(self) -> None:
@@ -246,41 +244,41 @@ class Clock:
             self.waiting.put_back(spawn, "too few free descriptors")
 
     def until(self, end_s: float) -> None:
-        """Run the timers until a moment."""
+        """Run the timers until a time."""
         while (due_s := self.waiting.due_s) is not None and due_s <= end_s:
             self.waiting.tend(due_s)
 
 
-def test_what_waits_is_tried_again_with_growing_pauses() -> None:
+def test_waiting_starts_are_retried() -> None:
     """Retry delays double from 0.25 s to 5 s. After a minute the scheduler is notified once, and again on success."""
-    clock = Clock()
+    starts = FailingStarts()
     begin_s = time.monotonic()
     for run in "AB":
-        clock.waiting.start(wanted(["true"], run=run))
+        starts.waiting.start(wanted(["true"], run=run))
     why = "too few free descriptors"
-    assert clock.frames == [{"op": "waiting", "run": run, "why": why} for run in "AB"]
-    clock.until(begin_s + 300)
-    assert 50 < clock.attempts < 70
-    assert clock.frames[2:] == [{"op": "starts", "waiting": 2, "why": why}]
-    clock.short = False
-    clock.until(begin_s + 310)
-    assert clock.frames[3:] == [{"op": "starts", "waiting": 0, "why": None}]
-    assert not clock.waiting
+    assert starts.frames == [{"op": "waiting", "run": run, "why": why} for run in "AB"]
+    starts.until(begin_s + 300)
+    assert 50 < starts.attempts < 70
+    assert starts.frames[2:] == [{"op": "starts", "waiting": 2, "why": why}]
+    starts.short = False
+    starts.until(begin_s + 310)
+    assert starts.frames[3:] == [{"op": "starts", "waiting": 0, "why": None}]
+    assert not starts.waiting
 
 
-def test_an_end_hurries_what_waits() -> None:
+def test_end_of_a_run_retries_a_start() -> None:
     """When a run ends, the first waiting start is retried at once."""
-    clock = Clock()
-    clock.waiting.start(wanted(["true"]))
-    clock.until(time.monotonic() + 60)
-    clock.short = False
-    clock.waiting.retry_soon()
-    clock.waiting.tend(time.monotonic())
-    assert not clock.waiting
+    starts = FailingStarts()
+    starts.waiting.start(wanted(["true"]))
+    starts.until(time.monotonic() + 60)
+    starts.short = False
+    starts.waiting.retry_soon()
+    starts.waiting.tend(time.monotonic())
+    assert not starts.waiting
 
 
-def test_a_shortage_of_one_step_keeps_no_other_from_being_taken() -> None:
-    """All steps are taken. The first shortage is raised after them; any other error is raised at once."""
+def test_shortage_in_one_step() -> None:
+    """All steps run. The first shortage is raised after them; any other error is raised at once."""
     taken: list[int] = []
 
     def fail(code: int) -> None:

@@ -1,4 +1,4 @@
-"""Which signals the root heeds, and which it ignores."""
+"""Signals that the root handles, and signals that it ignores."""
 
 import signal
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ def signals() -> Iterator[Signals]:
         signal.signal(number, handler)
 
 
-def test_no_signal_is_lost_in_a_storm(signals: Signals) -> None:
-    """However many signals come before the loop looks, none of the kinds is missing, and then it is quiet."""
+def test_signal_storm(signals: Signals) -> None:
+    """However many signals arrive before the loop looks, each kind is reported, and once."""
     for _ in range(5000):
         signal.raise_signal(signal.SIGUSR1)
     signal.raise_signal(signal.SIGUSR2)
@@ -30,15 +30,15 @@ def test_no_signal_is_lost_in_a_storm(signals: Signals) -> None:
     assert signals.take() == set()
 
 
-def test_faults_and_ctrl_z_keep_their_action() -> None:
-    """No signal that tells of a defect is ignored, nor is SIGTSTP."""
+def test_faults_and_sigtstp_keep_their_action() -> None:
+    """Neither SIGTSTP nor signals that report a defect are ignored."""
     faults = {"ABRT", "SEGV", "BUS", "FPE", "ILL", "SYS", "TRAP"}
     assert {signal.Signals[f"SIG{name}"] for name in faults | {"TSTP"}} == KEPT
     assert not ignored(()) & KEPT
 
 
-def test_every_other_deadly_signal_is_ignored() -> None:
-    """Timers, limits, real-time signals and the like do not end the daemon."""
+def test_other_deadly_signals_are_ignored() -> None:
+    """Signals of timers, limits, real-time queues and the like do not end the daemon."""
     deadly = {"ALRM", "VTALRM", "PROF", "XCPU", "IO", "PWR", "STKFLT", "USR1", "RTMIN", "RTMAX"}
     assert ignored(()) >= {signal.Signals[f"SIG{name}"] for name in deadly} | {signal.SIGRTMIN + 7}
     assert signal.SIGUSR1 not in ignored([signal.SIGUSR1])

@@ -1,4 +1,4 @@
-"""A disk that takes nothing and returns nothing: everything but the file thread goes on."""
+"""A frozen disk blocks only the file thread."""
 
 import os
 import threading
@@ -16,7 +16,7 @@ from tests.support.waiting import until
 
 
 class FrozenDisk:
-    """Writing to log files does not return until it is thawed."""
+    """A disk on which writes to log files block until it is thawed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached = threading.Event()
@@ -44,8 +44,8 @@ def bench(tmp_path: Path) -> Iterator[PumpBench]:
     one.close()
 
 
-def test_only_writers_of_much_output_wait(bench: PumpBench, disk: FrozenDisk, tmp_path: Path) -> None:
-    """The pump never waits: a full ring stops its own pipes, others are read and seen live; nothing is lost."""
+def test_only_heavy_writers_wait(bench: PumpBench, disk: FrozenDisk, tmp_path: Path) -> None:
+    """The pump never waits: a full ring stops only its own pipes, others are read and seen live; nothing is lost."""
     bench.files.start()
     total = taken = 0
     while not bench.stalled():

@@ -14,7 +14,7 @@ def texts(lines: bytes) -> list[str]:
 
 
 def test_lines_are_marked_and_masked() -> None:
-    """Each line has the task and the id of its run; secrets are replaced, also where two reads divide them."""
+    """Each line has the task and the id of its run; secrets are replaced, even if two reads split them."""
     output = LeftOutput("t", "R", ["secret"], 0.0)
     assert texts(output.take(b"one\r\nthe sec", 0.0)) == ["INFO left-running: t R: one"]
     assert texts(output.take(b"ret\x1b[0m\n", 0.0)) == ["INFO left-running: t R: the ***\\x1b[0m"]
@@ -22,8 +22,8 @@ def test_lines_are_marked_and_masked() -> None:
     assert texts(output.take(b"", 0.0)) == ["INFO left-running: t R: end"]
 
 
-def test_a_flood_is_dropped() -> None:
-    """A hundred lines at once are written, then ten a second; the next line says how many were dropped."""
+def test_flood_is_limited() -> None:
+    """A hundred lines at once are written, then ten a second; the next line has the number of dropped ones."""
     output = LeftOutput("t", "R", [], 0.0)
     assert len(texts(output.take(b"x\n" * 150, 0.0))) == 100
     found = texts(output.take(b"y\n" * 30, 1.0))
@@ -31,14 +31,14 @@ def test_a_flood_is_dropped() -> None:
     assert texts(output.take(b"", 1.0)) == ["INFO left-running: t R: 20 lines dropped"]
 
 
-def test_a_line_without_end_is_cut() -> None:
+def test_endless_line_is_cut() -> None:
     """A line without an end uses no more memory than one read."""
     output = LeftOutput("t", "R", [], 0.0)
     (line,) = texts(output.take(b"x" * 20_000, 0.0))
     assert line == f"INFO left-running: t R: {'x' * 8192}"
 
 
-def test_the_next_root_goes_on() -> None:
+def test_next_root_continues() -> None:
     """The next root gets an unfinished line, the start of a secret and the count of dropped lines."""
     output = LeftOutput("t", "R", ["secret"], 0.0)
     output.take(b"x\n" * 101 + b"begun sec", 0.0)
@@ -47,7 +47,7 @@ def test_the_next_root_goes_on() -> None:
     assert found == ["INFO left-running: t R: 1 lines dropped", "INFO left-running: t R: begun ***"]
 
 
-def test_a_pipe_is_closed_at_its_end() -> None:
+def test_pipe_is_closed_at_its_end() -> None:
     """The rest of a pipe is written before the pipe is closed."""
     written: list[bytes] = []
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

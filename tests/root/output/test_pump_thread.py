@@ -1,4 +1,4 @@
-"""The pump's steps, one by one, without its thread."""
+"""The single steps of the pump, without its thread."""
 
 import errno
 import fcntl
@@ -35,8 +35,8 @@ def bench(tmp_path: Path) -> Iterator[PumpBench]:
     one.close()
 
 
-def test_a_full_ring_stops_both_pipes(bench: PumpBench) -> None:
-    """When the ring is full, neither pipe is read until the log file has taken blocks; then both are, in full."""
+def test_full_ring_stops_both_pipes(bench: PumpBench) -> None:
+    """If the ring is full, neither pipe is read until the log file has taken blocks; then both are read in full."""
     total = taken = 0
     while not bench.stalled():
         total += bench.fill(bench.out, bench.err)
@@ -51,8 +51,8 @@ def test_a_full_ring_stops_both_pipes(bench: PumpBench) -> None:
 
 
 @pytest.mark.parametrize("stalled", [False, True])
-def test_the_rest_of_who_has_ended(bench: PumpBench, stalled: bool) -> None:
-    """Much may be left in the pipes, up to their end, also when the ring has only now room for it again."""
+def test_rest_of_an_ended_run(bench: PumpBench, stalled: bool) -> None:
+    """The pipes of an ended run are read to their end, even if the ring was full until then."""
     for pipe in (bench.out, bench.err):
         os.set_blocking(pipe, False)
     total = 0
@@ -73,13 +73,13 @@ def test_the_rest_of_who_has_ended(bench: PumpBench, stalled: bool) -> None:
     bench.out, bench.err = (os.open(os.devnull, os.O_WRONLY) for _ in range(2))
 
 
-def test_a_hang_up_of_a_pipe_that_a_command_has_closed(bench: PumpBench) -> None:
-    """A pipe of another run may have its number by then; it is not closed for that."""
+def test_hangup_of_a_closed_pipe(bench: PumpBench) -> None:
+    """A hangup of a pipe that a command has closed does not close another run's pipe with the same number."""
     pump, number = bench.pump, next(one.fd for one in bench.log.sources if one.stream == STDOUT)
-    os.close(bench.out)  # of this the pump hears
+    os.close(bench.out)  # the pump gets this hangup
 
     def begin_another() -> None:
-        """As the control thread may, which starts runs while the pump carries out commands."""
+        """Start a run while the pump carries out commands, as the control thread may."""
         ends = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         ours, bench.out = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, number + 1) for end in ends)
         for end in ends:
@@ -95,8 +95,8 @@ def test_a_hang_up_of_a_pipe_that_a_command_has_closed(bench: PumpBench) -> None
     os.write(bench.out, b"a line")
 
 
-def test_who_follows_a_quiet_log_wakes_while_it_is_read(bench: PumpBench, tmp_path: Path) -> None:
-    """A herald goes out before the pipe is read, the bell after the line is in the ring; an end has no herald."""
+def test_herald_precedes_the_bell(bench: PumpBench, tmp_path: Path) -> None:
+    """A herald is sent before the pipe is read, the bell after the line is in the ring; an end has no herald."""
     client = DoorbellClient(str(tmp_path / "bell"), "token")
     client._sock.settimeout(30)
     fd = until(bench.bell.accept, "a connection").fileno()
@@ -115,8 +115,8 @@ def test_who_follows_a_quiet_log_wakes_while_it_is_read(bench: PumpBench, tmp_pa
     bench.out = os.open(os.devnull, os.O_WRONLY)
 
 
-def test_a_run_that_makes_its_pipe_hold_more(bench: PumpBench) -> None:
-    """It may hold more than we would let it; then it cannot be made to hold less (EBUSY), and is not to be."""
+def test_pipe_enlarged_by_its_run(bench: PumpBench) -> None:
+    """A pipe that its run has made larger than the pump would keeps its size."""
     fcntl.fcntl(bench.out, fcntl.F_SETPIPE_SZ, 1 << 20)
     total = bench.fill(bench.out)
     assert bench.read() > 0
@@ -127,8 +127,8 @@ def test_a_run_that_makes_its_pipe_hold_more(bench: PumpBench) -> None:
     assert len(bench.seal()) == total
 
 
-def test_pipes_of_busy_runs_hold_more(bench: PumpBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What brings much is made to hold 256 KiB, as long as there are not too many such pipes."""
+def test_pipes_of_busy_runs_are_enlarged(bench: PumpBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pipes with much output are enlarged to 256 KiB, up to a limit of such pipes."""
     monkeypatch.setattr(pump, "_WIDE_PIPES", 1)
     usual = capacity(bench.out)
     os.write(bench.out, LINE)
@@ -148,8 +148,8 @@ def test_pipes_of_busy_runs_hold_more(bench: PumpBench, monkeypatch: pytest.Monk
     bench.out = os.open(os.devnull, os.O_WRONLY)
 
 
-def test_a_user_whose_pipes_may_hold_no_more(bench: PumpBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pipe stays as it is, and is read as before."""
+def test_pipe_cannot_be_enlarged(bench: PumpBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the user's limit forbids a larger pipe, the pipe keeps its size and is read as before."""
 
     def refuse(*_: object) -> int:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
@@ -163,12 +163,12 @@ def test_a_user_whose_pipes_may_hold_no_more(bench: PumpBench, monkeypatch: pyte
     assert bench.seal() == LINE * (total // len(LINE))
 
 
-def test_room_that_was_made_before_the_stall_counts(bench: PumpBench) -> None:
-    """A pump that stalls in the very moment in which the file thread makes room is woken nevertheless."""
+def test_room_made_during_the_stall(bench: PumpBench) -> None:
+    """The pump is woken even if the file thread makes room at the very moment the pump stalls."""
     while not bench.stalled():
         bench.fill(bench.out)
         bench.read()
-    bench.log.stalled = False  # the file thread looks before the pump has said that it waits
+    bench.log.stalled = False  # the file thread looks before the pump reports that it waits
     bench.write_files()
     bench.log.stalled = True
     bench.files.work(bench.log)
@@ -177,8 +177,8 @@ def test_room_that_was_made_before_the_stall_counts(bench: PumpBench) -> None:
     assert not bench.stalled()
 
 
-def test_cutting_off_keeps_what_the_pipes_hold(bench: PumpBench) -> None:
-    """A short read, because a block is nearly full, is no empty pipe: everything that was written is in the log."""
+def test_drain_keeps_all_output(bench: PumpBench) -> None:
+    """A short read because of a nearly full block does not count as an empty pipe: all output is in the log."""
     total = os.write(bench.out, LINE)
     bench.read()
     head = bench.log.writer._head
@@ -193,8 +193,8 @@ def test_cutting_off_keeps_what_the_pipes_hold(bench: PumpBench) -> None:
     assert bench.seal() == LINE * (total // len(LINE))
 
 
-def test_cutting_off_waits_for_a_full_ring(bench: PumpBench) -> None:
-    """Pipes that are to be closed while the ring is full are read to their end when it has room."""
+def test_drain_waits_for_a_full_ring(bench: PumpBench) -> None:
+    """If the ring is full, pipes that are to be closed are read to their end once it has room."""
     total = 0
     while not bench.stalled():
         total += bench.fill(bench.out, bench.err)
@@ -209,8 +209,8 @@ def test_cutting_off_waits_for_a_full_ring(bench: PumpBench) -> None:
     assert bench.reports.lines == [("R", total // len(LINE))]
 
 
-def test_cutting_off_a_writer_without_end(bench: PumpBench) -> None:
-    """Who goes on writing is read once more and then closed."""
+def test_drain_of_an_endless_writer(bench: PumpBench) -> None:
+    """The pipe of a process that never stops writing is read once more and then closed."""
     read = bench.log.writer.readv
 
     def refill(fd: int, stream: int, now_ms: int) -> int:
@@ -225,7 +225,7 @@ def test_cutting_off_a_writer_without_end(bench: PumpBench) -> None:
     assert bench.reports.ended == ["R"]
 
 
-def test_a_log_that_makes_its_run_wait(bench: PumpBench) -> None:
+def test_log_that_delays_its_run(bench: PumpBench) -> None:
     """A run that waits for its log is reported after 5 s, and again when the log accepts data."""
     begin_s = time.monotonic()
     while not bench.stalled():
@@ -246,8 +246,8 @@ def test_a_log_that_makes_its_run_wait(bench: PumpBench) -> None:
     assert bench.reports.news == [("R", "ok", None)]
 
 
-def test_a_full_disk_makes_nobody_wait(bench: PumpBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that waits because its ring is full goes on as soon as it is known that the disk is full."""
+def test_full_disk_delays_no_run(bench: PumpBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that waits for its full ring continues as soon as the disk is known to be full."""
     while not bench.stalled():
         bench.fill(bench.out)
         bench.read()
@@ -273,8 +273,8 @@ def test_a_full_disk_makes_nobody_wait(bench: PumpBench, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("printed", "silent"), [(b"", ["R"]), (b"x", [])])
-def test_a_run_that_prints_nothing_costs_no_log(tmp_path: Path, printed: bytes, silent: list[str]) -> None:
-    """It has neither writer nor ring, the file thread hears nothing of it, and its end says so."""
+def test_silent_run_has_no_log(tmp_path: Path, printed: bytes, silent: list[str]) -> None:
+    """A run without output has neither writer nor ring, does not involve the file thread, and ends as silent."""
     bench = PumpBench(tmp_path)
     os.write(bench.out, printed)
     os.close(bench.out)
@@ -294,8 +294,8 @@ def test_a_run_that_prints_nothing_costs_no_log(tmp_path: Path, printed: bytes, 
     bench.bell.close()
 
 
-def test_what_stands_in_both_pipes_at_first(tmp_path: Path) -> None:
-    """Standard output comes first then, in every run."""
+def test_stdout_precedes_stderr(tmp_path: Path) -> None:
+    """If both pipes have output at first, standard output is read first, in every run."""
     bench = PumpBench(tmp_path)
     spawn = bench.spawn
     for run in "ABCDEFGH":
@@ -315,7 +315,7 @@ def test_what_stands_in_both_pipes_at_first(tmp_path: Path) -> None:
     bench.bell.close()
 
 
-def test_a_pipe_that_hangs_up_with_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hangup_with_the_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes that arrive together with a hangup are read, although epoll does not report them."""
     bench = PumpBench(tmp_path)
 
@@ -352,7 +352,7 @@ STEP_OF_FILES = FileThread, "_write"
 
 
 def test_no_memory_for_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What pump and file thread have none for, they do again: no line is lost, no end told twice; the pump says so."""
+    """A step that fails for lack of memory is repeated: no line is lost, no end sent twice; the pump reports it."""
     for module in (pump, file_thread):
         monkeypatch.setattr(module, "REST_S", 0)
     for number, (owner, name) in enumerate((*STEPS, STEP_OF_FILES)):
@@ -401,17 +401,17 @@ def test_no_memory_for_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         (0, 0, 0, None),
     ],
 )
-def test_room_on_the_disk(
+def test_reserve_of_disk_space(
     monkeypatch: pytest.MonkeyPatch, free: int, inodes: int, min_free: int | None, said: str | None
 ) -> None:
-    """The default reserve is 256 MiB of a large disk; inodes count; 0 is no reserve."""
+    """The default reserve is 256 MiB of a large disk and some inodes; a reserve of 0 is none."""
     found = os.statvfs_result((4096, 4096, 1 << 30, free // 4096, free // 4096, 1000, inodes, inodes, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _: found)
     assert DiskSpace("/", min_free).shortage() == said
 
 
-def test_room_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once short, logs grow again when a tenth more than the reserve is free: no flapping."""
+def test_free_space_has_hysteresis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a shortage, logs grow again only when a tenth more than the reserve is free."""
     free = 99
 
     def found(_: str) -> os.statvfs_result:
@@ -428,8 +428,8 @@ def test_room_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert room.shortage() is None
 
 
-def test_the_shape_of_a_log() -> None:
-    """The blocks of large logs are large, unless many share little memory."""
+def test_shape_of_a_log() -> None:
+    """Large logs have large blocks, unless many logs share little memory."""
     assert shape_of(100 << 20, 1 << 30) == (400, 16, 262144)
     assert shape_of(100 << 20, 1 << 21) == (400, 8, 262144)
     assert shape_of(100 << 20, 1 << 19) == (1600, 8, 65536)
@@ -437,10 +437,10 @@ def test_the_shape_of_a_log() -> None:
     assert shape_of(0, 0) == (2, 8, 65536)
 
 
-def test_the_end_of_a_helper_whose_pipe_another_process_has(bench: PumpBench) -> None:
-    """A closed pipe brings no more events, not even while the trial of an upgrade has a copy of it.
+def test_helper_pipe_held_by_another_process(bench: PumpBench) -> None:
+    """A closed pipe causes no more events, even while the trial of an upgrade has a copy of it.
 
-    They would end the next run that prints into a pipe of that number.
+    Such an event would end the next run that prints into a pipe with that number.
     """
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     bench.pump.add_helper(reading)

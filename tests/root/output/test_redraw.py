@@ -1,4 +1,4 @@
-"""Redrawn output through pump and file thread: settled lines in the log, their frames beside it."""
+"""Redrawn output through pump and file thread: settled lines in the log, their frames in the sidecar."""
 
 import errno
 import os
@@ -64,7 +64,7 @@ def bench(tmp_path: Path) -> Iterator[Drawing]:
 
 
 def test_lines_settle_and_frames_follow(bench: Drawing) -> None:
-    """The line is there at once, its history with the next tick of the file thread, both after the end."""
+    """A line is readable at once, its history after the next tick of the file thread, and both after the end."""
     bench.draw(b"10%\r50%")
     assert [region.rows for region in bench.reader.region()] == [(b"50%",)]
     bench.draw(b"\r90%\n")
@@ -82,8 +82,8 @@ def test_lines_settle_and_frames_follow(bench: Drawing) -> None:
     assert bench.reader.history(1) == [[b"1"], [b"2"]]
 
 
-def test_a_run_without_redraw_is_kept_as_it_is(bench: Drawing) -> None:
-    """Nothing is reduced unless the scheduler says so."""
+def test_output_without_redraw_is_unchanged(bench: Drawing) -> None:
+    """Output is reduced only if the scheduler requests it."""
     os.write(bench.out, b"10%\r50%\n")
     bench.read()
     assert bench.seal() == b"10%\r50%\n"
@@ -91,7 +91,7 @@ def test_a_run_without_redraw_is_kept_as_it_is(bench: Drawing) -> None:
 
 
 def test_many_frames_wake_the_file_thread(bench: Drawing) -> None:
-    """Before more wait than are kept: nothing of a flood is lost as long as the disk keeps up."""
+    """The file thread is woken before too many frames wait, so none is lost as long as the disk keeps up."""
     line = b"".join(b"%03d" % number + b"x" * 200 + b"\r" for number in range(60)) + b"end\n"
     lines = written = 0
     while written < 3 * MAX_WAITING:
@@ -104,7 +104,7 @@ def test_many_frames_wake_the_file_thread(bench: Drawing) -> None:
     assert not bench.drawn.writer.frames.waiting
 
 
-def test_a_full_disk_loses_no_line(
+def test_full_disk_loses_no_line(
     bench: Drawing, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """On a full disk, history is lost with a single error, and the run continues."""
@@ -125,7 +125,7 @@ def test_a_full_disk_loses_no_line(
     assert not capfd.readouterr().err
 
 
-def test_below_the_reserve_no_frames_are_written(bench: Drawing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_frames_below_the_reserve(bench: Drawing, monkeypatch: pytest.MonkeyPatch) -> None:
     """Below the reserve of free disk space, no history is written."""
     monkeypatch.setattr(bench.files.disk_space, "shortage", lambda: "too little is free")
     bench.draw(b"1\r2\n")

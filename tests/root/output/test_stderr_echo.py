@@ -3,7 +3,7 @@ import os
 from supervisor.root.output.file_thread import StderrEcho
 
 
-def test_a_reader_that_does_not_read_holds_nobody_up() -> None:
+def test_stalled_reader_delays_nothing() -> None:
     """Lines for a full pipe wait, up to a megabyte, and arrive in order once it is read again."""
     read_end, write_end = os.pipe()
     echo = StderrEcho(write_end)

@@ -8,7 +8,7 @@ from supervisor.root.process.managed_process import MainProcess, ManagedProcess
 from tests.root.loop.test_control_thread import spawn
 
 
-def test_the_clock_is_set_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clock_set_during_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run's duration includes sleep of the host, and does not depend on the wall clock."""
     clocks = {time.CLOCK_BOOTTIME: 100.0}
     monkeypatch.setattr(time, "clock_gettime", lambda clock: clocks[clock])

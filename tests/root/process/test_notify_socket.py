@@ -66,13 +66,13 @@ def ours(pid: int) -> bool:
         (b"", {}),
     ],
 )
-def test_words(ear: NotifySocket, words: bytes, news: dict[str, object]) -> None:
+def test_assignments(ear: NotifySocket, words: bytes, news: dict[str, object]) -> None:
     """Known assignments count, and unknown ones in the same message are ignored."""
     say(words)
     assert ear.listen(ours, 7) == (news, False)
 
 
-def test_all_that_holds_is_remembered(ear: NotifySocket) -> None:
+def test_state_is_remembered(ear: NotifySocket) -> None:
     """Readiness is reported once; the newest status counts."""
     assert ear.state() is None
     say(b"READY=1\nSTATUS=one")
@@ -82,15 +82,15 @@ def test_all_that_holds_is_remembered(ear: NotifySocket) -> None:
     assert ear.state() == {"ready_at": 7, "status": "two"}
 
 
-def test_strangers(ear: NotifySocket) -> None:
+def test_messages_of_other_processes(ear: NotifySocket) -> None:
     """Messages from other processes are ignored."""
     say(b"READY=1")
     assert ear.listen(lambda _pid: False, 7) == ({}, False)
     assert ear.state() is None
 
 
-def test_descriptors_are_closed(ear: NotifySocket) -> None:
-    """A barrier descriptor is closed after all earlier messages were read."""
+def test_barrier_descriptor_is_closed(ear: NotifySocket) -> None:
+    """A barrier descriptor is closed after all earlier messages have been read."""
     theirs, mine = os.pipe()
     say(b"BARRIER=1", mine)
     os.close(mine)
@@ -104,8 +104,8 @@ def test_descriptors_are_closed(ear: NotifySocket) -> None:
 
 
 @pytest.mark.parametrize("others", [0, 252])
-def test_a_descriptor_that_takes_long_to_close(ear: NotifySocket, others: int) -> None:
-    """A descriptor that lingers on close does not block the root: here, a connection with unread data."""
+def test_slow_close_does_not_block(ear: NotifySocket, others: int) -> None:
+    """A descriptor that lingers on close, such as a connection with unread data, does not block the root."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -124,7 +124,7 @@ def test_a_descriptor_that_takes_long_to_close(ear: NotifySocket, others: int) -
     until(all_closed, "it to be closed")
 
 
-def test_what_takes_long_to_close_is_bounded(ear: NotifySocket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_closes_are_bounded(ear: NotifySocket, monkeypatch: pytest.MonkeyPatch) -> None:
     """While many descriptors of a run wait to be closed, its messages stay unread; then reading resumes."""
     go = threading.Event()
     really = os.close
@@ -161,7 +161,7 @@ def test_no_threads_for_closing(ear: NotifySocket, monkeypatch: pytest.MonkeyPat
     until(lambda: set(os.listdir("/proc/self/fd")) <= before, "nothing to stay open")
 
 
-def test_a_flood_comes_in_batches(ear: NotifySocket) -> None:
+def test_flood_is_read_in_batches(ear: NotifySocket) -> None:
     """One call reads a bounded number of messages, and reports that more may follow."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.connect(f"\0ringward/test/{os.getpid()}")

@@ -1,4 +1,4 @@
-"""Which processes belong to a run, and get a signal that is meant for it."""
+"""Processes that belong to a run and get its signals."""
 
 import os
 import signal
@@ -18,8 +18,8 @@ from tests.root.loop.test_control_thread import spawn
 _LATE = "import os, sys; sys.stdin.read(1); os.setsid(); print(flush=True); sys.stdin.read()"
 
 
-def test_a_group_that_is_made_in_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new process gets its group a moment after we know it: a stop in between reaches it all the same."""
+def test_group_created_during_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop reaches a new process even if its group is created only a moment later."""
     killpg = os.killpg
     with subprocess.Popen([sys.executable, "-I", "-c", _LATE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as late:
         assert late.stdin is not None
@@ -41,7 +41,7 @@ def test_a_group_that_is_made_in_the_same_moment(monkeypatch: pytest.MonkeyPatch
         assert late.wait(60) == -signal.SIGTERM
 
 
-def test_one_that_is_about_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exiting_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exiting process loses its variables before it ends; for a second it counts as part of the run."""
     now_s = 1000.0
 

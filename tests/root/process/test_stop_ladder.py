@@ -5,7 +5,7 @@ import pytest
 from supervisor.root.process.stop_ladder import Ending
 
 
-def test_what_does_not_end_is_given_up_soon() -> None:
+def test_unkillable_process_is_abandoned() -> None:
     """The shutdown stops waiting for a process one second after its time limit, even if SIGKILL had no effect."""
     ending = Ending(100.0, 8.0, managed=False, at_once=False)
     ending.note_remaining(101.0, 1)
@@ -14,7 +14,7 @@ def test_what_does_not_end_is_given_up_soon() -> None:
     assert ending.give_up_at_s == 109.0
 
 
-def test_progress_goes_on() -> None:
+def test_progress_extends_the_shutdown() -> None:
     """While exits are still being stored, the shutdown continues past its time limit."""
     ending = Ending(0.0, 8.0, managed=False, at_once=False)
     for second in range(70):
@@ -25,7 +25,7 @@ def test_progress_goes_on() -> None:
 
 
 @pytest.mark.parametrize("managed", [True, False])
-def test_the_most_it_takes(managed: bool) -> None:
+def test_longest_shutdown(managed: bool) -> None:
     """A shutdown takes at most ten times its limit; under a service manager that waits, as long as runs keep ending."""
     ending = Ending(0.0, 1.0, managed=managed, at_once=False)
     for second in range(12):
@@ -33,7 +33,7 @@ def test_the_most_it_takes(managed: bool) -> None:
     assert ending.give_up_at_s == (16.0 if managed else 10.0)
 
 
-def test_the_service_manager_is_asked_again() -> None:
+def test_shutdown_extension_is_repeated() -> None:
     """After the shutdown's limit, the root asks the service manager each second for more time than it needs."""
     ending = Ending(0.0, 8.0, managed=True, at_once=False)
     ending.note_remaining(0.0, 10)
@@ -45,12 +45,12 @@ def test_the_service_manager_is_asked_again() -> None:
     assert ending.extension_us(10.0) == 24_000_000
 
 
-def test_no_service_manager_is_asked() -> None:
+def test_no_extension_without_a_service_manager() -> None:
     """Without a service manager, the root asks for no extension."""
     assert Ending(0.0, 8.0, managed=False, at_once=False).extension_us(9.0) is None
 
 
-def test_at_once() -> None:
+def test_immediate_shutdown() -> None:
     """An immediate shutdown kills all runs at once, and waits for their exits as usual."""
     ending = Ending(50.0, 8.0, managed=False, at_once=True)
     assert (ending.kill_at_s, ending.due_s(50.0)) == (50.0, 50.0)

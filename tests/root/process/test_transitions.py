@@ -282,7 +282,7 @@ def events(names: str) -> set[Event]:
 
 
 @pytest.mark.parametrize("state", list(State))
-def test_each_pair_is_decided(state: State) -> None:
+def test_each_pair_has_a_decision(state: State) -> None:
     """Each event of each state either has an entry in the table or is listed as ignored, never both."""
     decided = {event for one, event in TABLE if one is state}
     assert decided | events(IGNORED[state]) == set(Event)
@@ -290,25 +290,25 @@ def test_each_pair_is_decided(state: State) -> None:
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
-def test_an_ignored_event_changes_nothing(state: State, event: Event) -> None:
+def test_ignored_event_changes_nothing(state: State, event: Event) -> None:
     """An ignored event leaves the state and requires no action; each other pair does one or the other."""
     assert (step(state, event) == (state, ())) == (event in events(IGNORED[state]))
 
 
 @pytest.mark.parametrize("story", list(STORIES))
-def test_a_story(story: str) -> None:
-    """A life runs through the states, and requires the actions, that its story tells."""
+def test_stories(story: str) -> None:
+    """Each life goes through the states, and requires the actions, of its story."""
     for state, event, following, actions in told(WORDS, STORIES[story]):
         assert step(state, event) == (following, actions)
 
 
-def test_each_entry_has_its_story() -> None:
+def test_each_entry_has_a_story() -> None:
     """Each entry of the table is part of a story."""
     assert pairs(WORDS, STORIES.values()) == set(TABLE)
 
 
-def test_every_word_is_used() -> None:
-    """Each event and each action stands in the table."""
+def test_every_event_and_action_is_used() -> None:
+    """Each event and each action occurs in the table."""
     assert {event for _, event in TABLE} == set(Event)
     assert {action for _, actions in TABLE.values() for action in actions} == set(Action)
 
@@ -330,21 +330,21 @@ def test_every_life_ends(state: State) -> None:
 
 @pytest.mark.parametrize("state", [State.SEALING, State.REAPING])
 @pytest.mark.parametrize("begin", sorted(ALIVE, key=str))
-def test_the_order_of_an_end(begin: State, state: State) -> None:
+def test_order_of_an_end(begin: State, state: State) -> None:
     """No run whose process has started is reported before its log is sealed and its main process is reaped."""
     lives = reached(begin, without=state) - {State.STARTING}
     assert all(step(one, event)[0] is not State.REPORTED for one in lives & (ALIVE | DRAINS) for event in Event)
 
 
-def test_a_log_is_sealed_after_pipes_and_leftovers() -> None:
-    """The log is sealed only once the pipes have ended and the run has no processes, or leaves the rest behind."""
+def test_log_is_sealed_after_pipes_and_leftovers() -> None:
+    """The log is sealed only after the pipes have ended and no processes are left, or the run abandons them."""
     sealing = {pair for pair, (_, actions) in TABLE.items() if Action.SEAL in actions}
     over = {Event.NOBODY_LEFT, Event.TO_LEAVE, Event.UNKILLABLE}
     assert sealing <= set(itertools.product({State.DRAINED, State.KILLING}, over))
     assert all(TABLE[pair][0] is State.SEALING for pair in sealing)
 
 
-def test_leftovers_are_killed_after_the_deadline_only() -> None:
+def test_leftovers_are_killed_only_after_the_deadline() -> None:
     """Before the deadline of a run, its leftovers are not killed and its pipes stay open."""
     rough = {Action.KILL_LEFTOVERS, Action.GIVE_UP, Action.CLOSE_PIPES}
     for (state, event), (following, actions) in TABLE.items():
@@ -352,15 +352,15 @@ def test_leftovers_are_killed_after_the_deadline_only() -> None:
             assert following in OVERDUE or following is State.SEALING, (state, event)
 
 
-def test_a_known_run_does_not_start_again() -> None:
-    """A repeated request changes nothing, whatever has become of the run."""
+def test_known_run_does_not_start_again() -> None:
+    """A repeated request changes nothing, whatever the state of the run."""
     for state in set(State) - {State.UNKNOWN, State.PREPARED}:
         for event in (Event.PREPARE, Event.SPAWN, Event.REJECTED):
             assert step(state, event) == (state, ())
 
 
-def test_each_look_has_an_answer() -> None:
-    """After each look for leftovers the run goes on, is looked at again, or waits for the end of its pipes."""
+def test_each_look_has_a_result() -> None:
+    """After each look for leftovers the run continues, is looked at again, or waits for the end of its pipes."""
     for following in {following for following, actions in TABLE.values() if Action.SWEEP in actions}:
         for event in events(SWEEPS):
             after, actions = step(following, event)
@@ -368,8 +368,8 @@ def test_each_look_has_an_answer() -> None:
             assert goes_on or after is State.SWEPT
 
 
-def test_the_groups_of_states() -> None:
-    """A main process lives, or its run drains; of both, the overdue ones were killed or have their pipes closed."""
+def test_groups_of_states() -> None:
+    """A main process is alive or its run drains; overdue ones of both were killed or have their pipes closed."""
     assert {State.RUNNING, State.STOPPING, State.KILLED} == ALIVE
     assert {State.DRAINING, State.DRAINED, State.CLOSING, State.SWEPT, State.KILLING} == DRAINS
     assert {State.KILLED, State.CLOSING, State.SWEPT, State.KILLING} == OVERDUE
@@ -377,7 +377,7 @@ def test_the_groups_of_states() -> None:
 
 
 @pytest.mark.parametrize("state", sorted(ALIVE | DRAINS | {State.SEALING, State.REAPING}, key=str))
-def test_a_state_is_handed_over(state: State) -> None:
+def test_state_is_handed_over(state: State) -> None:
     """The next root derives the state of a process from the fields of the handover."""
     one = ManagedProcess(spawn("R"), MainProcess(1, 1, 1))
     one.state = state
@@ -443,14 +443,14 @@ def bench() -> Iterator[Bench]:
     one.close()
 
 
-def test_each_action_has_its_method(bench: Bench) -> None:
+def test_each_action_has_a_method(bench: Bench) -> None:
     """The dispatcher can carry out each action."""
     of_runs = set(bench.manager._dispatcher._of_runs)
     assert of_runs | set(bench.actions) == set(Action)
     assert not of_runs & set(bench.actions)
 
 
-def test_an_end_from_exit_to_report(bench: Bench) -> None:
+def test_end_from_exit_to_report(bench: Bench) -> None:
     """A process that exits is drained, swept, sealed, reaped and reported, in this order."""
     bench.exit()
     assert bench.process.state is State.DRAINING
@@ -469,7 +469,7 @@ def test_an_end_from_exit_to_report(bench: Bench) -> None:
     )
 
 
-def test_an_end_without_output(bench: Bench) -> None:
+def test_end_without_output(bench: Bench) -> None:
     """A run that printed nothing has no log to seal, and is reported at once."""
     bench.manager.notices.at_end("R", silent=True)
     bench.manager.notices.catch_up()
@@ -478,7 +478,7 @@ def test_an_end_without_output(bench: Bench) -> None:
     assert [(frame["op"], frame["lines"]) for frame in bench.frames] == [("exited", 0)]
 
 
-def test_a_shortage_leaves_the_state(bench: Bench) -> None:
+def test_shortage_keeps_the_state(bench: Bench) -> None:
     """A transition that a shortage interrupts is repeated at the next look."""
     bench.exit()
     sweep = bench.actions[Action.SWEEP]
@@ -497,7 +497,7 @@ def test_a_shortage_leaves_the_state(bench: Bench) -> None:
     assert [*states, bench.process.state] == [State.DRAINED, State.SEALING]
 
 
-def test_a_stop_signals_once(bench: Bench) -> None:
+def test_repeated_stop_signals_once(bench: Bench) -> None:
     """A stop sends the first signal of the ladder and notes its cause; a repeated one does nothing."""
     asked: list[tuple[int, ...]] = []
     bench.manager._trees.signal = lambda _process, *numbers: asked.append(numbers)  # type: ignore[method-assign]
@@ -508,7 +508,7 @@ def test_a_stop_signals_once(bench: Bench) -> None:
     assert bench.pump.calls == [("note", "R", "asked by me")]
 
 
-def test_unknown_runs_are_nothing(bench: Bench) -> None:
+def test_unknown_runs_are_ignored(bench: Bench) -> None:
     """A stop, a note or an acknowledgement for an unknown run changes nothing."""
     bench.manager.stop({"run": "X", "cause": "stop"})
     bench.manager.note({"run": "X", "text": "x"})

@@ -23,7 +23,7 @@ def notices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
         yield sock
 
 
-def test_a_reload_begins_and_ends(notices: socket.socket) -> None:
+def test_reload_notices(notices: socket.socket) -> None:
     """The service manager gets the start, with its time, and the end; an end without a start is not sent."""
     sent: list[dict[str, object]] = []
     reloading = ReloadSignal(sent.append)
@@ -38,8 +38,8 @@ def test_a_reload_begins_and_ends(notices: socket.socket) -> None:
         notices.recv(4096)
 
 
-def test_a_scheduler_that_dies_over_a_reload(notices: socket.socket) -> None:
-    """The next scheduler is asked again; the service manager gets the end once that one has reloaded."""
+def test_scheduler_dies_during_a_reload(notices: socket.socket) -> None:
+    """The next scheduler is asked to reload again; the service manager gets the end after it has reloaded."""
     sent: list[dict[str, object]] = []
     reloading = ReloadSignal(sent.append)
     reloading.request_reload()
@@ -54,8 +54,8 @@ def test_a_scheduler_that_dies_over_a_reload(notices: socket.socket) -> None:
     assert len(sent) == 2
 
 
-def test_a_terminal_that_hangs_up() -> None:
-    """A terminal is gone only after its other end was closed."""
+def test_terminal_hangup() -> None:
+    """A terminal counts as gone only after its other end was closed."""
     handler = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the test runner may ignore it
     try:
         master, terminal = pty.openpty()
@@ -81,7 +81,7 @@ def test_nohup() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_a_pipe_is_no_terminal() -> None:
+def test_pipe_is_not_a_terminal() -> None:
     """A daemon with its output in a pipe never ends by SIGHUP."""
     reader, writer = os.pipe()
     one = Terminal(writer)
@@ -90,8 +90,8 @@ def test_a_pipe_is_no_terminal() -> None:
     os.close(writer)
 
 
-def test_a_helper_that_does_not_run_is_not_replaced() -> None:
-    """A helper that is not running is not replaced: its next start has the new settings anyway."""
+def test_stopped_helper_is_not_replaced() -> None:
+    """A helper that is not running is not replaced, because its next start has the new settings anyway."""
     helper = Helper("gunicorn", "api.serve", BOOT, [])
     assert not helper.replace(0.0)
     helper.boot = Boot.from_dict({**BOOT.to_dict(), "workers": 5})

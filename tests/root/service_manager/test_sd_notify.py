@@ -18,7 +18,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.soc
         yield sock
 
 
-def test_signs_of_life(told: socket.socket) -> None:
+def test_watchdog_keep_alive(told: socket.socket) -> None:
     """The first keep-alive is sent at once, later ones at half the watchdog interval."""
     dog = Watchdog({"WATCHDOG_USEC": "4000000", "WATCHDOG_PID": str(os.getpid())}, 10.0)
     sent = []
@@ -36,7 +36,7 @@ def test_signs_of_life(told: socket.socket) -> None:
     [{}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}],
     ids=["nobody watches", "never", "nonsense", "another process"],
 )
-def test_no_signs_of_life(told: socket.socket, env: dict[str, str]) -> None:
+def test_no_watchdog_keep_alive(told: socket.socket, env: dict[str, str]) -> None:
     """Without a valid watchdog interval for this process, no keep-alive is sent."""
     dog = Watchdog(env, 0.0)
     dog.tend(1e9)
@@ -46,7 +46,7 @@ def test_no_signs_of_life(told: socket.socket, env: dict[str, str]) -> None:
 
 
 def test_readiness_on_a_descriptor() -> None:
-    """The readiness descriptor gets a line and is closed; a closed reader is no error."""
+    """The readiness descriptor gets a line and is closed; a closed reader is not an error."""
     reader, writer = os.pipe()
     tell_descriptor(writer)
     assert (os.read(reader, 10), os.read(reader, 10)) == (b"\n", b"")

@@ -28,7 +28,7 @@ ODD = {
     "OPTIND": "none",
     "PS1": "$",
 }
-"""Variables that one shell or another drops, sets or refuses."""
+"""Variables that some shells drop, set or refuse."""
 
 
 def wanted(
@@ -85,7 +85,7 @@ class Outcome:
 
 @pytest.fixture(params=SHELLS)
 def _shell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each of the shells that a distribution has as /bin/sh, where every user finds it."""
+    """Each shell that a distribution uses as /bin/sh, in a directory that every user can read."""
     found = require(request.param)
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)
@@ -107,18 +107,18 @@ def cgroup() -> Iterator[Cgroup]:
 
 @pytest.mark.usefixtures("_shell")
 class TestShim:
-    def test_a_command_runs_in_its_directory(self, tmp_path: Path) -> None:
-        """The working directory is entered, and the status pipe closes without a word."""
+    def test_working_directory(self, tmp_path: Path) -> None:
+        """The command runs in its working directory, and the status pipe closes without a message."""
         outcome = Outcome(wanted(["sh", "-c", "pwd; exit 3"], cwd=str(tmp_path)))
         assert (outcome.code, outcome.out.decode(), outcome.word) == (3, f"{tmp_path}\n", "")
 
     def test_standard_input_is_empty(self, tmp_path: Path) -> None:
-        """The command reads end of file, not the status pipe."""
+        """The command reads end of file instead of the status pipe."""
         outcome = Outcome(wanted(["cat"], cwd=str(tmp_path)))
         assert (outcome.code, outcome.out, outcome.word) == (0, b"", "")
 
     def test_no_descriptor_leaks(self, tmp_path: Path) -> None:
-        """The command has its three standard descriptors and nothing of ours."""
+        """The command has its three standard descriptors and none of the root's."""
         for fd in map(int, os.listdir("/proc/self/fd")):
             if fd > 2:  # inherited from the test runner; the root does the same when it starts
                 with contextlib.suppress(OSError):  # EBADF: the descriptor of the listing
@@ -127,44 +127,44 @@ class TestShim:
         pipes = [line for line in outcome.out.split() if line.startswith(b"pipe:")]
         assert len(pipes) == 2, outcome.out
 
-    def test_a_missing_directory_is_told(self) -> None:
+    def test_missing_directory(self) -> None:
         """An inaccessible directory is reported differently from any failure of the command."""
         assert Outcome(wanted(["true"], cwd="/no/such/directory")).word == "cwd"
 
-    def test_a_missing_command_is_told(self) -> None:
+    def test_missing_command(self) -> None:
         """A missing command is reported."""
         assert Outcome(wanted(["/no/such/command"])).word == "exec 127"
 
-    def test_a_missing_interpreter_is_told(self, tmp_path: Path) -> None:
+    def test_missing_interpreter(self, tmp_path: Path) -> None:
         """A script with a missing interpreter is reported."""
         script = tmp_path / "script"
         script.write_text("#!/no/such/interpreter\n")
         script.chmod(0o700)
         assert Outcome(wanted([str(script)])).word == "exec 127"
 
-    def test_a_file_that_is_no_program_is_told(self, tmp_path: Path) -> None:
-        """A file without permission to execute is reported."""
+    def test_file_without_execute_permission(self, tmp_path: Path) -> None:
+        """A file without execute permission is reported."""
         script = tmp_path / "script"
         script.write_text("true\n")
         assert Outcome(wanted([str(script)])).word == "exec 126"
 
-    def test_exit_statuses_of_the_command_are_its_own(self) -> None:
-        """A command that itself ends with 125, 126 or 127 was started."""
+    def test_exit_statuses_of_the_shim(self) -> None:
+        """A command that itself ends with 125, 126 or 127 counts as started."""
         for code in (125, 126, 127):
             outcome = Outcome(wanted(["sh", "-c", f"exit {code}"]))
             assert (outcome.code, outcome.word) == (code, "")
 
-    def test_the_descriptor_limit_is_restored(self) -> None:
-        """The soft limit that we raised for ourselves is the original one in the command."""
+    def test_descriptor_limit_is_restored(self) -> None:
+        """The command has the original soft limit of descriptors, which the root raised only for itself."""
         assert Outcome(wanted(["sh", "-c", "ulimit -Sn"]), nofile=123).out == b"123\n"
 
-    def test_odd_arguments_arrive_as_they_are(self) -> None:
-        """Nothing is expanded, split or read as an option."""
+    def test_odd_arguments_arrive_unchanged(self) -> None:
+        """Arguments are neither expanded nor split nor read as options."""
         odd = ["-n", "a b", "$HOME", "*", "", "'\"\\", "\n"]
         outcome = Outcome(wanted(["sh", "-c", 'printf "%s|" "$@"', "x", *odd]))
         assert outcome.out.decode() == "".join(f"{one}|" for one in odd)
 
-    def test_the_environment_is_what_was_asked_for(self, tmp_path: Path) -> None:
+    def test_environment_is_exact(self, tmp_path: Path) -> None:
         """No helper variable of the shim reaches the command."""
         outcome = Outcome(wanted(["env"], cwd=str(tmp_path), env={"A": "1"}))
         names = {line.split(b"=")[0] for line in outcome.out.splitlines()}
@@ -174,21 +174,21 @@ class TestShim:
         "more",
         [{}, {"cwd": "/"}, {"limits": {"nofile": 64, "stack": 1 << 20}}, {"umask": 0o22}, {"stdin_open": True}],
     )
-    def test_variables_that_shells_drop_or_set_arrive(self, more: dict[str, Any]) -> None:
-        """Any name without an equals sign arrives at the command, with its value and without anything else."""
+    def test_odd_variables_arrive(self, more: dict[str, Any]) -> None:
+        """A variable with any name reaches the command with its value, and no other variable is added."""
         outcome = Outcome(wanted(["printenv", "-0"], env=ODD, **more))
         assert {name: variables(outcome.out).get(name) for name in ODD} == ODD
         assert not [name for name in variables(outcome.out) if name.startswith(("RINGWARD_", "LC_"))]
         assert (outcome.code, outcome.err, outcome.word) == (0, b"", "")
 
-    def test_the_largest_variable_arrives(self) -> None:
-        """One as large as the kernel takes goes through the shell in parts."""
+    def test_largest_variable_arrives(self) -> None:
+        """A variable of the kernel's maximum size passes through the shell in parts."""
         largest = "x" * (128 * 1024 - len("large.name=\0"))
         outcome = Outcome(wanted(["bash", "-c", "printenv large.name | wc -c"], "/", env={"large.name": largest}))
         assert int(outcome.out) == len(largest) + 1
 
     def test_odd_variables_change_nothing_else(self, tmp_path: Path) -> None:
-        """Directory, standard input, signals, missing commands and scripts are as without them."""
+        """Directory, standard input, signals, missing commands and scripts work the same with odd variables."""
         script = tmp_path / "script"
         script.write_text("pwd; readlink /proc/self/fd/0; exit 4\n")
         script.chmod(0o755)
@@ -207,21 +207,21 @@ class TestShim:
         missing = Outcome(wanted(["true"], env={"app.name": "shop"}, stdin_file="/no/such"))
         assert missing.word == "stdin"
 
-    def test_the_text_of_another_shell_gets_odd_variables(self) -> None:
-        """They arrive at the shell that the run names, whatever stands in front of it."""
+    def test_odd_variables_reach_another_shell(self) -> None:
+        """Odd variables reach the shell that the run names, even through other commands."""
         bash = require("bash")
         outcome = Outcome(wanted([bash, "-e", "-c", "tr '\\0' '\\n' </proc/$$/environ"], "/", env=ODD))
         assert b"app.name=shop\n" in outcome.out
 
-    def test_a_terminal(self, tmp_path: Path) -> None:
-        """Both outputs are the controlling terminal of a session of its own; standard input is still empty."""
+    def test_terminal(self, tmp_path: Path) -> None:
+        """Both outputs are the controlling terminal of a separate session; standard input is still empty."""
         script = "cat; for fd in 0 1 2; do [ -t $fd ] && echo $fd; done; echo to tty >/dev/tty; echo to stderr >&2"
         outcome = Outcome(wanted(["sh", "-c", script], cwd=str(tmp_path), tty=True))
         assert (outcome.code, outcome.out, outcome.err) == (0, b"1\n2\nto tty\nto stderr\n", b"")
         assert outcome.word == ""
 
-    def test_a_text_joins_its_cgroup_first(self, cgroup: Cgroup) -> None:
-        """Without a second shell; the text of the run keeps its line numbers, and no descriptor stays."""
+    def test_shell_text_joins_its_cgroup_first(self, cgroup: Cgroup) -> None:
+        """A shell text joins its cgroup without a second shell, keeps its line numbers, and has no extra descriptor."""
         # /bin/ls: the ls that is built into some shells would show the descriptors of the shell.
         text = "cat /proc/self/cgroup; /bin/ls -l /proc/self/fd | grep -c cgroup.procs; umask; ulimit -Sn; exit 3"
         outcome = Outcome(wanted([shim.SHELL, "-e", "-c", f"set +e; {text}"], umask=0o027), 99, cgroup)
@@ -232,30 +232,33 @@ class TestShim:
         wrong = wanted([shim.SHELL, "-e", "-c", "true\nfi\n"])
         assert Outcome(wrong, None, cgroup).err == Outcome(wrong).err != b""
 
-    def test_a_command_joins_its_cgroup_first(self, cgroup: Cgroup, tmp_path: Path) -> None:
-        """And has no descriptor of it."""
+    def test_command_joins_its_cgroup_first(self, cgroup: Cgroup, tmp_path: Path) -> None:
+        """A command is in its cgroup before it runs, and has no descriptor of it."""
         outcome = Outcome(wanted(["sh", "-c", "cat /proc/self/cgroup; ls /proc/self/fd"], str(tmp_path)), None, cgroup)
         assert f"/{os.path.basename(cgroup.path)}\n" in outcome.out.decode()
         assert (outcome.code, outcome.word) == (0, "")
 
-    def test_a_cgroup_that_is_gone(self, cgroup: Cgroup, tmp_path: Path) -> None:
-        """A run that cannot join is not started."""
+    def test_removed_cgroup(self, cgroup: Cgroup, tmp_path: Path) -> None:
+        """A run that cannot join its cgroup is not started."""
         cgroup.remove()
         with pytest.raises(FileNotFoundError):
             Outcome(wanted(["true"], str(tmp_path)), None, cgroup)
 
     @pytest.mark.parametrize("cwd", [None, "/"])
-    def test_an_open_standard_input(self, cwd: str | None) -> None:
-        """It has no end and no content, whether the shell prepares the run or not."""
+    def test_open_standard_input(self, cwd: str | None) -> None:
+        """An open standard input has neither content nor an end, with or without a shell."""
         script = "import os, select; print(select.select([0], [], [], 0)[0], os.fstat(0).st_mode >> 12)"
         outcome = Outcome(wanted([shutil.which("python3") or "", "-c", script], cwd, stdin_open=True))
         assert (outcome.code, outcome.out, outcome.word) == (0, b"[] 1\n", "")
 
-    def test_an_open_standard_input_leaves_no_other_descriptor(self, cgroup: Cgroup) -> None:
-        """The command has its three descriptors and nothing else."""
+    def test_open_standard_input_leaks_no_descriptor(self, cgroup: Cgroup) -> None:
+        """The command has its three descriptors and no other."""
         for cwd in (None, "/"):
             outcome = Outcome(wanted(["/bin/ls", "/proc/self/fd"], cwd, stdin_open=True), None, cgroup)
-            assert (outcome.out.split(), outcome.word) == ([b"0", b"1", b"2", b"3"], "")  # 3: the folder that ls reads
+            assert (outcome.out.split(), outcome.word) == (
+                [b"0", b"1", b"2", b"3"],
+                "",
+            )  # 3: the directory that ls reads
 
     def test_standard_input_from_a_file(self, tmp_path: Path) -> None:
         """The command reads the file from its beginning."""
@@ -265,7 +268,7 @@ class TestShim:
             outcome = Outcome(wanted(argv, stdin_file=str(source)))
             assert (outcome.code, outcome.out, outcome.word) == (0, b"one\ntwo\n", "")
 
-    def test_standard_input_from_a_file_that_is_missing(self, tmp_path: Path) -> None:
+    def test_standard_input_from_a_missing_file(self, tmp_path: Path) -> None:
         """The command is not executed, and the reason names the file."""
         spawn = wanted(["echo", "ran"], stdin_file=str(tmp_path / "missing"))
         outcome = Outcome(spawn)
@@ -273,7 +276,7 @@ class TestShim:
         assert "missing as standard input" in (shim.explain(spawn, "stdin\n") or "")
 
     def test_limits(self) -> None:
-        """Every one of them, in the units of this shell."""
+        """Every limit is set, in the units of each shell."""
         mb = 1 << 20
         limits = {
             "address_space": 512 * mb,
@@ -305,7 +308,7 @@ class TestShim:
         assert {name: shown[name] for name in expected} == {name: [str(n), str(n)] for name, n in expected.items()}
         assert text.splitlines()[-2:] == ["300", "3"]
 
-    def test_a_limit_that_cannot_be_set(self) -> None:
+    def test_limit_cannot_be_set(self) -> None:
         """The report names the limit that cannot be set."""
         assert Outcome(wanted(["true"], limits={"nofile": 1 << 30})).word == "limit nofile"
 
@@ -331,8 +334,8 @@ class TestShim:
             assert outcome.word == f"user\n{word}"
             assert shim.explain(spawn, outcome.word) is not None
 
-    @pytest.mark.skipif(os.geteuid() != 0, reason="others cannot set limits that keep root from changing the user")
-    def test_a_user_that_one_cannot_become(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user of a process")
+    def test_user_cannot_be_changed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """If the user cannot be changed, the command does not run."""
         monkeypatch.setattr(shim, "_SETPRIV", "/bin/false")
         spawn = wanted(["sh", "-c", "echo here"], uid=65534, gid=65534)
@@ -340,20 +343,20 @@ class TestShim:
         assert (outcome.out, outcome.word) == (b"", "")
         assert "cannot become user 65534" in (shim.explain(spawn, outcome.word) or "")
 
-    def test_what_cannot_start_in_a_terminal_is_told(self) -> None:
-        """As with pipes."""
+    def test_failed_start_in_a_terminal(self) -> None:
+        """A failed start in a terminal is reported as with pipes."""
         assert Outcome(wanted(["/no/such/command"], tty=True)).word == "exec 127"
 
 
-def test_a_plain_shell_command_needs_no_shim() -> None:
+def test_plain_shell_command_needs_no_shim() -> None:
     """The common case executes /bin/sh once."""
     outcome = Outcome(wanted(["/bin/sh", "-e", "-c", "echo out; echo err >&2; false; echo never"]))
     assert (outcome.code, outcome.out, outcome.err) == (1, b"out\n", b"err\n")
     assert shim.wrapped(wanted(["/bin/sh"]), None, cgroup=False, carries=False) == (["/bin/sh"], False)
 
 
-def test_signals_are_as_if_nobody_had_touched_them() -> None:
-    """No signal that a program can use is ignored or blocked in the child, SIGPIPE included."""
+def test_signals_are_at_defaults() -> None:
+    """No signal that a program can use is ignored or blocked in the child, not even SIGPIPE."""
     outcome = Outcome(wanted(["/bin/sh", "-c", "grep -E 'Sig(Blk|Ign)' /proc/self/status"]))
     # Signals 32 and 33 are glibc's own; its posix_spawn ignores them in the child until the program sets them up.
     internal = 1 << 31 | 1 << 32
@@ -361,8 +364,8 @@ def test_signals_are_as_if_nobody_had_touched_them() -> None:
     assert masks == [0, 0]
 
 
-def test_a_failed_start_leaves_nothing_open() -> None:
-    """An argument list that is too long is an error, and no descriptor stays."""
+def test_failed_start_leaks_no_descriptor() -> None:
+    """An argument that is too long or has a NUL is an error, and no descriptor stays open."""
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="too long"):
         spawning.start(wanted(["/bin/sh", "-c", "x" * 200_000]), {}, None)
@@ -371,8 +374,8 @@ def test_a_failed_start_leaves_nothing_open() -> None:
     assert set(os.listdir("/proc/self/fd")) <= before
 
 
-def test_a_terminal_has_a_size_and_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs learn how wide it is, and TERM is set unless the daemon or the definition has one."""
+def test_terminal_size_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The terminal has a size, and TERM is set unless the daemon or the definition sets it."""
     monkeypatch.delenv("TERM", raising=False)
     show = ["/bin/sh", "-c", 'stty size </dev/tty; echo "$TERM"']
     assert Outcome(wanted(show, tty=True)).out == b"40 120\nxterm-256color\n"
@@ -381,21 +384,21 @@ def test_a_terminal_has_a_size_and_a_name(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_merged_output_is_one_pipe() -> None:
-    """Standard error goes where standard output goes."""
+    """Standard error goes to the pipe of standard output."""
     outcome = Outcome(wanted(["/bin/sh", "-c", "echo 1; echo 2 >&2; echo 3"], merge=True))
     assert (outcome.out, outcome.err) == (b"1\n2\n3\n", b"")
 
 
-def test_a_failed_start_leaves_no_terminal_open() -> None:
-    """An argument list that is too long is an error, and no descriptor stays."""
+def test_failed_start_closes_the_terminal() -> None:
+    """An argument that is too long is an error, and the terminal does not stay open."""
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="too long"):
         spawning.start(wanted(["/bin/sh", "-c", "x" * 200_000], tty=True), {}, None)
     assert set(os.listdir("/proc/self/fd")) <= before
 
 
-def test_our_end_of_a_terminal_is_ours_alone() -> None:
-    """It does not block, and no program that is started later inherits it."""
+def test_master_end_is_not_inherited() -> None:
+    """The root's end of a terminal does not block, and later programs do not inherit it."""
     started = spawning.start(wanted(["/bin/sh", "-c", "exit"], tty=True), {}, None)
     master = started.pipes[0]
     assert not os.get_blocking(master)
@@ -405,8 +408,8 @@ def test_our_end_of_a_terminal_is_ours_alone() -> None:
     os.close(started.pidfd)
 
 
-def test_outputs_that_cannot_be_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without CAP_CHOWN another user's run has its outputs all the same; it only cannot open them by their names."""
+def test_outputs_cannot_change_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without CAP_CHOWN, another user's run has its outputs, but cannot open them by their names."""
 
     def refuse(_fd: int, _uid: int, _gid: int) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")

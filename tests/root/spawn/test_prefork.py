@@ -1,4 +1,4 @@
-"""A spare that is killed between the word to become a run and its exec: the run begins elsewhere, once."""
+"""A run whose spare is killed before its exec starts elsewhere, once."""
 
 import os
 import signal
@@ -13,8 +13,8 @@ from tests.support.waiting import until
 __all__ = ["root"]
 
 
-def test_what_executed_nothing_is_known(root: StartBench, tmp_path: Path) -> None:
-    """The zombie of a spare that was killed with the word in hand tells that it executed nothing; a run's does not."""
+def test_killed_spare_executed_nothing(root: StartBench, tmp_path: Path) -> None:
+    """The zombie of a spare that was killed before its exec shows that it executed nothing; that of a run does not."""
     side = tmp_path / "side"
     spawn = wanted(["/bin/sh", "-c", f"echo $$ >> {side}"])
     spare = root.prepare()
@@ -39,6 +39,6 @@ def test_what_executed_nothing_is_known(root: StartBench, tmp_path: Path) -> Non
     assert root.begun == [spawn.run, spawn.run]
 
 
-def test_what_is_not_there_is_in_doubt() -> None:
+def test_missing_process_is_in_doubt() -> None:
     """A process that no longer exists is not assumed to have executed nothing."""
     assert not has_executed_nothing(1 << 30)

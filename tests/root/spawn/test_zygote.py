@@ -29,7 +29,7 @@ def root() -> Iterator[StartBench]:
 
 
 class Outcome:
-    """The result of a start, after its end."""
+    """The result of a started process that has ended."""
 
     def __init__(self, started: Started) -> None:
         _, status = os.waitpid(started.pid, 0)
@@ -61,8 +61,8 @@ def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-class TestTheNewProcess:
-    def test_it_is_ours_and_in_its_cgroup(self, root: StartBench) -> None:
+class TestNewProcess:
+    def test_parent_session_and_cgroup(self, root: StartBench) -> None:
         """The process is a child of the root and a session leader, and is in its cgroup before the command runs."""
         script = "cat /proc/self/cgroup; echo $PPID $$; cut -d' ' -f5,6 /proc/$$/stat"
         found = outcome(root, wanted(["/bin/sh", "-e", "-c", script]))
@@ -74,17 +74,17 @@ class TestTheNewProcess:
         parent, own = lines[-2].split()
         assert (int(parent), lines[-1], found.code, found.word) == (os.getpid(), f"{own} {own}", 0, b"")
 
-    def test_it_has_nothing_of_ours(self, root: StartBench) -> None:
+    def test_process_inherits_nothing_else(self, root: StartBench) -> None:
         """The process inherits only the standard descriptors and the run's environment; signals are at defaults."""
         script = "cat; ls /proc/self/fd | wc -l; grep -E 'Sig(Blk|Ign)' /proc/self/status; env"
         found = outcome(root, wanted(["/bin/sh", "-e", "-c", script], env={"A": "1"}))
         lines = found.out.decode().splitlines()
-        assert lines[0] == "4"  # with that of the listing
+        assert lines[0] == "4"  # including the descriptor of the listing
         internal = 1 << 31 | 1 << 32  # glibc's own, which its posix_spawn ignores in the zygote
         assert [int(line.split()[1], 16) & ~internal for line in lines[1:3]] == [0, 0]
         assert {line.split("=")[0] for line in lines[3:]} == {"A", "PATH", "PWD"}
 
-    def test_what_joins_has_nothing_of_others(self, root: StartBench) -> None:
+    def test_joining_process_inherits_no_pidfd(self, root: StartBench) -> None:
         """The pidfd of a spare process is not inherited by a process that the root starts itself."""
         first, second = (wanted(["/bin/sh", "-c", "ls -l /proc/self/fd; cat"], run=run) for run in "AB")
         root.prepare()
@@ -93,22 +93,24 @@ class TestTheNewProcess:
         root.starts.start(second, 0)
         listing = Outcome(root.settle(second)).out.decode()
         assert "pidfd" not in listing
-        assert len(listing.splitlines()) == 5  # the total, the three, and that of the listing
+        assert len(listing.splitlines()) == 5  # the total, three descriptors, and the one of the listing
         assert Outcome(root.settle(first)).code == 0
 
-    def test_a_terminal(self, root: StartBench) -> None:
+    def test_terminal(self, root: StartBench) -> None:
         """Both outputs are the controlling terminal."""
         script = "for fd in 0 1 2; do [ -t $fd ] && echo $fd; done; echo to tty >/dev/tty; echo to stderr >&2"
         found = outcome(root, wanted(["/bin/sh", "-c", script], tty=True))
         assert (found.code, found.out) == (0, b"1\n2\nto tty\nto stderr\n")
 
-    def test_the_shell_does_the_rest(self, root: StartBench, tmp_path: Path) -> None:
+    def test_shell_prepares_the_run(self, root: StartBench, tmp_path: Path) -> None:
         """A shell sets directory, umask and limits, and reports through the status pipe as usual."""
         spawn = wanted(["sh", "-c", "pwd; umask; ulimit -Sn; exit 3"], str(tmp_path), umask=0o027)
         found = outcome(root, spawn, nofile=99)
         assert (found.code, found.out.decode(), found.word) == (3, f"{tmp_path}\n0027\n99\n", b"")
 
-    def test_no_shell_in_between(self, root: StartBench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_no_shell_for_simple_settings(
+        self, root: StartBench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
         """A command that needs only directory, umask and limits runs without a shell, found as a shell finds it."""
         monkeypatch.setattr(shim, "SHELL", "/no/such/shell")
         script = "import os, resource; print(os.getcwd(), os.umask(0), resource.getrlimit(7)[0], os.read(0, 1))"
@@ -122,14 +124,14 @@ class TestTheNewProcess:
         assert (seen["PWD"], seen["A"], "OLDPWD" in seen) == (str(tmp_path), "1", False)
 
     @pytest.mark.parametrize("more", [{}, {"cwd": "/"}, {"cwd": "/", "limits": {"nofile": 64}}])
-    def test_variables_that_shells_drop_or_set_arrive(self, root: StartBench, more: dict[str, Any]) -> None:
+    def test_odd_variables_arrive(self, root: StartBench, more: dict[str, Any]) -> None:
         """Variables that shells drop or set reach the command, with or without a shell."""
         found = outcome(root, wanted(["printenv", "-0"], env=ODD, **more))
         assert {name: variables(found.out).get(name) for name in ODD} == ODD
         assert not [name for name in variables(found.out) if name.startswith("RINGWARD_")]
         assert (found.code, found.err, found.word) == (0, b"", b"")
 
-    def test_a_script_without_a_first_line(self, root: StartBench, tmp_path: Path) -> None:
+    def test_script_without_an_interpreter_line(self, root: StartBench, tmp_path: Path) -> None:
         """A script without an interpreter line runs in the shell, as usual."""
         script = tmp_path / "script"
         script.write_text("echo here; exit 4\n")
@@ -146,15 +148,15 @@ class TestTheNewProcess:
             (["/etc/passwd"], {}, "permission denied"),
         ],
     )
-    def test_a_failed_start_says_why(self, root: StartBench, argv: list[str], more: dict[str, Any], words: str) -> None:
+    def test_failed_start_has_the_reason(
+        self, root: StartBench, argv: list[str], more: dict[str, Any], words: str
+    ) -> None:
         """A failed start reports the same reason as without the zygote."""
         spawn = wanted(argv, **more)
         assert words in (shim.explain(spawn, outcome(root, spawn).word.decode()) or "")
 
     @pytest.mark.parametrize("cwd", [None, "/"])
-    def test_a_shell_that_cannot_be_executed(
-        self, root: StartBench, monkeypatch: pytest.MonkeyPatch, cwd: str | None
-    ) -> None:
+    def test_shell_cannot_be_executed(self, root: StartBench, monkeypatch: pytest.MonkeyPatch, cwd: str | None) -> None:
         """The reason is the kernel's, with and without a status pipe."""
         monkeypatch.setattr(shim, "SHELL", "/no/such/shell")
         spawn = wanted(["/no/such/shell", "-e", "-c", "true"], cwd)
@@ -162,7 +164,7 @@ class TestTheNewProcess:
         assert shim.explain(spawn, found.word.decode()) == "could not start: No such file or directory"
 
     @pytest.mark.parametrize(("argv", "why"), [(["x" * 200_000], "too long"), (["a\0b"], "null")])
-    def test_what_a_spare_is_not_told(self, root: StartBench, argv: list[str], why: str) -> None:
+    def test_invalid_arguments(self, root: StartBench, argv: list[str], why: str) -> None:
         """Arguments that are too large or invalid fail in the root with the reason, and leak no descriptor."""
         spawn = wanted(["/bin/sh", "-c", *argv])
         root.warm()
@@ -173,8 +175,8 @@ class TestTheNewProcess:
         assert set(os.listdir("/proc/self/fd")) <= before
 
 
-class TestTheZygote:
-    def test_nothing_leaks(self, root: StartBench) -> None:
+class TestZygote:
+    def test_many_starts_leak_nothing(self, root: StartBench) -> None:
         """After many starts, the root and the zygote have leaked no descriptor and no cgroup."""
         pid = root.warm()
         held = []
@@ -187,7 +189,7 @@ class TestTheZygote:
         assert all(after <= before for before, after in zip(*held, strict=True))
         root.clear()
 
-    def test_it_ends_with_the_root(self, root: StartBench) -> None:
+    def test_zygote_ends_with_the_root(self, root: StartBench) -> None:
         """The zygote and its spare end as soon as the root's end of the socket is closed."""
         pid, spare = root.warm(), root.prepare()
         root.starts.close()
@@ -195,7 +197,7 @@ class TestTheZygote:
         assert os.waitpid(spare, 0) == (spare, zygote._FAILED << 8)
         root.clear()
 
-    def test_only_the_first_of_many(self, root: StartBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_only_the_first_start_uses_a_spare(self, root: StartBench, monkeypatch: pytest.MonkeyPatch) -> None:
         """Starts that arrive while one waits for a spare, or right after it, join a cgroup, in order."""
         monkeypatch.setattr("supervisor.root.spawn.start_queue._QUIET_S", 3600.0)
         root.warm()
@@ -210,7 +212,7 @@ class TestTheZygote:
         for spawn in (first, second, third):
             assert Outcome(root.settle(spawn)).code == 0
 
-    def test_there_is_another_spare(self, root: StartBench) -> None:
+    def test_used_spare_is_replaced(self, root: StartBench) -> None:
         """A used spare is replaced after a pause in which no start joins a cgroup."""
         first = root.prepare()
         spawn = wanted(["/bin/sh", "-c", "true"])
@@ -220,13 +222,13 @@ class TestTheZygote:
         assert first not in root.prefork.pids
         assert Outcome(root.settle(spawn)).code == 0
 
-    def test_there_is_one_as_soon_as_the_zygote_listens(self, root: StartBench) -> None:
+    def test_expected_start_prepares_a_spare(self, root: StartBench) -> None:
         """If a start is expected, a spare is prepared as soon as the zygote listens."""
         root.starts.expect()
         root.turn(lambda: root.prefork.ready, "a spare")
 
-    def test_there_is_another_zygote(self, root: StartBench) -> None:
-        """A killed zygote is replaced, and no start waits for that."""
+    def test_killed_zygote_is_replaced(self, root: StartBench) -> None:
+        """A killed zygote is replaced, and no start waits for the replacement."""
         root.prefork._again_s = 0.0
         pid = root.warm()
         os.kill(pid, signal.SIGKILL)
@@ -238,7 +240,7 @@ class TestTheZygote:
         assert "the zygote exited with signal 9" in root.log.text
         assert outcome(root, wanted(["/bin/sh", "-c", "echo again"], run="S")).out == b"again\n"
 
-    def test_one_after_the_other_ends(self, root: StartBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_dying_zygotes_are_delayed(self, root: StartBench, monkeypatch: pytest.MonkeyPatch) -> None:
         """A zygote that keeps dying is replaced with growing delays; meanwhile runs start without it."""
         monkeypatch.setattr("supervisor.root.spawn.prefork._SOON_S", 3600.0)
 
@@ -256,7 +258,7 @@ class TestTheZygote:
             due_s = root.prefork.next_s()
             assert due_s is not None
             waits.append(due_s - root.prefork._launched_s)
-            root.prefork._launched_s -= waits[-1]  # so much time passes
+            root.prefork._launched_s -= waits[-1]  # simulates that this time passed
             root.prefork.tend(due_s)
         pid = root.prefork._zygote
         assert pid is not None
@@ -267,7 +269,7 @@ class TestTheZygote:
         assert not root.begin(spawn)
         assert Outcome(root.settle(spawn)).out == b"once\n"
 
-    def test_it_is_killed_with_an_order_in_hand(self, root: StartBench) -> None:
+    def test_zygote_killed_before_a_request(self, root: StartBench) -> None:
         """If the zygote is stopped and then killed before it reads a request, the root starts the run itself, once."""
         pid = root.warm()
         os.kill(pid, signal.SIGSTOP)
@@ -277,7 +279,7 @@ class TestTheZygote:
         os.kill(pid, signal.SIGKILL)
         assert Outcome(root.settle(spawn)).out == b"once\n"
 
-    def test_it_hangs(self, root: StartBench) -> None:
+    def test_hung_zygote_is_killed(self, root: StartBench) -> None:
         """A stopped zygote is killed after a time limit."""
         pid = root.warm()
         os.kill(pid, signal.SIGSTOP)
@@ -291,7 +293,7 @@ class TestTheZygote:
         root.turn(lambda: root.prefork._zygote != pid, "its end")
         assert "the zygote has not responded for 3600 s: killing it" in root.log.text
 
-    def test_closed_with_a_start_in_hand(self, root: StartBench, tmp_path: Path) -> None:
+    def test_close_during_a_start(self, root: StartBench, tmp_path: Path) -> None:
         """Closing the queue during a start runs nothing, and leaks no descriptor."""
         side = tmp_path / "side"
         before = set(os.listdir("/proc/self/fd"))
@@ -305,8 +307,8 @@ class TestTheZygote:
         assert not side.exists()
 
 
-class TestASpareThatIsGivenUp:
-    def test_it_has_executed_nothing(self, root: StartBench, tmp_path: Path) -> None:
+class TestDismissedSpare:
+    def test_dismissed_spare_executes_nothing(self, root: StartBench, tmp_path: Path) -> None:
         """A prepared spare that is dismissed executes nothing; its run starts once, on request."""
         spare = root.prepare()
         side = tmp_path / "side"
@@ -320,19 +322,19 @@ class TestASpareThatIsGivenUp:
         assert len(side.read_text().split()) == 1
 
     @pytest.mark.parametrize("more", [{"cwd": "/"}, {"tty": True}])
-    def test_it_meddles_with_nothing(self, root: StartBench, more: dict[str, Any]) -> None:
+    def test_changed_run_dismisses_the_spare(self, root: StartBench, more: dict[str, Any]) -> None:
         """A run that differs from its announcement starts as requested, and the prepared spare executes nothing."""
         spare = root.prepare()
         root.starts.prepare(wanted(["/bin/sh", "-c", "echo other"], **more), 0)
         spawn = wanted(["/bin/sh", "-c", "echo once >/dev/tty" if "tty" in more else "echo once"], **more)
         root.begin(spawn)
-        # Where its terminal goes first the kernel has told it with SIGHUP.
+        # If its terminal is closed first, the kernel sends it SIGHUP.
         assert os.waitpid(spare, 0)[1] in {zygote._FAILED << 8, int(signal.SIGHUP) if "tty" in more else -1}
         found = Outcome(root.settle(spawn))
         assert (found.code, found.out, found.word) == (0, b"once\n", b"")
 
     @pytest.mark.parametrize("told", [False, True])
-    def test_it_was_killed(self, root: StartBench, told: bool) -> None:
+    def test_killed_spare(self, root: StartBench, told: bool) -> None:
         """If the spare is killed and reaped before or after its preparation, the root starts the run itself."""
         spare = root.prepare()
         spawn = wanted(["/bin/sh", "-c", "echo once"])
@@ -344,7 +346,9 @@ class TestASpareThatIsGivenUp:
         assert Outcome(root.settle(spawn)).out == b"once\n"
 
     @pytest.mark.parametrize("how", ["killed", "another wish"])
-    def test_its_address(self, root: StartBench, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    def test_address_passes_to_the_replacement(
+        self, root: StartBench, monkeypatch: pytest.MonkeyPatch, how: str
+    ) -> None:
         """The sd_notify address passes to the replacement, however long closing the spare's descriptors takes."""
         monkeypatch.setattr("supervisor.root.process.notify_socket._aside", lambda _close, _closed: True)
         spare = root.prepare()
@@ -362,7 +366,7 @@ class TestASpareThatIsGivenUp:
         notify_socket._sock.close()
 
 
-def test_what_was_announced(root: StartBench) -> None:
+def test_announced_run_is_ready(root: StartBench) -> None:
     """An announced run is ready on request, with all its descriptors; another run does not disturb it."""
     spare = root.prepare()
     spawn, other = (wanted(["/bin/sh", "-c", "echo $0"], run=run) for run in "AB")
@@ -378,7 +382,7 @@ def test_what_was_announced(root: StartBench) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.E2BIG, errno.EPERM])
-def test_a_kernel_that_cannot(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_kernel_without_clone_into_cgroup(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """If the kernel cannot create processes in cgroups, later starts join without trying; the log reports it once."""
     refuse = f"def refuse(_cgroup): raise OSError({code}, 'x')\n"
     program = (
