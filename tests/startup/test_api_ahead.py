@@ -52,7 +52,7 @@ def test_killed_start() -> None:
         assert b"Traceback" not in os.read(server.output, 65536)
 
 
-def test_no_secrets_or_descriptors() -> None:
+def test_environment_and_descriptors_are_withheld() -> None:
     """The API server gets neither secrets of the environment nor descriptors of the starting process."""
     theirs, ours = os.pipe()
     os.set_inheritable(theirs, True)
