@@ -1,4 +1,4 @@
-"""Commands that meet something else where they look for a daemon."""
+"""Commands that get invalid answers from another program in place of the daemon."""
 
 import itertools
 import json
@@ -161,7 +161,7 @@ def answer(body: Any) -> Answer:
 
 
 def mutations(value: Any, wrongs: Iterator[Any]) -> Iterator[Any]:
-    """It, with each of its parts missing, or replaced by the next that does not belong there."""
+    """Yield the value with each part missing or replaced by the next wrong one."""
     if isinstance(value, dict):
         for key, part in value.items():
             yield {name: one for name, one in value.items() if name != key}
@@ -173,8 +173,8 @@ def mutations(value: Any, wrongs: Iterator[Any]) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_anything_else_is_told_apart(ringward: Ringward, daemon: FakeDaemon, command: str) -> None:
-    """Whatever JSON comes back, and whatever part of an answer is wrong, is said, with 69; or it does not matter."""
+def test_invalid_answers(ringward: Ringward, daemon: FakeDaemon, command: str) -> None:
+    """Any invalid JSON or wrong part of an answer is either harmless or reported with exit code 69."""
     asked: list[tuple[str, str]] = []
     replaced: dict[tuple[str, str], Answer] = {}
 
@@ -202,8 +202,8 @@ def test_anything_else_is_told_apart(ringward: Ringward, daemon: FakeDaemon, com
 
 
 @pytest.mark.parametrize("command", ["ps", f"logs --raw {RUN}"])
-def test_half_an_answer(ringward: Ringward, daemon: FakeDaemon, command: str) -> None:
-    """Is none, however it looks: a log that breaks off is not taken for all of it."""
+def test_incomplete_answer(ringward: Ringward, daemon: FakeDaemon, command: str) -> None:
+    """An incomplete answer is an error, even if its part is valid or a log."""
     daemon.on("GET", f"/api/runs/{RUN}", RECORD)
     daemon.on("GET", f"/api/runs/{RUN}/log/raw", Answer(200, b"one\n", "text/plain", broken=True))
     daemon.on("GET", "/api/tasks", Answer(200, b'{"items": []}', broken=True))

@@ -33,7 +33,7 @@ def runs_page(*items: dict[str, Any]) -> Any:
 
 
 def running(daemon: FakeDaemon, *lines: dict[str, Any], **ended: Any) -> None:
-    """The task job, whose run prints `lines` and ends as `ended` says."""
+    """Serve the task job, whose run prints `lines` and ends with the fields `ended`."""
     daemon.on("POST", "/api/tasks/job/run", as_json({"id": RUN, "status": "pending"}, 201))
     shown = [event("line", one, one["n"]) for one in lines]
     done = event("done", {"finalLine": len(lines) - 1, "status": "ended"}, len(lines) - 1)
@@ -41,7 +41,7 @@ def running(daemon: FakeDaemon, *lines: dict[str, Any], **ended: Any) -> None:
     daemon.on("GET", f"/api/runs/{RUN}", run(**ended))
 
 
-def test_a_daemon_that_accepts_no_connections(tmp_path: Path) -> None:
+def test_full_backlog(tmp_path: Path) -> None:
     """A client gives up within its time limit, even one below a second, if the daemon's backlog is full."""
     path = str(tmp_path / "http.sock")
     with socket.socket(socket.AF_UNIX) as server, contextlib.ExitStack() as waiting:
@@ -57,14 +57,14 @@ def test_a_daemon_that_accepts_no_connections(tmp_path: Path) -> None:
 
 
 class TestRun:
-    def test_output_and_exit_code_are_those_of_the_run(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """Standard output and standard error stay apart."""
+    def test_output_and_exit_code(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """The command prints the run's standard output and standard error separately and exits with its code."""
         running(daemon, line(0, "out"), line(1, "err", "stderr"), endReason="failed", exitCode=3)
         result = ringward("run", "job")
         assert (result.exit_code, result.stdout, result.stderr) == (3, "out\n", "err\n")
 
     def test_parameters_are_sent(self, ringward: Ringward, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What follows the first equals sign is the value; a name alone stands for the variable."""
+        """The value follows the first equals sign; a name alone takes the value from the environment."""
         running(daemon)
         monkeypatch.setenv("TOKEN", "s3cret")
         assert ringward("run", "job", "-p", "A=x=y", "--param", "b=", "-p", "TOKEN").exit_code == 0
@@ -72,14 +72,14 @@ class TestRun:
         assert json.loads(sent) == {"params": {"A": "x=y", "b": "", "TOKEN": "s3cret"}}
 
     @pytest.mark.parametrize("status", [500, 502, 503, 504])
-    def test_perhaps_it_was_triggered(self, ringward: Ringward, daemon: FakeDaemon, status: int) -> None:
-        """A failure inside the daemon, or of a proxy before it, does not say that nothing has begun."""
+    def test_unknown_trigger_result(self, ringward: Ringward, daemon: FakeDaemon, status: int) -> None:
+        """A failure of the daemon or of a proxy exits with 69, because the run may have been triggered."""
         daemon.on("POST", "/api/tasks/job/run", problem(status, f"The run {RUN} was triggered, but"))
         assert ringward("run", "job").exit_code == 69
 
     @pytest.mark.parametrize("given", [["A=1", "A=1"], ["=1"], [""], ["NOT_THERE"], ["A=\udcff"], ["\udcff=1"]])
-    def test_what_are_no_parameters(self, ringward: Ringward, daemon: FakeDaemon, given: list[str]) -> None:
-        """A mistake on the command line, told before anything is sent."""
+    def test_invalid_parameters(self, ringward: Ringward, daemon: FakeDaemon, given: list[str]) -> None:
+        """Invalid parameters are usage errors without a request to the daemon."""
         running(daemon)
         result = ringward("run", "job", *(part for text in given for part in ("-p", text)))
         assert (result.exit_code, daemon.requests) == (64, [])
@@ -98,10 +98,10 @@ class TestRun:
             ({"endReason": "crashed", "exitCode": -2}, 125, "is unknown: crashed"),
         ],
     )
-    def test_every_ending_has_its_exit_code(
+    def test_exit_code_of_each_ending(
         self, ringward: Ringward, daemon: FakeDaemon, ended: dict[str, Any], code: int, said: str
     ) -> None:
-        """125 if it never ran, with the reason; 1 if it exited with 0 and did not succeed; else its own."""
+        """The code is 125 with the reason if nothing ran, 1 if an unsuccessful run exited with 0, else the run's."""
         running(daemon, **ended)
         result = ringward("run", "job")
         assert result.exit_code == code
@@ -114,10 +114,10 @@ class TestRun:
             ({}, "failed: exit code 0 is not in exit_codes"),
         ],
     )
-    def test_failed_runs_that_exited_with_0(
+    def test_failed_run_that_exited_with_0(
         self, ringward: Ringward, daemon: FakeDaemon, ending: dict[str, Any], said: str
     ) -> None:
-        """The exit code is 1, and the reason is shown."""
+        """A failed run that exited with 0 makes the exit code 1, and the reason is shown."""
         running(daemon, endReason="failed", exitCode=0)
         daemon.on("GET", f"/api/runs/{RUN}/ending", {"reason": "failed", "exitCode": 0, **ending})
         result = ringward("run", "job")
@@ -139,16 +139,14 @@ class TestRun:
             (Answer(301), exit_codes.UNREACHABLE, "status 301"),
         ],
     )
-    def test_a_run_that_is_refused_never_ran(
-        self, ringward: Ringward, daemon: FakeDaemon, answer: Answer, code: int, said: str
-    ) -> None:
-        """Unknown tasks and services are 125; missing permission and a missing daemon have codes of their own."""
+    def test_refused_run(self, ringward: Ringward, daemon: FakeDaemon, answer: Answer, code: int, said: str) -> None:
+        """Unknown tasks and services exit with 125; missing permission and a missing daemon have their own codes."""
         daemon.on("POST", "/api/tasks/job/run", answer)
         result = ringward("run", "job")
         assert (result.exit_code, said in result.stderr) == (code, True)
 
-    def test_detached_it_prints_the_id(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """It follows nothing, and reports a refused run all the same."""
+    def test_detach(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """A detached run is not followed: the command prints its id, and still reports a refused run."""
         daemon.on("POST", "/api/tasks/job/run", as_json({"id": RUN, "status": "running"}, 201))
         assert ringward("run", "-d", "job").stdout == f"{RUN}\n"
         assert json.loads(ringward("run", "--detach", "--json", "job").stdout)["id"] == RUN
@@ -158,10 +156,8 @@ class TestRun:
         assert ringward("run", "-d", "job").exit_code == exit_codes.NEVER_RAN
         assert ringward("run", "--json", "job").exit_code == exit_codes.USAGE
 
-    def test_interrupted_it_says_how_to_go_on(
-        self, ringward: Ringward, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Ctrl-C ends the showing and not the run."""
+    def test_interrupted_run(self, ringward: Ringward, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Ctrl-C ends the output and not the run, and the command says how to follow or stop it."""
 
         def interrupted(_self: Follower) -> None:
             raise KeyboardInterrupt
@@ -174,8 +170,8 @@ class TestRun:
         assert f"ringward stop {RUN}" in result.stderr
         assert not [request for request in daemon.requests if request.path.endswith("/stop")]
 
-    def test_the_result_is_asked_for_until_it_is_told(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """A daemon that restarts between the last line and the question costs nothing."""
+    def test_result_after_a_restart(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """A daemon that restarts between the last line and the request for the result does not change the result."""
         running(daemon)
         daemon.on("GET", f"/api/runs/{RUN}", problem(503, "starting"), run(endReason="failed", exitCode=4))
         assert ringward("run", "job").exit_code == 4
@@ -194,13 +190,13 @@ class TestLogs:
         return answer
 
     def units(self, *lines: str, **run: Any) -> Answer:
-        """The stream of one run with these lines, to its end."""
+        """Return the complete stream of one run with these lines."""
         first = {"r": 0, "runId": RUN, "taskName": "job", "instanceIndex": 0, **run}
         rows = [{"r": 0, **line(n, text)} for n, text in enumerate(lines)]
         return events(event("run", first), event("lines", rows), event("done", {"runs": 1}))
 
-    def test_the_last_lines_of_a_task(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """100 of all its runs together unless said otherwise; all that there are for a search."""
+    def test_last_lines_of_a_task(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """The default is the last 100 lines of all runs together, and all lines with a search."""
         daemon.on("GET", "/api/logs/stream", self.units("a", "b"))
         for arguments in ((), ("-n", "2"), ("-n", "0", "-f"), ("--grep", "x"), ("--stream", "stderr", "-n", "5")):
             assert ringward("logs", "job", *arguments).stdout == "a\nb\n"
@@ -209,8 +205,8 @@ class TestLogs:
         assert [one.get("follow") for one in asked] == ["false", "false", None, "false", "false"]
         assert (asked[3]["grep"], asked[4]["stream"], asked[0]["task"]) == ("x", "stderr", "job")
 
-    def test_several_units_have_labels(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """Aligned, with the number of the instance where a service has several."""
+    def test_labels_of_several_units(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """Lines of several units have aligned labels, with the instance index where a service has several."""
         service = {"name": "web", "kind": "service", "tags": [], "instances": [{"index": 0}, {"index": 1}]}
         tasks = [{"name": "job", "kind": "task", "tags": []}, service]
         daemon.on("GET", "/api/tasks", {"items": tasks})
@@ -222,8 +218,8 @@ class TestLogs:
         assert ringward("logs", "web").stdout == "web-1 | a\n"
         assert json.loads(ringward("logs", "--json", "web").stdout)["instanceIndex"] == 1
 
-    def test_a_stream_of_units_is_resumed_with_its_cursor(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """Also when it breaks off in the middle of an event."""
+    def test_units_resume_with_the_cursor(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """A stream of units that breaks, even within an event, is resumed with its cursor."""
         run = event("run", {"r": 0, "runId": RUN, "taskName": "job", "instanceIndex": 0})
         first = event("lines", [{"r": 0, **line(0, "a")}]).replace(b"event", b"id: C1\nevent", 1)
         half = event("lines", [{"r": 0, **line(1, "b")}])[:20]
@@ -234,21 +230,21 @@ class TestLogs:
         cursors = [request.headers.get("Last-Event-ID") for request in daemon.asked("/api/logs/stream")]
         assert cursors == [None, "C1"]
 
-    def test_arguments_that_contradict_each_other(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """Nothing is named, a run with options of units, or a time that is none."""
+    def test_contradictory_arguments(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """A missing name, a run with options of units, and an invalid time are usage errors."""
         daemon.on("GET", f"/api/runs/{RUN}", run())
         for arguments in ((), ("--all", "job"), (RUN, "--grep", "x"), (RUN, "job"), ("job", "--since", "noon")):
             assert ringward("logs", *arguments).exit_code == exit_codes.USAGE
 
     def test_many_lines_are_fetched_in_pages(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """More than one answer can hold."""
+        """Lines that exceed one answer are fetched in pages."""
         daemon.on("GET", f"/api/runs/{RUN}", run())
         daemon.on("GET", self.LOG, self.page(30_000))
         lines = ringward("logs", "-n", "25000", RUN).stdout.splitlines()
         assert lines == [f"line {n}" for n in range(5000, 30_000)]
 
-    def test_lines_that_are_no_longer_kept(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """The number of missing lines is given: in front, between, at the end, or for all lines."""
+    def test_removed_lines(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """The number of missing lines is shown, whether they are at the start, in between, at the end, or all."""
         daemon.on("GET", f"/api/runs/{RUN}", run())
 
         def of(*kept: int) -> Callable[[Request], Answer]:
@@ -267,8 +263,8 @@ class TestLogs:
         daemon.on("GET", self.LOG, of(*range(10)))
         assert ringward("logs", "-n", "6", RUN).stderr == ""
 
-    def test_a_run_is_named_by_its_id(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """In lower case too; a task that is named like an id is found all the same."""
+    def test_run_by_id(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """A run is found by its id in any case; a task whose name looks like an id is found too."""
         daemon.on("GET", self.LOG, self.page(1))
         daemon.on("GET", f"/api/runs/{RUN}", run())
         assert ringward("logs", RUN.lower()).stdout == "line 0\n"
@@ -276,8 +272,8 @@ class TestLogs:
         daemon.on("GET", "/api/logs/stream", self.units("of a task"))
         assert ringward("logs", RUN).stdout == "of a task\n"
 
-    def test_raw_is_byte_for_byte(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """Whatever the run printed; it goes with no option that would change it."""
+    def test_raw(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """--raw prints the exact bytes of the run, and rejects options that would change them."""
         daemon.on("GET", f"/api/runs/{RUN}", run())
         daemon.on("GET", f"{self.LOG}/raw", Answer(200, b"\xff\x00\r\n", "text/plain"))
         assert ringward("logs", "--raw", RUN).stdout_bytes == b"\xff\x00\r\n"
@@ -285,15 +281,15 @@ class TestLogs:
         assert ringward("logs", "--raw", "-n", "100", RUN).exit_code == exit_codes.USAGE
         assert ringward("logs", "--force", RUN).exit_code == exit_codes.USAGE
 
-    def test_json_is_a_record_per_line(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """For programs."""
+    def test_json(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """With --json, each line is one record."""
         daemon.on("GET", f"/api/runs/{RUN}", run())
         daemon.on("GET", self.LOG, self.page(2))
         lines = ringward("logs", "--json", RUN).stdout.splitlines()
         assert [json.loads(one)["n"] for one in lines] == [0, 1]
 
-    def test_unknown_names_are_told(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """With the nearest name."""
+    def test_unknown_names(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """Unknown and invalid names are reported, with the nearest name."""
         daemon.on("GET", "/api/logs/stream", problem(404, 'no task or service named "job" (did you mean "jab"?)'))
         assert 'no task or service named "job" (did you mean "jab"?)' in ringward("logs", "job").stderr
         assert 'not a name: "job,x"' in ringward("logs", "job,x").stderr
@@ -312,8 +308,8 @@ class TestLists:
     }
     SERVICE: ClassVar = {"name": "web", "kind": "service", "state": "running", "active": {"running": 3, "pending": 0}}
 
-    def test_ps_shows_tasks_and_services(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """Tabs in a pipe, the records with --json."""
+    def test_ps(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """The columns are separated by tabs in a pipe, and --json prints the records."""
         idle = {"name": "idle", "kind": "task", "active": {"running": 0, "pending": 0}, "paused": True}
         daemon.on("GET", "/api/tasks", {"items": [self.TASK, self.SERVICE, idle]})
         rows = [row.split("\t") for row in ringward("ps").stdout.splitlines()]
@@ -325,8 +321,8 @@ class TestLists:
         ]
         assert json.loads(ringward("ps", "--json").stdout)[1] == self.SERVICE
 
-    def test_runs_of_all_tasks_or_of_one(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """Filtered by the daemon."""
+    def test_runs(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """Runs of all tasks or of one are listed, and the daemon filters them."""
         daemon.on("GET", "/api/runs", {"runs": [run(retryAttempt=2)], "total": 1})
         daemon.on("GET", "/api/tasks/job/runs", runs_page(run(status="running", endReason=None)))
         daemon.on("GET", "/api/tasks/job", self.TASK)
@@ -336,10 +332,8 @@ class TestLists:
         assert ringward("runs", "job").stdout.splitlines()[1].split("\t")[3] == "running"
         assert json.loads(ringward("runs", "--json").stdout)[0]["id"] == RUN
 
-    def test_a_terminal_gets_aligned_columns(
-        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        """And nothing that it would obey."""
+    def test_aligned_columns(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        """On a terminal, columns are aligned and control sequences are made visible."""
         monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
         show_table(["NAME", "STATE"], [["a\x1b[2J", "failed"], ["longer-name", "[red]"]])
         shown = capsys.readouterr().out
@@ -350,14 +344,14 @@ class TestLists:
         assert "^[[2J" in second
 
     @pytest.mark.parametrize("columns", [120, 80, 50, 20])
-    def test_a_narrow_terminal_folds_no_name(
+    def test_narrow_terminal(
         self,
         ringward: Ringward,
         daemon: FakeDaemon,
         monkeypatch: pytest.MonkeyPatch,
         columns: int,
     ) -> None:
-        """No row is wider than the terminal as long as names fit; names are always whole, and ids have their ends."""
+        """Rows fit the terminal as long as names do; names are whole, and ids keep their ends."""
         monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _self: True)
         monkeypatch.setenv("COLUMNS", str(columns))
         name = "nightly-export"
@@ -391,10 +385,10 @@ class TestLists:
             (2, ["NAME   web", "STATE  waiting for the database to answer", "TOOK   12.0s"]),
         ],
     )
-    def test_the_least_important_columns_give_way_first(
+    def test_least_important_columns_are_dropped_first(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int, shown: list[str]
     ) -> None:
-        """Text wraps between words before a column is left out; a row that cannot fit becomes a block of lines."""
+        """Text wraps between words before a column is dropped; a row that cannot fit becomes a block of lines."""
         monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
         monkeypatch.setenv("COLUMNS", str(columns))
         row = ["web", "waiting for the database to answer", "12.0s"]
@@ -402,8 +396,8 @@ class TestLists:
         lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
         assert [line.rstrip() for line in lines[: len(shown)]] == shown
 
-    def test_times_are_told_as_people_tell_them(self) -> None:
-        """Two units at most, in either direction."""
+    def test_relative_times(self) -> None:
+        """Relative times have at most two units, in either direction."""
         now = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
         assert relative("2026-11-21T12:00:30.000Z", now) == "in 30s"
         assert relative("2026-11-21T10:58:30Z", now) == "1h 1m ago"
@@ -430,8 +424,8 @@ class TestEnding:
         "lastLines": [line(7, "out"), line(8, "why", "system")],
     }
 
-    def test_everything_that_is_known(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """One fact a line, then the last lines of the log."""
+    def test_complete_ending(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """The ending has one fact a line, then the last lines of the log."""
         daemon.on("GET", f"/api/runs/{RUN}", run())
         daemon.on("GET", self.ENDING, self.FULL)
         assert ringward("ending", RUN).stdout.splitlines() == [
@@ -453,15 +447,15 @@ class TestEnding:
         ]
         assert json.loads(ringward("ending", "--json", RUN).stdout) == self.FULL
 
-    def test_the_newest_run_that_has_ended(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """The newest ended run of a task is shown, without empty values."""
+    def test_newest_ended_run(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """For a task, the newest ended run is shown, without empty values."""
         daemon.on("GET", "/api/tasks/job/runs", runs_page(run()))
         daemon.on("GET", self.ENDING, {"reason": "skipped", "exitCode": -1, "lastLines": []})
         assert ringward("ending", "job").stdout == f"FIELD\tVALUE\nrun\t{RUN}\nreason\tskipped\n"
         assert daemon.asked("/api/tasks/job/runs")[0].query["status"] == "ended"
 
-    def test_none_has_ended(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """It says so; a run that is running and a name that nothing has are errors too."""
+    def test_no_ended_run(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """A task without an ended run, an active run and an unknown name are errors."""
         daemon.on("GET", "/api/tasks/job/runs", runs_page())
         result = ringward("ending", "job")
         assert (result.exit_code, "no run of job has ended" in result.stderr) == (exit_codes.REFUSED, True)
@@ -473,8 +467,8 @@ class TestEnding:
 
 
 class TestStop:
-    def test_a_run_or_all_active_runs_of_a_task(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """Each is stopped and named."""
+    def test_run_or_all_active_runs_of_a_task(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """Each stopped run is printed."""
         daemon.on("GET", f"/api/runs/{RUN}", run(status="running"))
         daemon.on("GET", "/api/tasks/job/runs", runs_page(run(), run(id=OTHER)))
         for one in (RUN, OTHER):
@@ -486,15 +480,15 @@ class TestStop:
         assert daemon.asked("/api/tasks/job/runs")[0].query["status"] == "pending,running"
         assert json.loads(ringward("stop", "--no-wait", "--json", "job").stdout) == {"stopped": [RUN, OTHER]}
 
-    def test_more_active_runs_than_one_page_has(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """All of them."""
+    def test_many_active_runs(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """All active runs are stopped, even if they exceed one page."""
         ids = [f"01ARZ3NDEKTSV4RRFFQ69G{n:04d}" for n in range(1001)]
         daemon.on("GET", "/api/tasks/job/runs", runs_page(*(run(id=one) for one in ids)))
         for one in ids:
             daemon.on("POST", f"/api/runs/{one}/stop", Answer(204))
         assert ringward("stop", "--no-wait", "job").stdout.splitlines() == ids
 
-    def test_nothing_to_stop_is_no_error(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+    def test_nothing_to_stop(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """A stopped unit counts as success; an unknown name is an error."""
         daemon.on("GET", "/api/tasks/job/runs", {"items": [], "total": 0})
         result = ringward("stop", "job")
@@ -503,16 +497,14 @@ class TestStop:
 
 
 class TestPassword:
-    def test_the_password_that_was_made(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """On standard output, alone."""
+    def test_generated_password(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """Standard output has only the generated password."""
         daemon.on("GET", "/api/local/credentials", {"ephemeral": True, "password": "open-sesame"})
         assert ringward("password").stdout == "open-sesame\n"
         assert json.loads(ringward("password", "--json").stdout) == {"ephemeral": True, "password": "open-sesame"}
 
-    def test_a_configured_one_is_not_shown_but_where_it_is(
-        self, ringward: Ringward, daemon: FakeDaemon, tmp_path: Path
-    ) -> None:
-        """The message names its place in the configuration."""
+    def test_configured_password_is_not_shown(self, ringward: Ringward, daemon: FakeDaemon, tmp_path: Path) -> None:
+        """The error names the place of a configured password instead of the password."""
         daemon.on("GET", "/api/local/credentials", problem(404, "configured"))
         result = ringward("password")
         assert (result.exit_code, result.stdout) == (exit_codes.REFUSED, "")
@@ -522,15 +514,15 @@ class TestPassword:
         path.chmod(0o644)
         assert f"{tmp_path}/pw" in ringward("password").stderr
 
-    def test_others_are_refused(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """As the daemon says."""
+    def test_refused_client(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """A refusal of the daemon exits with the code for missing permission."""
         daemon.on("GET", "/api/local/credentials", problem(403, "not over a proxy"))
         assert ringward("password").exit_code == exit_codes.NOT_PERMITTED
 
 
 class TestValidate:
-    def test_a_valid_configuration_is_counted(self, ringward: Ringward, tmp_path: Path) -> None:
-        """In words, and as JSON."""
+    def test_valid_configuration(self, ringward: Ringward, tmp_path: Path) -> None:
+        """The command counts tasks and services, in words or as JSON."""
         path = tmp_path / "r.toml"
         path.write_text("[tasks.a]\nrun = 'x'\n[services.b]\nrun = 'x'\n")
         path.chmod(0o644)
@@ -538,7 +530,7 @@ class TestValidate:
         found = json.loads(ringward("validate", "-c", str(path), "--json", plain=True).stdout)
         assert (found["valid"], found["tasks"], found["files"]) == (True, 1, [str(path)])
 
-    def test_a_warning_leaves_it_valid(self, ringward: Ringward, tmp_path: Path) -> None:
+    def test_warnings(self, ringward: Ringward, tmp_path: Path) -> None:
         """A warning goes to standard error with its line, and into the JSON document; the status stays 0."""
         (tmp_path / "dash").touch()
         path = tmp_path / "r.toml"
@@ -550,8 +542,8 @@ class TestValidate:
         found = json.loads(ringward("validate", "--json", str(path), plain=True).stdout)
         assert [one["line"] for one in found["warnings"]] == [2]
 
-    def test_an_invalid_one_is_78_with_all_problems(self, ringward: Ringward, tmp_path: Path) -> None:
-        """Each with its place."""
+    def test_invalid_configuration(self, ringward: Ringward, tmp_path: Path) -> None:
+        """An invalid configuration exits with 78 and lists all problems with their places."""
         path = tmp_path / "r.toml"
         path.write_text("[tasks.a]\nrun = 'x'\ntimeot = 1\n[foo]\n")
         path.chmod(0o644)
@@ -582,10 +574,8 @@ class TestValidate:
             ('[storage]\ndatabase = "postgresql://db/x?nobody=1"\n', "storage.database", "is not a valid URL"),
         ],
     )
-    def test_what_the_host_does_not_have(
-        self, ringward: Ringward, tmp_path: Path, text: str, key: str, message: str
-    ) -> None:
-        """It is what ``up`` refuses, in the same words, with the place of the key."""
+    def test_missing_on_the_host(self, ringward: Ringward, tmp_path: Path, text: str, key: str, message: str) -> None:
+        """The command reports what ``up`` would refuse on this host, in the same words, with the place of the key."""
         (tmp_path / "short").write_text("seven77\n")
         path = tmp_path / "ringward.toml"
         path.write_text(text)
@@ -601,8 +591,8 @@ class TestValidate:
         )
         assert (tmp_path / "short").read_text() == "seven77\n"
 
-    def test_all_that_the_host_does_not_have(self, ringward: Ringward, tmp_path: Path) -> None:
-        """At once."""
+    def test_all_missing_on_the_host(self, ringward: Ringward, tmp_path: Path) -> None:
+        """All problems of the host are reported at once."""
         path = tmp_path / "ringward.toml"
         path.write_text('[http]\npassword_file = "a"\ntls_cert = "b"\ntls_key = "c"\n')
         path.chmod(0o644)
@@ -610,16 +600,16 @@ class TestValidate:
         assert (result.exit_code, result.stderr.endswith("2 problems\n")) == (exit_codes.CONFIG, True)
 
 
-def test_the_configuration_names_the_socket(daemon: FakeDaemon, tmp_path: Path) -> None:
-    """Where a configuration is found, the daemon is where it says."""
+def test_socket_from_the_configuration(daemon: FakeDaemon, tmp_path: Path) -> None:
+    """A configuration that is found determines the daemon's socket."""
     (tmp_path / "ringward.toml").write_text(f"[http]\nsocket = '{daemon.socket}'\n")
     (tmp_path / "ringward.toml").chmod(0o644)
     daemon.on("GET", "/api/tasks", {"items": []})
     assert CliRunner().invoke(cli, ["ps"]).exit_code == 0
 
 
-def test_a_broken_configuration_breaks_no_client(daemon: FakeDaemon, tmp_path: Path) -> None:
-    """Health checks and all other clients find a running daemon while its file is being edited."""
+def test_invalid_configuration_does_not_stop_clients(daemon: FakeDaemon, tmp_path: Path) -> None:
+    """Health checks and other clients find a running daemon while its file is being edited."""
     path = tmp_path / "ringward.toml"
     path.write_text(f"[daemon]\ndata_dir = '{tmp_path}/data'\n[tasks.job\nrun = 'x'\n")
     path.chmod(0o644)

@@ -1,4 +1,4 @@
-"""Following a log over interruptions."""
+"""Following a log across interruptions."""
 
 import io
 from pathlib import Path
@@ -17,7 +17,7 @@ DONE = event("done", {"finalLine": 0, "status": "ended"}, 0)
 
 
 class Following:
-    """A follower whose clock is its own pauses."""
+    """A follower whose clock advances by its pauses."""
 
     def __init__(self, socket: Path) -> None:
         self.out = io.BytesIO()
@@ -45,7 +45,7 @@ def sent(*numbers: int) -> bytes:
 
 
 def test_lines_are_printed_until_the_run_has_ended(daemon: FakeDaemon, following: Following) -> None:
-    """From the first line on, with as much history as the API gives; unknown events do no harm."""
+    """All lines are printed from the first on, with as much history as the API gives; unknown events are ignored."""
     region = event("region", {"epoch": 1, "rows": [], "stream": "stdout"})
     daemon.on("GET", STREAM, events(sent(0, 1), region, event("rotated", {"firstAvailable": 1}), DONE))
     assert following.lines() == ["0", "1"]
@@ -54,8 +54,8 @@ def test_lines_are_printed_until_the_run_has_ended(daemon: FakeDaemon, following
     assert "Last-Event-ID" not in request.headers
 
 
-def test_a_daemon_without_batches_sends_single_lines(daemon: FakeDaemon, following: Following) -> None:
-    """A daemon of a release that rejects ``batch`` is asked without it, also after an interruption."""
+def test_daemon_without_batches(daemon: FakeDaemon, following: Following) -> None:
+    """A daemon of a release that rejects ``batch`` is asked without it, even after an interruption."""
 
     def of_before(request: Request) -> Answer:
         if "batch" in request.query:
@@ -72,7 +72,7 @@ def test_a_daemon_without_batches_sends_single_lines(daemon: FakeDaemon, followi
     assert ["batch" in request.query for request in daemon.asked(STREAM)] == [True, False, False]
 
 
-def test_another_rejected_parameter_is_an_error(daemon: FakeDaemon, following: Following) -> None:
+def test_other_rejected_parameter(daemon: FakeDaemon, following: Following) -> None:
     """A request that the daemon rejects for another reason is not repeated."""
     daemon.on("GET", STREAM, problem(422, "one error", [{"location": "query.from", "message": "must be a number"}]))
     with pytest.raises(Refused, match="must be a number"):
@@ -86,15 +86,15 @@ def batch(first: int, *texts: str) -> bytes:
 
 
 def test_batches_are_printed_line_by_line(daemon: FakeDaemon, following: Following) -> None:
-    """Lines that came before are not printed again, whether they came alone or in a batch."""
+    """Lines that were printed before are not repeated, whether they arrived alone or in a batch."""
     first = events(batch(0, "a", "", "c"), sent(3))
     daemon.on("GET", STREAM, first, events(batch(2, "c", "3", "4"), batch(0, "a", ""), batch(5, "5"), DONE))
     assert following.lines() == ["a", "", "c", "3", "4", "5"]
     assert [request.headers.get("Last-Event-ID") for request in daemon.asked(STREAM)] == [None, "3"]
 
 
-def test_many_lines_that_a_stream_leaves_out_come_with_the_next_one(daemon: FakeDaemon, following: Following) -> None:
-    """A stream may replay only so many lines. The follower then opens another one behind them, without a pause."""
+def test_many_omitted_lines(daemon: FakeDaemon, following: Following) -> None:
+    """If a stream omits more lines than it can replay, the follower opens the next one after them, without a pause."""
     hole = event("dropped", {"after": 1, "count": 20_000})
     rest = batch(2, *map(str, range(2, 20_002)))
     daemon.on("GET", STREAM, events(sent(0, 1), hole, sent(20_002), DONE), events(rest, sent(20_002), DONE))
@@ -103,8 +103,8 @@ def test_many_lines_that_a_stream_leaves_out_come_with_the_next_one(daemon: Fake
     assert following.now_s == 0
 
 
-def test_many_lines_that_are_gone_are_asked_for_once(daemon: FakeDaemon, following: Following) -> None:
-    """A stream that begins with a hole has no more to offer: its lines are no longer kept."""
+def test_many_removed_lines(daemon: FakeDaemon, following: Following) -> None:
+    """Many lines that are missing at the start of a stream are reported as no longer kept."""
     hole = event("dropped", {"after": -1, "count": 20_000})
     daemon.on("GET", STREAM, events(hole, sent(20_000), DONE))
     daemon.on("GET", LOG, Answer(body=_page([])))
@@ -112,8 +112,8 @@ def test_many_lines_that_are_gone_are_asked_for_once(daemon: FakeDaemon, followi
     assert following.messages == ["20000 lines are no longer kept or unreadable"]
 
 
-def test_a_stream_that_closes_is_resumed_without_gap_or_repeat(daemon: FakeDaemon, following: Following) -> None:
-    """Also when it breaks off in the middle of an event, and when lines come twice."""
+def test_resumed_stream(daemon: FakeDaemon, following: Following) -> None:
+    """A closed stream resumes without gap or repetition, even within an event or if lines are sent twice."""
     half = event("line", line(2, "2"), 2)[:10]
     daemon.on(
         "GET",
@@ -128,15 +128,15 @@ def test_a_stream_that_closes_is_resumed_without_gap_or_repeat(daemon: FakeDaemo
     assert following.messages == []
 
 
-def test_nothing_printed_yet_is_begun_again(daemon: FakeDaemon, following: Following) -> None:
-    """Without a line there is nothing to resume behind."""
+def test_stream_closes_before_the_first_line(daemon: FakeDaemon, following: Following) -> None:
+    """A stream that closes before its first line is started again from the beginning."""
     daemon.on("GET", STREAM, events(), events(sent(0), DONE))
     assert following.lines() == ["0"]
     assert [request.query["from"] for request in daemon.asked(STREAM)] == ["0", "0"]
 
 
-def test_lines_left_out_by_a_stream_are_fetched(daemon: FakeDaemon, following: Following) -> None:
-    """They come in pages; lines no longer kept are counted."""
+def test_omitted_lines_are_fetched(daemon: FakeDaemon, following: Following) -> None:
+    """Omitted lines are fetched in pages; lines no longer kept are counted."""
     daemon.on("GET", STREAM, events(sent(0), event("dropped", {"after": 0, "count": 9}), sent(10), DONE))
     pages = {
         1: [line(n, str(n)) for n in (3, 4)],
@@ -159,8 +159,8 @@ def _page(lines: list[dict[str, object]]) -> bytes:
     return json.dumps({"lines": lines, "firstAvailable": 0, "totalLines": 99}).encode()
 
 
-def test_a_hole_whose_fetching_breaks_off_is_left_to_the_next_stream(daemon: FakeDaemon, following: Following) -> None:
-    """No line is skipped because the daemon went away in between."""
+def test_interrupted_fetch(daemon: FakeDaemon, following: Following) -> None:
+    """If fetching omitted lines is interrupted, the next stream resumes before them, and no line is skipped."""
     hole = event("dropped", {"after": -1, "count": 2})
     daemon.on("GET", STREAM, events(hole, sent(2), DONE))
     whole = Answer(body=_page([line(0, "0"), line(1, "1")]))
@@ -168,16 +168,16 @@ def test_a_hole_whose_fetching_breaks_off_is_left_to_the_next_stream(daemon: Fak
     assert following.lines() == ["0", "1", "2"]
 
 
-def test_a_short_absence_is_not_mentioned_and_a_longer_one_once(daemon: FakeDaemon, following: Following) -> None:
-    """People hear of it after two seconds, and only once."""
+def test_absence_is_reported_once(daemon: FakeDaemon, following: Following) -> None:
+    """An absence of the daemon is reported after two seconds, and only once."""
     daemon.on("GET", STREAM, events(sent(0)), *[problem(503, "away")] * 8, events(sent(1), DONE))
     assert following.lines() == ["0", "1"]
     assert following.messages == ["retrying: away"]
     assert following.now_s >= 2
 
 
-def test_a_log_that_was_quiet_for_long_is_no_absence(daemon: FakeDaemon, following: Following) -> None:
-    """What counts is how long the daemon does not answer, not how long the run says nothing."""
+def test_quiet_log_is_no_absence(daemon: FakeDaemon, following: Following) -> None:
+    """Only the daemon's silence counts as absence, not the silence of the run."""
 
     def quiet(_request: Request) -> Answer:
         following.now_s += 3600
@@ -188,16 +188,16 @@ def test_a_log_that_was_quiet_for_long_is_no_absence(daemon: FakeDaemon, followi
     assert following.messages == []
 
 
-def test_a_daemon_that_stays_away_is_given_up(data: Path) -> None:
-    """After a minute without any answer."""
+def test_absent_daemon(data: Path) -> None:
+    """The follower gives up after a minute without an answer."""
     following = Following(data / "ringward.sock")
     with pytest.raises(Unreachable, match="gave up after a minute: no daemon answers"):
         following.lines()
     assert 60 <= following.now_s < 62
 
 
-def test_streams_that_close_at_once_are_given_up_too(daemon: FakeDaemon, following: Following) -> None:
-    """An answer that brings nothing is no sign of life."""
+def test_streams_that_close_at_once(daemon: FakeDaemon, following: Following) -> None:
+    """Empty streams do not count as answers, so the follower gives up."""
     daemon.on("GET", STREAM, events())
     with pytest.raises(Unreachable, match="closed the stream"):
         following.lines()
@@ -205,8 +205,8 @@ def test_streams_that_close_at_once_are_given_up_too(daemon: FakeDaemon, followi
 
 
 @pytest.mark.parametrize("status", [401, 404, 422])
-def test_a_refusal_is_final(daemon: FakeDaemon, following: Following, status: int) -> None:
-    """Nothing is repeated that cannot succeed."""
+def test_refusal_is_final(daemon: FakeDaemon, following: Following, status: int) -> None:
+    """A refused request is not repeated."""
     daemon.on("GET", STREAM, problem(status, "no"))
     with pytest.raises(Refused):
         following.lines()

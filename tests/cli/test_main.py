@@ -28,7 +28,7 @@ PROGRAM = [sys.executable, "-c", "from supervisor.cli.entry import main; main()"
 
 
 def test_help_names_every_command_and_exit_code(ringward: Ringward) -> None:
-    """The help lists them all."""
+    """The help lists every command with its summary, and every exit code."""
     result = ringward("--help", plain=True)
     assert result.exit_code == 0
     for name, (_, text) in COMMANDS.items():
@@ -40,7 +40,7 @@ def test_help_names_every_command_and_exit_code(ringward: Ringward) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_has_help_with_an_example(ringward: Ringward, name: str) -> None:
-    """Its own help begins as the list of commands says, and ends with an example."""
+    """The help of each command begins with the summary in the list of commands and ends with an example."""
     result = ringward(name, "--help", plain=True)
     assert result.exit_code == 0
     assert "Example: " in result.output
@@ -49,8 +49,8 @@ def test_each_command_has_help_with_an_example(ringward: Ringward, name: str) ->
     assert command.get_short_help_str(200).rstrip(".")[:10] == COMMANDS[name][1][:10]
 
 
-def test_help_loads_neither_commands_nor_libraries() -> None:
-    """Help is quick because nothing is loaded that it does not need."""
+def test_help_is_light() -> None:
+    """Help loads neither commands nor libraries, so that it is fast."""
     code = """
 import sys
 from supervisor.cli.main import cli
@@ -64,8 +64,8 @@ print(sorted(sys.modules), file=sys.stderr)
         assert f"'{module}." not in loaded
 
 
-def test_the_command_line_never_loads_the_api_or_the_store(daemon: FakeDaemon, data: Path) -> None:
-    """A client command needs no more than an HTTP client."""
+def test_commands_load_neither_api_nor_store(daemon: FakeDaemon, data: Path) -> None:
+    """A client command loads only an HTTP client."""
     daemon.on("GET", "/api/tasks", {"items": []})
     code = "import sys; from supervisor.cli.main import cli; cli(sys.argv[1:], standalone_mode=False)\n"
     code += "print(sorted(sys.modules), file=sys.stderr)"
@@ -76,33 +76,33 @@ def test_the_command_line_never_loads_the_api_or_the_store(daemon: FakeDaemon, d
 
 
 def test_version(ringward: Ringward) -> None:
-    """It says which one it is."""
+    """The output has the version."""
     assert VERSION in ringward("--version", plain=True).output
 
 
 @pytest.mark.parametrize("args", [["nothing"], ["ps", "--nothing"], ["run"], [], ["logs", "-n", "-1", "x"]])
-def test_a_wrong_command_line_is_64(ringward: Ringward, args: list[str]) -> None:
+def test_usage_error(ringward: Ringward, args: list[str]) -> None:
     """Usage errors have the exit code of sysexits.h."""
     assert ringward(*args, plain=True).exit_code == exit_codes.USAGE
 
 
-def test_no_daemon_is_69_and_says_where_it_was_looked_for(ringward: Ringward, data: Path) -> None:
-    """One line, with the socket and what to do."""
+def test_missing_daemon(ringward: Ringward, data: Path) -> None:
+    """A missing daemon exits with 69 and one line, with the socket and the remedy."""
     result = ringward("ps")
     assert result.exit_code == exit_codes.UNREACHABLE
     expected = f"ringward: no daemon answers at {data}/ringward.sock; start one with: ringward up\n"
     assert result.stderr == expected
 
 
-def test_options_may_stand_before_or_behind_the_command(ringward: Ringward, data: Path) -> None:
-    """Both places mean the same."""
+def test_options_before_or_after_the_command(ringward: Ringward, data: Path) -> None:
+    """Options before and after the command have the same meaning."""
     elsewhere = data / "elsewhere"
     for args in (["--data", str(elsewhere), "ps"], ["ps", "--data", str(elsewhere)]):
         assert f"{elsewhere}/ringward.sock" in ringward(*args, plain=True).stderr
 
 
-def test_an_invalid_configuration_is_78(ringward: Ringward, tmp_path: Path) -> None:
-    """A client that needs the configuration to find the daemon reports its error."""
+def test_invalid_configuration(ringward: Ringward, tmp_path: Path) -> None:
+    """A client that needs the configuration to find the daemon reports its error and exits with 78."""
     path = tmp_path / "broken.toml"
     path.write_text("[http]\nsocket = 1\n")
     path.chmod(0o644)
@@ -130,10 +130,8 @@ def test_an_invalid_configuration_is_78(ringward: Ringward, tmp_path: Path) -> N
         (Answer(200, b'{"status": "success"}'), exit_codes.UNREACHABLE),
     ],
 )
-def test_errors_of_the_daemon_have_their_exit_codes(
-    ringward: Ringward, daemon: FakeDaemon, answer: Answer, code: int
-) -> None:
-    """Refusals, missing permission and broken answers differ, and none is a traceback."""
+def test_daemon_errors(ringward: Ringward, daemon: FakeDaemon, answer: Answer, code: int) -> None:
+    """Refusals, missing permission and invalid answers have different exit codes and no traceback."""
     daemon.on("GET", "/api/tasks", answer)
     result = ringward("ps")
     assert result.exit_code == code
@@ -143,14 +141,14 @@ def test_errors_of_the_daemon_have_their_exit_codes(
         assert "--limit: too large" in result.stderr
 
 
-def test_an_error_cannot_write_to_the_terminal(ringward: Ringward, daemon: FakeDaemon) -> None:
+def test_error_with_escape_sequences(ringward: Ringward, daemon: FakeDaemon) -> None:
     """Escape sequences in quoted text are made visible."""
     daemon.on("GET", "/api/tasks", problem(404, "no \x1b]0;title\x07 here"))
     assert "\x1b" not in ringward("ps").stderr
 
 
-def test_a_url_is_asked_with_the_password(ringward: Ringward, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a listener the URL is named; an invalid URL is a usage error."""
+def test_url_without_a_listener(ringward: Ringward, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A URL without a listener is named; an invalid URL is a usage error."""
     monkeypatch.setenv("RINGWARD_URL", "http://127.0.0.1:9")
     result = ringward("ps", plain=True)
     assert (result.exit_code, "http://127.0.0.1:9" in result.stderr) == (exit_codes.UNREACHABLE, True)
@@ -161,8 +159,8 @@ def test_a_url_is_asked_with_the_password(ringward: Ringward, monkeypatch: pytes
 @pytest.mark.parametrize(
     "url", ["http://a..b/", "http://127.0.0.1:9/\u00e4", "http://127.0.0.1:9/a b", "http://\u00e4"]
 )
-def test_what_is_no_url_is_64(ringward: Ringward, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    """Also where only names and paths are wrong; a password of any bytes is no reason for a traceback."""
+def test_invalid_url(ringward: Ringward, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """An invalid host name or path is a usage error; a password of arbitrary bytes causes no traceback."""
     assert ringward("--url", url, "ps", plain=True).exit_code == exit_codes.USAGE
     monkeypatch.setenv("RINGWARD_PASSWORD", "\udcff")
     assert ringward("--url", "http://127.0.0.1:9", "ps", plain=True).exit_code == exit_codes.UNREACHABLE
@@ -177,22 +175,22 @@ def test_what_is_no_url_is_64(ringward: Ringward, monkeypatch: pytest.MonkeyPatc
         ("token", "revoke", "\udcff"),
     ],
 )
-def test_arguments_that_are_no_utf8(ringward: Ringward, daemon: FakeDaemon, arguments: tuple[str, ...]) -> None:
-    """The daemon is asked for those bytes, and refuses."""
+def test_arguments_with_invalid_utf8(ringward: Ringward, daemon: FakeDaemon, arguments: tuple[str, ...]) -> None:
+    """The bytes are sent to the daemon, which refuses them."""
     assert ringward(*arguments).exception is None or isinstance(ringward(*arguments).exception, SystemExit)
     assert "%FF" in daemon.requests[0].path or "\ufffd" in str(daemon.requests[0].query)
 
 
 @pytest.mark.parametrize("arguments", ["upgrade", "password", "backup copy", "validate"])
-def test_what_is_for_this_host_takes_no_url(ringward: Ringward, arguments: str) -> None:
-    """Before the name of the command neither: else it would be done here, to another daemon than was meant."""
+def test_local_commands_take_no_url(ringward: Ringward, arguments: str) -> None:
+    """A local command rejects --url even before its name, because it would act on the wrong daemon."""
     result = ringward("--url", "http://127.0.0.1:9", *arguments.split(), plain=True)
     assert result.exit_code == exit_codes.USAGE
     assert "it has no --url" in result.stderr
 
 
-def test_a_token_on_the_unix_socket(ringward: Ringward, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Members of its group send the token; root and the daemon's user do not, as a set one is for another daemon."""
+def test_token_on_the_unix_socket(ringward: Ringward, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members of the socket's group send the token; root and the daemon's user do not need it."""
     daemon.on("GET", "/api/tasks", {"items": []})
     monkeypatch.setenv("RINGWARD_PASSWORD", "rw_secret")
     assert ringward("ps").exit_code == 0
@@ -202,8 +200,8 @@ def test_a_token_on_the_unix_socket(ringward: Ringward, daemon: FakeDaemon, monk
     assert (sent[0], sent[-1]) == (None, "Basic OnJ3X3NlY3JldA==")
 
 
-def test_what_tls_says_is_told(ringward: Ringward) -> None:
-    """Its numbers are none of the system's: a wrong certificate is not `Operation not permitted`."""
+def test_tls_errors(ringward: Ringward) -> None:
+    """An error of TLS is reported as such, not as the system error with the same number."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
@@ -218,8 +216,8 @@ def test_what_tls_says_is_told(ringward: Ringward) -> None:
     assert (result.exit_code, "[SSL" in result.stderr) == (exit_codes.UNREACHABLE, True), result.stderr
 
 
-def test_a_url_may_have_a_path_and_needs_no_port() -> None:
-    """Behind a proxy, too; the password goes as HTTP Basic."""
+def test_url_with_a_path() -> None:
+    """A URL can have a path and no port, as behind a proxy; the password is sent by HTTP Basic."""
     endpoint = url_endpoint("https://example.org/ringward/", "open-sesame")
     assert str(endpoint) == "https://example.org:443/ringward"
     assert endpoint.authorization == "Basic " + base64.b64encode(b":open-sesame").decode()
@@ -228,8 +226,8 @@ def test_a_url_may_have_a_path_and_needs_no_port() -> None:
     assert (plain.port, plain.prefix, plain.authorization) == (80, "", None)
 
 
-def test_the_token_of_a_run_is_its_credential() -> None:
-    """It is sent as it is, over TCP and over the Unix socket, instead of a password."""
+def test_token_of_a_run() -> None:
+    """The token of a run replaces a password, over TCP and over the Unix socket."""
     for url in ("http://127.0.0.1:7464", "unix:/run/d/ringward.sock"):
         assert url_endpoint(url, "open-sesame", "rr_token").authorization == "Bearer rr_token"
     found = url_endpoint("unix:/run/d/ringward.sock", None)
@@ -237,8 +235,8 @@ def test_the_token_of_a_run_is_its_credential() -> None:
     assert found.path == "/run/d/ringward.sock"
 
 
-def test_a_socket_of_somebody_else_is_77(ringward: Ringward, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Told apart from a daemon that is not there."""
+def test_socket_of_another_user(ringward: Ringward, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket without permission exits with 77, unlike a missing daemon."""
 
     def connect(_connection: http.client.HTTPConnection) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -248,8 +246,8 @@ def test_a_socket_of_somebody_else_is_77(ringward: Ringward, monkeypatch: pytest
     assert (result.exit_code, "run this as its user or as root" in result.stderr) == (exit_codes.NOT_PERMITTED, True)
 
 
-def test_an_interrupted_command_is_130(daemon: FakeDaemon, data: Path) -> None:
-    """Ctrl-C ends a client that waits, without a traceback."""
+def test_interrupted_command(daemon: FakeDaemon, data: Path) -> None:
+    """Ctrl-C ends a waiting client with 130, without a traceback."""
     waiting = threading.Event()
 
     def wait(_request: Request) -> Answer:
@@ -273,7 +271,7 @@ def test_an_interrupted_command_is_130(daemon: FakeDaemon, data: Path) -> None:
     assert (child.returncode, err.strip()) == (exit_codes.INTERRUPTED, "")
 
 
-def test_a_reader_that_went_away_is_no_error_message(daemon: FakeDaemon, data: Path) -> None:
+def test_closed_pipe(daemon: FakeDaemon, data: Path) -> None:
     """`ringward logs --raw x | head` ends silently."""
     run_id = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
     daemon.on("GET", f"/api/runs/{run_id}", {"id": run_id})
@@ -316,28 +314,24 @@ def test_raw_output_to_a_terminal(daemon: FakeDaemon, data: Path, option: list[s
         ("2>/dev/full", "health", exit_codes.UNREACHABLE, ""),
     ],
 )
-def test_output_that_goes_nowhere(
-    daemon: FakeDaemon, data: Path, redirection: str, command: str, code: int, said: str
-) -> None:
-    """A full disk under the output gives one line; closed descriptors are ignored."""
+def test_failed_output(daemon: FakeDaemon, data: Path, redirection: str, command: str, code: int, said: str) -> None:
+    """Output to a full disk gives one line; closed descriptors are ignored."""
     daemon.on("GET", "/api/tasks", {"items": []})
     called = ["sh", "-c", f'exec "$@" {redirection}', "sh", *PROGRAM, "--data", str(data), command]
     done = subprocess.run(called, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.removeprefix("ringward: ")) == (code, said)
 
 
-def test_closed_descriptors_are_not_taken_by_files() -> None:
-    """Else the daemon's log, which goes to standard error, would go into a file of its data directory."""
+def test_closed_descriptors() -> None:
+    """Closed standard descriptors are opened on /dev/null, so that the log does not go into a data file."""
     code = "import os, supervisor.cli.entry as main; main._open_what_is_closed()\n"
     code += "print(*(f'{os.readlink(f\"/proc/self/fd/{fd}\")} {os.get_inheritable(fd)}' for fd in (0, 2)))"
     command = ["sh", "-c", 'exec "$@" <&- 2>&-', "sh", sys.executable, "-c", code]
     assert subprocess.check_output(command, text=True) == "/dev/null True /dev/null True\n"
 
 
-def test_openapi_is_printed_by_a_process_of_its_own(
-    ringward: Ringward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What that process prints is printed; when it fails, why."""
+def test_openapi(ringward: Ringward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A separate process prints the document; if it fails, the reason is shown."""
     script = tmp_path / "python"
     script.write_text('#!/bin/sh\necho "{\\"args\\": \\"$*\\"}"\n')
     script.chmod(0o755)
@@ -348,8 +342,8 @@ def test_openapi_is_printed_by_a_process_of_its_own(
     assert (result.exit_code, "broken" in result.stderr) == (exit_codes.REFUSED, True)
 
 
-def test_every_command_is_registered_under_its_name() -> None:
-    """The list of commands and the modules agree."""
+def test_commands_match_their_modules() -> None:
+    """Each command is registered under the name of its module."""
     directory = Path(importlib.import_module("supervisor.cli.commands").__file__ or "").parent
     names = {f"supervisor.cli.commands.{path.parent.name}.{path.stem}" for path in directory.glob("*/[!_]*.py")}
     assert names == {module_of(name) for name in COMMANDS}

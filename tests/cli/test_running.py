@@ -1,4 +1,4 @@
-"""The running daemon as commands without its API see it."""
+"""The running daemon, as seen by commands that do not use its API."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from supervisor.cli.running import Running
 
 
 class Served(Running):
-    """A daemon of this user whose runtime directory is given."""
+    """A daemon of this user with a given runtime directory."""
 
     def __init__(self, directory: Path) -> None:
         self.uid = os.geteuid()
@@ -20,14 +20,14 @@ class Served(Running):
         return {"request": "upgrade-from.json"}
 
 
-def test_a_request_is_removed_after_an_upgrade(tmp_path: Path) -> None:
+def test_request_is_removed_after_an_upgrade(tmp_path: Path) -> None:
     """A request that the daemon has not read is removed."""
     with Served(tmp_path).request({"python": "/p"}):
         assert (tmp_path / "upgrade-from.json").read_text() == '{"python": "/p"}'
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_request_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a request cannot be written, the command fails and leaves no file."""
 
     def refused(_fd: int, _uid: int, _gid: int) -> None:

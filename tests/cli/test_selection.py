@@ -18,7 +18,7 @@ TRIGGERED = {"triggered": [{"run_id": OTHER, "task_name": "job"}]}
 
 
 def sent(daemon: FakeDaemon, path: str) -> Any:
-    """The body of the only request."""
+    """Return the body of the only request."""
     (request,) = daemon.asked(path)
     return json.loads(request.body)
 
@@ -46,7 +46,7 @@ def sent(daemon: FakeDaemon, path: str) -> Any:
 def test_selections(
     ringward: Ringward, daemon: FakeDaemon, command: str, arguments: list[str], selector: dict[str, Any]
 ) -> None:
-    """Runs by name, or by all given filters; without a terminal the command does not ask."""
+    """Runs are selected by name or by all given filters; without a terminal, the command does not ask."""
     path = {"rm": DELETE, "restore": RESTORE, "rerun": RERUN}[command]
     daemon.on("POST", path, TRIGGERED if command == "rerun" else {"affected": 2})
     assert ringward(command, *arguments).exit_code == 0
@@ -75,8 +75,8 @@ def test_selections(
         ["--task", "\udcff"],
     ],
 )
-def test_selections_without_a_meaning(ringward: Ringward, daemon: FakeDaemon, arguments: list[str]) -> None:
-    """Nothing is deleted by mistake: no selection, two, an empty one, or all without a terminal to ask on."""
+def test_invalid_selections(ringward: Ringward, daemon: FakeDaemon, arguments: list[str]) -> None:
+    """No selection, two, an empty one, or --all without a terminal delete nothing."""
     assert ringward("rm", *arguments).exit_code == exit_codes.USAGE
     assert daemon.requests == []
 
@@ -94,8 +94,8 @@ def test_all_runs_without_a_terminal(ringward: Ringward, daemon: FakeDaemon, com
     assert sent(daemon, path) == {"match_all": True, "filter": {"status": "failed"}}
 
 
-def test_a_filter_that_is_not_valid(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """A filter that the daemon refuses is a usage error, in its words."""
+def test_invalid_filter(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A filter that the daemon refuses is a usage error with the daemon's message."""
     refusal = problem(422, "Invalid", [{"location": "body.filter.status", "message": "no phase"}])
     daemon.on("POST", DELETE, refusal)
     result = ringward("rm", "--status", "faild")
@@ -113,10 +113,10 @@ def test_a_filter_that_is_not_valid(ringward: Ringward, daemon: FakeDaemon) -> N
         ([RUN, OTHER, "--json"], 1, 1, '{\n  "affected": 1\n}\n', ""),
     ],
 )
-def test_what_was_done(
+def test_deletion_result(
     ringward: Ringward, daemon: FakeDaemon, arguments: list[str], affected: int, code: int, out: str, err: str
 ) -> None:
-    """How many; and when it is not all that were named, that, with exit code 1."""
+    """The number of deleted runs is printed; if named runs remain, that is reported with exit code 1."""
     daemon.on("POST", DELETE, {"affected": affected})
     result = ringward("rm", *arguments)
     assert (result.exit_code, result.stdout) == (code, out)
@@ -124,8 +124,8 @@ def test_what_was_done(
     assert bool(err) == bool(result.stderr)
 
 
-def test_nothing_to_run_again(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """Says so, with exit code 1; else the new runs and their tasks."""
+def test_rerun_result(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A rerun prints the new runs with their tasks, or exits with 1 if there is nothing to run."""
     daemon.on("POST", RERUN, TRIGGERED, {"triggered": []})
     result = ringward("rerun", RUN)
     assert (result.exit_code, result.stdout) == (0, f"RUN\tTASK\n{OTHER}\tjob\n")
@@ -139,7 +139,7 @@ def test_nothing_to_run_again(ringward: Ringward, daemon: FakeDaemon) -> None:
     [(None, "ended"), ("failed", "failed"), ("running,failed", "failed"), ("ended,pending", "ended")],
 )
 def test_dry_run(ringward: Ringward, daemon: FakeDaemon, status: str | None, asked: str) -> None:
-    """It shows ended runs that would be deleted, and the number of others; it changes nothing."""
+    """A dry run shows the ended runs that would be deleted and the number of others, and changes nothing."""
     daemon.on("GET", "/api/runs", {"items": [run()], "total": 7})
     options = ["--status", status] if status else ["--task", "job"]
     result = ringward("rm", "--dry-run", *options)
@@ -154,13 +154,13 @@ def test_dry_run(ringward: Ringward, daemon: FakeDaemon, status: str | None, ask
 
 
 def test_dry_run_of_running_runs(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """Running runs are never deleted: nothing is shown or asked."""
+    """Running runs are never deleted, so nothing is shown or requested."""
     result = ringward("rm", "--dry-run", "--status", "running,pending")
     assert (result.exit_code, result.stdout, daemon.requests) == (0, "", [])
 
 
 def test_dry_run_of_named_runs(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """Each is looked up; unknown ones and such as have not ended are left out, but a running one can be run again."""
+    """Unknown and unfinished runs are omitted, except that a rerun can include a running run."""
     daemon.on("GET", f"/api/runs/{RUN}", run(status="running", endReason=None, endedAt=None))
     assert json.loads(ringward("rm", "-n", "--json", RUN, OTHER).stdout)["total"] == 0
     assert json.loads(ringward("rerun", "-n", "--json", RUN, OTHER).stdout)["total"] == 1
@@ -169,7 +169,7 @@ def test_dry_run_of_named_runs(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch, daemon: FakeDaemon) -> FakeDaemon:
-    """A terminal to ask on, and seven runs that match any filter."""
+    """A terminal for questions, and a daemon on which seven runs match any filter."""
     monkeypatch.setattr("supervisor.cli.selection.is_interactive", lambda: True)
     daemon.on("GET", "/api/runs", {"items": [run()], "total": 7})
     daemon.on("POST", DELETE, {"affected": 7})
@@ -182,8 +182,8 @@ def answered(terminal: FakeDaemon, answer: str, *arguments: str) -> Result:
 
 
 @pytest.mark.parametrize(("command", "path"), [("rm", DELETE), ("rerun", RERUN)])
-def test_asked_before_many(terminal: FakeDaemon, command: str, path: str) -> None:
-    """Nothing happens without a yes to how many runs it is about; named runs and --yes need no question."""
+def test_confirmation(terminal: FakeDaemon, command: str, path: str) -> None:
+    """The command asks with the number of runs and acts only on yes; named runs and --yes need no question."""
     terminal.on("GET", "/api/tasks/job", {"name": "job", "kind": "task", "definition": {"apiTrigger": True}})
     asked = {"rm": "Delete 7 runs? [y/N]", "rerun": "7 runs of job\nStart 1 run? [y/N]"}[command]
     for answer, code in (("n\n", exit_codes.REFUSED), ("\n", exit_codes.REFUSED), ("", exit_codes.INTERRUPTED)):
@@ -200,8 +200,8 @@ def test_asked_before_many(terminal: FakeDaemon, command: str, path: str) -> Non
     assert len(terminal.asked("/api/runs")) == looked
 
 
-def test_a_rerun_asks_about_the_runs_that_it_starts(terminal: FakeDaemon) -> None:
-    """It counts tasks, not the selected runs; services, removed tasks and api_trigger = false start nothing."""
+def test_rerun_confirmation(terminal: FakeDaemon) -> None:
+    """The question counts tasks, not selected runs; services, removed tasks and api_trigger = false start nothing."""
     of = {"a": 3, "b": 1, "web": 9, "scheduled": 2, "removed": 1}
 
     def page(request: Request) -> Answer:
@@ -224,8 +224,8 @@ def test_a_rerun_asks_about_the_runs_that_it_starts(terminal: FakeDaemon) -> Non
 
 
 @pytest.mark.parametrize(("command", "path"), [("rm", DELETE), ("rerun", RERUN)])
-def test_all_runs_on_a_terminal(terminal: FakeDaemon, command: str, path: str) -> None:
-    """The question about ``--all`` comes also if other options narrow the runs."""
+def test_confirmation_of_all(terminal: FakeDaemon, command: str, path: str) -> None:
+    """``--all`` asks even if other options limit the runs."""
     terminal.on("GET", "/api/tasks", {"items": [{"name": "job", "kind": "task"}]})
     terminal.on("GET", "/api/tasks/job", {"name": "job", "kind": "task", "definition": {"apiTrigger": True}})
     result = answered(terminal, "n\n", command, "--all", "--status", "failed")
@@ -235,7 +235,7 @@ def test_all_runs_on_a_terminal(terminal: FakeDaemon, command: str, path: str) -
 
 
 def test_completion() -> None:
-    """Shells learn commands, options and their values."""
+    """Shells complete commands, options and their values."""
 
     def completed(*words: str) -> str:
         env = {"_RINGWARD_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
@@ -247,8 +247,8 @@ def test_completion() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_files_are_completed_by_the_shell(shell: str) -> None:
-    """Wherever a command takes a file or a directory, each shell completes its name."""
+def test_file_completion(shell: str) -> None:
+    """Each shell completes the names of files and directories that a command takes."""
 
     def completed(*words: str) -> str:
         last = words[-1] if shell == "fish" else str(len(words) - 1)

@@ -13,8 +13,8 @@ EVENTS = [Event("line", "{}", "7"), Event("message", "a\nb", "8"), Event("messag
 
 
 @given(st.lists(st.integers(1, 20)))
-def test_events_do_not_depend_on_how_the_bytes_arrive(sizes: list[int]) -> None:
-    """Cut anywhere, the same events come out; comments, retry and events without data do not."""
+def test_split_bytes(sizes: list[int]) -> None:
+    """The events are the same however the bytes are split; comments, retry and events without data are ignored."""
     parser, found, rest = EventParser(), [], STREAM
     for size in [*sizes, len(STREAM)]:
         found += list(parser.feed(rest[:size]))
@@ -23,13 +23,13 @@ def test_events_do_not_depend_on_how_the_bytes_arrive(sizes: list[int]) -> None:
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
-def test_any_text_arrives_as_it_was(text: str) -> None:
-    """Line ends and everything else in the text survive."""
+def test_text_round_trip(text: str) -> None:
+    """Every text arrives unchanged, including its line ends."""
     (found,) = EventParser().feed(event("line", {"text": text}, 1))
     assert json.loads(found.data) == {"text": text}
 
 
 @given(st.binary())
-def test_any_bytes_can_be_read(data: bytes) -> None:
-    """Nonsense gives nonsense, not an error."""
+def test_arbitrary_bytes(data: bytes) -> None:
+    """Arbitrary bytes cause no error."""
     list(EventParser().feed(data))

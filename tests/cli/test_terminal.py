@@ -15,8 +15,8 @@ class Terminal(io.BytesIO):
         return True
 
 
-def test_colours_pass_and_end() -> None:
-    """SGR sequences reach the terminal and do not colour what follows."""
+def test_colours() -> None:
+    """SGR sequences reach the terminal and do not colour later text."""
     assert coloured("\x1b[1;31mred\x1b[0m") == "\x1b[1;31mred\x1b[0m\x1b[0m"
     assert coloured("plain\ttext") == "plain\ttext"
 
@@ -33,22 +33,22 @@ def test_colours_pass_and_end() -> None:
         ("crlf\r", "crlf"),
     ],
 )
-def test_everything_else_that_a_terminal_obeys_is_made_visible(text: str, shown: str) -> None:
-    """Nothing moves the cursor, sets the title or turns the writing direction."""
+def test_control_sequences_are_made_visible(text: str, shown: str) -> None:
+    """No text moves the cursor, sets the title or changes the writing direction."""
     assert coloured(text) == shown
 
 
 @given(st.text())
 def test_no_text_controls_the_terminal(text: str) -> None:
-    """Whatever a run prints."""
+    """No output of a run has control characters after filtering."""
     assert not set(harmless(text)) & {*map(chr, range(9)), *map(chr, range(10, 32)), "\x7f", "\x9b"}
     rest = coloured(text)
     assert "\x1b]" not in rest
     assert "\r" not in rest
 
 
-def test_a_pipe_gets_the_text_as_it_is() -> None:
-    """Standard output and standard error apart, control characters untouched; the daemon's lines are no output."""
+def test_pipe() -> None:
+    """A pipe gets unchanged text, with standard output and error separate; the daemon's lines go to standard error."""
     out, err = io.BytesIO(), io.BytesIO()
     printer = LogPrinter(out, err)
     printer.line(line(0, "\x1b[2J é"))
@@ -59,8 +59,8 @@ def test_a_pipe_gets_the_text_as_it_is() -> None:
     assert err.getvalue() == b"oops\nnote\n"
 
 
-def test_a_terminal_gets_it_made_harmless() -> None:
-    """And the daemon's lines dim."""
+def test_terminal() -> None:
+    """A terminal gets filtered text, and the daemon's lines are dim."""
     out = Terminal()
     printer = LogPrinter(out)
     printer.line(line(0, "\x1b[2J"))
@@ -68,8 +68,8 @@ def test_a_terminal_gets_it_made_harmless() -> None:
     assert out.getvalue() == b"^[[2J\n\x1b[2mnote\x1b[0m\n"
 
 
-def test_a_line_that_was_split_is_put_together_again() -> None:
-    """Parts of one line are printed as one, per stream; a line of just that length stays a line."""
+def test_split_line() -> None:
+    """Parts of a line are printed as one line, per stream; a complete line of that length stays one."""
     out, err = io.BytesIO(), io.BytesIO()
     printer = LogPrinter(out, err, timestamps=False)
     long = "x" * 16384
@@ -85,8 +85,8 @@ def test_a_line_that_was_split_is_put_together_again() -> None:
     assert err.getvalue() == b"error\n"
 
 
-def test_timestamps_begin_lines_and_not_their_parts() -> None:
-    """Each line has one, local with offset."""
+def test_timestamps() -> None:
+    """Each line begins with one timestamp, local with an offset; its parts have none."""
     out = io.BytesIO()
     printer = LogPrinter(out, timestamps=True)
     printer.line(line(0, "x" * 16384))
@@ -100,8 +100,8 @@ def region(*rows: str, stream: str = "stdout") -> dict[str, object]:
     return {"epoch": 1, "rows": list(rows), "stream": stream}
 
 
-def test_what_is_drawn_is_shown_on_a_terminal() -> None:
-    """Its lowest row, cut off at the edge, harmless, and wiped before whatever comes next."""
+def test_redrawn_line_on_a_terminal() -> None:
+    """A terminal shows the lowest row of a drawing, cut at the edge, filtered, and erased before the next output."""
     out = Terminal()
     printer = LogPrinter(out)
     printer.region(region("above", "10 %\x1b[2J"))
@@ -114,8 +114,8 @@ def test_what_is_drawn_is_shown_on_a_terminal() -> None:
     assert out.getvalue() == b"\r\x1b[K".join(shown)
 
 
-def test_a_pipe_gets_settled_lines_only() -> None:
-    """So does JSON: a drawing settles as a line."""
+def test_pipes_and_json_get_only_settled_lines() -> None:
+    """Pipes and JSON get no drawings, only the settled lines."""
     out, terminal = io.BytesIO(), Terminal()
     for printer in (LogPrinter(out), LogPrinter(terminal, as_json=True)):
         printer.region(region("10 %"))

@@ -1,4 +1,4 @@
-"""When a unit has reached a state, or has failed to, and how long that may take."""
+"""How the command waits for units to reach a state, and its time limits."""
 
 from typing import Any
 
@@ -29,12 +29,12 @@ def runs(state: str = "running", run_id: str = RUN, **more: Any) -> dict[str, An
 
 
 def looks(wanted: Wanted, *looks: tuple[float, Record | None], active: tuple[str, ...] = ()) -> list[str]:
-    """How the unit stands at each time: reached, failed or waits."""
+    """Return the verdict at each time: reached, failed or waits."""
     found = [wanted.standing_of(record, lambda: active, now_s) for now_s, record in looks]
     return ["reached" if one.reached else "failed" if one.failed else "waits" for one in found]
 
 
-def test_alive_for_a_second() -> None:
+def test_second_without_a_check() -> None:
     """Without a readiness check, a service is ready when its process has lived for a second."""
     wanted = Wanted("web", "ready", at_once=True)
     assert looks(
@@ -47,8 +47,8 @@ def test_alive_for_a_second() -> None:
     ]
 
 
-def test_a_readiness_check() -> None:
-    """With a readiness check, only the check counts; of several instances, each has to pass."""
+def test_readiness_check() -> None:
+    """With a readiness check, only the check counts, and every instance has to pass it."""
     wanted = Wanted("web", "ready", at_once=True)
     both = unit(runs(ready=True), runs(run_id=OTHER, ready=True), ready=True)
     one = unit(runs(ready=True), runs(run_id=OTHER), ready=True)
@@ -56,8 +56,8 @@ def test_a_readiness_check() -> None:
     assert looks(Wanted("web", "running"), (0, one), (1, one)) == ["waits", "reached"]
 
 
-def test_the_run_before_a_restart_does_not_count() -> None:
-    """After a restart, the old process is not taken for the new one."""
+def test_earlier_run_does_not_count() -> None:
+    """After a restart, the old process does not count as the new one."""
     wanted = Wanted("web", "ready", frozenset([RUN]), at_once=True)
     old, new = unit(runs(ready=True)), unit(runs(run_id=OTHER, ready=True))
     rolling = unit(runs(run_id=OTHER, ready=True), rolling={"done": 1, "total": 2})
@@ -76,13 +76,13 @@ def test_the_run_before_a_restart_does_not_count() -> None:
         (None, "failed"),
     ],
 )
-def test_a_start_that_fails(later: Record | None, standing: str) -> None:
+def test_failed_start(later: Record | None, standing: str) -> None:
     """A start fails with the first exit, unless the service ends with success."""
     assert looks(Wanted("web", "ready", at_once=True), (0, unit(runs())), (0.5, later)) == ["waits", standing]
 
 
-def test_a_wait_outlasts_failures() -> None:
-    """A wait goes on over restarts of the service, and ends when the service gives up."""
+def test_wait_outlasts_failures() -> None:
+    """A wait continues across restarts of the service, and ends when the service gives up."""
     wanted = Wanted("web", "ready")
     steps = [runs(), {"state": "backoff"}, runs(run_id=OTHER), runs(run_id=OTHER)]
     found = looks(wanted, *((float(at), unit(one)) for at, one in enumerate(steps)))
@@ -90,15 +90,15 @@ def test_a_wait_outlasts_failures() -> None:
     assert looks(wanted, (9, unit({"state": "fatal"}))) == ["failed"]
 
 
-def test_runs_that_are_to_end() -> None:
-    """Only the runs that were there at first are waited for."""
+def test_only_initial_runs_are_awaited() -> None:
+    """A wait for the end of runs covers only the runs that existed at its start."""
     wanted = Wanted("job", "ended", frozenset([RUN]))
     assert looks(wanted, (0, None), active=(RUN, OTHER)) == ["waits"]
     assert looks(wanted, (0, None), active=(OTHER,)) == ["reached"]
 
 
 def test_idle_and_stopped() -> None:
-    """A task is idle when nothing of it runs or waits; a service is stopped when all instances are."""
+    """A task is idle when no run is active or waits; a service is stopped when all instances are."""
     task: dict[str, Any] = {"kind": "task", "instances": None}
     idle, busy = {"running": 0, "pending": 0}, {"running": 0, "pending": 1}
     for state in ("idle", "stopped"):
@@ -114,8 +114,8 @@ def test_idle_and_stopped() -> None:
     ]
 
 
-def test_the_time_for_a_stop() -> None:
-    """Services may stop one after the other, each within its ladder of signals and graceful_stop."""
+def test_time_limit_of_a_stop() -> None:
+    """Services may stop one after the other, each within its stop signals and graceful_stop."""
     ladder = unit()
     ladder["definition"]["stopSignal"] = [["SIGINT", 2000], ["SIGTERM", 3000]]
     assert stop_limit({"a": unit(), "b": ladder}) == 5 + 10 + 10

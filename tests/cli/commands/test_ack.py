@@ -33,10 +33,10 @@ def _known(daemon: FakeDaemon) -> None:
         ([RUN, "--undo"], "tasks/backup/unacknowledge", None),
     ],
 )
-def test_the_request(
+def test_request(
     ringward: Ringward, daemon: FakeDaemon, arguments: list[str], path: str, body: dict[str, object] | None
 ) -> None:
-    """The failure of a task is acknowledged by its name or its last run; nothing is printed, or the record as JSON."""
+    """A failure is acknowledged by its task or last run; the command prints nothing, or the record as JSON."""
     result = ringward("ack", *arguments)
     assert (result.exit_code, result.output) == (0, "")
     (request,) = [one for one in daemon.requests if one.method == "POST"]
@@ -45,7 +45,7 @@ def test_the_request(
     assert json.loads(ringward("ack", "--json", *arguments).stdout) == UNIT
 
 
-def test_a_unit_that_is_well(ringward: Ringward, daemon: FakeDaemon) -> None:
+def test_healthy_unit(ringward: Ringward, daemon: FakeDaemon) -> None:
     """A unit that needs no attention cannot be acknowledged."""
     daemon.on("POST", "/api/tasks/backup/acknowledge", problem(409, "backup needs no attention"))
     result = ringward("ack", "backup")
@@ -60,8 +60,8 @@ def test_a_unit_that_is_well(ringward: Ringward, daemon: FakeDaemon) -> None:
         (["backup", "--undo", "--note", "x"], "--undo cannot be combined with --for or --note"),
     ],
 )
-def test_wrong_options(ringward: Ringward, daemon: FakeDaemon, arguments: list[str], message: str) -> None:
-    """Wrong options are named before anything is asked."""
+def test_invalid_options(ringward: Ringward, daemon: FakeDaemon, arguments: list[str], message: str) -> None:
+    """The command names invalid options without a request to the daemon."""
     result = ringward("ack", *arguments)
     assert result.exit_code == exit_codes.USAGE
     assert message in " ".join(result.stderr.split())

@@ -24,14 +24,14 @@ CASES = (
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory with a file and a directory to be completed."""
+    """A directory with a file and a directory to complete."""
     (tmp_path / "my.toml").touch()
     (tmp_path / "directory").mkdir()
     return tmp_path
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
-def test_fish_completes(ringward: Ringward, place: Path) -> None:
+def test_fish(ringward: Ringward, place: Path) -> None:
     """Fish completes commands, options, files and directories."""
     script = place / "script.fish"
     script.write_text(ringward("completion", "fish").output)
@@ -57,7 +57,7 @@ class Zsh:
         self._seen = ""
 
     def shows(self, text: str) -> bool:
-        """Whether a text has come since the last line was sent."""
+        """Return whether a text has appeared since the last input."""
         with contextlib.suppress(BlockingIOError):
             self._seen += os.read(self._fd, 65536).decode(errors="replace")
         return text in self._seen
@@ -87,7 +87,7 @@ def zsh(place: Path, ringward: Ringward) -> Iterator[Zsh]:
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh")
 @pytest.mark.parametrize(("line", "expected"), [*CASES, ("ringward logs --fol", "--follow")])
-def test_zsh_completes(zsh: Zsh, line: str, expected: str) -> None:
+def test_zsh(zsh: Zsh, line: str, expected: str) -> None:
     """Zsh completes commands, options, files and directories."""
     zsh.send(f"{line}\t")
     until(lambda: zsh.shows(line.rpartition(" ")[0] + " " + expected), "the completed line")

@@ -13,8 +13,8 @@ ACTIONS = ("start", "restart", "pause", "resume")
 OTHER = RUN[:-1] + "W"
 
 
-def acted(daemon: FakeDaemon, action: str, result: str = "unchanged", *names: str, **more: Any) -> None:
-    """Give the answer of the daemon to a command to many units."""
+def answers(daemon: FakeDaemon, action: str, result: str = "unchanged", *names: str, **more: Any) -> None:
+    """Set the daemon's answer to a command to many units."""
     units = [{"name": name, "result": result, **more} for name in names or ("web",)]
     daemon.on("POST", f"/api/units/{action}", {"affected": 0, "units": units})
 
@@ -25,7 +25,7 @@ def asked(daemon: FakeDaemon) -> list[tuple[str, dict[str, str], Any]]:
 
 
 def service(name: str = "web", **instance: Any) -> dict[str, Any]:
-    """The record of a service with one instance, which is ready."""
+    """Return the record of a service with one ready instance."""
     one = {"index": 0, "state": "running", "runId": RUN, "ready": True} | instance
     active = {"running": 1, "pending": 0}
     definition = {"gracefulStopMs": 5000}
@@ -41,8 +41,8 @@ def service(name: str = "web", **instance: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_one_unit(ringward: Ringward, daemon: FakeDaemon, action: str) -> None:
-    """Nothing is printed, or the record with --json."""
-    acted(daemon, action)
+    """A command to one unit prints nothing, or the record with --json."""
+    answers(daemon, action)
     daemon.on("GET", "/api/tasks/web", service())
     result = ringward(action, "web")
     assert (result.exit_code, result.output) == (0, "")
@@ -60,8 +60,8 @@ def test_one_unit(ringward: Ringward, daemon: FakeDaemon, action: str) -> None:
     ],
 )
 def test_many_units(ringward: Ringward, daemon: FakeDaemon, arguments: list[str], selector: dict[str, Any]) -> None:
-    """The daemon gets the selector as it was given, and --json prints the result of each unit."""
-    acted(daemon, "restart", "restarted", "web", "worker", runIds=[RUN])
+    """The command sends the selector unchanged, and --json prints the result of each unit."""
+    answers(daemon, "restart", "restarted", "web", "worker", runIds=[RUN])
     for name in ("web", "worker"):
         daemon.on("GET", f"/api/tasks/{name}", service(name, runId=OTHER))
     shown = json.loads(ringward("restart", "--json", *arguments).stdout)
@@ -73,15 +73,17 @@ def test_many_units(ringward: Ringward, daemon: FakeDaemon, arguments: list[str]
     "arguments", [[], ["--all", "web"], ["--all", "--group", "g"], [""], ["--group", ""], ["web", "--timeout", "x"]]
 )
 @pytest.mark.parametrize("action", ["start", "stop", "restart"])
-def test_no_selection(ringward: Ringward, daemon: FakeDaemon, action: str, arguments: list[str]) -> None:
-    """Nothing, or a contradiction, never means everything."""
+def test_missing_or_contradictory_selection(
+    ringward: Ringward, daemon: FakeDaemon, action: str, arguments: list[str]
+) -> None:
+    """A missing or contradictory selection is a usage error and never selects everything."""
     assert ringward(action, *arguments).exit_code == exit_codes.USAGE
     assert daemon.requests == []
 
 
-def test_a_rolling_restart(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """An option asks for it; a service in another one is reported."""
-    acted(daemon, "restart", "busy")
+def test_rolling_restart(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """The option --rolling requests a rolling restart, and a service that is in one is reported."""
+    answers(daemon, "restart", "busy")
     result = ringward("restart", "--rolling", "web")
     assert (result.exit_code, "a rolling restart is in progress" in result.stderr) == (exit_codes.REFUSED, True)
     assert asked(daemon) == [("/api/units/restart", {"rolling": "true"}, {"names": ["web"]})]
@@ -107,7 +109,7 @@ def test_a_rolling_restart(ringward: Ringward, daemon: FakeDaemon) -> None:
     ],
 )
 def test_refusals(ringward: Ringward, daemon: FakeDaemon, action: str, answer: Answer, code: int, said: str) -> None:
-    """Each has its exit code and its reason."""
+    """Each refusal has its exit code and its reason."""
     daemon.on("POST", f"/api/units/{action}", answer)
     result = ringward(action, "web")
     assert (result.exit_code, said in result.stderr) == (code, True)
@@ -122,10 +124,8 @@ def test_refusals(ringward: Ringward, daemon: FakeDaemon, action: str, answer: A
         (("next", "bakcup"), 'no task named "bakcup" (did you mean "backup"?)'),
     ],
 )
-def test_a_name_with_a_typing_error(
-    ringward: Ringward, daemon: FakeDaemon, arguments: tuple[str, ...], said: str
-) -> None:
-    """The nearest name of the right kind is suggested."""
+def test_misspelt_name(ringward: Ringward, daemon: FakeDaemon, arguments: tuple[str, ...], said: str) -> None:
+    """A misspelt name gets the nearest name of the right kind as a suggestion."""
     units = [{"name": "web", "kind": "service"}, {"name": "backup", "kind": "task"}]
     daemon.on("GET", "/api/tasks", {"items": units})
     missing = problem(404, "There is no such task")
@@ -135,15 +135,15 @@ def test_a_name_with_a_typing_error(
 
 
 @pytest.mark.parametrize("action", [*ACTIONS, "stop"])
-def test_what_is_no_name(ringward: Ringward, daemon: FakeDaemon, action: str) -> None:
-    """The daemon is not asked about a text that cannot be a name."""
+def test_invalid_name(ringward: Ringward, daemon: FakeDaemon, action: str) -> None:
+    """A text that cannot be a name is refused without a request to the daemon."""
     assert ringward(action, "a/b").exit_code == exit_codes.REFUSED
     assert daemon.requests == []
 
 
-def test_a_failed_start(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """The exit code is 1, after the reason and the last lines of the log of each service that did not start."""
-    acted(daemon, "start", "started", "web", "bad")
+def test_failed_start(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A failed start exits with 1, after the reason and the last log lines of each service that did not start."""
+    answers(daemon, "start", "started", "web", "bad")
     daemon.on("GET", "/api/tasks/web", service())
     daemon.on("GET", "/api/tasks/bad", service("bad", state="backoff", ready=False, failures=1))
     daemon.on("GET", "/api/tasks/bad/runs", {"items": [run(taskName="bad", endReason="failed")], "total": 1})
@@ -157,9 +157,9 @@ def test_a_failed_start(ringward: Ringward, daemon: FakeDaemon) -> None:
     )
 
 
-def test_a_time_limit(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """A service that is not ready when the time is up is reported with the last lines of its log."""
-    acted(daemon, "restart", "restarted", runIds=[OTHER])
+def test_timeout(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A service that is not ready at the time limit is reported with the reason."""
+    answers(daemon, "restart", "restarted", runIds=[OTHER])
     daemon.on("GET", "/api/tasks/web", service(state="starting", ready=False, detail="waits for db to be ready"))
     daemon.on("GET", "/api/tasks/web/runs", {"items": [], "total": 0})
     result = ringward("restart", "web", "--timeout", "0")
@@ -168,16 +168,16 @@ def test_a_time_limit(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 
 def test_no_wait(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """With --no-wait the command ends when the daemon has the request."""
-    acted(daemon, "start", "started")
+    """With --no-wait, the command ends when the daemon has received the request."""
+    answers(daemon, "start", "started")
     assert ringward("start", "--no-wait", "web").exit_code == 0
     assert [request.path for request in daemon.requests] == ["/api/units/start"]
     assert ringward("start", "--no-wait", "--timeout", "1s", "web").exit_code == exit_codes.USAGE
 
 
-def test_a_stop(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """The ids of the runs are printed, and the command waits until they have ended."""
-    acted(daemon, "stop", "stopped", runIds=[RUN])
+def test_stop(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A stop prints the ids of the runs and waits until they have ended."""
+    answers(daemon, "stop", "stopped", runIds=[RUN])
     daemon.on("GET", "/api/tasks/web", service())
     daemon.on("GET", "/api/tasks/web/runs", {"items": [run()], "total": 1}, {"items": [], "total": 0})
     assert ringward("stop", "web").stdout == f"{RUN}\n"
@@ -186,26 +186,26 @@ def test_a_stop(ringward: Ringward, daemon: FakeDaemon) -> None:
     assert [query for _, query, _ in asked(daemon)] == [{}, {"force": "true"}]
 
 
-def test_a_stop_that_takes_too_long(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """Runs that have not ended when the time is up make the exit code 1."""
-    acted(daemon, "stop", "stopped", runIds=[RUN])
+def test_stop_times_out(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """The exit code is 1 if runs have not ended at the time limit."""
+    answers(daemon, "stop", "stopped", runIds=[RUN])
     daemon.on("GET", "/api/tasks/web/runs", {"items": [run()], "total": 1})
     result = ringward("stop", "web", "--timeout", "0")
     assert (result.exit_code, result.stdout) == (exit_codes.REFUSED, f"{RUN}\n")
     assert result.stderr == "ringward: web did not stop: waits for 1 run to end after 0 s\n"
 
 
-def test_a_stop_of_runs_and_units(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """Ids of runs and names may be mixed."""
-    acted(daemon, "stop", "stopped", runIds=[])
+def test_stop_of_runs_and_units(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A stop accepts ids of runs and names together."""
+    answers(daemon, "stop", "stopped", runIds=[])
     daemon.on("GET", f"/api/runs/{RUN}", run(status="running"))
     daemon.on("POST", f"/api/runs/{RUN}/stop", Answer(204))
     assert ringward("stop", "--no-wait", RUN.lower(), "web").stdout == f"{RUN}\n"
     assert asked(daemon) == [("/api/units/stop", {}, {"names": ["web"]}), (f"/api/runs/{RUN}/stop", {}, None)]
 
 
-def test_a_stop_of_a_removed_unit(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """Runs of a unit that left the configuration are stopped one by one."""
+def test_stop_of_a_removed_unit(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """The runs of a unit that is no longer configured are stopped one by one."""
     missing = [{"location": "body.names[0]", "message": 'no task or service named "gone"'}]
     daemon.on("POST", "/api/units/stop", problem(404, "No", missing))
     daemon.on("GET", "/api/tasks/gone/runs", {"items": [run(taskName="gone")], "total": 1})
@@ -213,9 +213,9 @@ def test_a_stop_of_a_removed_unit(ringward: Ringward, daemon: FakeDaemon) -> Non
     assert ringward("stop", "--no-wait", "gone").stdout == f"{RUN}\n"
 
 
-def test_a_stop_of_everything(ringward: Ringward, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--all asks first, and refuses where nobody can be asked; --yes answers."""
-    acted(daemon, "stop", "stopped", runIds=[])
+def test_stop_of_everything(ringward: Ringward, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--all asks first and fails without a terminal; --yes answers the question."""
+    answers(daemon, "stop", "stopped", runIds=[])
     daemon.on("GET", "/api/tasks", {"items": [service()]})
     result = ringward("stop", "--all")
     assert (result.exit_code, "--yes" in result.stderr) == (exit_codes.USAGE, True)
@@ -227,8 +227,8 @@ def test_a_stop_of_everything(ringward: Ringward, daemon: FakeDaemon, monkeypatc
     assert asked(daemon) == [("/api/units/stop", {}, {"all": True})]
 
 
-def test_a_rolling_restart_in_ps(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """How far it has come stands beside the state."""
+def test_rolling_restart_in_ps(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """The progress of a rolling restart is shown beside the state."""
     web = {"name": "web", "kind": "service", "state": "starting", "rolling": {"done": 1, "total": 3}}
     daemon.on("GET", "/api/tasks", {"items": [web]})
     assert "starting (rolling 1/3)" in ringward("ps").stdout

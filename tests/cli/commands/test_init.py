@@ -26,7 +26,7 @@ FILES = {
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with files of other programs, and a host below it."""
+    """A directory with files of other programs, and a simulated host below it."""
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -35,8 +35,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_first_configuration(project: Path, ringward: Ringward) -> None:
-    """The file is valid, names the command for each program that was found, and its schema for editors."""
+def test_first_configuration(project: Path, ringward: Ringward) -> None:
+    """The file is valid, names the command for each program that was found, and names its schema for editors."""
     done = ringward("init", "--root", "host")
     assert done.exit_code == 0, done
     path = project / "ringward.toml"
@@ -57,7 +57,7 @@ def test_a_first_configuration(project: Path, ringward: Ringward) -> None:
 
 
 def test_scripts_of_a_package(project: Path, ringward: Ringward) -> None:
-    """The scripts of package.json are commented tasks and services, which are valid without the comment signs."""
+    """The scripts of package.json become commented tasks and services, which are valid when uncommented."""
     assert ringward("init", "--root", "host").exit_code == 0
     text = (project / "ringward.toml").read_text()
     commented = text[text.index("# [services.start]") :].partition("# Found")[0]
@@ -66,8 +66,8 @@ def test_scripts_of_a_package(project: Path, ringward: Ringward) -> None:
     assert plain["tasks"]["build-all"] == {"run": ["npm", "run", "build:all"], "working_dir": "."}
 
 
-def test_nothing_is_overwritten(project: Path, ringward: Ringward) -> None:
-    """An existing configuration or schema stays as it is; an existing configuration is an error with a remedy."""
+def test_existing_files_are_kept(project: Path, ringward: Ringward) -> None:
+    """An existing configuration or schema is not changed; an existing configuration is an error with a remedy."""
     (project / "ringward.schema.json").write_text("mine")
     assert ringward("init", "--root", "host").exit_code == 0
     (project / "ringward.toml").write_text("mine")
@@ -77,15 +77,15 @@ def test_nothing_is_overwritten(project: Path, ringward: Ringward) -> None:
     assert {(project / name).read_text() for name in ("ringward.toml", "ringward.schema.json")} == {"mine"}
 
 
-def test_as_json(project: Path, ringward: Ringward) -> None:
-    """With ``--json``, the command prints the files that it wrote, and everything that it found."""
+def test_json(project: Path, ringward: Ringward) -> None:
+    """With ``--json``, the command prints the files that it wrote and everything that it found."""
     told = json.loads(ringward("init", "--root", "host", "--json", "new.toml").stdout)
     assert told["written"] == [str(project / "new.toml"), str(project / "ringward.schema.json")]
     assert [one["kind"] for one in told["found"]] == ["compose", "procfile", "npm", "supervisord", "cron", "systemd"]
     assert told["found"][2]["command"] is None
 
 
-def test_an_import_names_the_schema(project: Path, ringward: Ringward) -> None:
+def test_import_names_the_schema(project: Path, ringward: Ringward) -> None:
     """A file that ``import`` writes names the schema, which is beside it."""
     assert ringward("import", "cron", f"host{CRON}", "-o", "cron.toml").exit_code == 0
     assert (project / "cron.toml").read_text().startswith("#:schema ./ringward.schema.json\n")

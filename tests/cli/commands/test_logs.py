@@ -1,4 +1,4 @@
-"""``ringward logs``: times as people write them."""
+"""``ringward logs``: times on the command line."""
 
 from datetime import datetime
 
@@ -22,18 +22,18 @@ NOW = datetime.fromisoformat("2026-11-21T12:00:00+01:00")
     ],
 )
 def test_times(text: str, wanted: str) -> None:
-    """A duration is that long ago; a time of day that is still to come is yesterday's."""
+    """A duration counts back from now; a time of day that has not come yet is yesterday's."""
     assert moment_of(text, NOW) == wanted
 
 
-def test_a_date_is_local() -> None:
-    """A date without an offset begins at midnight of this host."""
+def test_date_is_local() -> None:
+    """A date without an offset begins at local midnight."""
     local = datetime.fromisoformat("2026-11-20T00:00:00").astimezone()
     assert datetime.fromisoformat(moment_of("2026-11-20", NOW)) == local
 
 
 @pytest.mark.parametrize("text", ["", "noon", "25:00", "10q", "2026-13-01", "99999999999999w"])
-def test_other_text_is_no_time(text: str) -> None:
-    """The text is quoted, with examples of times."""
+def test_invalid_times(text: str) -> None:
+    """The error quotes the text and gives examples of times."""
     with pytest.raises(ValueError, match="is not a time; use 10m"):
         moment_of(text, NOW)

@@ -18,8 +18,8 @@ def rows(text: str) -> list[list[str]]:
     return [row.split("\t") for row in text.splitlines()]
 
 
-def test_of_one_task(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """As many as are wanted, with the effects of clock changes and jitter, and the slots that the runs will need."""
+def test_one_task(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """The requested number of times is shown, with effects of clock changes and jitter, and the required slots."""
     definition = {"uses": {"db": 1, "gpu": 2}}
     daemon.on("GET", "/api/tasks/backup", {"name": "backup", "kind": "task", "definition": definition})
     daemon.on("GET", "/api/tasks/backup/schedule", {"items": [LATER, GAP]})
@@ -38,8 +38,8 @@ def test_of_one_task(ringward: Ringward, daemon: FakeDaemon) -> None:
     assert json.loads(ringward("next", "--json", "backup").stdout)[1] == {"taskName": "backup", **GAP}
 
 
-def test_of_all_tasks(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """The soonest first; tasks without a next time are not asked for."""
+def test_all_tasks(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """The soonest time is first, and tasks without a next time cause no request."""
     daemon.on(
         "GET",
         "/api/tasks",
@@ -57,8 +57,8 @@ def test_of_all_tasks(ringward: Ringward, daemon: FakeDaemon) -> None:
     assert [row[0] for row in rows(ringward("next", "-n", "1").stdout)[1:]] == ["a"]
 
 
-def test_of_an_unknown_task(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """It is refused, and named."""
+def test_unknown_task(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """An unknown task is named and refused."""
     units = [{"name": "backup", "kind": "task"}, {"name": "web", "kind": "service"}]
     daemon.on("GET", "/api/tasks", {"items": units})
     result = ringward("next", "bakcup", "web")

@@ -26,8 +26,8 @@ REFUSAL = {
 }
 
 
-def test_what_was_done(daemon: FakeDaemon, ringward: Ringward) -> None:
-    """Each name with what happens to it; warnings go to standard error."""
+def test_report(daemon: FakeDaemon, ringward: Ringward) -> None:
+    """The output lists each name with its change; warnings go to standard error."""
     daemon.on("POST", PATH, REPORT)
     result = ringward("reload")
     assert result.exit_code == 0
@@ -42,8 +42,8 @@ def test_what_was_done(daemon: FakeDaemon, ringward: Ringward) -> None:
     assert daemon.requests[-1].query == {}
 
 
-def test_a_socket_that_is_another_one_now(ringward: Ringward, tmp_path: Path) -> None:
-    """No daemon is at the place that the file names: it may have started with another file."""
+def test_changed_socket(ringward: Ringward, tmp_path: Path) -> None:
+    """If no daemon answers at the configured socket, the error says that the change needs a restart."""
     path = tmp_path / "ringward.toml"
     path.write_text('[http]\nsocket = "other.sock"\n')
     path.chmod(0o644)
@@ -51,22 +51,22 @@ def test_a_socket_that_is_another_one_now(ringward: Ringward, tmp_path: Path) ->
     assert (result.exit_code, "needs a restart" in result.stderr) == (69, True)
 
 
-def test_a_dry_run(daemon: FakeDaemon, ringward: Ringward) -> None:
-    """The same, asked for as such, and it says that nothing was changed."""
+def test_dry_run(daemon: FakeDaemon, ringward: Ringward) -> None:
+    """A dry run prints the same report and says that nothing was changed."""
     daemon.on("POST", PATH, REPORT)
     result = ringward("reload", "--dry-run")
     assert result.stdout.endswith("removed  c\nnothing was changed\n")
     assert daemon.requests[-1].query == {"dry_run": "true"}
 
 
-def test_nothing_to_do(daemon: FakeDaemon, ringward: Ringward) -> None:
-    """Is said."""
+def test_no_changes(daemon: FakeDaemon, ringward: Ringward) -> None:
+    """A reload without changes says so."""
     daemon.on("POST", PATH, NOTHING)
     assert ringward("reload").stdout == "nothing has changed\n"
 
 
 def test_json(daemon: FakeDaemon, ringward: Ringward) -> None:
-    """The report, or the problems as validate prints them."""
+    """With --json, the command prints the report, or the problems in the format of validate."""
     daemon.on("POST", PATH, {**REPORT, "$schema": "x"}, as_json(REFUSAL, 422))
     assert json.loads(ringward("reload", "--json").stdout) == REPORT
     refused = ringward("reload", "--json")
@@ -74,16 +74,16 @@ def test_json(daemon: FakeDaemon, ringward: Ringward) -> None:
 
 
 @pytest.mark.parametrize(("status", "code"), [(422, 78), (409, 1)])
-def test_a_refusal(daemon: FakeDaemon, ringward: Ringward, status: int, code: int) -> None:
-    """As validate shows it; a file that is valid, but needs another daemon, has another exit code."""
+def test_refusal(daemon: FakeDaemon, ringward: Ringward, status: int, code: int) -> None:
+    """A refusal is shown as validate shows it; a valid file that needs a restart has its own exit code."""
     daemon.on("POST", PATH, as_json(REFUSAL, status))
     result = ringward("reload")
     assert result.exit_code == code
     assert result.stderr == '/x/ringward.toml:3: tasks.x.rum: unknown key\n  did you mean "run"?\n1 problem\n'
 
 
-def test_a_file_that_does_not_even_say_where_the_daemon_is(ringward: Ringward, tmp_path: Path) -> None:
-    """A file whose data_dir cannot be read is as invalid as any other."""
+def test_invalid_data_dir(ringward: Ringward, tmp_path: Path) -> None:
+    """A file with an unreadable data_dir is reported like any other invalid file."""
     path = tmp_path / "ringward.toml"
     path.write_text("[daemon]\ndata_dir = /srv\n")
     path.chmod(0o600)

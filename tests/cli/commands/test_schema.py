@@ -34,14 +34,14 @@ def validator() -> Any:
     return jsonschema_rs.Draft202012Validator(document())
 
 
-def test_it_is_a_schema() -> None:
-    """Of the dialect that it names."""
+def test_schema_is_valid() -> None:
+    """The schema is valid in the dialect that it names."""
     jsonschema_rs.meta.validate(document())
     assert document()["$schema"] == DIALECT
 
 
-def test_it_has_every_key() -> None:
-    """In the tables that have it, with its meaning and its default, and no other key."""
+def test_schema_has_every_key() -> None:
+    """Each table has exactly its keys, with their meanings and defaults."""
     properties = document()["properties"]
     for place in {place for key in KEYS for place in key.places}:
         table = properties[TABLES.get(place, place)]
@@ -75,7 +75,7 @@ def nested(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_each_key_is_explained() -> None:
-    """Each table and each key, also of a table within a table, has a title, a meaning and a valid example."""
+    """Each table and each key, even of a nested table, has a title, a meaning and a valid example."""
     whole = document()
     for name, schema in nested(whole):
         assert (schema["title"], bool(schema["description"])) == (name, True)
@@ -85,8 +85,8 @@ def test_each_key_is_explained() -> None:
             assert all(validator.is_valid(one) for one in schema["examples"]), name
 
 
-def test_it_takes_every_default() -> None:
-    """What holds when nothing is said may be said."""
+def test_defaults_are_valid() -> None:
+    """Each default is a valid value."""
     for key in KEYS:
         if key.default not in (None, REQUIRED):
             schema = {**schema_of(key.type), "$defs": document()["$defs"]}
@@ -103,8 +103,8 @@ def examples() -> Iterator[str]:
                 yield block.astext()
 
 
-def test_it_takes_what_is_valid(validator: Any) -> None:
-    """The example, and every configuration of the documentation."""
+def test_valid_configurations(validator: Any) -> None:
+    """The example, and every configuration in the documentation, are valid."""
     texts = list(examples())
     assert len(texts) > 5
     for text in texts:
@@ -130,8 +130,8 @@ def test_it_takes_what_is_valid(validator: Any) -> None:
         ("[htpp]\nworkers = 1", []),
     ],
 )
-def test_it_finds_what_is_wrong(validator: Any, text: str, place: list[str | int]) -> None:
-    """At its place."""
+def test_invalid_configurations(validator: Any, text: str, place: list[str | int]) -> None:
+    """An invalid configuration has one error, at its place."""
     errors = list(validator.iter_errors(tomli.loads(text)))
     assert [error.instance_path for error in errors] == [place]
 
@@ -139,13 +139,13 @@ def test_it_finds_what_is_wrong(validator: Any, text: str, place: list[str | int
 @pytest.mark.parametrize(
     "line", ["retry_attempts = '${N}'", "timeout = '${T:-5m}'", "api_trigger = '${YES}'", "log_max_size = '64 KB'"]
 )
-def test_it_takes_references_and_any_case(validator: Any, line: str) -> None:
-    """As the loader does."""
+def test_references_and_case(validator: Any, line: str) -> None:
+    """The schema accepts references to variables and units in any case, as the loader does."""
     assert validator.is_valid(tomli.loads(f"[tasks.a]\nrun = 'x'\n{line}"))
 
 
-def test_the_command_prints_it(ringward: Ringward) -> None:
-    """It is JSON, with patterns of ECMA 262, as editors expect."""
+def test_command_prints_the_schema(ringward: Ringward) -> None:
+    """The output is JSON with patterns of ECMA 262, as editors expect."""
     result = ringward("schema", plain=True)
     assert result.exit_code == 0
     assert ringward("schema", "--json", plain=True).output == result.output

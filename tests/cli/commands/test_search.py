@@ -19,8 +19,8 @@ def found(*texts: str, cursor: str | None = None, first: int = 0) -> dict[str, A
     return {"items": items, "exhausted": cursor is None, "scannedRuns": 1, "scannedBytes": 1, **end}
 
 
-def test_lines_with_their_place(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """A pipe gets the text as it is."""
+def test_lines_with_their_position(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A pipe gets each line with its position, and the text unchanged."""
     daemon.on("GET", PATH, found("one \x1b[31mred", "two"))
     result = ringward("search", "job", "o")
     assert (result.exit_code, result.stdout) == (0, f"{RUN}:0: one \x1b[31mred\n{RUN}:1: two\n")
@@ -28,7 +28,7 @@ def test_lines_with_their_place(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 
 def test_nothing_found(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """Ends with 1, as grep does."""
+    """A search without a match exits with 1, as grep does."""
     daemon.on("GET", PATH, found(cursor="c"), found())
     result = ringward("search", "job", "o")
     assert (result.exit_code, result.output) == (1, "")
@@ -36,7 +36,7 @@ def test_nothing_found(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 
 def test_options(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """Each becomes a parameter."""
+    """Each option becomes a parameter of the request."""
     daemon.on("GET", PATH, found("a"))
     options = ("--regex", "-i", "--stream", "stderr", "--run", RUN.lower(), "-n", "7")
     assert ringward("search", *options, "job", "--", "-a|b").exit_code == 0
@@ -63,8 +63,8 @@ def test_all_logs(ringward: Ringward, daemon: FakeDaemon) -> None:
     assert asked == [{}, {"task": "web,j*"}, {"group": "g", "since": "2026-11-20T00:00:00.000Z"}]
 
 
-def test_a_run_without_its_task(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """A run is searched without naming its task."""
+def test_run_without_its_task(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A run can be searched without its task's name."""
     daemon.on("GET", f"/api/runs/{RUN}", {"id": RUN, "taskName": "job"})
     daemon.on("GET", PATH, found("a"))
     assert ringward("search", "--run", RUN, "a").stdout == f"{RUN}:0: a\n"
@@ -72,7 +72,7 @@ def test_a_run_without_its_task(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 
 def test_pages_until_the_limit(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """It prints the requested number of lines, with any page size, and says that there are more."""
+    """The command prints the requested number of lines, with any page size, and reports that there are more."""
 
     def answer(request: Request) -> Answer:
         first = int(request.query.get("cursor", 0))
@@ -89,7 +89,7 @@ def test_pages_until_the_limit(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 
 def test_json(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """One record of the API per line."""
+    """With --json, each line is one record of the API."""
     daemon.on("GET", PATH, found("a", "b"))
     lines = ringward("search", "job", "x", "--json").stdout.splitlines()
     assert [json.loads(one) for one in lines] == found("a", "b")["items"]
@@ -104,7 +104,7 @@ def test_json(ringward: Ringward, daemon: FakeDaemon) -> None:
         (("--regex",), "(", "hello ^[]0;x Lo"),
     ],
 )
-def test_a_terminal_gets_colours(
+def test_colours_on_a_terminal(
     ringward: Ringward,
     daemon: FakeDaemon,
     monkeypatch: pytest.MonkeyPatch,
@@ -112,7 +112,7 @@ def test_a_terminal_gets_colours(
     pattern: str,
     shown: str,
 ) -> None:
-    """Ours, where the text matches; the line's own colours are left out, and all that could do harm is harmless."""
+    """Matches are coloured, the line's own colours are removed, and control sequences are made visible."""
     daemon.on("GET", PATH, found("hel\x1b[31mlo\x1b[0m \x1b]0;x Lo"))
     monkeypatch.setattr("supervisor.cli.commands.runs.search.is_terminal", lambda: True)
     result = ringward("search", *options, "job", pattern)
@@ -132,7 +132,7 @@ def test_a_terminal_gets_colours(
     ],
 )
 def test_refusals(ringward: Ringward, daemon: FakeDaemon, answer: Answer, code: int, said: str) -> None:
-    """An invalid pattern is a wrong command line; nothing is printed as if it were a line."""
+    """An invalid pattern is a usage error; refusals print nothing to standard output."""
     daemon.on("GET", PATH, answer)
     daemon.on("GET", "/api/tasks", {"items": [{"name": "jobs", "kind": "task"}]})
     result = ringward("search", "job", "(", "--regex")
@@ -140,7 +140,7 @@ def test_refusals(ringward: Ringward, daemon: FakeDaemon, answer: Answer, code: 
     assert said in result.stderr
 
 
-def test_wrong_command_lines(ringward: Ringward) -> None:
-    """Usage errors before anything is asked."""
+def test_usage_errors(ringward: Ringward) -> None:
+    """Invalid arguments are usage errors without a request to the daemon."""
     for arguments in ((), ("job", "a", "-n", "0"), ("job", "a", "--stream", "x"), ("job", "a\udcff")):
         assert ringward("search", *arguments).exit_code == exit_codes.USAGE

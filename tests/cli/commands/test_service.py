@@ -29,8 +29,8 @@ def files(root: Path) -> dict[str, str]:
     return {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
 
 
-def test_installing_and_removing(ringward: Ringward, root: Path) -> None:
-    """The files are written as shown, once; older files stay, and only they are left after a removal."""
+def test_install_and_uninstall(ringward: Ringward, root: Path) -> None:
+    """The files are written as shown, once; older files stay, and only they remain after a removal."""
     words = ("-c", "/etc/ringward/ringward.toml", "--init", "systemd", "--root", str(root), "--program", PROGRAM)
     install = ("service", "install", *words)
     shown = ringward(*install, "--dry-run", plain=True)
@@ -53,7 +53,7 @@ def test_installing_and_removing(ringward: Ringward, root: Path) -> None:
     assert files(root) == written
 
     hardened = ringward(*install, "--hardened", "--user", "jobs", plain=True)
-    assert f"replaced {root / UNIT}" in hardened.stdout  # ours, as it was written
+    assert f"replaced {root / UNIT}" in hardened.stdout  # our unchanged file
     assert "+User=jobs" in hardened.stdout
     assert " --data /var/lib" not in written[UNIT]
     assert f"up --config /etc/ringward/ringward.toml --data {root.parent}/data\n" in (root / UNIT).read_text()
@@ -95,8 +95,8 @@ def test_changed_files_are_left_alone(ringward: Ringward, root: Path, init: str)
 
 
 @pytest.mark.parametrize("init", ["systemd", "openrc", "s6", "runit"])
-def test_it_is_not_half_taken_back(ringward: Ringward, root: Path, init: str) -> None:
-    """Called again without its user or its hardening, as for an upgrade, it would make root of that user."""
+def test_reinstallation_needs_the_same_options(ringward: Ringward, root: Path, init: str) -> None:
+    """An installation without the earlier --user or --hardened is refused, because the daemon would become root."""
     words = ("--init", init, "--root", str(root))
     install = ("service", "install", *words, "--program", PROGRAM)
     options = ("--user", "jobs", *(["--hardened"] if init == "systemd" else []))
@@ -112,8 +112,8 @@ def test_it_is_not_half_taken_back(ringward: Ringward, root: Path, init: str) ->
     assert ringward(*install).exit_code == exit_codes.OK
 
 
-def test_force_removes_all_or_nothing(ringward: Ringward, root: Path) -> None:
-    """Nothing is removed if the unit was changed."""
+def test_force_needs_the_same_options(ringward: Ringward, root: Path) -> None:
+    """Even with --force, a changed unit is reinstalled only with its earlier --user."""
     install = ("service", "install", "--init", "systemd", "--root", str(root), "--program", PROGRAM)
     assert ringward(*install, "--user", "jobs").exit_code == exit_codes.OK
     unit = next(root.rglob("ringward.service"))
@@ -124,8 +124,8 @@ def test_force_removes_all_or_nothing(ringward: Ringward, root: Path) -> None:
     assert ringward(*install, "--force", "--user", "jobs").exit_code == exit_codes.OK
 
 
-def test_hardening_is_not_half_taken_back(ringward: Ringward, root: Path) -> None:
-    """The drop-in alone would stay, with its settings for another user."""
+def test_reinstallation_needs_hardening(ringward: Ringward, root: Path) -> None:
+    """An installation without the earlier --hardened is refused, because the drop-in would stay."""
     install = ("service", "install", "--init", "systemd", "--root", str(root), "--program", PROGRAM)
     assert ringward(*install, "--hardened").exit_code == exit_codes.OK
     refused = ringward(*install)
@@ -133,8 +133,8 @@ def test_hardening_is_not_half_taken_back(ringward: Ringward, root: Path) -> Non
     assert "it was installed with --hardened;" in refused.stderr
 
 
-def test_an_existing_configuration(ringward: Ringward, root: Path) -> None:
-    """It is not touched, its data directory is used, and an invalid one is reported."""
+def test_existing_configuration(ringward: Ringward, root: Path) -> None:
+    """An existing configuration is not changed, its data directory is used, and an invalid one is reported."""
     config = root / "etc/ringward/ringward.toml"
     config.parent.mkdir(parents=True)
     config.write_text('[daemon]\ndata_dir = "/srv/ringward"\n')
@@ -153,18 +153,18 @@ def test_an_existing_configuration(ringward: Ringward, root: Path) -> None:
     assert "daemon.data_dir" in refused.stderr
 
 
-def test_a_command_that_is_mistyped(ringward: Ringward) -> None:
-    """Below a command, too, the nearest one is named."""
+def test_misspelt_subcommand(ringward: Ringward) -> None:
+    """A misspelt subcommand gets the nearest one as a suggestion."""
     result = ringward("service", "instal", plain=True)
     assert result.exit_code == exit_codes.USAGE
     assert "No such command 'instal'. Did you mean install?" in result.stderr
 
 
 @pytest.mark.parametrize(("version", "helped"), [(252, True), (254, False), (None, False)])
-def test_an_old_systemd(
+def test_old_systemd(
     ringward: Ringward, root: Path, monkeypatch: pytest.MonkeyPatch, version: int | None, helped: bool
 ) -> None:
-    """It gets a drop-in that newer ones need not have."""
+    """A systemd before version 254 gets a drop-in that newer versions do not need."""
     monkeypatch.setattr(systemd, "version", lambda: version)
     words = ("--init", "systemd", "--root", str(root), "--program", PROGRAM)
     assert ringward("service", "install", *words).exit_code == exit_codes.OK
@@ -182,14 +182,14 @@ def test_an_old_systemd(
     ],
     ids=["user", "hardened", "now", "init", "path"],
 )
-def test_what_cannot_be(ringward: Ringward, root: Path, words: list[str]) -> None:
-    """It is said before anything is written."""
+def test_impossible_options(ringward: Ringward, root: Path, words: list[str]) -> None:
+    """Impossible options are usage errors, and nothing is written."""
     result = ringward("service", "install", *words, "--root", str(root))
     assert (result.exit_code, root.exists()) == (exit_codes.USAGE, False), result.output
 
 
-def test_at_once(ringward: Ringward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--now does what else has to be done, and says so; a command that fails is a failure."""
+def test_now(ringward: Ringward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--now runs the remaining commands and prints them; a command that fails makes the installation fail."""
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("useradd", "rc-update", "rc-service"):
@@ -215,16 +215,16 @@ def test_at_once(ringward: Ringward, tmp_path: Path, monkeypatch: pytest.MonkeyP
     ("place", "init"),
     [("run/systemd/system", "systemd"), ("run/openrc", "openrc"), ("proc/1", None), ("proc", None)],
 )
-def test_the_init_system_is_known_by_its_directories(tmp_path: Path, place: str, init: str | None) -> None:
-    """As each of them says that it runs a host."""
+def test_init_system_by_directory(tmp_path: Path, place: str, init: str | None) -> None:
+    """An init system is recognised by its directory in /run."""
     (tmp_path / place).mkdir(parents=True)
     assert detect(str(tmp_path)) == init
 
 
 @pytest.mark.parametrize(("name", "init"), [("s6-svscan", "s6"), ("runsvdir", "runit"), ("bash", None)])
 @pytest.mark.parametrize("pid", ["1", "42"])
-def test_or_by_its_processes(tmp_path: Path, pid: str, name: str, init: str | None) -> None:
-    """Also where something else is process 1, as in containers."""
+def test_init_system_by_process(tmp_path: Path, pid: str, name: str, init: str | None) -> None:
+    """An init system is recognised by its process, even if that is not process 1, as in containers."""
     (tmp_path / "proc" / pid).mkdir(parents=True)
     (tmp_path / "proc" / pid / "comm").write_text(f"{name}\n")
     assert detect(str(tmp_path)) == init

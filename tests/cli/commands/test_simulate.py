@@ -43,8 +43,8 @@ def simulated(ringward: Ringward, *arguments: str) -> dict[str, Any]:
     return found
 
 
-def test_a_month_with_a_change_of_the_clocks(ringward: Ringward) -> None:
-    """Days follow the configured time zone; each task is counted, services are left out."""
+def test_month_with_a_clock_change(ringward: Ringward) -> None:
+    """Days follow the configured time zone, each task is counted, and services are omitted."""
     found = simulated(ringward, "--from", "2026-10-01", "--days", "31")
     assert (found["from"], found["to"]) == ("2026-09-30T22:00:00.000Z", "2026-10-31T23:00:00.000Z")
     assert [(one["name"], one["times"], one["run"], one["dst_skipped"]) for one in found["tasks"]] == [
@@ -56,7 +56,7 @@ def test_a_month_with_a_change_of_the_clocks(ringward: Ringward) -> None:
 
 
 def test_tables(ringward: Ringward) -> None:
-    """A line for each task, collision, hour and change, cells separated by tabs in a pipe."""
+    """The tables have a row for each task, collision, hour and clock change, separated by tabs in a pipe."""
     result = ringward("simulate", "--from", "2026-10-01", "--days", "31", "--duration", "often=1h")
     assert result.exit_code == 0, result.output
     rows = [line.split("\t") for line in result.stdout.splitlines()]
@@ -68,7 +68,7 @@ def test_tables(ringward: Ringward) -> None:
 
 
 def test_runs_that_share_a_slot(ringward: Ringward, config: Path) -> None:
-    """The command tells how many runs wait, how long, and for which slot or limit."""
+    """The command reports how many runs wait, how long, and for which slot or limit."""
     config.write_text(
         "[daemon]\nmax_running = 1\n[slots.db]\nsize = 1\n"
         '[tasks.first]\nrun = "true"\ncron = "0 3 * * *"\nuses = ["db"]\n'
@@ -86,7 +86,7 @@ def test_runs_that_share_a_slot(ringward: Ringward, config: Path) -> None:
 
 
 def test_durations(ringward: Ringward, data: Path) -> None:
-    """The duration of the task, else the common one, else the history's; intervals count from the end, too."""
+    """The duration of a task is its option's, else the common option's, else that of the history."""
     database = open_writer(str(data / "ringward.db"))
     for name in ("nightly", "often"):
         upsert_task(database, name, "task", "{}")
@@ -105,8 +105,8 @@ def test_durations(ringward: Ringward, data: Path) -> None:
     assert durations("--duration", "nightly=2h", "--duration", "3s") == [7_200_000, 3000]
 
 
-def test_a_database_that_cannot_be_read(ringward: Ringward, data: Path) -> None:
-    """The simulation goes on without a history, and says why."""
+def test_unreadable_database(ringward: Ringward, data: Path) -> None:
+    """The simulation continues without a history and says why."""
     (data / "ringward.db").write_bytes(b"no database" * 1000)
     result = ringward("simulate", "--days", "1")
     assert result.exit_code == 0
@@ -124,23 +124,23 @@ def test_a_database_that_cannot_be_read(ringward: Ringward, data: Path) -> None:
         ["--duration", "absent=3s"],
     ],
 )
-def test_what_cannot_be_meant(ringward: Ringward, arguments: list[str]) -> None:
-    """It is refused with 64, and the message has the option."""
+def test_invalid_options(ringward: Ringward, arguments: list[str]) -> None:
+    """Invalid options are refused with 64, and the message names the option."""
     result = ringward("simulate", *arguments)
     assert result.exit_code == exit_codes.USAGE
     assert arguments[0] in result.stderr
 
 
 def test_too_many_times(ringward: Ringward, config: Path) -> None:
-    """What would take hours is refused before it does."""
+    """A simulation that would take hours is refused at once."""
     config.write_text('[tasks.t]\nrun = "true"\ncron = "* * * * * *"\n')
     result = ringward("simulate", "--days", "3660")
     assert result.exit_code == exit_codes.USAGE
     assert "use fewer --days" in result.stderr
 
 
-def test_a_configuration_that_is_not_valid(ringward: Ringward, config: Path) -> None:
-    """Its problems are listed, as by ``ringward validate``."""
+def test_invalid_configuration(ringward: Ringward, config: Path) -> None:
+    """The problems are listed as by ``ringward validate``."""
     config.write_text('[tasks.t]\nrun = "true"\ncron = "61 * * * *"\n')
     result = ringward("simulate")
     assert result.exit_code == exit_codes.CONFIG

@@ -47,8 +47,8 @@ def answering(fake: FakeDaemon, units: list[dict[str, Any]], **daemon: Any) -> N
     fake.on("GET", "/api/runs", {"items": [{"taskName": "a"}, {"taskName": "b"}, {"taskName": "a"}], "total": 3})
 
 
-def test_all_is_well(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """Failures that are over need no attention, but are counted."""
+def test_nothing_needs_attention(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Past failures need no attention, but are counted."""
     answering(daemon, [task("a", "succeeded"), task("b", None, paused=True), service("web", "running")])
     result = ringward("status")
     assert result.exit_code == exit_codes.OK
@@ -75,10 +75,10 @@ def test_all_is_well(ringward: Ringward, daemon: FakeDaemon) -> None:
         ([], {"readyz": problem(503, "Not ready"), "databaseProblem": "it was replaced"}, "database"),
     ],
 )
-def test_what_needs_attention(
+def test_attention(
     ringward: Ringward, daemon: FakeDaemon, units: list[dict[str, Any]], said: dict[str, Any], what: str
 ) -> None:
-    """It is named, and the exit code says so to a script."""
+    """The problem is named, and the exit code tells scripts about it."""
     answering(daemon, units, **said)
     result = ringward("status", "--json")
     assert result.exit_code == exit_codes.REFUSED
@@ -86,12 +86,12 @@ def test_what_needs_attention(
 
 
 def test_no_daemon(ringward: Ringward) -> None:
-    """Is another exit code than something that needs attention."""
+    """A missing daemon has another exit code than a problem that needs attention."""
     assert ringward("status").exit_code == exit_codes.UNREACHABLE
 
 
 def test_health(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """It is the health of the daemon alone, as a word and an exit code: 503 and no daemon give the same code."""
+    """Health is the state of the daemon alone, as a word and an exit code; 503 and a missing daemon share one code."""
     daemon.on("GET", "/readyz", {"status": "degraded"})
     result = ringward("health")
     assert (result.exit_code, result.output) == (exit_codes.OK, "degraded\n")
@@ -104,13 +104,13 @@ def test_health(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 
 def completed(data: str, *arguments: str) -> list[str]:
-    """The completions that a shell offers for the last argument."""
+    """Return the completions that a shell offers for the last argument."""
     shell = ShellComplete(cli, {}, "ringward", "_RINGWARD_COMPLETE")
     return [one.value for one in shell.get_completions(["--data", data, *arguments[:-1]], arguments[-1])]
 
 
 def test_names_are_completed(daemon: FakeDaemon) -> None:
-    """Of the kind that the command takes."""
+    """Names of the kind that the command takes are completed."""
     answering(daemon, [task("backup", None), task("build", None), service("bus", "running")])
     data = str(daemon.socket.parent)
     assert completed(data, "run", "b") == ["backup", "build"]
@@ -119,8 +119,8 @@ def test_names_are_completed(daemon: FakeDaemon) -> None:
     assert completed(data, "sta") == ["status", "start"]
 
 
-def test_without_a_daemon_nothing_is_completed(daemon: FakeDaemon) -> None:
-    """And nothing is said: a completion is no place for errors."""
+def test_no_completion_without_a_daemon(daemon: FakeDaemon) -> None:
+    """Without a daemon, completion prints neither names nor errors."""
     data = str(daemon.socket.parent)
     daemon.on("GET", "/api/tasks", Answer(503))
     assert completed(data, "run", "b") == []
@@ -128,23 +128,23 @@ def test_without_a_daemon_nothing_is_completed(daemon: FakeDaemon) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_scripts_of_shells(ringward: Ringward, shell: str) -> None:
-    """Each is a script that calls the program for its answers."""
+def test_completion_scripts(ringward: Ringward, shell: str) -> None:
+    """Each script calls the program for its completions."""
     result = ringward("completion", shell, plain=True)
     assert result.exit_code == exit_codes.OK
     assert "_RINGWARD_COMPLETE" in result.output
 
 
-def test_the_program_answers_a_shell() -> None:
-    """As the script of bash asks it."""
+def test_completion_request() -> None:
+    """The program answers the request of bash's completion script."""
     environ = os.environ | {"_RINGWARD_COMPLETE": "bash_complete", "COMP_WORDS": "ringward dem", "COMP_CWORD": "1"}
     code = "from supervisor.cli.entry import main; main()"
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True)
     assert done.stdout.split(",")[1].strip() == "demo"
 
 
-def test_a_command_that_is_mistyped(ringward: Ringward) -> None:
-    """The nearest one is named."""
+def test_misspelt_command(ringward: Ringward) -> None:
+    """A misspelt command gets the nearest one as a suggestion."""
     result = ringward("statsu", plain=True)
     assert result.exit_code == exit_codes.USAGE
     assert "Did you mean status?" in result.output
@@ -162,8 +162,8 @@ def test_a_command_that_is_mistyped(ringward: Ringward) -> None:
         (("logs", "--tail", "5", "x"), "--lines"),
     ],
 )
-def test_words_of_other_programs(ringward: Ringward, words: tuple[str, ...], suggestion: str | None) -> None:
-    """A synonym is suggested before a similar spelling; without a match nothing is suggested."""
+def test_synonyms_of_commands(ringward: Ringward, words: tuple[str, ...], suggestion: str | None) -> None:
+    """A synonym is suggested before a similar spelling; without a match, nothing is suggested."""
     result = ringward(*words, plain=True)
     assert result.exit_code == exit_codes.USAGE
     if suggestion is None:
@@ -172,8 +172,8 @@ def test_words_of_other_programs(ringward: Ringward, words: tuple[str, ...], sug
         assert suggestion in result.output
 
 
-def test_a_clock_that_was_set(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """Silent tasks need attention, with when they run again; so do removals that wait for the clock."""
+def test_stepped_clock(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Silent tasks need attention, with the time of their next run, and so do removals that wait for the clock."""
     silent = [{"name": "a", "runsAgainAt": "2026-11-22T09:00:00.000Z"}]
     held = "2026-11-22T08:00:00.000Z"
     answering(daemon, [], silentTasks=silent, silentTaskCount=3, removalsHeldUntil=held)

@@ -29,7 +29,7 @@ ENTRY = {
 
 
 def test_create(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """It prints only the token, so that a script can store it; the request has the given options."""
+    """The command prints only the token, for scripts; the request has the given options."""
     daemon.on("POST", "/api/tokens", as_json({**TOKEN, "token": "rw_secret"}, 201))
     result = ringward("token", "create", "ci", "--role", "operator", "--task", "build-*", "--expires", "90d")
     assert (result.exit_code, result.stdout) == (0, "rw_secret\n")
@@ -59,16 +59,16 @@ def test_create(ringward: Ringward, daemon: FakeDaemon) -> None:
         ("", "NAME"),
     ],
 )
-def test_what_cannot_be_created(ringward: Ringward, daemon: FakeDaemon, arguments: str, why: str) -> None:
-    """Refused with the reason, without asking the daemon."""
+def test_invalid_tokens(ringward: Ringward, daemon: FakeDaemon, arguments: str, why: str) -> None:
+    """An invalid token is refused with the reason, without a request to the daemon."""
     result = ringward("token", "create", *arguments.split())
     assert result.exit_code == exit_codes.USAGE
     assert why in result.stderr
     assert daemon.requests == []
 
 
-def test_a_name_that_is_taken(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """Says so."""
+def test_name_in_use(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """The error says that the name is in use."""
     daemon.on("POST", "/api/tokens", problem(409, "A token with this name already exists; revoke it first"))
     result = ringward("token", "create", "ci", "--role", "viewer")
     assert result.exit_code == exit_codes.REFUSED
@@ -76,7 +76,7 @@ def test_a_name_that_is_taken(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 
 def test_list(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """One line for each token, with - for unset values."""
+    """Each token is one line, with - for unset values."""
     daemon.on("GET", "/api/tokens", {"items": [TOKEN, {**TOKEN, "name": "old", "expired": True}]})
     lines = ringward("token", "list").stdout.splitlines()
     assert lines[0].split("\t") == ["NAME", "ROLE", "TASKS", "EXPIRES", "LAST USED", "CREATED", "BY"]
@@ -86,7 +86,7 @@ def test_list(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 
 def test_revoke(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """Quietly; an unknown one is an error."""
+    """A revocation prints nothing, and an unknown token is an error."""
     daemon.on("DELETE", "/api/tokens/ci", Answer(204))
     result = ringward("token", "revoke", "ci")
     assert (result.exit_code, result.stdout) == (0, "")
@@ -95,7 +95,7 @@ def test_revoke(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 
 def test_audit(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """One line for each; what came from outside does nothing to the terminal. Pages are fetched as needed."""
+    """Each entry is one line without control characters, and pages are fetched as needed."""
     daemon.on("GET", "/api/audit", {"items": [ENTRY] * 500, "nextCursor": 7}, {"items": [ENTRY] * 3})
     lines = ringward("audit", "-n", "600").stdout.splitlines()
     assert len(lines) == 1 + 503

@@ -1,4 +1,4 @@
-"""What ``ringward up`` settles before it becomes the root process."""
+"""The work of ``ringward up`` before it becomes the root process."""
 
 import errno
 import json
@@ -28,7 +28,7 @@ CONFIG = "[tasks.a]\nrun = 'x'\n[services.b]\nrun = 'x'\n[services.c]\nrun = 'x'
 
 @dataclass
 class Executed(Exception):
-    """What would have been executed."""
+    """The intercepted execution of the root."""
 
     program: str
     arguments: list[str]
@@ -88,8 +88,8 @@ def boot_of(outcome: Outcome) -> Boot:
     return outcome.executed.boot
 
 
-def test_the_root_gets_everything_it_needs(up: Up, tmp_path: Path, shared_memory: Path) -> None:
-    """The settings in memory, the lock, an isolated interpreter, and directories that only the user can enter."""
+def test_root_arguments(up: Up, tmp_path: Path, shared_memory: Path) -> None:
+    """The root gets its settings, the lock, an isolated interpreter, and directories that only the user can enter."""
     outcome = up()
     boot = boot_of(outcome)
     assert outcome.executed
@@ -108,8 +108,8 @@ def test_the_root_gets_everything_it_needs(up: Up, tmp_path: Path, shared_memory
     assert stat.S_IMODE((tmp_path / "data/id").stat().st_mode) == 0o600
 
 
-def test_a_descriptor_for_readiness(up: Up) -> None:
-    """The root inherits it; a closed one is reported before anything is made."""
+def test_readiness_descriptor(up: Up) -> None:
+    """The root inherits the descriptor; a closed one is a usage error before anything is created."""
     reader, writer = os.pipe()
     executed = up("--ready-fd", str(writer)).executed
     assert executed
@@ -122,8 +122,8 @@ def test_a_descriptor_for_readiness(up: Up) -> None:
     assert f"{writer} is not an open descriptor" in refused.stderr
 
 
-def test_a_copy_of_a_data_directory(up: Up, tmp_path: Path) -> None:
-    """While its daemon runs, the copy gets an identity of its own, which it keeps; the original keeps its own, too."""
+def test_copy_of_a_data_directory(up: Up, tmp_path: Path) -> None:
+    """While the original's daemon runs, the copy gets its own identity and keeps it; the original keeps its own."""
     boot = boot_of(up())
     (tmp_path / "copy").mkdir(mode=0o700)
     shutil.copy(tmp_path / "data/id", tmp_path / "copy/id")
@@ -136,8 +136,8 @@ def test_a_copy_of_a_data_directory(up: Up, tmp_path: Path) -> None:
     assert (tmp_path / "data/id").read_text().strip() == boot.daemon_id
 
 
-def test_the_configuration_settles_the_rest(up: Up, tmp_path: Path) -> None:
-    """And the command line wins over it."""
+def test_command_line_overrides_the_configuration(up: Up, tmp_path: Path) -> None:
+    """Settings come from the configuration, and the command line overrides them."""
     config = (
         "[daemon]\ndata_dir='d'\nlog_level='debug'\nshutdown_timeout='1s'\n[http]\nlisten=[]\nsocket='s'\nworkers=2"
     )
@@ -149,8 +149,8 @@ def test_the_configuration_settles_the_rest(up: Up, tmp_path: Path) -> None:
     assert boot.listen == [("127.0.0.1", 0), ("::1", 1)]
 
 
-def test_a_data_directory_keeps_its_identity(up: Up, shared_memory: Path) -> None:
-    """Made once; the runtime directory stays where it was."""
+def test_data_directory_keeps_its_identity(up: Up, shared_memory: Path) -> None:
+    """The identity is created once, and the runtime directory stays the same."""
     first = up()
     assert first.executed
     for held in (first.executed.lock, first.executed.place):
@@ -162,16 +162,16 @@ def test_a_data_directory_keeps_its_identity(up: Up, shared_memory: Path) -> Non
     assert [path.name for path in (shared_memory / "ringward").iterdir()] == [second.daemon_id]
 
 
-def test_a_second_daemon_is_75_and_names_the_first(up: Up) -> None:
-    """The error names the pid of the running daemon."""
+def test_second_daemon(up: Up) -> None:
+    """A second daemon exits with 75 and names the pid of the first."""
     boot_of(up())
     result = up().result
     assert result.exit_code == exit_codes.ALREADY_RUNNING
     assert f"(pid {os.getpid()})" in result.stderr
 
 
-def test_what_is_asked_for_on_the_way_waits_for_the_root(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C while its modules are loaded is the daemon's clean end, not Python's traceback."""
+def test_signals_wait_for_the_root(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signals such as Ctrl-C are blocked until the root runs, and end it cleanly, without a traceback."""
     blocked: set[int] = set()
     execute = os.execv
 
@@ -186,8 +186,8 @@ def test_what_is_asked_for_on_the_way_waits_for_the_root(up: Up, monkeypatch: py
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-def test_the_banner_says_what_starts(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The password that was made is not written where it would stay."""
+def test_banner(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The banner has the configuration and the addresses, but not the generated password, which would be logged."""
     outcome = up("--listen", "127.0.0.1:1")
     boot = boot_of(outcome)
     for text in (boot.config_path, boot.data_dir, "http://127.0.0.1:1\n", "1 task, 2 services", "ringward password"):
@@ -202,8 +202,8 @@ def test_the_banner_says_what_starts(up: Up, monkeypatch: pytest.MonkeyPatch) ->
     assert "RINGWARD_PASSWORD" not in outcome.executed.environ
 
 
-def test_the_banner_as_json(up: Up) -> None:
-    """One line with the same facts, and without the password that was made."""
+def test_banner_as_json(up: Up) -> None:
+    """The JSON banner is one line with the same facts, without the generated password."""
     outcome = up("--listen", "127.0.0.1:1", "--json")
     boot = boot_of(outcome)
     said = json.loads(outcome.result.stdout)
@@ -213,35 +213,35 @@ def test_the_banner_as_json(up: Up) -> None:
     assert boot.password not in outcome.result.output
 
 
-def test_an_invalid_configuration_is_78_before_anything_is_made(up: Up, tmp_path: Path) -> None:
-    """Nothing is left behind by a start that could not be."""
+def test_invalid_configuration(up: Up, tmp_path: Path) -> None:
+    """An invalid configuration exits with 78, and nothing is created."""
     result = up(config="[tasks.a]\nrn = 'x'\n").result
     assert result.exit_code == exit_codes.CONFIG
     assert "tasks.a.rn: unknown key" in result.stderr
     assert not (tmp_path / "data").exists()
 
 
-def test_no_configuration_is_78(up: Up) -> None:
-    """With the places where one was looked for."""
+def test_missing_configuration(up: Up) -> None:
+    """A missing configuration exits with 78 and is named."""
     result = up("-c", "missing.toml").result
     assert (result.exit_code, "missing.toml: cannot be read" in result.stderr) == (exit_codes.CONFIG, True)
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:1", "127.0.0.1", "127.0.0.1:99999", "example.org:1"])
 def test_addresses_on_the_command_line_are_checked(up: Up, listen: str) -> None:
-    """As those in the configuration are."""
+    """Addresses on the command line are checked like those in the configuration."""
     result = up("--listen", listen).result
     assert (result.exit_code, listen in result.stderr) == (exit_codes.USAGE, True)
 
 
-def test_a_socket_path_that_is_too_long_is_told(up: Up) -> None:
-    """Before anything is made."""
+def test_long_socket_path(up: Up) -> None:
+    """A socket path that is too long is reported with the key that changes it."""
     result = up("--data", "x" * 120).result
     assert (result.exit_code, "set socket in [http]" in result.stderr) == (exit_codes.CONFIG, True)
 
 
-def test_a_path_that_is_no_text_is_told(up: Up, tmp_path: Path) -> None:
-    """The database and the API could not have it."""
+def test_path_with_invalid_utf8(up: Up, tmp_path: Path) -> None:
+    """A path that is not UTF-8 is refused, because the database and the API cannot represent it."""
     result = up("--data", os.fsdecode(b"d\xff")).result
     assert (result.exit_code, "d\\udcff: the path is not UTF-8" in result.stderr) == (exit_codes.DATA_DIR, True)
     elsewhere = tmp_path / os.fsdecode(b"c\xff.toml")
@@ -250,8 +250,8 @@ def test_a_path_that_is_no_text_is_told(up: Up, tmp_path: Path) -> None:
     assert up("-c", str(elsewhere)).result.exit_code == exit_codes.CONFIG
 
 
-def test_a_file_in_place_of_the_socket_is_not_removed(up: Up, tmp_path: Path) -> None:
-    """A file or a directory in place of the socket is reported, and stays."""
+def test_file_in_place_of_the_socket(up: Up, tmp_path: Path) -> None:
+    """A file or a directory in place of the socket is reported and not removed."""
     (tmp_path / "precious").write_text("data")
     (tmp_path / "directory").mkdir()
     for name in ("precious", "directory"):
@@ -263,29 +263,29 @@ def test_a_file_in_place_of_the_socket_is_not_removed(up: Up, tmp_path: Path) ->
 
 
 class TestPassword:
-    def test_the_file_is_read(self, tmp_path: Path) -> None:
-        """Its first line."""
+    def test_password_file(self, tmp_path: Path) -> None:
+        """The password is the first line of the file."""
         (tmp_path / "pw").write_text("open-sesame\r\nmore\n")
         found = password.resolve_password({}, str(tmp_path / "pw"))
         assert (found.value, found.ephemeral, found.origin) == ("open-sesame", False, f"from {tmp_path / 'pw'}")
         assert "open-sesame" not in repr(found)
 
     @pytest.mark.parametrize(("value", "message"), [("", "is empty"), ("seven77", "shorter than 8")])
-    def test_short_ones_are_refused(self, tmp_path: Path, value: str, message: str) -> None:
-        """Also an empty variable: it was meant to set one."""
+    def test_short_password(self, tmp_path: Path, value: str, message: str) -> None:
+        """A short or empty password is refused, even from an empty variable."""
         with pytest.raises(Unusable, match=message):
             password.resolve_password({"RINGWARD_PASSWORD": value}, None)
         (tmp_path / "pw").write_text(f"{value}\n")
         with pytest.raises(Unusable, match=message):
             password.resolve_password({}, str(tmp_path / "pw"))
 
-    def test_one_that_is_no_text_is_refused(self) -> None:
-        """Before an API server that could not check it is started again and again."""
+    def test_password_with_invalid_utf8(self) -> None:
+        """A password that is not UTF-8 is refused, because the API server could not check it."""
         with pytest.raises(Unusable, match="RINGWARD_PASSWORD is not UTF-8"):
             password.resolve_password({"RINGWARD_PASSWORD": os.fsdecode(b"\xff" * 10)}, None)
 
-    def test_files_that_cannot_be_read_are_told(self, tmp_path: Path) -> None:
-        """With the path."""
+    def test_unreadable_password_file(self, tmp_path: Path) -> None:
+        """The error has the path of the unreadable file."""
         (tmp_path / "binary").write_bytes(b"\xff" * 10)
         for name in ("missing", "binary", "."):
             with pytest.raises(Unusable, match=str(tmp_path)):
@@ -293,29 +293,29 @@ class TestPassword:
 
 
 class TestDataDirectory:
-    def test_parents_are_made(self, tmp_path: Path) -> None:
-        """Only the directory itself is closed to others."""
+    def test_parents_are_created(self, tmp_path: Path) -> None:
+        """Missing parents are created, and only the directory itself is closed to other users."""
         data_directory.prepare(str(tmp_path / "a/b"))
         assert stat.S_IMODE((tmp_path / "a/b").stat().st_mode) == 0o700
         assert list((tmp_path / "a/b").iterdir()) == []
 
-    def test_what_is_no_directory_is_told(self, tmp_path: Path) -> None:
-        """A file, or something below one."""
+    def test_file_in_place_of_the_directory(self, tmp_path: Path) -> None:
+        """A file in place of the directory, or of a parent, is reported."""
         (tmp_path / "file").touch()
         for name in ("file", "file/below", "file/far/below"):
             with pytest.raises(NotStarted, match="is not a directory, or its parent is not") as caught:
                 data_directory.prepare(str(tmp_path / name))
             assert caught.value.cause is Cause.DATA_DIRECTORY
 
-    def test_one_that_everybody_may_write_to_is_refused(self, tmp_path: Path) -> None:
-        """With the command that puts it right."""
+    def test_world_writable_directory(self, tmp_path: Path) -> None:
+        """A world-writable directory is refused with the command that fixes its mode."""
         (tmp_path / "open").mkdir()
         (tmp_path / "open").chmod(0o777)
         with pytest.raises(NotStarted, match="chmod o-w"):
             data_directory.prepare(str(tmp_path / "open"))
 
-    def test_one_for_everybody_stays_so(self, tmp_path: Path) -> None:
-        """As /tmp: the data directory is to be another one."""
+    def test_shared_directory(self, tmp_path: Path) -> None:
+        """A shared directory such as /tmp is refused with the advice to use another one, not to change its mode."""
         (tmp_path / "open").mkdir()
         (tmp_path / "open").chmod(0o1777)
         with pytest.raises(NotStarted, match="use a directory of its own"):
@@ -333,8 +333,10 @@ class TestDataDirectory:
             (errno.EIO, os.strerror(errno.EIO)),
         ],
     )
-    def test_the_reason_is_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, message: str) -> None:
-        """One line that says why it takes no data; nothing stays behind."""
+    def test_unwritable_directory(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, message: str
+    ) -> None:
+        """One line says why the directory cannot be written, and no file remains."""
 
         def write(_fd: int, _data: bytes) -> int:
             raise OSError(code, os.strerror(code))
@@ -345,15 +347,15 @@ class TestDataDirectory:
         assert "\n" not in str(caught.value)
         assert list((tmp_path / "data").iterdir()) == []
 
-    def test_a_damaged_identity_is_not_replaced(self, tmp_path: Path) -> None:
-        """The rings and markers of runs that may still live carry it."""
+    def test_damaged_identity_is_not_replaced(self, tmp_path: Path) -> None:
+        """A damaged identity stops the start, because rings and markers of active runs can have the old one."""
         (tmp_path / "id").write_text("nonsense\n")
         with pytest.raises(NotStarted, match="has no valid id"):
             data_directory.identity(str(tmp_path))
         assert (tmp_path / "id").read_text() == "nonsense\n"
 
-    def test_identities_are_ulids_in_order_of_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """26 characters of Crockford's alphabet, the time in front."""
+    def test_identities_are_ulids(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """An identity is a ULID: 26 characters that begin with the time."""
         monkeypatch.setattr("time.time_ns", lambda: 1_469_922_850_259_000_000)
         assert data_directory.new_id()[:10] == "01ARZ3NDEK"
         assert len(data_directory.new_id()) == 26
@@ -362,17 +364,17 @@ class TestDataDirectory:
 class TestRuntimeDirectory:
     ID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
-    def test_the_places_are_tried_in_order(self) -> None:
-        """Root's own first; a relative XDG_RUNTIME_DIR is none."""
+    def test_places(self) -> None:
+        """Root's own directory is tried first, and a relative XDG_RUNTIME_DIR is ignored."""
         session = {"XDG_RUNTIME_DIR": "/run/user/7"}
         assert runtime_directory.places(session, 0) == ["/run/ringward", "/run/user/7/ringward", "/dev/shm/ringward-0"]
         assert runtime_directory.places({"XDG_RUNTIME_DIR": "x"}, 7) == ["/dev/shm/ringward-7"]
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a directory of another user")
-    def test_a_name_that_another_user_has_taken(
+    def test_name_taken_by_another_user(
         self, shared_memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Another directory is made, which the next start finds again; the foreign one is left alone."""
+        """Another directory is created, which the next start finds again; the foreign one is not changed."""
         monkeypatch.setattr(runtime_directory, "SHARED_MEMORY", str(shared_memory))
         mounts = tmp_path / "mountinfo"
         mounts.write_text(f"1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:5 / {shared_memory} rw - tmpfs tmpfs rw\n")
@@ -388,8 +390,8 @@ class TestRuntimeDirectory:
         assert runtime_directory.places({}, 0) == ["/run/ringward", str(found.parent)]
         assert list(taken.iterdir()) == [taken / self.ID]
 
-    def test_only_tmpfs_will_do(self, shared_memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Directories on a disk are skipped, and if none is left, each reason is given."""
+    def test_only_tmpfs(self, shared_memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Directories on a disk are skipped; if none is left, the error has each reason."""
         mounts = tmp_path / "mountinfo"
         mounts.write_text(
             "1 0 8:1 / / rw - ext4 /dev/sda rw\n"
@@ -412,7 +414,7 @@ class TestRuntimeDirectory:
     def test_foreign_directories_and_links_are_refused(
         self, shared_memory: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """No other user can prepare the place for us."""
+        """Links, and directories that another user owns or can write, are refused."""
         names = ["link", "file", "open", "foreign"]
         monkeypatch.setattr(
             runtime_directory, "places", lambda _environ, _euid: [str(shared_memory / name) for name in names]
@@ -434,17 +436,15 @@ class TestRuntimeDirectory:
         for text in expected + ["foreign belongs to user 12345"] * (os.geteuid() == 0):
             assert text in str(caught.value)
 
-    def test_the_runtime_directory_is_found_again(self, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The directory of a crashed daemon is found, whatever the environment says today."""
+    def test_existing_runtime_directory(self, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The directory of a crashed daemon is found even if the environment has changed."""
         bases = [str(shared_memory / "first"), str(shared_memory / "second")]
         monkeypatch.setattr(runtime_directory, "places", lambda _environ, _euid: list(bases))
         (shared_memory / "second" / self.ID).mkdir(parents=True, mode=0o700)
         assert runtime_directory.prepare(self.ID, {}) == f"{bases[1]}/{self.ID}"
 
-    def test_paths_too_long_for_sockets_are_passed_over(
-        self, shared_memory: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A socket's path has 107 bytes."""
+    def test_long_paths_are_skipped(self, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A place whose socket paths would exceed 107 bytes is skipped."""
         bases = [str(shared_memory / ("x" * 80)), str(shared_memory / "y")]
         monkeypatch.setattr(runtime_directory, "places", lambda _environ, _euid: list(bases))
         assert runtime_directory.prepare(self.ID, {}) == f"{bases[1]}/{self.ID}"

@@ -1,4 +1,4 @@
-"""``ringward upgrade`` without a daemon; with one it is the matter of tests/e2e/upgrade/test_versions.py."""
+"""``ringward upgrade`` without a daemon; tests/e2e/upgrade/test_versions.py has upgrades of real daemons."""
 
 import fcntl
 import os
@@ -16,7 +16,7 @@ ID = "0" * 26
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data directory that says it is ours."""
+    """A data directory whose lock names this process."""
     (tmp_path / "id").write_text(f"{ID}\n")
     (tmp_path / "lock").write_text(f"{os.getpid()}\n")
     return tmp_path
@@ -29,17 +29,17 @@ def refused(data: Path) -> str:
 
 
 def test_no_data_directory(tmp_path: Path) -> None:
-    """Where there is none, there is no daemon."""
+    """Without a data directory, the command reports that no daemon runs."""
     assert refused(tmp_path / "none") == f"ringward: no daemon runs on {tmp_path / 'none'}\n"
 
 
-def test_a_daemon_that_has_ended(data: Path) -> None:
-    """A pid without a held lock means nothing."""
+def test_ended_daemon(data: Path) -> None:
+    """A pid without a held lock is ignored."""
     assert "no daemon runs" in refused(data)
 
 
-def test_a_process_that_is_no_daemon(data: Path) -> None:
-    """Another process with this pid in our namespace is not signalled."""
+def test_other_process(data: Path) -> None:
+    """Another process with this pid is not signalled."""
     with (data / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert "no daemon runs" in refused(data)
@@ -47,7 +47,7 @@ def test_a_process_that_is_no_daemon(data: Path) -> None:
 
 @pytest.fixture
 def systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program that takes the place of systemctl; its answer is in the file beside it."""
+    """A replacement for systemctl that prints the contents of the returned file."""
     program = tmp_path / "bin" / "systemctl"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\necho "$*" >{tmp_path}/asked\ncat {tmp_path}/answer\n')
@@ -61,8 +61,8 @@ USER = "/user.slice/user-5.slice/user@5.service/app.slice/ringward.service/ringw
 
 
 @pytest.mark.parametrize(("cgroup", "option"), [(SYSTEM, ""), (USER, "--user ")])
-def test_a_unit_of_another_environment_is_named(systemctl: Path, cgroup: str, option: str) -> None:
-    """The manager that has the unit is asked, the system's or the user's; the warning names unit and program."""
+def test_unit_of_another_environment_is_named(systemctl: Path, cgroup: str, option: str) -> None:
+    """The system's or the user's manager is asked about the unit; the warning names the unit and the program."""
     systemctl.write_text("MainPID=7\nExecStart={ path=/opt/x/bin/ringward ; argv[]=/opt/x/bin/ringward up ; }\n")
     warning = unit_warning(7, cgroup)
     assert warning is not None
@@ -71,8 +71,8 @@ def test_a_unit_of_another_environment_is_named(systemctl: Path, cgroup: str, op
     assert asked == f"{option}show --property=MainPID,ExecStart ringward.service\n"
 
 
-def test_a_unit_of_the_same_environment(systemctl: Path, tmp_path: Path) -> None:
-    """A program of this environment, by a link, too, needs no warning."""
+def test_unit_of_the_same_environment(systemctl: Path, tmp_path: Path) -> None:
+    """A program of this environment, even through a link, needs no warning."""
     for program in (f"{sys.prefix}/bin/ringward", f"{tmp_path}/link"):
         systemctl.write_text(f"MainPID=7\nExecStart={{ path={program} ; argv[]={program} up ; }}\n")
         if not os.path.exists(program):
@@ -80,8 +80,8 @@ def test_a_unit_of_the_same_environment(systemctl: Path, tmp_path: Path) -> None
         assert unit_warning(7, SYSTEM) is None
 
 
-def test_a_unit_that_is_not_the_daemons(systemctl: Path) -> None:
-    """A daemon started by something else within a unit, or within none, needs no warning."""
+def test_unrelated_unit(systemctl: Path) -> None:
+    """A daemon that was not started by its unit, or runs in no unit, needs no warning."""
     systemctl.write_text("MainPID=6\nExecStart={ path=/usr/sbin/cron ; argv[]=/usr/sbin/cron ; }\n")
     assert unit_warning(7, "/system.slice/cron.service") is None
     assert unit_warning(7, "/user.slice/user-0.slice/session-3.scope") is None

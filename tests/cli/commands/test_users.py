@@ -28,7 +28,7 @@ def call(data: Path, text: str, *arguments: str) -> tuple[int, str]:
 
 
 def test_add(data: Path, daemon: FakeDaemon) -> None:
-    """The password is the first line of standard input, and is not printed."""
+    """The command reads the password from the first line of standard input and does not print it."""
     daemon.on("POST", "/api/users", as_json(ACCOUNT, 201))
     arguments = ("add", "alice", "--role", "operator", "--task", "web-*")
     assert call(data, "open sesame \nrest", *arguments) == (0, "")
@@ -78,7 +78,7 @@ def test_passwd_and_rm(ringward: Ringward, data: Path, daemon: FakeDaemon) -> No
 
 
 def test_list(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """One line for each account."""
+    """Each account is one line."""
     daemon.on("GET", "/api/users", {"items": [ACCOUNT]})
     lines = [line.split("\t") for line in ringward("user", "list").stdout.splitlines()]
     assert lines == [
