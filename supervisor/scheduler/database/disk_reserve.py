@@ -43,7 +43,8 @@ class DiskReserve:
         """Whether the file exists; the store thread sets it."""
         self.missing = False
         """Whether a full disk was reported, because there is no space for the file."""
-        loop.after(_FIRST_MS, self._keep)
+        self._timer = loop.after(_FIRST_MS, self._keep)
+        """Timer of the next attempt to create the file."""
 
     def release(self) -> bool:
         """Remove the file to free its space; return False if that is impossible. Runs in the store thread."""
@@ -63,7 +64,7 @@ class DiskReserve:
         self._log.error(f"{kept}: nothing more can be stored once the disk is full")
         with self._committer.changing() as change:
             self._notifications.disk_full(f"T{kept[1:]}. Nothing more can be stored once the disk is full.", change)
-        self._loop.after(_AGAIN_MS, self._keep)
+        self._later()
 
     def _keep(self) -> None:
         """Create the file if it is missing and the disk has space."""
@@ -72,7 +73,9 @@ class DiskReserve:
             change.then(self._tell)
 
     def _later(self) -> None:
-        self._loop.after(_AGAIN_MS, self._keep)
+        """Schedule the next attempt, in place of one that is already scheduled."""
+        self._timer.cancel()
+        self._timer = self._loop.after(_AGAIN_MS, self._keep)
 
     def _make(self) -> None:
         try:
