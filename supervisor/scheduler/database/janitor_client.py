@@ -24,6 +24,7 @@ from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.janitor_job import Job, Report
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
+from supervisor.scheduler.loop.helper_process import start_tracked
 from supervisor.scheduler.loop.loop import Loop, Timer
 
 _SOON_MS = 1000
@@ -127,7 +128,7 @@ class JanitorClient:
     def _start(self, *, look: bool) -> None:
         self._looks = look
         try:
-            process = subprocess.Popen(
+            process, self._pidfd = start_tracked(
                 [sys.executable, *RINGWARD, "janitor"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
             )
         except OSError as err:
@@ -135,7 +136,6 @@ class JanitorClient:
             self._rest(_FAILED)
             return
         self._process = process
-        self._pidfd = os.pidfd_open(process.pid)
         self._loop.watch(self._pidfd, lambda _mask: self._ended(process))
         if process.stdin is not None:
             with suppress(BrokenPipeError):

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from typing import Any
 
 from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.log_line import Log
@@ -19,6 +20,21 @@ from supervisor.scheduler.loop.loop import Loop
 _READ_BYTES = 65536
 _DELAYS_MS = (0, 100, 500, 1000, 5000)
 _HEALTHY_S = 10.0
+
+
+def start_tracked(argv: list[str], **options: Any) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a process, and return it with a pidfd; `options` are those of :class:`subprocess.Popen`.
+
+    Raises:
+        OSError: it cannot be started, or it was killed because it cannot be tracked.
+    """
+    process = subprocess.Popen(argv, **options)
+    try:
+        return process, os.pidfd_open(process.pid)
+    except OSError:  # EMFILE, ENFILE, ENOMEM
+        with process:  # closes its pipes and reaps it
+            process.kill()
+        raise
 
 
 class HelperClient:
@@ -92,12 +108,9 @@ class HelperProcess:
                 undo.callback(ours.close)
                 with theirs:
                     argv = [sys.executable, *RINGWARD, self._name, "--fd", str(theirs.fileno())]
-                    process = subprocess.Popen(
+                    process, self._pidfd = start_tracked(
                         argv, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
                     )
-                undo.callback(process.wait)
-                undo.callback(process.kill)
-                self._pidfd = os.pidfd_open(process.pid)
                 undo.pop_all()
         except OSError as err:  # EMFILE, EAGAIN, ENOMEM
             self._failed(f"cannot start the {self._title}: {err.strerror}")

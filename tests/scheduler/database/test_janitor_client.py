@@ -1,5 +1,6 @@
 """The start times of the janitor, with real janitors and a clock that the test moves."""
 
+import errno
 import os
 import select
 import signal
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import psutil
 import pytest
 
 from logring.log_paths import ring_path
@@ -236,3 +238,23 @@ def test_failed_start(keeping: JanitorBench, monkeypatch: pytest.MonkeyPatch) ->
     keeping.loop.advance(MINUTE_MS)
     assert b"cannot start the janitor: No such file" in os.read(keeping.log_pipe, 1000)
     assert keeping.loop.waiting() == [10 * MINUTE_MS]
+
+
+def test_a_janitor_that_cannot_be_tracked(keeping: JanitorBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a descriptor for its process, the janitor is killed and reaped, and started again ten minutes later."""
+    pids = []
+
+    def pidfd_open(pid: int) -> int:
+        pids.append(pid)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    before = set(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pidfd_open", pidfd_open)
+        keeping.loop.advance(MINUTE_MS)
+    assert b"cannot start the janitor: Too many open files" in os.read(keeping.log_pipe, 1000)
+    assert [psutil.pid_exists(pid) for pid in pids] == [False]
+    assert set(os.listdir("/proc/self/fd")) <= before
+    assert keeping.loop.waiting() == [10 * MINUTE_MS]
+    keeping.loop.advance(10 * MINUTE_MS)
+    assert keeping.runs()
