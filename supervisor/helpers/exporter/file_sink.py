@@ -66,27 +66,37 @@ class FileSink:
         Raises:
             DeliveryFailed: the file cannot be written.
         """
-        taken = 0
+        written = synced = 0
         try:
             self._open()
             for piece in pieces:
                 if self._is_due():
+                    self._sync(synced)
+                    synced = written
                     self._rotate()
                 self._append(self._encoder.encode(piece))
-                taken += 1
+                written += 1
         except OSError as err:
-            if taken:
-                self._sync()
-            raise DeliveryFailed(self._cannot_write(err), taken) from err
-        self._sync()
-        return taken
+            if written > synced:
+                self._sync(synced)
+            raise DeliveryFailed(self._cannot_write(err), written) from err
+        self._sync(synced)
+        return written
 
-    def _sync(self) -> None:
-        self._finish_early_sync()
+    def _sync(self, synced: int) -> None:
+        """Wait for the disk.
+
+        Args:
+            synced: The number of pieces of this delivery that are on the disk already.
+
+        Raises:
+            DeliveryFailed: the sync failed; only the pieces before it count as delivered.
+        """
         try:
+            self._finish_early_sync()
             os.fdatasync(self._fd)
         except OSError as err:
-            raise DeliveryFailed(self._cannot_write(err)) from err
+            raise DeliveryFailed(self._cannot_write(err), synced) from err
         self._unsynced = 0
 
     def _sync_early(self) -> None:
@@ -101,13 +111,13 @@ class FileSink:
         """Wait for the sync in progress, if there is one.
 
         Raises:
-            DeliveryFailed: the sync failed, so no record of this delivery counts as delivered.
+            OSError: the sync failed, so no record since the last sync counts as delivered.
         """
         early, self._early = self._early, None
         if early is not None:
             early.join()
             if early.error is not None:
-                raise DeliveryFailed(self._cannot_write(early.error)) from early.error
+                raise early.error
 
     def _cannot_write(self, err: OSError) -> str:
         return f"cannot write {self._path}: {err.strerror or err}"
@@ -149,7 +159,6 @@ class FileSink:
         return self._size >= self._max_size_bytes or 0 < self._max_age_ms <= age_ms
 
     def _rotate(self) -> None:
-        self._sync()
         for number in range(self._keep - 1, 0, -1):
             with contextlib.suppress(FileNotFoundError):
                 os.replace(f"{self._path}.{number}", f"{self._path}.{number + 1}")
@@ -177,7 +186,7 @@ class FileSink:
     def close(self) -> None:
         """Close the file."""
         if self._fd >= 0:
-            with contextlib.suppress(DeliveryFailed):  # undelivered lines are delivered again later
+            with contextlib.suppress(OSError):  # undelivered lines are delivered again later
                 self._finish_early_sync()
             os.close(self._fd)
             self._fd = -1

@@ -209,3 +209,47 @@ def test_an_early_failure_of_the_disk_takes_nothing(
     assert failed.value.taken == 0
     assert one.deliver(pieces) == 6
     one.close()
+
+
+def test_a_failing_disk_takes_what_was_synced_before_a_rotation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that a rotation has synced are delivered, even if a later sync of the same batch fails."""
+    one = sink(tmp_path, max_size_bytes=1, keep=5)
+    pieces = [piece(b"%d" % number, number) for number in range(4)]
+    sync, calls = os.fdatasync, []
+
+    def failing(fd: int) -> None:
+        calls.append(fd)
+        if len(calls) == 3:
+            raise OSError(5, "Input/output error")
+        sync(fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fdatasync", failing)
+        with pytest.raises(DeliveryFailed, match="Input/output error") as failed:
+            one.deliver(pieces)
+    assert failed.value.taken == 2
+    assert one.deliver(pieces[2:]) == 2
+    one.close()
+
+
+def test_a_rotation_without_a_new_file_takes_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the new file of a rotation cannot be created, the records before it are delivered, and the reason is told."""
+    one = sink(tmp_path, max_size_bytes=1)
+    create, calls = os.open, []
+
+    def full(path: str, *arguments: int) -> int:
+        calls.append(path)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        return create(path, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.open", full)
+        with pytest.raises(DeliveryFailed, match="No space left on device") as failed:
+            one.deliver([piece(b"a", 0), piece(b"b", 1)])
+    assert failed.value.taken == 1
+    assert one.deliver([piece(b"b", 1)]) == 1
+    assert [record["text"] for name in ("log.1", "log") for record in records(tmp_path / "out" / name)] == ["a", "b"]
+    one.close()
