@@ -179,6 +179,13 @@ _SHARE = 5
 """Without a configured budget, the logs may use one fifth of the file system."""
 _LEAST_REST_MS = 60_000
 _PURGED = 1000
+_UNFINISHED, _UNREADABLE, _UNDELETABLE = "unfinished log", "unreadable log", "undeletable log"
+_REMEDIES = {
+    _UNFINISHED: "limit the logs of active runs with log_max_size, or raise max_log_bytes",
+    _UNREADABLE: "check the files and remove damaged ones by hand",
+    _UNDELETABLE: "correct the cause that the warnings above name",
+}
+"""Remedies for logs that the janitor may not or cannot remove."""
 _REST_FACTOR = 50
 """The pause after a scan as a multiple of its duration, so that scans use at most 2 % of a core."""
 
@@ -246,32 +253,42 @@ def _keep_within(logs: list[LogFile], budget: int, log: Log) -> list[LogFile]:
         return logs
     kept = []
     removed: defaultdict[str, list[int]] = defaultdict(list)
+    remaining: defaultdict[str, list[LogFile]] = defaultdict(list)
     for one in sorted(logs, key=lambda one: one.ended_ms):
-        if total > budget and _is_sealed(one) and _remove(one.path, log):
-            total -= one.occupied
-            removed[one.task].append(one.occupied)
-        else:
-            kept.append(one)
+        if total > budget:
+            obstacle = _unfinished_or_unreadable(one)
+            if obstacle is None and _remove(one.path, log):
+                total -= one.occupied
+                removed[one.task].append(one.occupied)
+                continue
+            remaining[obstacle or _UNDELETABLE].append(one)
+        kept.append(one)
     for task, sizes in removed.items():
         runs = counted(len(sizes), "run")
         log.info(f"{task}: removed the logs of {runs} ({sum(sizes)} bytes) to stay within {budget} bytes")
     if total > budget:
-        log.warning(f"the logs use {total} of {budget} bytes, and all are of active runs")
+        obstacles = "; ".join(_obstacle_text(obstacle, some) for obstacle, some in remaining.items())
+        log.warning(f"the logs use {total} bytes, more than the limit of {budget} bytes; not removed: {obstacles}")
     return kept
 
 
-def _is_sealed(one: LogFile) -> bool:
-    """Return whether a log is sealed, so that nothing more is written to it; False if it cannot be read."""
+def _obstacle_text(obstacle: str, some: list[LogFile]) -> str:
+    size = sum(one.occupied for one in some)
+    return f"{counted(len(some), obstacle)} ({size} bytes, oldest: {some[0].path}): {_REMEDIES[obstacle]}"
+
+
+def _unfinished_or_unreadable(one: LogFile) -> str | None:
+    """Return why a log may not be removed or compressed; None if nothing more is written to it."""
     try:
         file = open_log_file(one.path)
         if file is None:
-            return False
+            return _UNFINISHED
         try:
-            return file.is_sealed()
+            return None if file.is_sealed() else _UNFINISHED
         finally:
             file.close()
     except (LogError, OSError):
-        return False
+        return _UNREADABLE
 
 
 def _remove(path: str, log: Log) -> bool:
@@ -294,7 +311,7 @@ def _compress_old(logs: list[LogFile], after_ms: int, log: Log) -> int | None:
         due_ms = one.ended_ms + after_ms
         if due_ms > now_ms:
             next_ms = due_ms if next_ms is None else min(next_ms, due_ms)
-        elif _is_sealed(one):
+        elif _unfinished_or_unreadable(one) is None:
             try:
                 size = _compress(one, log)
             except OSError as err:

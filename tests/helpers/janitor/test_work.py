@@ -80,3 +80,39 @@ def test_looking_takes_little_of_a_core(place: Place, monkeypatch: pytest.Monkey
     seconds = iter([10.0, 17.0])
     monkeypatch.setattr("time.process_time", lambda: next(seconds))
     assert work(place.job(), Said()).rest_ms == 350_000
+
+
+def test_the_warning_about_logs_that_remain(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the logs exceed the budget, the warning tells why the rest remains, for each reason with its remedy."""
+    unfinished, unreadable, fixed, _removed = paths = [
+        place.log("t", number, sealed=number > 1, ended_ms=NOW_MS + number * HOUR_MS) for number in range(1, 5)
+    ]
+    with open(unreadable, "r+b") as file:
+        file.seek(100)
+        file.write(b"?" * 500)
+    unlink = os.unlink
+
+    def stubborn(path: str) -> None:
+        if path == fixed:
+            raise OSError(errno.EPERM, "Operation not permitted")
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", stubborn)
+    sizes = {path: os.stat(path).st_blocks * 512 for path in paths}
+    said = Said()
+    work(place.job(max_log_bytes=0), said)
+    assert place.logs() == [unfinished, unreadable, fixed]
+    (warning,) = [line for line in said.lines if "more than the limit of 0 bytes" in line]
+    for path, count in (
+        (unfinished, "1 unfinished log"),
+        (unreadable, "1 unreadable log"),
+        (fixed, "1 undeletable log"),
+    ):
+        assert f"{count} ({sizes[path]} bytes, oldest: {path}): " in warning
+    assert "active" in warning
+    assert f"cannot remove {fixed}: Operation not permitted" in "".join(said.lines)
+    for path in (unfinished, fixed):
+        unlink(path)
+    said.lines.clear()
+    work(place.job(max_log_bytes=0), said)
+    assert ["active" in line for line in said.lines if "limit of 0 bytes" in line] == [False]
