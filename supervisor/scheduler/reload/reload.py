@@ -38,6 +38,8 @@ from supervisor.scheduler.reload.reload_report import Report, report, summary
 from supervisor.scheduler.reload.unit_changes import UnitChanges
 from supervisor.scheduler.startup_shutdown.shutdown import Shutdown
 
+_AT_NEXT_START = "the daemon is shutting down: the changes take effect at its next start"
+
 
 def read_again(path: str, boot: Boot) -> ResolvedConfig:
     """Read the configuration for a daemon that runs with `boot`.
@@ -111,6 +113,8 @@ class Reloader:
     @operation(ReloadRequest)
     def reload(self, asked: ReloadRequest, reply: Reply) -> None:
         """Read the files and apply the differences; answer with the report after everything is stored.
+
+        If a shutdown begins after the definitions were stored, a warning in the report says so.
 
         A refusal has the status 422 if the configuration is invalid, and 409 if it requires a restart of the daemon. It
         has 503 if the files cannot be read, the database cannot be written, or the daemon is shutting down.
@@ -189,11 +193,16 @@ class Reloader:
             change.write(partial(update_task, name=before.name, paused=False, next_run_at=None))
 
     def _bring_into_force(self, request: _Request, new: ResolvedConfig, difference: Difference, found: Report) -> None:
-        """Redefine the changed tasks, then apply all other differences."""
+        """Redefine the changed tasks, then apply all other differences.
+
+        If a shutdown begins meanwhile, the rest is left to the next daemon. A refusal would be wrong, because it
+        promises that nothing was changed, and the definitions are stored.
+        """
 
         def redefined(change: Change | None) -> None:
             if change is None:
-                self._answer(refused(503, "The daemon is shutting down"))
+                self._log.warning(f"the configuration was reloaded ({request.by}), but {_AT_NEXT_START}")
+                self._answer(done(**{**found, "warnings": [*found["warnings"], _AT_NEXT_START]}))
             else:
                 self._complete(request, new, difference, found, change)
 

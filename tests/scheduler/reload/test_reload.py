@@ -524,3 +524,29 @@ def test_many_changed_schedules(bench: Make) -> None:
     assert rounds >= 4
     due = {name: next(unit.schedule.occurrences(one.loop.now_ms())).at for name, unit in one.units.items()}
     assert {row.name: row.next_run_at for row in one.tasks()} == due
+
+
+def test_a_shutdown_during_a_reload(bench: Make) -> None:
+    """If a shutdown begins before anything is stored, the reload is refused with 503, and nothing is changed."""
+    one = bench(SERVICE)
+    rows = one.tasks()
+    one.write(f'{SERVICE}[tasks.t]\nrun = "true"\n')
+    answers = one.ask()
+    one.daemon.ending = True
+    answer = one.stored(answers)
+    assert (answer["ok"], answer["status"]) == (False, 503)
+    assert one.tasks() == rows
+
+
+def test_a_shutdown_after_definitions_were_stored(bench: Make) -> None:
+    """If a shutdown begins later, the report has a warning: the changes take effect when the daemon starts again."""
+    one = bench('[tasks.t]\nrun = "true"\n')
+    one.write(f'[tasks.t]\nrun = "false"\n{SERVICE}')
+    answers = one.ask()
+    one.read()
+    one.daemon.ending = True
+    answer = one.stored(answers)
+    assert answer["ok"], answer
+    assert (answer["result"]["added"], one.task_row("s").configured) == (["s"], True)
+    assert answer["result"]["warnings"] == ["the daemon is shutting down: the changes take effect at its next start"]
+    assert ids(one, "s") == []
