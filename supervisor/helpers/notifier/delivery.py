@@ -90,7 +90,7 @@ def last_lines(ring: str | None, file: str | None) -> str:
         position = max(head.first_available, head.lines - _LINES)
         while position < head.lines:
             page = reader.read(position, _LINES, _MAX_BYTES)
-            lines += [_shown(pool_of_kind.text, system=pool_of_kind.stream == SYSTEM) for pool_of_kind in page.lines]
+            lines += [_shown(line.text, system=line.stream == SYSTEM) for line in page.lines]
             position = max(page.next, position + 1)
     except (LogError, OSError):
         return ""
@@ -134,7 +134,7 @@ class _DeliveryLog:
     """Why the message was lost although Apprise reports success; None: it was not lost."""
 
 
-_captured: ContextVar[_DeliveryLog | None] = ContextVar("heard", default=None)
+_captured: ContextVar[_DeliveryLog | None] = ContextVar("captured", default=None)
 
 
 class _LogCapture(logging.Handler):
@@ -161,7 +161,12 @@ def _loaded() -> object:
             """Send a request and inspect its response."""
             return _inspected(super().send(*args, **kwargs))
 
-    # requests looks up the class by this name for each new session.
+    # Apprise calls functions such as requests.post(). Each opens its own session, which looks up the class by this
+    # name. Neither library has a hook for that. These were rejected:
+    # * a response hook of requests: only the caller can add it to a request or session.
+    # * the asset and URL parameters of Apprise: they have no session, and can only allow or forbid all redirects.
+    # * a proxy: it sees neither status nor headers of an answer over TLS.
+    # * logs of urllib3 and audit events of http.client: they have no headers of answers, and cannot change a redirect.
     sessions.HTTPAdapter = InspectingAdapter  # type: ignore[attr-defined]
     apprise = importlib.import_module("apprise")
     logger: logging.Logger = importlib.import_module("apprise.logger").logger
