@@ -148,7 +148,7 @@ def test_the_keys_of_tasks_and_services() -> None:
     """The tables, read one after the other, have every key of the schema, and say which kind of unit has it."""
     wanted = []
     for key in KEYS:
-        kinds = key.places & {"task", "service"}
+        kinds = key.tables & {"task", "service"}
         if kinds:
             wanted.append((key.name, "both" if len(kinds) == 2 else next(iter(kinds)), shown(key.default)))
     tables = section(BY_NAME["configuration"], UNITS).findall(docutils.nodes.table)
@@ -159,14 +159,14 @@ def test_every_key_has_an_anchor() -> None:
     """Pages and messages can link to a key: ``#http-listen``, or ``#key-cron`` for a task or service."""
     ids = parsed(BY_NAME["configuration"]).ids
     for key in KEYS:
-        for place in key.places:
-            anchor = f"{'key' if place in ('task', 'service') else place}-{key.name.replace('_', '-')}"
+        for table in key.tables:
+            anchor = f"{'key' if table in ('task', 'service') else table}-{key.name.replace('_', '-')}"
             assert anchor in ids, f'write ".. _{anchor}:" before ``{key.name}``'
 
 
-def test_no_place_of_the_schema_is_forgotten() -> None:
+def test_every_table_has_a_section() -> None:
     """A new table of the configuration needs a section of its own."""
-    assert {place for key in KEYS for place in key.places} == {*SECTIONS.values(), "task", "service"}
+    assert {table for key in KEYS for table in key.tables} == {*SECTIONS.values(), "task", "service"}
 
 
 @pytest.mark.parametrize(

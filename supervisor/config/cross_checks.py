@@ -41,17 +41,17 @@ def check_dependencies(
     """
     for service in services.values():
         for index, one in enumerate(service.depends_on):
-            place = ("depends_on", index)
+            key_path = ("depends_on", index)
             if one.name not in known:
-                yield service.name, place, _unknown("task or service", one.name, known)
+                yield service.name, key_path, _unknown("task or service", one.name, known)
             elif one.name in tasks and one.until in ("started", "ready"):
-                yield service.name, place, Invalid(f"{one.name} is a task", 'a task needs until = "succeeded"')
+                yield service.name, key_path, Invalid(f"{one.name} is a task", 'a task needs until = "succeeded"')
             elif one.name in tasks and (param := _required_parameter(tasks[one.name])) is not None:
                 message = f"{one.name} requires the parameter {quoted(param)}, which a run for a service does not get"
-                yield service.name, place, Invalid(message, "give it a default")
+                yield service.name, key_path, Invalid(message, "give it a default")
             elif one.name in services and one.until == "succeeded":
                 remedy = 'a service has until = "started" or "ready"'
-                yield service.name, place, Invalid(f"{one.name} is a service", remedy)
+                yield service.name, key_path, Invalid(f"{one.name} is a service", remedy)
     for cycle in _cycles(services):
         message = f"they wait for each other: {' -> '.join((*cycle, cycle[0]))}"
         yield cycle[0], ("depends_on",), Invalid(message, "remove one of them")
@@ -159,7 +159,7 @@ def without_match(export: Export, units: Collection[Unit]) -> Iterator[tuple[str
 def check_hook(
     values: Mapping[str, Any], written: Collection[str], tasks: Mapping[str, Task], services: Mapping[str, Service]
 ) -> Iterator[tuple[KeyPath, Invalid]]:
-    """Yield the errors of a hook that contradicts itself or its task, each with its place.
+    """Yield the errors of a hook that contradicts itself or its task, each with its key path.
 
     Args:
         values: the values of valid keys.
@@ -207,11 +207,11 @@ def _unsuitable_events(kind: str | None, events: tuple[str, ...]) -> Iterator[tu
 
 
 def dropped_variables(values: Mapping[str, Any], own: Mapping[str, Any]) -> Iterable[tuple[KeyPath, Invalid]]:
-    """Yield a warning for each shell text whose shell drops a variable, with the place of the text.
+    """Yield a warning for each shell text whose shell drops a variable, with the key path of the text.
 
     Args:
         values: all values of a unit.
-        own: the unit's own table; a text from [defaults] has no place in it.
+        own: the unit's own table; a text from [defaults] is not in it.
     """
     odd = sorted(name for key in ("env", "secrets") for name in values.get(key, ()) if not is_identifier(name))
     shell = values.get("shell", "/bin/sh")

@@ -122,23 +122,23 @@ def _units(config: Config) -> dict[str, Task | Service]:
 
 
 @cache
-def _compared(place: str) -> Mapping[str, Key]:
+def _compared(table: str) -> Mapping[str, Key]:
     """Return the keys of a table that are fields of the model, by field name, in the order of the documentation."""
-    return {key.attribute: key for key in keys_of(place).values() if key.attribute is not None}
+    return {key.attribute: key for key in keys_of(table).values() if key.attribute is not None}
 
 
-def effect_of(key: Key, place: str) -> Effect:
-    """Return the effect of a change of `key` in the table `place`."""
+def effect_of(key: Key, table: str) -> Effect:
+    """Return the effect of a change of `key` in the table `table`."""
     if isinstance(key.effect, Effect):
         return key.effect
     of_task, of_service = key.effect
-    return of_service if place == Service.kind else of_task
+    return of_service if table == Service.kind else of_task
 
 
-def _changed(place: str, old: Any, new: Any) -> tuple[Changed, ...]:
-    timeless = place == Task.kind and not (old.crons or new.crons)
+def _changed(table: str, old: Any, new: Any) -> tuple[Changed, ...]:
+    timeless = table == Task.kind and not (old.crons or new.crons)
     return tuple(
-        Changed(key.name, Effect.AT_ONCE if timeless and name in _OF_CRON else effect_of(key, place))
-        for name, key in _compared(place).items()
+        Changed(key.name, Effect.AT_ONCE if timeless and name in _OF_CRON else effect_of(key, table))
+        for name, key in _compared(table).items()
         if getattr(old, name) != getattr(new, name)
     )

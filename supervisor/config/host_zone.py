@@ -80,8 +80,8 @@ def _zone_of(path: str, named: str, _mtime_ns: int, size: int, _inode: int) -> s
     if named in found:
         return named
     # A zone may have several names. Prefer that of a place, such as Europe/Prague; posix/ and right/ contain copies.
-    places = [name for name in found if "/" in name and not name.startswith(("Etc/", "posix/", "right/"))]
-    return min(places or found, default=_rule_of(data))
+    cities = [name for name in found if "/" in name and not name.startswith(("Etc/", "posix/", "right/"))]
+    return min(cities or found, default=_rule_of(data))
 
 
 def _content(path: str) -> bytes:

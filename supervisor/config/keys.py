@@ -59,7 +59,7 @@ class Key:
     """The effect of a change; a pair has the effects on tasks and on services."""
     attribute: str | None = None
     """The name of the field in the model; None if only the loader uses the key."""
-    places: frozenset[str] = frozenset()
+    tables: frozenset[str] = frozenset()
     """The tables that have the key, in the singular: daemon, http, notifier, task and so on."""
     deprecated: Deprecation | None = None
 
@@ -96,11 +96,11 @@ def key(
     return field(default=value, repr=shown, metadata=metadata)
 
 
-def keys_in(record: Any, places: tuple[str, ...]) -> Iterator[Key]:
-    """Yield the keys that a record of the model declares itself, not those of its bases, as keys of `places`."""
+def keys_in(record: Any, tables: tuple[str, ...]) -> Iterator[Key]:
+    """Yield the keys that a record of the model declares itself, not those of its bases, as keys of `tables`."""
     for name in get_annotations(record):
         declared = record.__dataclass_fields__[name]
         if Key in declared.metadata:
             row: Key = declared.metadata[Key]
             attribute = None if name not in {one.name for one in fields(record)} else name
-            yield replace(row, name=row.name or name, attribute=attribute, places=frozenset(places))
+            yield replace(row, name=row.name or name, attribute=attribute, tables=frozenset(tables))

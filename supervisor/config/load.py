@@ -81,8 +81,8 @@ class _Loader(TableReader):
         main = read_source(path)
         self._tables(main, _TABLES)
         daemon, http, storage, notify = (self.section(main, section, keys_of(section)) for section in _SECTIONS)
-        for place, invalid in unsafe(http):
-            self.wrong(main, ("http", *place), invalid.message, invalid.remedy)
+        for key_path, invalid in unsafe(http):
+            self.wrong(main, ("http", *key_path), invalid.message, invalid.remedy)
         sources = [main, *self._included(main, daemon.get("include", ()))]
         self.files = [source.name for source in sources]
         defaults = self._defaults(main)
@@ -146,9 +146,9 @@ class _Loader(TableReader):
         )
 
     def _cross_checked(self, found: Iterable[Found], seen: dict[str, tuple[Source, KeyPath]]) -> None:
-        for name, place, invalid in found:
+        for name, key_path, invalid in found:
             source, path = seen[name]
-            self.wrong(source, (*path, *place), invalid.message, invalid.remedy)
+            self.wrong(source, (*path, *key_path), invalid.message, invalid.remedy)
 
     def _host_zone(self, main: Source) -> str:
         try:
@@ -235,16 +235,16 @@ class _Loader(TableReader):
         """Return the launcher of a task or service; None if it has none, or an invalid one."""
         name = values.get("launcher", LOCAL)
         table, unit = path
-        place = (*path, "launcher") if "launcher" in source.data[str(table)][unit] else path
+        key_path = (*path, "launcher") if "launcher" in source.data[str(table)][unit] else path
         if name == LOCAL:
             return None
         if name not in known:
             invalid = unknown_launcher(name, known)
-            self.wrong(source, place, invalid.message, invalid.remedy)
+            self.wrong(source, key_path, invalid.message, invalid.remedy)
             return None
         one = known[name]
         for invalid in () if one is None else unlaunchable(one, values):
-            self.wrong(source, place, invalid.message, invalid.remedy)
+            self.wrong(source, key_path, invalid.message, invalid.remedy)
         return one
 
     def _routes(self, main: Source, notifiers: Mapping[str, object]) -> tuple[Route, ...]:
@@ -279,8 +279,8 @@ class _Loader(TableReader):
             values = self.values(main, path, content, keys)
             for key in sorted(required - content.keys()):
                 self.wrong(main, path, f"has no {key}", f"add {key} = …")
-            for place, invalid in check_hook(values, content, tasks, services):
-                self.wrong(main, (*path, *place), invalid.message, invalid.remedy)
+            for key_path, invalid in check_hook(values, content, tasks, services):
+                self.wrong(main, (*path, *key_path), invalid.message, invalid.remedy)
             file: str | None = values.get("secret_file")
             if file is None:
                 continue
@@ -380,8 +380,8 @@ class _Loader(TableReader):
             given = {key: value for key, value in defaults.items() if key not in replaced}
             values = given | values | tables
             self._params(source, path, values, own="params" in unit)
-            for place, warning in dropped_variables(values, unit):
-                self.warnings.append(source.problem((*path, *place), warning.message, warning.remedy))
+            for key_path, warning in dropped_variables(values, unit):
+                self.warnings.append(source.problem((*path, *key_path), warning.message, warning.remedy))
             if "run" in values:
                 yield name, values
             elif "run" not in unit:
@@ -397,9 +397,9 @@ class _Loader(TableReader):
             secrets=values.get("secrets", {}),
         )
         for index, invalid in found:
-            place = (*path, "params", index, *invalid.path) if own else path
+            key_path = (*path, "params", index, *invalid.path) if own else path
             name = values["params"][index].name
-            self.wrong(source, place, f"the parameter {quoted(name)} {invalid.message}", invalid.remedy)
+            self.wrong(source, key_path, f"the parameter {quoted(name)} {invalid.message}", invalid.remedy)
 
     def _schedule(self, source: Source, path: KeyPath, table: Mapping[str, object]) -> bool:
         """Return whether a table sets a schedule; report more than one."""
@@ -418,8 +418,8 @@ class _Loader(TableReader):
         self._is_name(source, path, name)
         if name in seen:
             first, first_path = seen[name]
-            place = f"{first.name}:{first.positions.line(first_path)}"
-            self.wrong(source, path, f"the name is already defined at {place}", "use another name")
+            first_line = f"{first.name}:{first.positions.line(first_path)}"
+            self.wrong(source, path, f"the name is already defined at {first_line}", "use another name")
         else:
             seen[name] = (source, path)
 
@@ -437,7 +437,7 @@ class _Loader(TableReader):
             super().unknown(source, path, value, keys)
 
 
-def _fields(values: Values, place: str) -> dict[str, Any]:
-    """Return `values` as keyword arguments for the record of the table `place`."""
-    keys = keys_of(place)
+def _fields(values: Values, table: str) -> dict[str, Any]:
+    """Return `values` as keyword arguments for the record of `table`."""
+    keys = keys_of(table)
     return {attribute: value for name, value in values.items() if (attribute := keys[name].attribute) is not None}

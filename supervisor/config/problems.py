@@ -37,11 +37,11 @@ class Problem:
     """Column number from 1; only syntax errors have one."""
 
     def __str__(self) -> str:
-        place = self.file
+        location = self.file
         for number in (self.line, self.column):
             if number is not None:
-                place += f":{number}"
-        text = printable(f"{place}: {self.key}: {self.message}" if self.key else f"{place}: {self.message}")
+                location += f":{number}"
+        text = printable(f"{location}: {self.key}: {self.message}" if self.key else f"{location}: {self.message}")
         return f"{text}\n  {printable(self.remedy)}" if self.remedy else text
 
     def to_dict(self) -> dict[str, object]:

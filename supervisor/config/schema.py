@@ -35,25 +35,25 @@ KEYS: Final = (
     *keys_in(Notify, ("notify",)),
     *keys_in(Notifier, ("notifier",)),
     *keys_in(Route, ("route",)),
-    *(replace(key, places=frozenset({"launcher"})) for key in LAUNCHER),
+    *(replace(key, tables=frozenset({"launcher"})) for key in LAUNCHER),
     *keys_in(Hook, ("hook",)),
     *keys_in(Export, ("export",)),
-    *(replace(key, places=frozenset({"slot"})) for key in SLOT),
+    *(replace(key, tables=frozenset({"slot"})) for key in SLOT),
     *(key for record, kinds in UNIT_KEYS for key in keys_in(record, kinds)),
 )
 
 
 @cache
-def keys_of(*places: str) -> Mapping[str, Key]:
-    """Return all keys of the tables `places`, by name."""
-    return {key.name: key for key in KEYS if not key.places.isdisjoint(places)}
+def keys_of(*tables: str) -> Mapping[str, Key]:
+    """Return all keys of the tables `tables`, by name."""
+    return {key.name: key for key in KEYS if not key.tables.isdisjoint(tables)}
 
 
 @cache
-def defaults_of(place: str) -> Mapping[str, object]:
+def defaults_of(table: str) -> Mapping[str, object]:
     """Return the defaults of a table's keys that are fields of the model, by field name."""
     return {
         key.attribute: key.type.parse(key.default, "/") if key.default not in (None, REQUIRED) else None
-        for key in keys_of(place).values()
+        for key in keys_of(table).values()
         if key.attribute is not None
     }

@@ -423,9 +423,9 @@ def test_errors_as_json(problems: Problems) -> None:
     }
 
 
-def test_every_key_is_documented_once_per_place() -> None:
-    """The table of keys has no key twice for one place, and a text for each."""
-    seen = [(key.name, place) for key in KEYS for place in key.places]
+def test_every_key_is_documented_once_per_table() -> None:
+    """No table of the configuration has a key twice, and each key has a text."""
+    seen = [(key.name, table) for key in KEYS for table in key.tables]
     assert len(seen) == len(set(seen))
     assert all(key.doc and key.type.what for key in KEYS)
 
@@ -509,7 +509,7 @@ def test_unknown_public_name(config: Load) -> None:
 def test_deprecated_key(config: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that the test deprecates works, is marked in the schema, and gets a warning with file, line and remedy."""
     old = replace(keys_of("task")["description"], deprecated=Deprecation("1.3.0", "write it as a comment"))
-    monkeypatch.setattr(loading, "keys_of", lambda *places: {**keys_of(*places), "description": old})
+    monkeypatch.setattr(loading, "keys_of", lambda *tables: {**keys_of(*tables), "description": old})
     loaded = config('[tasks.a]\nrun = "true"\ndescription = "x"\n[tasks.b]\nrun = "true"\n')
     assert loaded.tasks["a"].description == "x"
     (warning,) = loaded.warnings

@@ -18,7 +18,7 @@ _MAX_HOST = 253
 
 
 def unsafe(http: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Invalid]]:
-    """Yield conflicts between the values of ``[http]``, each with its place."""
+    """Yield conflicts between the values of ``[http]``, each with its key path."""
     for one, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if one in http and other not in http:
             yield (one,), Invalid(f"also needs {other}", show=False)

@@ -21,6 +21,7 @@ from store.recovery.salvage import Restored, begin_anew, restore, take_as_restor
 from store.runs.writes import unfinished_runs
 from store.tasks import all_tasks, instances
 from supervisor.config.model import Config
+from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log, stamp
 from supervisor.ipc.messages import Boot
 from supervisor.scheduler.database.commits import Change
@@ -150,9 +151,9 @@ def _saved_text(salvaged: "Salvaged") -> str:
         return f"later data is lost: {salvaged.failed}"
     if not (salvaged.runs or salvaged.changes or salvaged.current):
         return "later data is lost"
-    parts = [f"saved {salvaged.runs} later runs and {salvaged.changes} changes of earlier ones"]
+    parts = [f"saved {counted(salvaged.runs, 'later run')} and {counted(salvaged.changes, 'change')} of earlier ones"]
     if salvaged.gaps or salvaged.invalid:
-        parts.append(f"{salvaged.gaps} parts were unreadable, {salvaged.invalid} rows invalid")
+        parts.append(f"unreadable parts: {salvaged.gaps}, invalid rows: {salvaged.invalid}")
     if not salvaged.current:
         parts.append("the newest data may be lost")
     return ", ".join(parts)

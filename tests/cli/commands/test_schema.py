@@ -43,10 +43,10 @@ def test_schema_is_valid() -> None:
 def test_schema_has_every_key() -> None:
     """Each table has exactly its keys, with their meanings and defaults."""
     properties = document()["properties"]
-    for place in {place for key in KEYS for place in key.places}:
-        table = properties[TABLES.get(place, place)]
-        inner = table.get("additionalProperties") or table.get("items") or table
-        wanted = {key.name: key for key in KEYS if place in key.places}
+    for table in {table for key in KEYS for table in key.tables}:
+        schema = properties[TABLES.get(table, table)]
+        inner = schema.get("additionalProperties") or schema.get("items") or schema
+        wanted = {key.name: key for key in KEYS if table in key.tables}
         assert set(inner["properties"]) == set(wanted)
         for name, key in wanted.items():
             assert key.doc in inner["properties"][name]["description"]

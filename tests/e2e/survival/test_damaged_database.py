@@ -173,7 +173,7 @@ def test_runs_newer_than_the_copy_are_salvaged(daemon: Daemon) -> None:
     assert sorted({*run}) == run
     assert len(daemon.runs("c")) >= len(run)
     # A run of c may have been active while the copy was made; then the log counts its end as a change.
-    told = re.compile(r"saved \d+ later runs and \d+ changes of earlier ones; the damaged one is")
+    told = re.compile(r"saved \d+ later runs? and \d+ changes? of earlier ones; the damaged one is")
     until(lambda: told.search(daemon.output.read_text()), "a message about the saved runs")
 
 
