@@ -401,7 +401,7 @@ def test_root_follows_only_its_own_files(write: Write) -> None:
 
 
 def test_clients_read_only_the_sections_they_need(write: Write) -> None:
-    """Clients ignore errors in sections that they do not need, but not in those that they read."""
+    """Clients ignore errors in sections that they do not need, but not in the sections that they read."""
     path = str(write("[http]\nsocket = 'x.sock'\n[tasks.a]\nfoo = 1\n"))
     assert load_sections(path, "daemon", "http", environ={}) == {
         "daemon": {},

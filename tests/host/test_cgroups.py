@@ -204,7 +204,7 @@ def test_place_removed_during_the_check(fake: FakeHierarchy, monkeypatch: pytest
 
 
 def test_give_way(fake: FakeHierarchy) -> None:
-    """What systemd executes after the daemon's end takes the controllers from the runs. Elsewhere nothing changes."""
+    """Commands that systemd executes after the daemon take the controllers from the runs; others change nothing."""
     for directory in (fake.unit / "runs", fake.unit):
         (directory / "cgroup.subtree_control").write_text("memory cpu\n")
     cgroups.give_way(str(fake.proc))

@@ -43,7 +43,7 @@ def test_subscribed_names(bell: DoorbellServer, tmp_path: Path) -> None:
 
 
 def test_news_before_the_subscription(bell: DoorbellServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that read the ring before it subscribed is woken for newer entries, but not for those that it read."""
+    """A reader that read the ring before it subscribed is woken for newer entries, but not for entries that it read."""
     client, fd = connect(bell, tmp_path)
     os.set_blocking(client.fileno(), False)
     bell.ring(["old"], 100.0)

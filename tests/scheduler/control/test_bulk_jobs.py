@@ -53,7 +53,7 @@ class Jobs:
         self.begin()
 
     def begin(self) -> None:
-        """Do what a scheduler does at its start."""
+        """Start the bulk jobs as a new scheduler does."""
         self.bulk = BulkJobs(self.one.loop, self.one.daemon, self.one.committer, self.reading, last_job(self.db))
         change = self.one.committer.change()
         self.bulk.announce_unreported(change)
@@ -261,7 +261,7 @@ class BulkRequests:
         self.renew()
 
     def renew(self) -> None:
-        """Do what a scheduler does at its start."""
+        """Set up the operations as a new scheduler does."""
         jobs = self.jobs
         commands = BulkOperations(
             jobs.one.loop,

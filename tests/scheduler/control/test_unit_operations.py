@@ -165,7 +165,7 @@ def test_restart(bench: Make) -> None:
     [("always", 1, State.FATAL), ("never", 0, State.EXITED), ("on_failure", 0, State.EXITED)],
 )
 @pytest.mark.parametrize("operation", ["service_start", "service_restart"])
-def test_revival_of_final_states(bench: Make, operation: str, policy: str, status: int, state: State) -> None:
+def test_restart_after_a_final_state(bench: Make, operation: str, policy: str, status: int, state: State) -> None:
     """A start or restart brings back a fatal or exited instance with all its attempts."""
     one = bench(f'[services.s]\nrun = "true"\nrestart = "{policy}"\nrestart_attempts = 0\n')
     unit = taken_up(one)

@@ -46,7 +46,7 @@ def test_killed_during_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_spare_cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lost run's spare cgroup is found by its attribute.
 
-    Unused ones of this daemon are removed; those of others stay.
+    Unused ones of this daemon are removed, and other daemons' stay.
     """
     monkeypatch.setattr(orphans, "_WAIT_S", 60.0)
     cgroups = require_cgroups()

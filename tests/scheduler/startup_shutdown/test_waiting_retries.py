@@ -49,8 +49,8 @@ def starts_after(one: Bench, clock: FakeClock, wait_ms: int) -> bool:
     ],
     ids=("long", "long, clock set back", "short", "short, clock set back"),
 )
-def test_a_restart_does_not_shorten_the_delay_of_a_retry(tmp_path: Path, keys: str, back_ms: int, wait_ms: int) -> None:
-    """The retry starts when it is due; a clock that is set back adds no more than the longest configured delay."""
+def test_restart_does_not_shorten_a_retry_delay(tmp_path: Path, keys: str, back_ms: int, wait_ms: int) -> None:
+    """The retry starts when it is due, and a backward step adds at most the longest configured delay."""
     clock = FakeClock()
     one = Bench(tmp_path, f'[tasks.t]\nrun = "false"\nretry_attempts = 1\n{keys}\n', clock)
     try:
