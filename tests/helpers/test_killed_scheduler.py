@@ -26,8 +26,8 @@ def notify() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("helper", "requests"), [("watcher", watch), ("notifier", notify)])
-def test_an_answer_that_nobody_reads(helper: str, requests: Any) -> None:
-    """The helper ends with status 0 and prints nothing."""
+def test_unread_answer(helper: str, requests: Any) -> None:
+    """A helper whose answer is not read ends with status 0 and prints nothing."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         argv = [sys.executable, *RINGWARD, helper, "--fd", str(theirs.fileno())]

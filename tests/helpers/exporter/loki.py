@@ -44,7 +44,7 @@ class Loki:
         self._thread.start()
 
     def push(self, body: Any) -> None:
-        """Take a body as the documentation of the push API has it."""
+        """Check a body against the documentation of the push API, and keep its entries."""
         assert set(body) == {"streams"}
         for stream in body["streams"]:
             assert set(stream) == {"stream", "values"}

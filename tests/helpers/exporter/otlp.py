@@ -30,7 +30,7 @@ def _attributes(pairs: Any) -> dict[str, Any]:
 
 
 class Collector:
-    """A stand-in; `status` and `rejects` decide how it answers, by path."""
+    """A stand-in, whose answers depend on `status`, by path, and on `rejects`."""
 
     def __init__(self) -> None:
         self.status: dict[str, int] = {}

@@ -18,7 +18,7 @@ def written(path: Path) -> Cursors:
     return cursors
 
 
-def test_positions_survive(tmp_path: Path) -> None:
+def test_positions_survive_a_restart(tmp_path: Path) -> None:
     """Runs, positions, rows and facts are the same after a restart."""
     written(tmp_path / "x.cursors")
     again = Cursors(str(tmp_path / "x.cursors"))
@@ -31,15 +31,15 @@ def test_positions_survive(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_not_committed_is_not_stored(tmp_path: Path) -> None:
+def test_uncommitted_changes_are_not_stored(tmp_path: Path) -> None:
     """Only a commit stores positions, so a crash before it repeats lines and loses none."""
     cursors = written(tmp_path / "x.cursors")
     cursors.move(RUN.id, 18)
     assert Cursors(str(tmp_path / "x.cursors")).at == {RUN.id: 17}
 
 
-def test_a_cut_line_is_ignored(tmp_path: Path) -> None:
-    """A journal that was cut at any byte of its last line has the positions of the commit before."""
+def test_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
+    """A journal that was cut at any byte of its last line has the positions of the previous commit."""
     path = tmp_path / "x.cursors"
     cursors = written(path)
     before = path.stat().st_size
@@ -51,8 +51,8 @@ def test_a_cut_line_is_ignored(tmp_path: Path) -> None:
         assert Cursors(str(path)).at == {RUN.id: 17}
 
 
-def test_a_finished_run_is_forgotten(tmp_path: Path) -> None:
-    """A run that is delivered to its end is not followed after a restart."""
+def test_finished_run_is_forgotten(tmp_path: Path) -> None:
+    """A run that was delivered to its end is not followed after a restart."""
     cursors = written(tmp_path / "x.cursors")
     cursors.finish(RUN.id)
     cursors.commit()
@@ -62,8 +62,8 @@ def test_a_finished_run_is_forgotten(tmp_path: Path) -> None:
     assert again.seen_at == 1000
 
 
-def test_the_journal_does_not_grow_without_bound(tmp_path: Path) -> None:
-    """After many commits the journal is written anew, with the same positions."""
+def test_journal_is_rewritten(tmp_path: Path) -> None:
+    """After many commits the journal is rewritten with the same positions."""
     path = tmp_path / "x.cursors"
     cursors = written(path)
     for number in range(40):
@@ -75,8 +75,8 @@ def test_the_journal_does_not_grow_without_bound(tmp_path: Path) -> None:
     assert Cursors(str(path)).at == {RUN.id: 19}
 
 
-def test_a_failed_commit_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit that the disk refused leaves the journal as it was, and the next one stores its changes too."""
+def test_failed_commit_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that the disk refused leaves the journal unchanged, and the next one stores its changes too."""
     path = tmp_path / "x.cursors"
     cursors = written(path)
     cursors.move(RUN.id, 18)
@@ -96,8 +96,8 @@ def test_a_failed_commit_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("text", ['{"format":2}\n', "nonsense\n", '{"format":1}\nnonsense\n', "[]\n"])
-def test_a_foreign_journal_is_refused(tmp_path: Path, text: str) -> None:
-    """A damaged journal, or one of a newer release, is an error, and stays as it is."""
+def test_unknown_journal_is_refused(tmp_path: Path, text: str) -> None:
+    """A damaged journal, or one of a newer release, is an error and is not changed."""
     path = tmp_path / "x.cursors"
     path.write_text(text)
     with pytest.raises(UnknownFormat):

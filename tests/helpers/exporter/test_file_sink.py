@@ -41,7 +41,7 @@ def test_every_text_is_a_record() -> None:
         assert json.loads(line)["text"] == text.decode(errors="replace")
 
 
-def test_the_fields_of_a_record() -> None:
+def test_fields_of_a_record() -> None:
     """A record has time, host, task, run id, instance, stream, line number and text."""
     (line,) = JsonEncoder('d"b%d').encode(piece(b"hello", 3, stream=STDERR)).splitlines()
     assert json.loads(line) == {
@@ -57,7 +57,7 @@ def test_the_fields_of_a_record() -> None:
 
 
 def test_parts_of_long_lines_and_gaps_are_marked() -> None:
-    """A part of a long line has `continued`; missing lines are one record with their number."""
+    """A part of a long line has `continued`; a gap is one record with the number of missing lines."""
     (part,) = JsonEncoder("db1").encode(piece(b"more", 3, continued=True)).splitlines()
     assert json.loads(part)["continued"] is True
     (gap,) = JsonEncoder("db1").encode(Piece(RUN, Gap(10, TS, 120, DAMAGED))).splitlines()
@@ -66,14 +66,14 @@ def test_parts_of_long_lines_and_gaps_are_marked() -> None:
     assert found["text"] == "120 lines missing: the log file is damaged"
 
 
-def test_the_file_is_readable_by_its_group(tmp_path: Path) -> None:
+def test_file_is_readable_by_its_group(tmp_path: Path) -> None:
     """The file has the mode 0640."""
     sink(tmp_path).deliver([piece(b"a")])
     assert stat.S_IMODE((tmp_path / "out" / "log").stat().st_mode) == 0o640
 
 
 def test_rotation_by_size(tmp_path: Path) -> None:
-    """A full file gets a number; the oldest of more than `keep` is removed; no record is lost before that."""
+    """A full file is renamed to a number; beyond `keep` the oldest is removed; until then no record is lost."""
     one = sink(tmp_path, max_size_bytes=1000)
     for number in range(40):
         one.deliver([piece(b"x" * 100, number)])
@@ -93,7 +93,7 @@ def test_without_rotated_files(tmp_path: Path) -> None:
 
 
 def test_rotation_by_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is old enough is rotated without new lines, also by the next process; an empty one never is."""
+    """A file that is old enough is rotated without new lines, even by the next process; an empty one never is."""
     now_ns = [TS * 1_000_000]
     monkeypatch.setattr("time.time_ns", lambda: now_ns[0])
     one = sink(tmp_path, max_age_ms=60_000)
@@ -109,7 +109,7 @@ def test_rotation_by_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert not (tmp_path / "out" / "log.2").exists()
 
 
-def test_a_renamed_file_is_created_again(tmp_path: Path) -> None:
+def test_renamed_file_is_created_again(tmp_path: Path) -> None:
     """After another program rotated the file, records go to a new one."""
     one = sink(tmp_path)
     one.deliver([piece(b"a", 0)])
@@ -119,8 +119,8 @@ def test_a_renamed_file_is_created_again(tmp_path: Path) -> None:
     assert [record["text"] for record in records(tmp_path / "moved")] == ["a"]
 
 
-def test_an_incomplete_record_is_removed(tmp_path: Path) -> None:
-    """The rest of a record that a crash cut is removed before the next record."""
+def test_incomplete_record_is_removed(tmp_path: Path) -> None:
+    """An incomplete record that a crash left is removed before the next record."""
     sink(tmp_path).deliver([piece(b"a", 0)])
     with (tmp_path / "out" / "log").open("ab") as file:
         file.write(b'{"time":"' + b"x" * 100_000)
@@ -138,15 +138,15 @@ def _link(path: Path) -> None:
 
 @pytest.mark.parametrize("make", [_fifo, _link, Path.mkdir])
 def test_only_regular_files_are_written(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    """A FIFO, a symbolic link or a directory at the path is an error, and nothing waits for it."""
+    """A FIFO, a symbolic link or a directory at the path is an error, and the sink does not wait for it."""
     (tmp_path / "out").mkdir()
     make(tmp_path / "out" / "log")
     with pytest.raises(DeliveryFailed, match="cannot write"):
         sink(tmp_path).deliver([piece(b"a")])
 
 
-def test_a_full_disk_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the disk is full within a batch, the records before stay, and no part of the failed one."""
+def test_full_disk_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the disk fills up within a batch, the earlier records stay, and no part of the failed one."""
     one = sink(tmp_path)
     one.deliver([piece(b"a", 0)])
     write, calls = os.write, []
@@ -168,8 +168,8 @@ def test_a_full_disk_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [record["text"] for record in records(tmp_path / "out" / "log")] == ["a", "b", "c"]
 
 
-def test_a_failing_disk_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the disk fails to keep records, also in the middle of a large batch, none counts as delivered."""
+def test_failed_sync_delivers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a sync fails, even in the middle of a large batch, no record counts as delivered."""
     one = sink(tmp_path, max_size_bytes=1 << 30)
     pieces = [piece(b"x" * 1_000_000, number) for number in range(12)]
     calls: list[int] = []
@@ -188,10 +188,8 @@ def test_a_failing_disk_takes_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("max_size_bytes", [1 << 20, 1 << 30])
-def test_an_early_failure_of_the_disk_takes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_size_bytes: int
-) -> None:
-    """The kernel reports an error only once, so an error in a sync during a delivery fails the whole delivery."""
+def test_failed_sync_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_size_bytes: int) -> None:
+    """A failed sync of a part fails the whole delivery, because the kernel reports an error only once."""
     one = sink(tmp_path, max_size_bytes=max_size_bytes)
     pieces = [piece(b"x" * 1_000_000, number) for number in range(6)]
     errors = [OSError(5, "Input/output error")]

@@ -27,7 +27,7 @@ def loki() -> Iterator[Loki]:
 
 @pytest.fixture
 def opened(loki: Loki) -> Iterator[Opened]:
-    """Returns a sink, and closes it after the test."""
+    """Return a function that makes a sink, which is closed after the test."""
     with contextlib.ExitStack() as stack:
 
         def make(**keys: str) -> LokiSink:
@@ -56,8 +56,8 @@ def test_lines_arrive_with_their_labels(loki: Loki, opened: Opened) -> None:
     assert found[5] == {"runId": RUN.id, "line": "5", "skipped": "7"}
 
 
-def test_a_repeated_delivery_leaves_one_entry(loki: Loki, opened: Opened) -> None:
-    """Loki keeps a repeated line once, and all equal lines of a millisecond."""
+def test_repeated_delivery_leaves_one_entry(loki: Loki, opened: Opened) -> None:
+    """Loki keeps a repeated line once, but all equal lines of a millisecond."""
     lines = piece(b"\n".join([b"same"] * 50))
     sink = opened()
     assert sink.deliver([lines]) == sink.deliver([lines]) == 1
@@ -77,7 +77,7 @@ def test_large_deliveries_are_several_requests(loki: Loki, opened: Opened) -> No
 
 
 @pytest.mark.parametrize("status", [401, 404, 429, 500, 503, 301])
-def test_a_refusal_for_now(loki: Loki, opened: Opened, status: int) -> None:
+def test_temporary_refusal(loki: Loki, opened: Opened, status: int) -> None:
     """While Loki cannot accept lines, the delivery fails with the status, and succeeds afterwards."""
     sink = opened()
     sink.deliver([piece(b"a", 0)])
@@ -90,15 +90,15 @@ def test_a_refusal_for_now(loki: Loki, opened: Opened, status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_a_refusal_for_good(loki: Loki, opened: Opened, status: int) -> None:
-    """Lines that Loki will never accept are rejected, and do not hold up others."""
+def test_permanent_refusal(loki: Loki, opened: Opened, status: int) -> None:
+    """Lines that Loki will never accept are rejected and do not delay others."""
     loki.status = status
     with pytest.raises(Rejected, match="too old") as rejected:
         opened().deliver([piece(b"a", 0), piece(b"b", 1)])
     assert (rejected.value.taken, rejected.value.end) == (0, 2)
 
 
-def test_a_closed_connection_is_no_failure(loki: Loki, opened: Opened) -> None:
+def test_closed_connection_is_replaced(loki: Loki, opened: Opened) -> None:
     """A connection that the server closed while it was idle is replaced without a failure."""
     sink = opened()
     sink.deliver([piece(b"a", 0)])
@@ -109,14 +109,14 @@ def test_a_closed_connection_is_no_failure(loki: Loki, opened: Opened) -> None:
 
 
 def test_without_a_server(opened: Opened) -> None:
-    """Without a server the delivery fails with address and reason."""
+    """Without a server the delivery fails with the address and the reason."""
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(DeliveryFailed, match=f"cannot send to {url}: Connection refused"):
         opened(url=url).deliver([piece(b"a")])
 
 
 def test_secrets_come_from_files(loki: Loki, opened: Opened, tmp_path: Path) -> None:
-    """Token or password are read again for each request, and errors name the file, never its content."""
+    """The token or the password is read again for each request; errors name the file, never its content."""
     secret = tmp_path / "secret"
     sink = opened(token_file=str(secret), tenant="team-a")
     with pytest.raises(DeliveryFailed, match=f"{secret}: No such file or directory"):

@@ -1,4 +1,4 @@
-"""Which runs an exporter finds."""
+"""The runs that an exporter finds."""
 
 from pathlib import Path
 
@@ -30,8 +30,8 @@ def found(tmp_path: Path, *, units: list[str] | None = None, globs: list[str] | 
     return list(cursors.runs)
 
 
-def test_a_new_export_begins_with_active_and_new_runs(tmp_path: Path, db: Database) -> None:
-    """A new export has runs that were active when it was configured, and later ones even if they have ended."""
+def test_new_export_follows_active_and_new_runs(tmp_path: Path, db: Database) -> None:
+    """A new export follows runs that were active when it was configured, and later ones even if they have ended."""
     ended = {"status": "ended", "end_reason": "succeeded", "exit_code": 0}
     before, active = make_run(created_at=T0 - 2, **ended), make_run(created_at=T0 - 1)
     later, new = make_run(created_at=T0, **ended), make_run(created_at=T0 + 1)
@@ -40,7 +40,7 @@ def test_a_new_export_begins_with_active_and_new_runs(tmp_path: Path, db: Databa
     assert found(tmp_path) == [active.id, later.id, new.id]
 
 
-def test_runs_that_begin_and_end_meanwhile_are_found(tmp_path: Path, db: Database) -> None:
+def test_runs_without_an_exporter_are_found(tmp_path: Path, db: Database) -> None:
     """Runs that began and ended while no exporter ran are followed by the next one, each once."""
     assert found(tmp_path) == []
     runs = [make_run(created_at=T0 + number) for number in range(1500)]
@@ -51,8 +51,8 @@ def test_runs_that_begin_and_end_meanwhile_are_found(tmp_path: Path, db: Databas
     assert found(tmp_path) == [run.id for run in runs]
 
 
-def test_a_row_number_that_is_given_again_hides_no_run(tmp_path: Path, db: Database) -> None:
-    """A run in the row of a purged run is found, also several of them."""
+def test_reused_row_number_hides_no_run(tmp_path: Path, db: Database) -> None:
+    """Runs in reused rows of purged runs are found, even several of them."""
     runs = [make_run(created_at=T0 + number) for number in range(4)]
     for run in runs:
         store_run(db, run)
@@ -67,8 +67,8 @@ def test_a_row_number_that_is_given_again_hides_no_run(tmp_path: Path, db: Datab
     assert found(tmp_path) == [run.id for run in (*runs, *again)]
 
 
-def test_a_restored_database_hides_no_run(tmp_path: Path, db: Database) -> None:
-    """After the database was put back to an older state, runs in rows that were known before are found."""
+def test_restored_database_hides_no_run(tmp_path: Path, db: Database) -> None:
+    """After the database was restored to an older state, runs in previously known rows are found."""
     runs = [make_run(created_at=T0 + number) for number in range(1200)]
     for run in runs:
         store_run(db, run)
@@ -87,8 +87,8 @@ def test_only_selected_runs_are_followed(tmp_path: Path, db: Database) -> None:
     assert found(tmp_path, units=["web"], globs=["db-*"]) == [runs["web"].id, runs["db-1"].id]
 
 
-def test_purged_runs_that_were_never_seen_are_counted(tmp_path: Path, db: Database) -> None:
-    """Missing numbers of rows tell how many runs were purged before they were found; known runs do not count."""
+def test_unseen_purged_runs_are_counted(tmp_path: Path, db: Database) -> None:
+    """Missing row numbers give the number of runs purged before they were found; known runs do not count."""
     cursors = Cursors(str(tmp_path / "x.cursors"))
     where = str(tmp_path / "ringward.db")
     new_runs = NewRuns(job("file", database=where, globs=["*"], begin_at=T0), cursors)
@@ -109,7 +109,7 @@ def test_purged_runs_that_were_never_seen_are_counted(tmp_path: Path, db: Databa
 
 
 def test_first_attempts(tmp_path: Path, db: Database) -> None:
-    """The first attempt of a retry is found over all attempts between, as far as they are kept."""
+    """The first attempt of a retry is found across all attempts between them, as far as they are kept."""
     runs = [make_run(created_at=T0)]
     for number in range(1, 4):
         runs.append(make_run(created_at=T0 + number, retry_attempt=number, retry_of_run_id=runs[-1].id))

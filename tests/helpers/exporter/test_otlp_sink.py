@@ -1,4 +1,4 @@
-"""The type ``otlp``, against a server that decodes what arrives."""
+"""The type ``otlp``, against a server that decodes requests."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ def collector() -> Iterator["Collector"]:
 
 @pytest.fixture
 def opened(collector: "Collector", monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
-    """Returns a sink, and closes it after the test. Within a short time the SDK does not try again by itself."""
+    """Return a function that makes a sink, which is closed after the test; a short time limit prevents retries."""
     from supervisor.helpers.exporter import otlp_sink
 
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-from=environment")
@@ -50,7 +50,7 @@ def opened(collector: "Collector", monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 def test_lines_are_records_of_their_spans(collector: "Collector", opened: Opened) -> None:
-    """A line is a record with its time, severity, place and the ids of its run's span."""
+    """A line is a record with its time, severity, position and the ids of its run's span."""
     pieces = [
         piece(b"one\ntwo \xff", 0),
         piece(b"oops", 2, stream=STDERR),
@@ -71,7 +71,7 @@ def test_lines_are_records_of_their_spans(collector: "Collector", opened: Opened
 
 
 def test_headers_of_the_environment_are_sent(collector: "Collector", opened: Opened) -> None:
-    """Headers of the SDK's environment variable go with each request, besides the token."""
+    """The headers of the SDK's environment variable are sent with each request, besides the token."""
     secret = Path(__file__)
     opened(token_file=str(secret), tenant="team-a").deliver([piece(b"a")])
     headers = collector.requests[0][1]
@@ -80,7 +80,7 @@ def test_headers_of_the_environment_are_sent(collector: "Collector", opened: Ope
     assert "from" not in collector.logs[0].resource
 
 
-def test_a_run_is_a_span(collector: "Collector", opened: Opened) -> None:
+def test_run_is_a_span(collector: "Collector", opened: Opened) -> None:
     """A run is a span with its times and its end; the parent of a retry is the first attempt."""
     ended = {"status": "ended", "created_at": TS - 9, "started_at": TS, "ended_at": TS + 5}
     failed = make_run(**ended, end_reason="failed", exit_code=3)
@@ -101,7 +101,7 @@ def test_a_run_is_a_span(collector: "Collector", opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 401, 404, 429, 500, 503])
-def test_a_refusal_for_now(collector: "Collector", opened: Opened, status: int) -> None:
+def test_temporary_refusal(collector: "Collector", opened: Opened, status: int) -> None:
     """While a collector cannot accept lines, the delivery fails with the status, and succeeds afterwards."""
     sink = opened(timeout_s=0.7)
     collector.status = {"/v1/logs": status, "/v1/traces": status}
@@ -115,15 +115,15 @@ def test_a_refusal_for_now(collector: "Collector", opened: Opened, status: int) 
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_a_refusal_for_good(collector: "Collector", opened: Opened, status: int) -> None:
-    """Lines that a collector will never accept are rejected, and do not hold up others."""
+def test_permanent_refusal(collector: "Collector", opened: Opened, status: int) -> None:
+    """Lines that a collector will never accept are rejected and do not delay others."""
     collector.status = {"/v1/logs": status}
     with pytest.raises(Rejected, match="not now") as rejected:
         opened().deliver([piece(b"a", 0), piece(b"b", 1)])
     assert (rejected.value.taken, rejected.value.end, rejected.value.lines) == (0, 2, None)
 
 
-def test_a_partial_success(collector: "Collector", opened: Opened) -> None:
+def test_partial_success(collector: "Collector", opened: Opened) -> None:
     """Records that a collector dropped from an accepted request are counted, with its reason."""
     collector.rejects = 2
     with pytest.raises(Rejected, match="rejected 2 records: too old") as rejected:
@@ -132,7 +132,7 @@ def test_a_partial_success(collector: "Collector", opened: Opened) -> None:
 
 
 def test_without_a_server(opened: Opened, tmp_path: Any) -> None:
-    """Without a server, or without the secret, the delivery fails with the reason, and nothing of the secret."""
+    """Without a server or a secret, the delivery fails with the reason and no part of the secret."""
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(DeliveryFailed, match=f"cannot send to {url}/v1/logs: Connection refused"):
         opened(timeout_s=0.7, url=url).deliver([piece(b"a")])
@@ -141,7 +141,7 @@ def test_without_a_server(opened: Opened, tmp_path: Any) -> None:
 
 
 def test_large_deliveries_are_several_requests(collector: "Collector", opened: Opened) -> None:
-    """A request has about two megabytes, also of short lines, and all lines keep their order."""
+    """A request has about two megabytes, even of short lines, and all lines keep their order."""
     pieces = [piece(b"\n".join([b"%d" % number] * 4000), 4000 * number) for number in range(5)]
     sink = opened(spans=False)
     taken = 0

@@ -46,7 +46,7 @@ def parsed(message: bytes) -> dict[str, bytes]:
 
 
 def check(messages: list[bytes]) -> None:
-    """The messages have the lines of `PIECES`, in their order."""
+    """Check that the messages have the lines of `PIECES`, in order."""
     found = [parsed(message) for message in messages]
     assert [one["text"] for one in found] == TEXTS
     assert [int(one["line"]) for one in found] == [0, 1, 2, 3, 4, 5]
@@ -119,7 +119,7 @@ class StreamServer:
 
 @pytest.fixture
 def opened() -> Iterator[Opened]:
-    """Returns a sink, and closes it after the test."""
+    """Return a function that closes a sink after the test."""
     with contextlib.ExitStack() as stack:
         yield lambda sink: stack.enter_context(contextlib.closing(sink))
 
@@ -131,8 +131,8 @@ def server() -> Iterator[StreamServer]:
     one.close()
 
 
-def test_tcp(server: StreamServer, opened: Opened) -> None:
-    """Over TCP each message has its length in front, and the connection stays open."""
+def test_syslog_over_tcp(server: StreamServer, opened: Opened) -> None:
+    """Over TCP each message is preceded by its length, and the connection stays open."""
     sink = opened(SyslogSink(job("syslog", address=f"tcp://127.0.0.1:{server.port}")))
     assert sink.deliver(PIECES[:2]) == 2
     assert sink.deliver(PIECES[2:]) == 2
@@ -141,8 +141,8 @@ def test_tcp(server: StreamServer, opened: Opened) -> None:
     assert len(server.received) == 1
 
 
-def test_a_closed_connection_is_replaced(server: StreamServer, opened: Opened) -> None:
-    """A connection that the server closed is noticed before the next message, which goes over a new one."""
+def test_closed_connection_is_replaced(server: StreamServer, opened: Opened) -> None:
+    """A closed connection is noticed before the next message, which uses a new one."""
     sink = opened(SyslogSink(job("syslog", address=f"tcp://127.0.0.1:{server.port}")))
     sink.deliver([piece(b"a")])
     until(lambda: server.received and server.received[0], "the first message")
@@ -152,8 +152,8 @@ def test_a_closed_connection_is_replaced(server: StreamServer, opened: Opened) -
     assert [parsed(one)["text"] for one in server.messages()] == [b"b"]
 
 
-def test_a_server_that_is_down(opened: Opened) -> None:
-    """Without a server the delivery fails with address and reason, and works once the server is there."""
+def test_server_is_down(opened: Opened) -> None:
+    """Without a server the delivery fails with the address and the reason, and works once the server runs."""
     port = free_port()
     sink = opened(SyslogSink(job("syslog", address=f"tcp://127.0.0.1:{port}")))
     with pytest.raises(DeliveryFailed, match=rf"cannot send to tcp://127.0.0.1:{port}: Connection refused"):
@@ -165,7 +165,7 @@ def test_a_server_that_is_down(opened: Opened) -> None:
         server.close()
 
 
-def test_tls(tmp_path: Path, opened: Opened) -> None:
+def test_syslog_over_tls(tmp_path: Path, opened: Opened) -> None:
     """Over TLS the certificate is checked against `tls_ca`."""
     make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     key, cert = tmp_path / "key", tmp_path / "cert"
@@ -187,7 +187,7 @@ def test_tls(tmp_path: Path, opened: Opened) -> None:
         server.close()
 
 
-def test_udp(opened: Opened) -> None:
+def test_syslog_over_udp(opened: Opened) -> None:
     """Over UDP each message is a datagram."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind(("127.0.0.1", 0))
@@ -198,7 +198,7 @@ def test_udp(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM])
-def test_a_unix_socket(tmp_path: Path, kind: socket.SocketKind, opened: Opened) -> None:
+def test_syslog_over_a_unix_socket(tmp_path: Path, kind: socket.SocketKind, opened: Opened) -> None:
     """A Unix socket gets datagrams, or a stream if that is its type."""
     path = str(tmp_path / "log")
     with socket.socket(socket.AF_UNIX, kind) as receiver:
@@ -220,7 +220,7 @@ def test_a_unix_socket(tmp_path: Path, kind: socket.SocketKind, opened: Opened) 
         assert parsed(messages[0])["pri"] == b"190"
 
 
-def test_a_real_rsyslog(tmp_path: Path, opened: Opened) -> None:
+def test_rsyslog_parses_the_messages(tmp_path: Path, opened: Opened) -> None:
     """A real rsyslog finds time, host, program, run id and text of each message where RFC 5424 has them."""
     program = shutil.which("rsyslogd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
     if program is None:
@@ -279,7 +279,7 @@ def journal(tmp_path: Path) -> Iterator[tuple[str, socket.socket]]:
         yield path, receiver
 
 
-def test_journald(tmp_path: Path, opened: Opened) -> None:
+def test_journald_fields(tmp_path: Path, opened: Opened) -> None:
     """Each line is a message with its fields; texts may have any bytes."""
     with journal(tmp_path) as (path, receiver):
         assert opened(JournaldSink(path)).deliver([*PIECES, piece(b"remark", 9, stream=SYSTEM)]) == 5
@@ -302,8 +302,8 @@ def test_journald(tmp_path: Path, opened: Opened) -> None:
     assert found[5]["RINGWARD_SKIPPED"] == b"7"
 
 
-def test_a_large_message_to_journald(tmp_path: Path, opened: Opened) -> None:
-    """A message that does not fit into a datagram goes as the descriptor of a sealed memfd."""
+def test_large_message_to_journald(tmp_path: Path, opened: Opened) -> None:
+    """A message that does not fit into a datagram is sent as the descriptor of a sealed memfd."""
     text = b"y" * (4 << 20)
     with journal(tmp_path) as (path, receiver):
         assert opened(JournaldSink(path)).deliver([piece(text)]) == 1
@@ -318,7 +318,7 @@ def test_a_large_message_to_journald(tmp_path: Path, opened: Opened) -> None:
 
 
 def test_without_journald(tmp_path: Path, opened: Opened) -> None:
-    """Without the socket of journald the delivery fails, and works once it is there."""
+    """Without the socket of journald the delivery fails, and works once the socket exists."""
     sink = opened(JournaldSink(str(tmp_path / "journal")))
     with pytest.raises(DeliveryFailed, match="No such file or directory"):
         sink.deliver([piece(b"a")])
@@ -326,8 +326,8 @@ def test_without_journald(tmp_path: Path, opened: Opened) -> None:
         assert sink.deliver([piece(b"a")]) == 1
 
 
-def test_a_slow_server_gets_a_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, opened: Opened) -> None:
-    """A delivery that takes long returns how many pieces were sent, so that their positions are stored."""
+def test_slow_delivery_is_partial(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, opened: Opened) -> None:
+    """A slow delivery returns the number of pieces sent so far, so that their positions are stored."""
     times = iter([0.0, 0.0, 1.0, 5.0, 9.0])
     with journal(tmp_path) as (path, _receiver):
         sink = opened(JournaldSink(path))

@@ -36,14 +36,14 @@ class Files:
         assert self.changes.stored(self.changes.pending.id)
 
     def restarted(self) -> "Files":
-        """The same files, for another process with the saved state."""
+        """Return the same files for another process with the saved state."""
         after = Files(json.loads(json.dumps(self.changes.to_json())))
         after.there, after._ctime_ns = self.there, self._ctime_ns
         return after
 
 
-def test_a_burst_waits_until_it_is_quiet() -> None:
-    """A burst is due when nothing has changed for the time to settle, and has everything that changed."""
+def test_burst_waits_until_it_is_quiet() -> None:
+    """A burst is due when nothing has changed for the settle time, and has all changes."""
     files = Files()
     files.list()
     assert files.changes.due_s() is None
@@ -54,7 +54,7 @@ def test_a_burst_waits_until_it_is_quiet() -> None:
     assert files.changes.due_s() is None
 
 
-def test_a_burst_without_a_pause() -> None:
+def test_burst_without_a_pause() -> None:
     """If changes never stop, a burst is due after a minute."""
     files = Files()
     files.list()
@@ -63,8 +63,8 @@ def test_a_burst_without_a_pause() -> None:
     assert files.changes.due_s() == 60.0
 
 
-def test_a_file_that_is_being_written_waits() -> None:
-    """A file that has changed again is left for the next burst; a removed file is left out."""
+def test_growing_file_waits() -> None:
+    """A file that has changed again is left to the next burst; a removed file is left out."""
     files = Files()
     files.list()
     for name in ("whole", "growing", "gone"):
@@ -92,7 +92,7 @@ def test_one_burst_at_a_time() -> None:
     assert files.take(9.0) == {"a", "b", "c"}
 
 
-def test_a_burst_survives_its_process() -> None:
+def test_burst_survives_its_process() -> None:
     """A burst whose run is not stored is pending again, with its id; after that only other changes are reported."""
     files = Files()
     files.list()
@@ -109,8 +109,8 @@ def test_a_burst_survives_its_process() -> None:
     assert last.take(1.0) == {"b"}
 
 
-def test_the_first_list_starts_nothing() -> None:
-    """The files that are there first are known; of later lists only differences count, and of removed files nothing."""
+def test_first_list_starts_nothing() -> None:
+    """Files of the first list are known; of later lists only new and changed files count."""
     files = Files()
     files.there = {f"/in/{name}": Entry(number, 1, 1) for number, name in enumerate("abc")}
     files.list()
@@ -126,8 +126,8 @@ def test_the_first_list_starts_nothing() -> None:
     assert after.take(3.0) == {"c"}
 
 
-def test_another_glob_is_listed_first() -> None:
-    """A glob that the task did not have before has its own first list, also if it had it once."""
+def test_new_glob_has_a_first_list() -> None:
+    """A glob that is new to the task has its own first list, even if the task had it before."""
     files = Files()
     files.list()
     files.changes.keep_globs([], lambda _path: False)
@@ -137,7 +137,7 @@ def test_another_glob_is_listed_first() -> None:
 
 
 def test_changed_permissions_start_nothing() -> None:
-    """After a change of attributes alone, a later list finds no difference; a write after it counts."""
+    """After a change of attributes alone, a later list finds no difference; a later write counts."""
     files = Files()
     files.there["/in/a"] = Entry(1, 1, 1)
     files.there["/in/b"] = Entry(2, 1, 1)
@@ -152,8 +152,8 @@ def test_changed_permissions_start_nothing() -> None:
     assert files.take(8.0) == {"b"}
 
 
-def test_bounds_of_a_burst() -> None:
-    """A burst has a limited number of files and of bytes; the others follow."""
+def test_limits_of_a_burst() -> None:
+    """A burst has a limited number of files and bytes; the other files follow."""
     files = Files()
     files.list()
     for number in range(MAX_FILES + 5):
@@ -173,8 +173,8 @@ def test_bounds_of_a_burst() -> None:
     assert files.take(202.0)
 
 
-def test_names_that_are_no_text() -> None:
-    """A name of any bytes survives being stored."""
+def test_undecodable_names() -> None:
+    """A name of any bytes can be stored and restored."""
     files = Files()
     files.list()
     name = os.fsdecode(b"\xff\n\x01")
@@ -186,13 +186,13 @@ def test_names_that_are_no_text() -> None:
 @pytest.mark.parametrize(
     "saved", [{}, {"version": 2, "globs": [], "known": {}, "pending": None}, [], "x", {"version": 1}]
 )
-def test_a_damaged_state(saved: Any) -> None:
-    """A state that is none of ours is refused as a whole."""
+def test_damaged_state(saved: Any) -> None:
+    """An invalid state is refused as a whole."""
     with pytest.raises((LookupError, TypeError, ValueError)):
         Changes(1.0, saved)
 
 
-def test_more_files_than_can_wait() -> None:
+def test_too_many_waiting_files() -> None:
     """Files beyond the limit are left to the next list."""
     files = Files()
     files.list()

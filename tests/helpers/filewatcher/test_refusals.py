@@ -1,4 +1,4 @@
-"""Refusals of inotify, and when it is asked again."""
+"""Refusals by inotify, and the times of retries."""
 
 import errno
 from typing import Any
@@ -15,7 +15,7 @@ def texts_of(sent: list[dict[str, Any]]) -> list[str]:
 
 
 def test_each_cause_is_reported_once() -> None:
-    """Further directories and further attempts add nothing; each cause has its own remedy."""
+    """Further directories and attempts add no reports; each cause has its own remedy."""
     sent: list[dict[str, Any]] = []
     refusals = Refusals(sent.append)
     for _ in range(3):
@@ -35,7 +35,7 @@ def test_each_cause_is_reported_once() -> None:
     assert [message["problems"] for message in sent if message["op"] == "refused"][-1] == sorted(texts)
 
 
-def test_the_end_is_reported_with_the_last_refusal() -> None:
+def test_end_of_the_last_refusal_is_reported() -> None:
     """While one directory is refused, its problem stays; without a refusal nothing is reported."""
     sent: list[dict[str, Any]] = []
     refusals = Refusals(sent.append)
@@ -53,8 +53,8 @@ def test_the_end_is_reported_with_the_last_refusal() -> None:
     ]
 
 
-def test_the_delay_doubles_up_to_five_minutes() -> None:
-    """The delay starts anew after a success, and looks between two attempts do not extend it."""
+def test_delay_doubles_up_to_five_minutes() -> None:
+    """The delay starts again after a success, and checks between two attempts do not extend it."""
     retries = Retries()
     now_s, delays = 1000.0, []
     for _ in range(9):

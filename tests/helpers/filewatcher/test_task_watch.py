@@ -15,11 +15,11 @@ from supervisor.helpers.filewatcher.task_watch import TaskWatch, is_shared, matc
 from supervisor.host.inotify import Inotify
 from tests.support.waiting import until
 
-Watch = Callable[..., "Watched"]
+Watch = Callable[..., "RunningWatch"]
 
 
-class Watched:
-    """A running thread, and its messages."""
+class RunningWatch:
+    """A running thread and its messages."""
 
     def __init__(self, directory: Path, globs: list[str], **more: Any) -> None:
         self.messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -41,15 +41,15 @@ class Watched:
         return sorted(os.path.basename(path) for path in message["files"])
 
     def is_listed(self, name: str = "") -> None:
-        """Wait until the first list is saved, and has a name."""
+        """Wait until the first list is saved and has the name."""
         until(lambda: self.saved.exists() and f"/{name}" in self.saved.read_text(), "the first list")
 
 
 def test_written_and_moved_files(tmp_path: Path) -> None:
-    """A file counts when it is closed after writing, or moved to its place."""
+    """A file counts when it is closed after writing or moved into place."""
     place = tmp_path / "in"
     place.mkdir()
-    watched = Watched(tmp_path, [f"{place}/*.csv", f"{place}/exact"])
+    watched = RunningWatch(tmp_path, [f"{place}/*.csv", f"{place}/exact"])
     watched.is_listed()
     with (place / "a.csv").open("w") as file:
         file.write("part")
@@ -61,11 +61,11 @@ def test_written_and_moved_files(tmp_path: Path) -> None:
     assert watched.burst() == ["a.csv"]
 
 
-def test_a_file_system_that_others_change(tmp_path: Path) -> None:
+def test_network_file_system_is_listed(tmp_path: Path) -> None:
     """On a network file system the directory is listed at intervals, and the log says so."""
     place = tmp_path / "in"
     place.mkdir()
-    watched = Watched(tmp_path, [f"{place}/*"], file_system=lambda _path: "nfs4")
+    watched = RunningWatch(tmp_path, [f"{place}/*"], file_system=lambda _path: "nfs4")
     text = watched.next("said")["text"]
     why = "its file system, nfs4, sends no events for changes by other hosts"
     assert text == f"t: {place} is listed every 10 s: {why}"
@@ -83,36 +83,36 @@ def test_a_file_system_that_others_change(tmp_path: Path) -> None:
         ("", False),
     ],
 )
-def test_which_file_systems_others_change(file_system: str, shared: bool) -> None:
-    """Network file systems and FUSE have changes without an event."""
+def test_shared_file_systems(file_system: str, shared: bool) -> None:
+    """Network file systems and FUSE can change without an event."""
     assert is_shared(file_system) is shared
 
 
-def test_a_directory_that_cannot_be_watched(tmp_path: Path) -> None:
-    """A path that is no directory is reported once."""
+def test_path_is_not_a_directory(tmp_path: Path) -> None:
+    """A path that is not a directory is reported once."""
     (tmp_path / "file").write_text("")
-    watched = Watched(tmp_path, [f"{tmp_path}/file/*"])
+    watched = RunningWatch(tmp_path, [f"{tmp_path}/file/*"])
     assert watched.next("said")["text"] == f"t: cannot watch {tmp_path}/file: Not a directory; trying again"
 
 
-class Refused(Inotify):
+class LimitedInotify(Inotify):
     """inotify with a limit of watches that can be raised."""
 
     exhausted = True
 
     def add(self, directory: str, mask: int) -> int:
-        if Refused.exhausted:
+        if LimitedInotify.exhausted:
             raise OSError(errno.ENOSPC, "No space left on device")
         return super().add(directory, mask)
 
 
-def test_watches_that_the_kernel_refuses(tmp_path: Path) -> None:
-    """Refused directories are reported together, listed, and watched once the limit is raised."""
+def test_refused_watches(tmp_path: Path) -> None:
+    """Refused directories are reported together, listed at intervals, and watched once the limit is raised."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     globs = [f"{tmp_path}/a/*", f"{tmp_path}/b/*"]
-    Refused.exhausted = True
-    watched = Watched(tmp_path, globs, open_inotify=Refused, retries=Retries(0.0))
+    LimitedInotify.exhausted = True
+    watched = RunningWatch(tmp_path, globs, open_inotify=LimitedInotify, retries=Retries(0.0))
     text = watched.next("said")["text"]
     assert text.startswith("all inotify watches of the user are in use")
     assert text.endswith("raise fs.inotify.max_user_watches")
@@ -120,7 +120,7 @@ def test_watches_that_the_kernel_refuses(tmp_path: Path) -> None:
     watched.is_listed()
     (tmp_path / "b" / "listed").touch()
     assert watched.burst() == ["listed"]
-    Refused.exhausted = False
+    LimitedInotify.exhausted = False
     assert watched.messages.get(timeout=60) == {
         "op": "said",
         "level": "info",
@@ -131,8 +131,8 @@ def test_watches_that_the_kernel_refuses(tmp_path: Path) -> None:
     assert watched.burst() == ["seen"]
 
 
-def test_instances_that_the_kernel_refuses(tmp_path: Path) -> None:
-    """The task lists its directories until the kernel gives it an instance of inotify."""
+def test_refused_inotify_instance(tmp_path: Path) -> None:
+    """The task lists its directories until the kernel provides an inotify instance."""
     place = tmp_path / "in"
     place.mkdir()
     refusals = [OSError(errno.EMFILE, "Too many open files")]
@@ -142,20 +142,20 @@ def test_instances_that_the_kernel_refuses(tmp_path: Path) -> None:
             raise refusals.pop()
         return Inotify()
 
-    watched = Watched(tmp_path, [f"{place}/*"], open_inotify=open_inotify, retries=Retries(0.0))
+    watched = RunningWatch(tmp_path, [f"{place}/*"], open_inotify=open_inotify, retries=Retries(0.0))
     assert watched.next("said")["text"].endswith("raise fs.inotify.max_user_instances")
     assert watched.next("said")["text"] == "inotify watches all directories of on_change again"
     (place / "seen").touch()
     assert watched.burst() == ["seen"]
 
 
-def test_a_damaged_state(tmp_path: Path) -> None:
-    """A state that cannot be read is reported, and the files that are there are known."""
+def test_damaged_state(tmp_path: Path) -> None:
+    """An unreadable state is reported, and the existing files count as known."""
     (tmp_path / "state.json").write_text("{")
     place = tmp_path / "in"
     place.mkdir()
     (place / "old").write_text("")
-    watched = Watched(tmp_path, [f"{place}/*"])
+    watched = RunningWatch(tmp_path, [f"{place}/*"])
     assert "changes since the last start are not detected" in watched.next("said")["text"]
     watched.is_listed("old")
     (place / "new").write_text("")
@@ -163,15 +163,15 @@ def test_a_damaged_state(tmp_path: Path) -> None:
 
 
 def test_files_of_former_globs_are_forgotten(tmp_path: Path) -> None:
-    """After a change of the globs, the saved state has the files of the remaining and the new ones only."""
+    """After a change of the globs, the saved state has only the files of the remaining and new ones."""
     for name in ("former", "kept", "new"):
         (tmp_path / name).mkdir()
         (tmp_path / name / f"in-{name}").write_text("")
-    first = Watched(tmp_path, [f"{tmp_path}/former/*", f"{tmp_path}/kept/*"])
+    first = RunningWatch(tmp_path, [f"{tmp_path}/former/*", f"{tmp_path}/kept/*"])
     first.is_listed("in-former")
     first.is_listed("in-kept")
     first.thread.close()
-    second = Watched(tmp_path, [f"{tmp_path}/kept/*", f"{tmp_path}/new/*"])
+    second = RunningWatch(tmp_path, [f"{tmp_path}/kept/*", f"{tmp_path}/new/*"])
     second.is_listed("in-new")
     known = json.loads(second.saved.read_text())["known"]
     assert sorted(map(os.path.basename, known)) == ["in-kept", "in-new"]
@@ -180,10 +180,10 @@ def test_files_of_former_globs_are_forgotten(tmp_path: Path) -> None:
 
 
 def test_many_files_at_once(tmp_path: Path) -> None:
-    """More files than the queue of the kernel holds are all found."""
+    """All files are found, even more than the kernel's queue holds."""
     place = tmp_path / "in"
     place.mkdir()
-    watched = Watched(tmp_path, [f"{place}/*"])
+    watched = RunningWatch(tmp_path, [f"{place}/*"])
     watched.is_listed()
     names = {f"{number}" for number in range(20_000)}
     for name in names:
@@ -206,6 +206,6 @@ def test_many_files_at_once(tmp_path: Path) -> None:
         ("", "?", False),
     ],
 )
-def test_patterns(name: str, pattern: str, wanted: bool) -> None:
-    """Names match as in a shell, with case, and hidden files only a pattern that names the dot."""
+def test_name_patterns(name: str, pattern: str, wanted: bool) -> None:
+    """Names match as in a shell, with case; hidden files match only a pattern with a leading dot."""
     assert matches(name, pattern) is wanted

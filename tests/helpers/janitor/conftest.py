@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.janitor.support import Place
+from tests.helpers.janitor.support import DataDirectory
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> DataDirectory:
     """An empty data directory."""
-    return Place(tmp_path)
+    return DataDirectory(tmp_path)

@@ -1,4 +1,4 @@
-"""Shared by the tests of the janitor: a data directory with logs, and the janitor as the scheduler starts it."""
+"""Helpers of the janitor tests: a data directory with logs, and the janitor as the scheduler starts it."""
 
 import os
 import subprocess
@@ -17,12 +17,12 @@ from tests.logring.support.rings import read_all, texts
 HOUR_MS = 3_600_000
 NOW_MS = 1_790_000_000_000
 EAGER = "import os, sys; os.nice = lambda _: 0; from supervisor.helpers.janitor.__main__ import main; "
-"""It gives way to everybody, and beside other tests it would never come to anything."""
+"""Code that keeps the janitor's normal priority, because at its low one other tests would starve it."""
 COMMAND = [sys.executable, "-I", "-c", f"{EAGER}sys.exit(main())"]
 
 
-class Place:
-    """A data directory."""
+class DataDirectory:
+    """A data directory with a database and logs."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -33,7 +33,7 @@ class Place:
         return str(self.directory / "ringward.db")
 
     def log(self, task: str, number: int, count: int = 400, *, ended_ms: int = NOW_MS, sealed: bool = True) -> str:
-        """Write the log of run `number` of a task, with `count` lines; returns its path."""
+        """Write the log of run `number` of a task, with `count` lines, and return its path."""
         run_id = f"01ARZ3{number:020d}"
         path = log_path(str(self.directory), task, run_id)
         writer = RingWriter(str(self.directory / "ring"), run_id, RingShape(1000))
@@ -76,7 +76,7 @@ class Place:
         return sorted(str(path) for path in self.directory.glob("logs/*/*/*.log"))
 
     def others(self) -> list[str]:
-        """Files and folders that are no logs, and folders that have none."""
+        """Return files that are not logs, and directories without logs."""
         logs = self.logs()
         return sorted(
             str(path)
@@ -107,7 +107,7 @@ def start(job: Job, command: list[str] = COMMAND) -> subprocess.Popen[bytes]:
 
 
 def finished(process: subprocess.Popen[bytes]) -> tuple[Report, str]:
-    """Wait for its end; returns its report and its log."""
+    """Wait for the end of a janitor; return its report and its log."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
@@ -119,5 +119,5 @@ def finished(process: subprocess.Popen[bytes]) -> tuple[Report, str]:
 
 
 def run(job: Job) -> tuple[Report, str]:
-    """One janitor, from start to end."""
+    """Run a janitor from start to end; return its report and its log."""
     return finished(start(job))

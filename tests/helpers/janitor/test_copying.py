@@ -7,48 +7,48 @@ import pytest
 
 from store.recovery.copies import copied_at_ms, copy_path, is_suspect
 from supervisor.helpers.janitor.work import work
-from tests.helpers.janitor.support import HOUR_MS, Place
-from tests.helpers.janitor.test_work import Said
+from tests.helpers.janitor.support import HOUR_MS, DataDirectory
+from tests.helpers.janitor.test_work import RecordedLog
 
 
 def grow_old(path: str, ms: int) -> None:
-    """As if it had been made so much earlier."""
+    """Make a file so much older."""
     made_ns = os.stat(path).st_mtime_ns - ms * 1_000_000
     os.utime(path, ns=(made_ns, made_ns))
 
 
-def test_once_an_hour(place: Place) -> None:
-    """The next copy is made an hour after the last one, and the janitor says when."""
-    report = work(place.job(copy=True), Said())
+def test_copy_once_an_hour(place: DataDirectory) -> None:
+    """The next copy is made an hour after the last one, and the report has its time."""
+    report = work(place.job(copy=True), RecordedLog())
     made_ms = copied_at_ms(place.database)
     assert made_ms is not None
     assert report.next_ms is not None
     assert abs(report.next_ms - made_ms - HOUR_MS) < HOUR_MS / 2
-    assert work(place.job(copy=True), Said()).next_ms == made_ms + HOUR_MS
+    assert work(place.job(copy=True), RecordedLog()).next_ms == made_ms + HOUR_MS
     assert copied_at_ms(place.database) == made_ms
     grow_old(copy_path(place.database), HOUR_MS)
-    work(place.job(copy=True), Said())
+    work(place.job(copy=True), RecordedLog())
     assert copied_at_ms(place.database) not in (made_ms, made_ms - HOUR_MS)
 
 
-def test_too_little_room(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy does not fill the disk: there is none then, and the log says so."""
-    log = Said()
+def test_no_room_for_a_copy(place: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a copy would fill the disk, none is made, and the log has the reason."""
+    log = RecordedLog()
     monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_bavail=1, f_frsize=4096, f_blocks=1 << 30))
     work(place.job(copy=True), log)
     assert copied_at_ms(place.database) is None
     assert "cannot copy the database: it has" in "".join(log.lines)
 
 
-def test_damage_is_told(place: Place) -> None:
-    """A damaged database is not copied, and the next start looks at it; the copy of before is kept."""
-    work(place.job(copy=True), Said())
+def test_damaged_database_is_not_copied(place: DataDirectory) -> None:
+    """A damaged database is not copied and is checked at the next start; the previous copy is kept."""
+    work(place.job(copy=True), RecordedLog())
     grow_old(copy_path(place.database), 2 * HOUR_MS)
     before = copied_at_ms(place.database)
     size = os.path.getsize(place.database)
     with open(place.database, "r+b") as file:
         file.write(b"\xa5" * size)
-    log = Said()
+    log = RecordedLog()
     work(place.job(copy=True), log)
     assert copied_at_ms(place.database) == before
     assert is_suspect(place.database)
@@ -56,11 +56,11 @@ def test_damage_is_told(place: Place) -> None:
 
 
 @pytest.mark.parametrize("look", [True, False])
-def test_damage_that_purging_meets_is_told(place: Place, look: bool) -> None:
-    """A janitor that cannot read which runs were purged reports damage, even when no copy is due."""
-    work(place.job(copy=True), Said())
+def test_damage_found_by_purging(place: DataDirectory, look: bool) -> None:
+    """A janitor that cannot read which runs were purged reports damage, even if no copy is due."""
+    work(place.job(copy=True), RecordedLog())
     size = os.path.getsize(place.database)
     with open(place.database, "r+b") as file:
         file.write(b"\xa5" * size)
-    assert work(place.job(copy=True, look=look), Said()).damaged
+    assert work(place.job(copy=True, look=look), RecordedLog()).damaged
     assert is_suspect(place.database)

@@ -21,7 +21,7 @@ from tests.helpers.janitor.support import (
     EAGER,
     HOUR_MS,
     NOW_MS,
-    Place,
+    DataDirectory,
     finished,
     lines_of,
     occupied,
@@ -39,8 +39,8 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def test_old_logs_are_compressed(place: Place) -> None:
-    """What ended long enough ago is compressed and keeps its time; what did not is left, and the report says when."""
+def test_old_logs_are_compressed(place: DataDirectory) -> None:
+    """Logs that ended long enough ago are compressed and keep their time; the report has the time of the next one."""
     young_ms = now_ms() - HOUR_MS // 2
     old, young = place.log("t", 1), place.log("t", 2, ended_ms=young_ms)
     report, _ = run(place.job(compress_after_ms=HOUR_MS))
@@ -55,8 +55,8 @@ def test_old_logs_are_compressed(place: Place) -> None:
     assert place.others() == []
 
 
-def test_logs_that_go_on_are_not_touched(place: Place) -> None:
-    """A log that is not sealed is neither compressed nor removed, however old it is and however much is there."""
+def test_unsealed_logs_are_not_touched(place: DataDirectory) -> None:
+    """An unsealed log is neither compressed nor removed, whatever its age and the size of all logs."""
     live, ended = place.log("t", 1, sealed=False, ended_ms=NOW_MS - HOUR_MS), place.log("t", 2)
     before = Path(live).read_bytes()
     _, logged = run(place.job(max_log_bytes=0))
@@ -71,8 +71,8 @@ def test_logs_that_go_on_are_not_touched(place: Place) -> None:
     assert not os.path.exists(ended)
 
 
-def test_the_oldest_go_first(place: Place) -> None:
-    """Logs are removed in the order in which their runs ended, with their sidecars, until the others are within."""
+def test_oldest_logs_are_removed_first(place: DataDirectory) -> None:
+    """Logs are removed with their sidecars, in the order their runs ended, until the rest fits the budget."""
     paths = [place.log("ab"[n % 2], n, ended_ms=NOW_MS - n * HOUR_MS) for n in range(10)]  # 0 ended last
     run(place.job(compress_after_ms=HOUR_MS))
     for path in paths:
@@ -87,8 +87,8 @@ def test_the_oldest_go_first(place: Place) -> None:
     assert place.logs() == sorted(paths[:3])
 
 
-def test_nothing_stays_of_a_task_without_logs(place: Place) -> None:
-    """Folders that are empty are removed."""
+def test_empty_directories_are_removed(place: DataDirectory) -> None:
+    """Empty directories of tasks without logs are removed."""
     place.log("t", 1)
     other = place.log("u", 1)
     os.unlink(other)
@@ -98,20 +98,20 @@ def test_nothing_stays_of_a_task_without_logs(place: Place) -> None:
     assert os.listdir(place.directory / "logs") == []
 
 
-def test_the_default_budget(place: Place) -> None:
-    """Without a budget logs may have a fifth of the file system: some small ones are not in danger."""
+def test_default_budget(place: DataDirectory) -> None:
+    """By default logs may use a fifth of the file system, so small logs are kept."""
     path = place.log("t", 1)
     run(place.job())
     assert lines_of(path) == place.texts(1)
 
 
-def test_no_logs_at_all(place: Place) -> None:
-    """A data directory in which nothing was logged yet is nothing to report."""
+def test_no_logs(place: DataDirectory) -> None:
+    """For a data directory without logs the janitor reports and logs nothing."""
     assert run(place.job()) == (Report(next_ms=None, rest_ms=60_000), "")
 
 
-def test_a_log_is_tried_once(place: Place) -> None:
-    """A log that gains nothing by compression is read once, and never again."""
+def test_incompressible_log_is_tried_once(place: DataDirectory) -> None:
+    """A log that gains nothing by compression is read only once."""
     path = place.log("t", 1)
     noise = os.urandom(1 << 16).replace(b"\n", b"")[:32_300]
     place.texts = lambda number, count=1: [noise[:16_000], noise[16_000:]]  # type: ignore[method-assign]  # noqa: ARG005
@@ -128,8 +128,8 @@ def test_a_log_is_tried_once(place: Place) -> None:
     assert times == [os.stat(one).st_atime_ns for one in (path, dense)]
 
 
-def test_what_cannot_be_read_is_passed_over(place: Place) -> None:
-    """Foreign, damaged and strange things in the folders stop nothing and are not removed."""
+def test_unreadable_files_are_skipped(place: DataDirectory) -> None:
+    """Foreign files, damaged logs and links stop nothing and are not removed."""
     good, bad = place.log("t", 1), place.log("t", 2)
     with open(bad, "r+b") as file:
         file.seek(100)
@@ -145,8 +145,8 @@ def test_what_cannot_be_read_is_passed_over(place: Place) -> None:
     assert place.logs() == sorted([bad, foreign, link])
 
 
-def test_one_at_a_time(place: Place) -> None:
-    """While one works in a data directory another one does nothing, and says so to come again."""
+def test_one_janitor_at_a_time(place: DataDirectory) -> None:
+    """While a janitor works in a data directory, another one does nothing and asks to be started again."""
     path = place.log("t", 1)
     lock = os.open(place.directory / "janitor.lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -158,8 +158,8 @@ def test_one_at_a_time(place: Place) -> None:
     assert is_packed(path)
 
 
-def test_ends_with_the_scheduler(place: Place) -> None:
-    """When standard input closes it ends, also before it heard what to do."""
+def test_ends_with_the_scheduler(place: DataDirectory) -> None:
+    """The janitor ends when its standard input closes, even before it gets its job."""
     process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.communicate()[0] == b""
     assert process.returncode == 0
@@ -193,8 +193,8 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize("after", [0, 1, 7])
-def test_killed_at_any_moment(place: Place, after: int) -> None:
-    """After a SIGKILL every log is there, old or new; the next janitor removes half-made files and goes on."""
+def test_killed_at_any_moment(place: DataDirectory, after: int) -> None:
+    """After a SIGKILL every log is there, old or new; the next janitor removes partial files and continues."""
     for number in range(30):
         place.log("t", number, 40_000)
     process = start(place.job(), [sys.executable, "-I", "-c", _HELD, str(after)])

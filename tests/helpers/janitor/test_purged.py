@@ -1,4 +1,4 @@
-"""Removing the files of runs that were purged."""
+"""Removal of the files of purged runs."""
 
 import os
 from pathlib import Path
@@ -10,10 +10,10 @@ from store.database import open_writer
 from supervisor.helpers.janitor import work as module
 from supervisor.helpers.janitor.work import remove, work
 from supervisor.ipc.log_line import Log
-from tests.helpers.janitor.support import NOW_MS, Place, run
+from tests.helpers.janitor.support import NOW_MS, DataDirectory, run
 
 
-def note(place: Place, *paths: str) -> None:
+def note(place: DataDirectory, *paths: str) -> None:
     """Note that the runs of these logs were purged."""
     writer = open_writer(place.database)
     for path in paths:
@@ -23,8 +23,8 @@ def note(place: Place, *paths: str) -> None:
 
 
 @pytest.mark.parametrize("look", [True, False])
-def test_logs_and_frames_go(place: Place, look: bool) -> None:
-    """Files of purged runs are removed, with their frames and empty folders; other logs stay."""
+def test_files_of_purged_runs_are_removed(place: DataDirectory, look: bool) -> None:
+    """Files of purged runs are removed, with their frames and empty directories; other logs stay."""
     gone, other, kept = place.log("t", 1), place.log("u", 2), place.log("t", 3)
     Path(frames_path(gone)).write_bytes(b"frames")
     note(place, gone, other)
@@ -34,8 +34,8 @@ def test_logs_and_frames_go(place: Place, look: bool) -> None:
     assert place.others() == []
 
 
-def test_again(place: Place) -> None:
-    """Files that are gone already, or that there never were, are as good as removed."""
+def test_missing_files_count_as_removed(place: DataDirectory) -> None:
+    """Files that do not exist, or never did, count as removed."""
     gone = place.log("t", 1)
     note(place, gone, log_path(str(place.directory), "t", "01ARZ3NDEKTSV4RRFFQ69G5FAV"))
     for _ in range(2):
@@ -44,8 +44,8 @@ def test_again(place: Place) -> None:
     assert place.logs() == []
 
 
-def test_only_what_was_purged(place: Place) -> None:
-    """Without looking no log is compressed or removed for the budget."""
+def test_only_purged_runs(place: DataDirectory) -> None:
+    """A janitor with a job to purge only neither compresses a log nor removes one for the budget."""
     path = place.log("t", 1, 5000)
     size = os.stat(path).st_size
     report, _ = run(place.job(look=False, max_log_bytes=0))
@@ -53,8 +53,8 @@ def test_only_what_was_purged(place: Place) -> None:
     assert os.stat(path).st_size == size
 
 
-def test_what_resists_is_kept_in_mind(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that cannot be removed is named, the others go nevertheless."""
+def test_undeletable_file_is_reported(place: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that cannot be removed is reported, and the others are removed."""
     stays, gone = place.log("t", 1), place.log("t", 2)
     note(place, stays, gone)
 
@@ -69,8 +69,8 @@ def test_what_resists_is_kept_in_mind(place: Place, monkeypatch: pytest.MonkeyPa
     assert place.logs() == [stays]
 
 
-def test_what_is_still_written_is_kept_in_mind(place: Place) -> None:
-    """The log of a run that was purged while a full disk took nothing of it is removed once it was written."""
+def test_unwritten_log_of_a_purged_run(place: DataDirectory) -> None:
+    """If a full disk delayed the log of a purged run, it is removed after it was written."""
     path = log_path(str(place.directory), "t", "01ARZ3NDEKTSV4RRFFQ69G5FAV")
     ring = Path(ring_path(str(place.directory), "01ARZ3NDEKTSV4RRFFQ69G5FAV"))
     ring.write_bytes(b"what there is no room for")

@@ -1,4 +1,4 @@
-"""The janitor's work when the disk does not do its part."""
+"""The janitor's work on a failing disk."""
 
 import errno
 import os
@@ -10,10 +10,10 @@ from logring.errors import NewerFormat
 from supervisor.helpers.janitor import work as module
 from supervisor.helpers.janitor.work import find_logs, work
 from supervisor.ipc.log_line import Log
-from tests.helpers.janitor.support import HOUR_MS, NOW_MS, Place
+from tests.helpers.janitor.support import HOUR_MS, NOW_MS, DataDirectory
 
 
-class Said(Log):
+class RecordedLog(Log):
     """Keeps logged lines."""
 
     def __init__(self) -> None:
@@ -40,8 +40,8 @@ def failing(error: Exception, calls: list[str]) -> Callable[[str], bool]:
         (NewerFormat("of a newer release"), [3, 0], True),
     ],
 )
-def test_compression_that_fails(
-    place: Place, monkeypatch: pytest.MonkeyPatch, error: Exception, tries: list[int], done: bool
+def test_failed_compression(
+    place: DataDirectory, monkeypatch: pytest.MonkeyPatch, error: Exception, tries: list[int], done: bool
 ) -> None:
     """A full disk ends the round; an unreadable log is skipped; a log that can never be packed is not retried."""
     for number in range(3):
@@ -49,7 +49,7 @@ def test_compression_that_fails(
     calls: list[str] = []
     monkeypatch.setattr(module, "compress", failing(error, calls))
     for count in tries:
-        said = Said()
+        said = RecordedLog()
         calls.clear()
         work(place.job(), said)
         assert len(calls) == len(said.lines) == count
@@ -57,8 +57,8 @@ def test_compression_that_fails(
     assert {log.done for log in find_logs(f"{place.directory}/logs")} == {done}
 
 
-def test_a_log_that_cannot_be_removed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next older ones go instead, and the daemon's log says which one stays."""
+def test_undeletable_log(place: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next oldest logs are removed instead, and the daemon's log names the one that stays."""
     paths = [place.log("t", number, ended_ms=NOW_MS + number * HOUR_MS) for number in range(4)]
     unlink = os.unlink
 
@@ -68,21 +68,21 @@ def test_a_log_that_cannot_be_removed(place: Place, monkeypatch: pytest.MonkeyPa
         unlink(path)
 
     monkeypatch.setattr(os, "unlink", stubborn)
-    said = Said()
+    said = RecordedLog()
     size = os.stat(paths[0]).st_blocks * 512
     work(place.job(max_log_bytes=2 * size), said)
     assert place.logs() == [paths[0], paths[3]]
     assert f"cannot remove {paths[0]}: Read-only file system" in said.lines[0]
 
 
-def test_looking_takes_little_of_a_core(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When it takes long to look at all logs, the janitor wants a rest fifty times as long."""
+def test_rest_after_a_slow_look(place: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it takes long to look at all logs, the janitor asks for a rest fifty times as long."""
     seconds = iter([10.0, 17.0])
     monkeypatch.setattr("time.process_time", lambda: next(seconds))
-    assert work(place.job(), Said()).rest_ms == 350_000
+    assert work(place.job(), RecordedLog()).rest_ms == 350_000
 
 
-def test_the_warning_about_logs_that_remain(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_warning_about_logs_that_remain(place: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the logs exceed the budget, the warning tells why the rest remains, for each reason with its remedy."""
     unfinished, unreadable, fixed, _removed = paths = [
         place.log("t", number, sealed=number > 1, ended_ms=NOW_MS + number * HOUR_MS) for number in range(1, 5)
@@ -99,7 +99,7 @@ def test_the_warning_about_logs_that_remain(place: Place, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(os, "unlink", stubborn)
     sizes = {path: os.stat(path).st_blocks * 512 for path in paths}
-    said = Said()
+    said = RecordedLog()
     work(place.job(max_log_bytes=0), said)
     assert place.logs() == [unfinished, unreadable, fixed]
     (warning,) = [line for line in said.lines if "more than the limit of 0 bytes" in line]

@@ -10,7 +10,7 @@ from logring.layout import STDOUT, RingShape
 from logring.ring.writer import RingWriter
 from supervisor.helpers.notifier.delivery import escaped
 from supervisor.ipc.delivery_request import DeliveryRequest
-from tests.helpers.notifier.test_work import PATIENT, Process, notifier
+from tests.helpers.notifier.test_work import PATIENT, NotifierProcess, notifier
 from tests.support.receivers import web_server
 
 __all__ = ["notifier"]
@@ -30,8 +30,8 @@ URLS = {
 }
 
 
-def test_services_have_these_names() -> None:
-    """Apprise calls each service by the name that the rules go by."""
+def test_service_names() -> None:
+    """Apprise gives each service the name that the escaping rules use."""
     code = "import apprise, sys\nfor url in sys.argv[1:]:\n print(apprise.Apprise.instantiate(url).service_name)"
     out = subprocess.run([sys.executable, "-I", "-c", code, *URLS.values()], capture_output=True, text=True, check=True)
     assert out.stdout.splitlines() == list(URLS)
@@ -39,7 +39,7 @@ def test_services_have_these_names() -> None:
 
 @pytest.mark.parametrize("service", URLS)
 def test_mentions(service: str) -> None:
-    """No service is sent one."""
+    """Mentions are broken up for every service."""
     assert escaped("@everyone", service, URLS[service]) == f"@{SPACE}everyone"
 
 
@@ -56,31 +56,31 @@ def test_mentions(service: str) -> None:
     ],
 )
 def test_markdown(service: str, text: str, shown: str) -> None:
-    """Every sign that such a service reads has a backslash before it; mentions are broken up as well."""
+    """Every special character of such a service is escaped with a backslash; mentions are broken up as well."""
     assert escaped(text, service, URLS[service]) == shown
 
 
 def test_slack() -> None:
-    """References, mentions and links are broken up; Apprise writes the signs themselves as entities."""
+    """References, mentions and links are broken up; Apprise itself writes the characters as entities."""
     found = escaped("<!channel> <#C1> @here <https://evil.example|bank> a_b *c*", "Slack", SLACK)
     assert found == f"<{SPACE}!channel> <{SPACE}#C1> @{SPACE}here <https:{SPACE}//evil.example|bank> a_b *c*"
 
 
-def test_links_of_ours() -> None:
-    """An address in the text of a message stays as it is, so that it can be followed."""
+def test_own_links_stay_intact() -> None:
+    """An address in the daemon's own text of a message is unchanged, so that it can be followed."""
     text = "job_a failed https://jobs.example/#/run/1_2"
     assert escaped(text, "Discord", DISCORD, links=True) == "job\\_a failed https://jobs.example/#/run/1_2"
     assert escaped(text, "Slack", SLACK, links=True) == text
 
 
-def test_where_apprise_escapes() -> None:
-    """With a format in the URL Apprise escapes Markdown itself; elsewhere text is text."""
+def test_text_that_apprise_escapes() -> None:
+    """With a format in the URL Apprise escapes Markdown itself; other services get plain text."""
     assert escaped("*a* @all", "Discord", f"{DISCORD}?format=markdown") == f"*a* @{SPACE}all"
     assert escaped("*a* @all <b>", "JSON", "json://127.0.0.1") == "*a* @all <b>"
 
 
-def test_a_message(notifier: Process, tmp_path: Path) -> None:
-    """Title, text and last lines arrive escaped, and the link behind them works."""
+def test_escaped_message(notifier: NotifierProcess, tmp_path: Path) -> None:
+    """Title, text and last lines arrive escaped, and the link after them works."""
     ring, file = str(tmp_path / "ring"), str(tmp_path / "log")
     writer = RingWriter(ring, "D", RingShape(0))
     writer.append(STDOUT, b"@channel [x](https://evil.example)\n", 1)

@@ -1,4 +1,4 @@
-"""Receivers that are asked and never answer."""
+"""Receivers that never answer."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ from tests.support.waiting import until
 
 
 def test_no_answer() -> None:
-    """It is a failure after a while, and others go on; the process ends when more are stuck than there is room for."""
+    """No answer is a failure after a time limit, and others continue; the process ends when too many hang."""
     with web_server() as web:
         try:
             asyncio.run(_play(web))

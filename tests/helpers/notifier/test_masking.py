@@ -15,8 +15,8 @@ from supervisor.helpers.notifier.masking import masked
         ("https://hc.example.com/ping/8e1f-uuid", ["8e1f-uuid"]),
     ],
 )
-def test_nothing_secret_is_left(url: str, secrets: list[str]) -> None:
-    """Neither the URL nor a token, password, path or value in it; the host that cannot be reached stays."""
+def test_secrets_in_urls_are_masked(url: str, secrets: list[str]) -> None:
+    """The URL and each token, password, path or value in it are masked, and other words stay."""
     messages = f"cannot POST {url}: {' '.join(secrets)}: connection to example.com refused"
     found = masked(messages, url)
     assert not any(secret in found for secret in [url, *secrets])
@@ -24,7 +24,7 @@ def test_nothing_secret_is_left(url: str, secrets: list[str]) -> None:
     assert "refused" in found
 
 
-def test_the_host_stays() -> None:
-    """It names the host that cannot be reached."""
+def test_host_is_not_masked() -> None:
+    """The name of an unreachable host is not masked."""
     url = "json://hooks.example.com:8080/abcd-1234"
     assert masked("no route to hooks.example.com", url) == "no route to hooks.example.com"

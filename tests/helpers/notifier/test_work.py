@@ -1,4 +1,4 @@
-"""Orders carried out by the notifier process."""
+"""Requests handled by the notifier process."""
 
 import socket
 import subprocess
@@ -20,8 +20,8 @@ from tests.support.ports import free_port
 from tests.support.receivers import web_server
 
 
-class Process:
-    """A notifier process, in a directory that is gone as the daemon's may be, and the scheduler's end of its socket."""
+class NotifierProcess:
+    """A notifier process in a removed directory, as the daemon's may be, and the scheduler's end of its socket."""
 
     def __init__(self) -> None:
         self.sock, theirs = socket.socketpair()
@@ -34,7 +34,7 @@ class Process:
         self._frames: list[dict[str, Any]] = []
 
     def ask(self, *orders: DeliveryRequest | PingRequest) -> list[dict[str, Any]]:
-        """Their results, in the order of their keys."""
+        """Return the results of requests in the order of their keys."""
         for request in orders:
             self.sock.sendall(encode(request.to_frame()))
         found: list[dict[str, Any]] = []
@@ -43,7 +43,7 @@ class Process:
         return sorted(found, key=lambda frame: str(frame["key"]))
 
     def close(self) -> str:
-        """Its log."""
+        """End the process, and return its log."""
         self.sock.close()
         _, messages = self.process.communicate(timeout=60)
         assert self.process.returncode == 0
@@ -51,22 +51,22 @@ class Process:
 
 
 @pytest.fixture
-def notifier() -> Iterator[Process]:
-    one = Process()
+def notifier() -> Iterator[NotifierProcess]:
+    one = NotifierProcess()
     yield one
     one.close()
 
 
 PATIENT = "cto=600&rto=600"
-"""Of Apprise: how long connecting and answering may take."""
+"""Parameters of an Apprise URL: long time limits for connecting and answering."""
 
 
 def request(url: str, key: str = "k", **more: Any) -> DeliveryRequest:
     return DeliveryRequest(key=key, url=url, title="title", body="body", footer="footer", type="failure", **more)
 
 
-def test_results(notifier: Process) -> None:
-    """Delivered, refused (with status and Retry-After), no listener, no such service: all at the same time."""
+def test_concurrent_results(notifier: NotifierProcess) -> None:
+    """Delivery, refusal (with status and Retry-After), no listener and an unknown service are reported concurrently."""
     dead = free_port()
     with web_server() as web, web_server() as busy:
         busy.respond = lambda _number: (429, {"Retry-After": "17"})
@@ -85,8 +85,8 @@ def test_results(notifier: Process) -> None:
     assert not any("token" in frame["error"] for frame in (rests, gone, odd))
 
 
-def test_a_redirect_that_loses_the_message(notifier: Process) -> None:
-    """Not delivered, when only a GET without it would reach the other place; a form's own thanks are no such thing."""
+def test_redirect_that_loses_the_message(notifier: NotifierProcess) -> None:
+    """A redirect that only a GET without the message can follow is a failure, unless it is a form's own thanks."""
     with web_server() as web, web_server() as other:
         found = []
         for status, place in (
@@ -104,8 +104,8 @@ def test_a_redirect_that_loses_the_message(notifier: Process) -> None:
         assert other.messages[0]["message"] == "body\n\nfooter"
 
 
-def test_a_redirect_of_another_method(notifier: Process) -> None:
-    """A PUT is followed without the message as well, also where it stays a PUT."""
+def test_redirect_of_a_put(notifier: NotifierProcess) -> None:
+    """A redirected PUT loses its message, even if it stays a PUT, and is a failure."""
     with web_server() as web, web_server() as other:
         found = []
         for status in (302, 301):
@@ -117,8 +117,8 @@ def test_a_redirect_of_another_method(notifier: Process) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_to_another_host(notifier: Process, status: int) -> None:
-    """Neither message nor heartbeat follows it, and the error names the host, but nothing of the URL."""
+def test_redirect_to_another_host(notifier: NotifierProcess, status: int) -> None:
+    """Neither a message nor a ping follows such a redirect; the error names the host and no part of the URL."""
     with web_server() as web, web_server() as other:
         web.respond = lambda _number: (status, {"Location": f"http://localhost:{other.port}/moved"})
         found = notifier.ask(
@@ -132,8 +132,8 @@ def test_a_redirect_to_another_host(notifier: Process, status: int) -> None:
         assert "token" not in frame["error"]
 
 
-def test_a_redirect_to_another_scheme(notifier: Process) -> None:
-    """It is not followed, also on the same host."""
+def test_redirect_to_another_scheme(notifier: NotifierProcess) -> None:
+    """A redirect to another scheme is not followed, even on the same host."""
     with web_server() as web:
         web.respond = lambda _number: (308, {"Location": f"https://127.0.0.1:{web.port}/moved"})
         found = notifier.ask(
@@ -145,8 +145,8 @@ def test_a_redirect_to_another_scheme(notifier: Process) -> None:
     assert all("redirects from http to https" in frame["error"] for frame in found)
 
 
-def test_a_redirect_on_the_same_host(notifier: Process) -> None:
-    """It is followed with the message, and without the headers that the URL names, its user and password included."""
+def test_redirect_on_the_same_host(notifier: NotifierProcess) -> None:
+    """Such a redirect is followed with the message, but without the URL's headers, user and password."""
     with web_server() as web:
         web.respond = lambda number: (308, {"Location": "/moved"}) if number % 2 == 0 else (200, {})
         (told,) = notifier.ask(request(f"json://user:secret@127.0.0.1:{web.port}/x?+X-Key=token&{PATIENT}"))
@@ -160,8 +160,8 @@ def test_a_redirect_on_the_same_host(notifier: Process) -> None:
         assert second["content-type"] == "application/json"
 
 
-def test_when_to_come_again() -> None:
-    """Dates are in UTC wherever the host is, also in the forms of old that do not say so."""
+def test_retry_after_dates() -> None:
+    """Dates of Retry-After are in UTC, whatever the host's time zone, even in old forms that do not say so."""
     dates = ["Mon, 23 Nov 2026 17:00:00 GMT", "Monday, 23-Nov-26 17:00:00 GMT", "Mon Nov 23 17:00:00 2026"]
     code = "import sys\nfrom supervisor.helpers.notifier.delivery import retry_after_ms\n"
     code += "print(*(retry_after_ms(date, 1_795_449_600) for date in sys.argv[1:]))"
@@ -170,8 +170,8 @@ def test_when_to_come_again() -> None:
     assert out.stdout.split() == ["3600000"] * 3
 
 
-def test_pings(notifier: Process) -> None:
-    """A URL is asked for again when that failed, three times at most."""
+def test_pings(notifier: NotifierProcess) -> None:
+    """A failed ping is repeated, up to three attempts in all."""
     with web_server() as web:
         web.respond = lambda number: (200 if number in (0, 2) else 500, {})
         url = f"http://127.0.0.1:{web.port}/secret-x"
@@ -185,15 +185,15 @@ def test_pings(notifier: Process) -> None:
 
 
 def test_apprise_is_loaded_late() -> None:
-    """A process that only pings does without it, and so does everybody else."""
+    """Neither a notifier that only pings nor the scheduler loads Apprise."""
     code = "import supervisor.helpers.notifier.__main__, supervisor.scheduler.__main__, sys; print(*sys.modules)"
     out = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
     assert "supervisor.helpers.notifier.work" in out.stdout.split()
     assert not {"apprise", "requests", "yaml", "markdown"} & set(out.stdout.split())
 
 
-def test_the_last_lines(tmp_path: Path) -> None:
-    """At most twenty lines of all streams, system lines in brackets, without control sequences."""
+def test_last_lines(tmp_path: Path) -> None:
+    """A message has at most twenty lines of all streams, system lines in brackets, without control sequences."""
     ring, file = str(tmp_path / "ring"), str(tmp_path / "log")
     assert last_lines(ring, file) == ""
     assert last_lines(None, None) == ""

@@ -1,4 +1,4 @@
-"""Orders carried out against real servers, commands and rings."""
+"""Probes of real servers, commands and rings."""
 
 import asyncio
 import contextlib
@@ -30,27 +30,27 @@ from tests.support.paths import PROGRAMS, TLS
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
-Word = dict[str, Any]
+Message = dict[str, Any]
 
 
-class Desk:
+class InProcessWatcher:
     """A watcher without its process."""
 
     def __init__(self) -> None:
-        self.words: asyncio.Queue[Word] = asyncio.Queue()
+        self.words: asyncio.Queue[Message] = asyncio.Queue()
         self.watch = ProbeRunner(self.words.put_nowait, RingWatcher("/nonexistent", ""))
 
-    async def next(self) -> Word:
+    async def next(self) -> Message:
         return await asyncio.wait_for(self.words.get(), 30)
 
 
-def carried_out(scene: Callable[[Desk], Awaitable[None]]) -> None:
+def run_scene(scene: Callable[[InProcessWatcher], Awaitable[None]]) -> None:
     async def play() -> None:
-        desk = Desk()
+        watcher = InProcessWatcher()
         try:
-            await scene(desk)
+            await scene(watcher)
         finally:
-            await desk.watch.close()
+            await watcher.watch.close()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("supervisor.helpers.watcher.command_probe._REAP_S", 60.0)
@@ -67,7 +67,7 @@ def command(*argv: str, **more: Any) -> ProbeRequest:
 
 
 class _Server(socketserver.ThreadingTCPServer):
-    """A server whose threads and connections are not those of the event loop, which ends while they may be open."""
+    """A server with its own threads, because connections may be open when the event loop ends."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -118,111 +118,115 @@ def answering(answer: bytes, context: ssl.SSLContext | None = None, port: int = 
         (b"x" * 100_000, ": "),
     ],
 )
-def test_http(answer: bytes, why: str | None) -> None:
+def test_http_status(answer: bytes, why: str | None) -> None:
     """A status from 200 to 399 is success; any other result names the fault."""
 
-    async def scene(desk: Desk) -> None:
+    async def scene(watcher: InProcessWatcher) -> None:
         with answering(answer) as port:
-            desk.watch.start(request("http", f"http://127.0.0.1:{port}/healthz?x=1"))
-            message = await desk.next()
+            watcher.watch.start(request("http", f"http://127.0.0.1:{port}/healthz?x=1"))
+            message = await watcher.next()
             assert message["op"] == ("passed" if why is None else "failing")
             assert why is None or why in message["why"]
 
-    carried_out(scene)
+    run_scene(scene)
 
 
 @pytest.mark.parametrize("kind", ["http", "tcp"])
-def test_refused_and_then_accepted(kind: str) -> None:
-    """The reason of a failure is reported once, and success when it comes."""
+def test_refused_then_accepted(kind: str) -> None:
+    """The reason of a failure is reported once, followed by the success."""
 
-    async def scene(desk: Desk) -> None:
+    async def scene(watcher: InProcessWatcher) -> None:
         port = free_port()
         address = f"127.0.0.1:{port}"
-        desk.watch.start(request(kind, f"http://{address}/" if kind == "http" else address))
-        message = await desk.next()
+        watcher.watch.start(request(kind, f"http://{address}/" if kind == "http" else address))
+        message = await watcher.next()
         assert message["op"] == "failing"
         assert message["why"].endswith("Connection refused")
 
         with answering(b"HTTP/1.1 204 No Content\r\n\r\n", port=port):
-            assert (await desk.next())["op"] == "passed"
+            assert (await watcher.next())["op"] == "passed"
 
-    carried_out(scene)
+    run_scene(scene)
 
 
 @pytest.mark.parametrize(("kind", "target"), [("tcp", "127.0.0.1:65536"), ("http", "http://127.0.0.1:65536/")])
-def test_an_impossible_port(kind: str, target: str) -> None:
-    """Of `port = 6553{instance}` some instances have an impossible port: it is reported, and the probe retried."""
+def test_impossible_port(kind: str, target: str) -> None:
+    """With `port = 6553{instance}` some instances have an impossible port: it is reported, and the probe retried."""
 
-    async def scene(desk: Desk) -> None:
-        desk.watch.start(request(kind, target))
-        message = await desk.next()
+    async def scene(watcher: InProcessWatcher) -> None:
+        watcher.watch.start(request(kind, target))
+        message = await watcher.next()
         assert message["op"] == "failing"
         assert message["why"].endswith("Port out of range 0-65535")
 
-    carried_out(scene)
+    run_scene(scene)
 
 
-def test_nothing_is_kept_of_what_is_done() -> None:
-    """The scheduler forgets no order that it has heard the end of, so neither does the watcher keep it."""
+def test_finished_probes_are_forgotten() -> None:
+    """The watcher forgets a finished probe, as the scheduler does."""
 
-    async def scene(desk: Desk) -> None:
+    async def scene(watcher: InProcessWatcher) -> None:
         with answering(b"HTTP/1.1 200 OK\r\n\r\n") as port:
             for number in range(3):
-                desk.watch.start(replace(request("http", f"http://127.0.0.1:{port}/"), key=f"{number}/ready"))
+                watcher.watch.start(replace(request("http", f"http://127.0.0.1:{port}/"), key=f"{number}/ready"))
             for _ in range(3):
-                assert (await desk.next())["op"] == "passed"
-            await asyncio.gather(*desk.watch._tasks.values())
-            assert desk.watch._tasks == {}
+                assert (await watcher.next())["op"] == "passed"
+            await asyncio.gather(*watcher.watch._tasks.values())
+            assert watcher.watch._tasks == {}
 
-    carried_out(scene)
+    run_scene(scene)
 
 
 def test_no_answer() -> None:
-    """One that accepts and says nothing has its time, and no more."""
+    """A server that accepts and never answers fails the probe at its time limit."""
 
-    async def scene(desk: Desk) -> None:
+    async def scene(watcher: InProcessWatcher) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             target = f"http://127.0.0.1:{server.getsockname()[1]}/"
-            desk.watch.start(request("http", target, timeout_ms=50))
-            assert await desk.next() == {"op": "failing", "key": "R/ready", "why": f"{target}: no answer within 50 ms"}
+            watcher.watch.start(request("http", target, timeout_ms=50))
+            assert await watcher.next() == {
+                "op": "failing",
+                "key": "R/ready",
+                "why": f"{target}: no answer within 50 ms",
+            }
 
-    carried_out(scene)
+    run_scene(scene)
 
 
-def test_a_command() -> None:
-    """Its exit status decides, and its last line says why, without the secrets in it."""
+def test_command() -> None:
+    """The exit status of a command decides; its last line, with secrets masked, is the reason."""
 
-    async def scene(desk: Desk) -> None:
+    async def scene(watcher: InProcessWatcher) -> None:
         script = 'echo first; echo "token $TOKEN is bad" >&2; exit 3'
         failing = command("/bin/sh", "-c", script, secrets=["TOKEN"])
         failing.env["TOKEN"] = "hunter2hunter2"
-        desk.watch.start(failing)
-        assert (await desk.next())["why"] == "/bin/sh exited with code 3: token *** is bad"
-        desk.watch.start(command("/bin/sh", "-c", "kill -9 $$"))
-        assert (await desk.next())["why"] == "/bin/sh killed by signal 9"
-        desk.watch.start(command("/nonexistent/program"))
-        assert (await desk.next())["why"].startswith("/nonexistent/program exited with code 127: ")
-        desk.watch.start(command("true"))
-        assert (await desk.next())["op"] == "passed"
+        watcher.watch.start(failing)
+        assert (await watcher.next())["why"] == "/bin/sh exited with code 3: token *** is bad"
+        watcher.watch.start(command("/bin/sh", "-c", "kill -9 $$"))
+        assert (await watcher.next())["why"] == "/bin/sh killed by signal 9"
+        watcher.watch.start(command("/nonexistent/program"))
+        assert (await watcher.next())["why"].startswith("/nonexistent/program exited with code 127: ")
+        watcher.watch.start(command("true"))
+        assert (await watcher.next())["op"] == "passed"
 
-    carried_out(scene)
+    run_scene(scene)
 
 
-def test_a_command_that_hangs_leaves_nothing(tmp_path: Path) -> None:
-    """At its time-out, and when its probe is cancelled, all its processes are killed."""
+def test_hung_command_leaves_nothing(tmp_path: Path) -> None:
+    """When a command times out or its probe is cancelled, all its processes are killed."""
     first, second = tmp_path / "first", tmp_path / "second"
     for journal in (first, second):
         journal.touch()
 
-    async def scene(desk: Desk) -> None:
+    async def scene(watcher: InProcessWatcher) -> None:
         argv = ["/bin/sh", "-c", "sleep 1000 & echo $! >> $0; echo $$ >> $0; wait"]
-        desk.watch.start(command(*argv, str(first), timeout_ms=300, every_ms=3_600_000))
-        assert (await desk.next())["why"] == "/bin/sh: no answer within 300 ms"
-        desk.watch.start(command(*argv, str(second)))
+        watcher.watch.start(command(*argv, str(first), timeout_ms=300, every_ms=3_600_000))
+        assert (await watcher.next())["why"] == "/bin/sh: no answer within 300 ms"
+        watcher.watch.start(command(*argv, str(second)))
         await asyncio.to_thread(until, lambda: len(second.read_text().split()) == 2, "the second command")
 
-    carried_out(scene)
-    for pid in map(int, (first.read_text() + second.read_text()).split()):  # however far the first one came
+    run_scene(scene)
+    for pid in map(int, (first.read_text() + second.read_text()).split()):  # whatever the first one had started
         until(lambda: not alive(pid), f"the end of {pid}")  # noqa: B023 - called at once
 
 
@@ -233,69 +237,69 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_liveness_counts_in_a_row(tmp_path: Path) -> None:
-    """A success in between begins the count anew; as many failures as were asked for end it."""
+def test_liveness_counts_consecutive_failures(tmp_path: Path) -> None:
+    """A success resets the count; the requested number of consecutive failures ends the probe."""
     flag = tmp_path / "flag"
 
-    async def scene(desk: Desk) -> None:
-        desk.watch.start(command("test", "-e", str(flag), times=3))
-        assert (await desk.next())["op"] == "failing"
+    async def scene(watcher: InProcessWatcher) -> None:
+        watcher.watch.start(command("test", "-e", str(flag), times=3))
+        assert (await watcher.next())["op"] == "failing"
         flag.touch()
-        words = [await desk.next()]  # three failures may have come before the flag
+        words = [await watcher.next()]  # three failures may have come before the flag
         if words[-1]["op"] == "failed":
-            desk.watch.start(command("test", "-e", str(flag), times=3))
+            watcher.watch.start(command("test", "-e", str(flag), times=3))
         flag.unlink()
         while words[-1]["op"] != "failed":
-            words.append(await desk.next())
+            words.append(await watcher.next())
         assert words[-1]["why"] == "test exited with code 1 (3 times in a row)"
-        assert desk.words.empty()
+        assert watcher.words.empty()
 
-    carried_out(scene)
+    run_scene(scene)
 
 
 def test_readiness_by_a_line_of_output(tmp_path: Path) -> None:
     """A line of output counts, early or late, wherever it is in the log; a system line does not."""
     path = ring_path(str(tmp_path), "R")
 
-    async def scene(desk: Desk) -> None:
+    async def scene(watcher: InProcessWatcher) -> None:
         wanted = request("log", "^listening on [0-9]+$", ring=path, file=str(tmp_path / "none.log"))
-        desk.watch.start(wanted)
+        watcher.watch.start(wanted)
         await asyncio.sleep(0)
         writer = RingWriter(path, "01ARZ3NDEKTSV4RRFFQ69G5FAV", RingShape(8))
         writer.system_line("listening on 1", 1000)
         writer.append(STDOUT, b"not yet listening on 80\nlistening on ", 1000)
-        assert desk.words.empty()
+        assert watcher.words.empty()
         writer.append(STDOUT, b"80\n", 1001)
-        assert (await desk.next())["op"] == "passed"
-        desk.watch.start(wanted)
-        assert (await desk.next())["op"] == "passed"
+        assert (await watcher.next())["op"] == "passed"
+        watcher.watch.start(wanted)
+        assert (await watcher.next())["op"] == "passed"
         writer.close()
 
-    carried_out(scene)
+    run_scene(scene)
 
 
-def test_many_that_never_answer_stop_nobody() -> None:
-    """However many hang, others have their turn."""
+def test_hung_probes_delay_no_others() -> None:
+    """However many probes hang, other probes are made."""
 
-    async def scene(desk: Desk) -> None:
+    async def scene(watcher: InProcessWatcher) -> None:
         with socket.create_server(("127.0.0.1", 0), backlog=512) as deaf:
             target = f"http://127.0.0.1:{deaf.getsockname()[1]}/"
             for number in range(200):
-                desk.watch.start(
+                watcher.watch.start(
                     ProbeRequest(key=f"{number}/live", kind="http", target=target, every_ms=1, timeout_ms=100)
                 )
             with answering(b"HTTP/1.1 200 OK\r\n\r\n") as port:
-                desk.watch.start(request("http", f"http://127.0.0.1:{port}/"))
-                while (message := await desk.next())["key"] != "R/ready":
+                watcher.watch.start(request("http", f"http://127.0.0.1:{port}/"))
+                while (message := await watcher.next())["key"] != "R/ready":
                     assert message["op"] == "failing"
                 assert message["op"] == "passed"
 
-    carried_out(scene)
+    run_scene(scene)
 
 
 @pytest.mark.parametrize("kind", ["http", "tcp"])
-def test_host_names_that_do_not_resolve(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """However many there are, others are looked up, and the watcher does not wait for them at its end."""
+def test_unresolvable_host_names(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """However many names hang, others are looked up, and the watcher does not wait for them at its end."""
     really, answered = socket.getaddrinfo, threading.Event()
 
     def getaddrinfo(host: str, *arguments: Any, **more: Any) -> Any:
@@ -308,19 +312,21 @@ def test_host_names_that_do_not_resolve(monkeypatch: pytest.MonkeyPatch, kind: s
     def target(host: str, port: int) -> str:
         return f"http://{host}:{port}/" if kind == "http" else f"{host}:{port}"
 
-    async def scene(desk: Desk) -> None:
+    async def scene(watcher: InProcessWatcher) -> None:
         with answering(b"HTTP/1.1 200 OK\r\n\r\n") as port:
             for number in range(100):
                 far = target(f"far{number % 50}", port)
-                desk.watch.start(ProbeRequest(key=f"{number}/live", kind=kind, target=far, every_ms=1, timeout_ms=100))
-            desk.watch.start(request(kind, target("near", port)))
-            while (message := await desk.next())["key"] != "R/ready":
+                watcher.watch.start(
+                    ProbeRequest(key=f"{number}/live", kind=kind, target=far, every_ms=1, timeout_ms=100)
+                )
+            watcher.watch.start(request(kind, target("near", port)))
+            while (message := await watcher.next())["key"] != "R/ready":
                 assert (message["op"], "no answer within" in message["why"]) == ("failing", True)
             assert message["op"] == "passed"
 
     monkeypatch.setattr("socket.getaddrinfo", getaddrinfo)
     try:
-        carried_out(scene)
+        run_scene(scene)
     finally:
         answered.set()
 
@@ -334,8 +340,8 @@ sys.exit(main())
 """
 
 
-class RealOne:
-    """The process, as the scheduler has it."""
+class WatcherProcess:
+    """A watcher process, and the scheduler's end of its socket."""
 
     def __init__(self) -> None:
         self.sock, theirs = socket.socketpair()
@@ -348,7 +354,7 @@ class RealOne:
     def watch(self, wanted: ProbeRequest) -> None:
         self.sock.sendall(encode({"op": "watch", "order": wanted.to_dict()}))
 
-    def next(self) -> Word:
+    def next(self) -> Message:
         message = receive(self.sock, self._decoder)
         assert message is not None
         return message
@@ -359,8 +365,8 @@ class RealOne:
 
 
 @pytest.fixture
-def real() -> Iterator[RealOne]:
-    one = RealOne()
+def real() -> Iterator[WatcherProcess]:
+    one = WatcherProcess()
     yield one
     assert one.end() == 0
 
@@ -370,8 +376,8 @@ def daemonises(*arguments: object) -> list[str]:
 
 
 @pytest.mark.parametrize("bare", [[], ["bare"]])
-def test_processes_that_a_command_leaves_behind(real: RealOne, tmp_path: Path, bare: list[str]) -> None:
-    """A daemon of its own is killed, and reaped; what belongs to a command that still runs is not."""
+def test_leftover_processes_of_a_command(real: WatcherProcess, tmp_path: Path, bare: list[str]) -> None:
+    """Daemons that a command leaves are killed and reaped; those of a running command are not."""
     journal, running = tmp_path / "pid", tmp_path / "running"
     daemon = " ".join(daemonises(running))
     going_on = command("/bin/sh", "-c", f"{daemon}; sleep 1000")
@@ -385,7 +391,7 @@ def test_processes_that_a_command_leaves_behind(real: RealOne, tmp_path: Path, b
     until(lambda: not alive(int(running.read_text())), "the end of the other one")
 
 
-def test_a_command_of_another_user(real: RealOne, tmp_path: Path) -> None:
+def test_command_of_another_user(real: WatcherProcess, tmp_path: Path) -> None:
     """User, groups, umask and directory are as requested; a directory that cannot be entered is reported."""
     if os.geteuid() != 0:
         pytest.skip("only root can change its user")
@@ -398,7 +404,7 @@ def test_a_command_of_another_user(real: RealOne, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"cwd": "/usr"}, {"uid": 12, "gid": 34}])
-def test_a_command_gets_variables_that_shells_drop(real: RealOne, more: dict[str, Any]) -> None:
+def test_command_gets_odd_variables(real: WatcherProcess, more: dict[str, Any]) -> None:
     """Names such as app.name reach the command of a probe; a program that cannot be executed is reported."""
     if "uid" in more and os.geteuid() != 0:
         pytest.skip("only root can change its user")
@@ -412,14 +418,14 @@ def test_a_command_gets_variables_that_shells_drop(real: RealOne, more: dict[str
     assert real.next()["why"] == "/no/such/command exited with code 127: /no/such/command: No such file or directory"
 
 
-def test_a_command_has_default_signals(real: RealOne) -> None:
-    """It does not ignore signals that the watcher ignores."""
+def test_command_has_default_signals(real: WatcherProcess) -> None:
+    """A command does not ignore the signals that the watcher ignores."""
     real.watch(command("/bin/sh", "-c", "kill -INT $$; exit 7"))
     assert real.next()["why"] == "/bin/sh killed by signal 2"
 
 
-def test_a_flood_is_not_kept(real: RealOne) -> None:
-    """A command that prints without end has its time, takes no memory, and others are looked at meanwhile."""
+def test_output_flood_is_not_kept(real: WatcherProcess) -> None:
+    """A command that prints endlessly runs until its time limit, uses no memory, and delays no other probe."""
     real.watch(replace(command("yes", timeout_ms=3_600_000), key="flood/live", times=1))
     real.watch(command("/bin/sh", "-c", "head -c 50000000 /dev/zero; echo; echo last; exit 1"))
     assert real.next()["why"].endswith(": last")
@@ -427,22 +433,22 @@ def test_a_flood_is_not_kept(real: RealOne) -> None:
 
 
 def test_https() -> None:
-    """The certificate is not looked at: a service that is asked by its address may have any."""
+    """The certificate is not verified, because a service that is probed by its address may have any."""
 
-    async def scene(desk: Desk) -> None:
+    async def scene(watcher: InProcessWatcher) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(TLS / "cert.pem", TLS / "key.pem")
         with answering(b"HTTP/1.1 200 OK\r\n\r\n", context) as port:
-            desk.watch.start(request("http", f"https://127.0.0.1:{port}/"))
-            assert (await desk.next())["op"] == "passed"
-            desk.watch.start(request("http", f"http://127.0.0.1:{port}/"))
-            assert (await desk.next())["op"] == "failing"
+            watcher.watch.start(request("http", f"https://127.0.0.1:{port}/"))
+            assert (await watcher.next())["op"] == "passed"
+            watcher.watch.start(request("http", f"http://127.0.0.1:{port}/"))
+            assert (await watcher.next())["op"] == "failing"
 
-    carried_out(scene)
+    run_scene(scene)
 
 
-def test_it_ends_with_the_scheduler(real: RealOne, tmp_path: Path) -> None:
-    """When the socket closes, the process ends, and with it the commands that it runs."""
+def test_watcher_ends_with_the_scheduler(real: WatcherProcess, tmp_path: Path) -> None:
+    """When the socket closes, the process ends, as do the commands that it runs."""
     journal = tmp_path / "pid"
     script = f"echo $$ > {journal}.new; mv {journal}.new {journal}; sleep 1000"
     real.watch(command("/bin/sh", "-c", script))
@@ -452,30 +458,30 @@ def test_it_ends_with_the_scheduler(real: RealOne, tmp_path: Path) -> None:
     until(lambda: not alive(pid), "the end of the command")
 
 
-def test_the_output_of_a_query_command() -> None:
+def test_output_of_a_query_command() -> None:
     """The standard output of a command is reported once, or the reason of its failure, with secrets masked."""
 
-    async def scene(desk: Desk) -> None:
+    async def scene(watcher: InProcessWatcher) -> None:
         env = {**os.environ, "TOKEN": "abcdefgh"}
         script = 'echo "noise $TOKEN" >&2; echo "4711 $TOKEN"; exit $1'
         for code in ("0", "3"):
             argv = ["/bin/sh", "-c", script, "sh", code]
-            desk.watch.start(request("ask", argv=argv, env=env, secrets=["TOKEN"]))
-            message = await desk.next()
+            watcher.watch.start(request("ask", argv=argv, env=env, secrets=["TOKEN"]))
+            message = await watcher.next()
             if code == "0":
                 assert message == {"op": "answered", "key": "R/ready", "text": "4711 ***\n"}
             else:
                 assert message == {"op": "failed", "key": "R/ready", "why": "/bin/sh exited with code 3: noise ***"}
-        desk.watch.start(request("ask", argv=["sleep", "60"], env=env, timeout_ms=50))
-        assert (await desk.next())["why"] == "sleep: timed out after 50 ms"
-        await asyncio.gather(*desk.watch._tasks.values())
-        assert desk.watch._tasks == {}
+        watcher.watch.start(request("ask", argv=["sleep", "60"], env=env, timeout_ms=50))
+        assert (await watcher.next())["why"] == "sleep: timed out after 50 ms"
+        await asyncio.gather(*watcher.watch._tasks.values())
+        assert watcher.watch._tasks == {}
 
-    carried_out(scene)
+    run_scene(scene)
 
 
-def test_a_query_command_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query without descriptors for its answer keeps none open."""
+def test_query_command_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query without free descriptors for its answer leaves none open."""
     pair = os.pipe2(os.O_CLOEXEC)
     pipes = [pair]
 
@@ -484,36 +490,36 @@ def test_a_query_command_without_descriptors(monkeypatch: pytest.MonkeyPatch) ->
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return pipes.pop()
 
-    async def scene(desk: Desk) -> None:
+    async def scene(watcher: InProcessWatcher) -> None:
         monkeypatch.setattr("supervisor.helpers.watcher.command_probe.os.pipe2", pipe2)
-        desk.watch.start(request("ask", argv=["true"]))
-        message = await desk.next()
+        watcher.watch.start(request("ask", argv=["true"]))
+        message = await watcher.next()
         assert (message["op"], "Too many open files" in message["why"]) == ("failed", True)
 
-    carried_out(scene)
+    run_scene(scene)
     for fd in pair:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(fd)
 
 
 @pytest.mark.parametrize("kind", ["exec", "ask"])
-def test_a_command_that_cannot_be_tracked(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Without a descriptor for its process, a command is killed and reaped, and its attempt fails with the reason."""
+def test_command_cannot_be_tracked(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Without a pidfd, a command is killed and reaped, and its attempt fails with the reason."""
     pids = []
 
     def pidfd_open(pid: int) -> int:
         pids.append(pid)
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    async def scene(desk: Desk) -> None:
+    async def scene(watcher: InProcessWatcher) -> None:
         monkeypatch.setattr("supervisor.helpers.watcher.command_probe.os.pidfd_open", pidfd_open)
-        desk.watch.start(request(kind, argv=["sleep", "1000"], env=dict(os.environ), every_ms=3_600_000))
-        message = await desk.next()
+        watcher.watch.start(request(kind, argv=["sleep", "1000"], env=dict(os.environ), every_ms=3_600_000))
+        message = await watcher.next()
         assert message["why"] == "sleep was killed, because it could not be tracked: Too many open files"
         assert message["op"] == ("failed" if kind == "ask" else "failing")
 
     before = set(os.listdir("/proc/self/fd"))
-    carried_out(scene)
+    run_scene(scene)
     assert set(os.listdir("/proc/self/fd")) <= before
     assert [psutil.pid_exists(pid) for pid in pids] == [False]
 
@@ -523,20 +529,20 @@ CUT = 4096
 
 
 @pytest.mark.parametrize("shown", range(1, len(SECRET)))
-def test_a_secret_at_the_cut_of_long_output(shown: int) -> None:
-    """No part of a secret appears where the output of a command is cut, and no part of its mask."""
+def test_secret_at_the_cut_of_long_output(shown: int) -> None:
+    """Where the output of a command is cut, no part of a secret or of its mask appears."""
 
-    async def scene(desk: Desk) -> None:
+    async def scene(watcher: InProcessWatcher) -> None:
         env = {**os.environ, "TOKEN": SECRET}
         script = f'fill() {{ printf "%${{1}}s" | tr " " x; }}; fill {CUT - shown}; printf "$TOKEN"; fill {CUT - shown}'
         argv = ["/bin/sh", "-c", f"{{ {script}; }} >&2; {script}; exit $CODE", "sh"]
         for code in ("0", "1"):
-            desk.watch.start(request("ask", argv=argv, env={**env, "CODE": code}, secrets=["TOKEN"]))
-            message = await desk.next()
+            watcher.watch.start(request("ask", argv=argv, env={**env, "CODE": code}, secrets=["TOKEN"]))
+            message = await watcher.next()
             text = message.get("text") or message["why"].rpartition(" ")[2]
             assert set(text.replace("***", "")) == {"x"}, text
 
-    carried_out(scene)
+    run_scene(scene)
 
 
 @pytest.mark.parametrize(
@@ -551,6 +557,6 @@ def test_a_secret_at_the_cut_of_long_output(shown: int) -> None:
         ("", "", ""),
     ],
 )
-def test_a_cut_does_not_split_a_mask(text: str, beginning: str, end: str) -> None:
-    """A mask at the cut is left out as a whole."""
+def test_cut_does_not_split_a_mask(text: str, beginning: str, end: str) -> None:
+    """A mask at the cut is left out completely."""
     assert (beginning_of(text, 5), end_of(text, 5)) == (beginning, end)

@@ -19,7 +19,7 @@ from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
 from supervisor.scheduler.database.janitor_client import JanitorClient
 from supervisor.scheduler.loop.loop import Loop, Timer
-from tests.helpers.janitor.support import HOUR_MS, Place
+from tests.helpers.janitor.support import HOUR_MS, DataDirectory
 from tests.helpers.janitor.test_purged import note
 
 MINUTE_MS = 60_000
@@ -76,7 +76,7 @@ class JanitorBench:
     """A janitor client with a data directory and a manual loop."""
 
     def __init__(self, directory: Path) -> None:
-        self.place = Place(directory)
+        self.place = DataDirectory(directory)
         self.loop = ManualLoop()
         self.growing = False
         self.log_pipe, self._saying = os.pipe()
