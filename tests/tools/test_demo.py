@@ -1,4 +1,4 @@
-"""The demonstration: its history, and that nothing of it stays."""
+"""The demonstration: its history and its cleanup."""
 
 import json
 import os
@@ -44,8 +44,8 @@ def all_runs() -> list[Run]:
     return History(NOW_MS, ZoneInfo("Europe/Prague")).runs()
 
 
-def test_its_configuration_is_valid(tmp_path: Path) -> None:
-    """And has as many tasks and services, in groups, as are spoken of."""
+def test_configuration_is_valid(tmp_path: Path) -> None:
+    """The configuration has twelve tasks and four services, all in groups, and no other unit has runs."""
     file = tmp_path / "ringward.toml"
     file.write_text(text())
     file.chmod(0o600)
@@ -57,16 +57,16 @@ def test_its_configuration_is_valid(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("day", range(1, 8))
-def test_the_disk_was_full_on_the_tuesday_before(day: int) -> None:
-    """Never today, and at most a week ago."""
+def test_disk_was_full_last_tuesday(day: int) -> None:
+    """The disk was full on a Tuesday between one and seven days ago."""
     now = datetime(2026, 11, day, tzinfo=UTC)
     full = disk_full_day(now)
     assert full.isoweekday() == 2
     assert 1 <= (now.date() - full).days <= 7
 
 
-def test_the_runs_are_in_order_and_over() -> None:
-    """Nothing lies in the future, and every retry follows a failure of its task for the same time."""
+def test_runs_are_ordered_and_past() -> None:
+    """No run is in the future, and every retry follows a failure of its task for the same instant."""
     runs = all_runs()
     by_id = {run.id: run for run in runs}
     assert [run.id for run in runs] == sorted(by_id)
@@ -81,8 +81,8 @@ def test_the_runs_are_in_order_and_over() -> None:
     assert {run.end_reason for run in runs} >= {"succeeded", "failed", "timeout", "missed", "stopped", "crashed"}
 
 
-def test_the_backup_failed_for_want_of_room(seeded: Path) -> None:
-    """All attempts, and the log says why; the nights after that it succeeded."""
+def test_backup_failed_for_lack_of_space(seeded: Path) -> None:
+    """All attempts failed, the log says why, and the latest backup succeeded."""
     failed = [run for run in stored(seeded, "backup") if run.end_reason == "failed"][:3]
     assert [run.retry_attempt for run in failed] == [2, 1, 0]
     assert {datetime.fromtimestamp(run.created_at / 1000, UTC).isoweekday() for run in failed} == {2}
@@ -93,8 +93,8 @@ def test_the_backup_failed_for_want_of_room(seeded: Path) -> None:
     assert stored(seeded, "backup")[0].end_reason == "succeeded"
 
 
-def test_there_are_a_long_log_and_redrawn_lines(seeded: Path) -> None:
-    """The daemon's own readers read them."""
+def test_long_log_and_redrawn_lines(seeded: Path) -> None:
+    """The daemon's own readers can read the long log and the redrawn lines."""
     long = max(stored(seeded, "search-index"), key=lambda run: run.lines)
     assert long.lines == LONG_LINES
     with_frames = [
@@ -107,8 +107,8 @@ def test_there_are_a_long_log_and_redrawn_lines(seeded: Path) -> None:
     assert len(list(seeded.glob("logs/*/*/*.log"))) == LOGS
 
 
-def test_the_year_is_rolled_up_and_people_were_told(seeded: Path) -> None:
-    """For the strip of days and the list of notifications."""
+def test_daily_counts_and_notifications(seeded: Path) -> None:
+    """The strip of days and the list of notifications have data."""
     database = open_reader(str(seeded / "ringward.db"), limit_s=None)
     try:
         assert len({day.day for day in days(database, "backup", 0)}) > DAYS - 10
@@ -119,8 +119,8 @@ def test_the_year_is_rolled_up_and_people_were_told(seeded: Path) -> None:
         database.close()
 
 
-def test_services_were_up_for_most_of_the_last_90_days(seeded: Path) -> None:
-    """The uptime of services has no empty days, and is neither perfect nor poor."""
+def test_uptime_of_services(seeded: Path) -> None:
+    """Services have data for each of the last 90 days and an uptime above 99 %."""
     database = open_reader(str(seeded / "ringward.db"), limit_s=None)
     try:
         for name in ("web", "worker", "cache"):
@@ -133,22 +133,22 @@ def test_services_were_up_for_most_of_the_last_90_days(seeded: Path) -> None:
 
 
 def test_only_loopback(ringward: Ringward) -> None:
-    """Its password is on a terminal, for its user only."""
+    """The demonstration listens only on loopback, because it prints its password."""
     result = ringward("demo", "--listen", "0.0.0.0:0", plain=True)
     assert result.exit_code == exit_codes.USAGE
     assert "0.0.0.0" in result.output
 
 
-def test_a_directory_that_exists_is_refused(ringward: Ringward, data: Path) -> None:
-    """Nothing of anybody is overwritten."""
+def test_existing_directory_is_refused(ringward: Ringward, data: Path) -> None:
+    """An existing directory is refused and not changed."""
     result = ringward("demo", "--keep", str(data), plain=True)
     assert result.exit_code == exit_codes.DATA_DIR
     assert list(data.iterdir()) == []
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["removed", "kept"])
-def test_it_runs_and_tidies_up(tmp_path: Path, keep: bool) -> None:
-    """It says where it is; after Ctrl-C no process and, unless it is to be kept, no file is left."""
+def test_demo_runs_and_cleans_up(tmp_path: Path, keep: bool) -> None:
+    """The command prints its address; after Ctrl-C no process remains, and no file without --keep."""
     with tempfile.TemporaryDirectory(prefix="rw-") as short:
         directory = Path(short) / "kept"
         arguments = [*PROGRAM, *(["--json", "--keep", str(directory)] if keep else [])]
@@ -180,7 +180,7 @@ def test_it_runs_and_tidies_up(tmp_path: Path, keep: bool) -> None:
 
 
 def stored(directory: Path, task: str) -> list[Run]:
-    """Newest first."""
+    """Return the stored runs, newest first."""
     database = open_reader(str(directory / "ringward.db"), limit_s=None)
     try:
         return list_runs(database, RunFilter(task_name=task), limit=500, now_ms=NOW_MS)[0]

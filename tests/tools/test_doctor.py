@@ -29,8 +29,8 @@ def findings(text: str) -> dict[str, tuple[str, str]]:
     return {one["what"]: (one["verdict"], one["text"]) for one in json.loads(text)}
 
 
-def test_a_host_that_is_fit(ringward: Ringward, config: Path, data: Path) -> None:
-    """Everything is looked at, nothing fails, and nothing is made."""
+def test_healthy_host(ringward: Ringward, config: Path, data: Path) -> None:
+    """The doctor checks everything, finds no failure, and creates nothing."""
     result = ringward("doctor", "-c", str(config), "--json")
     found = findings(result.output)
     assert list(found) == [
@@ -51,8 +51,8 @@ def test_a_host_that_is_fit(ringward: Ringward, config: Path, data: Path) -> Non
     assert list(data.iterdir()) == []
 
 
-def test_it_says_what_is_wrong_with_the_configuration(ringward: Ringward, config: Path) -> None:
-    """Its first problem; the others are looked at all the same."""
+def test_invalid_configuration(ringward: Ringward, config: Path) -> None:
+    """The doctor reports the first problem of the configuration and still performs its other checks."""
     config.write_text("[tasks.a]\nrun = 'true'\nrunn = 'true'\n")
     result = ringward("doctor", "-c", str(config))
     assert result.exit_code == exit_codes.REFUSED
@@ -62,24 +62,24 @@ def test_it_says_what_is_wrong_with_the_configuration(ringward: Ringward, config
     assert "data directory" in result.output
 
 
-def test_a_configuration_that_others_can_write(ringward: Ringward, config: Path) -> None:
-    """Is none to trust."""
+def test_writable_configuration(ringward: Ringward, config: Path) -> None:
+    """A configuration that other users can write is a failure."""
     config.chmod(0o666)
     result = ringward("doctor", "-c", str(config), "--json")
     assert findings(result.output)["configuration"][0] == "fail"
 
 
 @pytest.mark.parametrize(("mode", "verdict"), [(0o700, "ok"), (0o750, "warn"), (0o777, "fail")])
-def test_who_may_enter_the_data_directory(data: Path, mode: int, verdict: str) -> None:
-    """Other users should not enter, and must not be able to write."""
+def test_data_directory_permissions(data: Path, mode: int, verdict: str) -> None:
+    """A data directory that others can enter is a warning, and one that they can write is a failure."""
     data.chmod(mode)
     finding = look.directory(str(data))
     assert finding.verdict == verdict
     assert (finding.remedy is None) == (verdict == "ok")
 
 
-def test_a_database_that_is_sound_and_one_that_is_not(config: Path, data: Path) -> None:
-    """It is read to its end, and not changed."""
+def test_damaged_database(config: Path, data: Path) -> None:
+    """The database is read to its end and not changed, and damage is a failure."""
     path = data / "ringward.db"
     open_writer(str(path)).close()
     loaded = load(str(config), {})
@@ -93,8 +93,8 @@ def test_a_database_that_is_sound_and_one_that_is_not(config: Path, data: Path) 
     assert path.read_bytes() == content
 
 
-def test_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
-    """Logs that cannot grow are a failure; logs that soon cannot are a warning."""
+def test_nearly_full_disk(tmp_path: Path) -> None:
+    """Too little space for logs is a failure, and little space is a warning."""
     place = os.statvfs(tmp_path)
     free = place.f_bavail * place.f_frsize
     assert look.disk(str(tmp_path), 0).verdict == "ok"
@@ -103,8 +103,8 @@ def test_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_a_disk_without_room_for_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kept: bool) -> None:
-    """A failure, however little logs may leave free; unless there is the file in which room is kept for it."""
+def test_disk_without_room_for_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kept: bool) -> None:
+    """A disk without room for the database is a failure, unless the reserve file exists."""
     full = os.statvfs_result((4096, 4096, 1536, 0, 0, 1_000_000, 900_000, 900_000, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _path: full)
     if kept:
@@ -113,7 +113,7 @@ def test_a_disk_without_room_for_the_database(tmp_path: Path, monkeypatch: pytes
 
 
 def process(proc: Path, pid: int, name: str, *watches: int) -> None:
-    """A process with an instance of inotify for each number of watches."""
+    """Create a process in a simulated /proc with an inotify instance for each number of watches."""
     folder = proc / str(pid)
     for part in ("fd", "fdinfo"):
         (folder / part).mkdir(parents=True)
@@ -133,8 +133,8 @@ def process(proc: Path, pid: int, name: str, *watches: int) -> None:
         ((3, 8), "fs.inotify.max_user_instances and fs.inotify.max_user_watches"),
     ],
 )
-def test_limits_of_inotify(tmp_path: Path, needed: tuple[int, int], raised: str) -> None:
-    """The need must fit beside the use of other programs; our own file watcher is not one of them."""
+def test_inotify_limits(tmp_path: Path, needed: tuple[int, int], raised: str) -> None:
+    """The need must fit beside the use of other programs, which excludes our own file watcher."""
     limits = tmp_path / "sys/fs/inotify"
     limits.mkdir(parents=True)
     (limits / "max_user_instances").write_text("4\n")
@@ -149,14 +149,14 @@ def test_limits_of_inotify(tmp_path: Path, needed: tuple[int, int], raised: str)
     assert finding.remedy == (f"raise {raised} with sysctl, and in /etc/sysctl.d" if raised else None)
 
 
-def test_a_kernel_without_inotify(tmp_path: Path) -> None:
-    """The effect on tasks with on_change is a warning."""
+def test_kernel_without_inotify(tmp_path: Path) -> None:
+    """A kernel without inotify is a warning, because it affects tasks with on_change."""
     finding = host.inotify(1, 1, proc=str(tmp_path))
     assert (finding.verdict, finding.remedy) == ("warn", "use a kernel with CONFIG_INOTIFY_USER")
 
 
-def test_inotify_concerns_tasks_with_on_change_alone(ringward: Ringward, config: Path) -> None:
-    """Each such task needs an instance, and a watch for each of its directories."""
+def test_inotify_need(ringward: Ringward, config: Path) -> None:
+    """Only tasks with on_change need inotify: each an instance, and a watch for each of its directories."""
     config.write_text(
         "[tasks.a]\nrun = 'true'\non_change = ['/in/*.a', '/in/*.b', '/more/*']\n"
         "[tasks.b]\nrun = 'true'\non_change = '/in/*'\n[tasks.c]\nrun = 'true'\n"
@@ -166,8 +166,8 @@ def test_inotify_concerns_tasks_with_on_change_alone(ringward: Ringward, config:
     assert "watches: 3 needed" in text
 
 
-def test_shared_memory_has_to_be_tmpfs(tmp_path: Path) -> None:
-    """The first fit place is named; none is a failure."""
+def test_shared_memory(tmp_path: Path) -> None:
+    """The first usable place on tmpfs is named, and none is a failure."""
     place = str(tmp_path)
     assert host.shared_memory([place], {"/": "ext4"}).verdict == "fail"
     found = host.shared_memory(["/nowhere/ringward", place + "/ringward"], {"/": "ext4", place: "tmpfs"})
@@ -175,7 +175,7 @@ def test_shared_memory_has_to_be_tmpfs(tmp_path: Path) -> None:
 
 
 def test_cgroups(tmp_path: Path) -> None:
-    """Version 2, ours to write, with the controllers that limits need."""
+    """A writable cgroup of version 2 passes, and missing controllers for limits are named."""
     own = tmp_path / "own"
     own.write_text("4:memory:/old\n0::/mine\n")
     mine = tmp_path / "mine"
@@ -198,7 +198,7 @@ def test_clocks() -> None:
     assert judged(now, free=None).verdict == "ok"
 
 
-def test_a_read_only_file_system_is_named(config: Path, data: Path) -> None:
+def test_read_only_file_system_is_named(config: Path, data: Path) -> None:
     """The doctor says that the file system is mounted read-only, and advises neither chown nor a backup."""
     (data / "below").mkdir()
     doctor = [sys.executable, "-c", "from supervisor.cli.entry import main; main()", "doctor", "-c", str(config)]

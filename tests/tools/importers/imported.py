@@ -1,4 +1,4 @@
-"""What an import has brought."""
+"""Checks of the result of an import."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from supervisor.tools.importers.outcome import Outcome
 
 
 def checked(outcome: Outcome, tmp_path: Path) -> dict[str, Any]:
-    """The tasks and services, as the file says them, which the loader takes."""
+    """Return the tasks and services of the file, which the loader must accept."""
     file = tmp_path / "imported.toml"
     file.write_text(outcome.toml("a test"))
     file.chmod(0o600)
@@ -20,5 +20,5 @@ def checked(outcome: Outcome, tmp_path: Path) -> dict[str, Any]:
 
 
 def mentions(outcome: Outcome, *words: str) -> bool:
-    """Whether one note has all the words."""
+    """Return whether one note has all the words."""
     return any(all(word in note for word in words) for note in outcome.notes)

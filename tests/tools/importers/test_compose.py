@@ -78,8 +78,8 @@ def service(tmp_path: Path, *lines: str) -> tuple[Outcome, dict[str, Any], list[
     return outcome, units["one"], launchers["docker-one"]["options"]
 
 
-def test_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Services become services that docker starts, with their dependencies, checks and schedules."""
+def test_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compose services become services that docker starts, with their dependencies, checks and schedules."""
     monkeypatch.delenv("TAG", raising=False)
     (tmp_path / "web.env").write_text("SECRET='a b'\n")
     (tmp_path / "web.env").chmod(0o600)
@@ -122,8 +122,8 @@ def test_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert dump["run"] == ["docker", "run", "--rm", "postgres:16", "pg_dump", "shop"]
 
 
-def test_the_command(ringward: Ringward, tmp_path: Path) -> None:
-    """The written file is valid, and the exit status says whether anything is missing."""
+def test_command(ringward: Ringward, tmp_path: Path) -> None:
+    """The written file is valid, and the exit status reports whether anything is missing."""
     source, target = tmp_path / "compose.yaml", tmp_path / "compose.toml"
     source.write_text("services:\n  one:\n    image: i\n    logging: { driver: gelf }\n")
     result = ringward("import", "compose", str(source), "-o", str(target), plain=True)
@@ -146,7 +146,7 @@ def test_yaml(tmp_path: Path) -> None:
 
 
 def test_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Variables have the values of the environment and of .env; one without a value is pointed out."""
+    """Variables have the values of the environment and of .env, and a variable without a value is reported."""
     monkeypatch.setenv("FROM_HERE", "here")
     monkeypatch.delenv("NOWHERE", raising=False)
     (tmp_path / ".env").write_text("FROM_FILE=file\nEMPTY=\n")
@@ -223,7 +223,7 @@ def test_keys(tmp_path: Path, line: str, keys: dict[str, Any]) -> None:
     ],
 )
 def test_options(tmp_path: Path, line: str, option: str) -> None:
-    """What docker run has an option for becomes that option."""
+    """Settings that docker run has an option for become that option."""
     outcome, _, options = service(tmp_path, line)
     assert option in options
     assert not outcome.lost
@@ -248,7 +248,7 @@ def test_options(tmp_path: Path, line: str, option: str) -> None:
     ],
 )
 def test_settings_not_carried_over_are_reported(tmp_path: Path, line: str, note: str) -> None:
-    """Settings that are not carried over are in the file and make the exit status 1."""
+    """Settings that are not carried over are listed in the file and make the exit status 1."""
     outcome, _, _ = service(tmp_path, line)
     assert mentions(outcome, "services.one", note)
     assert any(note in str(one) for one in outcome.lost)
@@ -256,7 +256,7 @@ def test_settings_not_carried_over_are_reported(tmp_path: Path, line: str, note:
 
 
 def test_values_of_the_wrong_kind(tmp_path: Path) -> None:
-    """A service that is none is reported, and a file that makes no sense is refused."""
+    """An invalid service is reported, and an unusable file is refused."""
     outcome, units, _ = imported(tmp_path, "services: { a: 5, b: { image: i }, c: , d: { image: i, env_file: [[]] } }")
     assert {"b"} <= units.keys()
     for name in ("a", "c"):
@@ -267,7 +267,7 @@ def test_values_of_the_wrong_kind(tmp_path: Path) -> None:
 
 
 def test_project_names(tmp_path: Path) -> None:
-    """A project without a name is named for its directory."""
+    """A project without a name is named after its directory."""
     directory = tmp_path / "My Shop.d"
     directory.mkdir()
     outcome = Outcome()

@@ -1,4 +1,4 @@
-"""Crontabs to the letter: what cron's shell does, options, fields, columns, names."""
+"""Details of crontabs: shell commands, options, fields, columns, names."""
 
 import subprocess
 from pathlib import Path
@@ -40,15 +40,15 @@ def only(tmp_path: Path, line: str, *, system: bool = False) -> dict[str, Any]:
         ("a & b", ["/bin/sh", "-c", "a & b"]),
     ],
 )
-def test_what_goes_to_the_background(tmp_path: Path, command: str, run: str | list[str]) -> None:
-    """A command that would go to the background stays in the foreground, so that the run lasts as long as it does."""
+def test_background_commands(tmp_path: Path, command: str, run: str | list[str]) -> None:
+    """A background command is kept in the foreground, so that its run lasts as long as the command."""
     unit = only(tmp_path, f"@reboot {command}")
     assert unit["run"] == run
     assert (unit["run_on_start"], unit["leftovers"]) == ("boot", "leave")
 
 
-def test_bash_redirects_both_by_itself(tmp_path: Path) -> None:
-    """Where SHELL is bash, &>> stays as it is."""
+def test_redirection_in_bash(tmp_path: Path) -> None:
+    """If SHELL is bash, &>> is not changed."""
     _, units = imported(tmp_path, "SHELL=/bin/bash\n@daily /opt/x &>> /tmp/x\n")
     assert (units["x"]["run"], units["x"]["shell"]) == ("/opt/x &>> /tmp/x", "/bin/bash")
 
@@ -65,7 +65,7 @@ def test_bash_redirects_both_by_itself(tmp_path: Path) -> None:
         ("true && false", 1, ""),
     ],
 )
-def test_commands_mean_what_cron_means(tmp_path: Path, command: str, status: int, output: str) -> None:
+def test_commands_behave_as_in_cron(tmp_path: Path, command: str, status: int, output: str) -> None:
     """A list of commands continues after a failing one, and a false test is no failure."""
     run = only(tmp_path, f"@daily {command}")["run"]
     argv = run if isinstance(run, list) else ["/bin/sh", "-e", "-c", run]
@@ -73,8 +73,8 @@ def test_commands_mean_what_cron_means(tmp_path: Path, command: str, status: int
     assert (done.returncode, done.stdout) == (status, output)
 
 
-def test_options_of_a_job(tmp_path: Path) -> None:
-    """-n, -q and -s before a command are cron's; -s, one at a time, is on_overlap."""
+def test_job_options(tmp_path: Path) -> None:
+    """The options -n, -q and -s before a command are cron's; -s, one run at a time, becomes on_overlap."""
     unit = only(tmp_path, "*/5 * * * * -n /bin/backup -v")
     assert (unit["run"], "on_overlap" in unit) == ("/bin/backup -v", False)
     assert only(tmp_path, "*/5 * * * * -n -s /bin/backup")["on_overlap"] == "skip"
@@ -92,8 +92,8 @@ def test_options_of_a_job(tmp_path: Path) -> None:
         ("0 2 * * * -z /bin/x", "-z"),
     ],
 )
-def test_jobs_that_are_left_out(ringward: Ringward, tmp_path: Path, line: str, why: str) -> None:
-    """A job that cannot be carried over stands as a comment where it would stand, and the exit status is 1."""
+def test_omitted_jobs(ringward: Ringward, tmp_path: Path, line: str, why: str) -> None:
+    """A job that cannot be carried over becomes a comment in its place, and the exit status is 1."""
     source, target = tmp_path / "tab", tmp_path / "tab.toml"
     source.write_text(f"1 2 * * * /bin/before\n{line}\n3 4 * * * /bin/behind\n")
     result = ringward("import", "cron", str(source), "-o", str(target), plain=True)
@@ -108,8 +108,8 @@ def test_jobs_that_are_left_out(ringward: Ringward, tmp_path: Path, line: str, w
     assert toml.count("[tasks.") == 2
 
 
-def test_a_column_for_the_user(tmp_path: Path) -> None:
-    """A file whose jobs all begin with a user has that column; one user among programs is pointed out."""
+def test_user_column(tmp_path: Path) -> None:
+    """A file whose jobs all begin with a user has a user column; a single user among programs is reported."""
     assert crontab.is_system("tab", "SHELL=/bin/sh\n1 2 * * * root /bin/x\n@daily nobody /bin/y\n")
     assert not crontab.is_system("tab", "1 2 * * * root /bin/x\n@daily /bin/y z\n")
     assert not crontab.is_system("tab", "# only a comment\n")
@@ -121,7 +121,7 @@ def test_a_column_for_the_user(tmp_path: Path) -> None:
 
 
 def test_descriptions(tmp_path: Path) -> None:
-    """The comment above a job describes it, unless it is a job that is commented out, a variable or a heading."""
+    """The comment above a job becomes its description, unless it is a disabled job, a variable or a heading."""
     text = """
 # Dump of the shop
 1 * * * * /bin/a
@@ -169,5 +169,5 @@ def test_descriptions(tmp_path: Path) -> None:
     ],
 )
 def test_names(command: str, name: str) -> None:
-    """A job is named for the program that does the work, not for a wrapper, an option, a number or a keyword."""
+    """A job is named after the program that does the work, not after a wrapper, an option, a number or a keyword."""
     assert name_of(command) == name

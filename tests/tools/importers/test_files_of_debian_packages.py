@@ -1,4 +1,4 @@
-"""Files as Debian's packages have them: ``.ci/run`` fetches those packages, unpacked into ``build/debian``."""
+"""Files of Debian packages, which ``.ci/run`` fetches and unpacks into ``build/debian``."""
 
 import json
 import re
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not PACKAGES.is_dir(), reason=f"{PACKAGES} is no
 
 
 def test_cron(ringward: Ringward) -> None:
-    """Each job of each file becomes a task that is valid."""
+    """Each job of each file becomes a valid task."""
     for file in sorted((PACKAGES / "etc/cron.d").iterdir()):
         jobs = [line for line in file.read_text().splitlines() if re.match(r"[\d*@]", line)]
         result = ringward("import", "cron", "--system", "--json", str(file), plain=True)
@@ -28,7 +28,7 @@ def test_cron(ringward: Ringward) -> None:
 
 
 def test_systemd(ringward: Ringward) -> None:
-    """Each service that starts a program is carried over, or named as impossible."""
+    """Each service that starts a program is carried over or reported as impossible."""
     files = [path for path in (PACKAGES / "lib/systemd/system").iterdir() if path.suffix in (".service", ".timer")]
     result = ringward("import", "systemd", "--json", *map(str, files), plain=True)
     found = json.loads(result.stdout)
@@ -43,7 +43,7 @@ def test_systemd(ringward: Ringward) -> None:
 
 
 def test_supervisord(ringward: Ringward, tmp_path: Path) -> None:
-    """Each line of the sample configuration, all of which are comments, is carried over or reported."""
+    """Each line of the sample configuration, where all lines are comments, is carried over or reported."""
     config = tmp_path / "supervisord.conf"
     config.write_text(re.sub(r"^;(\[|[a-z_]+=)", r"\1", SAMPLE.read_text(), flags=re.MULTILINE))
     result = ringward("import", "supervisord", "--json", str(config), plain=True)

@@ -129,8 +129,8 @@ no process
 """
 
 
-def test_a_crontab_of_the_system(tmp_path: Path) -> None:
-    """Users, variables, schedules; a percent sign that is escaped is one."""
+def test_system_crontab(tmp_path: Path) -> None:
+    """Users, variables and schedules of a system crontab are carried over; an escaped percent sign is literal."""
     outcome = Outcome()
     crontab.read("shop", SYSTEM_CRONTAB, outcome, system=True)
     units = checked(outcome, tmp_path)
@@ -147,8 +147,8 @@ def test_a_crontab_of_the_system(tmp_path: Path) -> None:
     assert mentions(outcome, "ops@example.com", "notify_on_failure")
 
 
-def test_a_crontab_of_a_user(tmp_path: Path) -> None:
-    """Its time zone holds; a job gets its input; anything not carried over is reported with its line."""
+def test_user_crontab(tmp_path: Path) -> None:
+    """A user crontab's time zone applies, a job gets its input, and the rest is reported with its line."""
     outcome = Outcome()
     crontab.read("mine", USER_CRONTAB, outcome, system=False)
     units = checked(outcome, tmp_path)
@@ -165,8 +165,8 @@ def test_a_crontab_of_a_user(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("behind", "given"), [("%", ""), ("%x", "x\n"), ("%x%", "x\n"), ("%%", "\n"), ("%x%%", "x\n\n"), ("%%x", "\nx\n")]
 )
-def test_the_input_of_a_job(tmp_path: Path, behind: str, given: str) -> None:
-    """To the byte what cron gives: a newline is added where the last line has none, and nothing is no line."""
+def test_job_input(tmp_path: Path, behind: str, given: str) -> None:
+    """A job gets exactly the input that cron gives: a missing last newline is added, and empty input stays empty."""
     outcome = Outcome()
     crontab.read("mine", f"@daily cat{behind}\n", outcome, system=False)
     (task,) = checked(outcome, tmp_path).values()
@@ -176,7 +176,7 @@ def test_the_input_of_a_job(tmp_path: Path, behind: str, given: str) -> None:
 
 
 def test_supervisord(tmp_path: Path) -> None:
-    """Programs, also of included files, and what holds for all of them."""
+    """Programs are carried over, even from included files, with the settings that apply to all of them."""
     (tmp_path / "conf.d").mkdir()
     (tmp_path / "conf.d" / "more.conf").write_text("[program:more]\ncommand=/bin/cat\nautorestart=false\n")
     outcome = Outcome()
@@ -199,7 +199,7 @@ def test_supervisord(tmp_path: Path) -> None:
 
 
 def test_systemd(tmp_path: Path) -> None:
-    """A service with a timer is a task, one without is a service."""
+    """A service with a timer becomes a task, and one without becomes a service."""
     outcome = Outcome()
     files = {"/x/report.service": REPORT_SERVICE, "/x/report.timer": REPORT_TIMER, "/x/api.service": API_SERVICE}
     systemd.read(files, outcome)
@@ -222,8 +222,8 @@ def test_systemd(tmp_path: Path) -> None:
     assert mentions(outcome, "Wants=network-online.target")
 
 
-def test_supervisord_to_the_letter(tmp_path: Path) -> None:
-    """Comments behind a value, variables that supervisord sets, and values that look like others."""
+def test_supervisord_syntax(tmp_path: Path) -> None:
+    """Trailing comments, variables that supervisord sets, and values that look like others are read correctly."""
     outcome = Outcome()
     text = """
 [supervisord]
@@ -255,7 +255,7 @@ priority=5
     assert mentions(outcome, "[group:all]", "priority")
 
 
-def test_each_file_of_supervisord_is_somewhere(tmp_path: Path) -> None:
+def test_here_in_included_files(tmp_path: Path) -> None:
     """``%(here)s`` is the directory of the file that contains it, even of an included one."""
     (tmp_path / "conf.d").mkdir()
     (tmp_path / "conf.d" / "shop.conf").write_text("[program:shop]\ncommand=%(here)s/shop\ndirectory=%(here)s\n")
@@ -268,8 +268,8 @@ def test_each_file_of_supervisord_is_somewhere(tmp_path: Path) -> None:
     assert units["shop"]["working_dir"] == f"{tmp_path}/conf.d"
 
 
-def test_variables_in_commands_of_supervisord(tmp_path: Path) -> None:
-    """They are put in before the command is split into words: only quotes keep a value together."""
+def test_variables_in_supervisord_commands(tmp_path: Path) -> None:
+    """Variables are replaced before the command is split into words, and only quotes keep a value together."""
     outcome = Outcome()
     text = """[program:one]
 command=printf '%%s;' %(ENV_ARGS)s -x=%(ENV_ARGS)s "%(ENV_ARGS)s" '' a%(ENV_NONE)s %(ENV_NONE)s "%(ENV_NONE)s"
@@ -281,8 +281,8 @@ command=printf '%%s;' %(ENV_ARGS)s -x=%(ENV_ARGS)s "%(ENV_ARGS)s" '' a%(ENV_NONE
     assert done.stdout == "-w;4;/*;-x=-w;4;/*;-w 4 /*;;a;;"
 
 
-def test_a_procfile(tmp_path: Path) -> None:
-    """With the ports that Foreman gives, and its variables."""
+def test_procfile(tmp_path: Path) -> None:
+    """Processes of a Procfile get its variables and the ports that Foreman assigns."""
     (tmp_path / ".env").write_text("A=1\n")
     (tmp_path / ".env").chmod(0o600)
     outcome = Outcome()
@@ -298,8 +298,8 @@ def test_a_procfile(tmp_path: Path) -> None:
     assert mentions(outcome, "Procfile:6", "not a line of a Procfile")
 
 
-def test_names_are_valid_and_free(tmp_path: Path) -> None:
-    """Whatever the other program calls them."""
+def test_names_are_valid_and_unique(tmp_path: Path) -> None:
+    """Any name in the other program becomes a valid and unique one."""
     outcome = Outcome()
     for name in ("a b/c", "a b/c", "ä", "..", "x" * 300):
         outcome.add("tasks", name, {"run": "true"}, "here\nand there")
@@ -307,8 +307,8 @@ def test_names_are_valid_and_free(tmp_path: Path) -> None:
     assert list(units)[:3] == ["a-b-c", "a-b-c-2", "task"]
 
 
-def test_one_that_cannot_be_read_does_not_cost_the_others() -> None:
-    """A command whose quotes do not end is named with its place; what else there is, is carried over."""
+def test_unreadable_unit_does_not_stop_the_import() -> None:
+    """A command with unclosed quotes is reported with its place, and all other units are carried over."""
     outcome = Outcome()
     text = '[program:broken]\ncommand=/bin/sh -c "oops\n[program:sound]\ncommand=/bin/true\n'
     supervisord.read("shop.conf", text, outcome)
@@ -321,16 +321,16 @@ def test_one_that_cannot_be_read_does_not_cost_the_others() -> None:
     ]
 
 
-def test_what_is_none_of_them() -> None:
-    """Is said, not guessed at."""
+def test_unknown_files() -> None:
+    """A file of an unknown format is refused."""
     with pytest.raises(Unreadable):
         systemd.read({"x.service": "no unit"}, Outcome())
     with pytest.raises(Unreadable):
         supervisord.read("x", "command=1", Outcome())
 
 
-def test_the_command(ringward: Ringward, tmp_path: Path) -> None:
-    """Writes a new file that is valid, reports, and overwrites nothing."""
+def test_command(ringward: Ringward, tmp_path: Path) -> None:
+    """The command writes a valid new file, reports the result, and overwrites nothing."""
     source, target = tmp_path / "crontab", tmp_path / "tasks.toml"
     source.write_text(SYSTEM_CRONTAB)
     result = ringward("import", "cron", "--system", str(source), "-o", str(target), plain=True)
@@ -345,8 +345,8 @@ def test_the_command(ringward: Ringward, tmp_path: Path) -> None:
     assert told["notes"]
 
 
-def test_what_is_not_valid_yet_is_named(ringward: Ringward, tmp_path: Path) -> None:
-    """The configuration comes all the same, for people to finish."""
+def test_invalid_result(ringward: Ringward, tmp_path: Path) -> None:
+    """A configuration that is not valid yet is printed with its problems, for users to complete."""
     (tmp_path / "x.service").write_text("[Service]\nExecStart=/bin/true\nKillSignal=SIGSTOP\n")
     result = ringward("import", "systemd", str(tmp_path / "x.service"), plain=True)
     assert result.exit_code == exit_codes.CONFIG
@@ -355,8 +355,8 @@ def test_what_is_not_valid_yet_is_named(ringward: Ringward, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["a\n[tasks.more]\nrun = 'x'\n#", "a\udcff"])
-def test_files_of_any_name(ringward: Ringward, tmp_path: Path, name: str) -> None:
-    """A name stays in the comment, and need not be UTF-8."""
+def test_arbitrary_file_names(ringward: Ringward, tmp_path: Path, name: str) -> None:
+    """A file name stays within its comment, and need not be UTF-8."""
     path = tmp_path / name
     path.write_text("0 1 * * * true\n")
     result = ringward("import", "cron", str(path), plain=True)

@@ -1,4 +1,4 @@
-"""Apps of pm2: the exports of the module, with node and without, and the result."""
+"""Apps of pm2: reading the module, with node and without, and the result."""
 
 import json
 import shutil
@@ -60,7 +60,7 @@ def web(tmp_path: Path, **said_by_app: Any) -> dict[str, Any]:
     ],
 )
 def test_node_evaluates_the_module(ringward: Ringward, tmp_path: Path, name: str, text: str) -> None:
-    """A module is evaluated as pm2 does it, and the result is a configuration that is valid."""
+    """Node evaluates a module as under pm2, and the result is a valid configuration."""
     (tmp_path / name).write_text(text)
     target = tmp_path / "pm2.toml"
     result = ringward("import", "pm2", str(tmp_path / name), "-o", str(target), plain=True)
@@ -69,7 +69,7 @@ def test_node_evaluates_the_module(ringward: Ringward, tmp_path: Path, name: str
 
 
 @needs_node
-def test_a_module_that_fails(tmp_path: Path) -> None:
+def test_failing_module(tmp_path: Path) -> None:
     """The message of node is shown, and a module without apps is refused."""
     path = tmp_path / "ecosystem.config.js"
     path.write_text("throw new Error('no such port')")
@@ -81,7 +81,7 @@ def test_a_module_that_fails(tmp_path: Path) -> None:
 
 
 def test_modules_without_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module of literals needs no node; another one is refused with its line and with the way out."""
+    """A module of literals needs no node; other modules are refused with the line and the remedy."""
     monkeypatch.setenv("PATH", str(tmp_path))
     outcome = Outcome()
     pm2.read("ecosystem.config.js", LITERAL, outcome)
@@ -108,12 +108,12 @@ def test_modules_without_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_commands(tmp_path: Path, keys: dict[str, Any], run: list[str]) -> None:
-    """The interpreter goes by the end of the script's name, as with pm2."""
+    """The interpreter depends on the extension of the script, as with pm2."""
     assert web(tmp_path, **keys)["run"] == run
 
 
 def test_times_and_restarts(tmp_path: Path) -> None:
-    """Defaults match pm2's; values of an app replace them."""
+    """Defaults match those of pm2, and values of an app replace them."""
     found = web(tmp_path)
     assert (found["restart_attempts"], found["healthy_after"], found["restart_delay"]) == (15, "1s", "0s")
     assert (found["stop_signal"], found["graceful_stop"]) == ("SIGINT", "1600ms")
@@ -129,7 +129,7 @@ def test_times_and_restarts(tmp_path: Path) -> None:
 
 
 def test_instances(tmp_path: Path) -> None:
-    """Forked instances get their number and ports; a cluster is one instance, which is reported."""
+    """Forked instances get their number and ports; a cluster becomes one instance, which is reported."""
     outcome, units = app(tmp_path, instances=3, exec_mode="fork", increment_var="PORT", env={"PORT": 3000, "A": "x"})
     found = units["web"]
     assert (found["instances"], found["env"]) == (3, {"A": "x"})
@@ -144,8 +144,8 @@ def test_instances(tmp_path: Path) -> None:
     assert mentions(outcome, "apps[0]", "cluster mode")
 
 
-def test_restarts_by_cron(tmp_path: Path) -> None:
-    """cron_restart is a task that may restart the service, and nothing else."""
+def test_cron_restart(tmp_path: Path) -> None:
+    """cron_restart becomes a task that has the permission to restart the service, and no other permission."""
     _, units = app(tmp_path, cron_restart="0 3 * * *")
     task = units["restart-web"]
     assert (task["cron"], task["run"], task["may"]) == ("0 3 * * *", ["ringward", "restart", "web"], ["restart:web"])
@@ -154,14 +154,14 @@ def test_restarts_by_cron(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keys", [{"env": ["A=1"]}, {"max_restarts": "many"}, {"args": "'open"}, {"instances": "all"}])
 def test_values_of_the_wrong_kind(tmp_path: Path, keys: dict[str, Any]) -> None:
-    """An app with a value that makes no sense is reported with all that it says, and costs no other app."""
+    """An app with an invalid value is not carried over, and is reported with all its values."""
     outcome, units = app(tmp_path, **keys)
     assert not units
     assert mentions(outcome, "apps[0]", "is not carried over", json.dumps(keys)[1:-1])
 
 
 def test_settings_not_carried_over_are_reported(tmp_path: Path) -> None:
-    """Settings not carried over stand above the table of the app; settings for pm2 itself are not mentioned."""
+    """Settings not carried over are listed above the table of the app; pm2's own settings are not mentioned."""
     outcome, _ = app(
         tmp_path,
         watch=True,

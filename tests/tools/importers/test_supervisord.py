@@ -1,4 +1,4 @@
-"""Programs of supervisord to the letter: numbers, expansions, stops."""
+"""Details of supervisord programs: numbers, expansions, stops."""
 
 import subprocess
 from pathlib import Path
@@ -18,12 +18,12 @@ def program(tmp_path: Path, *lines: str) -> tuple[Outcome, dict[str, Any]]:
 
 
 def printed(run: str, **variables: str) -> str:
-    """Return the output of a command, as the daemon starts it."""
+    """Return the output of a command that is started as the daemon would start it."""
     env = {"PATH": "/usr/bin:/bin", **variables}
     return subprocess.run(["/bin/sh", "-e", "-c", run], env=env, capture_output=True, text=True, check=True).stdout
 
 
-def test_numbers_of_processes(tmp_path: Path) -> None:
+def test_process_numbers(tmp_path: Path) -> None:
     """The number of a process begins with numprocs_start, in the command and in variables."""
     lines = ("numprocs=4", "numprocs_start=8300", "process_name=%(program_name)s_%(process_num)d")
     command = 'command=sh -c "echo $PORT $0 $1 $2" --port=%(process_num)d %(process_num)06d of-%(numprocs)d'
@@ -34,7 +34,7 @@ def test_numbers_of_processes(tmp_path: Path) -> None:
 
 
 def test_expansions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Variables of the daemon are references, the name of the host is asked for at the start."""
+    """Variables of the daemon become references, and the host name is determined at the start."""
     monkeypatch.setenv("BASE", "/srv")
     monkeypatch.delenv("MISSING", raising=False)
     lines = (
@@ -52,8 +52,8 @@ def test_expansions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert mentions(outcome, "directory = /srv/%(host_node_name)s")
 
 
-def test_the_time_to_stop(tmp_path: Path) -> None:
-    """A stopwaitsecs longer than the daemon's shutdown_timeout is pointed out."""
+def test_stopwaitsecs(tmp_path: Path) -> None:
+    """A stopwaitsecs longer than the daemon's shutdown_timeout is reported."""
     outcome, found = program(tmp_path, "command=x", "stopwaitsecs=600")
     assert found["graceful_stop"] == "600s"
     assert outcome.lost
@@ -62,23 +62,23 @@ def test_the_time_to_stop(tmp_path: Path) -> None:
     assert not program(tmp_path, "command=x")[0].lost
 
 
-def test_who_is_stopped(tmp_path: Path) -> None:
-    """The signal goes to the main process alone unless stopasgroup is true."""
+def test_stop_target(tmp_path: Path) -> None:
+    """The stop signal goes only to the main process unless stopasgroup is true."""
     assert program(tmp_path, "command=x")[1]["stop_target"] == "main"
     assert "stop_target" not in program(tmp_path, "command=x", "stopasgroup=true")[1]
 
 
 @pytest.mark.parametrize("line", ["stopasgroup=maybe", "numprocs_start=x", "environment=A='open"])
 def test_values_of_the_wrong_kind(line: str) -> None:
-    """A program with a value that makes no sense is reported, and costs no other program."""
+    """A program with an invalid value is reported and does not affect other programs."""
     outcome = Outcome()
     supervisord.read("s.conf", f"[program:one]\ncommand=x %(process_num)d\n{line}\n[program:two]\ncommand=y\n", outcome)
     assert [unit.name for unit in outcome.units] == ["two"]
     assert mentions(outcome, "[program:one]", "is not carried over")
 
 
-def test_output_for_others(tmp_path: Path) -> None:
-    """Output that goes to syslog or makes events there is reported."""
+def test_output_elsewhere(tmp_path: Path) -> None:
+    """Output that goes to syslog or creates events is reported."""
     outcome, _ = program(tmp_path, "command=x", "stdout_syslog=true", "stderr_events_enabled=false")
     assert mentions(outcome, "stdout_syslog")
     assert not mentions(outcome, "stderr_events_enabled")

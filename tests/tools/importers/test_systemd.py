@@ -1,4 +1,4 @@
-"""Units of systemd, to the letter: lines, words, variables, specifiers, calendar events."""
+"""Details of systemd units: lines, words, variables, specifiers, calendar events."""
 
 import subprocess
 from pathlib import Path
@@ -13,8 +13,8 @@ from supervisor.tools.importers.unit_values import span
 from tests.tools.importers.imported import checked, mentions
 
 
-def test_systemd_to_the_letter(tmp_path: Path) -> None:
-    """Lines, words and escapes as in systemd.syntax(7) and systemd.service(5)."""
+def test_systemd_syntax(tmp_path: Path) -> None:
+    """Lines, words and escapes follow systemd.syntax(7) and systemd.service(5)."""
     outcome = Outcome()
     one = r"""
 [Unit]
@@ -64,8 +64,8 @@ ExecStart=echo / >/dev/null & \; ls
     assert mentions(outcome, "more.timer", "another timer")
 
 
-def test_variables_in_commands_of_systemd(tmp_path: Path) -> None:
-    """One that is a word of its own is split into words, none of which is a pattern of files."""
+def test_variables_in_systemd_commands(tmp_path: Path) -> None:
+    """A variable that is a separate word is split into words, which are not expanded as file patterns."""
     outcome = Outcome()
     one = """[Service]
 Environment="ARGS=-x /* [a-z]"
@@ -79,8 +79,8 @@ ExecStart=printf %%s; ${ARGS} $NONE
     assert done.stdout == "-x;/*;[a-z];-x /* [a-z];"
 
 
-def test_specifiers_of_systemd_in_variables(tmp_path: Path) -> None:
-    """Specifiers of the unit's name are replaced; others are reported, as they are in commands."""
+def test_systemd_specifiers(tmp_path: Path) -> None:
+    """Specifiers of the unit's name are replaced; others are reported, in variables and in commands."""
     outcome = Outcome()
     one = "[Service]\nExecStart=/bin/one\nEnvironment=CACHE=%C/%p SHARE=90%%h\n"
     two = "[Service]\nExecStart=/bin/two\nEnvironment=CACHE=%h/.cache\n"
@@ -90,7 +90,7 @@ def test_specifiers_of_systemd_in_variables(tmp_path: Path) -> None:
     assert not mentions(outcome, "one.service", "specifiers")
 
 
-def test_systemd_starts_some_at_boot(tmp_path: Path) -> None:
+def test_units_started_at_boot(tmp_path: Path) -> None:
     """Units started once at boot are carried over; units that nothing starts are reported."""
     outcome = Outcome()
     service = "[Service]\nType=oneshot\nExecStart=/bin/once\n[Install]\n"
@@ -128,19 +128,19 @@ def test_systemd_starts_some_at_boot(tmp_path: Path) -> None:
     ],
 )
 def test_calendar_events(text: str, cron: str) -> None:
-    """As cron says them."""
+    """Calendar events become equivalent cron expressions."""
     assert to_cron(text) == cron
 
 
 @pytest.mark.parametrize("text", ["2027-01-01 00:00", "Mon *-*-1..7 09:00", "Someday 10:00", "*-*~1 10:00", ""])
-def test_calendar_events_that_cron_cannot_say(text: str) -> None:
-    """Are refused instead of carried over as something else."""
+def test_calendar_events_without_a_cron_expression(text: str) -> None:
+    """Calendar events without an equivalent cron expression are refused."""
     with pytest.raises(ValueError, match="no cron expression"):
         to_cron(text)
 
 
 def test_time_spans() -> None:
-    """Seconds without a unit, and several units."""
+    """Time spans can have no unit, which means seconds, or several units."""
     assert span("90") == 90
     assert span("1h 30min 2s") == 5402
     for text in ("infinity", "5 parsecs", ""):
@@ -169,14 +169,14 @@ def service(tmp_path: Path, *lines: str, unit: str = "") -> tuple[Outcome, dict[
     ],
 )
 def test_restarts(tmp_path: Path, lines: list[str], unit: str, attempts: int | str, healthy_after: str | None) -> None:
-    """A service fails after the same number of starts, and never where that many starts take too long."""
+    """A service gives up after the same number of starts as under systemd, and never where that would take too long."""
     _, found = service(tmp_path, *lines, unit=unit)
     assert (found["restart_attempts"], found.get("healthy_after")) == (attempts, healthy_after)
     assert found["restart_backoff"] == "constant"
 
 
-def test_restarts_that_slow_down(tmp_path: Path) -> None:
-    """RestartSteps with RestartMaxDelaySec is a delay that grows."""
+def test_growing_restart_delay(tmp_path: Path) -> None:
+    """RestartSteps with RestartMaxDelaySec becomes a growing delay."""
     lines = ("Restart=always", "RestartSec=1", "RestartSteps=5", "RestartMaxDelaySec=1min")
     _, found = service(tmp_path, *lines)
     assert (found["restart_delay"], found["restart_backoff"]) == ("1s", "exponential")
@@ -187,15 +187,15 @@ def test_restarts_that_slow_down(tmp_path: Path) -> None:
     ("line", "timeout"),
     [("TimeoutStartSec=300", "300s"), ("TimeoutSec=2min", "120s"), ("TimeoutStartSec=infinity", "520w"), ("", "90s")],
 )
-def test_the_time_to_be_ready(tmp_path: Path, line: str, timeout: str) -> None:
-    """A service that reports its readiness has the time that its unit gives, 90 s if it says nothing."""
+def test_readiness_timeout(tmp_path: Path, line: str, timeout: str) -> None:
+    """A service that reports its readiness has the time limit of its unit, or 90 s without one."""
     _, found = service(tmp_path, "Type=notify", line, "WatchdogSec=30s")
     assert found["ready"] == {"notify": True, "timeout": timeout}
     assert found["live"] == {"notify": True, "every": "30s", "failures": 1}
 
 
-def test_stopping(tmp_path: Path) -> None:
-    """Signals may be numbers, statuses names, and a long or endless time to stop says what limits it."""
+def test_stop_settings(tmp_path: Path) -> None:
+    """Signals can be numbers, statuses names; a long or infinite stop time is reported with the key that limits it."""
     outcome, found = service(
         tmp_path, "KillSignal=15", "SuccessExitStatus=143 SIGINT TEMPFAIL", "TimeoutStopSec=infinity"
     )
@@ -210,8 +210,8 @@ def test_stopping(tmp_path: Path) -> None:
     assert mentions(default, "shutdown_timeout")
 
 
-def test_who_is_stopped(tmp_path: Path) -> None:
-    """KillMode=mixed and process ask the main process alone; what process leaves alone at an end goes on."""
+def test_stop_target(tmp_path: Path) -> None:
+    """KillMode=mixed and process stop only the main process; with process, leftovers continue."""
     _, found = service(tmp_path, "KillMode=mixed")
     assert (found["stop_target"], found.get("leftovers")) == ("main", None)
     outcome, found = service(tmp_path, "KillMode=process")
@@ -221,7 +221,7 @@ def test_who_is_stopped(tmp_path: Path) -> None:
 
 
 def test_output_elsewhere(tmp_path: Path) -> None:
-    """Output to the journal needs no word; files, sockets and null are reported, as standard input is."""
+    """Output to the journal causes no report; files, sockets and null do, and so does standard input."""
     assert not service(tmp_path, "StandardOutput=journal", "StandardError=inherit", "TimeoutStopSec=1")[0].notes
     lines = ("StandardOutput=append:/var/log/one.log", "StandardError=null", "StandardInput=socket")
     outcome, _ = service(tmp_path, *lines)
@@ -229,8 +229,8 @@ def test_output_elsewhere(tmp_path: Path) -> None:
         assert mentions(outcome, line)
 
 
-def test_comments_stand_in_the_unit(tmp_path: Path) -> None:
-    """Settings not carried over stand in the file, directly above the table of the unit."""
+def test_comments_are_in_the_unit(tmp_path: Path) -> None:
+    """Settings not carried over are listed directly above the table of the unit."""
     outcome, _ = service(tmp_path, "ProtectHome=yes", "TimeoutStopSec=1")
     lines = outcome.toml("a test").splitlines()
     assert lines[lines.index("[services.one]") - 1] == "# LOOK AT THIS: ProtectHome=yes is not carried over"

@@ -1,4 +1,4 @@
-"""The files of init systems that are in ``deploy/``; ``python -m tests.tools.service.shipped`` writes them anew."""
+"""The files of init systems that are in ``deploy/``; ``python -m tests.tools.service.shipped`` writes them."""
 
 from pathlib import Path
 
@@ -21,13 +21,13 @@ NAMES = {
 
 
 def shipped() -> dict[Path, File]:
-    """The files for a daemon that runs as root; a user of its own and hardening are options."""
+    """Return the files for a daemon that runs as root; a dedicated user and hardening are options."""
     wanted = Wanted(DEFAULT_PROGRAM, SYSTEM_FILE, SYSTEM_DATA)
     optional = Wanted(DEFAULT_PROGRAM, SYSTEM_FILE, SYSTEM_DATA, user="ringward")
     hardened = Wanted(DEFAULT_PROGRAM, SYSTEM_FILE, SYSTEM_DATA, hardened=True, old_systemd=True)
     found = {}
     for kind in KINDS:
-        for one in (optional, hardened, wanted):  # where several write a file, the last one counts
+        for one in (optional, hardened, wanted):  # if several plans write a file, the last one counts
             for file in plan(kind, one).files:
                 found[DEPLOY / _name(file.path)] = file
     return found

@@ -13,12 +13,12 @@ from supervisor.tools.service.planning import plan
 from tests.tools.service.shipped import DEPLOY, shipped
 
 PROGRAM = "/bin/true"
-"""What there is on every host: systemd looks whether a program can be executed."""
+"""A program that exists on every host, because systemd checks whether it is executable."""
 SCRIPTS = [path for path, file in shipped().items() if file.text.startswith("#!")]
 TOO_OLD = re.compile(r"Unknown key (name )?'DelegateSubgroup' in section .*")
-"""What systemd before version 254 says, and does without."""
+"""Warnings of systemd before version 254, which ignores these settings."""
 MOST_EXPOSED = {None: 3.7, "ringward": 2.1}
-"""Of ten, by the user of the daemon, with the hardening; 9.6 without."""
+"""Exposure out of ten with the hardening, by the user of the daemon; 9.6 without it."""
 
 
 def units(place: Path, wanted: Wanted) -> Path:
@@ -35,8 +35,8 @@ def systemd_analyze(*words: object) -> tuple[int, str]:
     return done.returncode, "\n".join(line for line in lines if not TOO_OLD.search(line))
 
 
-def test_what_is_shipped_is_what_is_written() -> None:
-    """And nothing else is beside it. ``python -m tests.tools.service.shipped`` writes it anew."""
+def test_shipped_files_match_the_command() -> None:
+    """The folders have exactly the files that ``python -m tests.tools.service.shipped`` writes."""
     wanted = {path: (file.text, file.mode) for path, file in shipped().items()}
     there = [path for kind in ("systemd", "openrc", "s6", "runit") for path in (DEPLOY / kind).rglob("*")]
     found = {path: (path.read_text(), stat.S_IMODE(path.stat().st_mode)) for path in there if path.is_file()}
@@ -44,8 +44,8 @@ def test_what_is_shipped_is_what_is_written() -> None:
 
 
 @pytest.mark.parametrize("user", [None, "ringward"])
-def test_systemd_takes_the_unit(tmp_path: Path, user: str | None) -> None:
-    """``systemd-analyze verify`` has nothing to say, and with the hardening little is left that is exposed."""
+def test_systemd_accepts_the_unit(tmp_path: Path, user: str | None) -> None:
+    """``systemd-analyze verify`` reports nothing, and the hardened unit stays below the exposure limit."""
     unit = units(tmp_path, Wanted(PROGRAM, "/etc/ringward/ringward.toml", "/var/lib/ringward", user, hardened=True))
     assert systemd_analyze("verify", unit) == (0, "")
     threshold = round(MOST_EXPOSED[user] * 10)
@@ -54,8 +54,8 @@ def test_systemd_takes_the_unit(tmp_path: Path, user: str | None) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
-def test_the_user_of_its_own(tmp_path: Path) -> None:
-    """systemd-sysusers makes it, and systemd-tmpfiles its directories; it can read the configuration, others cannot."""
+def test_dedicated_user(tmp_path: Path) -> None:
+    """Systemd tools create the user and its directories; only root and the user can read the configuration."""
     wanted = Wanted(PROGRAM, "/etc/ringward/ringward.toml", "/var/lib/ringward", "ringward")
     units(tmp_path, wanted)
     config = tmp_path / "etc/ringward/ringward.toml"
@@ -64,7 +64,7 @@ def test_the_user_of_its_own(tmp_path: Path) -> None:
     for command in [one for one in plan("systemd", wanted).enable if one[0] != "systemctl"]:
         done = subprocess.run([command[0], f"--root={tmp_path}", *command[1:]], capture_output=True, text=True)
         assert done.returncode == 0, done
-    # Of the other root, where the numbers of this host mean nothing.
+    # The ids are those of the other root, not of this host.
     line = next(one for one in (tmp_path / "etc/passwd").read_text().splitlines() if one.startswith("ringward:"))
     _, _, uid, gid, _, home, _ = line.split(":")
     assert home == "/var/lib/ringward"
@@ -77,8 +77,8 @@ def test_the_user_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", [["dash"], ["bash"], ["busybox", "sh"]], ids=lambda words: words[0])
-def test_shells_take_the_scripts(shell: list[str]) -> None:
-    """Each of the shells that hosts have as /bin/sh."""
+def test_shells_accept_the_scripts(shell: list[str]) -> None:
+    """The scripts are valid for each shell that hosts have as /bin/sh."""
     assert len(SCRIPTS) >= 8
     for path in SCRIPTS:
         done = subprocess.run([*shell, "-n", path], capture_output=True, text=True)

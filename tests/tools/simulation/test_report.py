@@ -21,8 +21,8 @@ def played(directory: Path, text: str, hours: int, **durations_ms: int) -> repor
     return simulate(load(str(path)), START_MS, START_MS + hours * 3_600_000, durations_ms, {})
 
 
-def test_the_day_on_which_clocks_go_back(tmp_path: Path) -> None:
-    """Hours follow the clock, and one comes twice; repeated and omitted runs are listed by task."""
+def test_day_with_a_repeated_hour(tmp_path: Path) -> None:
+    """Hours follow the clock, one of them occurs twice, and repeated and omitted runs are listed by task."""
     text = '[tasks.a]\nrun = "x"\ncron = "30 2 * * *"\n[tasks.b]\nrun = "x"\ncron = "*/30 * * * *"\n'
     found = played(tmp_path, text, 25, b=20 * 60_000).to_dict()
     assert found["clockChanges"] == [
@@ -46,22 +46,22 @@ def test_the_day_on_which_clocks_go_back(tmp_path: Path) -> None:
     ]
 
 
-def test_a_run_over_many_hours(tmp_path: Path) -> None:
-    """It counts in each of them, also when it goes on beyond the end."""
+def test_run_over_many_hours(tmp_path: Path) -> None:
+    """A run counts in each of its hours, even if it continues beyond the end."""
     text = '[tasks.a]\nrun = "x"\ncron = "30 4,23 * * *"\n'
     found = played(tmp_path, text, 25, a=150 * 60_000).to_dict()
     assert [one["running"] for one in found["hours"][3:9]] == [0, 0.5, 1, 1, 0, 0]
     assert found["hours"][23]["running"] == 0.5
 
 
-def test_what_has_no_schedule(tmp_path: Path) -> None:
-    """It is not there, nor are services."""
+def test_units_without_a_schedule(tmp_path: Path) -> None:
+    """Tasks without a schedule, and services, are omitted."""
     text = '[tasks.a]\nrun = "x"\n[services.s]\nrun = "x"\n'
     assert played(tmp_path, text, 25).to_dict()["tasks"] == []
 
 
 def test_too_many_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first day tells that it would take too long."""
+    """A simulation that would take too long stops after its first day."""
     monkeypatch.setattr(report, "MAX_TIMES", 10_000)
     text = '[tasks.a]\nrun = "x"\ncron = "* * * * *"\n'
     played(tmp_path, text, 6 * DAY_MS // 3_600_000)

@@ -1,4 +1,4 @@
-"""A simulation says what happens: held against a walk over every minute, and against the scheduler's own engine."""
+"""The simulation matches a walk over every minute and the scheduler's own engine."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -35,8 +35,8 @@ def alone(definition: Task, start_ms: int, duration_ms: int = 0, mark_ms: int | 
     return SimulatedQueue([SimulatedTask(definition, start_ms, duration_ms, mark_ms)])
 
 
-def test_a_year_in_time_zones(tmp_path: Path) -> None:
-    """The instants of a year, and the ones that run, match a walk over every minute."""
+def test_year_in_time_zones(tmp_path: Path) -> None:
+    """The instants of a year, and those that run, match a walk over every minute."""
     choose = random.Random()
     for zone in ("Europe/Prague", "Australia/Lord_Howe", "America/Santiago"):
         oracle = Oracle(ZoneInfo(zone), FIRST_MS // 60_000, (FIRST_MS + YEAR_MS) // 60_000)
@@ -49,8 +49,8 @@ def test_a_year_in_time_zones(tmp_path: Path) -> None:
             assert found == expected, (zone, text, gap, overlap)
 
 
-class _Played(Schedules):
-    """The engine of the scheduler on a virtual clock, with runs that take as long as the test says."""
+class _VirtualEngine(Schedules):
+    """The scheduler's engine on a virtual clock, with durations of runs that the test sets."""
 
     def play(self, end_ms: int, durations_ms: Mapping[str, int]) -> None:
         self.starts: list[tuple[str, int]] = []
@@ -84,8 +84,8 @@ class _Played(Schedules):
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[_Played]:
-    made = _Played(tmp_path, task('cron = "0 0 1 1 *"'))
+def engine(tmp_path: Path) -> Iterator[_VirtualEngine]:
+    made = _VirtualEngine(tmp_path, task('cron = "0 0 1 1 *"'))
     yield made
     made.close()
 
@@ -102,8 +102,8 @@ def engine(tmp_path: Path) -> Iterator[_Played]:
     ],
 )
 @pytest.mark.parametrize("minutes", [7, 25])
-def test_the_engine_does_the_same(engine: _Played, tmp_path: Path, keys: str, minutes: int) -> None:
-    """A run for a run, a skipped one for a skipped one, a full queue for a full queue, at the same instants."""
+def test_engine_agrees(engine: _VirtualEngine, tmp_path: Path, keys: str, minutes: int) -> None:
+    """The scheduler's engine runs, skips and rejects the same runs at the same instants."""
     limit = "" if "max_concurrent" in keys else "max_concurrent = 1\n"
     text = f'cron = ["*/10 * * * *", "3 */5 * * *"]\n{limit}{keys}'
     duration_ms = minutes * 60_000
@@ -122,14 +122,14 @@ def outcomes(play: SimulatedQueue, until_ms: int) -> list[str]:
     return [one.outcome for one in play.until(until_ms)]
 
 
-def test_the_first_moment_counts(tmp_path: Path) -> None:
-    """A time at the very beginning is one, a time at the end is not."""
+def test_range_is_half_open(tmp_path: Path) -> None:
+    """An instant at the beginning counts, and one at the end does not."""
     play = alone(configured(tmp_path, 'cron = "0 0 * * *"'), FIRST_MS)
     assert [one.at for one in play.until(FIRST_MS + DAY)] == [FIRST_MS]
 
 
-def test_an_interval_goes_on(tmp_path: Path) -> None:
-    """It is counted from a time that the daemon has accounted for, be it before the beginning or after it."""
+def test_interval_continues(tmp_path: Path) -> None:
+    """An interval counts from the last time that the daemon accounted for, before or after the beginning."""
     definition = configured(tmp_path, 'every = "45m"')
     for mark in (FIRST_MS - 50 * 60_000, FIRST_MS + 40 * 60_000):
         play = alone(definition, FIRST_MS, 0, mark)
@@ -138,8 +138,8 @@ def test_an_interval_goes_on(tmp_path: Path) -> None:
     assert next(play.until(FIRST_MS + DAY)) == Arrival(FIRST_MS + 2_700_000, "t", FIRST_MS + 2_700_000, "run", None)
 
 
-def test_runs_that_wait(tmp_path: Path) -> None:
-    """They begin when a place is free, and the longest wait is known; a timeout ends what takes longer."""
+def test_waiting_runs(tmp_path: Path) -> None:
+    """Waiting runs begin when a place is free, and the longest wait is known; a timeout ends longer runs."""
     one = SimulatedTask(configured(tmp_path, 'every = "10m"\nmax_concurrent = 1\ncoalesce = false'), FIRST_MS, 900_000)
     play = SimulatedQueue([one])
     assert outcomes(play, FIRST_MS + 1_900_000) == ["run", "queued", "queued"]
@@ -175,8 +175,8 @@ def random_tasks(choose: random.Random) -> str:
 
 
 @pytest.mark.parametrize("_round", range(4))
-def test_the_engine_shares_slots_alike(engine: _Played, tmp_path: Path, _round: int) -> None:
-    """Tasks that share slots, max_running and priorities start, wait and are refused at the same times."""
+def test_engine_agrees_on_slots(engine: _VirtualEngine, tmp_path: Path, _round: int) -> None:
+    """Tasks with shared slots, max_running and priorities start, wait and are refused as in the engine."""
     choose = random.Random()
     text = random_tasks(choose)
     durations_ms = {name: choose.randint(60, 1500) * 1000 + number + 1 for number, name in enumerate("abcde")}
@@ -198,7 +198,7 @@ def test_the_engine_shares_slots_alike(engine: _Played, tmp_path: Path, _round: 
 
 
 def test_reasons_for_waiting(tmp_path: Path) -> None:
-    """Each run that waits counts for all that it waits for; an idle slot makes nobody wait."""
+    """A waiting run counts for each slot or limit that it waits for, and an idle slot causes no wait."""
     config = loaded(
         tmp_path,
         "[daemon]\nmax_running = 2\n[slots.db]\nsize = 1\n"
@@ -221,8 +221,8 @@ def test_reasons_for_waiting(tmp_path: Path) -> None:
     assert [one.longest_wait_ms // 60_000 for one in tasks] == [0, 20, 0, 15]
 
 
-def test_a_service_holds_its_slot(tmp_path: Path) -> None:
-    """A run that needs a slot of a service waits as long as the simulation lasts; a stopped service holds nothing."""
+def test_service_holds_its_slot(tmp_path: Path) -> None:
+    """A run that needs a service's slot waits for the whole simulation; a stopped service holds no slot."""
     text = (
         "[slots.gpu]\nsize = 1\n"
         '[tasks.t]\nrun = "x"\ncron = "0 1 * * *"\nuses = ["gpu"]\n'
@@ -238,7 +238,7 @@ def test_a_service_holds_its_slot(tmp_path: Path) -> None:
 
 
 def test_jitter_moves_the_start(tmp_path: Path) -> None:
-    """Not the time that a run stands for."""
+    """Jitter moves the start of a run, not its instant."""
     play = alone(configured(tmp_path, 'cron = "0 * * * *"\njitter = "30m"'), START)
     first = next(play.until(START + DAY))
     assert 0 < first.starts_at - first.at < 30 * 60_000
