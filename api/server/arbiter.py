@@ -24,7 +24,7 @@ from api.server.log_format import ApiLogger
 from api.server.tls import CurrentContext, FromScheduler, OnDisk
 from api.server.worker import ENDING, Worker
 from supervisor.host.osport import become, set_title
-from supervisor.ipc.messages import PROTOCOL, SPOKEN, Boot, Decoder, Frame
+from supervisor.ipc.messages import PROTOCOL, SPOKEN, Boot, Decoder, Message
 
 TITLE = "ringward gunicorn"
 _HELLO_BYTES = 65536
@@ -155,19 +155,19 @@ def _receive_hello(hello: socket.socket) -> tuple[Boot, list[int]]:
     """Receive the settings and the descriptors of the listeners."""
     decoder = Decoder()
     data, listeners, _, _ = socket.recv_fds(hello, _HELLO_BYTES, _MAX_LISTENERS)
-    frame: Frame | None = next(decoder.feed(data), None)
-    while frame is None and (data := hello.recv(_HELLO_BYTES)):
-        frame = next(decoder.feed(data), None)
-    if frame is None or frame.get("op") != "hello":
+    message: Message | None = next(decoder.feed(data), None)
+    while message is None and (data := hello.recv(_HELLO_BYTES)):
+        message = next(decoder.feed(data), None)
+    if message is None or message.get("op") != "hello":
         raise SystemExit("api: the root process sent no settings")
-    if frame["protocol"] not in SPOKEN:
-        raise SystemExit(f"api: the root process uses protocol {frame['protocol']}, the API server {PROTOCOL}")
+    if message["protocol"] not in SPOKEN:
+        raise SystemExit(f"api: the root process uses protocol {message['protocol']}, the API server {PROTOCOL}")
     if not listeners:  # otherwise gunicorn would open a listener of its own
         raise SystemExit("api: the root process sent no listeners")
     hello.setblocking(False)
     for fd in listeners:
         os.set_inheritable(fd, False)
-    return Boot.from_dict(frame["boot"]), listeners
+    return Boot.from_dict(message["boot"]), listeners
 
 
 def run(fd: int) -> None:

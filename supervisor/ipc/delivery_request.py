@@ -31,7 +31,7 @@ class DeliveryRequest:
     file: str | None = None
     """Paths of the run's ring and log file; the last lines of the log go between body and footer."""
 
-    def to_frame(self) -> dict[str, object]:
+    def to_message(self) -> dict[str, object]:
         """Return the message for the socket."""
         return {"op": "deliver", **asdict(self)}
 
@@ -43,7 +43,7 @@ class PingRequest:
     key: str
     url: str = field(repr=False)
 
-    def to_frame(self) -> dict[str, object]:
+    def to_message(self) -> dict[str, object]:
         """Return the message for the socket."""
         return {"op": "ping", **asdict(self)}
 
@@ -56,7 +56,7 @@ class DeliveryResult:
     """An error message; None on success."""
     retry_after_ms: int | None = None
 
-    def to_frame(self, key: str) -> dict[str, object]:
+    def to_message(self, key: str) -> dict[str, object]:
         """Return the message for the socket."""
         return {
             "op": "result",

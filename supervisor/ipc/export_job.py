@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from supervisor.ipc.messages import Frame
+from supervisor.ipc.messages import Message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class ExportJob:
     tls_ca: str = ""
     """Path of certificates to trust; empty: the host's certificates."""
 
-    def to_frame(self) -> Frame:
+    def to_message(self) -> Message:
         """Return the message for the socket."""
         return {"op": "export", "job": asdict(self)}
 
@@ -86,7 +86,7 @@ class ExportStatus:
     failing_since: int | None = None
     """Time of the first failed attempt since the last success, ms since the epoch."""
 
-    def to_frame(self) -> Frame:
+    def to_message(self) -> Message:
         """Return the message for the socket."""
         return {"op": "status", "status": self.to_dict()}
 

@@ -1,22 +1,22 @@
 """The messages between the processes of one daemon, and their framing.
 
-Three channels use the same frames:
+Three channels use the same format:
 
 * between the root and the scheduler, over a socketpair that the scheduler inherits;
 * from the root to the API server, over another socketpair; the API server ends when it closes;
 * between API workers and the scheduler, over ``control.sock``.
 
-A frame is the length of its body (4 bytes, big-endian), followed by the body, a JSON object with an ``op``::
+A message is the length of its body (4 bytes, big-endian), followed by the body, a JSON object with an ``op``::
 
     +----------------+---------------------------+
     | length, u32 BE | {"op": "...", ...} UTF-8  |
     +----------------+---------------------------+
 
-The first frame on an inherited socketpair is the root's ``hello``. It carries the protocol version, Ringward's version
-and the :class:`Boot` settings. `epoch` is the number of helpers of this kind that the root has started. `worked` tells
-whether a helper of this kind has already reported that it is ready. Each new field or operation increments the protocol
-version. ``SPOKEN`` lists the root protocols that helpers support. The API server receives the listening sockets with
-the first byte.
+The first message on an inherited socketpair is the root's ``hello``. It contains the protocol version, Ringward's
+version and the :class:`Boot` settings. `epoch` is the number of helpers of this kind that the root has started.
+`worked` tells whether a helper of this kind has already reported that it is ready. Each new field or operation
+increments the protocol version. ``SPOKEN`` lists the root protocols that helpers support. The API server receives the
+listening sockets with the first byte.
 
 Root -> scheduler
     ``hello``     {protocol, version, epoch, boot, worked}
@@ -80,49 +80,49 @@ LOCK = "lock"
 _LENGTH = struct.Struct(">I")
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
-Frame = dict[str, Any]
+Message = dict[str, Any]
 
 
 class ProtocolError(Exception):
-    """The peer sent an invalid frame."""
+    """The peer sent an invalid message."""
 
 
-def encode(frame: Frame) -> bytes:
-    """Return one frame as bytes."""
-    body = _encode(frame).encode("utf-8", "surrogateescape")
+def encode(message: Message) -> bytes:
+    """Return one message as bytes."""
+    body = _encode(message).encode("utf-8", "surrogateescape")
     return _LENGTH.pack(len(body)) + body
 
 
-def parse(body: bytes | bytearray) -> Frame:
-    """Return the object in the body of a frame.
+def parse(body: bytes | bytearray) -> Message:
+    """Return the object in the body of a message.
 
     Raises:
         ProtocolError: the body is not a JSON object.
     """
     try:
-        frame = json.loads(body.decode("utf-8", "surrogateescape"))
+        message = json.loads(body.decode("utf-8", "surrogateescape"))
     except ValueError as err:
         raise ProtocolError("a message that is not JSON") from err
     except RecursionError as err:
         raise ProtocolError("a message that is nested too deeply") from err
-    if not isinstance(frame, dict):
+    if not isinstance(message, dict):
         raise ProtocolError("a message that is not an object")
-    return frame
+    return message
 
 
 class Decoder:
-    """Splits a byte stream into frames and keeps an incomplete frame until the rest arrives."""
+    """Splits a byte stream into messages and keeps an incomplete message until the rest arrives."""
 
-    def __init__(self, parse: Callable[[bytearray], Frame] = parse) -> None:
+    def __init__(self, parse: Callable[[bytearray], Message] = parse) -> None:
         """Decode each body with `parse`."""
         self._parse = parse
         self._buffer = bytearray()
 
-    def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
-        """Yield the frames that `data` completes.
+    def feed(self, data: bytes | memoryview) -> Iterator[Message]:
+        """Yield the messages that `data` completes.
 
         Raises:
-            ProtocolError: a frame exceeds 16 MiB, or a body is not a JSON object.
+            ProtocolError: a message exceeds 16 MiB, or a body is not a JSON object.
         """
         buffer = self._buffer
         buffer += data
@@ -142,33 +142,33 @@ class Decoder:
             del buffer[:start]
 
 
-def receive_all(sock: socket.socket, decoder: Decoder) -> list[Frame]:
-    """Wait for at least one frame and return all frames that have arrived; empty at end of stream.
+def receive_all(sock: socket.socket, decoder: Decoder) -> list[Message]:
+    """Wait for at least one message and return all messages that have arrived; empty at end of stream.
 
     Raises:
-        ProtocolError: the peer sent an invalid frame.
+        ProtocolError: the peer sent an invalid message.
         OSError: the connection broke or timed out.
     """
     while True:
         data = sock.recv(65536)
         if not data:
             return []
-        frames = list(decoder.feed(data))
-        if frames:
-            return frames
+        messages = list(decoder.feed(data))
+        if messages:
+            return messages
 
 
-def receive(sock: socket.socket, decoder: Decoder) -> Frame | None:
-    """Wait for one frame, the answer to a client's request; return None at end of stream.
+def receive(sock: socket.socket, decoder: Decoder) -> Message | None:
+    """Wait for one message, the answer to a client's request; return None at end of stream.
 
     Raises:
-        ProtocolError: the peer sent an invalid frame or more than one.
+        ProtocolError: the peer sent an invalid message or more than one.
         OSError: the connection broke or timed out.
     """
-    frames = receive_all(sock, decoder)
-    if len(frames) > 1:
+    messages = receive_all(sock, decoder)
+    if len(messages) > 1:
         raise ProtocolError("more than the expected message")
-    return frames[0] if frames else None
+    return messages[0] if messages else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,7 +287,7 @@ class Boot:
         return self.database_url or f"{self.data_dir}/ringward.db"
 
     def to_dict(self, protocol: int = PROTOCOL) -> dict[str, object]:
-        """Return the settings for a frame, without defaults and without fields that `protocol` lacks."""
+        """Return the settings for a message, without defaults and without fields that `protocol` lacks."""
         found = without_defaults(self)
         if self.identity is not None:
             found["identity"] = asdict(self.identity)
@@ -295,16 +295,16 @@ class Boot:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Boot":
-        """Parse the settings of a frame."""
+        """Parse the settings of a message."""
         account, identity = data.get("api_account"), data.get("identity")
         lists = {"listen": [(host, port) for host, port in data["listen"]], "api_account": account and tuple(account)}
         return cls(**{**data, **lists, "identity": identity and IdentityHeaders(**identity)})
 
 
 def hello(boot: Boot, epoch: int, *, worked: bool = False) -> bytes:
-    """Return the first frame for a helper; `worked`: a helper of its kind has already reported that it is ready."""
-    frame = {"op": "hello", "protocol": PROTOCOL, "version": VERSION, "epoch": epoch, "worked": worked}
-    return encode({**frame, "boot": boot.to_dict()})
+    """Return the first message for a helper; `worked`: a helper of its kind has already reported that it is ready."""
+    message = {"op": "hello", "protocol": PROTOCOL, "version": VERSION, "epoch": epoch, "worked": worked}
+    return encode({**message, "boot": boot.to_dict()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -365,7 +365,7 @@ class Spawn:
     """Exit statuses that mean that the client itself failed, each with a text for the end of the log."""
 
 
-def spawn_message(spawn: Spawn, protocol: int) -> Frame:
+def spawn_message(spawn: Spawn, protocol: int) -> Message:
     """Return the fields of a start request, without defaults, for a root that speaks `protocol`.
 
     If the request needs a field that such a root does not know, it becomes a refusal. The run's log shows the reason.

@@ -1,6 +1,6 @@
-"""The frames of :mod:`supervisor.ipc.messages`, coded by msgspec in a fifth of the time.
+"""The messages of :mod:`supervisor.ipc.messages`, coded by msgspec in a fifth of the time.
 
-It is for processes that load msgspec anyway. Frames that msgspec rejects, such as invalid UTF-8, are left to the
+It is for processes that load msgspec anyway. Messages that msgspec rejects, such as invalid UTF-8, are left to the
 standard library.
 """
 
@@ -9,41 +9,41 @@ import struct
 import msgspec
 
 from supervisor.ipc import messages
-from supervisor.ipc.messages import Decoder, Frame, ProtocolError
+from supervisor.ipc.messages import Decoder, Message, ProtocolError
 
 _LENGTH = struct.Struct(">I")
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict).decode
 
 
-def encode(frame: Frame) -> bytes:
-    """Return one frame as bytes."""
+def encode(message: Message) -> bytes:
+    """Return one message as bytes."""
     try:
-        body = _encode(frame)
+        body = _encode(message)
     except UnicodeEncodeError:  # a name or path has bytes that are not UTF-8
-        return messages.encode(frame)
+        return messages.encode(message)
     return _LENGTH.pack(len(body)) + body
 
 
-def parse(body: bytes | bytearray) -> Frame:
-    """Return the object in the body of a frame.
+def parse(body: bytes | bytearray) -> Message:
+    """Return the object in the body of a message.
 
     Raises:
         ProtocolError: the body is not a JSON object.
     """
     try:
-        frame: Frame = _decode(body)
+        message: Message = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return messages.parse(body)
-    return frame
+    return message
 
 
-def _strict(body: bytes | bytearray) -> Frame:
+def _strict(body: bytes | bytearray) -> Message:
     try:
-        frame: Frame = _decode(body)
+        message: Message = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
         raise ProtocolError("a message that is not JSON in UTF-8") from err
-    return frame
+    return message
 
 
 def strict_decoder() -> Decoder:

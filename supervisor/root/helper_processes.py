@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from supervisor.ipc import child_process, stale_helpers
 from supervisor.ipc.child_process import FIRST_EPOCH, ChildProcess
-from supervisor.ipc.messages import Boot, Decoder, Frame, encode, hello
+from supervisor.ipc.messages import Boot, Decoder, Message, encode, hello
 from supervisor.root.handover.state_schema import HelperState
 
 _AT_ONCE = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
@@ -91,13 +91,13 @@ class Helper:
         output, self.output = self.output, None
         return output
 
-    def send(self, frame: Frame) -> None:
-        """Queue a frame for the next :meth:`flush`; drop it if the helper is not connected."""
+    def send(self, message: Message) -> None:
+        """Queue a message for the next :meth:`flush`; drop it if the helper is not connected."""
         if self.sock is not None:
-            self._unsent += encode(frame)
+            self._unsent += encode(message)
 
     def flush(self) -> None:
-        """Send the queued frames. If the socket is full, keep the rest."""
+        """Send the queued messages. If the socket is full, keep the rest."""
         if self.sock is None or not self._unsent:
             return
         try:

@@ -19,7 +19,7 @@ from store.store_thread import StoreListener, StoreThread
 from store.tasks import drop_instances, ended_since, forget_missing, update_task, upsert_task
 from supervisor.host.osport import current_boot
 from supervisor.ipc.doorbell import DoorbellServer
-from supervisor.ipc.messages import Boot, Exited, Frame, ProtocolError
+from supervisor.ipc.messages import Boot, Exited, Message, ProtocolError
 from supervisor.ipc.recent_starts import read_run_ids
 from supervisor.scheduler.control.access_operations import AccessOperations, CertificateReader, HookOperations
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Progress, last_job
@@ -177,7 +177,7 @@ class Scheduler(CommitListener, StoreListener):
         self._exports = Exports(self._loop, boot, self._committer, self._notifications, self._info, log)
         self._exports.configure(self._config)
         self._build_operations(start, state, take_over)
-        root.attach(self._loop, self._on_frame)
+        root.attach(self._loop, self._on_message)
         self._config_applier.settings(start.resolved.boot)
         if not start.applied:
             self._active_config.applied()
@@ -504,14 +504,14 @@ class Scheduler(CommitListener, StoreListener):
             self._scheduled_starts.clock_stepped(self._units.values(), by_ms)
         self._clock_report.stepped(by_ms)
 
-    def _on_frame(self, frame: Frame) -> None:
+    def _on_message(self, message: Message) -> None:
         change = self._committer.change()
-        op = frame["op"]
+        op = message["op"]
         if op == "started":
-            self._engine.started(frame["run"], frame["at"], change)
-            self._run_sampler.started(frame["run"], frame["pid"])
+            self._engine.started(message["run"], message["at"], change)
+            self._run_sampler.started(message["run"], message["pid"])
         elif op == "exited":
-            exited = msgspec.convert(frame, Exited)
+            exited = msgspec.convert(message, Exited)
             # Samples first: the end then adds only the rest of the usage to the sums of the task.
             self._run_sampler.ended(exited.run, change)
             self._engine.exited(exited, change)
@@ -519,17 +519,17 @@ class Scheduler(CommitListener, StoreListener):
             if exited.lines:
                 self._janitor.want()
         elif op == "notified":
-            run = self._engine.live.get(frame["run"])
+            run = self._engine.live.get(message["run"])
             if run is not None:
-                self._controller.run_notified(run, frame)
+                self._controller.run_notified(run, message)
         elif op == "stopping":
-            self._jobs.stopping(frame["run"])
+            self._jobs.stopping(message["run"])
         elif op == "log":
-            self._engine.log_changed(frame["run"], frame["state"], frame["reason"], change)
+            self._engine.log_changed(message["run"], message["state"], message["reason"], change)
         elif op == "left_running":
-            self._info["left_running"] = frame["runs"]
+            self._info["left_running"] = message["runs"]
         elif op in ("memory", "waiting", "starts"):
-            self._on_shortage(op, frame, change)
+            self._on_shortage(op, message, change)
         elif op == "reload":
             self._reloader.reload(
                 ReloadRequest(by="SIGHUP", dry_run=False), lambda _answer: self._root.send({"op": "reloaded"})
@@ -541,16 +541,16 @@ class Scheduler(CommitListener, StoreListener):
         # A start can wait to be stored: until its end is acknowledged, the root can tell a new scheduler of it.
         self._committer.commit(change, can_wait=op == "started")
 
-    def _on_shortage(self, op: str, frame: Frame, change: Change) -> None:
+    def _on_shortage(self, op: str, message: Message, change: Change) -> None:
         """Handle the root's report that it is short of memory or another resource, or no longer."""
         if op == "memory":
-            self._daemon.short_of_memory = frame["short"]
-            self._notifications.memory(change, short=frame["short"])
+            self._daemon.short_of_memory = message["short"]
+            self._notifications.memory(change, short=message["short"])
         elif op == "waiting":
-            self._engine.start_waits(frame["run"], frame["why"], change)
+            self._engine.start_waits(message["run"], message["why"], change)
         else:
-            self._daemon.starts_wait = frame["why"] is not None
-            self._notifications.starts_wait(frame["waiting"], frame["why"], change)
+            self._daemon.starts_wait = message["why"] is not None
+            self._notifications.starts_wait(message["waiting"], message["why"], change)
 
     def _shut_down(self, change: Change) -> None:
         for unit in self._units.values():

@@ -14,7 +14,7 @@ from supervisor.config.cross_checks import selects
 from supervisor.config.model import Config, Export, Service, Task
 from supervisor.ipc.export_job import ExportJob, ExportStatus
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot, Frame
+from supervisor.ipc.messages import Boot, Message
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop, Timer
@@ -73,10 +73,10 @@ class _RunningExport(HelperClient):
         return self.wanted
 
     def helper_started(self) -> None:
-        self.process.send(self.job.to_frame())
+        self.process.send(self.job.to_message())
 
-    def helper_sent(self, frame: Frame) -> None:
-        self._reports.reported(self, ExportStatus.from_dict(frame["status"]))
+    def helper_sent(self, message: Message) -> None:
+        self._reports.reported(self, ExportStatus.from_dict(message["status"]))
 
     def helper_failed(self, why: str) -> None:
         self._reports.process_failed(self, why)

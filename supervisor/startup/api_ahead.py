@@ -56,7 +56,7 @@ def say_hello(server: ChildProcess, boot: "Boot", listeners: "list[socket.socket
     """Send the server its settings and sockets. If it has already exited, the root notices that."""
     from supervisor.ipc.messages import hello
 
-    frame = hello(boot, FIRST_EPOCH)
+    message = hello(boot, FIRST_EPOCH)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        sent = server.sock.sendmsg([frame], child_process.rights([sock.fileno() for sock in listeners]))
-        server.sock.sendall(frame[sent:])
+        sent = server.sock.sendmsg([message], child_process.rights([sock.fileno() for sock in listeners]))
+        server.sock.sendall(message[sent:])

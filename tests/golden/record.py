@@ -44,7 +44,7 @@ class _Saving:
     def __init__(self) -> None:
         self._decoder = decoder()
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes) -> list[Message]:
         """Return the messages that are complete."""
         found = list(self._decoder.feed(data))
         with open("{place}/frames.jsonl", "ab") as file:

@@ -22,7 +22,7 @@ def watch() -> list[dict[str, Any]]:
 
 def notify() -> list[dict[str, Any]]:
     """Return a request to which the notifier answers."""
-    return [PingRequest(key="ping", url=f"http://127.0.0.1:{free_port()}/").to_frame()]
+    return [PingRequest(key="ping", url=f"http://127.0.0.1:{free_port()}/").to_message()]
 
 
 @pytest.mark.parametrize(("helper", "requests"), [("watcher", watch), ("notifier", notify)])

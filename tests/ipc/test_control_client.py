@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from supervisor.ipc import messages, msgspec_messages
 from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
 from supervisor.ipc.log_line import Log, printable, stamp
-from supervisor.ipc.messages import Decoder, Frame, ProtocolError, encode
+from supervisor.ipc.messages import Decoder, Message, ProtocolError, encode
 from supervisor.scheduler.control.control_socket import ControlServer
 from supervisor.scheduler.control.operation import Operation, Reply, done, refused
 from supervisor.scheduler.loop.loop import Loop
 from tests.support.waiting import until
 
-WRITERS: list[Callable[[Frame], bytes]] = [messages.encode, msgspec_messages.encode]
+WRITERS: list[Callable[[Message], bytes]] = [messages.encode, msgspec_messages.encode]
 DEEP = (10**6).to_bytes(4) + b'{"a":' * (10**6 // 5)
 READERS: list[Callable[[], Decoder]] = [Decoder, msgspec_messages.decoder]
 
@@ -35,7 +35,7 @@ READERS: list[Callable[[], Decoder]] = [Decoder, msgspec_messages.decoder]
     read=st.sampled_from(READERS),
 )
 def test_split_frames(
-    texts: list[str], cuts: list[int], write: Callable[[Frame], bytes], read: Callable[[], Decoder]
+    texts: list[str], cuts: list[int], write: Callable[[Message], bytes], read: Callable[[], Decoder]
 ) -> None:
     """The same frames are decoded in the same order, however the bytes are split."""
     stream = b"".join(write({"op": text, "number": 2**63, "none": None}) for text in texts)
@@ -50,7 +50,7 @@ def test_split_frames(
 
 @pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize("write", WRITERS)
-def test_non_utf8_text(write: Callable[[Frame], bytes], read: Callable[[], Decoder]) -> None:
+def test_non_utf8_text(write: Callable[[Message], bytes], read: Callable[[], Decoder]) -> None:
     """Arguments and paths are bytes on Linux; a frame carries them as surrogates and back."""
     text = b"\xff/caf\xe9".decode("utf-8", "surrogateescape")
     assert next(read().feed(write({"op": text})))["op"] == text

@@ -43,8 +43,8 @@ def _job(sock: socket.socket) -> ExportJob | None:
     """Wait for the job; None if the scheduler is gone."""
     decoder = Decoder()
     while data := sock.recv(65536):
-        for frame in decoder.feed(data):
-            return ExportJob(**frame["job"])
+        for message in decoder.feed(data):
+            return ExportJob(**message["job"])
     return None
 
 
@@ -86,7 +86,7 @@ def _export(job: ExportJob, sock: socket.socket) -> int:
         log.error(f"exports.{job.name}: {err}; the export starts over with the active runs")
         os.replace(path, f"{path}.damaged")
         cursors = Cursors(path)
-    report = Report(job, log, lambda frame: sock.sendall(encode(frame)))
+    report = Report(job, log, lambda message: sock.sendall(encode(message)))
     sink, ends = open_sinks(cursors)
     with contextlib.closing(sink):
         Exporter(job, cursors, sink, ends, sock.fileno(), report).work()

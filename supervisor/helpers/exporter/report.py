@@ -10,7 +10,7 @@ from dataclasses import replace
 from supervisor.helpers.exporter.records import Gap, Piece
 from supervisor.ipc.export_job import ExportJob, ExportStatus, status_path
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Frame
+from supervisor.ipc.messages import Message
 
 _INTERVAL_S = 1.0
 
@@ -18,7 +18,7 @@ _INTERVAL_S = 1.0
 class Report:
     """The status of one export, whose counters continue after restarts."""
 
-    def __init__(self, job: ExportJob, log: Log, send: Callable[[Frame], None]) -> None:
+    def __init__(self, job: ExportJob, log: Log, send: Callable[[Message], None]) -> None:
         self._path = status_path(job.data_dir, job.name)
         self._log = log
         self._send = send
@@ -81,7 +81,7 @@ class Report:
         if status == self._sent and self._sent is not status:
             return
         self._sent = replace(status)
-        self._send(status.to_frame())
+        self._send(status.to_message())
         with contextlib.suppress(OSError):  # the cursors report a full disk
             with open(f"{self._path}.new", "w", encoding="utf-8") as file:
                 json.dump(status.to_dict(), file)

@@ -39,11 +39,11 @@ def _serve(sock: socket.socket) -> None:
 
     try:
         while data := sock.recv(65536):
-            for frame in decoder.feed(data):
-                if frame["op"] == "watch":
-                    watches = _watch(frame["directory"], frame["tasks"], send)
-                elif frame["op"] == "stored" and frame["task"] in watches:
-                    watches[frame["task"]].stored(frame["id"])
+            for message in decoder.feed(data):
+                if message["op"] == "watch":
+                    watches = _watch(message["directory"], message["tasks"], send)
+                elif message["op"] == "stored" and message["task"] in watches:
+                    watches[message["task"]].stored(message["id"])
     except ConnectionResetError:  # the scheduler was killed
         pass
     finally:

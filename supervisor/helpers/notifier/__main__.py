@@ -36,8 +36,8 @@ async def _serve(sock: socket.socket) -> int:
 async def _hear(reader: asyncio.StreamReader, decoder: Decoder, work: Work) -> None:
     try:
         while data := await reader.read(65536):
-            for frame in decoder.feed(data):
-                work.take(frame)
+            for message in decoder.feed(data):
+                work.take(message)
     except ConnectionError:  # the scheduler was killed; EPIPE: writing an answer has failed
         return
 

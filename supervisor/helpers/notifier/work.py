@@ -104,14 +104,14 @@ class Work:
         self._deliveries, self._pings = _WorkerPool(), _WorkerPool()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def take(self, frame: dict[str, Any]) -> None:
+    def take(self, message: dict[str, Any]) -> None:
         """Begin to carry out a request of the scheduler."""
-        op = frame.pop("op")
+        op = message.pop("op")
         if op == "deliver":
-            delivery = DeliveryRequest(**frame)
+            delivery = DeliveryRequest(**message)
             self._begin(delivery.key, self._deliveries, partial(deliver, delivery))
         else:
-            ping_request = PingRequest(**frame)
+            ping_request = PingRequest(**message)
             self._begin(ping_request.key, self._pings, partial(ping, ping_request))
 
     def _begin(self, key: str, workers: _WorkerPool, function: Callable[[], DeliveryResult]) -> None:
@@ -124,11 +124,11 @@ class Work:
             future = asyncio.get_running_loop().run_in_executor(workers.pool, function)
             done, _ = await asyncio.wait([future], timeout=self._limit_s)
             if done:
-                self._send(future.result().to_frame(key))
+                self._send(future.result().to_message(key))
                 return
             workers.stuck += 1
             future.add_done_callback(lambda _: self._came_back(workers))
-            self._send(DeliveryResult(f"no answer within {self._limit_s:.0f} s").to_frame(key))
+            self._send(DeliveryResult(f"no answer within {self._limit_s:.0f} s").to_message(key))
             if workers.stuck > _MOST_STUCK:
                 self._end()
 

@@ -24,17 +24,17 @@ async def _serve(sock: socket.socket) -> None:
     watch: ProbeRunner | None = None
     try:
         while data := await reader.read(65536):
-            for frame in decoder.feed(data):
-                if frame["op"] == "hello":
+            for message in decoder.feed(data):
+                if message["op"] == "hello":
                     watch = ProbeRunner(
                         lambda message: writer.write(encode(message)),
-                        RingWatcher(frame["bell"], frame["token"]),
+                        RingWatcher(message["bell"], message["token"]),
                         alone=True,
                     )
-                elif watch is not None and frame["op"] == "watch":
-                    watch.start(ProbeRequest(**frame["order"]))
+                elif watch is not None and message["op"] == "watch":
+                    watch.start(ProbeRequest(**message["order"]))
                 elif watch is not None:
-                    watch.forget(frame["key"])
+                    watch.forget(message["key"])
     except ConnectionError:  # the scheduler was killed; EPIPE: writing an answer has failed
         pass
     finally:

@@ -19,7 +19,7 @@ from supervisor.host.signal_sets import ignored, signal_name
 from supervisor.ipc.counted import counted
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot, Frame, ProtocolError
+from supervisor.ipc.messages import Boot, Message, ProtocolError
 from supervisor.root.handover.fd_store import DescriptorStore
 from supervisor.root.handover.inherited_state import Inherited
 from supervisor.root.handover.quiesce import Quiesce
@@ -131,7 +131,7 @@ class ControlThread:
         """Allocated in advance, so that messages can be read when memory is short."""
         self._snapshot_for: int | None = None
         """The epoch of the scheduler that waits for a snapshot; None: none waits."""
-        self._operations: dict[str, Callable[[Frame], None]] = {
+        self._operations: dict[str, Callable[[Message], None]] = {
             "snapshot": self._on_snapshot,
             "prepare": self._processes.prepare,
             "spawn": self._processes.spawn,
@@ -140,7 +140,7 @@ class ControlThread:
             "ack": self._processes.acknowledge,
             "ready": self._on_ready,
             "ready_to_end": self._on_ready_to_end,
-            "reloaded": lambda _frame: self.reloading.reloaded(),
+            "reloaded": lambda _message: self.reloading.reloaded(),
             "settings": self._on_settings,
             "upgrade": self._on_upgrade,
         }
@@ -189,7 +189,7 @@ class ControlThread:
                 *(functools.partial(step, now_s) for step in steps),
                 functools.partial(self._tend_place, now_s),
                 self._answer_snapshot,
-                self._send_frames,
+                self._send_messages,
             )
         )
 
@@ -320,13 +320,13 @@ class ControlThread:
                 helper.hang_up()
                 helper.kill_at_s = time.monotonic() + _HELPER_END_S
                 return
-            self._on_frames(helper, self._received[:count])
+            self._on_messages(helper, self._received[:count])
 
-    def _on_frames(self, helper: Helper, data: memoryview) -> None:
+    def _on_messages(self, helper: Helper, data: memoryview) -> None:
         operations = self._operations if helper is self._scheduler else {}  # the API server sends no messages
         try:
-            for frame in helper.decoder.feed(data):
-                operations[frame["op"]](frame)
+            for message in helper.decoder.feed(data):
+                operations[message["op"]](message)
         except (ProtocolError, KeyError, TypeError) as err:
             # A message of another version, or a bug. The next process of this kind starts from a complete snapshot.
             self._log.error(f"{helper.name} sent an invalid message ({err!r}); stopping it")
@@ -335,7 +335,7 @@ class ControlThread:
             helper.kill()
             raise
 
-    def _send_frames(self) -> None:
+    def _send_messages(self) -> None:
         """Send the messages of this round, and watch a full socket until it has room."""
         for helper in (self._scheduler, self._api):
             helper.flush()
@@ -345,7 +345,7 @@ class ControlThread:
 
     # Messages of the scheduler that concern no run.
 
-    def _on_snapshot(self, _frame: Frame) -> None:
+    def _on_snapshot(self, _message: Message) -> None:
         self._snapshot_for = self._scheduler.epoch
 
     def _answer_snapshot(self) -> None:
@@ -361,7 +361,7 @@ class ControlThread:
         if ending:
             self._scheduler.send({"op": "shutdown"})
 
-    def _on_ready(self, _frame: Frame) -> None:
+    def _on_ready(self, _message: Message) -> None:
         self._scheduler.at_work = self._scheduler.has_worked = True
         if not self._told_ready:
             self._told_ready = True
@@ -373,15 +373,15 @@ class ControlThread:
             self._api.replace(time.monotonic())
         self._upgrade.ready()
 
-    def _on_settings(self, frame: Frame) -> None:
+    def _on_settings(self, message: Message) -> None:
         """Apply settings that a reload has changed."""
-        wanted = Boot.from_dict(frame["boot"])
+        wanted = Boot.from_dict(message["boot"])
         # The scheduler may have sent this before it learned that the runtime directory has moved.
         self._use(replace(wanted, runtime_dir=self._boot.runtime_dir, runtime_bases=self._boot.runtime_bases))
         self._log.set_level(self._boot.log_level)
         self._processes.use_cgroups(self._boot.cgroups)
         self._pump.files.disk_space.configure(self._boot)
-        if frame["api"] and self._ending is None and self._api.replace(time.monotonic()):
+        if message["api"] and self._ending is None and self._api.replace(time.monotonic()):
             self._log.info("restarting gunicorn with new settings")
 
     def _use(self, boot: Boot) -> None:
@@ -389,12 +389,12 @@ class ControlThread:
         for helper in (self._scheduler, self._api):
             helper.boot = boot
 
-    def _on_ready_to_end(self, _frame: Frame) -> None:
+    def _on_ready_to_end(self, _message: Message) -> None:
         self._scheduler_done = True
 
     # Upgrades.
 
-    def _on_upgrade(self, _frame: Frame) -> None:
+    def _on_upgrade(self, _message: Message) -> None:
         """Begin an upgrade, because the scheduler's version differs from ours."""
         self._asked_for_upgrade = True
         self._upgrade.request(ready=True, ending=self._ending is not None)

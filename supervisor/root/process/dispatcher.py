@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping
 
 from supervisor.host.osport import Wakeup
-from supervisor.ipc.messages import Frame
+from supervisor.ipc.messages import Message
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.process.managed_process import ManagedProcess
 from supervisor.root.process.transitions import Action, Event, State, step
@@ -144,7 +144,7 @@ class PumpReports:
         self,
         watch: EpollWatch,
         happen: Callable[[str, Event, object], None],
-        send: Callable[[Frame], None],
+        send: Callable[[Message], None],
         ran_short: Callable[[BaseException], None],
     ) -> None:
         self._happen = happen

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from supervisor.host.cgroups import Cgroup
 from supervisor.host.procfs import Process, family, find_process
-from supervisor.ipc.messages import Frame
+from supervisor.ipc.messages import Message
 from supervisor.root.handover.state_schema import LeftRunningState
 from supervisor.root.process.managed_process import ManagedProcess
 from supervisor.root.process.process_tree import ProcessTrees
@@ -45,7 +45,7 @@ class LeftRunning:
         send: Sends a message to the scheduler.
     """
 
-    def __init__(self, send: Callable[[Frame], None]) -> None:
+    def __init__(self, send: Callable[[Message], None]) -> None:
         self._send = send
         self._runs: list[_Run] = []
         self.due_s: float | None = None

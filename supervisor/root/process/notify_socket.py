@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 
 from logring.mask import Mask
-from supervisor.ipc.messages import Frame, Spawn
+from supervisor.ipc.messages import Message, Spawn
 from supervisor.root.loop.epoll_watch import EpollWatch
 
 BATCH = 64
@@ -173,7 +173,7 @@ class NotifySockets:
         self,
         watch: EpollWatch,
         belongs: Callable[[str, int], bool],
-        send: Callable[[Frame], None],
+        send: Callable[[Message], None],
         at: Callable[[float, str], None],
     ) -> None:
         self._watch = watch

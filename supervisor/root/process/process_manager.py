@@ -15,7 +15,7 @@ from typing import Any
 from supervisor.host import procfs
 from supervisor.host.shortage import is_of_memory
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot, Exited, Frame, Spawn
+from supervisor.ipc.messages import Boot, Exited, Message, Spawn
 from supervisor.root.handover.run_records import RunRecords
 from supervisor.root.handover.run_recovery import RecoveredRun, limit_again
 from supervisor.root.handover.state_schema import ProcessesState, RunHandover, RunLogState, exact_of, state_of
@@ -70,11 +70,11 @@ class ProcessManager:
         pump: Pump,
         log: Log,
         base_env: dict[str, str],
-        send: Callable[[Frame], None],
+        send: Callable[[Message], None],
         trees: ProcessTrees,
         records: RunRecords,
     ) -> None:
-        """`send` sends a frame to the scheduler. `records` tell the next root about the runs if this one is killed."""
+        """`send` sends a message to the scheduler. `records` are for a root that follows a killed one."""
         self._watch = watch
         self._pump = pump
         self._log = log
@@ -126,7 +126,7 @@ class ProcessManager:
             Action.QUEUE: lambda _run, wanted: self._waiting.start(wanted),
             Action.BEGIN: lambda _run, wanted: self._begin(wanted),
             Action.PUT_BACK: self._put_back,
-            Action.DEFER_STOP: lambda run, frame: self.starts.under_way[run].stops.append(frame),
+            Action.DEFER_STOP: lambda run, message: self.starts.under_way[run].stops.append(message),
             Action.ADOPT_START: lambda _run, detail: self._adopt_start(*detail),
             Action.REFUSE: self._refuse,
             Action.REPORT_UNSTARTED: self._report_unstarted,
@@ -244,10 +244,10 @@ class ProcessManager:
             if at is not None:
                 self._timers.add(at, instance.run)
 
-    def _on_notified(self, frame: Frame) -> None:
-        self._send(frame)
-        if frame.keys() & {"ready_at", "status"} and frame["run"] in self.live:
-            self._records.update(self.live[frame["run"]])
+    def _on_notified(self, message: Message) -> None:
+        self._send(message)
+        if message.keys() & {"ready_at", "status"} and message["run"] in self.live:
+            self._records.update(self.live[message["run"]])
 
     def _has(self, run: str, pid: int) -> bool:
         return self._trees.has(self.live[run], pid)
@@ -266,7 +266,7 @@ class ProcessManager:
 
     # Answers for the scheduler.
 
-    def snapshot(self) -> Frame:
+    def snapshot(self) -> Message:
         """Return the running processes and the unacknowledged exits. The scheduler requests waiting starts again."""
         for run in self._dispatcher.runs(State.WAITING):
             self._happen(run, Event.FORGOTTEN)
@@ -279,9 +279,9 @@ class ProcessManager:
             "left_running": self._left.listed(),
         }
 
-    def acknowledge(self, frame: Frame) -> None:
+    def acknowledge(self, message: Message) -> None:
         """Forget exits that the scheduler has stored. It may repeat a message, so unknown ids are ignored."""
-        for run in frame["runs"]:
+        for run in message["runs"]:
             self._happen(run, Event.ACKNOWLEDGED)
 
     @property
@@ -313,17 +313,17 @@ class ProcessManager:
 
     # Starting.
 
-    def prepare(self, frame: Frame) -> None:
+    def prepare(self, message: Message) -> None:
         """Prepare a run that the scheduler is about to request, unless it cannot be stored."""
         if self._waiting or not self.starts.can_prepare:
             return
-        wanted = Spawn(**frame["spawn"])
+        wanted = Spawn(**message["spawn"])
         if wanted.refusal is None and self.memory.enough():
             self._happen(wanted.run, Event.PREPARE, wanted)
 
-    def spawn(self, frame: Frame) -> None:
+    def spawn(self, message: Message) -> None:
         """Start a run for the scheduler; a known run id changes nothing."""
-        wanted = Spawn(**frame["spawn"])
+        wanted = Spawn(**message["spawn"])
         if wanted.refusal is not None:
             self._happen(wanted.run, Event.REJECTED, (wanted, wanted.refusal))
         else:
@@ -374,8 +374,8 @@ class ProcessManager:
     def _put_back(self, _run: str, detail: tuple[Start, str]) -> None:
         start, why = detail
         self._waiting.put_back(start.spawn, why)
-        for frame in start.stops:
-            self.stop(frame)
+        for message in start.stops:
+            self.stop(message)
 
     def _adopt_start(self, start: Start, started: Started) -> None:
         """Take over a started process."""
@@ -394,8 +394,8 @@ class ProcessManager:
             self._note(wanted.run, remark)
         self._send({"op": "started", "run": wanted.run, "pid": started.pid, "at": now_ms})
         self._hold(instance)
-        for frame in start.stops:
-            self.stop(frame)
+        for message in start.stops:
+            self.stop(message)
 
     def _refuse(self, run: str, detail: tuple[Spawn, str]) -> None:
         wanted, why = detail
@@ -451,10 +451,10 @@ class ProcessManager:
             return False
         return procfs.has_executed_nothing(instance.main.pid)
 
-    def _keep_from_renewal(self, instance: ManagedProcess, frame: Frame) -> None:
+    def _keep_from_renewal(self, instance: ManagedProcess, message: Message) -> None:
         """Start no other process for a run that is being stopped."""
         if self._begins_again(instance):
-            instance.cause, instance.by = frame["cause"], frame.get("by")
+            instance.cause, instance.by = message["cause"], message.get("by")
             self._records.update(instance)
 
     def _renew(self, instance: ManagedProcess, _detail: Reaped) -> None:
@@ -571,9 +571,9 @@ class ProcessManager:
         self._waiting.retry_soon()
         self._exited(exit_report(instance, reaped, instance.outcome.lines or 0), instance)
 
-    def _report_unstarted(self, run: str, frame: Frame) -> None:
+    def _report_unstarted(self, run: str, message: Message) -> None:
         self._waiting.drop(run)
-        self._exited(Exited(run=run, status=None, cause=frame["cause"], by=frame.get("by"), ended_at=_now_ms()))
+        self._exited(Exited(run=run, status=None, cause=message["cause"], by=message.get("by"), ended_at=_now_ms()))
 
     def _report_refused(self, run: str, lines: int) -> None:
         self._noted.discard(run)
@@ -592,9 +592,9 @@ class ProcessManager:
 
     # Stopping.
 
-    def stop(self, frame: Frame) -> None:
+    def stop(self, message: Message) -> None:
         """Stop a run for the scheduler."""
-        self._happen(frame["run"], Event.KILL if frame.get("force") else Event.STOP, frame)
+        self._happen(message["run"], Event.KILL if message.get("force") else Event.STOP, message)
 
     def stop_all(self, cause: str) -> None:
         """Stop all runs."""
@@ -606,37 +606,37 @@ class ProcessManager:
         for run in list(self.live):
             self.stop({"run": run, "cause": cause, "force": True})
 
-    def note(self, frame: Frame) -> None:
+    def note(self, message: Message) -> None:
         """Add a line of the scheduler to the log of a run."""
-        instance = self.live.get(frame["run"])
+        instance = self.live.get(message["run"])
         if instance is not None and instance.state in ALIVE | DRAINS:
-            self._note(instance.run, frame["text"])
+            self._note(instance.run, message["text"])
 
     def _note(self, run: str, text: str) -> None:
         """Add a line of our own to the log of an instance."""
         self._noted.add(run)
         self._pump.note(run, text)
 
-    def _say_note(self, instance: ManagedProcess, frame: Frame) -> None:
-        if frame.get("note") is not None and instance.cause is None:
-            self._note(instance.run, frame["note"])
+    def _say_note(self, instance: ManagedProcess, message: Message) -> None:
+        if message.get("note") is not None and instance.cause is None:
+            self._note(instance.run, message["note"])
 
-    def _say_timed_out(self, instance: ManagedProcess, _frame: Frame) -> None:
+    def _say_timed_out(self, instance: ManagedProcess, _message: Message) -> None:
         self._note(instance.run, f"timed out after {instance.spawn.timeout_ms} ms: stopping")
 
-    def _say_overflowed(self, instance: ManagedProcess, _frame: Frame) -> None:
+    def _say_overflowed(self, instance: ManagedProcess, _message: Message) -> None:
         self._note(instance.run, "the log reached log_max_size: stopping")
 
-    def _announce_stop(self, instance: ManagedProcess, _frame: Frame) -> None:
+    def _announce_stop(self, instance: ManagedProcess, _message: Message) -> None:
         if instance.spawn.launched and instance.cause is None:
             self._send({"op": "stopping", "run": instance.run})
 
-    def _note_cause(self, instance: ManagedProcess, frame: Frame) -> None:
+    def _note_cause(self, instance: ManagedProcess, message: Message) -> None:
         """Note why the run ends; the first cause counts."""
         if instance.cause is None:
-            instance.cause, instance.by = frame["cause"], frame.get("by")
+            instance.cause, instance.by = message["cause"], message.get("by")
 
-    def _kill_at_once(self, instance: ManagedProcess, _frame: Frame) -> None:
+    def _kill_at_once(self, instance: ManagedProcess, _message: Message) -> None:
         stop.kill_at_once(instance, time.monotonic())
         self._await_deadline(instance, None)
         self._records.update(instance)

@@ -17,7 +17,7 @@ from typing import Protocol
 from supervisor.host.cgroups import Cgroup
 from supervisor.host.shortage import Descriptors, is_shortage, reason
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Frame, Spawn
+from supervisor.ipc.messages import Message, Spawn
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.process.cgroup_manager import CgroupManager
 from supervisor.root.process.notify_socket import NotifySocket
@@ -46,7 +46,7 @@ class Start:
         self.cgroup: Cgroup | None = None
         self.log_notes: list[str] = []
         """Lines for the beginning of its log."""
-        self.stops: list[Frame] = []
+        self.stops: list[Message] = []
         """Stops that were requested meanwhile."""
 
 

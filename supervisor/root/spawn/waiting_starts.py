@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Frame, Spawn
+from supervisor.ipc.messages import Message, Spawn
 
 _LOOK_S = (0.25, 5.0)
 """The first and the longest interval between two attempts."""
@@ -21,10 +21,10 @@ class WaitingStarts:
     Args:
         log: The daemon's log.
         begin: Starts a run, or returns it to :meth:`put_back`.
-        send: Sends a frame to the scheduler.
+        send: Sends a message to the scheduler.
     """
 
-    def __init__(self, log: Log, begin: Callable[[Spawn], None], send: Callable[[Frame], None]) -> None:
+    def __init__(self, log: Log, begin: Callable[[Spawn], None], send: Callable[[Message], None]) -> None:
         self._log = log
         self._begin = begin
         self._send = send

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from supervisor.host.osport import Strangers, UnixListener
-from supervisor.ipc.messages import Frame, ProtocolError
+from supervisor.ipc.messages import Message, ProtocolError
 from supervisor.ipc.msgspec_messages import encode, strict_decoder
 from supervisor.scheduler.control.operation import Operation, refused
 from supervisor.scheduler.loop.loop import Loop
@@ -99,8 +99,8 @@ class ControlServer:
             return
         try:
             data = connection.sock.recv(_READ_BYTES)
-            for frame in connection.decoder.feed(data):
-                self._on_frame(connection, frame)
+            for message in connection.decoder.feed(data):
+                self._on_message(connection, message)
         except BlockingIOError:
             return
         except (ConnectionResetError, ProtocolError):  # disconnected, or an invalid message
@@ -115,15 +115,15 @@ class ControlServer:
             self._loop.unwatch(connection.sock.fileno())
             connection.sock.close()
 
-    def _on_frame(self, connection: _Connection, frame: Frame) -> None:
+    def _on_message(self, connection: _Connection, message: Message) -> None:
         if not connection.trusted:
-            if not hmac.compare_digest(str(frame.get("token")).encode(errors="replace"), self._token.encode()):
+            if not hmac.compare_digest(str(message.get("token")).encode(errors="replace"), self._token.encode()):
                 raise ProtocolError("wrong token")
             connection.trusted = True
             self._strangers.discard(connection.sock)
             return
         try:
-            asked = msgspec.convert(frame, _Request)
+            asked = msgspec.convert(message, _Request)
         except msgspec.ValidationError as err:
             raise ProtocolError(str(err)) from err
         known, waiting = self._answers.get(asked.id), self._waiting.get(asked.id)
@@ -139,10 +139,10 @@ class ControlServer:
 
     def _begin(self, asked: _Request) -> None:
         def finish(answer: dict[str, object]) -> None:
-            frame = encode({"id": asked.id, **answer})
-            self._remember(asked.id, frame)
+            message = encode({"id": asked.id, **answer})
+            self._remember(asked.id, message)
             for connection in self._waiting.pop(asked.id):
-                self._send(connection, frame)
+                self._send(connection, message)
 
         operation = self._operations.get(asked.op)
         if operation is None:
@@ -150,15 +150,15 @@ class ControlServer:
         else:
             operation(asked.args, finish)
 
-    def _remember(self, request: str, frame: bytes) -> None:
-        self._answers[request] = frame
-        self._answered_bytes += len(frame)
+    def _remember(self, request: str, message: bytes) -> None:
+        self._answers[request] = message
+        self._answered_bytes += len(message)
         while self._answered_bytes > _REMEMBERED_BYTES:
             self._answered_bytes -= len(self._answers.popitem(last=False)[1])
 
-    def _send(self, connection: _Connection, frame: bytes) -> None:
+    def _send(self, connection: _Connection, message: bytes) -> None:
         if connection.sock.fileno() >= 0:
-            connection.unsent += frame
+            connection.unsent += message
             self._answered.append(connection)
             self._loop.at_round_end(self._flush_all)
 

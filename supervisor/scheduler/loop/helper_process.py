@@ -14,7 +14,7 @@ from typing import Any
 
 from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Decoder, Frame, ProtocolError, encode
+from supervisor.ipc.messages import Decoder, Message, ProtocolError, encode
 from supervisor.scheduler.loop.loop import Loop
 
 _READ_BYTES = 65536
@@ -48,7 +48,7 @@ class HelperClient:
         """Send all open requests to a helper that has just started."""
         raise NotImplementedError
 
-    def helper_sent(self, frame: Frame) -> None:
+    def helper_sent(self, message: Message) -> None:
         """Handle a message from the helper."""
         raise NotImplementedError
 
@@ -91,10 +91,10 @@ class HelperProcess:
         if self._process is None and not self._waiting:
             self._start()
 
-    def send(self, frame: Frame) -> None:
+    def send(self, message: Message) -> None:
         """Send a message, without blocking; drop it if the helper is not running."""
         if self._sock is not None:
-            self._unsent += encode(frame)
+            self._unsent += encode(message)
             self._flush(self._sock)
 
     def _start(self) -> None:
@@ -176,8 +176,8 @@ class HelperProcess:
         """Read and dispatch messages; return False if the connection has ended."""
         try:
             data = sock.recv(_READ_BYTES)
-            for frame in self._decoder.feed(data):
-                self._client.helper_sent(frame)
+            for message in self._decoder.feed(data):
+                self._client.helper_sent(message)
         except BlockingIOError:
             return True
         except (ConnectionResetError, ProtocolError):

@@ -5,7 +5,7 @@ import select
 import socket
 from collections.abc import Callable
 
-from supervisor.ipc.messages import PROTOCOL, SPOKEN, Boot, Frame, ProtocolError, receive_all
+from supervisor.ipc.messages import PROTOCOL, SPOKEN, Boot, Message, ProtocolError, receive_all
 from supervisor.ipc.msgspec_messages import decoder, encode
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.version import VERSION
@@ -31,7 +31,7 @@ class RootConnection:
         self.refusal: str | None = None
         """Why a root of another version could not be upgraded; None if it has our version."""
         self._decoder = decoder()
-        self._early: list[Frame] = []
+        self._early: list[Message] = []
         self._unsent = bytearray()
         self._watching_room = False
         self._loop: Loop | None = None
@@ -46,34 +46,34 @@ class RootConnection:
             RootGone: the socket closed, perhaps because the root upgrades.
             ProtocolError: the root was not upgraded and speaks an unknown protocol.
         """
-        frame = self.wait("hello")
-        if (frame["protocol"], frame["version"]) != (PROTOCOL, VERSION):
+        message = self.wait("hello")
+        if (message["protocol"], message["version"]) != (PROTOCOL, VERSION):
             self.ask({"op": "upgrade"})
             self.refusal = str(self.wait("upgrade_refused")["why"])
-        if frame["protocol"] not in SPOKEN:
-            spoken = f"the supervisor, {frame['version']}, speaks protocol {frame['protocol']}"
+        if message["protocol"] not in SPOKEN:
+            spoken = f"the supervisor, {message['version']}, speaks protocol {message['protocol']}"
             raise ProtocolError(f"{spoken}, this scheduler, {VERSION}, {PROTOCOL}; no upgrade: {self.refusal}")
-        self.protocol = frame["protocol"]
-        self.epoch = frame["epoch"]
-        self.worked = frame.get("worked", self.epoch > 1)  # absent in protocol 1
-        return Boot.from_dict(frame["boot"])
+        self.protocol = message["protocol"]
+        self.epoch = message["epoch"]
+        self.worked = message.get("worked", self.epoch > 1)  # absent in protocol 1
+        return Boot.from_dict(message["boot"])
 
-    def wait(self, op: str) -> Frame:
+    def wait(self, op: str) -> Message:
         """Block until a message of kind `op` arrives; keep other messages for the loop. Only before :meth:`attach`.
 
         Raises:
             RootGone: the socket closed.
         """
-        found: Frame | None = None
+        found: Message | None = None
         while found is None:
-            frames = receive_all(self._sock, self._decoder)
-            if not frames:
+            messages = receive_all(self._sock, self._decoder)
+            if not messages:
                 raise RootGone
-            for frame in frames:
-                if found is None and frame["op"] == op:
-                    found = frame
+            for message in messages:
+                if found is None and message["op"] == op:
+                    found = message
                 else:
-                    self._early.append(frame)
+                    self._early.append(message)
         return found
 
     def rest(self, timeout_s: float) -> None:
@@ -85,31 +85,31 @@ class RootConnection:
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         if poll.poll(timeout_s * 1000):
-            frames = receive_all(self._sock, self._decoder)
-            if not frames:
+            messages = receive_all(self._sock, self._decoder)
+            if not messages:
                 raise RootGone
-            self._early += frames
+            self._early += messages
 
     def is_early(self, op: str) -> bool:
         """Return whether a message of kind `op` waits for the loop."""
-        return any(frame["op"] == op for frame in self._early)
+        return any(message["op"] == op for message in self._early)
 
-    def ask(self, frame: Frame) -> None:
+    def ask(self, message: Message) -> None:
         """Send a message and block until it is sent. Only before :meth:`attach`."""
-        self._sock.sendall(encode(frame))
+        self._sock.sendall(encode(message))
 
-    def attach(self, loop: Loop, on_frame: Callable[[Frame], None]) -> None:
-        """Pass messages to `on_frame` from the loop, and end the loop when the root exits."""
+    def attach(self, loop: Loop, on_message: Callable[[Message], None]) -> None:
+        """Pass messages to `on_message` from the loop, and end the loop when the root exits."""
         self._loop = loop
         self._sock.setblocking(False)
-        loop.watch(self._sock.fileno(), functools.partial(self._ready, loop, on_frame))
-        for frame in self._early:
-            on_frame(frame)
+        loop.watch(self._sock.fileno(), functools.partial(self._ready, loop, on_message))
+        for message in self._early:
+            on_message(message)
         self._early.clear()
 
-    def send(self, frame: Frame) -> None:
+    def send(self, message: Message) -> None:
         """Send a message without blocking, together with the others of this round."""
-        self._unsent += encode(frame)
+        self._unsent += encode(message)
         if self._loop is None:
             self._flush()
         else:
@@ -128,7 +128,7 @@ class RootConnection:
             mask = select.EPOLLIN | (select.EPOLLOUT if self._watching_room else 0)
             self._loop.change(self._sock.fileno(), mask)
 
-    def _ready(self, loop: Loop, on_frame: Callable[[Frame], None], mask: int) -> None:
+    def _ready(self, loop: Loop, on_message: Callable[[Message], None], mask: int) -> None:
         if mask & select.EPOLLOUT:
             self._flush()
         if not mask & (select.EPOLLIN | select.EPOLLHUP):
@@ -142,5 +142,5 @@ class RootConnection:
         if not data:
             loop.end()
             return
-        for frame in self._decoder.feed(data):
-            on_frame(frame)
+        for message in self._decoder.feed(data):
+            on_message(message)

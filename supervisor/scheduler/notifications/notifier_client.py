@@ -10,7 +10,7 @@ from functools import partial
 
 from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult, PingRequest
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Frame
+from supervisor.ipc.messages import Message
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop, Timer
 
@@ -56,7 +56,7 @@ class NotifierClient(HelperClient):
 
     def _send(self, open_request: _OpenRequest) -> None:
         open_request.tries += 1
-        self._process.send(open_request.request.to_frame())
+        self._process.send(open_request.request.to_message())
 
     def helper_wanted(self) -> bool:
         """Return whether any request has no result."""
@@ -70,9 +70,9 @@ class NotifierClient(HelperClient):
             else:
                 self._loop.after(0, partial(self._done, key, DeliveryResult("the notifier process exited")))
 
-    def helper_sent(self, frame: Frame) -> None:
+    def helper_sent(self, message: Message) -> None:
         """Pass a result to the requester."""
-        self._done(frame["key"], DeliveryResult(frame["error"], frame["retry_after_ms"]))
+        self._done(message["key"], DeliveryResult(message["error"], message["retry_after_ms"]))
 
     def _done(self, key: str, result: DeliveryResult) -> None:
         open_request = self._open.pop(key, None)

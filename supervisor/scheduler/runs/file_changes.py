@@ -14,7 +14,7 @@ from store.runs.ids import new_ulid
 from supervisor.config.model import Config, Task
 from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Frame
+from supervisor.ipc.messages import Message
 from supervisor.schedule import overlap
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop
@@ -44,7 +44,7 @@ class FileChanges(HelperClient):
         self._units = units
         self._log = log
         self._tasks = _watched(config)
-        self._waiting: dict[str, Frame] = {}
+        self._waiting: dict[str, Message] = {}
         """The burst of each task that has no run yet."""
         self._retries = False
         """Whether a timer will retry them."""
@@ -87,7 +87,7 @@ class FileChanges(HelperClient):
             {"op": "watch", "directory": f"{self._daemon.boot.data_dir}/{_FOLDER}", "tasks": self._tasks}
         )
 
-    def helper_sent(self, message: Frame) -> None:
+    def helper_sent(self, message: Message) -> None:
         """Create the run of a burst, note problems, or log a message."""
         if message["op"] == "burst":
             self._waiting[message["task"]] = message
@@ -99,7 +99,7 @@ class FileChanges(HelperClient):
         else:
             self._log.info(message["text"])
 
-    def _try(self, burst: Frame) -> None:
+    def _try(self, burst: Message) -> None:
         """Create the run of a burst, or schedule a retry."""
         unit = self._units.get(burst["task"])
         task = None if unit is None else unit.task
@@ -138,7 +138,7 @@ class FileChanges(HelperClient):
         )
         return admission not in (overlap.Admission.SKIP, overlap.Admission.FULL)
 
-    def _create(self, unit: Unit, task: Task, burst: Frame) -> None:
+    def _create(self, unit: Unit, task: Task, burst: Message) -> None:
         def on_failed(error: BaseException) -> None:
             if isinstance(error, Conflict):  # the run is stored, but the previous watcher exited before the reply
                 self._done(burst)
@@ -157,7 +157,7 @@ class FileChanges(HelperClient):
             change.then(lambda: self._done(burst))
             self._log.info(f"{task.name} {run_id}: {counted(len(files), 'file')} changed")
 
-    def _done(self, burst: Frame) -> None:
+    def _done(self, burst: Message) -> None:
         self._process.send({"op": "stored", "task": burst["task"], "id": burst["id"]})
 
 

@@ -11,7 +11,7 @@ from supervisor.config.model import Service, Task
 from supervisor.config.records import Probe
 from supervisor.host import users
 from supervisor.ipc.log_line import stamp
-from supervisor.ipc.messages import Boot, Frame, Spawn, spawn_message
+from supervisor.ipc.messages import Boot, Message, Spawn, spawn_message
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.launchers import launcher_commands
 from supervisor.scheduler.loop.root_connection import RootConnection
@@ -30,7 +30,7 @@ class SpawnRequests:
         self._boot = boot
         self._root = root
         self._committer = committer
-        self._announced: tuple[LiveRun, Frame] | None = None
+        self._announced: tuple[LiveRun, Message] | None = None
 
     def announce(self, run: LiveRun) -> None:
         """Ask the root to prepare a run that starts as soon as the next change is stored.
@@ -54,7 +54,7 @@ class SpawnRequests:
             spawn = self._spawn(run)
         self._root.send({"op": "spawn", "spawn": spawn})
 
-    def _spawn(self, run: LiveRun) -> Frame:
+    def _spawn(self, run: LiveRun) -> Message:
         log = log_path(self._boot.data_dir, run.unit.name, run.id)
         files = changed_files.path_of(self._boot.runtime_dir, run.id) if run.files else None
         spawn = spawn_of(run, self._boot.daemon_id, log, run_row_of(run), RunAccess.of(self._boot), files)

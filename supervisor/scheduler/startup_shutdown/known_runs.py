@@ -8,7 +8,7 @@ from store.database import Database
 from store.errors import InstantTaken
 from store.runs.writes import Run, get_run, insert_run, unfinished_runs
 from store.tasks import get_task
-from supervisor.ipc.messages import Exited, Frame
+from supervisor.ipc.messages import Exited, Message
 from supervisor.scheduler.runs.run_rows import running_row
 
 
@@ -81,7 +81,7 @@ def _leaves(db: Database, name: str) -> bool:
     return task is not None and json.loads(task.definition).get("leftovers") == "leave"
 
 
-def read(db: Database, snapshot: Frame, *, again: bool = False, waiting: frozenset[str] = frozenset()) -> KnownRuns:
+def read(db: Database, snapshot: Message, *, again: bool = False, waiting: frozenset[str] = frozenset()) -> KnownRuns:
     """Return the known runs; `db` must not yet belong to the store thread.
 
     Args:

@@ -36,7 +36,7 @@ class NotifierProcess:
     def ask(self, *orders: DeliveryRequest | PingRequest) -> list[dict[str, Any]]:
         """Return the results of requests in the order of their keys."""
         for request in orders:
-            self.sock.sendall(encode(request.to_frame()))
+            self.sock.sendall(encode(request.to_message()))
         found: list[dict[str, Any]] = []
         while len(found) < len(orders):
             found += receive_all(self.sock, self._decoder)

@@ -15,7 +15,7 @@ from supervisor.host.cgroups import Cgroups
 from supervisor.ipc.child_process import ChildProcess
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Frame, Spawn, encode
+from supervisor.ipc.messages import Message, Spawn, encode
 from supervisor.root.handover.fd_store import DescriptorStore
 from supervisor.root.handover.run_records import RunRecords
 from supervisor.root.helper_processes import Helper
@@ -72,7 +72,7 @@ def test_api_cannot_send_commands(bell: DoorbellServer, tmp_path: Path) -> None:
     scheduler, api = (Helper(name, name, BOOT, []) for name in ("scheduler", "gunicorn"))
     control = ControlThread(BOOT, log, pump, bell, {}, (scheduler, api))
     frame = encode({"op": "spawn", "spawn": vars(spawn("R"))})
-    control._on_frames(api, memoryview(frame))
+    control._on_messages(api, memoryview(frame))
     assert not control._processes.live
     assert not control._processes.failed_starts
     assert "gunicorn sent an invalid message" in log.lines[0]
@@ -114,7 +114,7 @@ def test_expired_timers_are_freed() -> None:
 
 def test_unresponsive_tracer() -> None:
     """A traced process is reaped after its tracer has seen the exit; other work continues meanwhile."""
-    frames: list[Frame] = []
+    frames: list[Message] = []
     lives = ProcessManager(
         "D", EpollWatch(), cast(Pump, _Pump()), _Log(), {}, frames.append, ProcessTrees("D", set, print), RECORDS
     )

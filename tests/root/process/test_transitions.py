@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from supervisor.ipc.messages import Frame
+from supervisor.ipc.messages import Message
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.process.managed_process import MainProcess, ManagedProcess, ProcessState, state_from
@@ -410,7 +410,7 @@ class Bench:
     """A process manager with one process, and no threads."""
 
     def __init__(self) -> None:
-        self.frames: list[Frame] = []
+        self.frames: list[Message] = []
         self.pump = _Pump()
         trees = ProcessTrees("D", set, print)
         self.manager = ProcessManager(

@@ -8,7 +8,7 @@ import pytest
 from store.errors import DiskFull
 from supervisor.config.load import load
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Frame
+from supervisor.ipc.messages import Message
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.runs.file_changes import FileChanges
@@ -26,7 +26,7 @@ class Watcher(HelperProcess):
     def __init__(self, loop: Loop, log: Log, name: str, client: HelperClient) -> None:
         super().__init__(loop, log, name, client)
         self.client = client
-        self.sent: list[Frame] = []
+        self.sent: list[Message] = []
         self.up = False
 
     @property
@@ -38,7 +38,7 @@ class Watcher(HelperProcess):
         if self.up:
             self.client.helper_started()
 
-    def send(self, frame: Frame) -> None:
+    def send(self, frame: Message) -> None:
         if self.up:
             self.sent.append(frame)
 

@@ -122,12 +122,12 @@ def test_health_without_a_scheduler(bench: Make, state: str, failures: int) -> N
     one.take_up(first=False)
     unit = one.units["s"]
     unit.instances[0].started_at = now - 7_300_000
-    from supervisor.ipc.messages import Exited, Frame
+    from supervisor.ipc.messages import Exited, Message
     from supervisor.scheduler.startup_shutdown.known_runs import read
     from supervisor.scheduler.startup_shutdown.take_over import TakeOver
 
     exited = Exited(run=run_id, status=256, started_at=now - 7_300_000, ended_at=now)
-    snapshot: Frame = {"instances": [], "exits": [vars(exited)], "ending": False, "cgroups": None}
+    snapshot: Message = {"instances": [], "exits": [vars(exited)], "ending": False, "cgroups": None}
     change = one.committer.change()
     TakeOver(one.engine, one.controller, one.root, one.units, one.log).reconcile(  # type: ignore[arg-type]
         read(one.store.database, snapshot), change
