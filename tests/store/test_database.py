@@ -141,8 +141,8 @@ def test_query_limit(path: str, writer: Database, monkeypatch: pytest.MonkeyPatc
 @on_sqlite
 @pytest.mark.usefixtures("writer")
 @pytest.mark.parametrize("limit_s", [None, 60.0])
-def test_attempts_take_as_many_steps_as_they_may(path: str, limit_s: float | None) -> None:
-    """Also beside a limit in time, whose looks at the clock come more often, and however often it was asked before."""
+def test_attempts_are_limited_in_steps(path: str, limit_s: float | None) -> None:
+    """An attempt is limited in steps, beside any time limit and however many attempts came before it."""
     query = "WITH RECURSIVE t (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < ?) SELECT count(*) FROM t"
     reader = open_reader(path, limit_s=limit_s)
     try:

@@ -56,7 +56,7 @@ def test_fields_of_a_record() -> None:
     }
 
 
-def test_parts_of_long_lines_and_gaps_are_marked() -> None:
+def test_partial_lines_and_gaps_are_marked() -> None:
     """A part of a long line has `continued`; a gap is one record with the number of missing lines."""
     (part,) = JsonEncoder("db1").encode(piece(b"more", 3, continued=True)).splitlines()
     assert json.loads(part)["continued"] is True
@@ -209,9 +209,7 @@ def test_failed_sync_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     one.close()
 
 
-def test_a_failing_disk_takes_what_was_synced_before_a_rotation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rotation_delivers_synced_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records that a rotation has synced are delivered, even if a later sync of the same batch fails."""
     one = sink(tmp_path, max_size_bytes=1, keep=5)
     pieces = [piece(b"%d" % number, number) for number in range(4)]
@@ -232,8 +230,8 @@ def test_a_failing_disk_takes_what_was_synced_before_a_rotation(
     one.close()
 
 
-def test_a_rotation_without_a_new_file_takes_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the new file of a rotation cannot be created, the records before it are delivered, and the reason is told."""
+def test_rotation_cannot_create_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a rotation cannot create the new file, the records before it are delivered, and the error has the reason."""
     one = sink(tmp_path, max_size_bytes=1)
     create, calls = os.open, []
 

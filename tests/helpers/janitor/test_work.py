@@ -82,8 +82,8 @@ def test_rest_after_a_slow_look(place: DataDirectory, monkeypatch: pytest.Monkey
     assert work(place.job(), RecordedLog()).rest_ms == 350_000
 
 
-def test_the_warning_about_logs_that_remain(place: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the logs exceed the budget, the warning tells why the rest remains, for each reason with its remedy."""
+def test_warning_about_remaining_logs(place: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If logs still exceed the budget, the warning has each reason with its remedy."""
     unfinished, unreadable, fixed, _removed = paths = [
         place.log("t", number, sealed=number > 1, ended_ms=NOW_MS + number * HOUR_MS) for number in range(1, 5)
     ]

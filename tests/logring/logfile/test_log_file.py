@@ -71,7 +71,7 @@ def test_waiting_lines_precede_later_reads(make_log: MakeLog) -> None:
     assert texts(log.lines()) == [*lines[:before], b"waits", *lines[before:], b"later"]
 
 
-def test_file_thread_is_wanted_at_half_a_ring(make_log: MakeLog) -> None:
+def test_half_a_ring_wants_writing(make_log: MakeLog) -> None:
     """`wants_writing` turns true when half of the ring's blocks are closed, and false when they are written."""
     log = make_log(blocks=4, block_size=4096)
     assert log.file is not None

@@ -157,7 +157,7 @@ def test_ring_full_before_the_disk(make_log: MakeLog) -> None:
     assert available(log)[0][-1].text == b"1 line (9 bytes) dropped: the disk is full"
 
 
-def test_ring_of_one_block_on_a_full_disk(make_log: MakeLog) -> None:
+def test_one_block_ring_on_full_disk(make_log: MakeLog) -> None:
     """Without room for the notice, the log can still be sealed, and its count has the missing lines."""
     log = make_log(blocks=1)
     log.writer.shortage = "the disk is full"

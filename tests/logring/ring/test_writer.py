@@ -29,7 +29,7 @@ def test_silent_run_leaves_nothing(make_log: MakeLog) -> None:
     assert log.reader.pending() == []
 
 
-def test_end_of_file_before_any_byte_makes_no_ring(make_log: MakeLog) -> None:
+def test_end_of_file_creates_no_ring(make_log: MakeLog) -> None:
     """The ring is created at the first byte of output, not by a read that finds none."""
     log = make_log()
     reading, writing = os.pipe()

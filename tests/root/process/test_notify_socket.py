@@ -17,7 +17,7 @@ SECRET = "hunter2hunter2"
 
 
 @pytest.fixture
-def ear() -> Iterator[NotifySocket]:
+def notify_socket() -> Iterator[NotifySocket]:
     made = NotifySocket(
         Spawn(
             run="R",
@@ -66,30 +66,30 @@ def ours(pid: int) -> bool:
         (b"", {}),
     ],
 )
-def test_assignments(ear: NotifySocket, words: bytes, news: dict[str, object]) -> None:
+def test_assignments(notify_socket: NotifySocket, words: bytes, news: dict[str, object]) -> None:
     """Known assignments count, and unknown ones in the same message are ignored."""
     say(words)
-    assert ear.listen(ours, 7) == (news, False)
+    assert notify_socket.listen(ours, 7) == (news, False)
 
 
-def test_state_is_remembered(ear: NotifySocket) -> None:
+def test_state_is_remembered(notify_socket: NotifySocket) -> None:
     """Readiness is reported once; the newest status counts."""
-    assert ear.state() is None
+    assert notify_socket.state() is None
     say(b"READY=1\nSTATUS=one")
-    ear.listen(ours, 7)
+    notify_socket.listen(ours, 7)
     say(b"READY=1\nSTATUS=two\nWATCHDOG=1")
-    assert ear.listen(ours, 9)[0] == {"status": "two", "alive": True}
-    assert ear.state() == {"ready_at": 7, "status": "two"}
+    assert notify_socket.listen(ours, 9)[0] == {"status": "two", "alive": True}
+    assert notify_socket.state() == {"ready_at": 7, "status": "two"}
 
 
-def test_messages_of_other_processes(ear: NotifySocket) -> None:
+def test_messages_of_other_processes(notify_socket: NotifySocket) -> None:
     """Messages from other processes are ignored."""
     say(b"READY=1")
-    assert ear.listen(lambda _pid: False, 7) == ({}, False)
-    assert ear.state() is None
+    assert notify_socket.listen(lambda _pid: False, 7) == ({}, False)
+    assert notify_socket.state() is None
 
 
-def test_barrier_descriptor_is_closed(ear: NotifySocket) -> None:
+def test_barrier_descriptor_is_closed(notify_socket: NotifySocket) -> None:
     """A barrier descriptor is closed after all earlier messages have been read."""
     theirs, mine = os.pipe()
     say(b"BARRIER=1", mine)
@@ -97,14 +97,14 @@ def test_barrier_descriptor_is_closed(ear: NotifySocket) -> None:
     os.set_blocking(theirs, False)
     with pytest.raises(BlockingIOError):
         os.read(theirs, 1)
-    ear.listen(ours, 7)
+    notify_socket.listen(ours, 7)
     os.set_blocking(theirs, True)
     assert os.read(theirs, 1) == b""
     os.close(theirs)
 
 
 @pytest.mark.parametrize("others", [0, 252])
-def test_slow_close_does_not_block(ear: NotifySocket, others: int) -> None:
+def test_slow_close_does_not_block(notify_socket: NotifySocket, others: int) -> None:
     """A descriptor that lingers on close, such as a connection with unread data, does not block the root."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -119,12 +119,12 @@ def test_slow_close_does_not_block(ear: NotifySocket, others: int) -> None:
     with peer:
         say(b"READY=1", *[0] * others, lingering.fileno())
         os.close(lingering.detach())  # not the last: the datagram has another one
-        assert ear.listen(ours, 1)[0] == {"ready_at": 1}
+        assert notify_socket.listen(ours, 1)[0] == {"ready_at": 1}
         assert any(thread.name == CLOSING for thread in threading.enumerate())
     until(all_closed, "it to be closed")
 
 
-def test_slow_closes_are_bounded(ear: NotifySocket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_closes_are_bounded(notify_socket: NotifySocket, monkeypatch: pytest.MonkeyPatch) -> None:
     """While many descriptors of a run wait to be closed, its messages stay unread; then reading resumes."""
     go = threading.Event()
     really = os.close
@@ -132,15 +132,15 @@ def test_slow_closes_are_bounded(ear: NotifySocket, monkeypatch: pytest.MonkeyPa
     for _ in range(8):
         say(b"WATCHDOG=1", *[0])
     for _ in range(2):
-        heard = [ear.listen(ours, 1) for _ in range(3)]
+        heard = [notify_socket.listen(ours, 1) for _ in range(3)]
         for _ in range(8):
             say(b"WATCHDOG=1", *[0])
     assert heard[-1] == ({}, True)
     go.set()
-    until(lambda: ear.listen(ours, 1)[0].get("alive"), "it to be heard again")
+    until(lambda: notify_socket.listen(ours, 1)[0].get("alive"), "it to be heard again")
 
 
-def test_no_threads_for_closing(ear: NotifySocket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_threads_for_closing(notify_socket: NotifySocket, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a thread for closing, descriptors wait for one; then reading resumes."""
     before = set(os.listdir("/proc/self/fd"))
 
@@ -152,16 +152,16 @@ def test_no_threads_for_closing(ear: NotifySocket, monkeypatch: pytest.MonkeyPat
         for _ in range(4):
             for _ in range(8):
                 say(b"WATCHDOG=1", *[0])
-            heard = ear.listen(ours, 1)
+            heard = notify_socket.listen(ours, 1)
             if heard[1]:
                 break
     assert heard[1]
     say(b"READY=1")
-    until(lambda: ear.listen(ours, 1)[0].get("ready_at"), "it to be heard again")
+    until(lambda: notify_socket.listen(ours, 1)[0].get("ready_at"), "it to be heard again")
     until(lambda: set(os.listdir("/proc/self/fd")) <= before, "nothing to stay open")
 
 
-def test_flood_is_read_in_batches(ear: NotifySocket) -> None:
+def test_flood_is_read_in_batches(notify_socket: NotifySocket) -> None:
     """One call reads a bounded number of messages, and reports that more may follow."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.connect(f"\0ringward/test/{os.getpid()}")
@@ -173,6 +173,6 @@ def test_flood_is_read_in_batches(ear: NotifySocket) -> None:
                 sent += 1
         except BlockingIOError:  # the kernel's own bound
             pass
-        news, more = ear.listen(ours, 7)
+        news, more = notify_socket.listen(ours, 7)
     assert news == {"alive": True}
     assert more == (sent >= BATCH)

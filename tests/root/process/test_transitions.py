@@ -392,7 +392,7 @@ def test_state_is_handed_over(state: State) -> None:
     assert found is (State.CLOSING if state is State.SWEPT else state)  # the next look sweeps again
 
 
-def test_pipes_of_a_killed_root_are_closed_again() -> None:
+def test_recovered_run_waits_for_its_deadline() -> None:
     """A recovered run, whose pipes are drained once more, waits for its deadline again."""
     found = state_from(ProcessState.DRAINING, killed=True, closes_early=False, stopped=False, complete=False)
     assert found is State.DRAINING

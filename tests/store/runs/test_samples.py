@@ -74,7 +74,7 @@ def test_settled_passes(writer: Database, reader: Database) -> None:
 
 
 def test_unsettled_passes_stay(writer: Database, reader: Database) -> None:
-    """Dropped passes do not include those that the row of a run still lacks."""
+    """Passes from the given number on stay for runs whose rows lack them."""
     for number in (1, 2, 3):
         run_samples.add_pass(writer, number, {A: reading(number)})
     run_samples.store_readings(writer, 2, {A: [reading(1), reading(2)]})
