@@ -72,7 +72,7 @@ def test_active_counts(writer: Database) -> None:
 
 
 def test_last_runs(writer: Database) -> None:
-    """The last run is the visible run that was stored last, whatever the clock said.
+    """The last run is the one stored last, whatever the clock said; if it is deleted, the newest visible run.
 
     This holds before and after its end, even if runs stored earlier end later.
     """

@@ -107,7 +107,7 @@ def test_totals_of_removed_tasks(writer: Database, reader: Database) -> None:
 
 
 def test_old_days_are_pruned(writer: Database, reader: Database) -> None:
-    """Days are pruned a year after their runs."""
+    """Days are pruned when they have outlived their runs by a year."""
     for age in (0, KEPT_DAYS - 1, KEPT_DAYS, KEPT_DAYS + 1):
         end(writer, at=T0 - age * DAY_MS)
     assert daily_outcomes.prune(writer, T0) == 1
