@@ -1,4 +1,4 @@
-"""List what tests promise: python -m tests.promises [FOLDER ...]; without a folder, write tests/promises.txt anew.
+"""List what tests promise: python -m tests.promises [FOLDER ...]; without a folder, write tests/promises.txt.
 
 The docstring of a test is its promise. ``promises.txt`` has those about survival, upgrades and formats, so that a
 review shows each change and removal; a test that only moves changes nothing there.
@@ -18,7 +18,7 @@ LISTED = ("crash", "e2e/survival", "e2e/upgrade", "golden", "root/handover")
 
 
 def each_test(folders: Iterable[str]) -> Iterator[tuple[Path, ast.FunctionDef]]:
-    """All tests below these folders, and the file of each."""
+    """Yield all tests below these folders, with the file of each."""
     for path in sorted({path for folder in folders for path in (TESTS / folder).rglob("test_*.py")}):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
@@ -26,12 +26,12 @@ def each_test(folders: Iterable[str]) -> Iterator[tuple[Path, ast.FunctionDef]]:
 
 
 def promise(test: ast.FunctionDef) -> str:
-    """The docstring of a test on one line; empty: it has none."""
+    """Return the docstring of a test on one line, or "" without one."""
     return " ".join((ast.get_docstring(test) or "").split())
 
 
 def listed() -> list[str]:
-    """The lines of the list."""
+    """Return the lines of the list."""
     return sorted({promise(test) for _, test in each_test(LISTED)})
 
 

@@ -1,4 +1,4 @@
-"""Lives as text, to hold against a state table.
+"""State sequences as text, for comparison with a state table.
 
 A story is a state, and then one line for each event: ``event: action, action -> next state``.
 """
@@ -38,10 +38,10 @@ def told(words: Words, story: str) -> Iterator[Chapter]:
 
 
 def pairs(words: Words, stories: Iterable[str]) -> set[tuple[Any, Any]]:
-    """Return the pairs of state and event that stories tell of."""
+    """Return the pairs of state and event in the stories."""
     return {(one.state, one.event) for story in stories for one in told(words, story)}
 
 
 def deeds(table: Mapping[tuple[Any, Any], tuple[Any, tuple[Any, ...]]]) -> set[tuple[Any, Any]]:
-    """Return the pairs of a table in which something happens."""
+    """Return the pairs of a table that have an action or another next state."""
     return {(state, event) for (state, event), outcome in table.items() if outcome != (state, ())}

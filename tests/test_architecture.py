@@ -31,15 +31,15 @@ def within(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(prefix + ".")
 
 
-def test_names_are_free() -> None:
-    """No module is named like one of the standard library."""
+def test_names_differ_from_the_standard_library() -> None:
+    """No module has the name of a standard library module."""
     for path in FILES:
         name = path.stem if path.stem != "__init__" else path.parent.name
         if not name.startswith("__"):
             assert name not in sys.stdlib_module_names, path
 
 
-def test_the_root_is_standard_library_only() -> None:
+def test_root_is_standard_library_only() -> None:
     """The root needs no installed package, nor do the modules of ours that it imports."""
     files = {module_of(path): path for path in FILES}
     waiting = [name for name in files if within(name, "supervisor.root")]

@@ -49,7 +49,7 @@ def normal(name: str) -> str:
 
 
 def test_each_imported_package_is_required() -> None:
-    """Each package that our code imports is a requirement of its own, not only one of another package."""
+    """Each package that our code imports is a direct requirement."""
     known = {**packages_distributions(), **DISTRIBUTIONS}
     required = {normal(re.split(r"[^\w.-]", line)[0]) for line in [*requirements(SETUP), *optional()]}
     packages = set().union(*map(imported, FILES)) - OURS - LATER_PYTHON - set(sys.stdlib_module_names)
@@ -58,7 +58,7 @@ def test_each_imported_package_is_required() -> None:
 
 
 def test_each_requirement_has_a_lowest_version() -> None:
-    """Each requirement names the lowest version with which it is tested; zone data are as old as they are."""
+    """Each requirement names the lowest version with which it is tested, except tzdata, whose age does not matter."""
     assert [one for one in requirements(SETUP) if lowest(one) is None] == ["tzdata"]
 
 
@@ -72,6 +72,6 @@ def test_each_requirement_has_a_lowest_version() -> None:
         ("x <3", None),
     ],
 )
-def test_the_lowest_version(requirement: str, constraint: str | None) -> None:
+def test_lowest_version(requirement: str, constraint: str | None) -> None:
     """The constraint keeps the name and the marker of the requirement, without its extras."""
     assert lowest(requirement) == constraint

@@ -50,13 +50,13 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
 def code(page: Path, language: str) -> list[str]:
-    """Code blocks in one language."""
+    """Return the code blocks in one language."""
     blocks = parsed(page).findall(docutils.nodes.literal_block)
     return [block.astext() for block in blocks if language in block["classes"]]
 
 
 def words(page: Path) -> set[str]:
-    """Everything that stands between double backquotes."""
+    """Return all texts between double backquotes."""
     return {literal.astext() for literal in parsed(page).findall(docutils.nodes.literal)}
 
 
@@ -82,7 +82,7 @@ def rows(page: Path, title: str) -> list[list[str]]:
 
 
 def commands(page: Path) -> Iterator[list[str]]:
-    """Each call of ringward in the page's console blocks, as its arguments."""
+    """Return the arguments of each call of ringward in the page's console blocks."""
     for block in code(page, "console"):
         for line in re.sub(r"\\\n\s*", " ", block).split("\n"):
             if not line.startswith(("$ ", "# ")):
@@ -100,14 +100,14 @@ def commands(page: Path) -> Iterator[list[str]]:
 
 
 @every_page
-def test_a_page_parses_without_a_warning(page: Path) -> None:
-    """Also the links between sections and the shape of every table."""
+def test_page_parses_without_warnings(page: Path) -> None:
+    """A page parses without warnings, including links between sections and the shape of every table."""
     assert parsed(page).findall(docutils.nodes.title)
 
 
 @every_page
-def test_links_and_paths_lead_somewhere(page: Path) -> None:
-    """Relative links, files of the repository that are named, and tests that are cited."""
+def test_links_and_paths_exist(page: Path) -> None:
+    """Relative links, named files of the repository, and cited tests exist."""
     for reference in parsed(page).findall(docutils.nodes.reference):
         target = reference.get("refuri", "")
         if target and not target.startswith(("http://", "https://")):  # without one: a section of this page
@@ -124,28 +124,28 @@ def test_links_and_paths_lead_somewhere(page: Path) -> None:
             assert test in functions, word
 
 
-def test_the_readme_leads_to_every_page() -> None:
+def test_readme_leads_to_every_page() -> None:
     """The README links to every page, so that readers on a code host find them."""
     targets = {link.get("refuri") for link in parsed(BY_NAME["README"]).findall(docutils.nodes.reference)}
     assert {f"docs/{page.name}" for page in DOCS.glob("*.rst")} - {"docs/index.rst"} <= targets
 
 
 def shown(default: object) -> str:
-    """A default as the tables have it."""
+    """Return a default in the form of the tables."""
     if default is REQUIRED:
         return "required"
     return "-" if default is None else json.dumps(default)
 
 
 @pytest.mark.parametrize("title", SECTIONS)
-def test_the_keys_of_a_section(title: str) -> None:
+def test_keys_of_a_section(title: str) -> None:
     """The table has exactly the keys of the schema, in their order, with their defaults."""
     found = [(row[0], row[2]) for row in rows(BY_NAME["configuration"], title)]
     assert found == [(key.name, shown(key.default)) for key in keys_of(SECTIONS[title]).values()]
 
 
-def test_the_keys_of_tasks_and_services() -> None:
-    """The tables, read one after the other, have every key of the schema, and say which kind of unit has it."""
+def test_keys_of_tasks_and_services() -> None:
+    """The tables together have every key of the schema, and say which kind of unit has it."""
     wanted = []
     for key in KEYS:
         kinds = key.tables & {"task", "service"}
@@ -165,7 +165,7 @@ def test_every_key_has_an_anchor() -> None:
 
 
 def test_every_table_has_a_section() -> None:
-    """A new table of the configuration needs a section of its own."""
+    """Every table of the configuration has its own section."""
     assert {table for key in KEYS for table in key.tables} == {*SECTIONS.values(), "task", "service"}
 
 
@@ -173,18 +173,18 @@ def test_every_table_has_a_section() -> None:
     ("title", "known"),
     [("End reasons", REASONS), ("Services", SERVICE_STATES), ("Triggers", TRIGGERS)],
 )
-def test_the_words_that_runs_have(title: str, known: tuple[str, ...]) -> None:
+def test_end_reasons_states_and_triggers(title: str, known: tuple[str, ...]) -> None:
     """Every end reason, service state and trigger is explained, and no other."""
     assert {row[0] for row in rows(BY_NAME["runs"], title)} == set(known)
 
 
-def test_the_kinds_of_notifications() -> None:
-    """Every kind is explained, with its severity; the API has the same ones."""
+def test_kinds_of_notifications() -> None:
+    """Every kind is explained with its severity, and the API has the same kinds."""
     assert {row[0]: row[1] for row in rows(BY_NAME["api"], "Notifications")} == OF_KIND
     assert NOTIFICATION_KINDS == KINDS
 
 
-def test_the_exit_statuses() -> None:
+def test_exit_statuses() -> None:
     """The table of the reference has every exit status of the command line, in order."""
     assert [int(row[0]) for row in rows(BY_NAME["cli"], "Exit codes")] == list(exit_codes.MEANINGS)
 
@@ -196,7 +196,7 @@ def parameters(command: click.Command) -> list[click.Parameter]:
 
 
 def test_every_command_has_a_section_with_an_example() -> None:
-    """Every command has a section with an example, and each of its own options."""
+    """Every command has a section with an example, and explains each of its options."""
     context = click.Context(cli)
     shared = {name for parameter in cli.params for name in parameter.opts}
     for name in COMMANDS:
@@ -211,8 +211,8 @@ def test_every_command_has_a_section_with_an_example() -> None:
 
 
 @every_page
-def test_commands_that_are_shown_exist(page: Path) -> None:
-    """Each call of ringward in a console block is of a command that exists, with options that it has."""
+def test_shown_commands_exist(page: Path) -> None:
+    """Each call of ringward in a console block is an existing command with existing options."""
     context = click.Context(cli)
     shared = {option for parameter in cli.params for option in parameter.opts}
     for arguments in commands(page):
@@ -229,19 +229,19 @@ def test_commands_that_are_shown_exist(page: Path) -> None:
                 assert argument.partition("=")[0] in known, arguments
 
 
-def test_commands_are_found_in_the_pages() -> None:
-    """The test above is not passing for want of commands."""
+def test_commands_are_found() -> None:
+    """The search for shown commands finds those of the pages."""
     assert {arguments[0] for arguments in commands(BY_NAME["cli"])} == set(COMMANDS)
     assert {"ps", "run", "logs", "runs", "stop", "password"} <= {call[0] for call in commands(BY_NAME["README"])}
 
 
-def test_the_endpoints() -> None:
+def test_endpoints() -> None:
     """The table has exactly the operations of the OpenAPI document."""
     found = {(row[0], row[1]) for row in rows(BY_NAME["api"], "Endpoints")}
     assert found == {(method.upper(), path) for path, methods in OPERATIONS.items() for method in methods}
 
 
-def test_the_parameters_of_lists() -> None:
+def test_parameters_of_lists() -> None:
     """Every query parameter of both lists of runs is explained."""
     for path in ("/api/runs", "/api/tasks/{taskName}/runs"):
         for parameter in OPERATIONS[path]["get"]["parameters"]:
@@ -249,8 +249,8 @@ def test_the_parameters_of_lists() -> None:
 
 
 @every_page
-def test_addresses_that_are_shown_exist(page: Path) -> None:
-    """Every path below /api that is named anywhere is one of the document's."""
+def test_shown_paths_exist(page: Path) -> None:
+    """Every path below /api in any page is in the OpenAPI document."""
     patterns = [re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)) for path in OPERATIONS]
     for path in re.findall(r"(?<!tests)/api/[A-Za-z/{}$0-9-]+", page.read_text()):
         if path != "/api/resources/":  # a directory
@@ -258,8 +258,8 @@ def test_addresses_that_are_shown_exist(page: Path) -> None:
 
 
 @every_page
-def test_configurations_that_are_shown_are_valid(page: Path, tmp_path: Path) -> None:
-    """Each block of TOML is a whole configuration that loads without an error."""
+def test_shown_configurations_are_valid(page: Path, tmp_path: Path) -> None:
+    """Each TOML block is a whole configuration that loads without an error."""
     for number, block in enumerate(code(page, "toml")):
         file = tmp_path / f"{number}.toml"
         file.write_text(block)
@@ -287,8 +287,8 @@ def test_commands_are_console_blocks(page: Path) -> None:
             assert block.not_run, block.text
 
 
-def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
-    """As ``make docs`` does: every page is in the table of contents, every reference leads somewhere."""
+def test_pages_build_without_warnings(tmp_path: Path) -> None:
+    """Sphinx builds the pages without warnings: each is in the table of contents, and every reference resolves."""
     command = [sys.executable, "-m", "sphinx", "-W", "-n", "--keep-going", "-q", "-d", str(tmp_path / "trees")]
     done = subprocess.run([*command, str(DOCS), str(tmp_path / "pages")], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -298,7 +298,7 @@ def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
         assert not re.search(r'(src|rel="stylesheet" href)="https?:', text), f"{page.name} needs a network"
 
 
-def test_the_man_pages_have_every_command_and_key(tmp_path: Path) -> None:
+def test_man_pages_have_every_command_and_key(tmp_path: Path) -> None:
     """``make man`` builds ringward(1) and ringward.toml(5), without addresses of links."""
     command = [sys.executable, "-m", "sphinx", "-W", "-n", "-q", "-b", "man", "-d", str(tmp_path / "trees")]
     done = subprocess.run([*command, str(DOCS), str(tmp_path / "man")], capture_output=True, text=True)
@@ -310,8 +310,8 @@ def test_the_man_pages_have_every_command_and_key(tmp_path: Path) -> None:
 
 
 @every_page
-def test_json_that_is_shown_is_json(page: Path) -> None:
-    """Answers and bodies of the API can be read."""
+def test_shown_json_is_valid(page: Path) -> None:
+    """Every JSON block is valid."""
     for block in code(page, "json"):
         json.loads(block)
 
@@ -337,13 +337,13 @@ def test_imported_keys_are_in_the_tables() -> None:
 
 @every_page
 def test_rows_of_tables_are_whole(page: Path) -> None:
-    """In a simple table every line with something in its first column is a row: none goes on with the one before."""
+    """In a simple table, every line with text in its first column is a separate row."""
     for row in parsed(page).findall(docutils.nodes.row):
         assert not row[0].astext().endswith(","), row.astext()
 
 
 def templates() -> set[str]:
-    """Texts of the program, with … for inserted values."""
+    """Return the texts of the program, with … for inserted values."""
     found = set()
     for directory in ("api", "logring", "store", "supervisor"):
         for file in (ROOT / directory).rglob("*.py"):
@@ -356,8 +356,8 @@ def templates() -> set[str]:
     return found
 
 
-def test_messages_that_are_explained_exist() -> None:
-    """Each message of the tables of troubleshooting is one of the program's, word for word."""
+def test_explained_messages_exist() -> None:
+    """Each message in the troubleshooting tables is one of the program's, word for word."""
     known = templates()
     explained = 0
     for table in section(BY_NAME["operations"], "Troubleshooting").findall(docutils.nodes.table):
@@ -381,7 +381,7 @@ def test_cited_tests_exist(name: str) -> None:
 
 
 def test_every_guarantee_cites_tests() -> None:
-    """Each cell of the first table has its tests in the list below it, and each crash and failure below names some."""
+    """Each cell of the first table has its tests in the list below it, and each crash and failure below cites some."""
     page = BY_NAME["guarantees"]
     table = section(page, "Crashes and outages")
     columns = [entry.astext().capitalize() for entry in next(table.findall(docutils.nodes.row))[1:]]

@@ -1,4 +1,4 @@
-"""Long-lived processes import nothing of ours after their start: an installer may have exchanged the files by then."""
+"""Long-lived processes import nothing of ours after their start: an installer can have replaced the files by then."""
 
 import ast
 import sys
@@ -27,7 +27,7 @@ PROCESSES = {
     ),
     "gunicorn": ("api.serve", "api.server.arbiter", "api.server.worker"),
 }
-"""By process, the modules with which it begins; sinks: what an exporter loads with its job."""
+"""The first modules of each process; sinks: those that an exporter loads with its job."""
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _WHOLE = "a package of others, which is loaded whole, whichever release it is"
@@ -51,7 +51,7 @@ LATE = {
 
 
 def names_of(node: ast.AST) -> list[str]:
-    """What an import names; for ``from a import b`` both a and a.b."""
+    """Return the names in an import; for ``from a import b`` both a and a.b."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom):
@@ -67,7 +67,7 @@ def is_for_types(node: ast.AST) -> bool:
 
 
 def imports(node: ast.AST, *, late: bool = False) -> Iterator[tuple[str, bool]]:
-    """All that is imported below, and whether that is within a function."""
+    """Yield all imports below a node, and whether each is within a function."""
     for child in ast.iter_child_nodes(node):
         if not is_for_types(child):
             for name in names_of(child):
@@ -86,7 +86,7 @@ def with_parents(name: str) -> set[str]:
 
 
 def loaded(entries: tuple[str, ...]) -> set[str]:
-    """Our modules that a process has in memory from its start."""
+    """Return our modules that a process has in memory from its start."""
     assert set(entries) <= PATHS.keys()
     seen: set[str] = set()
     waiting = set().union(*(with_parents(entry) for entry in entries))
@@ -100,7 +100,7 @@ def loaded(entries: tuple[str, ...]) -> set[str]:
 
 
 def late_imports(entries: tuple[str, ...]) -> set[tuple[str, str]]:
-    """Modules and their imports within functions, except modules loaded from the start or part of Python."""
+    """Yield modules and their imports within functions, except modules loaded at the start or part of Python."""
     there = loaded(entries)
     named = {module: {name for name, _ in imports_of(module)} for module in there}
     found = set()
@@ -115,11 +115,11 @@ def late_imports(entries: tuple[str, ...]) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("process", PROCESSES)
-def test_nothing_of_ours_is_loaded_late(process: str) -> None:
-    """A process loads all our modules at its start; the list names each package of others that it loads later."""
+def test_no_late_imports(process: str) -> None:
+    """A process loads all our modules at its start; the list names each external package that it loads later."""
     assert late_imports(PROCESSES[process]) <= LATE.keys()
 
 
-def test_the_list_is_true() -> None:
+def test_list_matches_the_imports() -> None:
     """Each entry of the list is an import that exists."""
     assert set(LATE) == set().union(*map(late_imports, PROCESSES.values()))

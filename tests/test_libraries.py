@@ -92,7 +92,7 @@ def assert_untouched(report: Any) -> None:
 
 
 @pytest.mark.parametrize("module", ROOT + OTHERS)
-def test_no_library_holds_anything_of_ours(module: str) -> None:
+def test_libraries_hold_no_object_of_ours(module: str) -> None:
     """After a process has loaded its modules, no module or class of a library or of Python holds an object of ours."""
     code = f"import json, {module}\n{LATER.get(module, '')}\n{FIND}\nprint(json.dumps(report()))"
     assert_untouched(run(code))

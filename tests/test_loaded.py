@@ -42,14 +42,14 @@ print(*(set(sys.modules) - before))
 
 
 @pytest.mark.parametrize("module", ROOT)
-def test_the_root_loads_no_package_of_others(module: str) -> None:
-    """The root and its children load the standard library and our own modules only, never the API or the store."""
+def test_root_loads_no_external_package(module: str) -> None:
+    """The root and its children load only the standard library and our own modules, never the API or the store."""
     packages = {name.partition(".")[0] for name in report(module)}
     assert packages <= sys.stdlib_module_names | {"logring", "supervisor"}
 
 
 @pytest.mark.parametrize("module", ROOT + OTHERS)
-def test_nothing_is_executed_while_a_process_loads(module: str) -> None:
+def test_imports_execute_no_program(module: str) -> None:
     """No import of ours or of a library starts a program or forks."""
     assert not report(module) & _EXECUTING
 

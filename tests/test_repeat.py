@@ -28,8 +28,8 @@ def _no_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 
 
-def test_each_failed_test_is_listed_with_its_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each test that failed is listed once, with the numbers of the runs in which it failed; the status is 1."""
+def test_failed_tests_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each failed test is listed once, with the numbers of its failed runs, and the status is 1."""
     flaky = tmp_path / "test_flaky.py"
     flaky.write_text(FLAKY)
     assert main(2, [*ALONE, str(flaky)], tmp_path / "logs") == 1
@@ -40,7 +40,7 @@ def test_each_failed_test_is_listed_with_its_runs(tmp_path: Path, capsys: pytest
     assert "1 failed, 1 passed" in (tmp_path / "logs" / "01.log").read_text()
 
 
-def test_a_run_without_a_report_counts_as_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_without_a_report_counts_as_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run that pytest ends before its first test is listed as failed."""
     assert main(1, [*ALONE, "--no-such-option"], tmp_path / "logs") == 1
     assert f"{NO_REPORT}: failed in run 1" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 from tests.test_architecture import FILES, module_of, within
 
 MOST_FILES = 20
-"""Of a folder."""
+"""The limit of files in a folder."""
 
 ROOMS = (
     "api",
@@ -64,12 +64,12 @@ LAW: Mapping[str, set[str]] = {
     "supervisor.cli": {*_CONFIGURED, "supervisor.startup", "supervisor.tools"},
     "api": _GROUND,
 }
-"""Whom each room may import, besides itself."""
+"""The rooms that each room may import, besides itself."""
 
 
 @cache
 def arrows() -> frozenset[tuple[str, str]]:
-    """Every module of ours and every module of ours that it imports, wherever the import stands."""
+    """Return each of our modules with our modules that it imports, at any place."""
     modules = {module_of(path) for path in FILES}
     return frozenset(
         (module, target)
@@ -81,7 +81,7 @@ def arrows() -> frozenset[tuple[str, str]]:
 
 
 def _named(path: Path) -> Iterator[str]:
-    """Names that a file imports; of ``from a import b`` both a.b and a."""
+    """Return the names that a file imports; for ``from a import b`` both a.b and a."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -95,7 +95,7 @@ def _named(path: Path) -> Iterator[str]:
 
 
 def _known(name: str, modules: set[str]) -> str | None:
-    """The module of ours that a name refers to: itself, or the module that defines it."""
+    """Return our module that a name refers to: itself, or the module that defines it."""
     return name if name in modules else parent if (parent := name.rpartition(".")[0]) in modules else None
 
 
@@ -104,7 +104,7 @@ def room_of(module: str) -> str:
 
 
 def circles() -> set[frozenset[str]]:
-    """Sets of modules that import each other, directly or not (Tarjan's strongly connected components)."""
+    """Return sets of modules that import each other, directly or not (Tarjan's algorithm)."""
     following: dict[str, set[str]] = {}
     for module, target in arrows():
         following.setdefault(module, set()).add(target)
@@ -135,14 +135,14 @@ def circles() -> set[frozenset[str]]:
     return found
 
 
-def against_the_law() -> set[tuple[str, str]]:
+def forbidden_imports() -> set[tuple[str, str]]:
     """Return modules, and what each imports from a room that its own room may not import."""
     rooms = {module: room_of(module) for arrow in arrows() for module in arrow}
     return {(a, b) for a, b in arrows() if rooms[a] != rooms[b] and rooms[b] not in LAW[rooms[a]]}
 
 
 def folders() -> dict[str, int]:
-    """How many files of Python each folder has, where they are more than there should be."""
+    """Return the number of Python files of each folder beyond the limit."""
     counts = Counter(
         str(path.parent.relative_to(ROOT))
         for top in ("api", "logring", "store", "supervisor", "tests")
@@ -152,7 +152,7 @@ def folders() -> dict[str, int]:
 
 
 def lone_importers() -> list[str]:
-    """Modules of at most 120 lines that exactly one module imports, out of the same room: candidates for a merge."""
+    """Return modules of at most 120 lines that only one module of the same room imports: candidates for a merge."""
     importers: dict[str, set[str]] = {}
     for module, target in arrows():
         importers.setdefault(target, set()).add(module)
@@ -164,21 +164,21 @@ def lone_importers() -> list[str]:
     )
 
 
-def test_no_circle() -> None:
+def test_no_circular_imports() -> None:
     """No modules import each other, directly or through others."""
     assert circles() == set()
 
 
 def test_imports_go_one_way() -> None:
-    """No room imports a room that it may not import, also not within a function or for types."""
-    assert against_the_law() == set()
+    """No room imports a room that it may not import, even within a function or for types."""
+    assert forbidden_imports() == set()
 
 
-def test_no_folder_is_full() -> None:
-    """A folder has at most twenty files of Python."""
+def test_folder_size() -> None:
+    """A folder has at most twenty Python files."""
     assert folders() == {}
 
 
-def test_no_more_small_modules_with_one_importer() -> None:
-    """What only one module needs and is small stands there, or is no more than it is today."""
+def test_small_modules_with_one_importer() -> None:
+    """The number of small modules with a single importer does not grow."""
     assert len(lone_importers()) <= LONE_IMPORTERS, lone_importers()

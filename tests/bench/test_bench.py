@@ -19,7 +19,7 @@ def bench(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
     )
 
 
-def test_the_table_has_figures() -> None:
+def test_table_has_figures() -> None:
     """Each row shows a figure, its floor, their ratio, and whether the bar was met."""
     done = bench("--quick", "lines", "stop")
     assert done.returncode == 0, done.stderr
@@ -30,8 +30,8 @@ def test_the_table_has_figures() -> None:
         assert re.search(r"(ok|MISSED)$", row), row
 
 
-def test_an_unknown_row_is_refused() -> None:
-    """A wrong name starts nothing and names the right ones."""
+def test_unknown_row_is_refused() -> None:
+    """An unknown row starts nothing, and the error names the valid ones."""
     done = bench("speed")
     assert done.returncode == 2
     assert "no such row: speed; there are: ingest" in done.stderr
@@ -51,7 +51,7 @@ def test_missing_peers_are_skipped() -> None:
 
 
 def test_memory_has_a_row_for_each_load() -> None:
-    """The supervisor and the rings are measured under one busy ring, and under many runs."""
+    """The supervisor and the rings are measured under one busy ring and under many runs."""
     done = bench("--quick", "memory")
     assert done.returncode == 0, done.stderr
     rows = re.findall(r"^memory: .*, (supervisor|rings)\b.* \d+\.\d+ MB +\d+\.\d+ MB", done.stdout, re.MULTILINE)
@@ -59,7 +59,7 @@ def test_memory_has_a_row_for_each_load() -> None:
 
 
 def test_many_clients_get_everything() -> None:
-    """Each of two hundred clients receives every line and the end, also clients that connect with the trigger."""
+    """Each of 200 clients receives every line and the end, even clients that connect with the trigger."""
     done = bench("--quick", "fanout", "streams", "herd")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^fan-out: .*, API worker +\d+ % of a core", done.stdout, re.MULTILINE)
@@ -69,7 +69,7 @@ def test_many_clients_get_everything() -> None:
 
 
 def test_metrics_have_rows() -> None:
-    """The cost of samples, of two weeks of them, and of a scrape is measured."""
+    """The cost of a sample, of days of samples, and of a scrape is measured."""
     done = bench("--quick", "metrics")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^a sample of the host, .* +\d+\.\d+ ms .* (ok|MISSED)$", done.stdout, re.MULTILINE)
@@ -78,8 +78,8 @@ def test_metrics_have_rows() -> None:
     assert re.search(r"^scrape of 50 tasks, \d+ kB, p50 +\d+\.\d+ ms", done.stdout, re.MULTILINE)
 
 
-def test_the_slowest_list_is_named() -> None:
-    """Of all filters with all sorts, for each bar the slowest by its path, and how many there are.
+def test_slowest_list_is_named() -> None:
+    """For each bar, the slowest of all lists is named by its path, with the number of lists.
 
     A list that was stopped at its time limit counts as the slowest.
     """

@@ -219,7 +219,7 @@ def test_filter_shows_its_range(page: Page, site: Site) -> None:
     site.request("POST", "/api/daemon/reload")
 
 
-def test_a_filter_of_loaded_lines(page: Page, site: Site) -> None:
+def test_filter_of_loaded_lines(page: Page, site: Site) -> None:
     """The log of the daemon and that of a service, of which only the newest lines are loaded, say so when filtered."""
     for address, text in (("#/daemon", "scheduler"), ("#/task/web", "serving")):
         site.see(page, address)
@@ -248,7 +248,7 @@ def test_filter_stops(page: Page, site: Site) -> None:
 
 
 def test_json_and_stack_traces_unfold(page: Page, site: Site) -> None:
-    """A line of JSON unfolds below itself. A stack trace shows its beginning and unfolds, also for a link into it."""
+    """A line of JSON unfolds below itself. A stack trace shows its beginning and unfolds, even for a link into it."""
     run = site.run_to_end("levels")
     site.see(page, f"#/run/{run}")
     log = page.get_by_role("log")
@@ -363,7 +363,7 @@ def test_search_in_all_runs(page: Page, site: Site) -> None:
     expect(hits).to_have_count(1)
 
 
-def test_search_in_all_logs_leads_to_run_and_line(page: Page, site: Site) -> None:
+def test_search_in_all_logs(page: Page, site: Site) -> None:
     """The page Search finds lines of all units, or of one, and a hit opens its run at the line."""
     site.see(page, "#/search")
     page.get_by_role("searchbox", name="Search all logs").fill("disk")

@@ -18,9 +18,9 @@ from tests.support.host_features import require
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
 NODE_BIN = HERE.parents[1] / "build/clients/node_modules/.bin"
-"""Where ``.ci/run`` puts packages of npm."""
+"""The directory in which ``.ci/run`` installs npm packages."""
 GO_PACKAGES = Path("/usr/share/gocode")
-"""Where Debian puts packages of Go."""
+"""The directory of Debian's Go packages."""
 EXPECTED = {
     "before": 0,
     "triggered": "success",
@@ -60,7 +60,7 @@ print(json.dumps({
 
 @dataclass
 class Served:
-    """A daemon with one task, as its clients know it."""
+    """Address, token and document of a daemon with one task."""
 
     address: str
     token: str
@@ -69,7 +69,7 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    """A daemon that was just started, so that there is no run."""
+    """A newly started daemon without runs."""
     daemon = Daemon(tmp_path / "daemon")
     daemon.directory.mkdir()
     daemon.write('[tasks.job]\nrun = "echo done"\n')
@@ -94,14 +94,14 @@ def called(*command: str | Path, cwd: Path, **environment: str) -> str:
 
 
 def generated(served: Served, generator: str, target: Path, *options: str) -> None:
-    """Have openapi-generator make a client."""
+    """Generate a client with openapi-generator."""
     require("java")
     command = require(BIN / "openapi-generator-cli")
     called(command, "generate", "-i", served.document, "-g", generator, "-o", target, *options, cwd=target.parent)
 
 
-def test_the_python_client(served: Served, tmp_path: Path) -> None:
-    """openapi-python-client leaves nothing out, and its client gets every value as its type."""
+def test_python_client(served: Served, tmp_path: Path) -> None:
+    """The generator openapi-python-client omits nothing, and its client gets every value as its type."""
     command = require(BIN / "openapi-python-client")
     target = tmp_path / "generated"
     options = ["--path", str(served.document), "--meta", "none", "--output-path", str(target), "--fail-on-warning"]
@@ -112,8 +112,8 @@ def test_the_python_client(served: Served, tmp_path: Path) -> None:
     assert json.loads(out) == EXPECTED
 
 
-def test_the_go_client(served: Served, tmp_path: Path) -> None:
-    """The client compiles, `go vet` finds nothing, and every value arrives."""
+def test_go_client(served: Served, tmp_path: Path) -> None:
+    """The client compiles, `go vet` reports nothing, and every value arrives."""
     go = require("go")
     if not (GO_PACKAGES / "src/gopkg.in/validator.v2").is_dir():
         pytest.skip("golang-gopkg-validator.v2-dev, which generated clients import, is not installed")
@@ -137,7 +137,7 @@ def compiled(script: str, directory: Path) -> str:
     return f"built/{Path(script).with_suffix('.js')}"
 
 
-def test_the_typescript_client(served: Served, tmp_path: Path) -> None:
+def test_typescript_client(served: Served, tmp_path: Path) -> None:
     """openapi-generator's client for fetch compiles under --strict, and every value arrives."""
     node = require("node")
     generated(served, "typescript-fetch", tmp_path / "generated")
@@ -145,8 +145,8 @@ def test_the_typescript_client(served: Served, tmp_path: Path) -> None:
     assert json.loads(out) == EXPECTED
 
 
-def test_the_types_for_typescript(served: Served, tmp_path: Path) -> None:
-    """The types that openapi-typescript makes fit the answers."""
+def test_typescript_types(served: Served, tmp_path: Path) -> None:
+    """The types that openapi-typescript generates fit the answers."""
     node = require("node")
     called(require(NODE_BIN / "openapi-typescript"), served.document, "-o", "schema.d.ts", cwd=tmp_path)
     out = called(node, compiled("types.ts", tmp_path), served.address, served.token, cwd=tmp_path)

@@ -177,7 +177,7 @@ def reported(daemon: FailingDaemon, before: int, what: str) -> None:
 
 
 def test_failing_steps_under_load(daemon: FailingDaemon) -> None:
-    """All accepted runs run and are kept. Lost or delayed steps are reported, also in the log of the run."""
+    """All accepted runs run and are kept. Lost or delayed steps are reported, even in the log of the run."""
     daemon.write(CONFIG)
     daemon.start()
     until((daemon.data / "reserve").exists, "the reserve")

@@ -41,14 +41,14 @@ _CADDY = "{\n\tadmin off\n\tauto_https disable_redirects\n}\n"
 
 
 def http_settings(sample: Path) -> str:
-    """The keys of [http] that a sample asks for, without the address."""
+    """Return the keys of [http] that a sample requires, without the address."""
     lines = [line[2:].strip() for line in sample.read_text().splitlines() if line.startswith("#     ")]
     assert lines[0] == "[http]"
     return "\n".join(line for line in lines[1:] if not line.startswith("listen"))
 
 
 def changed(sample: Path, *changes: tuple[str, str]) -> str:
-    """The sample with other ports and paths."""
+    """Return the sample with other ports and paths."""
     text = sample.read_text()
     for old, new in changes:
         assert text.count(old) == 1, old
@@ -77,7 +77,7 @@ def _caddy(port: int, upstream: str) -> str:
 
 
 class Proxy:
-    """One of them, in front of a daemon at `upstream`."""
+    """A proxy in front of a daemon at `upstream`."""
 
     def __init__(self, name: str, place: Path, upstream: str) -> None:
         self.name = name
@@ -118,7 +118,7 @@ class Proxy:
         return {child.pid for child in own.children()} if self.name == "nginx" else set()
 
     def reload(self) -> None:
-        """Have nginx read its configuration again; new workers serve later requests."""
+        """Reload the configuration of nginx; new workers serve later requests."""
         before = self.workers()
         self.process.send_signal(signal.SIGHUP)
         until(lambda: self.workers() - before, "another worker")

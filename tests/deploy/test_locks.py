@@ -47,7 +47,7 @@ def files(*hashes: str, yanked: object = False) -> dict[str, Any]:
     return {"files": [{"filename": f"{one}.whl", "hashes": {"sha256": one * 64}, "yanked": yanked} for one in hashes]}
 
 
-def test_the_lock_files_are_complete() -> None:
+def test_lock_files_are_complete() -> None:
     """Each package that an installation needs is locked, with hashes, in a version that ``setup.cfg`` allows."""
     packages = audit.locked()
     assert list(audit.unmet(packages)) == []
@@ -55,7 +55,7 @@ def test_the_lock_files_are_complete() -> None:
     assert all(one.hashes for one in packages.values())
 
 
-def test_an_unmet_requirement_is_found() -> None:
+def test_unmet_requirement_is_found() -> None:
     """A package without a lock, and a version that ``setup.cfg`` excludes, are named with the remedy."""
     packages = audit.locked()
     del packages["click"]
@@ -66,8 +66,8 @@ def test_an_unmet_requirement_is_found() -> None:
     ]
 
 
-def test_each_python_gets_what_it_needs() -> None:
-    """A package that only the older Pythons need has a marker; extras count where a requirement names them."""
+def test_markers_and_extras() -> None:
+    """A package that only older Pythons need has a marker; extras count where a requirement names them."""
     found = {
         "one": Package("1", (Requirement('two; python_version < "3.13"'), Requirement('three; extra == "more"'))),
         "two": Package("1", ()),
@@ -80,8 +80,8 @@ def test_each_python_gets_what_it_needs() -> None:
         lock.needed(newer, "one")
 
 
-def test_the_hashes_of_usable_files(index: dict[str, Any]) -> None:
-    """Only wheels for supported Pythons on Linux count, and the sources of this version."""
+def test_hashes_of_usable_files(index: dict[str, Any]) -> None:
+    """Only wheels for supported Pythons on Linux, and the sources of this version, have hashes."""
     usable = [
         "one-1.0-py3-none-any.whl",
         "one-1.0-py2.py3-none-any.whl",

@@ -1,4 +1,4 @@
-"""Behind a real nginx and a real Caddy, as the samples of deploy/ set them up."""
+"""The daemon behind a real nginx and a real Caddy, configured by the samples of deploy/."""
 
 import gzip
 import http.client
@@ -19,10 +19,10 @@ from tests.support.daemon import PASSWORD, Daemon
 from tests.support.waiting import until
 
 CLIENTS = {"nginx": "127.0.0.2", "caddy": "127.0.0.3"}
-"""Where the requests through each come from: not the proxy's own address."""
+"""Source addresses of requests through each proxy, different from the proxy's own."""
 
 
-class Behind(Daemon):
+class ProxiedDaemon(Daemon):
     """A daemon with a task that prints the input of its pipe."""
 
     def begin(self) -> None:
@@ -39,7 +39,7 @@ class Behind(Daemon):
         return found[1]
 
     def upstream(self, proxy: str, way: str) -> str:
-        """Where the daemon is, as the proxy's configuration has it."""
+        """The address of the daemon for the proxy's configuration."""
         if way == "tcp":
             return self.address
         path = self.directory / "proxy.sock"
@@ -47,7 +47,7 @@ class Behind(Daemon):
 
 
 class Client:
-    """A program that has logged in through a proxy, and claims another identity."""
+    """A client that has logged in through a proxy and claims another identity."""
 
     def __init__(self, port: int, address: str) -> None:
         self.port = port
@@ -90,8 +90,8 @@ class Client:
 
 
 @pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
-    one = Behind(tmp_path_factory.mktemp("behind"))
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedDaemon]:
+    one = ProxiedDaemon(tmp_path_factory.mktemp("behind"))
     try:
         one.begin()
         yield one
@@ -103,7 +103,9 @@ WAYS = [(proxy, way) for proxy in CLIENTS for way in ("tcp", "proxy_socket")]
 
 
 @pytest.fixture(scope="module", params=WAYS, ids="-".join)
-def proxy(request: pytest.FixtureRequest, daemon: Behind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+def proxy(
+    request: pytest.FixtureRequest, daemon: ProxiedDaemon, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Proxy]:
     name, way = request.param
     one = Proxy(name, tmp_path_factory.mktemp(name), daemon.upstream(name, way))
     yield one
@@ -116,12 +118,12 @@ def client(proxy: Proxy) -> Client:
 
 
 def test_both_samples_need_the_same_settings() -> None:
-    """One configuration of Ringward serves behind either proxy."""
+    """One configuration of Ringward works behind either proxy."""
     assert http_settings(NGINX) == http_settings(CADDY)
 
 
-def test_the_audit_has_the_clients_address(daemon: Behind, client: Client) -> None:
-    """The audit has the address that called the proxy, whatever the client claims; cookies are for https only."""
+def test_audit_has_the_client_address(daemon: ProxiedDaemon, client: Client) -> None:
+    """The audit has the address of the proxy's client, whatever the client claims; cookies are for https only."""
     assert {"Secure", "HttpOnly", "SameSite=Strict", "Path=/ringward"} <= set(
         client.login.headers["Set-Cookie"].split("; ")
     )
@@ -133,7 +135,7 @@ def test_the_audit_has_the_clients_address(daemon: Behind, client: Client) -> No
     assert logins() <= {*CLIENTS.values(), "127.0.0.1"}  # the last one: the browser
 
 
-def test_compression_errors_and_metrics_through_a_proxy(client: Client) -> None:
+def test_compression_errors_and_metrics(client: Client) -> None:
     """The daemon compresses answers once, its errors arrive unchanged, and /metrics is not reachable."""
     plain = client.ask("GET", "/ringward/static/js/main.js", Accept_Encoding="identity")
     packed = client.ask("GET", "/ringward/static/js/main.js", Accept_Encoding="gzip")
@@ -144,8 +146,8 @@ def test_compression_errors_and_metrics_through_a_proxy(client: Client) -> None:
     assert client.ask("GET", "/ringward/metrics").status == 404
 
 
-def test_a_stream_through_a_proxy(daemon: Behind, proxy: Proxy, client: Client) -> None:
-    """Each line arrives when it is printed, also over a reload of nginx; the stream resumes by its number."""
+def test_stream_through_a_proxy(daemon: ProxiedDaemon, proxy: Proxy, client: Client) -> None:
+    """Each line arrives when it is printed, even during a reload of nginx; the stream resumes by its number."""
     run = client.run()
     path = f"/ringward/api/runs/{run}/log/stream"
     with daemon.pipe.open("w") as pipe:
@@ -173,8 +175,8 @@ def test_a_stream_through_a_proxy(daemon: Behind, proxy: Proxy, client: Client) 
     again.close()
 
 
-def test_the_dashboard_through_a_proxy(
-    daemon: Behind, proxy: Proxy, client: Client, browser: Browser, complaints: list[str]
+def test_dashboard_through_a_proxy(
+    daemon: ProxiedDaemon, proxy: Proxy, client: Client, browser: Browser, complaints: list[str]
 ) -> None:
     """A browser logs in below the path, even without the slash, and follows a log."""
     context = browser.new_context(ignore_https_errors=True)

@@ -20,8 +20,8 @@ def program(directory: Path, name: str, script: str) -> Path:
     return path
 
 
-def test_broken_and_other_interpreters_are_skipped(tmp_path: Path) -> None:
-    """Only a program that says that it is CPython of the wanted version is used, whatever its name."""
+def test_unusable_interpreters_are_skipped(tmp_path: Path) -> None:
+    """Only a program that reports CPython of the requested version is used, whatever its name."""
     program(tmp_path / "broken", f"python{VERSION}", "exit 127")
     program(tmp_path / "other", f"python{VERSION}", f"echo pypy {VERSION}")
     good = program(tmp_path / "good", "python3", f'exec "{sys.executable}" "$@"')
@@ -30,7 +30,7 @@ def test_broken_and_other_interpreters_are_skipped(tmp_path: Path) -> None:
     assert find(VERSION, places[:-1]) is None
 
 
-def test_the_metadata_names_the_supported_versions() -> None:
+def test_metadata_names_the_supported_versions() -> None:
     """The classifiers name the versions that the lock files support."""
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")

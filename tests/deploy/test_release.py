@@ -53,7 +53,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def test_a_release(clone: Path) -> None:
+def test_release(clone: Path) -> None:
     """A release writes version and date, runs the checks, builds the artefacts with their sums, and tags the commit."""
     release.release("0.2.0", ("lint", "test"), ("dist", "deb"))
     assert 'VERSION = "0.2.0"' in (clone / "supervisor/version.py").read_text()
@@ -67,8 +67,8 @@ def test_a_release(clone: Path) -> None:
     assert release.git("status", "--porcelain") == ""
 
 
-def test_the_committer_maintains_the_packages(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packages name the committer as the maintainer, to whom users report, unless a variable names another one."""
+def test_committer_is_the_maintainer(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages name the committer as the maintainer who receives reports, unless a variable names another one."""
     (clone / "Makefile").write_text(
         'lint:\n\t@echo "$$DEBFULLNAME, $$DEBEMAIL, $$RPM_PACKAGER" >> ran\nclean-dist:\n\t@mkdir -p dist\n'
     )
@@ -78,13 +78,13 @@ def test_the_committer_maintains_the_packages(clone: Path, monkeypatch: pytest.M
     assert (clone / "ran").read_text() == "B, a@example.org, A <a@example.org>\n"
 
 
-def test_a_release_has_the_bundle() -> None:
+def test_release_has_the_bundle() -> None:
     """The dashboard is bundled before the first artefact, which then contains the bundle."""
     assert release.ARTEFACTS[0] == "bundle"
 
 
-def test_a_failed_check_leaves_no_tag(clone: Path) -> None:
-    """If a check fails, the commit has no tag."""
+def test_failed_check_leaves_no_tag(clone: Path) -> None:
+    """A failed check leaves the commit without a tag."""
     (clone / "Makefile").write_text("lint:\n\t@false\n")
     release.git("commit", "--all", "--quiet", "--message", "Break")
     with pytest.raises(subprocess.CalledProcessError):
@@ -103,21 +103,21 @@ def test_a_failed_check_leaves_no_tag(clone: Path) -> None:
     ],
 )
 @pytest.mark.usefixtures("clone")
-def test_a_refused_release(version: str, cause: str) -> None:
-    """A version that is none, is not the next one, or has no entry in the change log is refused with the remedy."""
+def test_refused_release(version: str, cause: str) -> None:
+    """A version that is invalid, not the next one, or missing in the change log is refused with the remedy."""
     with pytest.raises(release.Refused, match=cause):
         release.check(version)
 
 
-def test_changes_are_refused(clone: Path) -> None:
-    """A clone with changes that are not committed is refused."""
+def test_uncommitted_changes_are_refused(clone: Path) -> None:
+    """A clone with uncommitted changes is refused."""
     (clone / "new").touch()
     with pytest.raises(release.Refused, match="has changes: commit them"):
         release.check("0.2.0")
 
 
-def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
-    """In a clone of the repository, a dry run lists the steps of a release, and changes nothing."""
+def test_dry_run_changes_nothing(tmp_path: Path) -> None:
+    """In a clone of the repository, a dry run lists the steps of a release and changes nothing."""
     if not (ROOT / ".git").exists():
         pytest.skip("these sources are no clone")
     place = tmp_path / "clone"

@@ -21,7 +21,7 @@ _DAMAGED = "is damaged: ringward/supervisor/version.py was changed"
 
 
 class OneFile(Daemon):
-    """A daemon of such a file, with nothing around it: no environment, no installation, an empty home."""
+    """A daemon of such a file alone: no environment, no installation, an empty home."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -51,7 +51,7 @@ class OneFile(Daemon):
         )
 
     def unpacked(self) -> list[Path]:
-        """Environments that are there, and what an attempt may have left."""
+        """Return the unpacked environments, and remains of failed attempts."""
         return [path for path in self.home.glob(".cache/ringward/*/*") if not path.is_symlink()]
 
 
@@ -66,7 +66,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def put(daemon: OneFile, archive: Path, *, honest: bool = True, **about: str) -> None:
-    """Put an archive in its place, with another version of Ringward where `about` says so."""
+    """Replace the archive, with another version of Ringward if `about` names one."""
     new = daemon.archive.with_suffix(".new")
     new.write_bytes(archive.read_bytes())
     new.chmod(0o755)
@@ -95,8 +95,8 @@ def daemon(tmp_path: Path) -> Iterator[OneFile]:
     one.clean()
 
 
-def test_a_daemon_of_one_file(daemon: OneFile, archive: Path) -> None:
-    """It runs tasks, outlives its scheduler, and upgrades to the file in its place in the same process."""
+def test_daemon_of_one_file(daemon: OneFile, archive: Path) -> None:
+    """The daemon runs tasks, outlives its scheduler, and upgrades in place to the file at its path."""
     put(daemon, archive)
     daemon.write('[tasks.t]\nrun = "echo $0 $HOME"\nshell = "/bin/sh"\n[services.s]\nrun = "exec sleep 3600"\n')
     daemon.start()
@@ -117,10 +117,10 @@ def test_a_daemon_of_one_file(daemon: OneFile, archive: Path) -> None:
     assert (before.parent, before.exists()) == (after.parent, False)
 
 
-def test_the_archive_is_unpacked_once(daemon: OneFile, archive: Path) -> None:
+def test_archive_is_unpacked_once(daemon: OneFile, archive: Path) -> None:
     """The first process unpacks the archive, under its name.
 
-    If root unpacks it, API workers of another user can read it; other users unpack it for themselves alone.
+    If root unpacks it, API workers of another user can read it; other users unpack it only for themselves.
     """
     put(daemon, archive)
     command = [*daemon.command(), "--version"]

@@ -19,7 +19,7 @@ _ENDS = re.compile(r"\s+# ends with (\d+)\b.*$")
 
 
 class _Contents(Directive):
-    """Sphinx's table of contents: code hosts show nothing for it either."""
+    """Sphinx's table of contents, which is empty here, as on code hosts."""
 
     has_content = True
     option_spec = {"hidden": directives.flag, "caption": directives.unchanged}  # noqa: RUF012 - as docutils has it
@@ -65,7 +65,7 @@ class Block:
     not_run: str | None
 
     def commands(self) -> Iterator[Command]:
-        """The commands of a console block, in order."""
+        """Return the commands of a console block, in order."""
         typed: str | None = None
         output: list[str] = []
         for line in self.text.split("\n"):
@@ -89,7 +89,7 @@ def _command(typed: str, output: list[str]) -> Command:
 
 @functools.cache
 def parsed(page: Path) -> docutils.nodes.document:
-    """The page; any warning is an error."""
+    """Parse the page; any warning is an error."""
     settings = {"halt_level": 2, "report_level": 2, "file_insertion_enabled": False, "raw_enabled": False}
     document = docutils.core.publish_doctree(page.read_text(), str(page), settings_overrides=settings)
     assert isinstance(document, docutils.nodes.document)
@@ -98,7 +98,7 @@ def parsed(page: Path) -> docutils.nodes.document:
 
 @functools.cache
 def blocks(page: Path) -> list[Block]:
-    """All of a page, in order."""
+    """Return all blocks of a page, in order."""
     found = []
     for block in parsed(page).findall(docutils.nodes.literal_block):
         assert block.parent is not None

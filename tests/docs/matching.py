@@ -21,21 +21,21 @@ _VARIABLE = {
     "hex": (r"\b(?=[a-f]*\d)(?:[0-9a-f]{8}|[0-9a-f]{16})\b",) * 2,
     "pid": (r"\bpid \d+",) * 2,
 }
-"""The form of each on a page, and the pattern for it in output."""
+"""The form of each variable value on a page, and its pattern in output."""
 _FINDER = re.compile("|".join(f"(?P<{name}>{shown})" for name, (shown, _) in _VARIABLE.items()))
 _ERASED = re.compile(r"\x1b\[(\d+)F\x1b\[J")
-"""The sequence by which a live display removes so many lines above the cursor."""
+"""The sequence by which a live display removes a number of lines above the cursor."""
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 class Ids:
-    """Which id of the session stands for which of the page."""
+    """The ids of the session by the ids of the page."""
 
     def __init__(self) -> None:
         self.real: dict[str, str] = {}
 
     def matches(self, shown: tuple[str, ...], output: str) -> bool:
-        """Whether the output equals the shown text; new ids are learnt then."""
+        """Return whether the output equals the shown text; if so, learn new ids."""
         learnt: list[str] = []
         found = re.fullmatch(self._pattern(shown, learnt), plain(output))
         if found is not None:
@@ -44,7 +44,7 @@ class Ids:
         return found is not None
 
     def begins(self, shown: tuple[str, ...], output: str) -> bool:
-        """Whether the shown text, which ends in dots, has been printed."""
+        """Return whether the shown text, which ends in dots, has been printed."""
         return shown[-1:] == ("...",) and bool(output) and self.matches(shown, output)
 
     def _pattern(self, shown: tuple[str, ...], learnt: list[str]) -> str:
@@ -65,12 +65,12 @@ class Ids:
 
 
 def ids_of(text: str) -> list[str]:
-    """The ids in a text."""
+    """Return the ids in a text."""
     return re.findall(_ULID, text)
 
 
 def plain(output: str) -> str:
-    """Without erased lines, colours, carriage returns and blanks at the ends of lines; every line ends."""
+    """Remove erased lines, colours, carriage returns and trailing blanks; every line ends with a newline."""
     while (found := _ERASED.search(output)) is not None:
         before = output[: found.start()].splitlines(keepends=True)
         output = "".join(before[: max(0, len(before) - int(found[1]))]) + output[found.end() :]
@@ -82,5 +82,5 @@ def plain(output: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """Columns are as wide as their values."""
+    """Return a pattern in which columns are as wide as their values."""
     return re.sub(r"(?:\\ |\\\t|\t)+", r"[ \\t]+", re.escape(text))

@@ -22,13 +22,13 @@ PROGRAMS = frozenset({"ringward", "curl", "echo", "cat", "ls", "export", ".", "e
 
 
 def is_run(block: Block) -> bool:
-    """Whether its commands are run."""
+    """Return whether the block's commands are run."""
     return block.language == "console" and block.not_run is None
 
 
 @contextmanager
 def read_by(daemon: Shown, page: Path) -> Iterator[tuple[Session, Iterator[Block]]]:
-    """A session, and the blocks of commands of a page, before each of which the session has the files before it."""
+    """Yield a session with each block of commands of a page; the session has the files before the block."""
     if page == README:
         session = _with_examples(daemon)
     else:
@@ -53,7 +53,7 @@ def _carried_out(session: Session, page: Path) -> Iterator[Block]:
 
 
 def _with_examples(daemon: Shown) -> Session:
-    """What ``make run`` starts, and the environment that it makes; the daemon's own directory stands for the clone."""
+    """Imitate ``make run`` and the environment that it creates; the daemon's directory represents the clone."""
     port = free_port()
     text = (ROOT / "examples" / CONFIG).read_text().replace(OWN_TABLE, "")
     for shown, ours in (
@@ -79,7 +79,7 @@ def _listens(port: int) -> bool:
 
 
 def _has_each_worked(daemon: Shown) -> bool:
-    """Whether it has; else there is more to do."""
+    """Return whether each worker has done a job; if not, create more jobs."""
     texts = [daemon.texts(run["id"]) for run in daemon.runs("queue")]
     if all(any(" done in " in text for text in one) for one in texts):
         return True

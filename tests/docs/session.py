@@ -1,4 +1,4 @@
-"""A shell on a terminal beside a daemon, as a reader of the documentation has them."""
+"""A shell on a terminal beside a daemon, like those of a reader of the documentation."""
 
 import contextlib
 import os
@@ -41,33 +41,33 @@ done
 
 
 def unscheduled(config: str) -> str:
-    """The same with schedules whose time does not come while a page is read."""
+    """Return the configuration with schedules that are not due during the session."""
     return re.sub(r"^cron = .*$", 'cron = "0 0 1 1 *"', config, flags=re.MULTILINE)
 
 
 class Shown(Lent):
-    """The daemon of all pages; it makes its password itself."""
+    """The daemon of all pages, which generates its password."""
 
     def environment(self) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("RINGWARD_")}
         return {**inherited, "LC_ALL": "C"}
 
     def begin(self, text: str, scripts: Path) -> None:
-        """Begin with a configuration and the scripts beside it."""
+        """Start with a configuration and the scripts beside it."""
         self._give_up()
         shutil.copytree(scripts, self.directory / scripts.name, ignore=shutil.ignore_patterns("__pycache__"))
         self.write(text)
         self.start()
 
     def start(self) -> Self:
-        """Start it, and wait until its services run and its start tasks have ended."""
+        """Start the daemon, and wait until its services run and its start tasks have ended."""
         super().start()
         until(lambda: all(map(_is_settled, self.get("/api/tasks").json()["items"])), "what begins with it")
         return self
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The address of the daemon."""
         found = re.search(r'listen = \["([^"]+)"', self.config.read_text())
         assert found is not None
         return found[1]
@@ -78,7 +78,7 @@ def _is_settled(unit: dict[str, Any]) -> bool:
 
 
 class Shell:
-    """One bash; its commands print to a terminal, without input."""
+    """A bash whose commands print to a terminal and have no input."""
 
     def __init__(self, directory: Path) -> None:
         self._terminal, end = pty.openpty()
@@ -105,7 +105,7 @@ class Shell:
         os.close(end)
 
     def run(self, text: str, enough: Callable[[str], bool]) -> tuple[str, int | None]:
-        """Output and exit status of a command; it is interrupted, and has no status, when its output is enough."""
+        """Return output and exit status of a command; it is interrupted, without a status, if its output is enough."""
         assert self._process.stdin is not None
         self._process.stdin.write(text.encode() + b"\0")
         self._process.stdin.flush()
@@ -129,7 +129,7 @@ class Shell:
         return f"{text} goes on after {_LONGEST_S} s{after}, having printed:\n{data.decode()}\n{children}\n{signals}"
 
     def close(self) -> None:
-        """End it and its runs."""
+        """End the shell and its commands."""
         children = psutil.Process(self._process.pid).children(recursive=True)
         self._process.kill()
         for child in children:
@@ -194,7 +194,7 @@ class Session:
         return self._outward(output), status
 
     def _learn(self, text: str) -> None:
-        """Ids that the page has not shown in an output stand for the newest runs that have ended."""
+        """Map ids that the page has not shown in an output to the newest ended runs."""
         new = [name for name in ids_of(text) if name not in self._ids.real]
         if new:
             answer = self._daemon.get("/api/runs?status=ended&naming=camel&limit=100").json()
@@ -203,7 +203,7 @@ class Session:
             self._ids.real.update(zip(new, ended, strict=False))
 
     def _places(self) -> list[tuple[str, str]]:
-        """Names on pages and their real values, longer names first."""
+        """Return names on pages and their real values, longer names first."""
         daemon = self._daemon
         return [
             ("examples/data/ringward.sock", daemon.socket),

@@ -31,7 +31,7 @@ NOT_RUN = {
     "works on files of its own": 1,
     "works on the clone": 2,
 }
-"""Why blocks of commands are not run, and how many are not for that reason."""
+"""Reasons for not running blocks of commands, with the number of blocks."""
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +44,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if ":: console" in page.read_text()], ids=lambda page: page.name
 )
-def test_commands_do_what_is_shown(page: Path, daemon: Shown) -> None:
-    """Each command ends as shown, and prints the shown lines, except for times, ids and the like."""
+def test_commands_match_the_page(page: Path, daemon: Shown) -> None:
+    """Each command ends as shown and prints the shown lines, except for times, ids and the like."""
     with read_by(daemon, page) as (session, shown):
         wrong = [text for block in shown for text in session.wrong(block)]
         said = daemon.output.read_text()[-5000:]
@@ -53,13 +53,13 @@ def test_commands_do_what_is_shown(page: Path, daemon: Shown) -> None:
 
 
 def test_skipped_blocks_are_counted() -> None:
-    """A block of commands is run, or says why not; the number of skipped blocks is fixed here."""
+    """A block of commands either runs or states why not, and the number of skipped blocks is fixed here."""
     found = Counter(block.not_run for page in PAGES for block in blocks(page) if block.not_run is not None)
     assert found == NOT_RUN
 
 
-def test_commands_that_are_run_are_harmless() -> None:
-    """Commands begin with one of a few programs; commands that change the host are not run."""
+def test_executed_commands_are_harmless() -> None:
+    """Executed commands begin with one of a few programs and never change the host."""
     for page in PAGES:
         for block in filter(is_run, blocks(page)):
             for command in block.commands():
@@ -91,14 +91,14 @@ SHOWN = (
         ("NAME RESULT STARTED\nweb failed (1) today 01M80000000000000000000000\nat 2030-01-01T00:00:00Z x\n", False),
     ],
 )
-def test_output_is_compared_but_for_times_and_ids(output: str, *, same: bool) -> None:
+def test_output_comparison(output: str, *, same: bool) -> None:
     """Times, ids and column widths may differ, and dots stand for any text; everything else must match."""
     ids = Ids()
     assert ids.matches(SHOWN, output) == same
     assert ids.real == ({"01M7Y4S5W8ZZEFJCB1RHHNKRSN": "01M80000000000000000000000"} if same else {})
 
 
-def test_an_id_stands_for_one_run() -> None:
+def test_id_stands_for_one_run() -> None:
     """An id from one output stands for the same run in later outputs."""
     ids = Ids()
     assert ids.matches(("01M7Y4S5W8ZZEFJCB1RHHNKRSN",), "01M80000000000000000000000\n")

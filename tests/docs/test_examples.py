@@ -34,7 +34,7 @@ def place(tmp_path: Path) -> Path:
 
 @contextmanager
 def killed_on_failure(child: "subprocess.Popen[str]") -> Iterator[None]:
-    """A test that fails leaves no child behind, and does not wait for it."""
+    """Kill the child of a failing test without waiting for it."""
     try:
         yield
     except BaseException:
@@ -50,8 +50,8 @@ def script(place: Path, name: str, *args: str, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
-def test_the_configuration_is_valid_and_runs_only_what_is_there(place: Path) -> None:
-    """Every script that it names exists, and every script is used."""
+def test_configuration_uses_every_script(place: Path) -> None:
+    """The configuration is valid, every script that it names exists, and every script is used."""
     config = load(str(place / "ringward.toml"))
     assert config.daemon.data_dir == str(place / "data")
     assert config.services["queue"].instances == 3
@@ -66,8 +66,8 @@ def test_the_configuration_is_valid_and_runs_only_what_is_there(place: Path) -> 
     assert {unit.working_dir for unit in config.tasks.values()} == {str(place)}
 
 
-def test_jobs_are_done_once_each_and_their_log_is_rotated(place: Path) -> None:
-    """Producer, worker and rotation together."""
+def test_jobs_and_log_rotation(place: Path) -> None:
+    """The worker does each job of the producer once, and the rotation keeps the requested number of logs."""
     data = place / "data/work"
     assert "5 jobs are waiting" in script(place, "producer", "data/work", "--jobs", "5")
     output = script(place, "queue_worker", "data/work", "--once")
@@ -85,8 +85,8 @@ def test_jobs_are_done_once_each_and_their_log_is_rotated(place: Path) -> None:
     assert "does not exist yet" in script(place, "rotate_log", "data/work/queue.log")
 
 
-def test_rotation_loses_nothing_and_finishes_what_was_interrupted(place: Path) -> None:
-    """An old file that was not compressed yet is compressed by the next rotation."""
+def test_interrupted_rotation(place: Path) -> None:
+    """The next rotation compresses an old file that an interrupted rotation left, and loses nothing."""
     data = place / "data/work"
     data.mkdir(parents=True)
     (data / "queue.log.old").write_text("old\n")
@@ -96,8 +96,8 @@ def test_rotation_loses_nothing_and_finishes_what_was_interrupted(place: Path) -
     assert (data / "queue.log").read_text() == "new\n"
 
 
-def test_a_worker_that_is_asked_to_stop_finishes_its_job(place: Path) -> None:
-    """Its successor returns the claimed job of a killed worker."""
+def test_stopped_and_killed_workers(place: Path) -> None:
+    """A worker returns the claimed job of its killed predecessor, and stops cleanly on SIGTERM."""
     claimed = place / "data/work/claimed-7"
     claimed.mkdir(parents=True)
     (claimed / "job.json").write_text('{"seed": "x", "rounds": 10}')
@@ -116,8 +116,8 @@ def test_a_worker_that_is_asked_to_stop_finishes_its_job(place: Path) -> None:
     assert output.endswith("worker 7 stops\n")
 
 
-def test_the_database_is_filled_and_backed_up(place: Path) -> None:
-    """A copy that can be opened, the newest kept, the oldest removed."""
+def test_database_and_backup(place: Path) -> None:
+    """Backups of the filled database can be opened; the newest are kept, and the oldest is removed."""
     script(place, "fill_database", "data/work/sample.db", "--rows", "3")
     assert "6 in total" in script(place, "fill_database", "data/work/sample.db", "--rows", "3")
     for _ in range(3):
@@ -138,7 +138,7 @@ class _Page(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        """Say nothing."""
+        """Write no log."""
 
 
 @pytest.fixture
@@ -151,16 +151,16 @@ def web() -> Iterator[str]:
         thread.join()
 
 
-def test_the_check_tells_what_is_wrong(place: Path, web: str) -> None:
-    """Fine, an error, too slow, no listener."""
+def test_http_check(place: Path, web: str) -> None:
+    """The check distinguishes a good answer, an error, a slow answer and a missing listener."""
     assert "status 200" in script(place, "check_http", f"{web}/", "--within", "60")
     assert "status 500" in script(place, "check_http", f"{web}/error", code=2)
     assert "slower than" in script(place, "check_http", f"{web}/", "--within", "0", code=3)
     assert "no answer" in script(place, "check_http", f"http://127.0.0.1:{free_port()}/", code=1)
 
 
-def test_checksums_that_are_interrupted_keep_the_manifest_of_the_last_time(place: Path) -> None:
-    """SIGTERM ends them at once, with a word about it and the exit code of the signal."""
+def test_interrupted_checksums(place: Path) -> None:
+    """SIGTERM ends the script at once, with a message and the signal's exit code, and no manifest is written."""
     (place / "files").mkdir()
     with open(place / "files/endless", "wb") as sparse:
         sparse.truncate(1 << 40)
@@ -179,8 +179,8 @@ def test_checksums_that_are_interrupted_keep_the_manifest_of_the_last_time(place
     assert not (place / "data/work/sums.txt").exists()
 
 
-def test_checksums_tell_what_changed(place: Path) -> None:
-    """Added, removed and changed files, below a bar that is drawn over itself."""
+def test_checksums(place: Path) -> None:
+    """The script lists added, removed and changed files below a progress bar."""
     files = place / "files"
     files.mkdir()
     for name in ("a", "b"):
@@ -200,8 +200,8 @@ def test_checksums_tell_what_changed(place: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["clean-up", "disk-usage"])
-def test_the_shell_commands_run(place: Path, name: str) -> None:
-    """With what every Linux system has."""
+def test_shell_commands(place: Path, name: str) -> None:
+    """The shell commands work with the programs of every Linux system."""
     command = load(str(place / "ringward.toml")).tasks[name].run
     assert isinstance(command, str)
     text = command.replace("/usr", str(place))

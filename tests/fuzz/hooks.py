@@ -1,4 +1,4 @@
-"""What Schemathesis cannot know of the API; it loads this file itself."""
+"""Properties of the API that its schema cannot express; Schemathesis loads this file."""
 
 import ipaddress
 import itertools
@@ -30,20 +30,20 @@ _clients = itertools.count(int(ipaddress.IPv4Address("10.0.0.1")))
 
 @schemathesis.hook
 def before_call(_context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: dict[str, Any]) -> None:
-    """Each request comes from another client, so that wrong passwords are answered, not shut out."""
+    """Send each request from another client address, so that wrong passwords do not lock out the client."""
     case.headers["X-Forwarded-For"] = str(ipaddress.IPv4Address(next(_clients)))
     kwargs["hooks"] = {"response": _answered}
 
 
 def _answered(response: requests.Response, **_: Any) -> None:
-    """Streams do not end: the answer is the part within this time after the head, or so many events."""
+    """Return the part of an endless stream within a time limit or a number of events."""
     if response.headers.get("Content-Type") == "text/event-stream":
         response.raw.connection.sock.settimeout(_STREAM_S)
 
 
 @schemathesis.hook
 def filter_case(_context: schemathesis.HookContext, case: schemathesis.Case[Any]) -> bool:
-    """Our own token is not revoked."""
+    """Skip the revocation of our own token."""
     return case.path_parameters.get("tokenName") != TOKEN
 
 
@@ -54,14 +54,14 @@ def filter_failure(
     case: schemathesis.Case[Any],
     response: schemathesis.Response,
 ) -> bool:
-    """A refusal that the document cannot express is no failure."""
+    """Ignore refusals that the document cannot express."""
     if isinstance(failure, JsonSchemaError) and response.headers["content-type"][0].startswith("text/event-stream"):
         # The document describes the data of an event as parsed JSON; Schemathesis compares the text.
         return False
     if isinstance(failure, AcceptedNegativeData) and case.body is None:
         return False  # null is an absent body
     if isinstance(failure, RejectedPositiveData) and response.status_code == 416:
-        return False  # how much text there is only the log knows
+        return False  # the size of the text depends on the log
     if isinstance(failure, RejectedPositiveData) and response.status_code == 422:
         locations = [error["location"] for error in json.loads(response.content)["errors"]]
         if case.path.startswith("/api/units/") and locations == ["body"]:

@@ -1,4 +1,4 @@
-"""The whole interface, called in many ways that its own description allows and forbids, through the real daemon."""
+"""The whole API of the real daemon, with generated requests that its description allows or forbids."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ SCHEMATHESIS = str(Path(sys.executable).parent / "schemathesis")
 HERE = Path(__file__).parent
 TOKEN = "fuzz"
 MORE = os.environ.get("API_EXAMPLES")
-"""So many examples of each operation, others each time; otherwise a few, always the same."""
+"""The number of random examples of each operation; unset, a few fixed ones."""
 PROXY = 'behind_proxy = ["127.0.0.1"]'
 CONFIG = """
 [tasks.job]
@@ -41,7 +41,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 def check(daemon: Daemon, examples: int, *options: str) -> None:
-    """Let Schemathesis call everything over TCP, and fail with its report."""
+    """Run Schemathesis on all operations over TCP, and fail with its report."""
     address = tomllib.loads(daemon.config.read_text())["http"]["listen"][0]
     document = daemon.directory / "openapi.json"
     document.write_bytes(daemon.get("/openapi.json").body)
@@ -60,7 +60,7 @@ def check(daemon: Daemon, examples: int, *options: str) -> None:
 
 
 def test_without_authentication(daemon: Daemon) -> None:
-    """Without credentials, operations give the documented refusals, and change nothing."""
+    """Without credentials, operations give the documented refusals and change nothing."""
     before = [daemon.runs("job"), daemon.runs("fails")]
     check(daemon, 1, "--phases", "fuzzing", "--warnings", "off")
     assert [daemon.runs("job"), daemon.runs("fails")] == before

@@ -58,9 +58,9 @@ from tests.root.test_never import PATHS, loaded
 
 ARCHIVES = sorted(Path(__file__).parent.glob("*.tar.xz"))
 TASKS = {"s", "stopped", "line", "pipe", "terminal", "secret"}
-"""Of runs in each handover."""
+"""Names of the runs in each handover."""
 FORMAT_3 = "2026-11-26"
-"""The first archive with it."""
+"""The first archive with this format."""
 
 
 def name_of(path: Path) -> str:
@@ -107,7 +107,7 @@ def a_pipe() -> int:
 
 
 def with_descriptors(table: dict[str, Any]) -> None:
-    """Put descriptors of the right kinds for all others, and this process for all processes whose start counts."""
+    """Replace descriptors by ones of the same kind, and recorded processes by this process."""
     logs = [exact["log"] for _, exact in table["runs"] if "log" in exact]
     for log in (*logs, *table["pump"]["logs"]):
         log["sources"] = [[a_pipe(), stream] for _, stream in log["sources"]]
@@ -156,11 +156,11 @@ FIELDS: dict[int, dict[type, str]] = {
         " keep signals",
     }
 }
-"""By the format of the handover that came with them, the fields of each class, in their order."""
+"""The fields of each class, in their order, by the handover format that introduced them."""
 
 
 def fields_of(cls: type) -> dict[str, bool]:
-    """The fields of a dataclass or a named tuple, and whether each has a default."""
+    """Return the fields of a dataclass or a named tuple, and whether each has a default."""
     if not dataclasses.is_dataclass(cls):
         return {name: hasattr(cls, "_field_defaults") and name in cls._field_defaults for name in cls.__annotations__}
     missing = (dataclasses.MISSING, dataclasses.MISSING)
@@ -182,7 +182,7 @@ def close(found: Inherited) -> None:
             log.writer.close()
 
 
-def test_a_handover_is_read(table: dict[str, Any]) -> None:
+def test_handover_is_read(table: dict[str, Any]) -> None:
     """Instances, exits, writers of logs and partial lines of an older handover are read."""
     found = Inherited.load(in_memory(table))
     instances = [run.instance for run in found.runs if run.instance is not None]
@@ -200,7 +200,7 @@ def test_a_handover_is_read(table: dict[str, Any]) -> None:
 
 @pytest.fixture
 def control(old: Path) -> Iterator[Callable[[Boot], ControlThread]]:
-    """Makes a root that has no threads and no processes."""
+    """Return a function that creates roots without threads and processes."""
     place = tempfile.mkdtemp(prefix="rw-")  # a socket's path is at most 107 bytes
     bell = DoorbellServer(f"{place}/bell", "token")
     was = signal.getsignal(signal.SIGUSR2)
@@ -220,7 +220,7 @@ def control(old: Path) -> Iterator[Callable[[Boot], ControlThread]]:
 
 @pytest.fixture
 def leftover() -> Iterator[subprocess.Popen[bytes]]:
-    """A process without children, in place of a run's leftovers."""
+    """A process without children that represents a run's leftovers."""
     process = subprocess.Popen(["sleep", "infinity"])
     yield process
     process.kill()
@@ -228,13 +228,14 @@ def leftover() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.parametrize("old", [path for path in ARCHIVES if path.name >= FORMAT_3], indirect=True, ids=name_of)
-def test_a_handover_is_passed_on_field_by_field(
+def test_handover_is_passed_on_field_by_field(
     table: dict[str, Any], control: Callable[[Boot], ControlThread], leftover: subprocess.Popen[bytes]
 ) -> None:
     """A root that takes over all of an older handover hands over the same, in each field.
 
-    That includes runs that print, drain, are stopped or have ended, logs that no disk takes, masked output, output of
-    leftovers, unacknowledged exits, records, helpers, listeners, and requests to the service manager.
+    That includes runs that print, drain, are stopped or have ended, logs that no disk takes, masked output and output
+    of leftovers. It also includes unacknowledged exits, records, helpers, listeners, and requests to the service
+    manager.
     """
     with_descriptors(table)
     found_left = find_process(leftover.pid)
@@ -260,7 +261,7 @@ def test_a_handover_is_passed_on_field_by_field(
 
 
 def comparable(state: RootState) -> dict[str, Any]:
-    """As JSON. Logs, and the pipes of a log, have no order."""
+    """Return the value as JSON. Logs, and the pipes of a log, have no order."""
     found: dict[str, Any] = json.loads(json.dumps(to_json(state)))
     found["pump"]["logs"].sort(key=lambda log: log["name"])
     for log in (*(exact["log"] for _, exact in found["runs"] if "log" in exact), *found["pump"]["logs"]):
@@ -268,7 +269,7 @@ def comparable(state: RootState) -> dict[str, Any]:
     return found
 
 
-def test_a_run_of_format_3_is_read() -> None:
+def test_run_of_format_3_is_read() -> None:
     """A run as JSON and its packed progress are read as the first version with that format wrote them."""
     found = json.loads((Path(__file__).parent / "run-3.json").read_text())
     state, exact = from_json(RunState, found["state"]), from_json(ExactState, found["exact"])
@@ -302,7 +303,7 @@ def test_all_classes_of_the_schema_are_listed() -> None:
     assert {one for one in classes if not one.__name__.startswith("_")} == FIELDS[3].keys()
 
 
-def test_the_record_of_an_unreported_run_is_read(old: Path) -> None:
+def test_record_of_an_unreported_run_is_read(old: Path) -> None:
     """The instance in the record is read, with defaults for later fields."""
     record = Record(os.open(old / "record-secret", os.O_RDWR | os.O_CLOEXEC))
     known = record.read()
@@ -318,7 +319,7 @@ def test_the_record_of_an_unreported_run_is_read(old: Path) -> None:
     record.close()
 
 
-def test_the_record_of_an_ended_run_is_read(old: Path) -> None:
+def test_record_of_an_ended_run_is_read(old: Path) -> None:
     """The record shows how the run ended."""
     record = Record(os.open(old / "record-ended", os.O_RDWR | os.O_CLOEXEC))
     known = record.read()
@@ -372,7 +373,7 @@ def test_events_are_json_with_a_kind(old: Path) -> None:
     assert any(b"run.created" in line.text for line in lines)
 
 
-def test_an_older_database_is_migrated(old: Path) -> None:
+def test_older_database_is_migrated(old: Path) -> None:
     """Runs, a retry, a deleted run, tasks and tokens are there after the current migrations."""
     with contextlib.closing(open_writer(str(old / "ringward.db"))) as db:
         found, total = list_runs(db, RunFilter(), now_ms=0)

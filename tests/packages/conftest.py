@@ -16,7 +16,7 @@ SUPERVISORD = "supervisor==4.3.0"
 
 @pytest.fixture(scope="session")
 def index(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Skip tests where pip reaches no package index."""
+    """Skip tests if pip reaches no package index."""
     target = tmp_path_factory.mktemp("index")
     command = [sys.executable, "-m", "pip", "download", "--retries=1", "--no-deps", f"--dest={target}", SUPERVISORD]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -37,7 +37,7 @@ def parts(index: None, tmp_path_factory: pytest.TempPathFactory) -> Parts:  # no
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    """Requests to the daemon of the package, which systemd starts."""
+    """A client of the package's daemon, which systemd starts."""
     one = Daemon(tmp_path)
     yield one
     one.clean()

@@ -1,4 +1,4 @@
-"""Fresh environments, sources in a directory of their own, and the files that are built from them."""
+"""Fresh environments, copies of the sources, and the files that are built from them."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 
 _GENERATED = {ROOT / name for name in ("build", "dist", "examples/data", "api/static/bundle")}
 EPOCH = "1790000000"
-"""SOURCE_DATE_EPOCH of all that is built."""
+"""SOURCE_DATE_EPOCH of all builds."""
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
@@ -95,7 +95,7 @@ class Environment:
         (self.packages,) = directory.glob("lib/python*/site-packages")
 
     def run(self, program: str, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run one of its programs outside of the repository."""
+        """Run a program of the environment outside of the repository."""
         command = [self.directory / "bin" / program, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, cwd=self.directory)
         assert not check or done.returncode == 0, done.stdout + done.stderr
@@ -105,7 +105,7 @@ class Environment:
         self.run("python", "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments)
 
     def files(self, name: str) -> dict[str, str]:
-        """Hashes of the files that belong to a distribution, but not of pip's own notes."""
+        """Return hashes of a distribution's files, except pip's own records."""
         code = (
             "import importlib.metadata, sys\n"
             "for file in importlib.metadata.files(sys.argv[1]): print(file.locate().resolve())\n"

@@ -33,7 +33,7 @@ class Host(Systemd):
         (units / "small.target").write_text(SMALL)
         (units / "ringward.service.d/zz.conf").write_text(HERE.format(places=f"{place} {sockets}"))
 
-    def told(self, *words: str) -> str:
+    def output(self, *words: str) -> str:
         """Run a command there; return its output with its errors."""
         return self.call("sh", "-c", '"$@" 2>&1', "sh", *words)
 
@@ -50,7 +50,7 @@ class Host(Systemd):
         services = until(lambda: self.daemon.runs("s"), "the service")
         self.call(*working)
         assert self.daemon.get("/api/daemon").json()["version"] == "99.0"
-        assert "the daemon continues in its version" in self.told(*broken)
+        assert "the daemon continues in its version" in self.output(*broken)
         assert self.daemon.get("/api/daemon").json()["version"] == "99.0"
         assert (self.show("MainPID"), self.show("NRestarts")) == (main, "0")
         assert self.daemon.run(run)["status"] == "running"

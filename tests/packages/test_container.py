@@ -61,8 +61,8 @@ def engine(index: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[En
     shutil.rmtree(place)
 
 
-def test_the_container_runs_as_its_user(engine: Engine, tmp_path: Path) -> None:
-    """Process 1 and all that it runs belong to the image's user; only the volume and /tmp can be written.
+def test_container_runs_as_its_user(engine: Engine, tmp_path: Path) -> None:
+    """Process 1 and all processes that it starts belong to the image's user, who can write only the volume and /tmp.
 
     The container becomes healthy, runs tasks, and stops with status 0.
     """

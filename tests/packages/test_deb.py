@@ -45,7 +45,7 @@ def changed(package: Path, directory: Path, version: str, path: str, text: str) 
 
 @pytest.fixture(scope="module")
 def clean_debian(index: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:  # noqa: ARG001 - it skips
-    """A minimal root of this host's Debian version, with apt and systemd, but without Python."""
+    """A minimal root directory of this host's Debian version, with apt and systemd but without Python."""
     require("mmdebstrap")
     if os.geteuid() != 0:
         pytest.skip("only root can boot systemd in namespaces")
@@ -66,15 +66,15 @@ def clean_host(clean_debian: Path, daemon: Daemon, tmp_path: Path) -> Iterator[H
     one.close()
 
 
-def test_lintian_finds_no_errors(package: Path) -> None:
+def test_lintian(package: Path) -> None:
     """The package has no errors for lintian."""
     require("lintian")
     done = subprocess.run(["lintian", "--fail-on", "error", package], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
-def test_the_package_has_everything(package: Path) -> None:
-    """The package has unit, user, directories, man pages, completions, licences, and one configuration file."""
+def test_package_contents(package: Path) -> None:
+    """The package has the unit, user, directories, man pages, completions, licences, and one configuration file."""
     listed = subprocess.run(["dpkg-deb", "--contents", package], capture_output=True, text=True, check=True).stdout
     assert {
         "./etc/ringward/ringward.toml",
@@ -93,7 +93,7 @@ def test_the_package_has_everything(package: Path) -> None:
 
 
 def test_apt_in_a_clean_debian(package: Path, clean_host: Host, tmp_path: Path) -> None:
-    """On a minimal Debian, apt installs the package with all that it needs, and the daemon runs under systemd.
+    """On a minimal Debian, apt installs the package with its dependencies, and the daemon runs under systemd.
 
     The removal leaves configuration and data, and a later installation continues with them. The purge leaves nothing.
     """
@@ -115,8 +115,8 @@ def test_apt_in_a_clean_debian(package: Path, clean_host: Host, tmp_path: Path) 
     assert clean_host.call("systemctl", "list-unit-files", "--no-legend", "ringward.service", check=False) == ""
 
 
-def test_an_upgrade_restarts_nothing(package: Path, host: Host, tmp_path: Path) -> None:
-    """Under systemd the installation starts the daemon, and a newer package replaces its version, but no process of it.
+def test_upgrade_restarts_nothing(package: Path, host: Host, tmp_path: Path) -> None:
+    """Under systemd, the installation starts the daemon, and a newer package replaces its version, but no process.
 
     Tasks and services continue. If the new version does not work, dpkg says so, and the daemon continues. The removal
     stops everything and leaves configuration and data; the purge leaves nothing.

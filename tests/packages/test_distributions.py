@@ -31,7 +31,7 @@ NAMES = {
 
 
 def release(directory: Path, output: Path, umask: int = 0o022) -> Path:
-    """Build all of it from the sources in this directory."""
+    """Build a whole release from the sources in this directory."""
     done = subprocess.run(
         [sys.executable, "-m", "deploy.release.build", str(output)],
         cwd=directory,
@@ -65,8 +65,8 @@ def about(released: Path) -> Any:
         return email.parser.BytesParser().parsebytes(wheel.read(f"ringward-{VERSION}.dist-info/METADATA"))
 
 
-def test_two_builds_are_equal(released: Path, unpacked: Path, tmp_path: Path) -> None:
-    """Builds from two copies, by a user with another umask, and from the sdist itself, are equal byte for byte."""
+def test_reproducible_builds(released: Path, unpacked: Path, tmp_path: Path) -> None:
+    """Builds from two copies, by a user with another umask, and from the sdist itself are equal byte for byte."""
     assert {path.name for path in released.iterdir()} == NAMES
     copy = sources(tmp_path / "sources")
     for path in copy.rglob("*"):
@@ -78,7 +78,7 @@ def test_two_builds_are_equal(released: Path, unpacked: Path, tmp_path: Path) ->
         }
 
 
-def test_the_sdist_is_complete(unpacked: Path) -> None:
+def test_sdist_is_complete(unpacked: Path) -> None:
     """The sdist has every file of the repository."""
     listed = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True)
     if listed.returncode != 0:
@@ -90,7 +90,7 @@ def test_the_sdist_is_complete(unpacked: Path) -> None:
     assert found == set(listed.stdout.splitlines())
 
 
-def test_the_sdist_can_be_tested(unpacked: Path) -> None:
+def test_tests_of_the_sdist(unpacked: Path) -> None:
     """In the sdist, pytest finds all tests, and the tests of documents and imports pass."""
     command = [sys.executable, "-m", "pytest", "--quiet", "-p", "no:cacheprovider"]
     names = {}
@@ -104,8 +104,8 @@ def test_the_sdist_can_be_tested(unpacked: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_an_index_accepts_them(released: Path) -> None:
-    """The metadata is complete, and the description can be shown, without warnings."""
+def test_index_accepts_the_metadata(released: Path) -> None:
+    """The metadata is complete, and the description renders without warnings."""
     files = [str(path) for path in released.iterdir() if path.suffix in (".whl", ".gz")]
     done = subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *files], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
@@ -117,8 +117,8 @@ def test_an_index_accepts_them(released: Path) -> None:
     assert any(one.startswith("Development Status ::") for one in told.get_all("Classifier"))
 
 
-def test_the_description_leads_nowhere_wrong(released: Path) -> None:
-    """The description has neither pictures nor links that only work in the repository."""
+def test_description_has_no_broken_links(released: Path) -> None:
+    """The description has neither pictures nor links that work only in the repository."""
     text = about(released).get_payload()
     assert "Ringward is a Linux daemon" in text
     assert "Learn: the tutorial, concepts and recipes" in text
@@ -127,10 +127,10 @@ def test_the_description_leads_nowhere_wrong(released: Path) -> None:
     assert re.findall(r"<([^>]+)>`__", text) == []
 
 
-def test_the_lists_name_everything(released: Path) -> None:
+def test_lists_are_complete(released: Path) -> None:
     """The bill of materials and the list of licences have each dependency and each library of the dashboard.
 
-    They also have the dependencies of the extras for users. The bill calls these optional.
+    They also have the dependencies of the extras for users, which the bill calls optional.
     """
     bill = json.loads((released / f"ringward-{VERSION}.cdx.json").read_text())
     names = {one["name"] for one in bill["components"]}
@@ -149,7 +149,7 @@ def test_the_lists_name_everything(released: Path) -> None:
     assert {line.split()[0] for line in lines[1:]} == names | {"ringward"}
 
 
-def test_the_bill_of_materials_is_valid(released: Path, environment: Environment) -> None:
+def test_bill_of_materials_is_valid(released: Path, environment: Environment) -> None:
     """The bill of materials has the format CycloneDX."""
     environment.pip("install", "cyclonedx-python-lib[json-validation]")
     code = (

@@ -30,8 +30,8 @@ def rpm(*arguments: str | Path) -> str:
     return done.stdout
 
 
-def test_the_package_has_everything(package: Path) -> None:
-    """The package has the files of the Debian package; the configuration is kept, and only root can read it."""
+def test_package_contents(package: Path) -> None:
+    """The package has the files of the Debian package, and other users cannot read its configuration file."""
     assert {
         "/etc/ringward/ringward.toml",
         "/usr/bin/ringward",
@@ -50,7 +50,7 @@ def test_the_package_has_everything(package: Path) -> None:
     assert "libpython" not in rpm("-qp", "--requires", package)
 
 
-def test_the_scripts_are_valid(package: Path) -> None:
+def test_scripts_are_valid(package: Path) -> None:
     """The scripts of the package are valid for a POSIX shell, and an upgrade calls ``ringward upgrade``."""
     for script in SCRIPTS:
         text = rpm("-qp", "--queryformat", script, package)
@@ -60,8 +60,8 @@ def test_the_scripts_are_valid(package: Path) -> None:
     assert [line for line in after.splitlines() if "restart" in line and "echo" not in line] == []
 
 
-def test_an_installation(package: Path, tmp_path: Path) -> None:
-    """An installation has exactly the package's files and works; the removal leaves nothing."""
+def test_installation(package: Path, tmp_path: Path) -> None:
+    """An installation has exactly the package's files and works, and the removal leaves nothing."""
     if os.geteuid() != 0:
         pytest.skip("only root can install packages")
     root = tmp_path / "root"
@@ -82,7 +82,7 @@ def test_an_installation(package: Path, tmp_path: Path) -> None:
     assert not (root / "etc/ringward").exists()
 
 
-def test_an_upgrade_restarts_nothing(package: Path, parts: Parts, host: Host, tmp_path: Path) -> None:
+def test_upgrade_restarts_nothing(package: Path, parts: Parts, host: Host, tmp_path: Path) -> None:
     """Under systemd, the scripts of the package create the user, and a newer package replaces only the version.
 
     Tasks and services continue. If the new version does not work, rpm says so, and the daemon continues. The removal
@@ -96,7 +96,7 @@ def test_an_upgrade_restarts_nothing(package: Path, parts: Parts, host: Host, tm
         built[version] = str(one.package("rpm", tmp_path / version, directory))
     # Debian's rpm knows no installed packages, so nothing could satisfy dependencies.
     command = ["rpm", "--force-debian", "--nodeps"]
-    assert "systemctl enable --now ringward" in host.told(*command, "--install", built[VERSION])
+    assert "systemctl enable --now ringward" in host.output(*command, "--install", built[VERSION])
     assert host.call("cat", SYSTEM_FILE) == host.daemon.config.read_text()
     host.call("systemctl", "enable", "--now", "ringward")
     host.wait()

@@ -1,4 +1,4 @@
-"""The wheel in fresh environments: it shares them with others, and runs as a checkout does."""
+"""The wheel in fresh environments, beside other packages."""
 
 import os
 import shutil
@@ -37,16 +37,16 @@ def daemon(environment: Environment, tmp_path: Path) -> Iterator[Installed]:
     one.clean()
 
 
-def test_one_name_is_installed(ours: Path) -> None:
-    """The wheel has the module ``ringward``, the folder ``ringward``, which is no package, and its metadata."""
+def test_installed_names(ours: Path) -> None:
+    """The wheel has only the module ``ringward``, the folder ``ringward``, which is no package, and its metadata."""
     with zipfile.ZipFile(ours) as file:
         names = file.namelist()
     assert {name.partition("/")[0] for name in names} == {"ringward.py", "ringward", f"ringward-{VERSION}.dist-info"}
     assert {name.split("/")[1] for name in names if name.startswith("ringward/")} == set(PACKAGES)
 
 
-def test_every_file_is_installed(ours: Path) -> None:
-    """The wheel has every file of the packages, including data files, with content and permissions."""
+def test_all_files_are_installed(ours: Path) -> None:
+    """The wheel has every file of the packages, including data files, with contents and permissions."""
     top = ours.parent.parent / "sources"
     found = [path for name in PACKAGES for path in (top / name).rglob("*") if "__pycache__" not in path.parts]
     files = {f"ringward/{path.relative_to(top)}": path for path in found if path.is_file()}
@@ -59,8 +59,8 @@ def test_every_file_is_installed(ours: Path) -> None:
     assert modes == {name: bool(path.stat().st_mode & 0o100) for name, path in files.items()}
 
 
-def test_pipx_installs_it(ours: Path, environment: Environment, tmp_path: Path) -> None:
-    """A user can install the command with pipx; the removal leaves nothing."""
+def test_pipx(ours: Path, environment: Environment, tmp_path: Path) -> None:
+    """A user can install the command with pipx, and the removal leaves nothing."""
     environment.pip("install", "pipx")
     places = {"PIPX_HOME": str(tmp_path / "home"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
     pipx = [environment.directory / "bin/pipx"]
@@ -72,8 +72,8 @@ def test_pipx_installs_it(ours: Path, environment: Environment, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["supervisord first", "supervisord last"])
-def test_beside_supervisord(ours: Path, environment: Environment, *, first: bool) -> None:
-    """Beside supervisord, in either order, both programs work; after either is uninstalled, the other is whole."""
+def test_coexistence_with_supervisord(ours: Path, environment: Environment, *, first: bool) -> None:
+    """Installed in either order, Ringward and supervisord both work, and uninstalling either leaves the other whole."""
     for one in (SUPERVISORD, ours) if first else (ours, SUPERVISORD):
         environment.pip("install", str(one), "setuptools<81")
     files = {name: environment.files(name) for name in ("supervisor", "ringward")}
@@ -86,9 +86,7 @@ def test_beside_supervisord(ours: Path, environment: Environment, *, first: bool
     assert not any(Path(path).exists() for path in files[gone])
 
 
-def test_a_daemon_beside_packages_of_the_same_names(
-    ours: Path, environment: Environment, daemon: Installed, tmp_path: Path
-) -> None:
+def test_packages_of_the_same_names(ours: Path, environment: Environment, daemon: Installed, tmp_path: Path) -> None:
     """With a user's own ``api`` and ``store`` in its environment, a daemon runs tasks, which import the user's own."""
     own = tmp_path / "own"
     for name in ("api", "store", "supervisor"):
@@ -120,10 +118,10 @@ def test_a_daemon_beside_packages_of_the_same_names(
     assert environment.run("python", program).returncode == 0
 
 
-def test_an_installed_daemon_upgrades_in_place(
+def test_installed_daemon_upgrades_in_place(
     ours: Path, environment: Environment, daemon: Installed, tmp_path: Path
 ) -> None:
-    """An installed daemon runs a task, streams it, and becomes the version that pip installs over it."""
+    """An installed daemon runs a task, streams its output, and becomes the version that pip installs over it."""
     environment.pip("install", ours)
     go = tmp_path / "go"
     daemon.write(f'[tasks.t]\nrun = "echo first; until test -e {go}; do sleep 0.05; done; echo last"\n')
@@ -146,8 +144,8 @@ def test_an_installed_daemon_upgrades_in_place(
     assert daemon.stop() == 0
 
 
-def test_an_earlier_installation_refuses(ours: Path, environment: Environment, daemon: Installed) -> None:
-    """A daemon whose packages were not private refuses the upgrade, says why and what to do, and goes on."""
+def test_earlier_installation_refuses_the_upgrade(ours: Path, environment: Environment, daemon: Installed) -> None:
+    """A daemon whose packages were not private refuses the upgrade with the reason and the remedy, and continues."""
     environment.pip("install", ours)
     environment.pip("uninstall", "--yes", "ringward")  # the dependencies stay
     with tarfile.open(EARLIER) as files:

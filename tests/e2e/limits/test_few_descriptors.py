@@ -64,7 +64,7 @@ def test_more_runs_than_descriptors(daemon: FewDescriptors) -> None:
 
 @pytest.mark.parametrize("limit", [256, 300, 512])
 def test_many_printing_runs(daemon: FewDescriptors, limit: int) -> None:
-    """Of many runs that are triggered at once, none is lost or refused, and every log is complete."""
+    """No run of many that are triggered at once is lost or refused, and every log is complete."""
     daemon.soft = daemon.hard = limit
     daemon.write("""[tasks.t]
 run = "seq 10; sleep 2; seq 11 20"

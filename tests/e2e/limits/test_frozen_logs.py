@@ -85,7 +85,7 @@ def test_frozen_logs_block_only_their_writers(daemon: FrozenLogs, tmp_path: Path
 
 
 @pytest.mark.parametrize("cgroups", ["auto", "off"])
-def test_run_ends_without_a_process_on_a_dead_disk(daemon: FrozenLogs, cgroups: str) -> None:
+def test_run_ends_despite_a_process_on_a_dead_disk(daemon: FrozenLogs, cgroups: str) -> None:
     """A process that waits for a dead disk is named, its run ends without it, and it ends when the disk is back."""
     stuck = "touch '$LOGS/x' & echo $!; until grep -q '^State:.D' /proc/$!/status; do :; done"
     daemon.write(f'[tasks.t]\nrun = "{stuck.replace("$LOGS", str(daemon.logs))}"\n', daemon=f'cgroups = "{cgroups}"')

@@ -268,7 +268,7 @@ def test_output_is_kept_byte_for_byte(daemon: Daemon) -> None:
 
 
 def test_flood_is_complete(daemon: Daemon) -> None:
-    """Of 20 MB, printed as fast as possible, every line is kept, in order, with its number."""
+    """Every line of 20 MB, printed as fast as possible, is kept in order, with its number."""
     daemon.write(f"[tasks.t]\nrun = {program('floods', 20_000_000)}\n")
     daemon.start()
     run = daemon.ended(daemon.trigger("t"))
