@@ -76,7 +76,7 @@ def browser() -> "Iterator[Browser]":
     """One Chromium for all tests of a file: a process can drive only one, and runs no event loop beside it."""
     from playwright.sync_api import sync_playwright  # only by processes that have such a test
 
-    # The same engine without the windows of a desktop takes half the processor time.
+    # The headless shell has the same engine and takes half the processor time.
     program = shutil.which("chromium-headless-shell") or require("chromium")
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])

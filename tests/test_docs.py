@@ -93,7 +93,7 @@ def commands(page: Path) -> Iterator[list[str]]:
                 for call in re.split(r"&&|\||;|>", piece):
                     try:
                         arguments = shlex.split(call, comments=True)
-                    except ValueError:  # cut in the middle of a quote: not a call of its own
+                    except ValueError:  # cut in the middle of a quote: not a separate call
                         continue
                     if arguments and arguments[0] in ("ringward", ".venv/bin/ringward"):
                         yield arguments[1:]

@@ -1,4 +1,4 @@
-"""What tests promise about survival, upgrades and formats."""
+"""The list of promises about survival, upgrades and formats."""
 
 from tests.promises import LIST, each_test, listed, promise
 from tests.support.paths import ROOT

@@ -102,7 +102,7 @@ def profile(browser: Browser, **options: Any) -> Iterator[Page]:
 
 @pytest.fixture(scope="module")
 def at_desk(browser: Browser, session: StorageState) -> Iterator[Page]:
-    """The browser of a logged-in user."""
+    """A desktop browser of a logged-in user."""
     size: ViewportSize = {"width": 1280, "height": 900}
     yield from profile(browser, storage_state=session, viewport=size)
 

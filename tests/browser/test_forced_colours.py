@@ -26,7 +26,7 @@ LOOKS = """([box, classes]) => {
     made.remove();
     return looks;
 }"""
-"""How elements of some classes look inside a box: their shape without any colour; whether anything is seen of them."""
+"""The shape of elements without their colours, and whether they are visible, by class."""
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ SIZES: dict[str, ViewportSize] = {"desk": {"width": 1280, "height": 900}, "phone
 
 
 def one_by_one(page: Page, loaded: Callable[[], bool]) -> None:
-    """Let the held answers of the API arrive, each in a frame of its own, until the page is loaded."""
+    """Release the held answers of the API, one per frame, until the page is loaded."""
     held: list[Route] = []
 
     def hold(route: Route) -> None:

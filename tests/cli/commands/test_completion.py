@@ -45,7 +45,7 @@ def test_fish(ringward: Ringward, place: Path) -> None:
 
 
 class Zsh:
-    """An interactive zsh on a terminal of its own."""
+    """An interactive zsh on its own terminal."""
 
     def __init__(self, place: Path) -> None:
         self._fd, theirs = pty.openpty()

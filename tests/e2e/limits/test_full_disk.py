@@ -16,7 +16,7 @@ MEGABYTES = 64
 
 
 class SmallDisk(Daemon):
-    """A daemon whose data directory is on a small tmpfs of its own."""
+    """A daemon whose data directory is on its own small tmpfs."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)

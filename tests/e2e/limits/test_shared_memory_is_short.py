@@ -28,7 +28,7 @@ assert RUNS * len(PRINTED) > 2 * MEGABYTES << 20
 
 
 class ShortMemory(Daemon):
-    """A daemon whose runtime directory is on a small tmpfs of its own."""
+    """A daemon whose runtime directory is on its own small tmpfs."""
 
     def command(self) -> list[str]:
         script = f'mount -t tmpfs -o size={MEGABYTES}m,mode=700 tmpfs /run/ringward && exec "$@"'
