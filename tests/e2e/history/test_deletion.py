@@ -172,7 +172,7 @@ def test_purge_removes_row_log_and_frames(daemon: Daemon) -> None:
 
 
 def test_purged_log_does_not_return(daemon: Daemon) -> None:
-    """A log that could not be written for lack of space is not written after its run was purged."""
+    """The log of a purged run is removed even if its delayed lines can be written only after the purge."""
     daemon.write(f'{TASKS}[storage]\nundo_window = "0s"\n')
     daemon.start()
     nowhere = daemon.data / "logs" / "t"
@@ -190,7 +190,7 @@ def test_purged_log_does_not_return(daemon: Daemon) -> None:
 
 
 def test_purge_after_a_downtime(daemon: Daemon) -> None:
-    """The restore window counts downtime, and the next scheduler removes the files that a dead one left."""
+    """The restore window counts downtime, and the next daemon removes the files of runs whose window has passed."""
     daemon.write(f'{TASKS}[storage]\nundo_window = "1h"\n')
     daemon.start()
     gone = daemon.trigger("t")

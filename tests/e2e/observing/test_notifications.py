@@ -308,7 +308,7 @@ notify = "hook"
 
 @pytest.mark.lent
 def test_reload_replaces_notifiers(daemon: Daemon, web: Web) -> None:
-    """A reload replaces the notifiers at once, and drops messages for a removed one."""
+    """A reload replaces a notifier at once, so that waiting messages use its new address, and removes a deleted one."""
     daemon.write(f'[tasks.t]\nrun = "false"\n[notifiers.hook]\n{hook(free_port())}\n[[routes]]\nnotify = "hook"\n')
     daemon.start()
     daemon.trigger("t")
