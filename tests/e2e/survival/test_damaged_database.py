@@ -332,7 +332,7 @@ def test_missing_database_and_copy(daemon: Daemon) -> None:
 
 
 def test_shutdown_without_a_history(daemon: Daemon) -> None:
-    """A daemon that ends while its history is lost leaves nothing in its runtime directory."""
+    """A daemon that ends while its history is lost leaves no database file in its runtime directory."""
     daemon.write(TASK)
     daemon.start()
     scheduler = daemon.helper("ringward scheduler").pid
