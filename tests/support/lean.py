@@ -13,6 +13,7 @@ import venv
 from pathlib import Path
 
 from deploy.zipapp.build import needs
+from tests.support.paths import ROOT
 
 _MADE_FOR = "made-for"
 _SCRIPT = """#!{python}
@@ -47,7 +48,8 @@ def _installed() -> str:
 def _make(directory: Path) -> None:
     venv.EnvBuilder(symlinks=True, with_pip=False).create(directory)
     (packages,) = directory.glob("lib/python*/site-packages")
-    for distribution in map(importlib.metadata.distribution, needs(extras="")):
+    (packages / "ringward.pth").write_text(f"{ROOT}\n")
+    for distribution in map(importlib.metadata.distribution, needs(extras="").keys() - {"ringward"}):
         for name in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
             if not (packages / name).exists():  # packages of several distributions are in one directory
                 (packages / name).symlink_to(Path(str(distribution.locate_file(name))))
