@@ -283,6 +283,7 @@ def test_year_by_keyboard(page: Page, site: Site) -> None:
 
 def test_notifications_are_ordered_by_shown_time(page: Page, site: Site) -> None:
     """A repeated notification moves to the top with the date of its last occurrence; all are in order of date."""
+    site.ok.unlink(missing_ok=True)
     site.run_to_end("backup")
     before = site.get("/api/tasks/tries/runs").json()["total"]
     site.run_to_end("tries")
