@@ -99,7 +99,7 @@ PIECES = st.lists(
     st.one_of(
         st.sampled_from([secret[:cut] for secret in SECRETS for cut in range(1, len(secret) + 1)]),
         st.sampled_from([b"\n", b"x", b"a", b"ab"]),
-        st.binary(max_size=8),
+        st.binary(max_size=8).map(lambda data: data.replace(b"*", b"+")),  # a printed mask would be ambiguous
     ),
     max_size=20,
 )
