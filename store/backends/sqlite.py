@@ -42,6 +42,7 @@ from store.recovery.replaced_files import NO_FILE, File, Files, Rescued, file_of
 
 APPLICATION_ID = 0x52575244  # "RWRD", in the header of the file: https://sqlite.org/pragma.html#pragma_application_id
 BUSY_WAIT_S = 5.0
+_WAL_PAUSE_S = 0.01
 _READER_STATEMENTS = 100
 _WRITER_STATEMENTS = 400
 """Size of the driver's cache of the most recently used statements.
@@ -419,13 +420,30 @@ def connect_writer(path: str, durability: Durability, *, again: bool = False) ->
     connection = SqliteConnection(path, readonly=False)
     try:
         _claim(connection)
-        connection.rows("PRAGMA journal_mode = WAL")
+        _use_wal(connection)
         connection.rows(f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'NORMAL'}")
         connection.know_files()
     except BaseException:  # no other code would close the connection
         connection.close()
         raise
     return connection
+
+
+def _use_wal(connection: SqliteConnection) -> None:
+    """Switch to WAL mode.
+
+    SQLite answers with SQLITE_BUSY at once, without its busy time-out, if another connection is switching the mode.
+    """
+    until_s = time.monotonic() + BUSY_WAIT_S
+    while True:
+        try:
+            connection.rows("PRAGMA journal_mode = WAL")
+        except Busy:
+            if time.monotonic() >= until_s:
+                raise
+            time.sleep(_WAL_PAUSE_S)
+        else:
+            return
 
 
 def connect_reader(path: str, limit_s: float | None) -> Connection:

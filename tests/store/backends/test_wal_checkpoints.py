@@ -1,13 +1,16 @@
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
 import pytest
 
 from store.backends import sqlite
+from store.connection import Row, Value
 from store.daemon_values import get_meta, set_meta
 from store.database import Database, open_reader, open_writer
+from store.errors import Busy
 from tests.support.waiting import until
 
 PAGE = 4096
@@ -121,3 +124,19 @@ def test_close_ends_the_thread(tmp_path: Path) -> None:
     writer.close()
     assert not thread.is_alive()
     assert os.listdir(tmp_path) == ["ringward.db"]
+
+
+def test_another_connection_switches_to_wal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer tries again if SQLite refuses WAL mode because another connection is switching to it."""
+    execute, refusals = sqlite.SqliteConnection.rows, [Busy("locked"), Busy("locked")]
+
+    def rows(self: sqlite.SqliteConnection, sql: str, params: Sequence[Value] = ()) -> list[Row]:
+        if sql == "PRAGMA journal_mode = WAL" and refusals:
+            raise refusals.pop()
+        return execute(self, sql, params)
+
+    monkeypatch.setattr(sqlite.SqliteConnection, "rows", rows)
+    writer = open_writer(str(tmp_path / "ringward.db"))
+    assert writer.rows("PRAGMA journal_mode") == [("wal",)]
+    assert refusals == []
+    writer.close()
