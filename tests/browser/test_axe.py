@@ -9,7 +9,7 @@ from api.resources.pages import FOLDER
 from tests.browser.axe import complaints_of, small_targets_of
 from tests.browser.conftest import watched
 from tests.browser.site import Site
-from tests.browser.test_dashboard import PAGES, shown
+from tests.browser.test_screen_sizes import PAGES, shown
 from tests.support.waiting import until
 
 

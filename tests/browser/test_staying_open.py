@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, Request, Route, StorageState, exp
 from supervisor.ipc.log_line import stamp
 from tests.browser.conftest import watched
 from tests.browser.site import Site
-from tests.browser.test_dashboard import PAGES
+from tests.browser.test_screen_sizes import PAGES
 from tests.support.waiting import until
 
 

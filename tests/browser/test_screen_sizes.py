@@ -1,0 +1,146 @@
+"""Pages of the dashboard on screens of several sizes, in a real browser."""
+
+from collections.abc import Iterator
+
+from playwright.sync_api import Browser, Page, StorageState, expect
+
+from tests.browser.conftest import opened
+from tests.browser.site import Site
+
+TOO_WIDE = """() => [...document.querySelectorAll("*")].filter(
+    (one) => one.getBoundingClientRect().right > innerWidth + 1
+        && (one.matches(".units button") || !one.closest(".scroll-x, .nav, .log-scroll"))
+).map((one) => one.outerHTML.slice(0, 200))"""
+"""Elements that extend beyond the right edge of the screen, except scrollable ones."""
+OVERLAPPING = """() => {
+    const names = [...document.querySelectorAll(".nav a.item")].map((item) => {
+        const name = [...item.childNodes].find((node) => node.nodeType === Node.TEXT_NODE && node.data.trim());
+        const range = document.createRange();
+        range.selectNodeContents(name);
+        return { name: name.data, ...range.getBoundingClientRect().toJSON() };
+    });
+    const over = (one, other) => one.left < other.right && one.top < other.bottom;
+    return names.slice(1).filter((one, at) => over(one, names[at])).map((one) => one.name);
+}"""
+"""Names of pages in the bar that overlap the previous name."""
+TOO_SMALL = """() => {
+    const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    const found = new Set();
+    const size = (one) => {
+        const px = parseFloat(getComputedStyle(one).fontSize);
+        const drawing = one.closest("svg[viewBox]");
+        return drawing ? px * drawing.getBoundingClientRect().width / drawing.viewBox.baseVal.width : px;
+    };
+    while (walk.nextNode()) {
+        const one = walk.currentNode.parentElement;
+        if (!walk.currentNode.data.trim() || one.closest("script, style, noscript, title")) continue;
+        if (one.getClientRects().length && size(one) < 11.9) found.add(`${size(one)} ${one.outerHTML.slice(0, 100)}`);
+    }
+    return [...found];
+}"""
+"""Text that is smaller than 12 px on the screen."""
+PAGES = (
+    "#/",
+    "#/task/backup",
+    "#/task/web",
+    "#/runs",
+    "#/timeline",
+    "#/timeline?view=table",
+    "#/search",
+    "#/deleted",
+    "#/notifications",
+    "#/notifiers",
+    "#/system",
+    "#/daemon",
+    "#/audit",
+    "#/accounts",
+    "#/tokens",
+)
+
+
+def shown(page: Page, site: Site) -> Iterator[str]:
+    """Yield the address of each page once the page is complete."""
+    for address in (*PAGES, f"#/run/{site.done['progress']}"):
+        site.see(page, address)
+        expect(page.get_by_role("main").get_by_role("heading", level=1)).to_have_count(1)
+        expect(page.locator(".skeleton")).to_have_count(0)
+        yield address
+
+
+def test_pages_fit_a_phone(phone: Page, site: Site) -> None:
+    """No page is wider than the screen of a phone."""
+    for address in shown(phone, site):
+        assert phone.evaluate(TOO_WIDE) == [], address
+        assert phone.evaluate("document.documentElement.scrollWidth") <= 390, address
+
+
+def test_smallest_text(page: Page, phone: Page, site: Site) -> None:
+    """No text of any page is smaller than 12 px, even in drawings, on a desktop and on a phone."""
+    for one in (page, phone):
+        for address in (*shown(one, site), "docs"):
+            if address == "docs":
+                one.goto(f"{site.url}docs")
+                expect(one.locator("body")).to_contain_text("/api/runs")
+            assert one.evaluate(TOO_SMALL) == [], address
+
+
+def test_table_fits_a_small_desktop(browser: Browser, session: StorageState, site: Site) -> None:
+    """On a screen of 1024 pixels, the list of runs shows each run in one line and cuts off no column."""
+    context = browser.new_context(storage_state=session, locale="en-GB", viewport={"width": 1024, "height": 768})
+    page = opened(context)
+    for address in ("#/runs?status=failed", "#/task/old", "#/task/backup"):
+        site.see(page, address)
+        table = page.get_by_role("region", name="Runs", exact=True).locator(".scroll-x")
+        expect(table.get_by_role("row").nth(1)).to_be_visible()
+        assert table.evaluate("box => box.scrollWidth - box.clientWidth") <= 0, address
+        heights = table.locator("tbody tr").evaluate_all("rows => rows.map((row) => row.offsetHeight)")
+        assert max(heights) < 45, address
+    context.close()
+
+
+def test_api_page_fits(browser: Browser, site: Site) -> None:
+    """The description of the API is not wider than the screen."""
+    for width in (1440, 1024, 390):
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.goto(f"{site.url}docs")
+        expect(page.locator("body")).to_contain_text("/api/runs")
+        assert page.locator("#operations").evaluate("box => box.scrollWidth - box.clientWidth") <= 0, width
+        page.close()
+
+
+def test_hits_fit_a_phone(phone: Page, site: Site) -> None:
+    """Lines that a search finds are cut at the edge of the screen, however long they are."""
+    site.see(phone, "#/search?q=1")
+    expect(phone.get_by_role("list", name="Hits").get_by_role("button").first).to_be_visible()
+    assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_dialog_fits_a_phone(phone: Page, site: Site) -> None:
+    """No part of a dialog is cut off, however long a choice is."""
+    site.see(phone, "#/tokens")
+    phone.get_by_role("button", name="New token").tap()
+    dialog = phone.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    assert dialog.evaluate("box => box.scrollWidth <= box.clientWidth")
+
+
+def test_search_of_a_log_fits_the_smallest_phone(phone: Page, site: Site) -> None:
+    """The search button of a log is on the screen of the smallest phone."""
+    wide = phone.viewport_size
+    assert wide
+    phone.set_viewport_size({"width": 320, "height": 640})
+    site.see(phone, f"#/run/{site.done['backup']}")
+    expect(phone.get_by_role("log")).to_contain_text("disk full")
+    assert phone.evaluate(TOO_WIDE) == []
+    phone.set_viewport_size(wide)
+
+
+def test_page_names_fit_the_smallest_phone(phone: Page, site: Site) -> None:
+    """All names of pages are legible and on the screen, even on a desktop at 400 %."""
+    wide = phone.viewport_size
+    assert wide
+    phone.set_viewport_size({"width": 320, "height": 640})
+    site.see(phone, "#/")
+    assert phone.evaluate(OVERLAPPING) == []
+    assert phone.evaluate("document.querySelector('.nav').scrollWidth") <= 320
+    phone.set_viewport_size(wide)
