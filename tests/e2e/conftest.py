@@ -18,7 +18,8 @@ def lent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lent]:
 def daemon(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Daemon]:
     """A daemon that the test configures and starts; everything is removed afterwards.
 
-    Tests that are marked as `lent` but not as `own` share a daemon, which looks new to each of them.
+    Tests that are marked as `lent` but not as `own` share a daemon without runs. It keeps its
+    notifications, so tests that count them have a daemon of their own.
     """
     if request.node.get_closest_marker("lent") and not request.node.get_closest_marker("own"):
         shared: Lent = request.getfixturevalue("lent")

@@ -63,7 +63,6 @@ def test_daemon_lists_its_own_processes(daemon: Daemon) -> None:
     assert found["supervisor"]["cpuMs"] > 0
 
 
-@pytest.mark.lent
 def test_failure_is_notified(daemon: Daemon) -> None:
     """The last failed attempt creates a notification, which can be marked as read; another failure raises its count."""
     daemon.write('[tasks.fails]\nrun = "exit 3"\nretry_attempts = 1\nretry_delay = "1ms"\n')
@@ -93,7 +92,6 @@ def test_failure_is_notified(daemon: Daemon) -> None:
     stream.close()
 
 
-@pytest.mark.lent
 def test_fatal_service_is_notified_once(daemon: Daemon) -> None:
     """A fatal service is notified once, even if the scheduler is restarted and finds it fatal."""
     daemon.write('[services.given-up]\nrun = "exit 1"\nrestart_delay = "1ms"\nrestart_attempts = 1\n')

@@ -187,7 +187,6 @@ def test_repeated_start_never_follows_the_end(daemon: Daemon, web: Web) -> None:
     assert web.paths == ["/ping/start", "/ping/start", "/ping"]
 
 
-@pytest.mark.lent
 def test_slow_and_silent_runs_are_notified(daemon: Daemon, web: Web) -> None:
     """A run that takes long or prints nothing is notified while it runs."""
     daemon.write(
