@@ -30,6 +30,7 @@ from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.control.run_operations import RunOperations
 from supervisor.scheduler.control.unit_operations import UnitOperations
 from supervisor.scheduler.control.unit_view import definition_text
+from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change, CommitListener, Committer
 from supervisor.scheduler.database.damage import DamageMonitor
 from supervisor.scheduler.database.database_file import DatabaseWatch, forget_all, note_file
@@ -46,6 +47,7 @@ from supervisor.scheduler.loop.event_log import EventLog, left_over
 from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop, RoundLog
 from supervisor.scheduler.loop.root_connection import RootConnection
+from supervisor.scheduler.loop.user_lookup import UserLookup
 from supervisor.scheduler.notifications.clock_report import ClockReport
 from supervisor.scheduler.notifications.heartbeat_urls import Heartbeats
 from supervisor.scheduler.notifications.notifications import NotificationOperations, Notifications
@@ -191,6 +193,7 @@ class Scheduler(CommitListener, StoreListener):
         self._event_log.announce(state.first_event, state.events)
         self._event_log.ring_at_round_end()
         self._committer = Committer(self._loop, self._store, self._event_log, self._log, self)
+        self._core = Core(self._loop, self._daemon, self._committer, self._log)
 
     def _build_notifications(self) -> None:
         loop, boot, config, log = self._loop, self._boot, self._config, self._log
@@ -202,17 +205,18 @@ class Scheduler(CommitListener, StoreListener):
 
     def _build_runs(self, state: StoredState) -> None:
         loop, boot, log, notifications = self._loop, self._boot, self._log, self._notifications
-        self._engine = engine = RunEngine(loop, self._daemon, self._root, self._committer, notifications, log)
-        self._watcher = WatcherClient(loop, boot, log)
-        self._controller = ServiceController(loop, engine, self._watcher, notifications, log, first=state.first)
+        core, user_lookup = self._core, UserLookup(loop)
+        self._engine = engine = RunEngine(core, self._root, notifications, user_lookup)
+        self._watcher = watcher = WatcherClient(loop, boot, log)
+        self._controller = ServiceController(core, engine, user_lookup, watcher, notifications, first=state.first)
         self._controller.dependency_gate.know(self._units, state.ended)
-        self._jobs = LaunchedJobs(loop, engine, self._watcher, self._root, log)
+        self._jobs = LaunchedJobs(core, user_lookup, watcher, self._root)
         engine.observers = [RunAlerts(loop, boot, notifications, self._committer), self._heartbeats, self._jobs]
-        engine.connect(self._controller, Outputs(loop, boot, self._watcher, log), self._jobs)
+        engine.connect(self._controller, Outputs(loop, boot, watcher, log), self._jobs)
         engine.configure(self._config)
         self._daemon.ending = state.known.ending
         self._run_sampler = RunSampler(loop, self._committer.commit, os.getppid(), state.known.running, state.usages)
-        self._shutdown = Shutdown(loop, engine, self._controller, boot.shutdown_timeout_ms)
+        self._shutdown = Shutdown(core, engine.live, engine.stop, self._controller, boot.shutdown_timeout_ms)
 
     def _build_database_monitors(self) -> None:
         loop, boot, log = self._loop, self._boot, self._log
@@ -224,12 +228,12 @@ class Scheduler(CommitListener, StoreListener):
             self._database_watch = DatabaseWatch(loop, boot, self._committer, self._notifications, log, self.leave)
 
     def _build_schedules(self, state: StoredState) -> None:
-        loop, engine, log = self._loop, self._engine, self._log
+        loop, core, engine, log = self._loop, self._core, self._engine, self._log
         self._bulk = BulkJobs(loop, self._daemon, self._committer, self._long_reads, state.bulk_job)
         clock = RemovalClock(loop, current_boot(), state.clock, self._clock_doubted)
         self._retention = Retention(loop, self._bulk, self._janitor, self._config, clock, log)
-        self._scheduled_starts = ScheduledStarts(loop, engine)
-        self._file_changes = FileChanges(loop, engine, self._units, self._config, log)
+        self._scheduled_starts = ScheduledStarts(core, engine)
+        self._file_changes = FileChanges(core, engine.create_task_run, self._units, self._config)
         self._clock_report = ClockReport(
             self._committer, self._scheduled_starts, self._units, self._notifications, clock, log
         )
@@ -266,7 +270,7 @@ class Scheduler(CommitListener, StoreListener):
             tell_restored(state.restoration, change, self._notifications)
             self._store_configuration(change)
             change.write(lambda db: settle_passes(db, [run.id for run in state.known.unfinished]))
-            take_over = TakeOver(self._engine, self._controller, self._root, self._units, self._log, self._jobs)
+            take_over = TakeOver(self._core, self._engine, self._controller, self._root, self._units, self._jobs)
             take_over.reconcile(state.known, change)
             change.write(lambda db: set_meta(db, TAKEN_UP, self._boot.started_at))
             self._bulk.announce_unreported(change)
@@ -287,9 +291,9 @@ class Scheduler(CommitListener, StoreListener):
             change.then(self._is_ready)
 
     def _build_operations(self, start: StartConfig, state: StoredState, take_over: TakeOver) -> None:
-        loop, boot, config, engine = self._loop, self._boot, self._config, self._engine
+        loop, boot, config, core, engine = self._loop, self._boot, self._config, self._core, self._engine
         limit = TriggerLimit(time.monotonic, config.http.trigger_rate)
-        many = BulkOperations(loop, engine, self._units, self._bulk, self._retention, limit)
+        many = BulkOperations(core, engine, self._units, self._bulk, self._retention, limit)
         files = ConfigFiles(
             loop,
             config,
@@ -300,8 +304,8 @@ class Scheduler(CommitListener, StoreListener):
         hooks = HookOperations(config)
         self._build_reload(start, take_over, files, [certificate, limit, hooks, self._file_changes])
         operations = operations_of(
-            RunOperations(engine, self._units, self._info, self._daemon_state, limit),
-            UnitOperations(engine, self._controller, self._scheduled_starts, self._units),
+            RunOperations(core, engine, self._units, self._info, self._daemon_state, limit),
+            UnitOperations(core, engine.stop, self._controller, self._scheduled_starts, self._units),
             many,
             AccessOperations(self._committer),
             NotificationOperations(self._committer),
@@ -342,7 +346,7 @@ class Scheduler(CommitListener, StoreListener):
             start.resolved, files, self._info, self._committer, self._notifications, self._log
         )
         changes = UnitChanges(
-            self._loop, self._engine, self._controller, self._scheduled_starts, self._units, take_over.leaving
+            self._core, self._engine, self._controller, self._scheduled_starts, self._units, take_over.leaving
         )
         self._reloader = Reloader(
             self._daemon, self._committer, changes, self._active_config, self._config_applier.apply, self._log

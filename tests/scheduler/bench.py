@@ -16,11 +16,13 @@ from supervisor.config.load import load
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import PROTOCOL, Boot, Exited
 from supervisor.ipc.probe_request import ProbeRequest
+from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import CommitListener, Committer
 from supervisor.scheduler.loop.daemon_state import DaemonState
 from supervisor.scheduler.loop.event_log import EventLog
 from supervisor.scheduler.loop.loop import Clock, Loop
 from supervisor.scheduler.loop.root_connection import RootConnection
+from supervisor.scheduler.loop.user_lookup import UserLookup
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
 from supervisor.scheduler.runs.run_engine import RunEngine
@@ -133,6 +135,9 @@ class Watcher:
 class Bench:
     """A run engine and a service controller with a configuration."""
 
+    make_user_lookup: Callable[[Loop], UserLookup] = UserLookup
+    """Makes the lookup of users for the next scheduler."""
+
     def __init__(self, directory: Path, text: str, clock: Clock | None = None) -> None:
         self._given_clock = clock
         config_path = directory / "ringward.toml"
@@ -177,11 +182,13 @@ class Bench:
         self.notifications = Notifications(self.config, self.queued)
         root = cast(RootConnection, self.root)
         self.daemon = DaemonState(self.boot)
-        self.engine = RunEngine(self.loop, self.daemon, root, self.committer, self.notifications, self.log)
+        self.core = Core(self.loop, self.daemon, self.committer, self.log)
+        self.user_lookup = self.make_user_lookup(self.loop)
+        self.engine = RunEngine(self.core, root, self.notifications, self.user_lookup)
         self.engine.configure(self.config)
         self.watcher = Watcher()
         self.controller = ServiceController(
-            self.loop, self.engine, self.watcher, self.notifications, self.log, first=first
+            self.core, self.engine, self.user_lookup, self.watcher, self.notifications, first=first
         )
         self.engine.connect(self.controller)
         self.units: dict[str, Unit] = make_units(self.store.database, self.config, first=first)

@@ -47,13 +47,13 @@ class ReloadBench(Bench):
         )
         self.boot = resolve(self.config, boot)
         log = Log("test", "error")
-        self.scheduled_starts = ScheduledStarts(self.loop, self.engine)
+        self.scheduled_starts = ScheduledStarts(self.core, self.engine)
         self.applied: list[ResolvedConfig] = []
         self.info: dict[str, Any] = {}
         self.files = ConfigFiles(self.loop, self.config, stale=False, on_stale=self.files_changed)
         resolved = ResolvedConfig(self.config, self.boot)
         self.active = ActiveConfig(resolved, self.files, self.info, self.committer, Notifications(self.config), log)
-        changes = UnitChanges(self.loop, self.engine, self.controller, self.scheduled_starts, self.units, {})
+        changes = UnitChanges(self.core, self.engine, self.controller, self.scheduled_starts, self.units, {})
         self.reloader = Reloader(
             self.daemon,
             self.committer,

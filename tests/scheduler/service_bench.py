@@ -60,7 +60,9 @@ def fails(one: Bench, instance: ServiceInstance) -> None:
 def send(one: Bench, operation: str, name: str, **arguments: Any) -> list[Answer]:
     """Send a request and return the list for its answer."""
     answers: list[Answer] = []
-    commands = UnitOperations(one.engine, one.controller, ScheduledStarts(one.loop, one.engine), one.units)
+    commands = UnitOperations(
+        one.core, one.engine.stop, one.controller, ScheduledStarts(one.core, one.engine), one.units
+    )
     operations_of(commands)[operation]({"task": name, "by": "me", **arguments}, answers.append)
     return answers
 

@@ -1,7 +1,7 @@
 """Operations on many runs, and the deletion of one run."""
 
-from collections.abc import Callable
-from typing import NamedTuple, TypedDict
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol, TypedDict
 
 from store.database import Database
 from store.runs.bulk import (
@@ -28,18 +28,20 @@ from supervisor.scheduler.control.operation import (
     operation,
     refused,
     refused_for_now,
+    shutting_down,
     unavailable,
 )
 from supervisor.scheduler.control.rate_limit import TriggerLimit
+from supervisor.scheduler.core import Core
+from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.database.retention import Retention
-from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.runs import run_transitions, secret_parameters
-from supervisor.scheduler.runs.live_units import RunRequest, Unit
+from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
 from supervisor.scheduler.runs.parameters import NOTHING, InvalidParameters, ParameterValues, accept_again
-from supervisor.scheduler.runs.run_engine import RunEngine
 
 _STOPS = 200
 """Number of runs to stop in one turn of the loop; they take a few milliseconds."""
+_UNFINISHED = "it did not finish"
 _ID_CHARACTERS = 26
 _NAMED = 3
 """Number of runs that an answer names, for the audit log."""
@@ -94,6 +96,20 @@ class _Again(NamedTuple):
     """Parameter values of the run that is repeated."""
 
 
+class Runs(Protocol):
+    """Starts and stops runs."""
+
+    @property
+    def live(self) -> Mapping[str, LiveRun]:
+        """All unfinished runs by id."""
+
+    def create_task_run(self, unit: Unit, task: Task, change: Change, request: RunRequest) -> LiveRun:
+        """Create the first attempt of a run."""
+
+    def stop(self, run: LiveRun, change: Change, *, by: str | None = None) -> None:
+        """End a run."""
+
+
 class BulkOperations:
     """Operations on many runs.
 
@@ -103,17 +119,17 @@ class BulkOperations:
 
     def __init__(
         self,
-        loop: Loop,
-        engine: RunEngine,
+        core: Core,
+        runs: Runs,
         units: dict[str, Unit],
         bulk: BulkJobs,
         retention: Retention,
         limit: TriggerLimit,
     ) -> None:
-        self._loop = loop
-        self._engine = engine
-        self._committer = engine.committer
-        self._daemon = engine.daemon
+        self._loop = core.loop
+        self._committer = core.committer
+        self._daemon = core.daemon
+        self._runs = runs
         self._units = units
         self._bulk = bulk
         self._retention = retention
@@ -124,7 +140,7 @@ class BulkOperations:
     def run_delete(self, asked: _Run, reply: Reply) -> None:
         """Delete a run so that it can be restored; a pending run is first ended, an active one refused."""
         run_id = asked.run
-        run = self._engine.live.get(run_id)
+        run = self._runs.live.get(run_id)
         if run is not None and run.state in run_transitions.HELD_BY_ROOT:
             reply(refused(409, f"{run_id} is running; stop it first"))
             return
@@ -135,7 +151,7 @@ class BulkOperations:
             # The run ends in memory at once, so this change must be retried until it is stored.
             # It contains end and deletion, so that no client sees the end alone.
             change = self._committer.change()
-            self._engine.stop(run, change, by=asked.by)
+            self._runs.stop(run, change, by=asked.by)
         at_ms = self._moment_ms()
         task_name = change.read(lambda db: _delete(db, run_id, at_ms))
         change.announce_result(
@@ -177,7 +193,7 @@ class BulkOperations:
                 work=lambda db, rows, _now_ms: mark_deleted(db, rows, at_ms),
                 event="run.deleted",
                 done=deleted,
-                failed=_failed(reply),
+                failed=unavailable(reply, _UNFINISHED),
                 began_ms=at_ms,
             )
         )
@@ -202,7 +218,7 @@ class BulkOperations:
                 work=lambda db, rows, at_ms: unmark_deleted(db, rows, at_ms - window_ms, deleted_at),
                 event="run.restored",
                 done=lambda affected: reply(done(affected=affected, first=first)),
-                failed=_failed(reply),
+                failed=unavailable(reply, _UNFINISHED),
             )
         )
 
@@ -212,7 +228,7 @@ class BulkOperations:
 
         def found(ids: list[str] | BaseException) -> None:
             if isinstance(ids, BaseException):
-                _failed(reply)(ids)
+                unavailable(reply, _UNFINISHED)(ids)
             else:
                 self._stop_some(ids, [], asked.by, reply)
 
@@ -221,9 +237,9 @@ class BulkOperations:
     def _stop_some(self, ids: list[str], stopped: list[str], by: str, reply: Reply) -> None:
         change = self._committer.change()
         for run_id in ids[:_STOPS]:
-            run = self._engine.live.get(run_id)
+            run = self._runs.live.get(run_id)
             if run is not None and run.state is not run_transitions.State.STOPPING:
-                self._engine.stop(run, change, by=by)
+                self._runs.stop(run, change, by=by)
                 stopped.append(run_id)
         rest = ids[_STOPS:]
         if rest:
@@ -247,9 +263,9 @@ class BulkOperations:
 
         def found(tasks: dict[str, _Again] | BaseException) -> None:
             if isinstance(tasks, BaseException):
-                _failed(reply)(tasks)
+                unavailable(reply, _UNFINISHED)(tasks)
             elif self._daemon.ending:
-                reply(refused(503, "the daemon is shutting down"))
+                reply(shutting_down())
             else:
                 self._run_all(tasks, asked, reply)
 
@@ -283,7 +299,7 @@ class BulkOperations:
         with self._committer.changing(unavailable(reply)) as change:
             for unit, task, run_id, params in new:
                 request = RunRequest(trigger=trigger, run_id=run_id, by=by, params=params)
-                self._engine.create_task_run(unit, task, change, request)
+                self._runs.create_task_run(unit, task, change, request)
             change.then(lambda: reply(done(triggered=triggered)))
 
 
@@ -305,10 +321,6 @@ def _selector(asked: _Bulk) -> RunSelector:
 
 def _unpacked(ids: str) -> list[str]:
     return [ids[at : at + _ID_CHARACTERS] for at in range(0, len(ids), _ID_CHARACTERS)]
-
-
-def _failed(reply: Reply) -> Callable[[BaseException], None]:
-    return lambda error: reply(refused(503, f"it did not finish: {error}"))
 
 
 def _delete(db: Database, run_id: str, now_ms: int) -> str | None:

@@ -81,6 +81,11 @@ def refused_for_now(detail: str, retry_after_s: int) -> dict[str, object]:
     return {**refused(429, detail), "retry_after_s": retry_after_s}
 
 
-def unavailable(reply: Reply) -> Callable[[BaseException], None]:
-    """Return the `on_failed` of a change for which a client waits; it answers 503."""
-    return lambda error: reply(refused(503, f"the database cannot be written: {error}"))
+def unavailable(reply: Reply, what: str = "the database cannot be written") -> Callable[[BaseException], None]:
+    """Return the `on_failed` of a change or read for which a client waits; it answers 503 with `what` and the error."""
+    return lambda error: reply(refused(503, f"{what}: {error}"))
+
+
+def shutting_down() -> dict[str, Any]:
+    """Return the refusal (503) of a request that the daemon no longer carries out during its shutdown."""
+    return refused(503, "the daemon is shutting down")

@@ -4,8 +4,8 @@ A trigger may have an idempotency key. For a day, a trigger with the same key re
 """
 
 import time
-from collections.abc import Callable, Collection
-from typing import Annotated
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Annotated, Protocol
 
 from msgspec import Meta
 
@@ -14,9 +14,10 @@ from store.errors import Conflict
 from store.idempotency import Claim as KeyClaim
 from store.runs.ids import is_ulid
 from store.runs.writes import get_run
+from supervisor.config.model import Task
 from supervisor.host.owning_run import owning_runs
 from supervisor.host.process_environ import Environments
-from supervisor.schedule.admission import MOST_HOLDERS, Claim
+from supervisor.schedule.admission import MOST_HOLDERS, Claim, Obstacle, SlotUse
 from supervisor.scheduler.control.operation import (
     Arguments,
     Reply,
@@ -25,14 +26,15 @@ from supervisor.scheduler.control.operation import (
     operation,
     refused,
     refused_for_now,
+    shutting_down,
     unavailable,
 )
 from supervisor.scheduler.control.rate_limit import TriggerLimit
-from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.core import Core
+from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
 from supervisor.scheduler.runs.parameters import InvalidParameters, take
-from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.runs.run_rows import answer_row
 
 _PATIENCE_S = 0.01
@@ -75,10 +77,8 @@ class _Stop(Arguments):
 class IdempotencyKeys:
     """Lets one request per key proceed at a time; others wait until its run is stored or refused."""
 
-    def __init__(self, engine: RunEngine) -> None:
-        self._engine = engine
-        self._committer = engine.committer
-        self._daemon = engine.daemon
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
         self._waiting: dict[str, list[Callable[[], None]]] = {}
 
     def trigger(self, asked: Trigger, reply: Reply, create: Callable[[Reply], None]) -> None:
@@ -120,12 +120,39 @@ class IdempotencyKeys:
             change.write(lambda db: idempotency.claim(db, key, run_id, request, change.now_ms))
 
 
+class Runs(Protocol):
+    """Starts and stops runs, and knows what they wait for."""
+
+    @property
+    def live(self) -> Mapping[str, LiveRun]:
+        """All unfinished runs by id."""
+
+    def create_task_run(self, unit: Unit, task: Task, change: Change, request: RunRequest) -> LiveRun:
+        """Create the first attempt of a run."""
+
+    def stop(self, run: LiveRun, change: Change, *, by: str | None = None, force: bool = False) -> None:
+        """End a run."""
+
+    def obstacles(self, runs: Iterable[LiveRun]) -> list[list[Obstacle]]:
+        """Return, for each of `runs`, the reasons why it waits."""
+
+    def holders_in_the_way(self, task: Task, now_ms: int) -> dict[str, str]:
+        """Return the slot by run id, for each run that holds a slot for which a new run of `task` would wait."""
+
+    def slots(self, listed: int) -> list[SlotUse]:
+        """Return the use of all slots."""
+
+    def task_load(self) -> tuple[int | None, int]:
+        """Return ``max_running`` (None: no limit), and the number of active runs of tasks."""
+
+
 class RunOperations:
     """Operations on runs; each answers after its effect is stored, except a stop of an active run."""
 
     def __init__(
         self,
-        engine: RunEngine,
+        core: Core,
+        runs: Runs,
         units: dict[str, Unit],
         info: dict[str, object],
         tell: Callable[[], dict[str, object]] = dict,
@@ -134,20 +161,21 @@ class RunOperations:
         """Create the operations.
 
         Args:
-            engine: starts and stops the runs.
+            core: the loop's committer and the state of the daemon.
+            runs: starts and stops the runs.
             units: all configured units; shared, not copied.
             info: facts about the configuration.
             tell: returns the present state of the daemon.
             limit: limit of triggers per credential; None: no limit.
         """
         self._limit = limit or TriggerLimit(time.monotonic, 0)
-        self._engine = engine
-        self._committer = engine.committer
-        self._daemon = engine.daemon
+        self._committer = core.committer
+        self._daemon = core.daemon
+        self._runs = runs
         self._tell = tell
         self._info = info
         self._units = units
-        self._keys = IdempotencyKeys(engine)
+        self._keys = IdempotencyKeys(core.committer)
         self._environments = Environments(_PATIENCE_S)
 
     @operation(Arguments)
@@ -165,7 +193,7 @@ class RunOperations:
         unit = self._units.get(name)
         if not is_ulid(run_id):  # it becomes part of file names
             reply(refused(422, f"not a run id: {run_id}"))
-        elif run_id in self._engine.live:
+        elif run_id in self._runs.live:
             reply(done())
         elif unit is None:
             reply(refused(404, f'no task named "{name}"'))
@@ -174,7 +202,7 @@ class RunOperations:
         elif not unit.task.api_trigger:
             reply(refused(403, f"{name} has api_trigger = false: only its schedule may run it"))
         elif self._daemon.ending:
-            reply(refused(503, "the daemon is shutting down"))
+            reply(shutting_down())
         else:
             self._keys.trigger(asked, reply, lambda reply: self._create(unit, asked, reply))
 
@@ -195,7 +223,7 @@ class RunOperations:
             errors = [{"location": f"body.params.{one.name}", "message": one.message} for one in err.wrong]
             reply(refused(422, f"Invalid parameters for {unit.name}", errors))
             return
-        holders = self._engine.holders_in_the_way(task, self._committer.change().now_ms)
+        holders = self._runs.holders_in_the_way(task, self._committer.change().now_ms)
         caller = self._caller(asked, holders) if holders else None
         if caller is not None:
             slot = holders[caller.id]
@@ -212,7 +240,7 @@ class RunOperations:
         self._limit.count(credential)
         with self._committer.changing(on_failed) as change:
             request = RunRequest(trigger=asked.triggered_by, run_id=asked.run, by=asked.by, params=params)
-            run = self._engine.create_task_run(unit, task, change, request)
+            run = self._runs.create_task_run(unit, task, change, request)
             self._keys.claim(asked, change)
             refusal = run.state is run_transitions.State.ENDED
             answer = done() if refusal else done(row=answer_row(run, asked.by))
@@ -227,13 +255,13 @@ class RunOperations:
         run_id = asked.from_run
         if run_id is None and (process := asked.from_process) is not None:
             owners = owning_runs(process, self._daemon.boot.daemon_id, self._environments)
-            run_id = next((owner for owner in owners if owner in self._engine.live), None)
-        return self._engine.live[run_id] if run_id is not None and run_id in holders else None
+            run_id = next((owner for owner in owners if owner in self._runs.live), None)
+        return self._runs.live[run_id] if run_id is not None and run_id in holders else None
 
     @operation(_Runs)
     def runs_wait(self, asked: _Runs, reply: Reply) -> None:
         """Answer with the slots that each unfinished run uses, and the reasons why it waits."""
-        live = self._engine.live
+        live = self._runs.live
         runs = [live[run_id] for run_id in asked.runs if run_id in live]
         queued = [run for run in runs if run.state is run_transitions.State.QUEUED]
         waiting_for: dict[str, list[dict[str, object]]] = {
@@ -241,7 +269,7 @@ class RunOperations:
             for run in runs
             if run.state is run_transitions.State.WAITING
         }
-        for run, reasons in zip(queued, self._engine.obstacles(queued), strict=True):
+        for run, reasons in zip(queued, self._runs.obstacles(queued), strict=True):
             waiting_for[run.id] = [
                 {
                     "kind": one.kind,
@@ -270,9 +298,9 @@ class RunOperations:
                 "held_by": runs(one.holders, one.name),
                 "next_runs": runs(one.next_runs, one.name),
             }
-            for one in self._engine.slots(asked.listed)
+            for one in self._runs.slots(asked.listed)
         ]
-        limit, running = self._engine.task_load()
+        limit, running = self._runs.task_load()
         reply(done(slots=slots, max_running={"limit": limit, "running": running}))
 
     @operation(_Stop)
@@ -282,13 +310,13 @@ class RunOperations:
         For a run with a process, answer as soon as the root is asked: a full disk must not delay a stop.
         """
         run_id = asked.run
-        run = self._engine.live.get(run_id)
+        run = self._runs.live.get(run_id)
         change = self._committer.change()
         if run is None:
             self._answer_ended(run_id, reply)
             return
         signalled = run.state in run_transitions.HELD_BY_ROOT
-        self._engine.stop(run, change, by=asked.by, force=asked.force)
+        self._runs.stop(run, change, by=asked.by, force=asked.force)
         if not signalled:
             change.then(lambda: reply(done()))
         self._committer.commit(change)

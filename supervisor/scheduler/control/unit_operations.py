@@ -19,10 +19,20 @@ from store.database import Database
 from store.tasks import get_task, update_task
 from supervisor.ipc.unit_selection import ANY, Kinds, NotSelected, Selector, select
 from supervisor.schedule.instants import upcoming
-from supervisor.scheduler.control.operation import Arguments, Number, Reply, done, operation, refused, unavailable
+from supervisor.scheduler.control.operation import (
+    Arguments,
+    Number,
+    Reply,
+    done,
+    operation,
+    refused,
+    shutting_down,
+    unavailable,
+)
+from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change, Write
 from supervisor.scheduler.runs.live_units import LiveRun, Unit
-from supervisor.scheduler.runs.run_engine import RunEngine
+from supervisor.scheduler.runs.run_observer import StopRun
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from supervisor.scheduler.services.instance_transitions import ENDING, Event, State, step
 from supervisor.scheduler.services.service_controller import ServiceController
@@ -107,14 +117,15 @@ class UnitOperations:
 
     def __init__(
         self,
-        engine: RunEngine,
+        core: Core,
+        stop_run: StopRun,
         controller: ServiceController,
         scheduled_starts: ScheduledStarts,
         units: dict[str, Unit],
     ) -> None:
-        self._engine = engine
-        self._committer = engine.committer
-        self._daemon = engine.daemon
+        self._committer = core.committer
+        self._daemon = core.daemon
+        self._stop_run = stop_run
         self._controller = controller
         self._scheduled_starts = scheduled_starts
         self._units = units
@@ -342,7 +353,7 @@ class UnitOperations:
             for unit in chosen:
                 if force or unit.task is not None:
                     for run in _unfinished(unit):
-                        self._engine.stop(run, change, by=by, force=force)
+                        self._stop_run(run, change, by=by, force=force)
 
         def again() -> None:
             started = [unit for unit in units if unit.service is not None and not unit.stopped and unit.configured]
@@ -365,7 +376,7 @@ class UnitOperations:
 
     def _refused_at_the_end(self, reply: Reply) -> bool:
         if self._daemon.ending:
-            reply(refused(503, "the daemon is shutting down"))
+            reply(shutting_down())
         return self._daemon.ending
 
 

@@ -23,18 +23,17 @@ from supervisor.config.records import Launcher
 from supervisor.config.value_types.durations import format_duration
 from supervisor.config.value_types.launchers import PLACEHOLDER
 from supervisor.host import users
-from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Exited
 from supervisor.ipc.probe_request import ProbeRequest
+from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.launchers import launcher_commands
-from supervisor.scheduler.loop.loop import Loop, Timer
+from supervisor.scheduler.loop.loop import Timer
 from supervisor.scheduler.loop.root_connection import RootConnection
-from supervisor.scheduler.loop.user_lookup import Identity
+from supervisor.scheduler.loop.user_lookup import Identity, UserLookup
 from supervisor.scheduler.runs import unstored_files
 from supervisor.scheduler.runs.end_reason import Verdict
 from supervisor.scheduler.runs.live_units import LiveRun
-from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.runs.run_observer import RunObserver
 from supervisor.scheduler.runs.run_rows import event_body
 from supervisor.scheduler.services.health import Watcher
@@ -167,14 +166,14 @@ class _Job:
 class LaunchedJobs(RunObserver):
     """Tracks the jobs of all runs with a launcher."""
 
-    def __init__(self, loop: Loop, engine: RunEngine, watcher: Watcher, root: RootConnection, log: Log) -> None:
-        self._loop = loop
-        self._engine = engine
-        self._committer = engine.committer
-        self._daemon = engine.daemon
+    def __init__(self, core: Core, user_lookup: UserLookup, watcher: Watcher, root: RootConnection) -> None:
+        self._loop = core.loop
+        self._committer = core.committer
+        self._daemon = core.daemon
+        self._log = core.log
+        self._user_lookup = user_lookup
         self._watcher = watcher
         self._root = root
-        self._log = log
         self._jobs_by_run: dict[str, _Job] = {}
         self.lost: set[str] = set()
         """Ids of runs that the root does not know, and whose jobs are being searched for."""
@@ -415,7 +414,7 @@ class LaunchedJobs(RunObserver):
 
         record = job.record
         as_then = replace(job.run.definition, user=record.user, clean_env=record.clean_env)
-        self._engine.user_lookup.ask(as_then, identified)
+        self._user_lookup.ask(as_then, identified)
 
     def _probe_request(
         self, job: _Job, what: str, argv: list[str], timeout_ms: int, identity: Identity

@@ -26,7 +26,15 @@ from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import ConfigError, Problem
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
-from supervisor.scheduler.control.operation import Arguments, Reply, done, operation, refused
+from supervisor.scheduler.control.operation import (
+    Arguments,
+    Reply,
+    done,
+    operation,
+    refused,
+    shutting_down,
+    unavailable,
+)
 from supervisor.scheduler.control.unit_view import definition_text
 from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.loop.daemon_state import DaemonState
@@ -140,9 +148,9 @@ class Reloader:
             self._refuse(request, found)
         elif isinstance(found, BaseException):
             self._log.error(f"cannot read the configuration: {found!r}")
-            self._answer(refused(503, f"Cannot read the configuration: {found}"))
+            unavailable(self._answer, "cannot read the configuration")(found)
         elif self._daemon.ending:
-            self._answer(refused(503, "The daemon is shutting down"))
+            self._answer(shutting_down())
         else:
             self._plan(request, found)
 
@@ -169,7 +177,7 @@ class Reloader:
 
         def given_up(error: BaseException) -> None:
             self._active.applied()
-            self._answer(refused(503, f"The database cannot be written: {error}"))
+            unavailable(self._answer)(error)
 
         def store() -> None:
             with self._committer.changing(given_up) as change:

@@ -1,20 +1,30 @@
 """Adds, redefines and removes tasks and services during a reload."""
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from store.tasks import update_task
 from supervisor.config.diff import UnitChange
 from supervisor.config.keys import Effect
 from supervisor.config.model import Service, Task
+from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
-from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.runs.live_units import LiveRun, Unit
-from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from supervisor.scheduler.services.service_controller import NOT_CONFIGURED, ServiceController
 
 _SLICE = 200
 """Number of tasks to redefine in one turn of the loop."""
+
+
+class Runs(Protocol):
+    """Applies changes of the configuration to runs."""
+
+    def redefined(self, unit: Unit, change: Change) -> None:
+        """Apply a unit's new definition to its queued runs."""
+
+    def stop(self, run: LiveRun, change: Change, *, by: str | None = None) -> None:
+        """End a run."""
 
 
 class UnitChanges:
@@ -27,15 +37,17 @@ class UnitChanges:
 
     def __init__(
         self,
-        loop: Loop,
-        engine: RunEngine,
+        core: Core,
+        runs: Runs,
         controller: ServiceController,
         scheduled_starts: ScheduledStarts,
         units: dict[str, Unit],
         leaving: Mapping[str, Unit],
     ) -> None:
-        self._loop = loop
-        self._engine = engine
+        self._loop = core.loop
+        self._committer = core.committer
+        self._daemon = core.daemon
+        self._runs = runs
         self._controller = controller
         self._scheduled_starts = scheduled_starts
         self.units = units
@@ -61,10 +73,10 @@ class UnitChanges:
         slices = iter([changed[at : at + _SLICE] for at in range(0, len(changed), _SLICE)] or [[]])
 
         def go_on(some: list[UnitChange]) -> None:
-            if self._engine.daemon.ending:
+            if self._daemon.ending:
                 then(None)
                 return
-            change = self._engine.committer.change()
+            change = self._committer.change()
             for one in some:
                 self.redefine(one, change)
             following = next(slices, None)
@@ -72,7 +84,7 @@ class UnitChanges:
                 then(change)
             else:
                 self._loop.after(0, lambda: go_on(following))
-                self._engine.committer.commit(change)
+                self._committer.commit(change)
 
         go_on(next(slices))
 
@@ -81,11 +93,9 @@ class UnitChanges:
         unit, definition = self.units[changed.new.name], changed.new
         if isinstance(definition, Service):
             self._controller.replace(unit, definition, change)
-            self._engine.requeue(unit)
-            return
-        self._scheduled_starts.redefine(unit, definition, change)
-        self._engine.requeue(unit)
-        self._engine.admit(change)
+        else:
+            self._scheduled_starts.redefine(unit, definition, change)
+        self._runs.redefined(unit, change)
 
     def remove(self, name: str, change: Change) -> None:
         """Remove a unit: stop a service; let active runs of a task finish, and stop its waiting ones."""
@@ -98,7 +108,7 @@ class UnitChanges:
         self._scheduled_starts.end(unit)
         waiting: list[LiveRun] = [*unit.queue, *unit.waiting.values()]
         for run in waiting:
-            self._engine.stop(run, change, by=NOT_CONFIGURED)
+            self._runs.stop(run, change, by=NOT_CONFIGURED)
         self._leaving = {name: one for name, one in self._leaving.items() if one.active}
         if unit.active:
             self._leaving[unit.name] = unit

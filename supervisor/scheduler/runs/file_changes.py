@@ -16,10 +16,11 @@ from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Message
 from supervisor.schedule import overlap
+from supervisor.scheduler.core import Core
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.runs.live_units import RunRequest, Unit
-from supervisor.scheduler.runs.run_engine import RunEngine
+from supervisor.scheduler.runs.run_observer import CreateTaskRun
 
 _RETRY_MS = 250
 _FOLDER = "on_change"
@@ -30,19 +31,18 @@ class FileChanges(HelperClient):
 
     def __init__(
         self,
-        loop: Loop,
-        engine: RunEngine,
+        core: Core,
+        create_task_run: CreateTaskRun,
         units: dict[str, Unit],
         config: Config,
-        log: Log,
         make_process: Callable[[Loop, Log, str, HelperClient], HelperProcess] = HelperProcess,
     ) -> None:
-        self._loop = loop
-        self._engine = engine
-        self._committer = engine.committer
-        self._daemon = engine.daemon
+        self._loop = core.loop
+        self._committer = core.committer
+        self._daemon = core.daemon
+        self._log = core.log
+        self._create_task_run = create_task_run
         self._units = units
-        self._log = log
         self._tasks = _watched(config)
         self._waiting: dict[str, Message] = {}
         """The burst of each task that has no run yet."""
@@ -50,7 +50,7 @@ class FileChanges(HelperClient):
         """Whether a timer will retry them."""
         self._problems: list[str] = []
         """Reasons why inotify(7) cannot watch some directories, from the latest report of the watcher."""
-        self._process = make_process(loop, log, "filewatcher", self)
+        self._process = make_process(core.loop, core.log, "filewatcher", self)
 
     def start(self) -> None:
         """Start the watcher if a task has ``on_change``."""
@@ -152,7 +152,7 @@ class FileChanges(HelperClient):
             files: list[str] = burst["files"]
             run_id = new_ulid(change.now_ms)
             request = RunRequest(trigger="cron", run_id=run_id, files=tuple(files))
-            self._engine.create_task_run(unit, task, change, request)
+            self._create_task_run(unit, task, change, request)
             change.write(lambda db: idempotency.claim(db, f"files {burst['id']}", run_id, "", change.now_ms))
             change.then(lambda: self._done(burst))
             self._log.info(f"{task.name} {run_id}: {counted(len(files), 'file')} changed")

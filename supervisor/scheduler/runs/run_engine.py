@@ -12,7 +12,7 @@ from typing import Any
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, insert_run, update_run
 from supervisor.config.model import Config, Task
-from supervisor.ipc.log_line import Log, stamp
+from supervisor.ipc.log_line import stamp
 from supervisor.ipc.messages import Exited
 from supervisor.schedule import overlap
 from supervisor.schedule.admission import (
@@ -26,9 +26,8 @@ from supervisor.schedule.admission import (
     rank_of,
     slot_uses,
 )
-from supervisor.scheduler.database.commits import Change, Committer
-from supervisor.scheduler.loop.daemon_state import DaemonState
-from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.core import Core
+from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.loop.user_lookup import Identity, UserLookup
 from supervisor.scheduler.notifications.notifications import Notifications
@@ -54,27 +53,24 @@ class RunEngine:
 
     def __init__(
         self,
-        loop: Loop,
-        daemon: DaemonState,
+        core: Core,
         root: RootConnection,
-        committer: Committer,
         notifications: Notifications,
-        log: Log,
+        user_lookup: UserLookup,
     ) -> None:
-        self._loop = loop
-        self.daemon = daemon
+        self._loop = core.loop
+        self._daemon = core.daemon
+        self._committer = core.committer
+        self._log = core.log
         self._root = root
-        self.committer = committer
         self._notifications = notifications
-        self._log = log
-        self.user_lookup = UserLookup(loop)
-        """Resolves users to numeric ids."""
+        self._user_lookup = user_lookup
         self._services: ServiceListener | None = None
         self._outputs: Outputs | None = None
         self._jobs: JobTracker | None = None
         self.observers: list[RunObserver] = []
         """Called for every run, in this order."""
-        self._spawn_requests = SpawnRequests(daemon.boot, root, committer)
+        self._spawn_requests = SpawnRequests(core.daemon.boot, root, core.committer)
         self.live: dict[str, LiveRun] = {}
         """By run id."""
         self._capacity = Capacity()
@@ -144,7 +140,7 @@ class RunEngine:
         staying = [
             one for one in (*unit.active.values(), *unit.queue) if one.state is not run_transitions.State.STOPPING
         ]
-        with self.committer.changing() as change:
+        with self._committer.changing() as change:
             for older in staying[: -task.max_concurrent]:
                 self.stop(older, change, by="on_overlap = terminate")
 
@@ -195,7 +191,7 @@ class RunEngine:
         self._loop.after(0, lambda: self._clean_up_forgotten(run))
 
     def _clean_up_forgotten(self, run: LiveRun) -> None:
-        with self.committer.changing() as change:
+        with self._committer.changing() as change:
             self._forget_private(run, change)
             self.admit(change)
 
@@ -206,7 +202,7 @@ class RunEngine:
         secrets in memory.
         """
         try:
-            secret_parameters.keep(self.daemon.boot.data_dir, run.id, run.params.secret)
+            secret_parameters.keep(self._daemon.boot.data_dir, run.id, run.params.secret)
         except OSError as err:
             if not run.attempt:
                 raise
@@ -215,7 +211,7 @@ class RunEngine:
     def _keep_files(self, run: LiveRun) -> None:
         """Write the names of changed files; errors count as in :meth:`_keep_secrets`."""
         try:
-            changed_files.keep(self.daemon.boot.data_dir, run.id, run.files)
+            changed_files.keep(self._daemon.boot.data_dir, run.id, run.files)
         except OSError as err:
             if not run.attempt:
                 raise
@@ -224,10 +220,10 @@ class RunEngine:
     def _forget_private(self, run: LiveRun, change: Change) -> None:
         """Remove the secrets and file names of a run that has a stored end or was never stored."""
         if run.params.secret:
-            change.write(lambda _db: secret_parameters.forget(self.daemon.boot.data_dir, run.id))
+            change.write(lambda _db: secret_parameters.forget(self._daemon.boot.data_dir, run.id))
         if run.files:
             change.write(
-                lambda _db: changed_files.forget(self.daemon.boot.data_dir, self.daemon.boot.runtime_dir, run.id)
+                lambda _db: changed_files.forget(self._daemon.boot.data_dir, self._daemon.boot.runtime_dir, run.id)
             )
 
     # Admission.
@@ -235,8 +231,14 @@ class RunEngine:
     def configure(self, config: Config) -> None:
         """Apply new slot sizes and ``max_running``; active runs keep their places."""
         self._capacity = Capacity(config.slots, config.daemon.max_running)
-        with self.committer.changing() as change:
+        with self._committer.changing() as change:
             self.admit(change)
+
+    def redefined(self, unit: Unit, change: Change) -> None:
+        """Apply a unit's new definition to its queued runs."""
+        for run in unit.queue:
+            self.enqueue(run)
+        self.admit(change)
 
     def enqueue(self, run: LiveRun) -> None:
         """Add a run to the admission queue, or update its claim if it is already queued."""
@@ -244,18 +246,13 @@ class RunEngine:
             insort(run.unit.queue, run, key=lambda one: (one.queued_at, one.id))
         self._queued.add(_claim_of(run))
 
-    def requeue(self, unit: Unit) -> None:
-        """Update the claims of a unit's queued runs to its new definition."""
-        for run in unit.queue:
-            self.enqueue(run)
-
     def hold_admission(self, hold: bool) -> None:
         """Suspend or resume admission; the takeover suspends it until it has found all active runs."""
         self._admission_held = hold
 
     def admit(self, change: Change) -> None:
         """Admit all waiting runs that have room; they start after `change` is stored."""
-        while self._queued and not self.daemon.ending and not self._admission_held:
+        while self._queued and not self._daemon.ending and not self._admission_held:
             claim = admit(self._capacity, self._held.values(), self._queued)
             if claim is None:
                 return
@@ -315,7 +312,7 @@ class RunEngine:
             self._check_output(run, exited, change)
 
     def _end_after_job(self, exited: Exited) -> None:
-        with self.committer.changing() as change:
+        with self._committer.changing() as change:
             self._check_output(self.live.get(exited.run), exited, change)
 
     def _check_output(self, run: LiveRun | None, exited: Exited, change: Change) -> None:
@@ -332,7 +329,7 @@ class RunEngine:
         return verdict_of(exited, (run.unit.service or run.definition).exit_codes).succeeded
 
     def _end_after_output_check(self, run: LiveRun, exited: Exited, line: Line | None) -> None:
-        with self.committer.changing() as change:
+        with self._committer.changing() as change:
             self._end_run(run, exited, line, change)
 
     def _end_run(self, run: LiveRun | None, exited: Exited, line: Line | None, change: Change) -> None:
@@ -401,7 +398,7 @@ class RunEngine:
 
     def retry_due(self, run: LiveRun) -> None:
         """Queue a retry whose delay has passed."""
-        with self.committer.changing() as change:
+        with self._committer.changing() as change:
             self._apply(run, run_transitions.Event.DUE, change)
             if run.state is run_transitions.State.QUEUED:
                 run.unit.waiting.pop(run.id, None)
@@ -451,20 +448,20 @@ class RunEngine:
             unit.queue.remove(run)
 
     def _on_decision_stored(self, run: LiveRun) -> None:
-        self.user_lookup.ask(run.definition, lambda identity: self._on_user_known(run, identity))
+        self._user_lookup.ask(run.definition, lambda identity: self._on_user_known(run, identity))
 
     def _on_user_known(self, run: LiveRun, identity: Identity) -> None:
-        if not self.daemon.ending:  # else the run stays pending in the store, and starts with the next daemon
+        if not self._daemon.ending:  # else the run stays pending in the store, and starts with the next daemon
             refusal = None if self._jobs is None else self._jobs.refusal(run)
             if run.files and refusal is None and identity.refusal is None:
                 refusal = self._hand_over_files(run, identity)
             run.identity = identity if refusal is None else Identity(refusal=refusal)
-            self._apply(run, run_transitions.Event.STORED, self.committer.change())
+            self._apply(run, run_transitions.Event.STORED, self._committer.change())
 
     def _hand_over_files(self, run: LiveRun, identity: Identity) -> str | None:
         """Write the names of changed files for the command; return the error, if any."""
         try:
-            changed_files.hand_over(self.daemon.boot.runtime_dir, run.id, run.files, identity.account)
+            changed_files.hand_over(self._daemon.boot.runtime_dir, run.id, run.files, identity.account)
         except OSError as err:
             return f"cannot write the names of the changed files: {err}"
         return None
@@ -531,7 +528,7 @@ class RunEngine:
             self._services.task_ended(run, verdict, change)
 
     def _on_private_obsolete(self, run: LiveRun) -> None:
-        with self.committer.changing() as change:
+        with self._committer.changing() as change:
             self._forget_private(run, change)
 
     def _log_end(self, run: LiveRun, verdict: Verdict, ran_ms: int | None) -> None:

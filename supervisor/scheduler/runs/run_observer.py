@@ -1,12 +1,32 @@
-"""Interfaces that the run engine calls: observers, and listeners that decide how a run or a service continues."""
+"""Interfaces of the run engine: functions that others call, and observers and listeners that the engine calls."""
 
 from collections.abc import Callable
 from typing import Protocol
 
+from supervisor.config.model import Task
 from supervisor.ipc.messages import Exited
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.runs.end_reason import Line, Verdict
-from supervisor.scheduler.runs.live_units import LiveRun
+from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
+
+CreateTaskRun = Callable[[Unit, Task, Change, RunRequest], LiveRun]
+"""Creates the first attempt of a run, which starts, waits, or is recorded as refused."""
+
+
+class StopRun(Protocol):
+    """Ends a run in any state."""
+
+    def __call__(
+        self,
+        run: LiveRun,
+        change: Change,
+        *,
+        cause: str = "stop",
+        by: str | None = None,
+        force: bool = False,
+        note: str | None = None,
+    ) -> None:
+        """Stop `run`; `note` is a line for its log."""
 
 
 class RunObserver:

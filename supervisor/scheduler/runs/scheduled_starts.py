@@ -13,6 +13,7 @@ All instants are nominal. A task with ``jitter`` starts later by its own fixed p
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from typing import Protocol
 
 from store.errors import Conflict
 from store.runs.ids import new_ulid
@@ -21,10 +22,9 @@ from supervisor.config.model import Task
 from supervisor.schedule.catchup import due_instants
 from supervisor.schedule.cron import Occurrence
 from supervisor.schedule.instants import same_instants
+from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
-from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
-from supervisor.scheduler.runs.run_engine import RunEngine
 
 _STEP_BACK_MS = 24 * 3600 * 1000
 """If ``last_instant`` is further ahead than this, the clock was wrong when it was stored.
@@ -36,14 +36,26 @@ _SILENT_MS = 600_000
 """Shorter delays of a task by a clock that was set back are not reported."""
 
 
+class ScheduledRuns(Protocol):
+    """Creates the runs of schedules."""
+
+    def create_task_run(self, unit: Unit, task: Task, change: Change, request: RunRequest) -> LiveRun:
+        """Create the first attempt of a run."""
+
+    def record_refused(
+        self, run: LiveRun, reason: str, change: Change, *, by: str | None = None, missed_count: int | None = None
+    ) -> None:
+        """Store a run that never starts."""
+
+
 class ScheduledStarts:
     """Fires the schedules of all tasks."""
 
-    def __init__(self, loop: Loop, engine: RunEngine) -> None:
-        self._loop = loop
-        self._engine = engine
-        self._committer = engine.committer
-        self._daemon = engine.daemon
+    def __init__(self, core: Core, runs: ScheduledRuns) -> None:
+        self._loop = core.loop
+        self._committer = core.committer
+        self._daemon = core.daemon
+        self._runs = runs
         self._deferred: set[Unit] = set()
         """Units that became due while the database could not be written."""
 
@@ -226,7 +238,7 @@ class ScheduledStarts:
             coalesce = task.coalesce and len(found.runs) == 1  # catch_up asked for all of several
             for at in found.runs:
                 request = RunRequest(trigger="cron", scheduled_at=at, coalesce=coalesce)
-                self._engine.create_task_run(unit, task, change, request)
+                self._runs.create_task_run(unit, task, change, request)
         self._arm(unit, change)
 
     def _account_for_the_past(self, unit: Unit, task: Task, change: Change) -> None:
@@ -242,4 +254,4 @@ class ScheduledStarts:
         self, unit: Unit, task: Task, change: Change, at: int | None, reason: str, count: int | None = None
     ) -> None:
         run = LiveRun(unit, task, new_ulid(change.now_ms), trigger="cron", created_at=change.now_ms, scheduled_at=at)
-        self._engine.record_refused(run, reason, change, missed_count=count)
+        self._runs.record_refused(run, reason, change, missed_count=count)

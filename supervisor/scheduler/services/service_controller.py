@@ -5,19 +5,18 @@ wanted state; the transition table brings the instances there.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from store.tasks import Instance, drop_instances, set_instance, update_task
 from supervisor.config.diff import definition_hash
-from supervisor.config.model import Service
-from supervisor.ipc.log_line import Log
+from supervisor.config.model import Service, Task
+from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
-from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.loop.user_lookup import UserLookup
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.end_reason import Verdict
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, ServiceInstance, Unit
 from supervisor.scheduler.runs.retry import delay_ms
-from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.services import instance_transitions
 from supervisor.scheduler.services.dependency_gate import DependencyGate
 from supervisor.scheduler.services.health import HealthMonitor, Watcher, liveness, readiness
@@ -33,29 +32,49 @@ _WAITING = frozenset({State.BACKOFF, State.FATAL})
 _ASKED = frozenset({State.STOPPING, State.RESTARTING})
 
 
+class ServiceRuns(Protocol):
+    """Creates and stops the runs of instances, and runs tasks on which services depend."""
+
+    def create_task_run(self, unit: Unit, task: Task, change: Change, request: RunRequest) -> LiveRun:
+        """Create the first attempt of a run of a task."""
+
+    def create_service_run(self, unit: Unit, index: int, trigger: str, change: Change) -> LiveRun:
+        """Create the next run of an instance."""
+
+    def stop(
+        self, run: LiveRun, change: Change, *, cause: str = "stop", by: str | None = None, note: str | None = None
+    ) -> None:
+        """End a run."""
+
+
 class ServiceController:
     """Starts, restarts and stops instances; the run engine reports starts and ends of their runs."""
 
     def __init__(
-        self, loop: Loop, engine: RunEngine, watcher: Watcher, notifications: Notifications, log: Log, *, first: bool
+        self,
+        core: Core,
+        runs: ServiceRuns,
+        user_lookup: UserLookup,
+        watcher: Watcher,
+        notifications: Notifications,
+        *,
+        first: bool,
     ) -> None:
         """`first`: this is the daemon's first scheduler; the first run of each instance has the trigger ``startup``."""
-        self._loop = loop
-        self._engine = engine
-        self._committer = engine.committer
-        self._daemon = engine.daemon
-        self._log = log
+        self._loop = loop = core.loop
+        self._committer = core.committer
+        self._daemon = core.daemon
+        self._log = core.log
+        self._runs = runs
         self._first = first
-        self._health = HealthMonitor(loop, engine.daemon.boot, engine.user_lookup, watcher, self)
+        self._health = HealthMonitor(loop, core.daemon.boot, user_lookup, watcher, self)
         self._crash_loops = CrashLoops(notifications)
-        self._flapping = Flapping(loop, notifications, engine.committer)
+        self._flapping = Flapping(loop, notifications, core.committer)
         self._rolling = Rolling(
-            notifications, log, lambda unit, one, change: self._apply(unit, one, Event.RESTART, change)
+            notifications, core.log, lambda unit, one, change: self._apply(unit, one, Event.RESTART, change)
         )
         self.dependency_gate = DependencyGate(
-            run_task=lambda unit, task, change: engine.create_task_run(
-                unit, task, change, RunRequest(trigger="service")
-            ),
+            run_task=lambda unit, task, change: runs.create_task_run(unit, task, change, RunRequest(trigger="service")),
             release=lambda unit, one, change: self._apply(unit, one, Event.RELEASED, change),
             report=self.report,
         )
@@ -422,7 +441,7 @@ class ServiceController:
 
     def _stop_unhealthy(self, instance: ServiceInstance, change: Change) -> None:
         if instance.run is not None:
-            self._engine.stop(instance.run, change, cause="unfit", note=f"{instance.line}: stopping")
+            self._runs.stop(instance.run, change, cause="unfit", note=f"{instance.line}: stopping")
 
     def _watch_ready(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
         if instance.run is None or unit.service is None:
@@ -450,12 +469,12 @@ class ServiceController:
         instance.started_once = True
         instance.healthy = instance.probed = False
         instance.started_at = instance.ready_at = instance.line = None
-        instance.run = self._engine.create_service_run(unit, instance.index, trigger, change)
+        instance.run = self._runs.create_service_run(unit, instance.index, trigger, change)
 
     def _stop(self, instance: ServiceInstance, change: Change, by: str | None) -> None:
         if instance.run is not None:
             cause = "shutdown" if self._daemon.ending else "stop"
-            self._engine.stop(instance.run, change, cause=cause, by=by)
+            self._runs.stop(instance.run, change, cause=cause, by=by)
 
     def _mark_healthy(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
         instance.healthy = True

@@ -7,13 +7,13 @@ the second half to stop. At the end of the timeout the root kills all remaining 
 Queued runs and retries stay pending for the next daemon.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
-from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.runs.live_units import LiveRun, Unit
-from supervisor.scheduler.runs.run_engine import RunEngine
+from supervisor.scheduler.runs.run_observer import StopRun
 from supervisor.scheduler.services.service_controller import ServiceController
 from supervisor.scheduler.services.start_order import stop_levels
 
@@ -21,11 +21,20 @@ from supervisor.scheduler.services.start_order import stop_levels
 class Shutdown:
     """Stops the runs of tasks, then one level of services after the other."""
 
-    def __init__(self, loop: Loop, engine: RunEngine, controller: ServiceController, timeout_ms: int) -> None:
-        self._loop = loop
-        self._engine = engine
-        self._committer = engine.committer
-        self._daemon = engine.daemon
+    def __init__(
+        self,
+        core: Core,
+        live: Mapping[str, LiveRun],
+        stop_run: StopRun,
+        controller: ServiceController,
+        timeout_ms: int,
+    ) -> None:
+        """`live` are all unfinished runs by id; shared, not copied."""
+        self._loop = core.loop
+        self._committer = core.committer
+        self._daemon = core.daemon
+        self._live = live
+        self._stop_run = stop_run
         self._controller = controller
         self._timeout_ms = timeout_ms
         self._stopping: list[Unit] = []
@@ -43,7 +52,7 @@ class Shutdown:
         self._levels = stop_levels(units)
         self._last_told_s = self._loop.now_s() + self._timeout_ms / 2 / 1000
         later = {unit for level in self._levels for unit in level}
-        for run in list(self._engine.live.values()):
+        for run in list(self._live.values()):
             if run.unit not in later:
                 self._stop(run, change)
         self._next(change)
@@ -79,4 +88,4 @@ class Shutdown:
 
     def _stop(self, run: LiveRun, change: Change) -> None:
         if run.state in run_transitions.HELD_BY_ROOT:
-            self._engine.stop(run, change, cause="shutdown")
+            self._stop_run(run, change, cause="shutdown")

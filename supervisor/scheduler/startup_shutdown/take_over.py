@@ -23,6 +23,7 @@ from supervisor.config.model import Config, Service, Task
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot, Exited
 from supervisor.schedule.instants import instants_key, instants_of
+from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.launchers.jobs import LaunchedJobs
 from supervisor.scheduler.loop.root_connection import RootConnection
@@ -153,20 +154,20 @@ class TakeOver:
 
     def __init__(
         self,
+        core: Core,
         engine: RunEngine,
         controller: ServiceController,
         root: RootConnection,
         units: dict[str, Unit],
-        log: Log,
         jobs: LaunchedJobs | None = None,
     ) -> None:
+        self._committer = core.committer
+        self._daemon = core.daemon
+        self._log = core.log
         self._engine = engine
-        self._committer = engine.committer
-        self._daemon = engine.daemon
         self._controller = controller
         self._root = root
         self._units = units
-        self._log = log
         self._jobs = jobs
         self._first = False
         """Whether this is the first scheduler of its root."""

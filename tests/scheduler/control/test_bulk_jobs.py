@@ -264,7 +264,7 @@ class BulkRequests:
         """Set up the operations as a new scheduler does."""
         jobs = self.jobs
         commands = BulkOperations(
-            jobs.one.loop,
+            jobs.one.core,
             jobs.one.engine,
             jobs.one.units,
             jobs.bulk,

@@ -19,7 +19,7 @@ class TriggerRequests:
 
     def __init__(self, one: Bench) -> None:
         self._one = one
-        self._commands = RunOperations(one.engine, one.units, {})
+        self._commands = RunOperations(one.core, one.engine, one.units, {})
         self.answers: list[dict[str, Any]] = []
 
     def trigger(self, key: str | None, request: str = "request") -> str:

@@ -22,7 +22,9 @@ CHAIN = f'[services.web]\n{MORE}depends_on = ["app"]\n[services.app]\n{MORE}depe
 
 def send(one: Bench, verb: str, *names: str, **more: Any) -> list[Answer]:
     answers: list[Answer] = []
-    commands = UnitOperations(one.engine, one.controller, ScheduledStarts(one.loop, one.engine), one.units)
+    commands = UnitOperations(
+        one.core, one.engine.stop, one.controller, ScheduledStarts(one.core, one.engine), one.units
+    )
     arguments: dict[str, Any] = {"names": list(names) or None, "group": None, "tag": None, "reach": None}
     arguments |= {"verb": verb, "command": f"{verb} 1", "by": "me", "rolling": False, "force": False}
     operations_of(commands)["units"](arguments | more, answers.append)

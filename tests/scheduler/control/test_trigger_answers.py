@@ -30,7 +30,7 @@ def trigger(one: Bench, commands: RunOperations, run_id: str) -> dict[str, Any]:
 def test_answer_has_the_row(bench: Make) -> None:
     """For starting and waiting runs the answer has the row exactly as stored, so no worker reads it again."""
     one = bench("[tasks.job]\nrun = 'true'\non_overlap = 'queue'\n")
-    commands = RunOperations(one.engine, one.units, {})
+    commands = RunOperations(one.core, one.engine, one.units, {})
     for run_id in (new_ulid(), new_ulid()):
         assert Run(**trigger(one, commands, run_id)["row"]) == get_run(one.store.database, run_id)
 
@@ -38,7 +38,7 @@ def test_answer_has_the_row(bench: Make) -> None:
 def test_answer_without_a_row(bench: Make) -> None:
     """The answer has no row for a refused run and for a repeated request."""
     one = bench("[tasks.job]\nrun = 'true'\non_overlap = 'skip'\n")
-    commands = RunOperations(one.engine, one.units, {})
+    commands = RunOperations(one.core, one.engine, one.units, {})
     first, second = new_ulid(), new_ulid()
     assert "row" in trigger(one, commands, first)
     assert "row" not in trigger(one, commands, first)

@@ -42,7 +42,7 @@ class LauncherBench(Bench):
 
     def take_up(self, *, first: bool) -> None:
         super().take_up(first=first)
-        self.jobs = LaunchedJobs(self.loop, self.engine, self.watcher, cast(RootConnection, self.root), self.log)
+        self.jobs = LaunchedJobs(self.core, self.user_lookup, self.watcher, cast(RootConnection, self.root))
         self.engine.observers.append(self.jobs)
         self.engine.connect(self.controller, None, self.jobs)
 
@@ -55,7 +55,7 @@ class LauncherBench(Bench):
         known = KnownRuns(unfinished_runs(self.store.database), instances, exits or [], ending=False, first=True)
         change = self.committer.change()
         root = cast(RootConnection, self.root)
-        TakeOver(self.engine, self.controller, root, self.units, self.log, self.jobs).reconcile(known, change)
+        TakeOver(self.core, self.engine, self.controller, root, self.units, self.jobs).reconcile(known, change)
         self.committer.commit(change)
         self.turn()
 

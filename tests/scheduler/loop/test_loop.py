@@ -88,7 +88,7 @@ def test_schedule_after_a_backward_step(bench: Callable[[str], Bench]) -> None:
     """A schedule does not wait for a time that was reached only because the clock was wrong."""
     one = bench('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n')
     unit = one.units["t"]
-    scheduled_starts = ScheduledStarts(one.loop, one.engine)
+    scheduled_starts = ScheduledStarts(one.core, one.engine)
     now_ms = one.loop.now_ms()
     unit.last_instant = now_ms + 365 * DAY_MS
     scheduled_starts.clock_stepped([unit], -365 * DAY_MS)

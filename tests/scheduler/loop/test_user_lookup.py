@@ -39,7 +39,8 @@ def service() -> Iterator[NameService]:
 
 def prepared(bench: Make, service: NameService, patience_ms: int = 3_600_000) -> Bench:
     one = bench(TASK)
-    one.engine.user_lookup = UserLookup(one.loop, patience_ms, service)
+    one.make_user_lookup = lambda loop: UserLookup(loop, patience_ms, service)
+    one.take_up(first=True)
     return one
 
 
@@ -84,7 +85,7 @@ def test_stop_during_the_lookup(bench: Make, service: NameService) -> None:
     assert one.row(run).end_reason == "stopped"
     service.go.set()
     answered: list[Identity] = []
-    one.engine.user_lookup.ask(run.definition, answered.append)
+    one.user_lookup.ask(run.definition, answered.append)
     turned(one, lambda: answered)
     assert spawned(one) == []
 
@@ -96,10 +97,10 @@ def test_unresponsive_name_service(bench: Make, service: NameService) -> None:
     one.store.work_all()
     turned(one, lambda: spawned(one))
     assert spawned(one)[0]["refusal"] == "the user somebody could not be looked up within 1ms"
-    assert one.engine.user_lookup._open == {("somebody", False): []}, "an answered lookup is not kept"
+    assert one.user_lookup._open == {("somebody", False): []}, "an answered lookup is not kept"
     service.go.set()
     answered: list[Identity] = []
-    one.engine.user_lookup.ask(run.definition, answered.append)
+    one.user_lookup.ask(run.definition, answered.append)
     turned(one, lambda: answered)
     assert len(spawned(one)) == 1
 
@@ -108,7 +109,8 @@ def test_unresponsive_name_service(bench: Make, service: NameService) -> None:
 def test_probe_waits_for_its_user(bench: Make, service: NameService, retaken: bool) -> None:
     """A probe never runs as another user: a new scheduler looks the user up again before it probes."""
     one = bench('[services.s]\nrun = "true"\nuser = "somebody"\nready = { exec = "true", timeout = "1h" }\n')
-    one.engine.user_lookup = one.controller._health._user_lookup = UserLookup(one.loop, 3_600_000, service)
+    one.make_user_lookup = lambda loop: UserLookup(loop, 3_600_000, service)
+    one.take_up(first=True)
     unit = one.units["s"]
     change = one.committer.change()
     one.controller.take_over(unit, change)

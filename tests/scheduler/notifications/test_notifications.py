@@ -126,7 +126,7 @@ def test_dropped_output(bench: Make) -> None:
 
 def asked(one: Bench, op: str, **arguments: Any) -> dict[str, Any]:
     answers: list[dict[str, Any]] = []
-    units = UnitOperations(one.engine, one.controller, ScheduledStarts(one.loop, one.engine), one.units)
+    units = UnitOperations(one.core, one.engine.stop, one.controller, ScheduledStarts(one.core, one.engine), one.units)
     operations_of(NotificationOperations(one.committer), units)[op](arguments, answers.append)
     one.store.work_all()
     (answer,) = answers

@@ -70,7 +70,7 @@ class Files(Bench):
             self.made.append(Watcher(loop, log, name, client))
             return self.made[-1]
 
-        self.changes = FileChanges(self.loop, self.engine, self.units, self.config, self.log, make)
+        self.changes = FileChanges(self.core, self.engine.create_task_run, self.units, self.config, make)
         self.changes.start()
         (self.files,) = self.made
 

@@ -156,7 +156,7 @@ def triggered(one: Bench, **params: str) -> tuple[str, dict[str, Any]]:
     answers: list[dict[str, Any]] = []
     run_id = new_ulid()
     arguments = {"task": "t", "run": run_id, "triggered_by": "api", "by": "me", "params": params}
-    operations_of(RunOperations(one.engine, one.units, {}))["trigger"](arguments, answers.append)
+    operations_of(RunOperations(one.core, one.engine, one.units, {}))["trigger"](arguments, answers.append)
     one.loop.round(0)
     one.store.work_all()
     return run_id, answers[-1] if answers else {}
@@ -195,7 +195,7 @@ def test_unstored_run_leaves_no_secret(bench: Callable[[str], Bench]) -> None:
     answers: list[dict[str, Any]] = []
     run_id = new_ulid()
     arguments = {"task": "t", "run": run_id, "triggered_by": "api", "by": "me", "params": {"TOKEN": SECRET}}
-    operations_of(RunOperations(one.engine, one.units, {}))["trigger"](arguments, answers.append)
+    operations_of(RunOperations(one.core, one.engine, one.units, {}))["trigger"](arguments, answers.append)
     one.loop.round(0)
     secret_parameters.keep(one.boot.data_dir, run_id, {"TOKEN": SECRET})  # the store had written this before it failed
     one.store.fail(DiskFull("full"))
@@ -218,7 +218,7 @@ def test_failing_secret_storage(bench: Callable[[str], Bench]) -> None:
     assert one.row(again).params == {"A": "a", "TOKEN": None}
     answers: list[dict[str, Any]] = []
     arguments = {"task": "t", "run": new_ulid(), "triggered_by": "api", "by": "me", "params": {"TOKEN": SECRET}}
-    operations_of(RunOperations(one.engine, one.units, {}))["trigger"](arguments, answers.append)
+    operations_of(RunOperations(one.core, one.engine, one.units, {}))["trigger"](arguments, answers.append)
     one.loop.round(0)
     finish(one)
     assert (answers[0]["status"], list(one.engine.live)) == (503, [again.id])
@@ -234,7 +234,7 @@ def test_scheduler_restart(bench: Callable[[str], Bench]) -> None:
     one.take_up(first=False)
     known = read(one.store.database, {"instances": [], "exits": [], "ending": False, "cgroups": None})
     change = one.committer.change()
-    TakeOver(one.engine, one.controller, cast(RootConnection, one.root), one.units, one.log).reconcile(known, change)
+    TakeOver(one.core, one.engine, one.controller, cast(RootConnection, one.root), one.units).reconcile(known, change)
     one.committer.commit(change)
     finish(one)
     assert second in kept(one)

@@ -36,7 +36,7 @@ def test_stop_while_the_start_is_stored(bench: Make) -> None:
     one = bench('[tasks.t]\nrun = "true"\n')
     run = one.trigger("t")
     answers: list[dict[str, object]] = []
-    operations_of(RunOperations(one.engine, one.units, {}))["stop"](
+    operations_of(RunOperations(one.core, one.engine, one.units, {}))["stop"](
         {"run": run.id, "by": "me", "force": False}, answers.append
     )
     assert answers == []
@@ -71,7 +71,7 @@ def test_failed_start_frees_its_slot(bench: Make) -> None:
     one = bench('[tasks.t]\nrun = "true"\n')
     answers: list[dict[str, object]] = []
     arguments = {"task": "t", "run": new_ulid(1), "triggered_by": "api", "by": "me"}
-    operations_of(RunOperations(one.engine, one.units, {}))["trigger"](arguments, answers.append)
+    operations_of(RunOperations(one.core, one.engine, one.units, {}))["trigger"](arguments, answers.append)
     second = one.trigger("t")
     one.store.fail(DiskFull())
     one.loop.round(0)

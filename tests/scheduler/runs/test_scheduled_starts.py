@@ -41,7 +41,7 @@ class Schedules(Bench):
         self.take_up(first=first)
         for unit in self.units.values():
             upsert_task(self.store.database, unit.name, unit.definition.kind, definition_text(unit.definition))
-        self.scheduled_starts = ScheduledStarts(self.loop, self.engine)
+        self.scheduled_starts = ScheduledStarts(self.core, self.engine)
         self.scheduled_starts.start(self.units.values())
         self.store.work_all()
 
@@ -238,7 +238,7 @@ def test_pause_during_jitter(make: Make) -> None:
     unit = one.units["t"]
     assert unit.schedule.offset_ms > 2 * MINUTE
     one.until(START - 30_000 + HOUR + MINUTE)
-    commands = UnitOperations(one.engine, one.controller, one.scheduled_starts, one.units)
+    commands = UnitOperations(one.core, one.engine.stop, one.controller, one.scheduled_starts, one.units)
     for operation in ("task_pause", "task_resume"):
         operations_of(commands)[operation]({"task": "t", "by": "me"}, lambda _answer: None)
         one.store.work_all()
@@ -252,7 +252,7 @@ def test_resume_during_removal(make: Make) -> None:
     unit = one.units["t"]
     unit.paused = True
     answers: list[dict[str, Any]] = []
-    commands = UnitOperations(one.engine, one.controller, one.scheduled_starts, one.units)
+    commands = UnitOperations(one.core, one.engine.stop, one.controller, one.scheduled_starts, one.units)
     operations_of(commands)["task_resume"]({"task": "t", "by": "me"}, answers.append)
     one.scheduled_starts.end(unit)
     unit.configured = False

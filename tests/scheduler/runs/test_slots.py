@@ -135,10 +135,8 @@ def test_reload(bench: Make) -> None:
     unit = one.units["b"]
     assert unit.task is not None
     unit.redefine(replace(unit.task, uses={}))
-    one.engine.requeue(unit)
-    change = one.committer.change()
-    one.engine.admit(change)
-    one.committer.commit(change)
+    with one.committer.changing() as change:
+        one.engine.redefined(unit, change)
     assert spawned(one) == [other.id]
     one.exited(second.id)
     assert spawned(one) == [third.id]
@@ -161,7 +159,7 @@ def resume(one: Bench, runs: list[LiveRun]) -> None:
     one.take_up(first=False)
     change = one.committer.change()
     root = cast(RootConnection, one.root)
-    TakeOver(one.engine, one.controller, root, one.units, one.log).reconcile(known, change)
+    TakeOver(one.core, one.engine, one.controller, root, one.units).reconcile(known, change)
     one.committer.commit(change)
 
 
@@ -207,7 +205,7 @@ def test_service_waits_after_a_restart(bench: Make) -> None:
 def trigger(one: Bench, name: str, caller: LiveRun) -> dict[str, Any]:
     answers: list[dict[str, Any]] = []
     arguments = {"task": name, "run": new_ulid(1), "triggered_by": "api", "by": "me", "from_run": caller.id}
-    operations_of(RunOperations(one.engine, one.units, {}))["trigger"](arguments, answers.append)
+    operations_of(RunOperations(one.core, one.engine, one.units, {}))["trigger"](arguments, answers.append)
     one.store.work_all()
     return answers[0]
 

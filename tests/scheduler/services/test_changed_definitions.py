@@ -224,7 +224,7 @@ def test_start_and_stop_order(bench: Make) -> None:
 def shut(one: Bench, timeout_ms: int) -> tuple[Shutdown, dict[str, str]]:
     """Start all services and begin a shutdown."""
     runs = {name: run_of(taken_up(one, name).instances[0]) for name in ("web", "db", "queue", "cache")}
-    shutdown = Shutdown(one.loop, one.engine, one.controller, timeout_ms)
+    shutdown = Shutdown(one.core, one.engine.live, one.engine.stop, one.controller, timeout_ms)
     change = one.committer.change()
     shutdown.start(one.units.values(), change)
     one.committer.commit(change)

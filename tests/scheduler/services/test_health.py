@@ -129,7 +129,7 @@ def test_health_without_a_scheduler(bench: Make, state: str, failures: int) -> N
     exited = Exited(run=run_id, status=256, started_at=now - 7_300_000, ended_at=now)
     snapshot: Message = {"instances": [], "exits": [vars(exited)], "ending": False, "cgroups": None}
     change = one.committer.change()
-    TakeOver(one.engine, one.controller, one.root, one.units, one.log).reconcile(  # type: ignore[arg-type]
+    TakeOver(one.core, one.engine, one.controller, one.root, one.units).reconcile(  # type: ignore[arg-type]
         read(one.store.database, snapshot), change
     )
     one.committer.commit(change)

@@ -73,7 +73,7 @@ class World:
             for run_id, life in self.lives.items()
         }
         known = KnownRuns(unfinished_runs(bench.store.database), running, list(self.exits.values()), ending=False)
-        TakeOver(bench.engine, bench.controller, cast(RootConnection, bench.root), bench.units, bench.log).reconcile(
+        TakeOver(bench.core, bench.engine, bench.controller, cast(RootConnection, bench.root), bench.units).reconcile(
             known, change
         )
         bench.controller.take_over(unit, change)

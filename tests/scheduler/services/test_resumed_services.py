@@ -69,7 +69,7 @@ def resumed(
     """
     one.units = make_units(one.store.database, one.config, first=False)
     one.controller = ServiceController(
-        one.loop, one.engine, one.watcher, Notifications(one.config), one.log, first=False
+        one.core, one.engine, one.user_lookup, one.watcher, Notifications(one.config), first=False
     )
     one.engine.connect(one.controller)
     unit = one.units["s"]
@@ -85,7 +85,7 @@ def resumed(
     }
     known = KnownRuns(unfinished_runs(one.store.database), instances, list(exits), ending=False)
     change = one.committer.change()
-    TakeOver(one.engine, one.controller, one.root, one.units, one.log).reconcile(known, change)  # type: ignore[arg-type]
+    TakeOver(one.core, one.engine, one.controller, one.root, one.units).reconcile(known, change)  # type: ignore[arg-type]
     one.controller.take_over(unit, change)
     one.committer.commit(change)
     one.store.work_all()
@@ -165,7 +165,7 @@ def test_runs_of_a_removed_task(bench: Make) -> None:
         insert_run(one.store.database, row._replace(status="running", started_at=now_ms))
     rows = unfinished_runs(one.store.database)
     instances = {row.id: {"run": row.id, "started_at": now_ms, "cause": None, "recipe": ""} for row in rows}
-    startup = TakeOver(one.engine, one.controller, one.root, one.units, one.log)  # type: ignore[arg-type]
+    startup = TakeOver(one.core, one.engine, one.controller, one.root, one.units)  # type: ignore[arg-type]
     startup.reconcile(KnownRuns(rows, instances, [], ending=False), one.committer.change())
     assert [(name, list(unit.active), unit.configured) for name, unit in startup.leaving.items()] == [
         (REMOVED.name, [row.id for row in rows], False)
@@ -303,7 +303,7 @@ def test_service_added_again_after_a_scheduler_death(bench: Make) -> None:
     running = {run: {"run": run, "started_at": one.loop.now_ms(), "cause": None, "recipe": ""}}
     known = KnownRuns(unfinished_runs(one.store.database), running, [], ending=False)
     change = one.committer.change()
-    TakeOver(one.engine, one.controller, one.root, {}, one.log).reconcile(known, change)  # type: ignore[arg-type]
+    TakeOver(one.core, one.engine, one.controller, one.root, {}).reconcile(known, change)  # type: ignore[arg-type]
     one.committer.commit(change)
     one.store.work_all()
     assert one.root.take("stop") == [run]

@@ -134,7 +134,9 @@ def test_scheduler_restart(bench: Make) -> None:
     unit = taken_up(one)
     unit.rolling = Roll(1, 3)
     update_task(one.store.database, "s", rolling="[1, 3]")
-    second = ServiceController(one.loop, one.engine, one.watcher, Notifications(one.config), one.log, first=False)
+    second = ServiceController(
+        one.core, one.engine, one.user_lookup, one.watcher, Notifications(one.config), first=False
+    )
     one.engine.connect(second)
     one.controller = second
     change = one.committer.change()

@@ -22,7 +22,7 @@ def take_over(one: Bench) -> None:
     one.take_up(first=False)
     known = KnownRuns(unfinished_runs(one.store.database), running={}, exits=[], ending=False)
     change = one.committer.change()
-    TakeOver(one.engine, one.controller, cast(RootConnection, one.root), one.units, one.log).reconcile(known, change)
+    TakeOver(one.core, one.engine, one.controller, cast(RootConnection, one.root), one.units).reconcile(known, change)
     one.committer.commit(change)
     one.store.work_all()
 

@@ -1,0 +1,18 @@
+"""The parts that almost every other part of the scheduler uses."""
+
+from dataclasses import dataclass
+
+from supervisor.ipc.log_line import Log
+from supervisor.scheduler.database.commits import Committer
+from supervisor.scheduler.loop.daemon_state import DaemonState
+from supervisor.scheduler.loop.loop import Loop
+
+
+@dataclass(frozen=True)
+class Core:
+    """The loop, the state of the daemon, the way into the database, and the log."""
+
+    loop: Loop
+    daemon: DaemonState
+    committer: Committer
+    log: Log
