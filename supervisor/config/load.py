@@ -79,12 +79,12 @@ def load_sections(path: str, *sections: str, environ: Mapping[str, str] | None =
 class _Loader(TableReader):
     def load(self, path: str) -> Config:
         main = read_source(path)
+        self.files.append(main.name)
         self._tables(main, _TABLES)
         daemon, http, storage, notify = (self.section(main, section, keys_of(section)) for section in _SECTIONS)
         for key_path, invalid in unsafe(http):
             self.wrong(main, ("http", *key_path), invalid.message, invalid.remedy)
         sources = [main, *self._included(main, daemon.get("include", ()))]
-        self.files = [source.name for source in sources]
         defaults = self._defaults(main)
         own_zone = "timezone" in daemon
         if not own_zone:
@@ -334,6 +334,7 @@ class _Loader(TableReader):
     def _included(self, main: Source, patterns: tuple[str, ...]) -> Iterable[Source]:
         names, problems = included(main, patterns)
         self.problems += problems
+        self.files += names  # even those that cannot be read, for the order of their errors
         for name in names:
             try:
                 source = read_source(name)

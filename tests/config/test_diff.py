@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from supervisor.config import diff as module
-from supervisor.config.diff import Difference, definition_hash, diff, effect_of
+from supervisor.config.diff import Changed, Difference, definition_hash, diff, effect_of
 from supervisor.config.keys import Effect
 from supervisor.config.model import Config, Daemon, Http, Notify, Service, Storage, Task
 from supervisor.config.schema import keys_of
@@ -82,13 +82,19 @@ def test_task_becomes_a_service(before: Config, config: Load) -> None:
 
 
 def test_changed_defaults(before: Config, config: Load) -> None:
-    """Changed defaults are found in every unit that uses them, and in the defaults themselves."""
+    """Changed defaults are found in every unit that uses them, and in the defaults themselves.
+
+    Units that left the configuration follow the defaults, so these differ even without a unit that uses them.
+    """
     found = diff(before, config(f"[defaults]\nkeep_runs = 7\n{UNITS}"))
     assert [(change.new.name, change.keys[0].key) for change in found.changed] == [
         ("s", "keep_runs"),
         ("t", "keep_runs"),
     ]
     assert [one.key for one in found.sections["defaults"]] == ["keep_runs"]
+    found = diff(before, config("[defaults]\nkeep_runs = 7\n"))
+    assert [unit.name for unit in found.removed] == ["s", "t"]
+    assert (found.changed, found.sections) == ((), {"defaults": (Changed("keep_runs", Effect.AT_ONCE),)})
 
 
 def test_hash_covers_only_restarting_keys(before: Config) -> None:

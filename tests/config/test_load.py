@@ -181,7 +181,7 @@ def test_includes(write: Write, tmp_path: Path) -> None:
 
 
 def test_errors_of_all_files(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The errors of all files are reported at once, each with the path of its file as given."""
+    """The errors of all files are reported at once, in order of files and lines, with each file's path as given."""
     main = write(
         """\
 [daemon]
@@ -197,12 +197,12 @@ run = "x"
     with pytest.raises(ConfigError) as caught:
         load("ringward.toml", {})
     shown = [str(problem).split("\n")[0] for problem in caught.value.problems]
-    assert sorted(shown) == [
+    assert shown == [
+        "ringward.toml:2: daemon.include[1]: no such file: missing.toml",
+        'ringward.toml:4: tasks.a.timeout: must be a duration such as "30s" or "1h30m", not 5',
         "conf.d/1.toml:1: tasks.a: the name is already defined at ringward.toml:3",
         "conf.d/1.toml:3: daemon: is not allowed in an included file",
         "conf.d/2.toml:1:7: expected ']' at the end of a table declaration",
-        "ringward.toml:2: daemon.include[1]: no such file: missing.toml",
-        'ringward.toml:4: tasks.a.timeout: must be a duration such as "30s" or "1h30m", not 5',
     ]
 
 
