@@ -1,3 +1,4 @@
+import itertools
 import os
 import re
 import sqlite3
@@ -19,7 +20,7 @@ from store.database import Database, FilesListener, open_reader, open_writer, ta
 from store.errors import Busy, Closed, DiskFull, NotReady, QueryTimeout, ReadOnly, StoreError, Unusable
 from store.models import MetaModel
 from store.runs.writes import get_run, insert_run
-from tests.store.databases import on_sqlite
+from tests.store.databases import on_postgresql, on_sqlite
 from tests.store.making import make_run
 from tests.support.paths import ROOT
 from tests.support.waiting import until
@@ -120,12 +121,11 @@ def test_reader_never_checkpoints(path: str) -> None:
     assert (Path(path).read_bytes(), Path(f"{path}-wal").read_bytes()) == before
 
 
-def test_query_limit(path: str, writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_limit(path: str, writer: Database) -> None:
     """A reader's endless query is stopped, and the connection can serve the next one."""
     assert database_module.QUERY_LIMIT_S == 1.0
     set_meta(writer, "k", 1)
-    monkeypatch.setattr(database_module, "QUERY_LIMIT_S", 0.05)
-    short = open_reader(path)
+    short = open_reader(path, limit_s=0.05)
     with pytest.raises(QueryTimeout, match=re.escape(short.location)):
         short.rows(ENDLESS)
 
@@ -156,11 +156,10 @@ def test_attempts_are_limited_in_steps(path: str, limit_s: float | None) -> None
         reader.close()
 
 
-def test_limit_of_a_snapshot(path: str, writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limit_of_a_snapshot(path: str, writer: Database) -> None:
     """The queries of a snapshot share one limit, so many short ones are stopped as well."""
-    monkeypatch.setattr(database_module, "QUERY_LIMIT_S", 0.05)
     assert writer.rows("SELECT 1")
-    reader = open_reader(path)
+    reader = open_reader(path, limit_s=0.5)
     part = ENDLESS.replace("FROM n)", "FROM n WHERE x < 100000)")
     with pytest.raises(QueryTimeout), reader.snapshot() as view:
         read_for_ever(view, part)
@@ -172,10 +171,25 @@ def read_for_ever(view: Connection, sql: str) -> None:
         view.rows(sql)
 
 
-def test_writer_has_no_limit(writer: Database) -> None:
-    """Only readers have a time limit; the writer does not even have a progress handler."""
+@on_sqlite
+def test_writer_has_no_limit(path: str, writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only readers have a time limit; a query of the writer runs to its end."""
     long = ENDLESS.replace("FROM n)", "FROM n WHERE x < 300000)")
+    reader = open_reader(path)
+    hours = itertools.count()
+    monkeypatch.setattr("time.monotonic", lambda: next(hours) * 3600.0)
     assert writer.rows(long) == [(300_000,)]
+    with pytest.raises(QueryTimeout):
+        reader.rows(long)
+    reader.close()
+
+
+@on_postgresql
+def test_writer_has_no_limit_on_the_server(path: str, writer: Database) -> None:
+    """PostgreSQL limits the time of readers' queries, and not of the writer's."""
+    reader = open_reader(path)
+    assert [one.rows("SHOW statement_timeout") for one in (writer, reader)] == [[("0",)], [("1s",)]]
+    reader.close()
 
 
 def test_snapshot(writer: Database, reader: Database) -> None:
@@ -325,12 +339,16 @@ def test_other_application(path: str) -> None:
     before = Path(path).read_bytes()
     with pytest.raises(Unusable, match="another application"):
         open_writer(path)
+    assert Path(path).read_bytes() == before
     with sqlite3.connect(path) as other:
         other.execute("PRAGMA application_id = 77")
     other.close()
-    with pytest.raises(Unusable, match="another application"):
-        open_reader(path)
-    assert len(Path(path).read_bytes()) == len(before)
+    before = Path(path).read_bytes()
+    for opening in (open_writer, open_reader):
+        with pytest.raises(Unusable, match="another application"):
+            opening(path)
+    assert Path(path).read_bytes() == before
+    assert list(files(path)) == [Path(path).name]
 
 
 @pytest.mark.parametrize("opening", [open_writer, open_reader])

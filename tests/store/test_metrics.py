@@ -37,11 +37,22 @@ def test_means_over_a_step(writer: Database, reader: Database) -> None:
 
 def test_minutes(writer: Database, reader: Database) -> None:
     """A minute is stored with its mean after it has passed; one split by a restart is stored later, once."""
-    fill(writer, T0, 13)
-    assert [one.cpu for one in metrics.samples(reader, T0, T0 + DAY_MS, COARSE_MS)] == [5.5]
-    fill(writer, T0 + 10 * COARSE_MS, 1)
-    found = metrics.samples(reader, T0, T0 + DAY_MS, COARSE_MS)
-    assert [(one.at - T0, one.cpu) for one in found] == [(0, 5.5), (COARSE_MS, 12.0)]
+
+    def minutes() -> list[tuple[int, float | None]]:
+        found = metrics.samples(reader, T0, T0 + DAY_MS, COARSE_MS)
+        return [((one.at - T0) // COARSE_MS, one.cpu) for one in found]
+
+    fill(writer, T0, 12)
+    assert minutes() == []
+    fill(writer, T0 + COARSE_MS, 2)
+    assert minutes() == [(0, 5.5)]
+    fill(writer, T0 + COARSE_MS + 6 * FINE_MS, 6)
+    assert minutes() == [(0, 5.5)]
+    fill(writer, T0 + 10 * COARSE_MS, 2)
+    assert minutes() == [(0, 5.5), (1, 2.0)]
+    writer.execute("UPDATE samples SET cpu = 99 WHERE width = ?", [FINE_MS])
+    fill(writer, T0 + 11 * COARSE_MS, 1)
+    assert minutes() == [(0, 5.5), (1, 2.0), (10, 99.0)]
 
 
 def test_ten_minutes(writer: Database, reader: Database) -> None:

@@ -290,13 +290,19 @@ def test_retention(writer: Database, many: list[Run], rules: dict[str, Retention
 
 def test_retention_ignores_deleted_runs(writer: Database, many: list[Run]) -> None:
     """Retention does not count deleted runs, and leaves them until their own window has passed."""
-    slices = run_bulk.find_ended(writer, RunSelector(match_all=True))
-    run_bulk.mark_deleted(writer, slices[0], T0)
-    for rows in run_bulk.find_excess(writer, {}, Retention(0, 0, 0), T0):
-        run_bulk.purge(writer, rows)
-    found = run_bulk.find_deleted(writer, RunSelector(match_all=True), 0)
-    assert json.loads(found[0]) == json.loads(slices[0])
-    assert visible(writer) == {run.id for run in many if run.status != "ended"}
+    newest = RunFilter(created_after=T0 + 7 * DAY)
+    for rows in run_bulk.find_ended(writer, RunSelector(match_all=True, filter=newest)):
+        run_bulk.mark_deleted(writer, rows, T0)
+    deleted = list_deleted(writer, RunFilter(), 1000, 0)
+    others = [run for run in many if run.id in visible(writer)]
+    assert len(deleted[0]) + len(others) == len(many)
+    for rule in (Retention(3, 100 * DAY, 1), Retention(0, 0, 0)):
+        for rows in run_bulk.find_excess(writer, {}, rule, T0 + 13 * DAY):
+            run_bulk.purge(writer, rows)
+        assert visible(writer) == kept(others, {}, rule, T0 + 13 * DAY)
+    assert list_deleted(writer, RunFilter(), 1000, 0) == deleted
+    assert run_bulk.find_expired(writer, T0 - 1) == []
+    assert sum(run_bulk.purge(writer, rows) for rows in run_bulk.find_expired(writer, T0)) == len(deleted[0])
 
 
 @pytest.mark.parametrize(("path", "tasks"), [("sqlite", 9000), ("postgresql", 1100)], indirect=["path"])
