@@ -1,5 +1,6 @@
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -230,7 +231,8 @@ def test_silent_connections(control: Server, client: ControlClient, tmp_path: Pa
 
 
 def test_server_shutdown(tmp_path: Path) -> None:
-    """A server that ends closes its connections, so clients read the end."""
+    """A server that ends closes its connections, so clients read the end, and no socket stays open."""
+    before = sockets()
     server = Server(tmp_path / "control.sock")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.connect(str(tmp_path / "control.sock"))
@@ -239,6 +241,16 @@ def test_server_shutdown(tmp_path: Path) -> None:
         server.close()
         client.settimeout(60)
         assert client.recv(1) == b""
+    assert sockets() <= before
+
+
+def sockets() -> set[str]:
+    """Return the open sockets of this process."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed after the listing
+            found.add(os.readlink(f"/proc/self/fd/{name}"))
+    return {one for one in found if one.startswith("socket:")}
 
 
 def test_client_gone_before_its_answers(control: Server, client: ControlClient, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The note of recently started runs."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -38,3 +40,16 @@ def test_missing_directory(tmp_path: Path) -> None:
     """A note in a missing directory raises an error."""
     with pytest.raises(OSError, match="No such file"):
         RecentStarts(str(tmp_path / "nowhere"))
+
+
+def test_full_tmpfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A note on a full tmpfs raises an error, and no descriptor stays open."""
+
+    def refuse(_fd: int, _offset: int, _length: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="No space left"):
+        RecentStarts(str(tmp_path))
+    assert set(os.listdir("/proc/self/fd")) <= before

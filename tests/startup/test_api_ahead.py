@@ -13,8 +13,11 @@ import pytest
 from supervisor.ipc import child_process
 from supervisor.ipc.child_process import ChildProcess
 from supervisor.startup import api_ahead
+from tests.cli.commands.test_up import Up, shared_memory, up
 from tests.root.loop.test_shortage import BOOT
 from tests.support.waiting import until
+
+__all__ = ["shared_memory", "up"]  # fixtures
 
 
 @contextlib.contextmanager
@@ -79,12 +82,14 @@ def test_other_commands(arguments: list[str]) -> None:
         assert api_ahead.started() is None
 
 
-def test_server_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the API server cannot be started ahead, the start continues without it, and the root starts it later."""
+def test_server_cannot_be_started(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the API server cannot be started ahead, the start continues, and the root is told to start the server."""
 
     def refuse(*_: object) -> None:
         raise OSError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(child_process, "start", refuse)
     with api_ahead.starting(["up"], os.environ):
-        assert api_ahead.started() is None
+        outcome = up()
+    assert outcome.executed
+    assert outcome.executed.api is None

@@ -90,8 +90,10 @@ def test_proxy_socket(up: Up) -> None:
     assert "is the socket whose peers are trusted" in outcome.result.stderr
 
 
-def test_unknown_group(up: Up) -> None:
-    """An unknown group of the socket is refused with its name."""
+def test_unknown_group(up: Up, tmp_path: Path, shared_memory: Path) -> None:
+    """An unknown group of the socket is refused with its name, before any directory is created."""
     outcome = up(config='[http]\nsocket = "http.sock"\nsocket_group = "no such group"\n')
     assert outcome.result.exit_code == exit_codes.CONFIG
     assert "no such group on this host: no such group" in outcome.result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["ringward.toml"]
+    assert list(shared_memory.iterdir()) == []

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -33,6 +34,8 @@ class Executed(Exception):
     program: str
     arguments: list[str]
     boot: Boot
+    api: list[int] | None
+    """The API server that was started ahead."""
     lock: int
     place: int
     environ: dict[str, str]
@@ -62,9 +65,10 @@ def up(tmp_path: Path, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def execv(program: str, arguments: list[str]) -> None:
         said = dict(zip(arguments[5::2], arguments[6::2], strict=True))
         with open(int(said["--start"]), "rb") as memory:
-            boot = Boot.from_dict(json.load(memory)["boot"])
+            start = json.load(memory)
         locks.extend((int(said["--place"]), int(said["--lock"])))
-        raise Executed(program, arguments, boot, locks[-1], locks[-2], dict(os.environ))
+        boot = Boot.from_dict(start["boot"])
+        raise Executed(program, arguments, boot, start["api"], locks[-1], locks[-2], dict(os.environ))
 
     monkeypatch.setattr(os, "execv", execv)
     monkeypatch.setattr(listening_sockets, "listen", lambda _boot: [])
@@ -355,10 +359,12 @@ class TestDataDirectory:
         assert (tmp_path / "id").read_text() == "nonsense\n"
 
     def test_identities_are_ulids(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """An identity is a ULID: 26 characters that begin with the time."""
+        """An identity is a ULID: 26 characters of Crockford's base 32, with the time and 80 random bits."""
         monkeypatch.setattr("time.time_ns", lambda: 1_469_922_850_259_000_000)
-        assert data_directory.new_id()[:10] == "01ARZ3NDEK"
-        assert len(data_directory.new_id()) == 26
+        first, second = data_directory.new_id(), data_directory.new_id()
+        assert first != second
+        for name in (first, second):
+            assert re.fullmatch("01ARZ3NDEK[0-9A-HJKMNP-TV-Z]{16}", name)
 
 
 class TestRuntimeDirectory:
