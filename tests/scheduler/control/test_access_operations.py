@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from store import accounts, audit, sessions, tokens
 from store.audit import Entry
 from store.errors import StoreError
@@ -43,6 +45,10 @@ def ask(one: Bench, op: str, **arguments: Any) -> dict[str, Any]:
     return answer
 
 
+def stored_sessions(one: Bench) -> list[str]:
+    return [name for (name,) in one.store.database.rows("SELECT hash FROM sessions ORDER BY hash")]
+
+
 def test_tokens(bench: Make) -> None:
     """A token is created once, refused under a taken name, touched when used, and deleted."""
     one = bench("")
@@ -80,13 +86,19 @@ def test_accounts(bench: Make) -> None:
 
 
 def test_sessions_of_accounts(bench: Make) -> None:
-    """A session of an account ends no other session, and a deleted or changed account gets none."""
+    """A session of an account ends no other session. A former password and a deleted account get none."""
     one = bench("")
     assert ask(one, "session_create", hash="admin", password_tag="tag")["ok"]
     assert ask(one, "account_create", **ACCOUNT)["ok"]
     assert ask(one, "session_create", hash="n", password_tag="t", account=True)["ok"]
-    assert ask(one, "session_create", hash="late", password_tag="former", account=True)["status"] == 401
-    assert one.store.database.rows("SELECT hash FROM sessions ORDER BY hash") == [("admin",), ("n",)]
+    assert stored_sessions(one) == ["admin", "n"]
+    assert ask(one, "account_password", name="n", password_hash="h2", tag="t2")["ok"]
+    assert ask(one, "session_create", hash="late", password_tag="t", account=True)["status"] == 401
+    assert ask(one, "session_create", hash="n2", password_tag="t2", account=True)["ok"]
+    assert stored_sessions(one) == ["admin", "n2"]
+    assert ask(one, "account_delete", name="n")["ok"]
+    assert ask(one, "session_create", hash="late", password_tag="t2", account=True)["status"] == 401
+    assert stored_sessions(one) == ["admin"]
 
 
 def test_audit(bench: Make) -> None:
@@ -107,13 +119,23 @@ def test_failing_store(bench: Make) -> None:
     assert tokens.all_tokens(one.store.database) == []
 
 
-def test_wrong_passwords(bench: Make) -> None:
-    """A client may send ten wrong passwords a minute."""
-    one = bench("")
-    operations = operations_of(AccessOperations(one.committer))
+def test_wrong_passwords(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may send ten wrong passwords a minute, and is told when it may try again."""
+    now_s = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now_s[0])
+    operations = operations_of(AccessOperations(bench("").committer))
     answers: list[dict[str, Any]] = []
+
+    def attempt(client: str) -> object:
+        operations["login_attempt"]({"client": client}, answers.append)
+        return answers[-1]["result"]
+
+    now = {"allowed": True, "retry_after_s": 0}
     for _ in range(10):
+        assert attempt("c") == now
         operations["login_failed"]({"client": "c"}, answers.append)
-    operations["login_attempt"]({"client": "c"}, answers.append)
-    operations["login_attempt"]({"client": "d"}, answers.append)
-    assert [answer["result"].get("allowed") for answer in answers[-2:]] == [False, True]
+    now_s[0] += 59.5
+    assert attempt("c") == {"allowed": False, "retry_after_s": 1}
+    assert attempt("d") == now
+    now_s[0] += 0.5
+    assert attempt("c") == now
