@@ -30,8 +30,11 @@ _DEADLINE_S = 60.0
 class Daemon:
     """A context that starts the daemon, and removes it and its data at the end."""
 
-    def __init__(self, definitions: str, *, start: bool = True, cores: Sequence[int] = ()) -> None:
+    def __init__(
+        self, definitions: str, *, start: bool = True, cores: Sequence[int] = (), program: Path = RINGWARD
+    ) -> None:
         """`cores`: the processors for the daemon and its children; empty means all."""
+        self._program = program
         self.directory = Path(tempfile.mkdtemp(prefix="ringward-bench-", dir=DISK))
         self._reserved = _reserved()
         self.port = self._reserved.getsockname()[1]
@@ -63,7 +66,7 @@ class Daemon:
 
     def launch(self) -> None:
         """Start ``ringward up`` without waiting."""
-        command = [str(RINGWARD), "up", "--config", str(self.config)]
+        command = [str(self._program), "up", "--config", str(self.config)]
         if self._cores:
             command = ["taskset", "--cpu-list", ",".join(map(str, self._cores)), *command]
         with open(self.directory / "output", "ab") as output:

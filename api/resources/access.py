@@ -14,8 +14,7 @@ from api.errors import ApiError
 from api.operations.operation import Access, Call, Operation, json_of
 from api.operations.parameters import integer
 from api.schemas import access as schemas
-from api.schemas.known_times import known_rfc3339
-from api.schemas.wire_times import rfc3339
+from api.schemas.wire_times import known_rfc3339, rfc3339
 from api.worker_context import Context
 from store import accounts, audit, tokens
 from store.accounts import Account

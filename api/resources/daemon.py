@@ -20,8 +20,7 @@ from api.operations.operation import Access, Call, Operation, json_of
 from api.operations.parameters import flag, instant, integer
 from api.schemas import records as schemas
 from api.schemas.daemon_info import MaxRunning, Slot, SlotRun, Slots, System, SystemMetrics
-from api.schemas.known_times import known_rfc3339
-from api.schemas.wire_times import rfc3339
+from api.schemas.wire_times import known_rfc3339, rfc3339
 from api.server.client_address import is_local_socket, parse_address
 from api.worker_context import Context
 from store import daemon_values, metrics

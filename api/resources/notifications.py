@@ -17,9 +17,8 @@ from api.schemas.daemon_info import (
     UnreadCount,
     UnreadCountEvent,
 )
-from api.schemas.known_times import known_rfc3339
 from api.schemas.records import Dropped
-from api.schemas.wire_times import rfc3339
+from api.schemas.wire_times import known_rfc3339, rfc3339
 from api.streams.stream_content import EventsStream
 from api.worker_context import Context
 from store import notifications as store_notifications

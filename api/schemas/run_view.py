@@ -20,8 +20,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from api.schemas import records as schemas
-from api.schemas.known_times import known_rfc3339
-from api.schemas.wire_times import rfc3339
+from api.schemas.wire_times import known_rfc3339, rfc3339
 from store.runs.phases import END_REASONS
 from store.runs.writes import Run
 

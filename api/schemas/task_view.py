@@ -10,8 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from api.schemas import records as schemas
 from api.schemas import run_view
-from api.schemas.known_times import known_rfc3339
-from api.schemas.wire_times import rfc3339
+from api.schemas.wire_times import known_rfc3339, rfc3339
 from store import tasks as store_tasks
 from store.connection import Connection
 from store.database import Database

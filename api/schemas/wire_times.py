@@ -3,6 +3,8 @@
 import re
 from datetime import UTC, datetime, timedelta
 
+from msgspec import UNSET, UnsetType
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_PLAIN = datetime(1970, 1, 1)  # noqa: DTZ001 - without a time zone, counting takes a quarter of the time
 _DAY_MS = 86_400_000
@@ -16,6 +18,11 @@ def rfc3339(at_ms: int) -> str:
     """Format `at_ms` in UTC with milliseconds."""
     seconds, ms = divmod(at_ms, 1000)
     return (_EPOCH_PLAIN + timedelta(0, seconds, ms * 1000)).isoformat("T", "milliseconds") + "Z"
+
+
+def known_rfc3339(at_ms: int | None) -> str | UnsetType:
+    """Format `at_ms`; return ``UNSET`` for None, because a document omits unknown times."""
+    return UNSET if at_ms is None else rfc3339(at_ms)
 
 
 def parse_rfc3339(text: str, *, up: bool) -> int:

@@ -14,9 +14,8 @@ from api.errors import ApiError, invalid
 from api.operations.operation import Call
 from api.operations.unit_selector import Units
 from api.schemas import unit_logs as schemas
-from api.schemas.known_times import known_rfc3339
 from api.schemas.records import ErrorDetail
-from api.schemas.wire_times import rfc3339
+from api.schemas.wire_times import known_rfc3339, rfc3339
 from api.streams import log_merge, sse_encoding
 from api.streams.completion_watch import EVENTS, Watch
 from api.streams.log_merge import MAX_RUNS, BadCursor, Cursor, End, Gap, Item, Merge, Track

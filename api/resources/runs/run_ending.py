@@ -13,9 +13,9 @@ from api.operations.operation import Call, Operation, json_of
 from api.operations.parameters import RUN_ID, instant, integer, several
 from api.resources.runs.runs import the_run
 from api.schemas import run_view
-from api.schemas.known_times import known_rfc3339
 from api.schemas.records import Line
 from api.schemas.run_details import Cause, Ending, Failure, Failures
+from api.schemas.wire_times import known_rfc3339
 from api.streams import sse_encoding
 from api.streams.ring_follower import unreadable
 from api.streams.shared_feed import read_page

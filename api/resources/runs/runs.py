@@ -27,7 +27,6 @@ from api.operations.parameters import (
 from api.resources.daemon import META_KEY as INFO_KEY
 from api.schemas import records as schemas
 from api.schemas import run_view
-from api.schemas.known_times import known_rfc3339
 from api.schemas.records import Holder, RunDetails, WaitingFor
 from api.schemas.run_details import (
     AllResources,
@@ -37,7 +36,7 @@ from api.schemas.run_details import (
     ResourceSample,
     RunningResources,
 )
-from api.schemas.wire_times import rfc3339
+from api.schemas.wire_times import known_rfc3339, rfc3339
 from api.worker_context import Context
 from store import tasks as store_tasks
 from store.daemon_values import get_meta
