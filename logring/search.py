@@ -28,7 +28,7 @@ from logring.errors import Corrupt, LogError
 from logring.layout import BLOCK_SIZE, ENTRY_SIZE, NO_NEWLINE
 from logring.reader import LogReader
 
-__all__ = ["BadPattern", "Found", "Hit", "Pattern", "search"]
+__all__ = ["BadPattern", "Hit", "Pattern", "SearchResult", "search"]
 
 _MEMORY_BYTES = 8 << 20
 """Memory limit of a compiled pattern, including its cache of states, which RE2 clears when it is full."""
@@ -149,7 +149,7 @@ class Hit(NamedTuple):
     """Without its newline."""
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The result of one call of `search`."""
 
     hits: list[Hit]
@@ -163,7 +163,7 @@ class Found(NamedTuple):
     """Number of unreadable blocks, which were skipped."""
 
 
-class Wanted(NamedTuple):
+class LineSelection(NamedTuple):
     """The lines to consider, by stream and time."""
 
     stream: int | None = None
@@ -186,7 +186,7 @@ class Wanted(NamedTuple):
         return (self.stream is None or self.stream == entry.stream) and self.since_ms <= entry.ts <= self.until_ms
 
 
-ALL = Wanted()
+ALL = LineSelection()
 
 
 class Limits(NamedTuple):
@@ -209,8 +209,8 @@ def search(
     start: int = 0,
     *,
     limits: Limits,
-    wanted: Wanted = ALL,
-) -> Found:
+    wanted: LineSelection = ALL,
+) -> SearchResult:
     """Search lines from number `start` on.
 
     Args:
@@ -230,7 +230,7 @@ def search(
     pace = _Pace(limits.until_s)
     for block in reader.blocks(start):
         if scanned + spent >= limits.max_bytes or len(hits) >= limits.hits or (scanned and pace.is_over()):
-            return Found(hits, following, exhausted=False, scanned=scanned, damaged=damaged)
+            return SearchResult(hits, following, exhausted=False, scanned=scanned, damaged=damaged)
         if isinstance(block, LogError):
             damaged += 1
             # Count a block only if the search moves past it: each call must make progress.
@@ -251,8 +251,8 @@ def search(
         scanned += finder.passed
         following = max(following, finder.next)
         if finder.next < block.header.end_line:
-            return Found(hits, following, exhausted=False, scanned=scanned, damaged=damaged)
-    return Found(hits, following, exhausted=True, scanned=scanned, damaged=damaged)
+            return SearchResult(hits, following, exhausted=False, scanned=scanned, damaged=damaged)
+    return SearchResult(hits, following, exhausted=True, scanned=scanned, damaged=damaged)
 
 
 class _Pace:
@@ -289,7 +289,7 @@ class _InBlock:
         Corrupt: the entries do not match the text.
     """
 
-    def __init__(self, block: Block, pattern: Pattern, wanted: Wanted, start: int, pace: _Pace) -> None:
+    def __init__(self, block: Block, pattern: Pattern, wanted: LineSelection, start: int, pace: _Pace) -> None:
         self._pace = pace
         self._block = block
         self._pattern = pattern

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from logring.block import Block
 from logring.layout import FILE_BLOCKS_AT, STDERR, STDOUT, SYSTEM
 from logring.reader import Line, LogReader
-from logring.search import BadPattern, Hit, Limits, Pattern, Wanted, search
+from logring.search import BadPattern, Hit, Limits, LineSelection, Pattern, search
 from tests.logring.support.rings import T0, Log, read_all, texts
 
 BLOCK = 4096
@@ -89,7 +89,7 @@ def hit(line: Line) -> Hit:
 
 
 def collect(
-    reader: LogReader, pattern: Pattern, start: int, limit: int, max_bytes: int, wanted: Wanted, until_s: float
+    reader: LogReader, pattern: Pattern, start: int, limit: int, max_bytes: int, wanted: LineSelection, until_s: float
 ) -> tuple[list[Hit], int]:
     """Return all hits of consecutive calls, and the bytes passed."""
     found: list[Hit] = []
@@ -165,7 +165,7 @@ def test_search_equals_a_loop(
         pattern = Pattern(text, regex=regex, ignore_case=ignore_case)
     except (re.error, BadPattern):
         return  # the two accept different invalid patterns
-    wanted = Wanted(stream, since_ms, until_ms)
+    wanted = LineSelection(stream, since_ms, until_ms)
 
     def check(log: Log) -> None:
         lines = [line for line in read_all(log.reader) if line.n >= start]

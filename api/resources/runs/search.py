@@ -35,7 +35,7 @@ from api.worker_context import Context
 from logring.errors import LogError
 from logring.layout import STREAM_NAMES
 from logring.reader import LogReader
-from logring.search import BadPattern, Found, Hit, Limits, Pattern, Wanted
+from logring.search import BadPattern, Hit, Limits, LineSelection, Pattern, SearchResult
 from logring.search import search as search_log
 from store.database import Database
 from store.runs import of_units
@@ -106,7 +106,7 @@ class _Scan:
     """
 
     def __init__(
-        self, pattern: Pattern, wanted: Wanted, limit: int, paths: Callable[[Run], tuple[str, str]], line: int
+        self, pattern: Pattern, wanted: LineSelection, limit: int, paths: Callable[[Run], tuple[str, str]], line: int
     ) -> None:
         self.waiting: deque[Run] = deque()
         self.hits: list[tuple[Run, Hit]] = []
@@ -146,7 +146,7 @@ class _Scan:
             )
         except (LogError, OSError) as err:
             log.warning("a search skips the log of %s, which cannot be read: %s", run.id, err)
-            found = Found([], self.line, exhausted=True, scanned=0, damaged=0)
+            found = SearchResult([], self.line, exhausted=True, scanned=0, damaged=0)
         if found.damaged:
             log.warning("a search skips %d damaged blocks of the log of %s", found.damaged, run.id)
         self.hits += [(run, hit) for hit in found.hits]
@@ -378,10 +378,10 @@ def _scanned(context: Context, call: Call, read: Callable[[int, str], list[Run]]
     return scan
 
 
-def _wanted(query: dict[str, Any]) -> Wanted:
+def _wanted(query: dict[str, Any]) -> LineSelection:
     stream = STREAM_NAMES.index(query["stream"]) if query["stream"] else None
     since_ms, until_ms = query["since"], query["until"]
-    everything = Wanted(stream)
+    everything = LineSelection(stream)
     return everything._replace(
         since_ms=everything.since_ms if since_ms is None else since_ms,
         until_ms=everything.until_ms if until_ms is None else until_ms,
