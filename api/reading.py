@@ -19,7 +19,7 @@ from api.server.fair_semaphore import Turns
 from api.server.log_format import Seldom
 from api.server.thread_pool import Threads
 from store.database import Database, open_reader
-from store.errors import Away, Damaged, NotReady, QueryTimeout, StoreError, Unopened
+from store.errors import DatabaseDamaged, DatabaseNotOpened, NotReady, QueryTimeout, ServerUnreachable, StoreError
 from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
 
 log = logging.getLogger("gunicorn.error")
@@ -102,7 +102,7 @@ class Reads:
         except QueryTimeout as err:
             self._hung = self._hung or err is late
             raise
-        except Away:  # the database server is down, which the scheduler notices itself
+        except ServerUnreachable:  # the database server is down, which the scheduler notices itself
             raise
         except NotReady:  # the read returned, so the disk works
             late = QueryTimeout(f"(no answer for {_READ_S} s: its disk hangs or is overloaded)")
@@ -139,9 +139,9 @@ class Reads:
             return self._threads(run)
         except OSError as err:
             raise StoreError(f"({err.strerror})") from err
-        except (Away, Unopened):  # the scheduler notices these itself
+        except (ServerUnreachable, DatabaseNotOpened):  # the scheduler notices these itself
             raise
-        except Damaged as err:
+        except DatabaseDamaged as err:
             self._on_damage(err)
             raise
         except NotReady as err:

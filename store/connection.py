@@ -190,7 +190,7 @@ class Connection(ABC):
             A report of the repair; None if there was nothing to do.
 
         Raises:
-            Replaced: Another database has the name of this one. Nothing was changed.
+            DatabaseReplaced: Another database has the name of this one. Nothing was changed.
         """
         return None
 

@@ -19,7 +19,16 @@ from typing import Any, Protocol
 
 from store.backends import sqlite
 from store.connection import Connection, Durability, Row, Value
-from store.errors import Away, Closed, DiskFailed, InDoubt, NotReady, SchemaTooNew, StoreError, Unusable
+from store.errors import (
+    DatabaseClosed,
+    DatabaseUnusable,
+    DiskFailed,
+    InDoubt,
+    NotReady,
+    SchemaTooNew,
+    ServerUnreachable,
+    StoreError,
+)
 from store.migrations.runner import known, migrate
 from store.recovery.replaced_files import File
 
@@ -88,7 +97,7 @@ class Database(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close all connections; later calls raise `Closed`."""
+        """Close all connections; later calls raise `DatabaseClosed`."""
 
     def lent(self) -> AbstractContextManager[Connection]:
         """Lend a connection. It is in no transaction other than the caller's own."""
@@ -99,7 +108,7 @@ class Database(ABC):
         connection = self._take()
         try:
             yield connection
-        except (Unusable, DiskFailed, Away, InDoubt):
+        except (DatabaseUnusable, DiskFailed, ServerUnreachable, InDoubt):
             self._give_back(connection, keep=False)  # the file may have been replaced, or the server be gone
             raise
         except BaseException:  # including GreenletExit: the connection is intact
@@ -151,7 +160,7 @@ class _Writer(Database):
 
     def _mine(self) -> Connection:
         if self._connection is None:
-            raise Closed(f"{self.location}")
+            raise DatabaseClosed(f"{self.location}")
         if self._owner is not None and self._owner != threading.get_ident():
             raise StoreError(f"{self.location} belongs to the store thread; use submit")
         return self._connection
@@ -198,7 +207,7 @@ class _Reader(Database):
 
     def _take(self) -> Connection:
         if self._closed:
-            raise Closed(f"{self.location}")
+            raise DatabaseClosed(f"{self.location}")
         if os.getpid() != self._pid:
             raise StoreError(f"{self.location} was opened before the fork; open it in the child")
         while True:
@@ -254,9 +263,10 @@ def open_writer(target: str, durability: Durability = "crash") -> Database:
 
     Raises:
         SchemaTooNew: A newer release wrote the database.
-        Unusable: The database is damaged, belongs to another application, is not a database, or cannot be opened.
-        Busy: Another process is writing and does not stop.
-        Away: The server cannot be reached (`Refused`: it rejects the connection).
+        DatabaseUnusable: The database is damaged, belongs to another application, is not a database, or cannot be
+            opened.
+        DatabaseLocked: Another process is writing and does not stop.
+        ServerUnreachable: The server cannot be reached (`ConnectionRefused`: it rejects the connection).
     """
     backend = _backend(target)
     writer = _Writer(lambda again: backend.connect_writer(target, durability, again=again))
@@ -280,9 +290,11 @@ def open_reader(target: str, wait_s: float = 0.0, limit_s: float | None = QUERY_
         limit_s: The time limit in seconds; None for no limit.
 
     Raises:
-        NotReady: The database is missing, empty or not migrated yet (`Away`: its server cannot be reached).
+        NotReady: The database is missing, empty or not migrated yet. `ServerUnreachable`: its server cannot be
+            reached.
         SchemaTooNew: A newer release wrote the database in a form that this release cannot read.
-        Unusable: The database is damaged, belongs to another application, is not a database, or cannot be opened.
+        DatabaseUnusable: The database is damaged, belongs to another application, is not a database, or cannot be
+            opened.
     """
     backend = _backend(target)
     reader = _Reader(backend.location(target), lambda: backend.connect_reader(target, limit_s))

@@ -1,24 +1,24 @@
 """Errors of the store. A class's docstring is its default message.
 
 StoreError
-├── NotReady          not created or not migrated yet: try again
-│   ├── Unopened      the scheduler has to open it first, because this reader may not create files beside it
-│   └── Away          the database server cannot be reached
-│       └── Refused   the server rejects the connection
-├── InDoubt           the connection to the server was lost during a commit
-├── SchemaTooNew      written by a newer release
-├── Unusable          not a database, another application's, or cannot be opened
-│   ├── Damaged       damaged
-│   │   └── Lost      its copy is damaged as well, or both are gone
-│   └── Replaced      another file has its name
-├── Closed            used after close()
-├── ReadOnly          a write through a reader, or a read-only file system
-├── Busy              another connection holds the write lock
-├── QueryTimeout      a reader's query was stopped at its time limit
-├── DiskFull          the disk is full; nothing was stored
-├── DiskFailed        the disk reported an error; nothing was stored
-└── Conflict          a row with that key already exists
-    └── InstantTaken  the task already has a run for that scheduled instant
+├── NotReady                  not created or not migrated yet: try again
+│   ├── DatabaseNotOpened     the scheduler has to open it first, because this reader may not create files beside it
+│   └── ServerUnreachable     the database server cannot be reached
+│       └── ConnectionRefused the server rejects the connection
+├── InDoubt                   the connection to the server was lost during a commit
+├── SchemaTooNew              written by a newer release
+├── DatabaseUnusable          not a database, another application's, or cannot be opened
+│   ├── DatabaseDamaged       damaged
+│   │   └── HistoryLost       its copy is damaged as well, or both are gone
+│   └── DatabaseReplaced      another file has its name
+├── DatabaseClosed            used after close()
+├── ReadOnly                  a write through a reader, or a read-only file system
+├── DatabaseLocked            another connection holds the write lock
+├── QueryTimeout              a reader's query was stopped at its time limit
+├── DiskFull                  the disk is full; nothing was stored
+├── DiskFailed                the disk reported an error; nothing was stored
+└── Conflict                  a row with that key already exists
+    └── InstantTaken          the task already has a run for that scheduled instant
 """
 
 
@@ -37,15 +37,15 @@ class NotReady(StoreError):
     """The database is not ready yet; the scheduler creates and migrates it when it starts."""
 
 
-class Unopened(NotReady):
+class DatabaseNotOpened(NotReady):
     """The database waits for the scheduler to open it."""
 
 
-class Away(NotReady):
+class ServerUnreachable(NotReady):
     """The database server cannot be reached."""
 
 
-class Refused(Away):
+class ConnectionRefused(ServerUnreachable):
     """The database server refuses the connection."""
 
 
@@ -62,23 +62,23 @@ class SchemaTooNew(StoreError):
     """The database was written by a newer release than this one."""
 
 
-class Unusable(StoreError):
+class DatabaseUnusable(StoreError):
     """The database cannot be used."""
 
 
-class Damaged(Unusable):
+class DatabaseDamaged(DatabaseUnusable):
     """The database is damaged."""
 
 
-class Lost(Damaged):
+class HistoryLost(DatabaseDamaged):
     """The history is lost, as neither the database nor a copy of it can be read."""
 
 
-class Replaced(Unusable):
+class DatabaseReplaced(DatabaseUnusable):
     """Another file took the place of the database that is in use."""
 
 
-class Closed(StoreError):
+class DatabaseClosed(StoreError):
     """The database was closed."""
 
 
@@ -86,7 +86,7 @@ class ReadOnly(StoreError):
     """The database can only be read here."""
 
 
-class Busy(StoreError):
+class DatabaseLocked(StoreError):
     """Another connection kept the database locked."""
 
 

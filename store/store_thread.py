@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from store.connection import Connection
 from store.database import Database, FilesListener, take_over
-from store.errors import Away, Busy, Closed, DiskFull, InDoubt, StoreError
+from store.errors import DatabaseClosed, DatabaseLocked, DiskFull, InDoubt, ServerUnreachable, StoreError
 from store.recovery.replaced_files import File
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class _Job(NamedTuple):
     done: Callable[[Any], None]
 
 
-_NOT_NOW = (Busy, Away)
+_NOT_NOW = (DatabaseLocked, ServerUnreachable)
 
 
 class _Lost(Exception):
@@ -93,10 +93,10 @@ class StoreThread(FilesListener):
             done: Called by `drain`, in the loop's thread.
 
         Raises:
-            Closed: `close` was called.
+            DatabaseClosed: `close` was called.
         """
         if self._closing.is_set():
-            raise Closed(f"{self._database.location}")
+            raise DatabaseClosed(f"{self._database.location}")
         self._queue.put(_Job(run, done))
 
     def drain(self) -> int:
@@ -129,7 +129,7 @@ class StoreThread(FilesListener):
         self._thread.join()
         with contextlib.suppress(Empty):
             while job := self._queue.get_nowait():  # another thread submitted it at the same moment
-                self._finished.append((job, Closed(f"{self._database.location}")))
+                self._finished.append((job, DatabaseClosed(f"{self._database.location}")))
         try:
             self.drain()
         finally:
@@ -215,7 +215,7 @@ class StoreThread(FilesListener):
                 result = work(connection)
         except InDoubt as doubt:
             if not self._is_stored(doubt):
-                raise Away(f"{self._database.location}") from doubt
+                raise ServerUnreachable(f"{self._database.location}") from doubt
         return result
 
     def _is_stored(self, doubt: InDoubt) -> bool:

@@ -28,18 +28,18 @@ from peewee import PostgresqlDatabase
 
 from store.connection import NUMBERS, Connection, Durability, Row, Value
 from store.errors import (
-    Away,
-    Busy,
     Conflict,
+    ConnectionRefused,
+    DatabaseLocked,
+    DatabaseUnusable,
     DiskFailed,
     DiskFull,
     InDoubt,
     NotReady,
     QueryTimeout,
     ReadOnly,
-    Refused,
+    ServerUnreachable,
     StoreError,
-    Unusable,
 )
 from store.migrations.runner import check_readable
 
@@ -50,7 +50,7 @@ try:
     from psycopg.pq import ConnStatus, PGconn, Ping, TransactionStatus
     from psycopg.types.string import StrDumper
 except ImportError as err:
-    raise Unusable(f'a PostgreSQL database needs psycopg: pip install "ringward[postgresql]"; {err}') from err
+    raise DatabaseUnusable(f'a PostgreSQL database needs psycopg: pip install "ringward[postgresql]"; {err}') from err
 
 BUSY_WAIT_S = 5.0
 _LOCK_POLL_S = 0.1
@@ -83,13 +83,13 @@ _SYNCHRONOUS: Mapping[Durability, str] = {"crash": "local", "power": "on"}
 _BY_STATE: tuple[tuple[str, type[StoreError]], ...] = (
     ("57014", QueryTimeout),
     ("25006", ReadOnly),
-    ("55P03", Busy),  # lock_timeout
-    ("40", Busy),  # deadlock
+    ("55P03", DatabaseLocked),  # lock_timeout
+    ("40", DatabaseLocked),  # deadlock
     ("53100", DiskFull),
     ("58", DiskFailed),
-    ("XX001", Unusable),  # damaged
-    ("XX002", Unusable),
-    ("42501", Unusable),  # insufficient privilege
+    ("XX001", DatabaseUnusable),  # damaged
+    ("XX002", DatabaseUnusable),
+    ("42501", DatabaseUnusable),  # insufficient privilege
     ("23", Conflict),
     ("22", Conflict),  # value out of range
 )
@@ -170,7 +170,7 @@ class PostgresConnection(Connection):
                 cursor_factory=psycopg.RawCursor,
             )
         except psycopg.Error as err:
-            raise Away(self._message(err)) from err
+            raise ServerUnreachable(self._message(err)) from err
         self._raw.adapters.register_dumper(str, _TextDumper)
         self._raw.adapters.register_dumper(bool, _FlagDumper)
         self._raw.adapters.register_loader("numeric", _NumberLoader)
@@ -248,7 +248,7 @@ class PostgresConnection(Connection):
     def _commit(self) -> None:
         try:
             self._script("COMMIT")
-        except Away as err:
+        except ServerUnreachable as err:
             raise InDoubt(f"{self.location}", self._transaction) from err
 
     @contextmanager
@@ -293,7 +293,7 @@ class PostgresConnection(Connection):
 
     def _translated(self, err: psycopg.Error) -> StoreError:
         if self._raw.closed:  # psycopg closes a broken connection
-            return Away(self._message(err))
+            return ServerUnreachable(self._message(err))
         state = err.sqlstate or ""
         for beginning, kind in _BY_STATE:
             if state.startswith(beginning):
@@ -322,7 +322,7 @@ def _parts(url: str) -> Mapping[str, Any]:
         return conninfo_to_dict(url)
     except psycopg.Error:
         # The reason is left out, because it quotes the URL with the password.
-        raise Unusable(
+        raise DatabaseUnusable(
             'the URL of the database is invalid; use "postgresql://user:password@host:5432/database",'
             " with %XX for characters that have a meaning in URLs"
         ) from None
@@ -336,7 +336,7 @@ def location(url: str) -> str:
     """Return the name of the database in messages: the URL without the password and the parameters.
 
     Raises:
-        Unusable: The URL is invalid.
+        DatabaseUnusable: The URL is invalid.
     """
     parts = _parts(url)
     user = f"{parts['user']}@" if parts.get("user") else ""
@@ -354,7 +354,7 @@ def connect_writer(url: str, durability: Durability, *, again: bool = False) -> 
     """
     try:
         connection = PostgresConnection(url, readonly=False, durability=durability)
-    except Away:
+    except ServerUnreachable:
         connection = _connect_again(url, durability)
     try:
         _check_server(connection)
@@ -373,18 +373,18 @@ def _connect_again(url: str, durability: Durability) -> PostgresConnection:
     """Connect after a failure, and find its cause: libpq only reports it as text, in any language.
 
     Raises:
-        Refused: The server accepts connections before and after this attempt, but not this one.
-        Away: The server accepts no connections.
+        ConnectionRefused: The server accepts connections before and after this attempt, but not this one.
+        ServerUnreachable: The server accepts no connections.
         Unusable: libpq rejects the URL, and has not contacted a server.
     """
     answers = _takes_connections(url)
     try:
         return PostgresConnection(url, readonly=False, durability=durability)
-    except Away as err:
+    except ServerUnreachable as err:
         if _ping(url) == Ping.NO_ATTEMPT:
-            raise Unusable(err.detail) from err
+            raise DatabaseUnusable(err.detail) from err
         if answers and _takes_connections(url):
-            raise Refused(err.detail) from err
+            raise ConnectionRefused(err.detail) from err
         raise
 
 
@@ -418,11 +418,11 @@ def _check_server(connection: Connection) -> None:
         "SELECT current_setting('server_version_num'), current_setting('server_encoding'), current_schema()"
     )[0]
     if int(version) // 10_000 < _OLDEST_SERVER:
-        raise Unusable(f"{connection.location}: PostgreSQL {_OLDEST_SERVER} or newer is needed")
+        raise DatabaseUnusable(f"{connection.location}: PostgreSQL {_OLDEST_SERVER} or newer is needed")
     if encoding != "UTF8":
-        raise Unusable(f"{connection.location} is encoded in {encoding}; create it with ENCODING 'UTF8'")
+        raise DatabaseUnusable(f"{connection.location} is encoded in {encoding}; create it with ENCODING 'UTF8'")
     if schema is None:
-        raise Unusable(f"{connection.location} has none of the schemas in its search_path; create one")
+        raise DatabaseUnusable(f"{connection.location} has none of the schemas in its search_path; create one")
 
 
 def _lock(connection: Connection) -> None:
@@ -432,7 +432,7 @@ def _lock(connection: Connection) -> None:
         "SELECT pg_try_advisory_lock(hashtext('ringward'), hashtext(CAST(current_schema() AS TEXT)))"
     )[0][0]:
         if time.monotonic() > deadline:
-            raise Busy(f"{connection.location} belongs to another daemon{_holder(connection)}")
+            raise DatabaseLocked(f"{connection.location} belongs to another daemon{_holder(connection)}")
         time.sleep(_LOCK_POLL_S)
 
 
@@ -456,14 +456,14 @@ def _check_kept(connection: Connection) -> None:
     """Check that the tables that were set up earlier still exist.
 
     Raises:
-        Unusable: They are gone.
+        DatabaseUnusable: They are gone.
     """
     try:
         _check_set_up(connection)
         check_readable(connection)
     except NotReady as err:
         why = "its tables are gone: restore them, or restart the daemon to begin with an empty history"
-        raise Unusable(f"{connection.location}: {why}") from err
+        raise DatabaseUnusable(f"{connection.location}: {why}") from err
 
 
 def _is_ours(connection: Connection) -> bool:
@@ -483,10 +483,12 @@ def _claim(connection: Connection) -> None:
     """Mark an empty schema as Ringward's.
 
     Raises:
-        Unusable: The schema belongs to another application.
+        DatabaseUnusable: The schema belongs to another application.
     """
     if _is_ours(connection):
         return
     if _tables(connection, "%"):
-        raise Unusable(f"{connection.location} belongs to another application; give Ringward a database of its own")
+        raise DatabaseUnusable(
+            f"{connection.location} belongs to another application; give Ringward a database of its own"
+        )
     connection.rows("CREATE TABLE ringward_writer AS SELECT CAST(0 AS BIGINT) AS transactions")

@@ -24,18 +24,18 @@ from playhouse.apsw_ext import APSWDatabase
 
 from store.connection import Connection, Durability, Row, Value
 from store.errors import (
-    Busy,
-    Closed,
     Conflict,
-    Damaged,
+    DatabaseClosed,
+    DatabaseDamaged,
+    DatabaseLocked,
+    DatabaseNotOpened,
+    DatabaseUnusable,
     DiskFailed,
     DiskFull,
     NotReady,
     QueryTimeout,
     ReadOnly,
     StoreError,
-    Unopened,
-    Unusable,
 )
 from store.migrations.runner import check_readable
 from store.recovery.replaced_files import NO_FILE, File, Files, Rescued, file_of, files_of, rescue
@@ -70,16 +70,16 @@ _READER_PRAGMAS: tuple[tuple[str, str | int], ...] = (
 _BY_CODE: tuple[tuple[type[apsw.Error], type[StoreError]], ...] = (
     (apsw.FullError, DiskFull),  # SQLITE_FULL: ENOSPC, EDQUOT
     (apsw.IOError, DiskFailed),  # SQLITE_IOERR: EIO and similar errors
-    (apsw.BusyError, Busy),
-    (apsw.LockedError, Busy),
+    (apsw.BusyError, DatabaseLocked),
+    (apsw.LockedError, DatabaseLocked),
     (apsw.InterruptError, QueryTimeout),
     (apsw.ReadOnlyError, ReadOnly),
     (apsw.ConstraintError, Conflict),
-    (apsw.NotADBError, Damaged),
-    (apsw.CorruptError, Damaged),
-    (apsw.CantOpenError, Unusable),
-    (apsw.PermissionsError, Unusable),
-    (apsw.ConnectionClosedError, Closed),
+    (apsw.NotADBError, DatabaseDamaged),
+    (apsw.CorruptError, DatabaseDamaged),
+    (apsw.CantOpenError, DatabaseUnusable),
+    (apsw.PermissionsError, DatabaseUnusable),
+    (apsw.ConnectionClosedError, DatabaseClosed),
 )
 
 
@@ -369,7 +369,7 @@ class SqliteConnection(Connection):
         try:
             return rescue(self._raw, self.location, self._files, placing)
         except OSError as err:
-            raise Unusable(f"{self.location}: {err.strerror}") from err
+            raise DatabaseUnusable(f"{self.location}: {err.strerror}") from err
 
     def is_stored(self, transaction: int) -> bool:  # noqa: ARG002 - the seam's signature
         """Return False. SQLite always reports the result of a commit, so none is in doubt."""
@@ -408,15 +408,15 @@ def connect_writer(path: str, durability: Durability, *, again: bool = False) ->
     """Open the file for writing. If it does not exist, create it, but not with `again`.
 
     Raises:
-        Damaged: With `again`, the file is gone.
+        DatabaseDamaged: With `again`, the file is gone.
         StoreError: See `store.database.open_writer`.
     """
     if again and file_of(path) == NO_FILE:
-        raise Damaged(f"{path} is gone")
+        raise DatabaseDamaged(f"{path} is gone")
     try:
         _make_private(path)
     except OSError as err:  # ENOENT (no directory), EACCES, EROFS, EISDIR, ENOSPC
-        raise Unusable(f"{path}: {err.strerror}") from err
+        raise DatabaseUnusable(f"{path}: {err.strerror}") from err
     connection = SqliteConnection(path, readonly=False)
     try:
         _claim(connection)
@@ -438,7 +438,7 @@ def _use_wal(connection: SqliteConnection) -> None:
     while True:
         try:
             connection.rows("PRAGMA journal_mode = WAL")
-        except Busy:
+        except DatabaseLocked:
             if time.monotonic() >= until_s:
                 raise
             time.sleep(_WAL_PAUSE_S)
@@ -458,7 +458,7 @@ def connect_reader(path: str, limit_s: float | None) -> Connection:
     except FileNotFoundError as err:
         raise NotReady(f"{path} does not exist") from err
     except OSError as err:
-        raise Unusable(f"{path}: {err.strerror}") from err
+        raise DatabaseUnusable(f"{path}: {err.strerror}") from err
     connection = SqliteConnection(path, readonly=True, limit_s=limit_s)
     try:
         _check_set_up(connection)
@@ -477,7 +477,7 @@ def translated(error: BaseException, path: str, *, reader: bool = False) -> Stor
         getattr(cause, "extendedresult", 0) in _FOR_THE_WRITER
         or (isinstance(cause, apsw.CantOpenError) and _waits_for_the_writer(path))
     ):
-        return Unopened(f"{path}")
+        return DatabaseNotOpened(f"{path}")
     if isinstance(cause, apsw.IOError) and getattr(cause, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
         return DiskFull(f"{path}: no room for its -shm")
     for code, kind in _BY_CODE:
@@ -528,7 +528,7 @@ def _claim(connection: Connection) -> None:
     """Mark an empty database as Ringward's.
 
     Raises:
-        Unusable: The database belongs to another application.
+        DatabaseUnusable: The database belongs to another application.
     """
     if connection.row("SELECT 1 FROM sqlite_master LIMIT 1") is None and _application_id(connection) == 0:
         connection.rows(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -543,4 +543,4 @@ def _check_set_up(connection: Connection) -> None:
 
 def _check_application(connection: Connection) -> None:
     if _application_id(connection) != APPLICATION_ID:
-        raise Unusable(f"{connection.location} belongs to another application")
+        raise DatabaseUnusable(f"{connection.location} belongs to another application")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import apsw
 
 from store.backends.sqlite import translated
-from store.errors import Damaged, Unusable
+from store.errors import DatabaseDamaged, DatabaseUnusable
 from store.recovery.online_copy import duplicate, flush
 
 RESERVE = "reserve"
@@ -64,7 +64,7 @@ def check_copy(path: str) -> int:
     """
     made_ms = copied_at_ms(path)
     if made_ms is None:
-        raise Unusable(f"there is no copy of {path}")
+        raise DatabaseUnusable(f"there is no copy of {path}")
     check_file(copy_path(path))
     return made_ms
 
@@ -77,7 +77,7 @@ def check(path: str) -> None:
         StoreError: it cannot be read.
     """
     if not os.path.exists(path):
-        raise Damaged(f"{path} is gone")
+        raise DatabaseDamaged(f"{path} is gone")
     check_file(path)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(f"{path}.suspect")
@@ -130,7 +130,7 @@ def check_file(path: str) -> None:
     except apsw.Error as err:
         raise translated(err, path) from err
     if found != ["ok"]:
-        raise Damaged(f"{path}: {'; '.join(found)}")
+        raise DatabaseDamaged(f"{path}: {'; '.join(found)}")
 
 
 def put(new: str, path: str) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import apsw
 
 from store.connection import Row, Value
-from store.errors import Damaged
+from store.errors import DatabaseDamaged
 
 _UNREADABLE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.TooBigError, UnicodeDecodeError)
 _LONGEST = 64 << 20
@@ -133,7 +133,7 @@ def opened(path: str, copy: str, limit_s: float) -> Iterator[Wreck]:
         with contextlib.closing(connection):
             yield Wreck(connection, limit_s)
     except apsw.Error as err:
-        raise Damaged(f"{path}: {err}") from err
+        raise DatabaseDamaged(f"{path}: {err}") from err
     finally:
         _remove(duplicate)
 

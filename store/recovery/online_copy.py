@@ -5,7 +5,7 @@ import os
 
 import apsw
 
-from store.errors import DiskFailed, DiskFull, StoreError, Unusable
+from store.errors import DatabaseUnusable, DiskFailed, DiskFull, StoreError
 
 _CHECKED = "ok"
 _BUSY_MS = 5000
@@ -29,7 +29,7 @@ def duplicate(source: str, target: str) -> None:
     try:
         reading = apsw.Connection(source, flags=apsw.SQLITE_OPEN_READONLY)
     except apsw.Error as err:
-        raise Unusable(f"{source}: {err}") from err
+        raise DatabaseUnusable(f"{source}: {err}") from err
     with contextlib.closing(reading):
         reading.set_busy_timeout(_BUSY_MS)
         copy_from(reading, target)
@@ -58,11 +58,11 @@ def copy_from(reading: apsw.Connection, target: str) -> None:
     except apsw.IOError as err:
         raise DiskFailed(f"{target}: {err}") from err
     except (apsw.NotADBError, apsw.CorruptError, apsw.CantOpenError, apsw.PermissionsError) as err:
-        raise Unusable(f"{source}: {err}") from err
+        raise DatabaseUnusable(f"{source}: {err}") from err
     except apsw.Error as err:
         raise StoreError(f"({source}: {err})") from err
     if found != [_CHECKED]:
-        raise Unusable(f"{source}: {'; '.join(map(str, found))}")
+        raise DatabaseUnusable(f"{source}: {'; '.join(map(str, found))}")
     flush(target)
 
 

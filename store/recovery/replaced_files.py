@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import apsw
 
-from store.errors import Busy, DiskFailed, Replaced
+from store.errors import DatabaseLocked, DatabaseReplaced, DiskFailed
 from store.recovery.online_copy import copy_from, flush
 
 File = tuple[int, int]
@@ -74,7 +74,7 @@ def rescue(writer: apsw.Connection, path: str, opened: Files, placing: Callable[
     for part, name in ((now.database, path), (now.wal, f"{path}-wal")):
         # A reader that finds no -wal creates one, which stays empty.
         if part not in (NO_FILE, *opened) and (name == path or os.path.getsize(name)):
-            raise Replaced(f"{name}")
+            raise DatabaseReplaced(f"{name}")
     if now.database != NO_FILE:
         _move_wal(writer)
         text = f"The -wal or -shm of {path} was removed while it was open; its content was saved, nothing is lost."
@@ -90,7 +90,7 @@ def rescue(writer: apsw.Connection, path: str, opened: Files, placing: Callable[
     try:
         os.link(new, path)  # unlike rename(2), this never replaces a file
     except FileExistsError as err:
-        raise Replaced(f"{path}") from err
+        raise DatabaseReplaced(f"{path}") from err
     os.unlink(new)
     flush(os.path.dirname(path))
     text = f"{path} was removed while it was open; a whole copy was put in its place, nothing is lost."
@@ -106,5 +106,5 @@ def _move_wal(writer: apsw.Connection) -> None:
     try:
         writer.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except apsw.Error as err:
-        kind = Busy if isinstance(err, apsw.BusyError) else DiskFailed
+        kind = DatabaseLocked if isinstance(err, apsw.BusyError) else DiskFailed
         raise kind(f"(its WAL cannot be moved into the database: {err})") from err

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from store.daemon_values import set_meta
 from store.database import Database, open_writer
-from store.errors import Conflict, StoreError, Unusable
+from store.errors import Conflict, DatabaseUnusable, StoreError
 from store.events import append
 from store.idempotency import adopt
 from store.notifications import unread_count
@@ -315,7 +315,7 @@ def restore(
     """
     made_ms = copied_at_ms(path)
     if made_ms is None:
-        raise Unusable(f"there is no copy of {path}")
+        raise DatabaseUnusable(f"there is no copy of {path}")
     new = _no_new(path)
     shutil.copyfile(copy_path(path), new)
     os.chmod(new, 0o600)

@@ -18,7 +18,7 @@ import resource
 import signal
 import sys
 
-from store.errors import Away, Damaged, StoreError
+from store.errors import DatabaseDamaged, ServerUnreachable, StoreError
 from store.recovery.copies import suspect
 from supervisor.config.problems import ConfigError
 from supervisor.host.osport import set_title
@@ -81,10 +81,10 @@ def main() -> int:
                 ResolvedConfig(config, settings), warnings, found.copied, found.applied, found.read_again
             )
             scheduler = Scheduler(root, boot, start, log, database)
-        except Away as err:  # the database was reachable a moment ago; the next scheduler waits until it is again
+        except ServerUnreachable as err:  # it was reachable a moment ago; the next scheduler waits for it
             log.error(f"the next scheduler starts: {err}")
             return EX_OSERR
-        except Damaged as err:
+        except DatabaseDamaged as err:
             if boot.database_url is not None:
                 raise
             log.error(f"the database is damaged; the next scheduler checks all of it: {err}")

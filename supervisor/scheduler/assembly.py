@@ -9,7 +9,7 @@ import msgspec
 
 from store.daemon_values import get_meta, set_meta
 from store.database import Database
-from store.errors import Damaged, Lost, StoreError, Unusable
+from store.errors import DatabaseDamaged, DatabaseUnusable, HistoryLost, StoreError
 from store.events import Draft
 from store.recovery.replaced_files import File
 from store.runs.bulk import forget_purged
@@ -394,9 +394,9 @@ class Scheduler(CommitListener, StoreListener):
         """Raise a notification that changes cannot be stored."""
         self._report_failing_database(str(error))
 
-    def database_unusable(self, error: Unusable) -> None:
+    def database_unusable(self, error: DatabaseUnusable) -> None:
         """Check a damaged database, or report a replaced one."""
-        if isinstance(error, Damaged):
+        if isinstance(error, DatabaseDamaged):
             self._damage.met(error)
         elif self._database_watch is not None:
             self._database_watch.met(error)
@@ -404,7 +404,7 @@ class Scheduler(CommitListener, StoreListener):
     def _deliver(self, dropped: dict[str, int]) -> None:
         self._outbox.queued(dropped)
 
-    def _damage_found(self, error: Damaged) -> None:
+    def _damage_found(self, error: DatabaseDamaged) -> None:
         self._damage.met(error)
 
     def _clock_doubted(self) -> None:
@@ -421,7 +421,7 @@ class Scheduler(CommitListener, StoreListener):
         """Report a damaged database that only a user can repair."""
         self._report_failing_database(damage)
         if self._database_watch is not None:
-            self._database_watch.lost(Lost(f"({damage})"), remedy)
+            self._database_watch.lost(HistoryLost(f"({damage})"), remedy)
 
     def _report_failing_database(self, why: str) -> None:
         with self._committer.changing() as change:

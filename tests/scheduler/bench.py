@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from store.database import Database, open_writer
-from store.errors import StoreError, Unusable
+from store.errors import DatabaseUnusable, StoreError
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, get_run
 from store.store_thread import StoreThread
@@ -84,13 +84,13 @@ class Commits(CommitListener):
     """Calls the functions that a test sets."""
 
     failed: Callable[[BaseException], None] = lambda _error: None
-    unusable: Callable[[Unusable], None] = lambda _error: None
+    unusable: Callable[[DatabaseUnusable], None] = lambda _error: None
     stored: Callable[[], None] = lambda: None
 
     def storing_failed(self, error: BaseException) -> None:
         self.failed(error)
 
-    def database_unusable(self, error: Unusable) -> None:
+    def database_unusable(self, error: DatabaseUnusable) -> None:
         self.unusable(error)
 
     def changes_stored(self) -> None:

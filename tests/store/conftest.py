@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from store.database import Database, open_reader, open_writer
-from store.errors import Closed
+from store.errors import DatabaseClosed
 from tests.store.databases import BACKENDS, database
 
 
@@ -20,7 +20,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def writer(path: str) -> Iterator[Database]:
     database = open_writer(path)
     yield database
-    with contextlib.suppress(Closed):
+    with contextlib.suppress(DatabaseClosed):
         database.close()
 
 

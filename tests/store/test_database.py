@@ -17,7 +17,16 @@ from store import database as database_module
 from store.connection import Connection, Durability
 from store.daemon_values import get_meta, set_meta
 from store.database import Database, FilesListener, open_reader, open_writer, take_over
-from store.errors import Busy, Closed, DiskFull, NotReady, QueryTimeout, ReadOnly, StoreError, Unusable
+from store.errors import (
+    DatabaseClosed,
+    DatabaseLocked,
+    DatabaseUnusable,
+    DiskFull,
+    NotReady,
+    QueryTimeout,
+    ReadOnly,
+    StoreError,
+)
 from store.models import MetaModel
 from store.runs.writes import get_run, insert_run
 from tests.store.databases import on_postgresql, on_sqlite
@@ -256,7 +265,7 @@ def test_writer_belongs_to_one_thread(writer: Database) -> None:
         with pytest.raises(StoreError, match="submit"):
             writer.rows("SELECT 1")
         pool.submit(writer.close).result()
-    with pytest.raises(Closed):
+    with pytest.raises(DatabaseClosed):
         writer.rows("SELECT 1")
 
 
@@ -309,7 +318,7 @@ def test_file_is_not_a_database(path: str, content: bytes) -> None:
     """A file that is not a database is refused by name and not touched."""
     Path(path).write_bytes(content)
     for opening in (open_writer, open_reader):
-        with pytest.raises(Unusable, match=r"ringward\.db"):
+        with pytest.raises(DatabaseUnusable, match=r"ringward\.db"):
             opening(path)
     assert Path(path).read_bytes() == content
 
@@ -325,7 +334,7 @@ def test_damaged_page(path: str, writer: Database) -> None:
     with open(path, "r+b") as file:
         file.seek(4096 * 12)
         file.write(b"\xa5" * (size - 4096 * 12))
-    with pytest.raises(Unusable, match=r"ringward\.db"):
+    with pytest.raises(DatabaseUnusable, match=r"ringward\.db"):
         open_reader(path).rows("SELECT sum(length(value)) FROM meta")
 
 
@@ -337,7 +346,7 @@ def test_other_application(path: str) -> None:
         other.execute("CREATE TABLE t (a)")
     other.close()
     before = Path(path).read_bytes()
-    with pytest.raises(Unusable, match="another application"):
+    with pytest.raises(DatabaseUnusable, match="another application"):
         open_writer(path)
     assert Path(path).read_bytes() == before
     with sqlite3.connect(path) as other:
@@ -345,7 +354,7 @@ def test_other_application(path: str) -> None:
     other.close()
     before = Path(path).read_bytes()
     for opening in (open_writer, open_reader):
-        with pytest.raises(Unusable, match="another application"):
+        with pytest.raises(DatabaseUnusable, match="another application"):
             opening(path)
     assert Path(path).read_bytes() == before
     assert list(files(path)) == [Path(path).name]
@@ -367,7 +376,7 @@ def test_second_writer_is_busy(path: str, writer: Database, monkeypatch: pytest.
     second = open_writer(path)
     with writer.transaction():
         set_meta(writer, "k", 1)
-        with pytest.raises(Busy, match=r"ringward\.db"):
+        with pytest.raises(DatabaseLocked, match=r"ringward\.db"):
             set_meta(second, "k", 2)
         reader = open_reader(path)
         assert get_meta(reader, "k", "none") == "none"
@@ -396,5 +405,5 @@ def test_closed_database(path: str, writer: Database) -> None:
     with reader.snapshot():
         reader.close()
     assert writer.rows("SELECT 1")
-    with pytest.raises(Closed):
+    with pytest.raises(DatabaseClosed):
         reader.rows("SELECT 1")

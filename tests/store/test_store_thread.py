@@ -8,7 +8,7 @@ import pytest
 from store import events
 from store.daemon_values import get_meta, set_meta
 from store.database import Database, open_reader, open_writer
-from store.errors import Busy, Closed, DiskFull, InstantTaken
+from store.errors import DatabaseClosed, DatabaseLocked, DiskFull, InstantTaken
 from store.runs.writes import insert_run
 from store.store_thread import StoreThread
 from tests.store.databases import on_sqlite
@@ -154,7 +154,7 @@ def test_locked_database(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
         for n in range(3):
             store.submit(put(f"k{n}"), got.append)
         until_done(store, 3)
-    assert [type(one) for one in got] == [Busy] * 3
+    assert [type(one) for one in got] == [DatabaseLocked] * 3
     store.submit(put("mine"), got.append)
     store.close()
     other.close()
@@ -192,7 +192,7 @@ def test_close(path: str) -> None:
     store.close()
     assert got == [f"k{n}" for n in range(1500)]
     assert len(keys(path)) == 1500
-    with pytest.raises(Closed):
+    with pytest.raises(DatabaseClosed):
         store.submit(put("late"), got.append)
 
 

@@ -19,7 +19,7 @@ from logring.log_paths import frames_path, log_path, ring_path
 from logring.logfile.compress import SUFFIX, compress
 from logring.logfile.open_log import open_log_file
 from store.database import open_reader
-from store.errors import Damaged, StoreError, Unusable
+from store.errors import DatabaseDamaged, DatabaseUnusable, StoreError
 from store.recovery.copies import copied_at_ms, is_suspect, make_copy, suspect
 from store.runs.bulk import purged_runs
 from supervisor.ipc.counted import counted
@@ -167,7 +167,7 @@ def copy_database(database: str, log: Log) -> int | None:
         return now_ms + each_ms
     try:
         make_copy(database)
-    except Unusable as err:
+    except DatabaseUnusable as err:
         log.error(f"cannot copy the database; the previous copy is kept: {err}")
         suspect(database)
     except (StoreError, OSError) as err:
@@ -233,7 +233,7 @@ def _remove_purged(job: Job, log: Log) -> tuple[int, list[int]]:
         finally:
             db.close()
     except StoreError as err:
-        if job.copy and isinstance(err, Damaged):
+        if job.copy and isinstance(err, DatabaseDamaged):
             suspect(job.database)
         log.warning(f"cannot read the purged runs: {err}")
     return last, kept

@@ -18,7 +18,16 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from store.database import Database
-from store.errors import Away, Busy, Damaged, DiskFailed, DiskFull, ReadOnly, Replaced, Unusable
+from store.errors import (
+    DatabaseDamaged,
+    DatabaseLocked,
+    DatabaseReplaced,
+    DatabaseUnusable,
+    DiskFailed,
+    DiskFull,
+    ReadOnly,
+    ServerUnreachable,
+)
 from store.events import Draft, append_all, draft, prune
 from store.store_thread import StoreThread
 from supervisor.ipc.log_line import Log
@@ -36,10 +45,10 @@ _KEPT_EVENTS = 10_000
 _PRUNED_EACH = 1000
 """Number of new events after which the oldest are removed."""
 
-_UNABLE = (Away, Busy, DiskFailed, DiskFull, ReadOnly, Unusable)
+_UNABLE = (ServerUnreachable, DatabaseLocked, DiskFailed, DiskFull, ReadOnly, DatabaseUnusable)
 """Errors that concern the whole database, and so every change."""
 
-_NOT_NOW = (Away, Busy)
+_NOT_NOW = (ServerUnreachable, DatabaseLocked)
 """Errors that occur, after a wait, before any write: no change is at fault, so trying each one alone is useless."""
 
 T = TypeVar("T")
@@ -148,7 +157,7 @@ class CommitListener:
     def storing_failed(self, error: BaseException) -> None:
         """Handle the first failure to store; the handler may commit a change, which waits with the others."""
 
-    def database_unusable(self, error: Unusable) -> None:
+    def database_unusable(self, error: DatabaseUnusable) -> None:
         """Handle an error that means a damaged or replaced database."""
 
     def changes_stored(self) -> None:
@@ -268,7 +277,7 @@ class Committer:
 
     def _done(self, result: _Stored | BaseException) -> None:
         changes, self._in_store = self._in_store, []
-        if isinstance(result, (Damaged, Replaced)):
+        if isinstance(result, (DatabaseDamaged, DatabaseReplaced)):
             self._listener.database_unusable(result)
         if self._unresponsive:
             self._unresponsive = False

@@ -11,7 +11,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import Protocol
 
-from store.errors import Damaged, StoreError
+from store.errors import DatabaseDamaged, StoreError
 from store.recovery.copies import check, check_copy, suspect
 from supervisor.ipc.log_line import Log, stamp
 from supervisor.ipc.messages import Boot
@@ -68,7 +68,7 @@ class DamageMonitor:
         self.there = False
         """Whether the database is damaged and has no intact copy."""
 
-    def met(self, error: Damaged) -> None:
+    def met(self, error: DatabaseDamaged) -> None:
         """Check the database after a read or write of the scheduler found damage."""
         self._look(str(error))
 
@@ -116,7 +116,7 @@ def _look(path: str) -> _Found:
         suspect(path)
     try:
         check(path)
-    except Damaged as err:
+    except DatabaseDamaged as err:
         try:
             return _Found(str(err), check_copy(path))
         except StoreError:

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable
 
-from store.errors import Replaced, StoreError
+from store.errors import DatabaseReplaced, StoreError
 from store.recovery.replaced_files import NO_FILE, File
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
@@ -133,7 +133,7 @@ class DatabaseWatch:
 
     def met(self, error: StoreError) -> None:
         """Report a replaced database file, once."""
-        if isinstance(error, Replaced) and not self._problem:
+        if isinstance(error, DatabaseReplaced) and not self._problem:
             self._log.error(f"nothing is stored: {error}; {REPLACED}")
             self._tell(error, REPLACED)
 

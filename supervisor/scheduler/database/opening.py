@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from store.connection import Durability
 from store.daemon_values import get_meta, set_meta
 from store.database import Database, check_writable, open_reader, open_writer
-from store.errors import Away, Damaged, InDoubt, Lost, Refused, Replaced, SchemaTooNew, StoreError
+from store.errors import (
+    ConnectionRefused,
+    DatabaseDamaged,
+    DatabaseReplaced,
+    HistoryLost,
+    InDoubt,
+    SchemaTooNew,
+    ServerUnreachable,
+    StoreError,
+)
 from store.events import last_seq
 from store.recovery.copies import check, copied_at_ms, copy_path, had_history, is_closed, is_suspect, suspect
 from store.recovery.replaced_files import NO_FILE, file_of
@@ -80,7 +89,7 @@ def open_mended(
     path = boot.database
     noted, found = noted_file(boot), file_of(path)
     if NO_FILE not in (noted, found) and noted != found:
-        raise Replaced(path, REPLACED)
+        raise DatabaseReplaced(path, REPLACED)
     newest_event = announced(boot.runtime_dir) or (0 if is_closed(path) else None)
     known = {TAKEN_UP: boot.started_at} if worked else {}
     try:
@@ -88,7 +97,7 @@ def open_mended(
         if lost:
             again = Restoration("Its history was lost, and a user restored another one", frozenset())
             take_as_restored(database, time.time_ns() // 1_000_000, _remembered(again) | known, newest_event or 0)
-    except Damaged as err:
+    except DatabaseDamaged as err:
         forget_file(boot)
         _start_again(boot, err, known, newest_event, log, running=running)
         database = open_writer(path, durability)
@@ -98,7 +107,7 @@ def open_mended(
 
 
 def _start_again(
-    boot: Boot, why: Damaged, known: Mapping[str, object], newest_event: int | None, log: Log, *, running: bool
+    boot: Boot, why: DatabaseDamaged, known: Mapping[str, object], newest_event: int | None, log: Log, *, running: bool
 ) -> None:
     """Restore the database from its copy, or begin an empty history if the user has allowed that.
 
@@ -110,7 +119,7 @@ def _start_again(
     if copied_at_ms(path) is not None:
         try:
             found = restore(path, now_ms, lambda found: _remembered(_from_copy(found, why)) | dict(known), newest_event)
-        except Damaged as err:
+        except DatabaseDamaged as err:
             no_copy = f"its copy cannot be used either: {err.detail}"
         else:
             log.error(f"the database is {_restored_text(found)}: {why}")
@@ -118,7 +127,7 @@ def _start_again(
     if not new_history_allowed(boot.data_dir):
         command = "recover" if running else "up"
         remedy = f"restore a backup, or begin an empty history with: ringward {command} --new-history"
-        raise Lost(f"{why.detail}; {no_copy}", remedy) from why
+        raise HistoryLost(f"{why.detail}; {no_copy}", remedy) from why
     aside = begin_anew(path, now_ms, lambda aside: _remembered(_from_nothing(aside, why)) | dict(known), newest_event)
     log.error(f"the database is {_new_history_text(aside)}: {why}")
 
@@ -127,11 +136,11 @@ def _remembered(again: Restoration) -> dict[str, object]:
     return {_RESTORED: {**again._asdict(), "waiting": sorted(again.waiting)}}
 
 
-def _from_copy(found: Restored, why: Damaged) -> Restoration:
+def _from_copy(found: Restored, why: DatabaseDamaged) -> Restoration:
     return Restoration(f"It was {_restored_text(found)}. {why}", found.salvaged.waiting)
 
 
-def _from_nothing(aside: str | None, why: Damaged) -> Restoration:
+def _from_nothing(aside: str | None, why: DatabaseDamaged) -> Restoration:
     return Restoration(f"It was {_new_history_text(aside)}. {why}", frozenset())
 
 
@@ -189,7 +198,7 @@ def _opened(path: str, durability: Durability, log: Log, *, expected: bool) -> D
         log.info("checking the whole database after earlier damage")
         check(path)
     if (expected or copied_at_ms(path) is not None) and not _has_content(path):
-        raise Damaged(f"({path} is missing)")
+        raise DatabaseDamaged(f"({path} is missing)")
     database = open_writer(path, durability)
     try:
         for read in (unfinished_runs, all_tasks, instances, last_seq):
@@ -225,15 +234,15 @@ def open_database(boot: Boot, config: Config, root: RootConnection, log: Log) ->
                 database = open_mended(boot, durability, log, worked=worked, running=worked, lost=lost)
             else:
                 database = open_writer(boot.database, config.storage.durability)
-        except (Away, InDoubt, Lost, Replaced) as err:
-            if root.epoch == 1 and isinstance(err, (Refused, Lost)):
+        except (ServerUnreachable, InDoubt, HistoryLost, DatabaseReplaced) as err:
+            if root.epoch == 1 and isinstance(err, (ConnectionRefused, HistoryLost)):
                 raise
             if str(err) != told:
                 told = str(err)
                 log.error(f"waiting for the database, retrying every second: {told}")
                 if boot.database_url is None:
                     tell_problem(boot, str(type(err).__doc__), told)
-            if isinstance(err, Lost):
+            if isinstance(err, HistoryLost):
                 lost = True
                 _rest_until_changed(boot, root)
         else:

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from store.database import Database, open_reader
-from store.errors import Damaged
+from store.errors import DatabaseDamaged
 from supervisor.scheduler.loop.loop import Loop
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ class _Question(NamedTuple):
 class LongReads:
     """Carries out one read at a time. The thread starts with the first read."""
 
-    def __init__(self, loop: Loop, path: str, on_damage: Callable[[Damaged], None]) -> None:
+    def __init__(self, loop: Loop, path: str, on_damage: Callable[[DatabaseDamaged], None]) -> None:
         """`on_damage` is called, after `done`, with the error of a read that finds damage."""
         self._loop = loop
         self._on_damage = on_damage
@@ -76,5 +76,5 @@ class LongReads:
         while self._answers:
             question, answer = self._answers.popleft()
             question.done(answer)
-            if isinstance(answer, Damaged):
+            if isinstance(answer, DatabaseDamaged):
                 self._on_damage(answer)

@@ -14,7 +14,7 @@ from api.reading import Reads
 from api.server.log_format import Bounded
 from logring.log_paths import log_path
 from store.audit import Entry
-from store.errors import Away
+from store.errors import ServerUnreachable
 from supervisor.ipc.control_client import ControlClient
 from tests.api.support.credentials import basic, login
 from tests.api.support.harness import Daemon
@@ -117,7 +117,7 @@ def test_streams_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """Streams retry a missing database every few seconds, and log that as rarely as requests do."""
     reads = Reads("", lambda _error: None)
     for what in ("rows of watched runs", "a token", "the newest sample") * 10:
-        reads.log_unreadable(what, Away())
+        reads.log_unreadable(what, ServerUnreachable())
     assert len(caplog.records) == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 from api import reading
 from api.reading import Reads
 from store.database import Database, open_writer
-from store.errors import NotReady, StoreError, Unopened
+from store.errors import DatabaseNotOpened, NotReady, StoreError
 
 
 def ignore(_error: StoreError) -> None:
@@ -80,7 +80,7 @@ def test_only_the_first_request_waits(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert not waits
     open_writer(path).close()
     assert reads(one) == (1,)
-    errors: list[StoreError] = [Unopened()] * 3
+    errors: list[StoreError] = [DatabaseNotOpened()] * 3
 
     def late(db: Database) -> object:
         if errors:
@@ -91,7 +91,7 @@ def test_only_the_first_request_waits(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert waits
 
 
-@pytest.mark.parametrize(("error", "reported"), [(Unopened(), False), (NotReady(), True)])
+@pytest.mark.parametrize(("error", "reported"), [(DatabaseNotOpened(), False), (NotReady(), True)])
 def test_missing_database_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: StoreError, reported: bool
 ) -> None:

@@ -5,7 +5,17 @@ from pathlib import Path
 import pytest
 
 from store.database import Database
-from store.errors import Away, Busy, Conflict, Damaged, DiskFailed, DiskFull, ReadOnly, StoreError, Unusable
+from store.errors import (
+    Conflict,
+    DatabaseDamaged,
+    DatabaseLocked,
+    DatabaseUnusable,
+    DiskFailed,
+    DiskFull,
+    ReadOnly,
+    ServerUnreachable,
+    StoreError,
+)
 from supervisor.scheduler.database.commits import Change, StoreStuck
 from tests.scheduler.bench import Bench
 from tests.scheduler.fake_clock import FakeClock
@@ -93,7 +103,7 @@ def test_failed_change_blocks_later_ones(bench: Make) -> None:
     changes = Recorder(one)
     changes.commit("started")
     changes.commit("exited")
-    one.store.fail(Busy())
+    one.store.fail(DatabaseLocked())
     assert changes.written == []
     changes.commit("again")
     assert one.store.jobs == []
@@ -156,7 +166,7 @@ def test_unbegun_transaction_is_not_split(bench: Make) -> None:
     for name in ("first", "awaited", "patient", "behind"):
         changes.commit(name, awaited=name == "awaited")
     one.store.work()
-    one.store.fail(Busy())
+    one.store.fail(DatabaseLocked())
     assert ([name for name, _ in changes.refused], one.committer.storing, one.store.jobs) == (["awaited"], False, [])
     one.committer._feed()
     one.store.work_all()
@@ -231,7 +241,7 @@ def storing(one: Bench) -> bool:
     return one.committer.storing
 
 
-@pytest.mark.parametrize("kind", [Busy, DiskFailed, DiskFull, ReadOnly, Unusable])
+@pytest.mark.parametrize("kind", [DatabaseLocked, DiskFailed, DiskFull, ReadOnly, DatabaseUnusable])
 def test_failing_store_is_reported_once(tmp_path: Path, kind: type[StoreError]) -> None:
     """A failing store is reported once, even if only awaited changes fail, and the report is stored later."""
     clock = FakeClock()
@@ -257,10 +267,10 @@ def test_damage_after_another_failure(tmp_path: Path) -> None:
     clock = FakeClock()
     one = Bench(tmp_path, "", clock)
     changes = Recorder(one)
-    damage: list[Unusable] = []
+    damage: list[DatabaseUnusable] = []
     one.commits.unusable = damage.append
     changes.commit("patient")
-    for error in (DiskFull(), Damaged()):
+    for error in (DiskFull(), DatabaseDamaged()):
         one.store.fail(error)
         clock.advance(1)
         one.loop.round(0)
@@ -276,7 +286,8 @@ def test_each_reason_is_logged_once(bench: Make, capfd: pytest.CaptureFixture[st
     changes = Recorder(one)
     for _ in range(2):
         changes.commit("change")
-        for error in (Away("(gone)"), Away("(gone)"), Unusable("(empty)"), Away("(gone)"), Unusable("(empty)")):
+        unreachable, unusable = ServerUnreachable("(gone)"), DatabaseUnusable("(empty)")
+        for error in (unreachable, unreachable, unusable, unreachable, unusable):
             one.store.fail(error)
             one.committer._feed()
         one.store.work_all()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from store.database import open_writer
-from store.errors import Damaged
+from store.errors import DatabaseDamaged
 from store.recovery.copies import copy_path, is_suspect, make_copy
 from supervisor.ipc.log_line import Log
 from supervisor.scheduler.control.operation import operations_of
@@ -66,7 +66,7 @@ def spoil(path: str) -> None:
 
 def stored(one: Bench) -> None:
     """Let the store thread find the damage."""
-    one.damage.met(Damaged())
+    one.damage.met(DatabaseDamaged())
 
 
 def reported(one: Bench) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from store.database import open_writer
-from store.errors import Damaged
+from store.errors import DatabaseDamaged
 from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop
 from tests.support.waiting import until
@@ -15,7 +15,7 @@ def test_damage_is_reported(tmp_path: Path) -> None:
     open_writer(str(path)).close()
     path.write_bytes(b"\xa5" * path.stat().st_size)
     loop = Loop()
-    reported: list[Damaged] = []
+    reported: list[DatabaseDamaged] = []
     reading = LongReads(loop, str(path), reported.append)
     answers: list[object] = []
     reading.submit(lambda db: db.row("SELECT count(*) FROM runs"), answers.append)
@@ -26,4 +26,4 @@ def test_damage_is_reported(tmp_path: Path) -> None:
 
     until(answered, "an answer")
     assert answers == reported
-    assert isinstance(reported[0], Damaged)
+    assert isinstance(reported[0], DatabaseDamaged)

@@ -15,7 +15,17 @@ from store.backends.postgres import PostgresConnection, location
 from store.connection import NUMBERS
 from store.daemon_values import get_meta, set_meta
 from store.database import Database, open_reader, open_writer
-from store.errors import Away, Busy, NotReady, QueryTimeout, ReadOnly, Refused, SchemaTooNew, StoreError, Unusable
+from store.errors import (
+    ConnectionRefused,
+    DatabaseLocked,
+    DatabaseUnusable,
+    NotReady,
+    QueryTimeout,
+    ReadOnly,
+    SchemaTooNew,
+    ServerUnreachable,
+    StoreError,
+)
 from store.notifications import Notification, notify, page
 from store.store_thread import StoreThread
 from tests.store.databases import on_postgresql
@@ -39,7 +49,7 @@ def test_second_writer_is_refused(path: str, writer: Database, monkeypatch: pyte
     """A second writer is refused while one is connected, and gets the database after that one has closed."""
     with monkeypatch.context() as patch:
         patch.setattr(postgres, "BUSY_WAIT_S", 0.05)
-        with pytest.raises(Busy, match="another daemon: session"):
+        with pytest.raises(DatabaseLocked, match="another daemon: session"):
             open_writer(path)
     set_meta(writer, "k", 1)
     writer.close()
@@ -65,7 +75,7 @@ def test_database_without_tables(postgres: PostgresServer) -> None:
     url = postgres.create()
     with pytest.raises(NotReady, match="not been set up yet"):
         open_reader(url)
-    with pytest.raises(Unusable, match="search_path"):
+    with pytest.raises(DatabaseUnusable, match="search_path"):
         open_writer(postgres.within("nowhere"))
     postgres.drop(url)
 
@@ -75,7 +85,7 @@ def test_other_application(postgres: PostgresServer) -> None:
     url = postgres.create()
     name = url.rpartition("%3D")[2]
     postgres.ask(f"CREATE TABLE {name}.theirs (a int)")
-    with pytest.raises(Unusable, match="another application"):
+    with pytest.raises(DatabaseUnusable, match="another application"):
         open_writer(url)
     assert postgres.ask(f"SELECT tablename FROM pg_tables WHERE schemaname = '{name}'") == [("theirs",)]
     postgres.drop(url)
@@ -84,7 +94,7 @@ def test_other_application(postgres: PostgresServer) -> None:
 def test_unsuitable_encoding(postgres: PostgresServer) -> None:
     """A database whose encoding cannot hold every text is refused with a remedy."""
     postgres.ask("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'")
-    with pytest.raises(Unusable, match="ENCODING 'UTF8'"):
+    with pytest.raises(DatabaseUnusable, match="ENCODING 'UTF8'"):
         open_writer(postgres.url("latin"))
     postgres.ask("DROP DATABASE latin")
 
@@ -113,7 +123,7 @@ def test_newer_schema(path: str, writer: Database) -> None:
 def test_errors_hide_the_password(url: str) -> None:
     """Errors of a wrong URL or an unreachable server name the place and never the password."""
     for opening in (open_writer, open_reader):
-        with pytest.raises((Away, Unusable)) as caught:
+        with pytest.raises((ServerUnreachable, DatabaseUnusable)) as caught:
             opening(url.format("geheim77"))
         error: BaseException | None = caught.value
         while error is not None:
@@ -174,14 +184,14 @@ def test_sessions_ended_by_the_server(path: str, writer: Database, reader: Datab
     assert until(lambda: get_or_none(reader), "the reader") == 1
     set_meta(writer, "k", 2)
     assert get_meta(reader, "k") == 2
-    with pytest.raises(Busy):
+    with pytest.raises(DatabaseLocked):
         open_writer(path)
 
 
 def get_or_none(db: Database) -> object:
     try:
         return get_meta(db, "k")
-    except Away:
+    except ServerUnreachable:
         return None
 
 
@@ -210,7 +220,7 @@ def test_session_ended_within_a_transaction(writer: Database, postgres: Postgres
             set_meta(writer, "before", 1)
             postgres.hang_up()
             for key in ("after", "later"):
-                with pytest.raises(Away):
+                with pytest.raises(ServerUnreachable):
                     set_meta(writer, key, 1)
             raise KeyError
 
@@ -238,7 +248,7 @@ def test_connection_lost_during_a_commit(
         if stored:
             real(self, sql)
         self._raw.close()
-        raise Away("(cut)")
+        raise ServerUnreachable("(cut)")
 
     store = StoreThread(open_writer(path))
     got: list[Any] = []
@@ -260,7 +270,7 @@ def test_connection_lost_during_a_commit(
     stored_events = [event.seq for event in events.since(reader, 0)]
     assert [one for one in got if isinstance(one, int)] == stored_events
     assert stored_events == list(range(1, len(stored_events) + 1))
-    assert all(isinstance(one, int | Away) for one in got)
+    assert all(isinstance(one, int | ServerUnreachable) for one in got)
     if stored:
         assert len(stored_events) == number
     reader.close()
@@ -268,7 +278,7 @@ def test_connection_lost_during_a_commit(
 
 def test_refused_login(postgres: PostgresServer) -> None:
     """A server that refuses the login is distinguished from one that is down; the error has no secret."""
-    with pytest.raises(Refused, match="no_such_database") as caught:
+    with pytest.raises(ConnectionRefused, match="no_such_database") as caught:
         open_writer(postgres.url("no_such_database"))
     assert PASSWORD not in str(caught.value)
     url = postgres.create()
@@ -276,7 +286,7 @@ def test_refused_login(postgres: PostgresServer) -> None:
     assert wrong != url
     with postgres.asking_passwords():
         until(lambda: _refuses(wrong), "the new rules")
-        with pytest.raises(Refused, match="password") as caught:
+        with pytest.raises(ConnectionRefused, match="password") as caught:
             open_writer(wrong)
         assert "wrong secret" not in str(caught.value)
         open_writer(url).close()
@@ -286,7 +296,7 @@ def test_refused_login(postgres: PostgresServer) -> None:
 @pytest.mark.parametrize("option", ["sslmode=bogus", "target_session_attrs=bogus", "port=1,2"])
 def test_options_refused_by_libpq(option: str, tmp_path: Path) -> None:
     """Options that libpq refuses are an error at once, because no server was asked and waiting cannot help."""
-    with pytest.raises(Unusable, match=option.partition("=")[0].split("_")[0]) as caught:
+    with pytest.raises(DatabaseUnusable, match=option.partition("=")[0].split("_")[0]) as caught:
         open_writer(f"postgresql://me:hidden@/db?host={tmp_path}&{option}")
     assert "hidden" not in str(caught.value)
 
@@ -294,7 +304,7 @@ def test_options_refused_by_libpq(option: str, tmp_path: Path) -> None:
 def _refuses(url: str) -> bool:
     try:
         open_writer(url).close()
-    except Refused:
+    except ConnectionRefused:
         return True
     return False
 
@@ -308,7 +318,7 @@ def test_server_away(path: str, postgres: PostgresServer) -> None:
     postgres.stop()
     try:
         for attempt in (lambda: set_meta(writer, "k", 2), lambda: get_meta(reader, "k"), lambda: open_writer(path)):
-            with pytest.raises(Away) as caught:
+            with pytest.raises(ServerUnreachable) as caught:
                 attempt()
             assert PASSWORD not in str(caught.value)
     finally:
@@ -372,7 +382,7 @@ def test_sqlite_needs_no_driver(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path / "x.db")], capture_output=True, text=True, cwd=ROOT, check=True
     )
     assert "pip install" in done.stdout
-    assert issubclass(Unusable, StoreError)
+    assert issubclass(DatabaseUnusable, StoreError)
 
 
 @on_postgresql
@@ -395,7 +405,7 @@ def test_removed_tables(postgres: PostgresServer) -> None:
     postgres.ask(f"ALTER SCHEMA {name} RENAME TO {name}_away; CREATE SCHEMA {name}")
     postgres.hang_up()
     for _ in range(2):
-        with pytest.raises(Unusable, match="tables are gone"):
+        with pytest.raises(DatabaseUnusable, match="tables are gone"):
             set_meta(writer, "k", 2)
     assert postgres.ask(f"SELECT tablename FROM pg_tables WHERE schemaname = '{name}'") == []
     postgres.ask(f"DROP SCHEMA {name}; ALTER SCHEMA {name}_away RENAME TO {name}")

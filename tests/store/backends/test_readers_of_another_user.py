@@ -10,7 +10,7 @@ import pytest
 
 from store.daemon_values import get_meta, set_meta
 from store.database import open_reader, open_writer
-from store.errors import Unopened, Unusable
+from store.errors import DatabaseNotOpened, DatabaseUnusable
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user")
 UID = 64321
@@ -60,7 +60,7 @@ def killed_writer(path: str) -> None:
 
 
 def waits(path: str) -> bool:
-    with pytest.raises(Unopened):
+    with pytest.raises(DatabaseNotOpened):
         open_reader(path)
     return True
 
@@ -94,7 +94,7 @@ def test_unreadable_files(path: str, part: str) -> None:
     Path(f"{path}{part}").chmod(0o600)
 
     def refused() -> bool:
-        with pytest.raises(Unusable):
+        with pytest.raises(DatabaseUnusable):
             open_reader(path)
         return True
 

@@ -10,7 +10,7 @@ from store.backends import sqlite
 from store.connection import Row, Value
 from store.daemon_values import get_meta, set_meta
 from store.database import Database, open_reader, open_writer
-from store.errors import Busy
+from store.errors import DatabaseLocked
 from tests.support.waiting import until
 
 PAGE = 4096
@@ -128,7 +128,7 @@ def test_close_ends_the_thread(tmp_path: Path) -> None:
 
 def test_another_connection_switches_to_wal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer tries again if SQLite refuses WAL mode because another connection is switching to it."""
-    execute, refusals = sqlite.SqliteConnection.rows, [Busy("locked"), Busy("locked")]
+    execute, refusals = sqlite.SqliteConnection.rows, [DatabaseLocked("locked"), DatabaseLocked("locked")]
 
     def rows(self: sqlite.SqliteConnection, sql: str, params: Sequence[Value] = ()) -> list[Row]:
         if sql == "PRAGMA journal_mode = WAL" and refusals:

@@ -7,7 +7,7 @@ import pytest
 
 from store.daemon_values import get_meta, set_meta
 from store.database import open_reader, open_writer
-from store.errors import Damaged, Unusable
+from store.errors import DatabaseDamaged, DatabaseUnusable
 from store.events import append, last_seq, since
 from store.recovery.copies import check, check_copy, copied_at_ms, copy_path, is_suspect, make_copy, suspect
 from store.recovery.salvage import restore
@@ -49,7 +49,7 @@ def test_damaged_database_is_not_copied(path: str) -> None:
     make_copy(path)
     before = Path(copy_path(path)).read_bytes()
     damage(path)
-    with pytest.raises(Unusable):
+    with pytest.raises(DatabaseUnusable):
         make_copy(path)
     assert Path(copy_path(path)).read_bytes() == before
 
@@ -119,9 +119,9 @@ def test_restore_without_a_usable_copy(path: str, copy: str) -> None:
         damage(copy_path(path))
     damage(path)
     before = Path(path).read_bytes()
-    with pytest.raises(Unusable):
+    with pytest.raises(DatabaseUnusable):
         check_copy(path)
-    with pytest.raises(Unusable):
+    with pytest.raises(DatabaseUnusable):
         restore(path, T0)
     assert Path(path).read_bytes() == before
 
@@ -132,7 +132,7 @@ def test_suspect_database(path: str) -> None:
     whole = Path(path).read_bytes()
     suspect(path)
     damage(path)
-    with pytest.raises(Damaged):
+    with pytest.raises(DatabaseDamaged):
         check(path)
     assert is_suspect(path)
     Path(path).write_bytes(whole)

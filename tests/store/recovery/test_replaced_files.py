@@ -9,7 +9,7 @@ import pytest
 
 from store.daemon_values import get_meta, set_meta
 from store.database import open_reader, open_writer
-from store.errors import Replaced, Unusable
+from store.errors import DatabaseReplaced, DatabaseUnusable
 from store.recovery.replaced_files import File, file_of
 from store.store_thread import StoreListener, StoreThread
 from tests.support.waiting import until
@@ -128,7 +128,7 @@ def test_replaced_database(store: Store, tmp_path: Path, wal: bool) -> None:
         part(store, "-wal").write_bytes(b"anything")
     before = {one.name: one.read_bytes() for one in tmp_path.iterdir() if one.is_file()}
     for _ in range(2):
-        assert isinstance(store.set("after", 2), Replaced)
+        assert isinstance(store.set("after", 2), DatabaseReplaced)
     assert {one.name: one.read_bytes() for one in tmp_path.iterdir() if one.is_file()} == before
     store.path.unlink()
     part(store, "-wal").unlink(missing_ok=True)
@@ -151,7 +151,7 @@ def test_foreign_wal(store: Store) -> None:
     """A foreign -wal file with content is not taken for the database's own."""
     part(store, "-wal").unlink()
     part(store, "-wal").write_bytes(b"anything")
-    assert isinstance(store.set("after", 2), Replaced)
+    assert isinstance(store.set("after", 2), DatabaseReplaced)
     assert part(store, "-wal").read_bytes() == b"anything"
 
 
@@ -169,7 +169,7 @@ def test_copy_lost_before_its_rename(store: Store) -> None:
     store.when_placing = lambda _file: part(store, ".rescued").unlink()
     store.path.unlink()
     for _ in range(2):
-        assert isinstance(store.set("after", 2), Unusable)
+        assert isinstance(store.set("after", 2), DatabaseUnusable)
     assert not store.path.exists()
     store.when_placing = lambda _file: None
     assert store.set("after", 2) is None
