@@ -20,7 +20,7 @@ from api.server.log_format import Seldom
 from api.server.thread_pool import Threads
 from store.database import Database, open_reader
 from store.errors import DatabaseDamaged, DatabaseNotOpened, NotReady, QueryTimeout, ServerUnreachable, StoreError
-from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
+from supervisor.ipc.control_client import ControlClient, RequestRefused, Unavailable
 
 log = logging.getLogger("gunicorn.error")
 P = ParamSpec("P")
@@ -206,5 +206,5 @@ class DamageReport:
             gevent.spawn(self._send, str(error))
 
     def _send(self, why: str) -> None:
-        with contextlib.suppress(Unavailable, Refused):  # the next query that finds the damage reports it again
+        with contextlib.suppress(Unavailable, RequestRefused):  # the next query that finds the damage reports it again
             self._control.call("database_damaged", why=why)

@@ -18,7 +18,7 @@ from api.schemas.task_list import TaskList
 from api.server.thread_pool import Threads
 from api.streams.raw_log import Layouts
 from api.streams.ring_follower import Hub
-from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
+from supervisor.ipc.control_client import ControlClient, RequestRefused, Unavailable
 from supervisor.ipc.messages import Boot
 
 _ASK_S = 1.0
@@ -40,7 +40,7 @@ class SchedulerProbe:
     @staticmethod
     def ask(context: "Context", operation: str, **arguments: object) -> dict[str, object] | None:
         """Return the answer to `operation`; None if the scheduler refuses or does not answer within a second."""
-        with contextlib.suppress(Unavailable, Refused), gevent.Timeout(_ASK_S, False):
+        with contextlib.suppress(Unavailable, RequestRefused), gevent.Timeout(_ASK_S, False):
             return context.control.call(operation, **arguments)
         return None
 

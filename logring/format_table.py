@@ -27,7 +27,7 @@ _SEQUENCES: dict[str, Callable[[list[object]], object]] = {
 }
 
 
-class Foreign(Exception):
+class UnknownFormat(Exception):
     """The values have a format that this version does not know."""
 
 
@@ -78,7 +78,7 @@ def attributes_of(what: str, found: Mapping[str, Any], known: Iterable[Field]) -
     """Return the values keyed by attribute name, with defaults for missing fields that were added later.
 
     Raises:
-        Foreign: a field is missing or unknown; the message begins with `what`.
+        UnknownFormat: a field is missing or unknown; the message begins with `what`.
     """
     rest = dict(found)
     values = {}
@@ -88,9 +88,9 @@ def attributes_of(what: str, found: Mapping[str, Any], known: Iterable[Field]) -
         elif field.default is not None:
             values[field.attribute] = field.default()
         else:
-            raise Foreign(f"{what} lacks {field.name}")
+            raise UnknownFormat(f"{what} lacks {field.name}")
     if rest:
-        raise Foreign(f"{what} has the unknown fields {', '.join(sorted(rest))}")
+        raise UnknownFormat(f"{what} has the unknown fields {', '.join(sorted(rest))}")
     return values
 
 
@@ -140,7 +140,7 @@ class Schema:
         """Return the object that was given to :meth:`to_json`.
 
         Raises:
-            Foreign: the value has an unknown shape, or a shape has missing or unknown fields.
+            UnknownFormat: the value has an unknown shape, or a shape has missing or unknown fields.
         """
         if isinstance(value, list):
             return [self.from_json(one) for one in value]
@@ -157,9 +157,9 @@ class Schema:
             try:
                 return self._enums[name](body)
             except ValueError as err:
-                raise Foreign(str(err)) from err
+                raise UnknownFormat(str(err)) from err
         if name not in self._by_name:
-            raise Foreign(f"{name} is not known")
+            raise UnknownFormat(f"{name} is not known")
         return self._object(self._by_name[name], body)
 
     def _object(self, shape: Shape, body: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from gevent.event import Event
 from api.auth.audit_spool import Entries, Spool
 from api.errors import ApiError
 from store.runs.ids import new_ulid
-from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
+from supervisor.ipc.control_client import ControlClient, RequestRefused, Unavailable
 from supervisor.ipc.counted import counted
 
 log = logging.getLogger("gunicorn.error")
@@ -121,7 +121,7 @@ class Auditor:
             except Unavailable:
                 gevent.sleep(_RETRY_S)
                 continue
-            except Refused as err:
+            except RequestRefused as err:
                 log.error("the scheduler rejected %d audit entries: %s", len(entries), err)
             for key in entries:
                 self._waiting.pop(key, None)

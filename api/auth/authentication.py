@@ -52,7 +52,7 @@ from store.runs.writes import Run, get_run
 from store.tasks import get_task
 from store.tokens import Token
 from supervisor.ipc import run_token
-from supervisor.ipc.control_client import CannotNow, ControlClient, Refused, Unavailable
+from supervisor.ipc.control_client import ControlClient, RequestRefused, TemporarilyUnavailable, Unavailable
 from supervisor.ipc.messages import Boot
 
 log = logging.getLogger("gunicorn.error")
@@ -379,7 +379,7 @@ class Authenticator:
     def _touch(self, op: str, digest: str) -> None:
         try:
             self._control.call(op, hash=digest)
-        except (Unavailable, Refused) as err:
+        except (Unavailable, RequestRefused) as err:
             log.debug("cannot execute %s: %s", op, err)
 
 
@@ -391,11 +391,11 @@ def execute_command(command: Callable[[], T]) -> T:
     """
     try:
         return command()
-    except Refused as err:
+    except RequestRefused as err:
         details = [ErrorDetail(**item) for item in err.errors]
         headers = {} if err.retry_after_s is None else {"Retry-After": str(err.retry_after_s)}
         raise ApiError(err.status, err.detail, details, headers) from err
-    except CannotNow as err:
+    except TemporarilyUnavailable as err:
         why = str(err).partition(":")[0]  # the rest contains paths
         raise unavailable(f"{why[:1].upper()}{why[1:]}; nothing was changed") from err
     except Unavailable as err:

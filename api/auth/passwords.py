@@ -28,7 +28,7 @@ from api.errors import ApiError
 from api.server.client_address import parse_address
 from api.server.thread_pool import Threads
 from store.accounts import Account
-from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
+from supervisor.ipc.control_client import ControlClient, RequestRefused, Unavailable
 
 log = logging.getLogger("gunicorn.error")
 
@@ -279,6 +279,6 @@ class Passwords:
         return answer
 
     def _answer(self, op: str, client: str, account: str) -> dict[str, object] | None:
-        with contextlib.suppress(Unavailable, Refused):
+        with contextlib.suppress(Unavailable, RequestRefused):
             return self._control.call(op, client=client, account=account)
         return None

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import gevent
 from gevent.lock import BoundedSemaphore
 
-from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
+from supervisor.ipc.control_client import ControlClient, RequestRefused, Unavailable
 from supervisor.ipc.messages import Boot
 
 log = logging.getLogger("gunicorn.error")
@@ -94,8 +94,8 @@ class FromScheduler:
         try:
             with gevent.Timeout(_ASK_S, Unavailable("the scheduler does not answer")):
                 answer: dict[str, Any] = self._control.call("certificate", version=self._version)
-        except (Unavailable, Refused) as err:
-            if self._version is None or isinstance(err, Refused):
+        except (Unavailable, RequestRefused) as err:
+            if self._version is None or isinstance(err, RequestRefused):
                 raise OSError(errno.EAGAIN, str(err)) from err
             return
         if answer["pem"] is not None:

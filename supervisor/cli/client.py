@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
-from supervisor.cli.records import Foreign, Record, parse
+from supervisor.cli.records import Record, UnexpectedAnswer, parse
 
 _TIMEOUT_S = 30.0
 _STREAM_TIMEOUT_S = 60.0
@@ -51,7 +51,7 @@ class Unreachable(Failure):
         super().__init__(message, exit_codes.UNREACHABLE)
 
 
-class Refused(Failure):
+class ErrorResponse(Failure):
     """The daemon answered with an error."""
 
     def __init__(self, status: int, problem: Record, place: str) -> None:
@@ -194,8 +194,8 @@ class Api:
 
         Raises:
             Unreachable: there is no answer.
-            Refused: the answer is an error.
-            Foreign: the answer is not a JSON object.
+            ErrorResponse: the answer is an error.
+            UnexpectedAnswer: the answer is not a JSON object.
         """
         return self._call("GET", path, query, timeout_s=timeout_s)
 
@@ -204,11 +204,11 @@ class Api:
 
         Raises:
             Unreachable: there is no answer; the command may have been carried out or not.
-            Refused: the answer is an error.
-            Foreign: the answer has content.
+            ErrorResponse: the answer is an error.
+            UnexpectedAnswer: the answer has content.
         """
         if self.post(path, query):
-            raise Foreign("unexpected response to a command")
+            raise UnexpectedAnswer("unexpected response to a command")
 
     def post(
         self,
@@ -221,8 +221,8 @@ class Api:
 
         Raises:
             Unreachable: there is no answer; the command may have been carried out or not.
-            Refused: the answer is an error.
-            Foreign: the answer is not a JSON object.
+            ErrorResponse: the answer is an error.
+            UnexpectedAnswer: the answer is not a JSON object.
         """
         return self._call("POST", path, query, body, timeout_s)
 
@@ -231,11 +231,11 @@ class Api:
 
         Raises:
             Unreachable: there is no answer; the command may have been carried out or not.
-            Refused: the answer is an error.
-            Foreign: the answer has content.
+            ErrorResponse: the answer is an error.
+            UnexpectedAnswer: the answer has content.
         """
         if self._call("DELETE", path, None):
-            raise Foreign("unexpected response to a command")
+            raise UnexpectedAnswer("unexpected response to a command")
 
     @contextmanager
     def stream(
@@ -245,7 +245,7 @@ class Api:
 
         Raises:
             Unreachable: there is no answer, or it broke off.
-            Refused: the answer is an error.
+            ErrorResponse: the answer is an error.
         """
         with self._answer("GET", path, query, headers or {}, _STREAM_TIMEOUT_S) as response:
             yield self._chunks(response)
@@ -331,15 +331,15 @@ class Api:
 
     def _refusal(self, status: int, body: bytes) -> Failure:
         try:
-            return Refused(status, parse(body), str(self.endpoint))
-        except Foreign:  # a proxy in front of the daemon sends its own text
+            return ErrorResponse(status, parse(body), str(self.endpoint))
+        except UnexpectedAnswer:  # a proxy in front of the daemon sends its own text
             if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
-                return Refused(status, Record(), str(self.endpoint))
+                return ErrorResponse(status, Record(), str(self.endpoint))
             if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
                 return Unreachable(
                     f"{self.endpoint}: status {status} from something other than the daemon, such as a proxy"
                 )
-            return Foreign(f"status {status}")
+            return UnexpectedAnswer(f"status {status}")
 
 
 def segment(name: str) -> str:

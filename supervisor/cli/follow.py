@@ -11,7 +11,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-from supervisor.cli.client import Api, Refused, Unreachable
+from supervisor.cli.client import Api, ErrorResponse, Unreachable
 from supervisor.cli.records import Record, parse
 from supervisor.cli.sse import Event, EventParser
 from supervisor.cli.terminal import LogPrinter
@@ -77,12 +77,12 @@ class Patience:
 
         Raises:
             Unreachable: the daemon has been unreachable for too long.
-            Refused: it answered with an error that is not temporary.
+            ErrorResponse: it answered with an error that is not temporary.
         """
         while True:
             try:
                 return call()
-            except Refused as err:
+            except ErrorResponse as err:
                 if err.status < HTTPStatus.INTERNAL_SERVER_ERROR:
                     raise
                 self.wait_for_retry(err.message)
@@ -117,7 +117,7 @@ class Follower:
 
         Raises:
             Unreachable: the daemon was unreachable for too long.
-            Refused: the run does not exist, or the user may not read its log.
+            ErrorResponse: the run does not exist, or the user may not read its log.
         """
         while (end := self._patience.insist(self._any_stream)) is not _End.DONE:
             if end is _End.CLOSED:
@@ -128,7 +128,7 @@ class Follower:
         """Call :meth:`_stream`; if the daemon does not support batches, call it without them."""
         try:
             return self._stream()
-        except Refused as err:
+        except ErrorResponse as err:
             if not any(error.get("location") == "query.batch" for error in err.errors):
                 raise
             self._batches = False
@@ -211,6 +211,6 @@ class Follower:
         self._next = max(end, self._next or 0)
 
 
-def is_not_found(err: Refused) -> bool:
+def is_not_found(err: ErrorResponse) -> bool:
     """Return whether the error means that the object does not exist."""
     return err.status == HTTPStatus.NOT_FOUND

@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
 from supervisor.cli import exit_codes
-from supervisor.cli.client import Api, Query, Refused, segment
+from supervisor.cli.client import Api, ErrorResponse, Query, segment
 from supervisor.cli.failure import Failure
 from supervisor.cli.follow import is_not_found
-from supervisor.cli.records import Foreign, Record, is_run_id
+from supervisor.cli.records import Record, UnexpectedAnswer, is_run_id
 
 _NAME = re.compile(r"[a-zA-Z0-9._:-]{1,100}")
 _PART = re.compile(r"[0-9A-HJKMNP-TV-Z]{6,25}")
@@ -36,12 +36,12 @@ def find_run(api: Api, text: str) -> Run | None:
         return None
     try:
         run = api.get(f"/api/runs/{run_id}")
-    except Refused as err:
+    except ErrorResponse as err:
         if is_not_found(err):
             return None
         raise
     if run["id"] != run_id:
-        raise Foreign("the response is about another run")
+        raise UnexpectedAnswer("the response is about another run")
     return run
 
 
@@ -97,7 +97,7 @@ def runs_of(
         query = {**(filters or {}), "limit": size, "offset": offset, **({} if status is None else {"status": status})}
         try:
             page = api.get(f"/api/tasks/{segment(task)}/runs", query)
-        except Refused as err:
+        except ErrorResponse as err:
             if is_not_found(err):
                 raise unknown(api, task) from err
             raise
@@ -114,12 +114,12 @@ def find_task(api: Api, name: str) -> Record | None:
         return None
     try:
         found = api.get(f"/api/tasks/{segment(name)}")
-    except Refused as err:
+    except ErrorResponse as err:
         if is_not_found(err):
             return None
         raise
     if found["name"] != name:
-        raise Foreign("the response is about another task")
+        raise UnexpectedAnswer("the response is about another task")
     return found
 
 
@@ -128,13 +128,13 @@ def ask_of(api: Api, name: str, action: str, query: Query | None = None) -> None
 
     Raises:
         Failure: no task or service has the name.
-        Refused: it is of the wrong kind, or its state does not allow the action.
+        ErrorResponse: it is of the wrong kind, or its state does not allow the action.
     """
     if not _NAME.fullmatch(name):
         raise unknown(api, name)
     try:
         api.send(f"/api/tasks/{segment(name)}/{action}", query)
-    except Refused as err:
+    except ErrorResponse as err:
         if is_not_found(err):
             raise unknown(api, name) from err
         raise
@@ -178,7 +178,7 @@ def soonest(tasks: Iterable[Record], count: int) -> list[str]:
 def _schedule(api: Api, name: str, count: int) -> list[Record]:
     try:
         items = api.get(f"/api/tasks/{segment(name)}/schedule", {"count": count})["items"]
-    except Refused as err:
+    except ErrorResponse as err:
         if is_not_found(err):
             raise unknown(api, name, what="task", kinds=("task",)) from err
         raise

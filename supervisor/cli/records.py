@@ -14,7 +14,7 @@ from supervisor.cli.failure import Failure
 _RUN_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
 
 
-class Foreign(Failure):
+class UnexpectedAnswer(Failure):
     """The answer does not come from a Ringward daemon."""
 
     def __init__(self, what: str) -> None:
@@ -80,13 +80,13 @@ class Record(dict[str, object]):
     """An object in an answer.
 
     Raises:
-        Foreign: an accessed field is absent, or has the wrong type.
+        UnexpectedAnswer: an accessed field is absent, or has the wrong type.
     """
 
     def __getitem__(self, key: str) -> Any:
         """Return a field that every daemon sends."""
         if key not in self:
-            raise Foreign(f'the response has no "{key}"')
+            raise UnexpectedAnswer(f'the response has no "{key}"')
         return self._checked(key, super().__getitem__(key))
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -97,7 +97,7 @@ class Record(dict[str, object]):
     def _checked(self, key: str, value: object) -> object:
         kind = _KIND_OF.get(key)
         if kind is not None and not kind(value):
-            raise Foreign(f'the response has an invalid "{key}"')
+            raise UnexpectedAnswer(f'the response has an invalid "{key}"')
         return value
 
 
@@ -105,14 +105,14 @@ def parse(body: bytes | str) -> Record:
     """Return the object in the body of an answer.
 
     Raises:
-        Foreign: the body is not a JSON object.
+        UnexpectedAnswer: the body is not a JSON object.
     """
     try:
         found = json.loads(body, object_hook=Record)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, Record):
-        raise Foreign("the response is not a JSON object")
+        raise UnexpectedAnswer("the response is not a JSON object")
     return found
 
 
@@ -120,12 +120,12 @@ def parse_list(body: bytes | str) -> list[Record]:
     """Return the objects of the list in the body of an answer.
 
     Raises:
-        Foreign: the body is not a list of JSON objects.
+        UnexpectedAnswer: the body is not a list of JSON objects.
     """
     try:
         found = json.loads(body, object_hook=Record)
     except (ValueError, RecursionError):
         found = None
     if not _is_list_of(_is_record)(found):
-        raise Foreign("the response is not a list of JSON objects")
+        raise UnexpectedAnswer("the response is not a list of JSON objects")
     return list(found)

@@ -29,7 +29,7 @@ _KEPT = 32
 """How many idle connections are kept at most."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The scheduler refused the request; `status` is the corresponding HTTP status."""
 
     def __init__(
@@ -58,7 +58,7 @@ class _Unsent(OSError):
     """The request was not sent completely, so no scheduler accepted it."""
 
 
-class CannotNow(Unavailable):
+class TemporarilyUnavailable(Unavailable):
     """The scheduler answered that it cannot carry out the request now."""
 
 
@@ -121,7 +121,7 @@ class ControlClient:
         scheduler can answer it.
 
         Raises:
-            Refused: the arguments are invalid, name something unknown, or do not fit the current state.
+            RequestRefused: the arguments are invalid, name something unknown, or do not fit the current state.
             Unavailable: no answer came in time; `NotSent`: no scheduler received the request.
         """
         return self._call(op, arguments, _DEADLINE_S)
@@ -130,7 +130,7 @@ class ControlClient:
         """Carry out an operation that may take minutes and can be repeated safely.
 
         Raises:
-            Refused: as for :meth:`call`.
+            RequestRefused: as for :meth:`call`.
             Unavailable: no answer came; the operation may be partly done.
         """
         return self._call(op, arguments, _PATIENCE_S)
@@ -220,5 +220,5 @@ def _result(answer: dict[str, Any]) -> dict[str, Any]:
         result: dict[str, object] = answer["result"]
         return result
     if answer["status"] == 503:
-        raise CannotNow(answer["detail"])
-    raise Refused(answer["status"], answer["detail"], answer.get("errors"), answer.get("retry_after_s"))
+        raise TemporarilyUnavailable(answer["detail"])
+    raise RequestRefused(answer["status"], answer["detail"], answer.get("errors"), answer.get("retry_after_s"))

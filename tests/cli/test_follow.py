@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli.client import Api, Refused, UnixEndpoint, Unreachable
+from supervisor.cli.client import Api, ErrorResponse, UnixEndpoint, Unreachable
 from supervisor.cli.follow import Follower, Patience
 from supervisor.cli.terminal import LogPrinter
 from tests.support.fake_daemon import Answer, FakeDaemon, Request, event, events, line, problem
@@ -75,7 +75,7 @@ def test_daemon_without_batches(daemon: FakeDaemon, following: Following) -> Non
 def test_other_rejected_parameter(daemon: FakeDaemon, following: Following) -> None:
     """A request that the daemon rejects for another reason is not repeated."""
     daemon.on("GET", STREAM, problem(422, "one error", [{"location": "query.from", "message": "must be a number"}]))
-    with pytest.raises(Refused, match="must be a number"):
+    with pytest.raises(ErrorResponse, match="must be a number"):
         following.lines()
     assert len(daemon.asked(STREAM)) == 1
 
@@ -208,6 +208,6 @@ def test_streams_that_close_at_once(daemon: FakeDaemon, following: Following) ->
 def test_refusal_is_final(daemon: FakeDaemon, following: Following, status: int) -> None:
     """A refused request is not repeated."""
     daemon.on("GET", STREAM, problem(status, "no"))
-    with pytest.raises(Refused):
+    with pytest.raises(ErrorResponse):
         following.lines()
     assert len(daemon.requests) == 1

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.ipc import messages, msgspec_messages
-from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
+from supervisor.ipc.control_client import ControlClient, RequestRefused, Unavailable
 from supervisor.ipc.log_line import Log, printable, stamp
 from supervisor.ipc.messages import Decoder, Message, ProtocolError, encode
 from supervisor.scheduler.control.control_socket import ControlServer
@@ -137,7 +137,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlC
 def test_call(client: ControlClient) -> None:
     """A result is returned, and a refusal is raised with its HTTP status."""
     assert client.call("echo", a=1) == {"a": 1}
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(RequestRefused) as refusal:
         client.call("no")
     assert (refusal.value.status, refusal.value.detail) == (409, "not now")
     assert refusal.value.errors == [{"location": "x", "message": "y"}]
@@ -278,7 +278,7 @@ def test_client_gone_during_its_request(control: Server, client: ControlClient, 
 def test_connection_is_reused(control: Server, client: ControlClient) -> None:
     """A connection serves one call after another, even after a refused call."""
     assert client.call("echo", a=1) == {"a": 1}
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         client.call("no")
     assert client.call("echo", a=2) == {"a": 2}
     assert len(control.server._connections) == 1

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logring.errors import Corrupt
-from logring.format_table import Foreign, Schema, Shape, fields
+from logring.format_table import Schema, Shape, UnknownFormat, fields
 from logring.layout import STDERR, STDOUT
 from logring.reader import LogReader
 from logring.redraw.reducer import Redraw
@@ -149,7 +149,7 @@ def test_other_attributes_are_refused(make_log: MakeLog, part: str) -> None:
     inside["more"] = 1
     if part != "head":
         found[part] = {"dict": list(inside.items())}
-    with pytest.raises(Foreign, match="more"):
+    with pytest.raises(UnknownFormat, match="more"):
         load(found)
 
 
@@ -167,7 +167,7 @@ def test_unknown_classes_are_refused() -> None:
     schema = Schema(())
     with pytest.raises(TypeError, match="Redraw"):
         schema.to_json([Redraw(full=True)])
-    with pytest.raises(Foreign, match="Redraw"):
+    with pytest.raises(UnknownFormat, match="Redraw"):
         schema.from_json({"Redraw": {}})
 
 
@@ -203,5 +203,5 @@ def test_renaming_keeps_the_format() -> None:
     new = Schema([Shape(New, "Box", fields("size", renamed={"size": "size_bytes"}, later={"colour": lambda: "red"}))])
     box = new.from_json(json.loads(json.dumps(old.to_json(Old(7)))))
     assert (type(box), box.size_bytes, box.colour) == (New, 7, "red")
-    with pytest.raises(Foreign, match="Box has the unknown fields colour"):
+    with pytest.raises(UnknownFormat, match="Box has the unknown fields colour"):
         old.from_json(json.loads(json.dumps(new.to_json(box))))

@@ -19,7 +19,7 @@ from api.schemas.wire_times import rfc3339
 from api.server.thread_pool import run_in
 from api.worker_context import Context
 from store.runs.ids import is_ulid, new_ulid
-from supervisor.ipc.control_client import CannotNow, NotSent, Unavailable
+from supervisor.ipc.control_client import NotSent, TemporarilyUnavailable, Unavailable
 
 BODY_LIMIT_BYTES = 16 << 20
 _ID_CHARACTERS = 26
@@ -170,7 +170,7 @@ def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str,
             return context.control.call_patiently(operation, command=new_ulid(), by=call.by, **selected, **more)
         except Unavailable as err:
             if operation == "bulk_rerun":  # a repetition would run all tasks twice
-                if isinstance(err, CannotNow | NotSent):
+                if isinstance(err, TemporarilyUnavailable | NotSent):
                     raise
                 told = "The scheduler is down; check whether the tasks have run before you repeat this"
                 raise unavailable(told) from err

@@ -26,7 +26,7 @@ from store.errors import StoreError
 from store.runs import writes as store_runs
 from store.runs.ids import new_ulid
 from store.runs.writes import Run
-from supervisor.ipc.control_client import CannotNow, NotSent
+from supervisor.ipc.control_client import NotSent, TemporarilyUnavailable
 
 log = logging.getLogger("gunicorn.error")
 
@@ -119,7 +119,11 @@ def create_run(context: Context, arguments: dict[str, Any]) -> tuple[str, Run | 
         result = execute_command(lambda: context.control.call("trigger", **arguments))
     except ApiError as err:
         # The scheduler may have stored the run and died before it answered. The run will then start.
-        if err.status != 503 or isinstance(err.__cause__, CannotNow | NotSent) or not _came(context, run_id):
+        if (
+            err.status != 503
+            or isinstance(err.__cause__, TemporarilyUnavailable | NotSent)
+            or not _came(context, run_id)
+        ):
             raise
         return run_id, None
     row = result.get("row")

@@ -19,7 +19,7 @@ from supervisor.cli.client import Api, Query
 from supervisor.cli.failure import Failure
 from supervisor.cli.follow import Follower, Patience
 from supervisor.cli.lookups import find_task
-from supervisor.cli.records import Foreign, Record, parse, parse_list
+from supervisor.cli.records import Record, UnexpectedAnswer, parse, parse_list
 from supervisor.cli.sse import EventParser
 from supervisor.cli.terminal import LogPrinter
 from supervisor.cli.units.unit_choice import UnitChoice
@@ -102,10 +102,10 @@ def _run_of(data: Record, runs: dict[int, Record]) -> Record:
     """Return the run to which an event refers.
 
     Raises:
-        Foreign: the stream has not announced the run.
+        UnexpectedAnswer: the stream has not announced the run.
     """
     if data["r"] not in runs:
-        raise Foreign("an event is about a run that was not announced")
+        raise UnexpectedAnswer("an event is about a run that was not announced")
     return runs[data["r"]]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from supervisor.cli.client import Api, Refused, Unreachable
+from supervisor.cli.client import Api, ErrorResponse, Unreachable
 from supervisor.cli.follow import Patience
 from supervisor.cli.lookups import UnknownName, find_task, runs_of
 from supervisor.cli.records import Record
@@ -223,7 +223,7 @@ def _look(api: Api, waiting: Sequence[Wanted], now_s: float) -> dict[Wanted, Sta
 def records(api: Api, names: Sequence[str]) -> dict[str, Record]:
     """Return the records of the configured units among `names`, by name."""
     if len(names) > _ONE_BY_ONE:
-        with suppress(Refused):  # the token of a run does not permit listing all units
+        with suppress(ErrorResponse):  # the token of a run does not permit listing all units
             wanted = set(names)
             return {one["name"]: one for one in api.get("/api/tasks")["items"] if one["name"] in wanted}
     found = {name: find_task(api, name) for name in names}
@@ -236,7 +236,7 @@ def _missed(api: Api, wanted: Wanted, why: str, *, failed: bool) -> Missed:
     If a start failed, the run that has ended shows why. If a start timed out, the active run does, if there is one,
     because an ended run belongs to an earlier start.
     """
-    with suppress(UnknownName, Refused, Unreachable):
+    with suppress(UnknownName, ErrorResponse, Unreachable):
         status = None if not wanted.at_once else "ended" if failed else "pending,running"
         run = next(runs_of(api, wanted.name, status=status, limit=1), None)
         if run is not None and wanted.state in ("running", "ready") and run["id"] not in wanted.leaving:
@@ -292,7 +292,7 @@ def start_limits(api: Api, units: Mapping[str, Record], *, rolling: bool = False
 def _visible(api: Api, name: str) -> Record | None:
     try:
         return find_task(api, name)
-    except Refused:
+    except ErrorResponse:
         return None
 
 

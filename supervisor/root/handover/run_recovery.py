@@ -29,7 +29,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from logring.errors import LogError
-from logring.format_table import Foreign
+from logring.format_table import UnknownFormat
 from logring.layout import STDERR, STDOUT
 from logring.log_paths import ring_path
 from logring.logfile.log_file import LogFileWriter
@@ -101,7 +101,7 @@ def recover(
 
     Raises:
         Unusable: a part of the run is missing.
-        Foreign, KeyError, TypeError: another version wrote the state in an unknown form.
+        UnknownFormat, KeyError, TypeError: another version wrote the state in an unknown form.
         OSError: the ring cannot be mapped.
         LogError: the file is not a ring.
     """
@@ -202,7 +202,7 @@ def recover_stored(descriptors: dict[str, list[int]], boot: Boot, log: Log) -> t
             state, stored = _read(run, fds, wanted, ring_path(boot.runtime_dir, run), log)
             found.append(recover(state, None, stored))
             used = stored.used
-        except (Unusable, Foreign, KeyError, TypeError, ValueError, OSError, LogError) as err:
+        except (Unusable, UnknownFormat, KeyError, TypeError, ValueError, OSError, LogError) as err:
             log.warning(f"cannot continue {run}: {err!r}")
             refused.append(run)
         for fd in set(fds) - used:

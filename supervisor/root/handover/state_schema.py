@@ -19,7 +19,7 @@ from math import isnan, nan
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_origin
 
-from logring.format_table import Foreign
+from logring.format_table import UnknownFormat
 from supervisor.host.cgroups import Cgroup, Usage
 from supervisor.ipc.messages import Boot, Exited, Spawn
 from supervisor.root.process.managed_process import MainProcess, ManagedProcess, Outcome, ProcessState, state_from
@@ -456,20 +456,20 @@ def from_json(cls: Any, found: dict[str, Any]) -> Any:
     """Create an object of `cls` from the result of :func:`to_json`, perhaps of another version.
 
     Raises:
-        Foreign: a field is missing, or one is unknown.
+        UnknownFormat: a field is missing, or one is unknown.
     """
     known = _fields(cls)
     if unknown := sorted(found.keys() - known.keys()):
-        raise Foreign(f"{cls.__name__} has the unknown fields {', '.join(unknown)}")
+        raise UnknownFormat(f"{cls.__name__} has the unknown fields {', '.join(unknown)}")
     if lacking := sorted(name for name, one in known.items() if one.default is None and name not in found):
-        raise Foreign(f"{cls.__name__} lacks {', '.join(lacking)}")
+        raise UnknownFormat(f"{cls.__name__} lacks {', '.join(lacking)}")
     values = {}
     for name, value in found.items():
         convert = known[name].from_json
         try:
             values[name] = value if convert is None else convert(value)
         except (TypeError, ValueError, AttributeError) as err:
-            raise Foreign(f"{cls.__name__}.{name}: {err}") from err
+            raise UnknownFormat(f"{cls.__name__}.{name}: {err}") from err
     return cls(**values)
 
 
@@ -497,17 +497,17 @@ def unpack(data: bytes) -> RunProgress:
     """Reverse :func:`pack`. An older version may have packed the data with fewer fields.
 
     Raises:
-        Foreign: a newer version has packed the data with more fields.
+        UnknownFormat: a newer version has packed the data with more fields.
     """
     known = dataclasses.fields(RunProgress)
     count = next((n for n in range(1, len(known) + 1) if struct.calcsize(_CODE[: n + 1]) == len(data)), None)
     if count is None:
-        raise Foreign(f"{len(data)} bytes of progress are unknown")
+        raise UnknownFormat(f"{len(data)} bytes of progress are unknown")
     found: dict[str, object] = {}
     for one, value in zip(known, struct.unpack(_CODE[: count + 1], data), strict=False):
         if one.type is ProcessState:
             if not 0 <= value < len(PHASES):
-                raise Foreign(f"phase {value} is not known")
+                raise UnknownFormat(f"phase {value} is not known")
             found[one.name] = PHASES[value]
         elif isinstance(value, float):
             found[one.name] = None if isnan(value) else value

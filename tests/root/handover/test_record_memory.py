@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from logring.format_table import Foreign
+from logring.format_table import UnknownFormat
 from logring.mask import MAX_SECRET
 from supervisor.ipc.messages import Spawn
 from supervisor.root.handover import record_memory as records
@@ -203,7 +203,7 @@ def test_older_and_newer_progress() -> None:
     data = pack(known(3).state.progress)
     assert unpack(data) == known(3).state.progress
     assert unpack(data[:-8]) == known(3).state.progress
-    with pytest.raises(Foreign, match="unknown"):
+    with pytest.raises(UnknownFormat, match="unknown"):
         unpack(data + b"12345678")
 
 

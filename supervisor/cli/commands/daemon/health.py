@@ -14,12 +14,14 @@ def command(settings: Settings, as_json: bool) -> None:
 
     Failed tasks do not affect health; status shows them. It needs no password.
     """
-    from supervisor.cli.client import Refused, Unreachable
+    from supervisor.cli.client import ErrorResponse, Unreachable
     from supervisor.cli.tables import show_json
 
     try:
         found = settings.api().get("/readyz")
-    except Refused as err:  # a daemon never refuses this request, so the answer comes from another program or a proxy
+    except (
+        ErrorResponse
+    ) as err:  # a daemon never refuses this request, so the answer comes from another program or a proxy
         raise Unreachable(err.message) from err
     status = found["status"]
     if as_json:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.cli.client import Api, Refused, segment
+from supervisor.cli.client import Api, ErrorResponse, segment
 from supervisor.cli.failure import Failure
 from supervisor.cli.lookups import ask_of, find_run, find_task, soonest, unknown, upcoming
 from supervisor.cli.paths import files
@@ -151,7 +151,7 @@ def _check_role(api: Api, role: str) -> None:
 
 def _reason(err: click.ClickException, role: str) -> str:
     """Return an error for the agent, in terms of the API instead of the command line."""
-    if not isinstance(err, Refused):
+    if not isinstance(err, ErrorResponse):
         return err.message
     if err.status == HTTPStatus.UNAUTHORIZED:
         return f"the daemon no longer accepts the token: it is revoked or expired; {_create(role)}"
@@ -410,7 +410,7 @@ class Tools:
         query: dict[str, str | int | None] = {"naming": "camel", "wait": wait_s or None}
         try:
             run = self.api.post(f"/api/tasks/{segment(task)}/run", query, body, _ANSWER_TIMEOUT_S + wait_s)
-        except Refused as err:
+        except ErrorResponse as err:
             if err.status == HTTPStatus.NOT_FOUND:
                 raise unknown(self.api, task, what="task", kinds=("task",)) from err
             raise
@@ -456,7 +456,7 @@ class Tools:
         """Return the record of the daemon; None if the token is not permitted to read it."""
         try:
             return self.api.get("/api/daemon")
-        except Refused as err:
+        except ErrorResponse as err:
             if err.status == HTTPStatus.FORBIDDEN:
                 return None
             raise

@@ -62,7 +62,7 @@ def _wait(api: Any, problem: str) -> None:
     Raises:
         Failure: it does not in time; the next start withdraws the permission.
     """
-    from supervisor.cli.client import Refused, Unreachable
+    from supervisor.cli.client import ErrorResponse, Unreachable
 
     deadline_s = time.monotonic() + _TIMEOUT_S
     while time.monotonic() < deadline_s:
@@ -71,7 +71,7 @@ def _wait(api: Any, problem: str) -> None:
             if "databaseProblem" not in daemon and daemon["schedulerActive"]:
                 return
             problem = str(daemon.get("databaseProblem", problem))
-        except (Unreachable, Refused):  # one scheduler has exited, and the next one is not ready
+        except (Unreachable, ErrorResponse):  # one scheduler has exited, and the next one is not ready
             pass
         time.sleep(_LOOK_S)
     raise Failure(f"the daemon does not continue: {problem}")

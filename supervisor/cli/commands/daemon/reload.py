@@ -22,7 +22,7 @@ def command(settings: Settings, dry_run: bool, as_json: bool) -> int:
 
     An invalid file changes nothing. Unchanged units are not touched, and active runs continue under the old definition.
     """
-    from supervisor.cli.client import Refused, Unreachable
+    from supervisor.cli.client import ErrorResponse, Unreachable
     from supervisor.cli.tables import show_json
     from supervisor.ipc.counted import counted
 
@@ -32,7 +32,7 @@ def command(settings: Settings, dry_run: bool, as_json: bool) -> int:
         if not isinstance(err.__cause__, (FileNotFoundError, ConnectionRefusedError)):
             raise
         raise Unreachable(f"{err}; if it runs, a changed socket or data_dir needs a restart of the daemon") from err
-    except Refused as err:
+    except ErrorResponse as err:
         if not err.errors:
             raise
         if as_json:

@@ -102,11 +102,11 @@ def _is_flapping(unit: Mapping[str, object]) -> bool:
 
 def _health(api: "Api") -> str:
     """Return the result of ``ringward health``; empty if the daemon refuses commands."""
-    from supervisor.cli.client import Refused
+    from supervisor.cli.client import ErrorResponse
 
     try:
         return str(api.get("/readyz")["status"])
-    except Refused:
+    except ErrorResponse:
         return ""
 
 

@@ -193,7 +193,7 @@ def _wait_for_the_api(settings: Settings, version: str) -> None:
     Raises:
         Failure: it does not in time.
     """
-    from supervisor.cli.client import Api, Refused, UnixEndpoint, Unreachable
+    from supervisor.cli.client import Api, ErrorResponse, UnixEndpoint, Unreachable
 
     api = Api(UnixEndpoint(settings.socket()))
     deadline_s = time.monotonic() + _API_S
@@ -201,7 +201,7 @@ def _wait_for_the_api(settings: Settings, version: str) -> None:
         try:
             if api.get("/api/daemon")["version"] == version:
                 return
-        except (Unreachable, Refused):  # the old server has exited, and the new one is not ready
+        except (Unreachable, ErrorResponse):  # the old server has exited, and the new one is not ready
             pass
         time.sleep(_LOOK_S)
     raise Failure(f"upgraded to {version}, but the API server does not answer; the daemon's log has the reason")

@@ -87,12 +87,12 @@ def _started(api: "Api", selection: Selection) -> tuple[list[str], int]:
 
 def _may_be_started(api: "Api", name: str) -> bool:
     """Return whether `name` is a configured task that users may run."""
-    from supervisor.cli.client import Refused, segment
+    from supervisor.cli.client import ErrorResponse, segment
     from supervisor.cli.follow import is_not_found
 
     try:
         unit = api.get(f"/api/tasks/{segment(name)}")
-    except Refused as err:
+    except ErrorResponse as err:
         if is_not_found(err):
             return False
         raise

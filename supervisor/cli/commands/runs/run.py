@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.cli.client import Refused
+from supervisor.cli.client import ErrorResponse
 from supervisor.cli.failure import Failure
 from supervisor.cli.naming import task_names
 from supervisor.cli.option_groups import grouped
@@ -90,7 +90,7 @@ def command(
         raise click.UsageError("-p needs a single task")
     try:
         tasks = [str(task["name"]) for task in choice.records(api, _RUNNABLE)]
-    except Refused:
+    except ErrorResponse:
         raise
     except Failure as err:
         raise Failure(err.message, exit_codes.NEVER_RAN) from err
@@ -195,7 +195,7 @@ def _trigger(api: "Api", task: str, params: dict[str, str]) -> dict[str, Any]:
         run: dict[str, object] = api.post(
             f"/api/tasks/{segment(task)}/run", body={"params": params} if params else None
         )
-    except Refused as err:
+    except ErrorResponse as err:
         if is_not_found(err):
             raise unknown(api, task, what="task", kinds=("task",), code=exit_codes.NEVER_RAN) from err
         if err.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # the run may have been triggered nevertheless

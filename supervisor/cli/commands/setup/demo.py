@@ -180,7 +180,7 @@ def _wait(daemon: "subprocess.Popen[bytes]", directory: str, log: str) -> str:
     Raises:
         Failure: the daemon has ended or is not ready in time.
     """
-    from supervisor.cli.client import Api, Refused, UnixEndpoint, Unreachable
+    from supervisor.cli.client import Api, ErrorResponse, UnixEndpoint, Unreachable
 
     data = os.path.join(directory, "data")
     api = Api(UnixEndpoint(os.path.join(data, "ringward.sock")))
@@ -189,7 +189,7 @@ def _wait(daemon: "subprocess.Popen[bytes]", directory: str, log: str) -> str:
         try:
             if api.get("/api/daemon")["schedulerActive"]:
                 return _address(data)
-        except (Unreachable, Refused):  # the daemon is still starting
+        except (Unreachable, ErrorResponse):  # the daemon is still starting
             pass
         time.sleep(_LOOK_S)
     with open(log, encoding="utf-8", errors="replace") as output:

@@ -43,11 +43,11 @@ def command(settings: Settings, what: str, span: str | None, note: str | None, u
 
 
 def _tell(api: "Api", path: str, body: dict[str, Any]) -> None:
-    from supervisor.cli.records import Foreign
+    from supervisor.cli.records import UnexpectedAnswer
 
     said = {name: value for name, value in body.items() if value is not None}
     if api.post(path, None, said or None):
-        raise Foreign("unexpected response to a command")
+        raise UnexpectedAnswer("unexpected response to a command")
 
 
 def _milliseconds(span: str | None) -> int | None:

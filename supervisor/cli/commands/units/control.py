@@ -183,13 +183,13 @@ def _act(
     Raises:
         Failure: a name matches nothing or a unit of the wrong kind, so nothing was done.
     """
-    from supervisor.cli.client import Refused
+    from supervisor.cli.client import ErrorResponse
     from supervisor.cli.failure import Failure
     from supervisor.cli.follow import is_not_found
 
     try:
         found: list[Record] = api.post(f"/api/units/{name}", query or None, choice.body())["units"]
-    except Refused as err:
+    except ErrorResponse as err:
         removed = _removed(api, choice.names) if name == "stop" and is_not_found(err) else {}
         if removed:
             runs |= removed

@@ -78,20 +78,20 @@ def _watch(show: Callable[[], None]) -> None:
 
 def _waits(api: "Api") -> dict[str, str]:
     """Return why the oldest waiting run of each unit waits, by unit, if the daemon reports it."""
-    from supervisor.cli.client import Refused
-    from supervisor.cli.records import Foreign, Record
+    from supervisor.cli.client import ErrorResponse
+    from supervisor.cli.records import Record, UnexpectedAnswer
 
     query: dict[str, str | int | None] = {"status": "pending", "extended": "true", "naming": "camel", "limit": 1000}
     try:
         page = api.get("/api/runs", {**query, "sort_field": "created_at", "sort_direction": "asc"})
-    except Refused as err:
+    except ErrorResponse as err:
         if err.status not in _TOO_OLD:
             raise
         return {}
     details = page["details"]
     oldest = {str(run["taskName"]): details.get(run["id"]) for run in reversed(page["runs"])}
     if not all(isinstance(one, Record) for one in oldest.values()):
-        raise Foreign('the response has an invalid "details"')
+        raise UnexpectedAnswer('the response has an invalid "details"')
     found = {name: _reason(one.get("waitingFor") or []) for name, one in oldest.items()}
     return {name: text for name, text in found.items() if text is not None}
 
