@@ -53,7 +53,7 @@ def bases(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> list[s
     return found
 
 
-class Place(NamedTuple):
+class LockedRuntimeDirectory(NamedTuple):
     """A runtime directory that this process has locked."""
 
     path: str
@@ -64,15 +64,15 @@ class Place(NamedTuple):
     """
 
 
-class Taken(Exception):
+class IdentityInUse(Exception):
     """Another running daemon has the same identity."""
 
 
-def take(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> Place:
+def take(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> LockedRuntimeDirectory:
     """Create the runtime directory of a daemon with :func:`prepare`, and lock it.
 
     Raises:
-        Taken: a daemon with the same identity runs; one data directory is a copy of the other.
+        IdentityInUse: a daemon with the same identity runs; one data directory is a copy of the other.
         NotStarted: no place is suitable.
     """
     while True:
@@ -86,10 +86,10 @@ def take(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> Place:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)
-            raise Taken from None
+            raise IdentityInUse from None
         if _is_still(name, fd):
             os.set_inheritable(fd, True)
-            return Place(path, fd)
+            return LockedRuntimeDirectory(path, fd)
         os.close(fd)
 
 

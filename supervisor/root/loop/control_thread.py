@@ -32,7 +32,7 @@ from supervisor.root.helper_processes import Helper
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.loop.signals import IgnoredSignals, Signals
 from supervisor.root.output.pump_thread import Pump
-from supervisor.root.output.runtime_place import RuntimeDirectory
+from supervisor.root.output.runtime_place import RuntimeDirectoryMonitor
 from supervisor.root.process.process_manager import ProcessManager
 from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.stop_ladder import Ending
@@ -119,7 +119,7 @@ class ControlThread:
             self,
         )
         self._place_hold = Quiesce(self._watch, pump, pump.files)
-        self._place = RuntimeDirectory(
+        self._place = RuntimeDirectoryMonitor(
             boot,
             log,
             pump,

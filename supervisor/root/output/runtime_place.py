@@ -28,7 +28,7 @@ _PRIVATE = 0o700
 _PASSABLE = 0o711
 
 
-class PlaceObserver(Protocol):
+class RuntimeDirectoryListener(Protocol):
     """The part of the root that reacts to changes of the runtime directory."""
 
     def listen_again(self) -> None:
@@ -41,7 +41,7 @@ class PlaceObserver(Protocol):
         """Continue with the restored directory; `anew`: it was empty, so it has no records of the runs."""
 
 
-class RuntimeDirectory:
+class RuntimeDirectoryMonitor:
     """Checks every second that the directory and its files exist.
 
     Args:
@@ -60,7 +60,7 @@ class RuntimeDirectory:
         pump: Pump,
         hold: Quiesce,
         listeners: list[socket.socket],
-        root: PlaceObserver,
+        root: RuntimeDirectoryListener,
     ) -> None:
         self._boot = boot
         self._log = log

@@ -114,7 +114,7 @@ def _begin(
     daemon_id = data_directory.identity(directory)
     try:
         place = runtime_directory.take(daemon_id, os.environ, shared=shared)
-    except runtime_directory.Taken:
+    except runtime_directory.IdentityInUse:
         daemon_id = data_directory.renew(directory)
         click.echo(f"{directory} is a copy of the data directory of a running daemon; it gets a new id")
         place = runtime_directory.take(daemon_id, os.environ, shared=shared)
