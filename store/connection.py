@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
-    from store.recovery.replaced_files import File, Rescued
+    from store.recovery.replaced_files import File, FileRepair
 
 Value = str | int | float | bytes | None
 Row = tuple[Any, ...]
@@ -180,7 +180,7 @@ class Connection(ABC):
     def usable(self) -> bool:
         """Return whether the connection seems to work. This does not wait."""
 
-    def rescue(self, placing: Callable[["File"], None]) -> "Rescued | None":  # noqa: ARG002 - of SQLite
+    def rescue(self, placing: Callable[["File"], None]) -> "FileRepair | None":  # noqa: ARG002 - of SQLite
         """Save the data that only this unusable writer has, before another connection replaces it.
 
         Args:

@@ -38,7 +38,7 @@ from store.errors import (
     StoreError,
 )
 from store.migrations.runner import check_readable
-from store.recovery.replaced_files import NO_FILE, File, Files, Rescued, file_of, files_of, rescue
+from store.recovery.replaced_files import NO_FILE, DatabaseFiles, File, FileRepair, file_of, files_of, rescue
 
 APPLICATION_ID = 0x52575244  # "RWRD", in the header of the file: https://sqlite.org/pragma.html#pragma_application_id
 BUSY_WAIT_S = 5.0
@@ -98,7 +98,7 @@ MOST_PAGES = 64_000
 """Number of pages at which the writer checkpoints, however many are left."""
 
 
-class Thaw:
+class UnfreezeWait:
     """Waits for a frozen file system at a point where waiting is harmless.
 
     SQLite maps its -shm file for writing. A thread that writes to such a page while the file system is frozen
@@ -187,7 +187,7 @@ class Checkpoints:
         self._due.set()
 
     def _work(self) -> None:
-        thaw = Thaw(self._path)
+        thaw = UnfreezeWait(self._path)
         thaw.wait()
         if file_of(self._path) != self._file:  # another file has the name: the writer detects that and is reopened
             return
@@ -232,9 +232,9 @@ class SqliteConnection(Connection):
         self._deadline: float | None = None
         self._in_snapshot = False
         self._checkpoints: Checkpoints | None = None
-        self._thaw = Thaw(path)
+        self._thaw = UnfreezeWait(path)
         self._thaw.wait()
-        self._files: Files | None = None
+        self._files: DatabaseFiles | None = None
         self._closed = False
         flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
         # thread_safe=False, because peewee would keep the connection in a threading.local, which exists per greenlet
@@ -362,7 +362,7 @@ class SqliteConnection(Connection):
         """Return whether the connection is open, and its files still have their names."""
         return not self._closed and (self._files is None or self._files == files_of(self.location))
 
-    def rescue(self, placing: Callable[[File], None]) -> Rescued | None:
+    def rescue(self, placing: Callable[[File], None]) -> FileRepair | None:
         """Restore database files that other programs removed; return None if there is nothing to do."""
         if self._closed or self._files is None:
             return None

@@ -27,7 +27,7 @@ _VERSIONS, _PAGES = slice(18, 20), slice(28, 32)
 """Fields of the header: the file format versions and the number of pages. https://sqlite.org/fileformat2.html"""
 
 
-class Wreck:
+class DamagedFile:
     """A damaged database that is being read.
 
     Args:
@@ -111,13 +111,13 @@ class Wreck:
 
 
 @contextlib.contextmanager
-def opened(path: str, copy: str, limit_s: float) -> Iterator[Wreck]:
+def opened(path: str, copy: str, limit_s: float) -> Iterator[DamagedFile]:
     """Open a damaged database for reading; it must have no writer.
 
     Args:
         path: path of the database.
         copy: path of an intact database with the same schema.
-        limit_s: see :class:`Wreck`.
+        limit_s: see :class:`DamagedFile`.
 
     Raises:
         Damaged: nothing can be read.
@@ -131,7 +131,7 @@ def opened(path: str, copy: str, limit_s: float) -> Iterator[Wreck]:
             _duplicate(path, copy, duplicate)
             connection = _connect(duplicate)
         with contextlib.closing(connection):
-            yield Wreck(connection, limit_s)
+            yield DamagedFile(connection, limit_s)
     except apsw.Error as err:
         raise DatabaseDamaged(f"{path}: {err}") from err
     finally:

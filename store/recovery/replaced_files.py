@@ -26,7 +26,7 @@ File = tuple[int, int]
 NO_FILE: File = (0, 0)
 
 
-class Files(NamedTuple):
+class DatabaseFiles(NamedTuple):
     """The three files of a database."""
 
     database: File
@@ -34,7 +34,7 @@ class Files(NamedTuple):
     shm: File
 
 
-class Rescued(NamedTuple):
+class FileRepair(NamedTuple):
     """A repair after other programs removed files."""
 
     text: str
@@ -52,12 +52,12 @@ def file_of(path: str) -> File:
     return found.st_dev, found.st_ino
 
 
-def files_of(path: str) -> Files:
+def files_of(path: str) -> DatabaseFiles:
     """Return the files that have the names of a database, its -wal and its -shm."""
-    return Files(file_of(path), file_of(f"{path}-wal"), file_of(f"{path}-shm"))
+    return DatabaseFiles(file_of(path), file_of(f"{path}-wal"), file_of(f"{path}-shm"))
 
 
-def rescue(writer: apsw.Connection, path: str, opened: Files, placing: Callable[[File], None]) -> Rescued:
+def rescue(writer: apsw.Connection, path: str, opened: DatabaseFiles, placing: Callable[[File], None]) -> FileRepair:
     """Make the data that a writer has stored available under the database's name again; the caller then reopens it.
 
     Args:
@@ -78,7 +78,7 @@ def rescue(writer: apsw.Connection, path: str, opened: Files, placing: Callable[
     if now.database != NO_FILE:
         _move_wal(writer)
         text = f"The -wal or -shm of {path} was removed while it was open; its content was saved, nothing is lost."
-        return Rescued(text, moved=False)
+        return FileRepair(text, moved=False)
     new = f"{path}.rescued"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new)
@@ -94,7 +94,7 @@ def rescue(writer: apsw.Connection, path: str, opened: Files, placing: Callable[
     os.unlink(new)
     flush(os.path.dirname(path))
     text = f"{path} was removed while it was open; a whole copy was put in its place, nothing is lost."
-    return Rescued(text, moved=True)
+    return FileRepair(text, moved=True)
 
 
 def _move_wal(writer: apsw.Connection) -> None:

@@ -22,7 +22,7 @@ from store.events import append
 from store.idempotency import adopt
 from store.notifications import unread_count
 from store.recovery.copies import check_file, copied_at_ms, copy_path, put
-from store.recovery.damaged_file import Wreck, opened
+from store.recovery.damaged_file import DamagedFile, opened
 from store.runs.ids import is_ulid
 from store.runs.phases import END_REASONS, PHASES
 from store.runs.record import COLUMNS, Run, from_row
@@ -48,7 +48,7 @@ _TASK_TYPES = get_type_hints(TaskRecord)
 _FLAGS = ("configured", "paused", "stopped")
 
 
-class Salvaged(NamedTuple):
+class SalvageResult(NamedTuple):
     """The data that was taken over from a damaged database.
 
     Attributes:
@@ -74,7 +74,7 @@ class Salvaged(NamedTuple):
     failed: str = ""
 
 
-def salvage(database: Database, damaged: str, copy: str, newest_event: int | None) -> Salvaged:
+def salvage(database: Database, damaged: str, copy: str, newest_event: int | None) -> SalvageResult:
     """Take over the readable data, in one transaction.
 
     Args:
@@ -92,7 +92,7 @@ def salvage(database: Database, damaged: str, copy: str, newest_event: int | Non
 
 
 class _Salvage:
-    def __init__(self, database: Database, wreck: Wreck) -> None:
+    def __init__(self, database: Database, wreck: DamagedFile) -> None:
         self._database = database
         self._wreck = wreck
         self._runs = 0
@@ -100,7 +100,7 @@ class _Salvage:
         self._invalid = 0
         self._waiting: set[str] = set()
 
-    def done(self, newest_event: int | None) -> Salvaged:
+    def done(self, newest_event: int | None) -> SalvageResult:
         """Take over all data and return the result."""
         last_event = self._last_event()
         current = newest_event is not None and last_event >= max(1, newest_event)
@@ -108,7 +108,7 @@ class _Salvage:
         self._add_younger()
         tasks = self._change_tasks()
         self._keep_keys()
-        return Salvaged(
+        return SalvageResult(
             runs=self._runs,
             changes=self._changes,
             invalid=self._invalid,
@@ -280,23 +280,23 @@ def _task(values: dict[str, Any]) -> TaskRecord | None:
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoreResult:
     """The result of a restore."""
 
     copied_at_ms: int
     """Time at which the copy was made, ms since the epoch."""
     damaged: str | None
     """New path of the damaged database; None if there was none."""
-    salvaged: Salvaged
+    salvaged: SalvageResult
     """The data taken over from the damaged database."""
 
 
 def restore(
     path: str,
     now_ms: int,
-    remember: Callable[[Restored], Mapping[str, object]] = lambda _: {},
+    remember: Callable[[RestoreResult], Mapping[str, object]] = lambda _: {},
     newest_event: int | None = None,
-) -> Restored:
+) -> RestoreResult:
     """Replace a database without a writer by its copy, and move the old database aside.
 
     Readable data of the old database that is newer than the copy is taken over. Readers continue with the old database
@@ -323,7 +323,7 @@ def restore(
     aside = _aside(path, now_ms)
     with contextlib.closing(open_writer(new)) as database:
         salvaged = _salvaged(database, path, newest_event)
-        found = Restored(made_ms, aside, salvaged)
+        found = RestoreResult(made_ms, aside, salvaged)
         with database.transaction():
             _prevent_repeats(database, now_ms, salvaged)
             for name, value in remember(found).items():
@@ -342,7 +342,7 @@ def take_as_restored(database: Database, now_ms: int, remember: Mapping[str, obj
         newest_event: number of the newest event that any client has seen.
     """
     with database.transaction():
-        _prevent_repeats(database, now_ms, Salvaged(last_event=newest_event))
+        _prevent_repeats(database, now_ms, SalvageResult(last_event=newest_event))
         for name, value in remember.items():
             set_meta(database, name, value)
 
@@ -401,17 +401,17 @@ def _replace(path: str, new: str, aside: str | None) -> None:
         os.unlink(f"{path}.suspect")
 
 
-def _salvaged(database: Database, path: str, newest_event: int | None) -> Salvaged:
+def _salvaged(database: Database, path: str, newest_event: int | None) -> SalvageResult:
     """Salvage the data of a damaged database into `database`, all of it or, on an error, none."""
     if not os.path.exists(path):
-        return Salvaged()
+        return SalvageResult()
     try:
         return salvage(database, path, copy_path(path), newest_event)
     except (StoreError, OSError) as err:
-        return Salvaged(failed=str(err))
+        return SalvageResult(failed=str(err))
 
 
-def _prevent_repeats(database: Database, now_ms: int, salvaged: Salvaged) -> None:
+def _prevent_repeats(database: Database, now_ms: int, salvaged: SalvageResult) -> None:
     """Prevent a second execution of instants, and continue with new event numbers.
 
     Instants that were due after the copy was made may already have run, unless the salvaged data proves otherwise.

@@ -26,7 +26,7 @@ from store.errors import (
 from store.events import last_seq
 from store.recovery.copies import check, copied_at_ms, copy_path, had_history, is_closed, is_suspect, suspect
 from store.recovery.replaced_files import NO_FILE, file_of
-from store.recovery.salvage import Restored, begin_anew, restore, take_as_restored
+from store.recovery.salvage import RestoreResult, begin_anew, restore, take_as_restored
 from store.runs.writes import unfinished_runs
 from store.tasks import all_tasks, instances
 from supervisor.config.model import Config
@@ -48,7 +48,7 @@ from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.startup.new_history import allow_new_history, new_history_allowed
 
 if TYPE_CHECKING:
-    from store.recovery.salvage import Salvaged
+    from store.recovery.salvage import SalvageResult
 
 TAKEN_UP = "taken_up"
 """Name in the store of the start time of the latest daemon that has taken over."""
@@ -136,7 +136,7 @@ def _remembered(again: Restoration) -> dict[str, object]:
     return {_RESTORED: {**again._asdict(), "waiting": sorted(again.waiting)}}
 
 
-def _from_copy(found: Restored, why: DatabaseDamaged) -> Restoration:
+def _from_copy(found: RestoreResult, why: DatabaseDamaged) -> Restoration:
     return Restoration(f"It was {_restored_text(found)}. {why}", found.salvaged.waiting)
 
 
@@ -149,12 +149,12 @@ def _new_history_text(aside: str | None) -> str:
     return f"new, with an empty history, as requested{where}"
 
 
-def _restored_text(found: Restored) -> str:
+def _restored_text(found: RestoreResult) -> str:
     where = "" if found.damaged is None else f"; the damaged one is {found.damaged}"
     return f"restored from its copy of {stamp(found.copied_at_ms)}; {_saved_text(found.salvaged)}{where}"
 
 
-def _saved_text(salvaged: "Salvaged") -> str:
+def _saved_text(salvaged: "SalvageResult") -> str:
     """Return a summary of the data newer than the copy that was saved from the damaged file."""
     if salvaged.failed:
         return f"later data is lost: {salvaged.failed}"

@@ -14,7 +14,7 @@ from store.database import Database, open_writer
 from store.events import append, last_seq
 from store.idempotency import claim, find
 from store.recovery.copies import make_copy
-from store.recovery.salvage import Salvaged, is_sound, restore
+from store.recovery.salvage import SalvageResult, is_sound, restore
 from store.runs.ids import new_ulid
 from store.runs.samples import Reading, of_ended, store_readings
 from store.runs.writes import Run, get_run, insert_run, unfinished_runs, update_run
@@ -98,7 +98,7 @@ def overwrite(path: str, numbers: list[int]) -> None:
 
 
 @contextlib.contextmanager
-def restored(path: str, newest_event: int | None = 0) -> Iterator[tuple[Database, Salvaged]]:
+def restored(path: str, newest_event: int | None = 0) -> Iterator[tuple[Database, SalvageResult]]:
     found = restore(path, T0 + 5000, newest_event=newest_event)
     database = open_writer(path)
     try:
@@ -211,7 +211,7 @@ def test_rows_in_the_wal(path: str) -> None:
     for aside in Path(path).parent.glob("ringward.db.damaged-*"):
         aside.unlink()
     with restored(path) as (_, nothing):
-        assert nothing == Salvaged()
+        assert nothing == SalvageResult()
 
 
 def test_invalid_rows(made: Made, path: str) -> None:
