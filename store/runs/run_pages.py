@@ -37,7 +37,7 @@ _SORTING_COST_IN_ORDER = 4.0
 _LOOKUP_COST = 10.0
 
 
-class Way(NamedTuple):
+class PagePlan(NamedTuple):
     """A plan for finding a page.
 
     Attributes:
@@ -53,7 +53,7 @@ class Way(NamedTuple):
     most: float
 
 
-def ways(db: Connection, selection: Selection, field: str, wanted: int, total: int) -> tuple[Way, Way]:
+def ways(db: Connection, selection: Selection, field: str, wanted: int, total: int) -> tuple[PagePlan, PagePlan]:
     """Return the plan that is expected to read the fewest entries, and the plan with a bounded cost.
 
     Args:
@@ -74,7 +74,7 @@ def ways(db: Connection, selection: Selection, field: str, wanted: int, total: i
     )
     for index, values, part in parts:
         if by_time and part == selection and values is not None and len(values) == 1:
-            best = Way(index, True, wanted, wanted)  # every entry in the range matches
+            best = PagePlan(index, True, wanted, wanted)  # every entry in the range matches
             return best, best
     # Each tuple has an index, the number of entries in its range, and whether they are in sort order.
     ranges = [("runs_created", count(db, in_range), by_time)]
@@ -98,11 +98,11 @@ def ways(db: Connection, selection: Selection, field: str, wanted: int, total: i
             size = total if part == selection else count(db, part)
             ranges.append((index, size, by_time and len(values) == 1))
 
-    def way(index: str, size: int, walks: bool) -> Way:
+    def way(index: str, size: int, walks: bool) -> PagePlan:
         if not walks:
-            return Way(index, walks, size + sorting * total, size + sorting * total)
+            return PagePlan(index, walks, size + sorting * total, size + sorting * total)
         most = size * (_LOOKUP_COST if index == "runs_id" else 1.0)  # the index runs_id only has the ids
-        return Way(index, walks, most if in_clump else min(most, wanted * most / total), most)
+        return PagePlan(index, walks, most if in_clump else min(most, wanted * most / total), most)
 
     found = [way(*one) for one in ranges]
     return min(found, key=lambda one: one.cost), min(found, key=lambda one: one.most)
@@ -145,7 +145,7 @@ class Sort(NamedTuple):
 _NEWEST_FIRST = Sort()
 
 
-class _Found(NamedTuple):
+class _PageRow(NamedTuple):
     """A run of a page: its row number and sort value."""
 
     row_number: int
@@ -153,7 +153,7 @@ class _Found(NamedTuple):
     id: str
 
 
-class _Order(NamedTuple):
+class _SortOrder(NamedTuple):
     """The order of a list, with missing values last in both directions and ties by id; or an order by id alone."""
 
     field: _Field
@@ -176,10 +176,10 @@ class _Order(NamedTuple):
         """Return the stand-in for a value in this order."""
         return value if value is None else self.alike.get(value, value)
 
-    def arrange(self, found: Iterable[_Found]) -> list[_Found]:
+    def arrange(self, found: Iterable[_PageRow]) -> list[_PageRow]:
         """Sort rows that were already read in this order."""
-        present: list[_Found] = []
-        missing: list[_Found] = []
+        present: list[_PageRow] = []
+        missing: list[_PageRow] = []
         for item in found:
             (missing if item.value is None else present).append(item)
         return [
@@ -227,7 +227,7 @@ def list_runs(
     merged: dict[int | str, int] = {}
     if sort.field == "status":
         merged = {END_REASONS[reason]: END_REASONS[other] for reason, other in sort.alike.items()}
-    order = _Order(sort.field, sort.direction == "desc", merged)
+    order = _SortOrder(sort.field, sort.direction == "desc", merged)
     with db.snapshot() as view:
         found, total = _find(view, resolve(view, wanted), order, limit, offset, now_ms)
         return _fetch(view, found), total
@@ -235,13 +235,13 @@ def list_runs(
 
 def newest_run(db: Connection, selection: Selection) -> Run | None:
     """Return the visible run of a selection that was created last; None if there is none. `db` is in a snapshot."""
-    found, _ = _find(db, selection, _Order("created_at", descending=True), 1, 0, 0)
+    found, _ = _find(db, selection, _SortOrder("created_at", descending=True), 1, 0, 0)
     return _fetch(db, found)[0] if found else None
 
 
 def _find(
-    db: Connection, selection: Selection, order: _Order, limit: int, offset: int, now_ms: int
-) -> tuple[list[_Found], int]:
+    db: Connection, selection: Selection, order: _SortOrder, limit: int, offset: int, now_ms: int
+) -> tuple[list[_PageRow], int]:
     """Return the rows of a page, and the number of matches.
 
     Any number of the active matches may come before the page, so that many more ended matches are read.
@@ -256,8 +256,8 @@ def _find(
 
 
 def _find_ended(
-    db: Connection, selection: Selection, order: _Order, limit: int, offset: int, active: int
-) -> tuple[list[_Found], int]:
+    db: Connection, selection: Selection, order: _SortOrder, limit: int, offset: int, active: int
+) -> tuple[list[_PageRow], int]:
     """Return the same for ended runs; `active` is the number of other matches."""
     ended = selection.ended()
     if ended.is_empty():
@@ -277,7 +277,7 @@ def _find_ended(
     return _page_in_two(db, ended, order, limit, offset, total), total
 
 
-def _active(db: Connection, selection: Selection, order: _Order, limit: int, now_ms: int) -> list[_Found]:
+def _active(db: Connection, selection: Selection, order: _SortOrder, limit: int, now_ms: int) -> list[_PageRow]:
     """Return the first active matches. The duration of a running run is measured until now."""
     column: tuple[str, list[Value]] = (order.column, [])
     if order.field == "duration":
@@ -287,8 +287,8 @@ def _active(db: Connection, selection: Selection, order: _Order, limit: int, now
 
 
 def _page_by_creation(
-    db: Connection, selection: Selection, order: _Order, limit: int, offset: int, total: int
-) -> list[_Found]:
+    db: Connection, selection: Selection, order: _SortOrder, limit: int, offset: int, total: int
+) -> list[_PageRow]:
     """Return a page sorted by creation. It is located in time first, to avoid skipping many runs, deleted or not."""
     if selection.some_deleted or min(offset, total - offset - limit) > _DEEP:
         selection, offset, total = narrowed(db, selection, offset, limit, descending=order.descending)
@@ -296,14 +296,14 @@ def _page_by_creation(
 
 
 def _page_in_two(
-    db: Connection, selection: Selection, order: _Order, limit: int, offset: int, total: int
-) -> list[_Found]:
+    db: Connection, selection: Selection, order: _SortOrder, limit: int, offset: int, total: int
+) -> list[_PageRow]:
     """Return a page of runs with a sort value, followed by runs without."""
     column = _OPTIONAL.get(order.field)
     if column is None or selection.id_part is not None:  # counting the two lists would be another search
         return _page(db, selection, order, limit, offset, total)
     present = count(db, replace(selection, has=column))
-    found: list[_Found] = []
+    found: list[_PageRow] = []
     if offset < present:
         found = _page_of_present(db, replace(selection, has=column), order, limit, offset, present)
     if len(found) < limit and present < total:
@@ -313,8 +313,8 @@ def _page_in_two(
 
 
 def _page_of_present(
-    db: Connection, selection: Selection, order: _Order, limit: int, offset: int, total: int
-) -> list[_Found]:
+    db: Connection, selection: Selection, order: _SortOrder, limit: int, offset: int, total: int
+) -> list[_PageRow]:
     """Return a page of runs with a sort value. A deep page is located first; by start also if the time is limited."""
     in_range = selection.created_after is not None or selection.created_before is not None
     deep = min(offset, total - offset - limit) > _DEEP
@@ -326,14 +326,14 @@ def _page_of_present(
 
 
 def _find_by_group(
-    db: Connection, selection: Selection, order: _Order, limit: int, offset: int
-) -> tuple[list[_Found], int]:
+    db: Connection, selection: Selection, order: _SortOrder, limit: int, offset: int
+) -> tuple[list[_PageRow], int]:
     """Return a page sorted by a field with few values: the number of runs of each value locates the page."""
     numbers = tally(db, selection, _GROUPED[order.field])
     groups: dict[int | str, list[int | str]] = {}
     for value in numbers:
         groups.setdefault(order.place(value), []).append(value)
-    found: list[_Found] = []
+    found: list[_PageRow] = []
     for place in sorted(groups, reverse=order.descending):
         size = sum(numbers[value] for value in groups[place])
         if offset < size and len(found) < limit:
@@ -346,15 +346,15 @@ def _find_by_group(
 
 def _page_by_id(
     db: Connection, selection: Selection, limit: int, offset: int, total: int, *, descending: bool
-) -> list[_Found]:
+) -> list[_PageRow]:
     """Return a page sorted by id. It is located in time too, because no index has the ids of a group in order."""
     if selection.id_part is None:
         limit = min(limit, total - offset)
         selection, offset, total = narrowed_by_id(db, selection, offset, limit, descending=descending)
-    return _page(db, selection, _Order("id", descending), limit, offset, total)
+    return _page(db, selection, _SortOrder("id", descending), limit, offset, total)
 
 
-def _scan(db: Connection, selection: Selection, order: _Order, limit: int) -> list[_Found]:
+def _scan(db: Connection, selection: Selection, order: _SortOrder, limit: int) -> list[_PageRow]:
     """Return the ended matches in no particular order, up to a limit."""
     with db.scanning():
         return _matches(db, selection, "runs_created", (order.column, []), ("LIMIT ?", [limit]))
@@ -362,19 +362,21 @@ def _scan(db: Connection, selection: Selection, order: _Order, limit: int) -> li
 
 def _matches(
     db: Connection, selection: Selection, index: str, column: tuple[str, list[Value]], tail: tuple[str, list[Value]]
-) -> list[_Found]:
+) -> list[_PageRow]:
     """Return matches from an index. `column` is the sort expression, `tail` the end of the query, with parameters."""
     where, params = selection.conditions()
     index = "runs_id" if selection.id_is_whole() else index
     sql = f"SELECT seq, {column[0]}, id FROM runs INDEXED BY {index} WHERE {where} {tail[0]}"  # noqa: S608 - ours
-    return [*map(_Found._make, db.rows(sql, [*column[1], *params, *tail[1]]))]
+    return [*map(_PageRow._make, db.rows(sql, [*column[1], *params, *tail[1]]))]
 
 
-def _page(db: Connection, selection: Selection, order: _Order, limit: int, offset: int, total: int) -> list[_Found]:
+def _page(
+    db: Connection, selection: Selection, order: _SortOrder, limit: int, offset: int, total: int
+) -> list[_PageRow]:
     """Return the rows of a page, sorted by a stored value. They are read from the end of the list that is cheaper."""
     limit = min(limit, total - offset)
     behind = total - offset - limit
-    place = _Place(limit, offset, behind)
+    place = _PageOffset(limit, offset, behind)
     best, sure = ways(db, selection, order.field, min(offset, behind) + limit, total)
     found = None
     if best.most > _LUCK * best.cost:
@@ -384,7 +386,7 @@ def _page(db: Connection, selection: Selection, order: _Order, limit: int, offse
     return found or []
 
 
-class _Place(NamedTuple):
+class _PageOffset(NamedTuple):
     """The position of a page: its number of rows, and the numbers of rows before and after it."""
 
     limit: int
@@ -393,8 +395,8 @@ class _Place(NamedTuple):
 
 
 def _along(
-    db: Connection, selection: Selection, order: _Order, way: Way, place: _Place, most_steps: float | None
-) -> list[_Found] | None:
+    db: Connection, selection: Selection, order: _SortOrder, way: PagePlan, place: _PageOffset, most_steps: float | None
+) -> list[_PageRow] | None:
     """Return the rows of a page by one plan; None if it needs more than `most_steps`."""
     limit, offset, behind = place
     backwards = behind < offset if way.walks else _sorts_better_backwards(order, offset, behind, limit)
@@ -406,11 +408,11 @@ def _along(
     rows = db.rows(sql, params) if most_steps is None else db.attempt(sql, params, int(most_steps))
     if rows is None:
         return None
-    found = [_Found(*row) for row in rows]
+    found = [_PageRow(*row) for row in rows]
     return found[::-1] if backwards else found
 
 
-def _sorts_better_backwards(order: _Order, offset: int, behind: int, limit: int) -> bool:
+def _sorts_better_backwards(order: _SortOrder, offset: int, behind: int, limit: int) -> bool:
     """Return whether candidates should be sorted in reverse.
 
     The candidates come in the order of creation, which is about the order of ids and starts. A descending sort replaces
@@ -421,7 +423,7 @@ def _sorts_better_backwards(order: _Order, offset: int, behind: int, limit: int)
     return upwards == order.descending
 
 
-def _fetch(db: Connection, found: list[_Found]) -> list[Run]:
+def _fetch(db: Connection, found: list[_PageRow]) -> list[Run]:
     """Return the runs of a page, in its order."""
     numbers = json.dumps([item.row_number for item in found])
     rows = db.rows(f"SELECT seq, {SELECT} FROM runs WHERE seq IN {NUMBERS}", [numbers])  # noqa: S608 - constants

@@ -8,7 +8,7 @@ import pytest
 from store.database import Database, open_reader, open_writer
 from store.runs.filter import VISIBLE
 from store.runs.phases import END_REASONS
-from store.runs.run_pages import Direction, Sort, SortField, _Order
+from store.runs.run_pages import Direction, Sort, SortField, _SortOrder
 from store.runs.writes import Run, RunFilter, count_runs, insert_run, list_runs
 from tests.store.databases import BACKENDS, database, on_sqlite
 from tests.store.making import T0, make_run, store_run, ulid_of
@@ -211,7 +211,7 @@ def test_sorts_walk_an_index(
     reader: Database, field: SortField, index: str, direction: Direction, backwards: bool
 ) -> None:
     """The common sorts walk their index in both directions without sorting and without reading the table."""
-    order = _Order(field, direction == "desc").sql(backwards=backwards, mixed=False)
+    order = _SortOrder(field, direction == "desc").sql(backwards=backwards, mixed=False)
     sql = (
         f"EXPLAIN QUERY PLAN SELECT seq, id FROM runs INDEXED BY {index} WHERE exit_code = 1 AND triggered_by = 'api'"
         f" AND state < 100 AND state = 5 AND task_name = 'a' AND retry_attempt > 0 AND {VISIBLE} {order} LIMIT 50"
