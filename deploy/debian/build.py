@@ -24,7 +24,7 @@ from deploy.release.materials import licences
 from deploy.zipapp.build import EXTRAS, version, wanted
 from supervisor.config.files.lookup import SYSTEM_DATA, SYSTEM_FILE
 from supervisor.tools.service import systemd
-from supervisor.tools.service.plan import NAME, Wanted
+from supervisor.tools.service.plan import NAME, InstallOptions
 from supervisor.tools.service.rendering import first_config
 
 HERE = Path(__file__).parent
@@ -100,7 +100,7 @@ class Package:
 
     def service(self) -> None:
         """Write the unit, the user, the directories, and a configuration without tasks."""
-        for file in systemd.plan(Wanted(PROGRAM, SYSTEM_FILE, SYSTEM_DATA, old_systemd=True)).files:
+        for file in systemd.plan(InstallOptions(PROGRAM, SYSTEM_FILE, SYSTEM_DATA, old_systemd=True)).files:
             self.write(_PLACES[file.path], file.text.rpartition("# Written by")[0])
         self.write(f"/usr/lib/tmpfiles.d/{NAME}.conf", _TMPFILES)
         self.write(SYSTEM_FILE, first_config(SYSTEM_FILE, SYSTEM_DATA), 0o640)

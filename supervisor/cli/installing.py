@@ -15,7 +15,7 @@ from supervisor.host.trusted_path import exposed
 from supervisor.tools.service.detection import KINDS, detect
 
 if TYPE_CHECKING:
-    from supervisor.tools.service.plan import Plan, Wanted
+    from supervisor.tools.service.plan import InstallOptions, Plan
 
 _NEW_SYSTEMD = 254
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
@@ -54,7 +54,7 @@ def check_combination(kind: str, root: str, user: str | None, *, hardened: bool,
 
 def wanted_of(
     settings: Settings, kind: str, root: str, program: str | None, user: str | None, *, hardened: bool
-) -> "Wanted":
+) -> "InstallOptions":
     """Return the installation that results from the options and, if one exists below `root`, the configuration.
 
     Raises:
@@ -63,13 +63,13 @@ def wanted_of(
     from supervisor.config.files import lookup
     from supervisor.tools.service import systemd
     from supervisor.tools.service.placing import path_below
-    from supervisor.tools.service.plan import Wanted
+    from supervisor.tools.service.plan import InstallOptions
 
     old_systemd = kind == "systemd" and (systemd.version() or _NEW_SYSTEMD) < _NEW_SYSTEMD
     config = os.path.abspath(settings.config or lookup.SYSTEM_FILE)
     configured = _configured_data(path_below(root, config))
     data = os.path.abspath(settings.data) if settings.data else configured or lookup.SYSTEM_DATA
-    wanted = Wanted(
+    wanted = InstallOptions(
         program=os.path.abspath(program) if program else _program(),
         config=config,
         data=data,
@@ -110,16 +110,16 @@ def _program() -> str:
 def everything(kind: str, scan_dir: str | None) -> "Plan":
     """Return everything that an installation may have written, with whatever options."""
     from supervisor.config.files import lookup
-    from supervisor.tools.service.plan import DEFAULT_PROGRAM, Wanted
+    from supervisor.tools.service.plan import DEFAULT_PROGRAM, InstallOptions
     from supervisor.tools.service.planning import plan
 
-    wanted = Wanted(
+    wanted = InstallOptions(
         DEFAULT_PROGRAM, lookup.SYSTEM_FILE, lookup.SYSTEM_DATA, "ringward", hardened=True, old_systemd=True
     )
     return plan(kind, wanted, scan_dir)
 
 
-def warnings_of(wanted: "Wanted") -> list[str]:
+def warnings_of(wanted: "InstallOptions") -> list[str]:
     """Return warnings about settings that are allowed but dangerous."""
     if wanted.user is not None or not os.path.exists(wanted.program):
         return []

@@ -28,7 +28,7 @@ _OF_SERVERS = ("start", "serve", "dev")
 
 
 @dataclass(frozen=True)
-class Found:
+class DetectedFiles:
     """Files of another program that were found."""
 
     kind: str
@@ -45,28 +45,28 @@ class Found:
         return f"ringward import {self.kind} {shlex.join(self.files)} -o {self.kind}.toml"
 
 
-def find(directory: Path, root: Path) -> list[Found]:
+def find(directory: Path, root: Path) -> list[DetectedFiles]:
     """Find the files of other programs in a project's directory and on the host below `root`."""
     found = [
-        Found(kind, (name,))
+        DetectedFiles(kind, (name,))
         for kind, names in _IN_PROJECT
         for name in [next((each for each in names if (directory / each).is_file()), "")]
         if name
     ]
     scripts = _scripts(directory / "package.json")
     if scripts:
-        found.append(Found("npm", ("package.json",), scripts))
-    found += [Found("supervisord", (path,)) for path in _files(root, _SUPERVISORD)][:1]
+        found.append(DetectedFiles("npm", ("package.json",), scripts))
+    found += [DetectedFiles("supervisord", (path,)) for path in _files(root, _SUPERVISORD)][:1]
     crontabs = tuple(_files(root, _CRONTABS))
     if crontabs:
-        found.append(Found("cron", crontabs))
+        found.append(DetectedFiles("cron", crontabs))
     units = tuple(_files(root, _UNITS))
     if units:
-        found.append(Found("systemd", units))
+        found.append(DetectedFiles("systemd", units))
     return found
 
 
-def text(path: str, data: str, found: list[Found]) -> str:
+def text(path: str, data: str, found: list[DetectedFiles]) -> str:
     """Return the text of the configuration, with a comment about each found file.
 
     Args:

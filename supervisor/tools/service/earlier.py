@@ -4,8 +4,8 @@ import os
 import re
 from collections.abc import Sequence
 
-from supervisor.tools.service.placing import Found, path_below
-from supervisor.tools.service.plan import Wanted
+from supervisor.tools.service.placing import ComparedFile, path_below
+from supervisor.tools.service.plan import InstallOptions
 from supervisor.tools.service.systemd import HARDENING, UNIT
 
 _USER = re.compile(r"^(?:User=|command_user=|install -d -m 0700 -o )([^:\s]+)", re.MULTILINE)
@@ -13,7 +13,7 @@ _USER = re.compile(r"^(?:User=|command_user=|install -d -m 0700 -o )([^:\s]+)", 
 _MAX_CHARS = 1 << 20
 
 
-def forgotten(wanted: Wanted, found: Sequence[Found], root: str) -> list[str]:
+def forgotten(wanted: InstallOptions, found: Sequence[ComparedFile], root: str) -> list[str]:
     """Return the options of ``service install`` with which the existing files were written and which `wanted` lacks.
 
     Raises:

@@ -14,7 +14,7 @@ _MAX_CHARS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Found:
+class ComparedFile:
     """A file of a plan, compared with the existing file.
 
     The state is ``new`` (there is no file), ``same``, ``older`` (another installation wrote it) or ``changed``.
@@ -28,14 +28,14 @@ class Found:
     """A unified diff from the existing to the planned content; empty for new and same files."""
 
 
-class Changed(Exception):
+class ChangedByUser(Exception):
     """The user has changed files that would be replaced or removed.
 
     Args:
         files: The changed files.
     """
 
-    def __init__(self, files: Sequence[Found]) -> None:
+    def __init__(self, files: Sequence[ComparedFile]) -> None:
         super().__init__(", ".join(one.place for one in files))
         self.files = tuple(files)
 
@@ -45,7 +45,7 @@ def path_below(root: str, path: str) -> str:
     return os.path.join(root, path.lstrip("/"))
 
 
-def read_present(plan: Plan, root: str) -> list[Found]:
+def read_present(plan: Plan, root: str) -> list[ComparedFile]:
     """Compare the files of a plan with the existing files.
 
     Raises:
@@ -54,30 +54,30 @@ def read_present(plan: Plan, root: str) -> list[Found]:
     return [_look(file, path_below(root, file.path)) for file in plan.files]
 
 
-def _look(file: File, place: str) -> Found:
+def _look(file: File, place: str) -> ComparedFile:
     if not os.path.lexists(place):
-        return Found(file, place, "new")
+        return ComparedFile(file, place, "new")
     with contextlib.suppress(FileNotFoundError):  # a dangling symbolic link
         with open(place, encoding="utf-8", errors="replace") as there:
             text = there.read(_MAX_CHARS)
         if text == file.text:
-            return Found(file, place, "same")
+            return ComparedFile(file, place, "same")
         lines = difflib.unified_diff(text.splitlines(), file.text.splitlines(), place, "new", lineterm="")
         own = unchanged(text) and not os.path.islink(place)
-        return Found(file, place, "older" if own else "changed", "\n".join(lines))
-    return Found(file, place, "changed", f"{place} is a broken link")
+        return ComparedFile(file, place, "older" if own else "changed", "\n".join(lines))
+    return ComparedFile(file, place, "changed", f"{place} is a broken link")
 
 
-def write(found: Sequence[Found], *, force: bool) -> list[Found]:
+def write(found: Sequence[ComparedFile], *, force: bool) -> list[ComparedFile]:
     """Write the files that are missing or differ; return the written files.
 
     Raises:
-        Changed: the user has changed files and `force` is false. Then nothing is written.
+        ChangedByUser: the user has changed files and `force` is false. Then nothing is written.
         OSError: a file cannot be written.
     """
     changed = [one for one in found if one.state == "changed"]
     if changed and not force:
-        raise Changed(changed)
+        raise ChangedByUser(changed)
     to_write = [one for one in found if one.state != "same"]
     for one in to_write:
         put(one.place, one.file)
@@ -104,16 +104,16 @@ def put(place: str, file: File) -> None:
         raise
 
 
-def remove(plan: Plan, root: str, found: Sequence[Found], *, force: bool) -> list[Found]:
+def remove(plan: Plan, root: str, found: Sequence[ComparedFile], *, force: bool) -> list[ComparedFile]:
     """Remove the existing files, and Ringward's directories that become empty; return the removed files.
 
     Raises:
-        Changed: the user has changed files and `force` is false. Then nothing is removed.
+        ChangedByUser: the user has changed files and `force` is false. Then nothing is removed.
         OSError: a file cannot be removed.
     """
     changed = [one for one in found if one.state == "changed"]
     if changed and not force:
-        raise Changed(changed)
+        raise ChangedByUser(changed)
     gone = [one for one in found if one.state != "new"]
     for one in gone:
         os.unlink(one.place)

@@ -15,7 +15,7 @@ Command = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class InstallOptions:
     """How the daemon must run. No path contains characters that are special to shells or systemd."""
 
     program: str

@@ -12,7 +12,7 @@ from dataclasses import replace
 from supervisor.config.files.lookup import API_USER
 from supervisor.tools.service import systemd
 from supervisor.tools.service.detection import scan_directory
-from supervisor.tools.service.plan import NAME, Command, File, Plan, Wanted, stamped
+from supervisor.tools.service.plan import NAME, Command, File, InstallOptions, Plan, stamped
 from supervisor.tools.service.rendering import render
 
 OPENRC_SCRIPT = f"/etc/init.d/{NAME}"
@@ -26,7 +26,7 @@ RUNIT_SCAN_DIRECTORIES = ("/run/runit/service", "/var/service", "/etc/service", 
 _STOP_S = "600"
 
 
-def plan(kind: str, wanted: Wanted, scan: str | None = None) -> Plan:
+def plan(kind: str, wanted: InstallOptions, scan: str | None = None) -> Plan:
     """Return the files and commands of one installation.
 
     Args:
@@ -45,7 +45,7 @@ def plan(kind: str, wanted: Wanted, scan: str | None = None) -> Plan:
     return replace(found, enable=(*_user(wanted), *found.enable))
 
 
-def _user(wanted: Wanted) -> tuple[Command, ...]:
+def _user(wanted: InstallOptions) -> tuple[Command, ...]:
     """Return the commands that create the user and let it read the configuration. Under systemd, files do this."""
     if wanted.user is None:
         return _made(API_USER, wanted.data)
@@ -72,7 +72,7 @@ def _made(user: str, home: str) -> tuple[Command, ...]:
     )
 
 
-def _openrc(wanted: Wanted) -> Plan:
+def _openrc(wanted: InstallOptions) -> Plan:
     user = owned = ""
     if wanted.user is not None:
         user = f"command_user={wanted.user}:{wanted.user}"
@@ -98,7 +98,7 @@ def _openrc(wanted: Wanted) -> Plan:
     )
 
 
-def _s6(wanted: Wanted, scan: str) -> Plan:
+def _s6(wanted: InstallOptions, scan: str) -> Plan:
     """Return the plan for a scan directory of s6-svscan(8)."""
     return Plan(
         files=(
@@ -115,7 +115,7 @@ def _s6(wanted: Wanted, scan: str) -> Plan:
     )
 
 
-def _runit(wanted: Wanted, scan: str) -> Plan:
+def _runit(wanted: InstallOptions, scan: str) -> Plan:
     """Return the plan for a directory that runsvdir(8) scans."""
     link = f"{scan}/{NAME}"
     return Plan(
@@ -132,7 +132,7 @@ def _runit(wanted: Wanted, scan: str) -> Plan:
     )
 
 
-def _run(wanted: Wanted, become: str, options: str = "") -> str:
+def _run(wanted: InstallOptions, become: str, options: str = "") -> str:
     """Return the run script of a service directory; `become` is the command that takes a user and a command."""
     owned, before = "", ""
     if wanted.user is not None:

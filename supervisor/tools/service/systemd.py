@@ -4,7 +4,7 @@ import re
 import subprocess
 
 from supervisor.config.files.lookup import API_USER
-from supervisor.tools.service.plan import NAME, File, Plan, Wanted, stamped
+from supervisor.tools.service.plan import NAME, File, InstallOptions, Plan, stamped
 from supervisor.tools.service.rendering import render
 
 _UNITS = "/etc/systemd/system"
@@ -23,7 +23,7 @@ _CAPABILITIES = (
 """The capabilities that root needs for runs of any user: switching users, signals, limits, reading environments."""
 
 
-def plan(wanted: Wanted) -> Plan:
+def plan(wanted: InstallOptions) -> Plan:
     """Return the files and commands of an installation."""
     name, user = wanted.user or API_USER, ""
     if wanted.user is not None:
@@ -63,7 +63,7 @@ def plan(wanted: Wanted) -> Plan:
     )
 
 
-def _state(wanted: Wanted) -> str:
+def _state(wanted: InstallOptions) -> str:
     """Return the settings with which systemd creates the data directory, if it is in /var/lib."""
     if not wanted.data.startswith(_STATE):
         return ""
@@ -80,7 +80,7 @@ def version() -> int | None:
     return int(found[1]) if found else None
 
 
-def _hardening(wanted: Wanted) -> str:
+def _hardening(wanted: InstallOptions) -> str:
     """Return the hardening drop-in.
 
     For a daemon of root, it also limits capabilities and adds a runtime directory in which rings outlive the daemon.

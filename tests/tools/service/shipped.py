@@ -5,7 +5,7 @@ from pathlib import Path
 from supervisor.config.files.lookup import SYSTEM_DATA, SYSTEM_FILE
 from supervisor.tools.service import systemd
 from supervisor.tools.service.detection import KINDS
-from supervisor.tools.service.plan import DEFAULT_PROGRAM, File, Wanted
+from supervisor.tools.service.plan import DEFAULT_PROGRAM, File, InstallOptions
 from supervisor.tools.service.planning import OPENRC_SCRIPT, RUNIT_DIRECTORY, S6_DIRECTORY, plan
 from tests.support.paths import ROOT
 
@@ -22,9 +22,9 @@ NAMES = {
 
 def shipped() -> dict[Path, File]:
     """Return the files for a daemon that runs as root; a dedicated user and hardening are options."""
-    wanted = Wanted(DEFAULT_PROGRAM, SYSTEM_FILE, SYSTEM_DATA)
-    optional = Wanted(DEFAULT_PROGRAM, SYSTEM_FILE, SYSTEM_DATA, user="ringward")
-    hardened = Wanted(DEFAULT_PROGRAM, SYSTEM_FILE, SYSTEM_DATA, hardened=True, old_systemd=True)
+    wanted = InstallOptions(DEFAULT_PROGRAM, SYSTEM_FILE, SYSTEM_DATA)
+    optional = InstallOptions(DEFAULT_PROGRAM, SYSTEM_FILE, SYSTEM_DATA, user="ringward")
+    hardened = InstallOptions(DEFAULT_PROGRAM, SYSTEM_FILE, SYSTEM_DATA, hardened=True, old_systemd=True)
     found = {}
     for kind in KINDS:
         for one in (optional, hardened, wanted):  # if several plans write a file, the last one counts

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.tools.service.plan import Wanted
+from supervisor.tools.service.plan import InstallOptions
 from supervisor.tools.service.planning import plan
 from tests.tools.service.shipped import DEPLOY, shipped
 
@@ -21,7 +21,7 @@ MOST_EXPOSED = {None: 3.7, "ringward": 2.1}
 """Exposure out of ten with the hardening, by the user of the daemon; 9.6 without it."""
 
 
-def units(place: Path, wanted: Wanted) -> Path:
+def units(place: Path, wanted: InstallOptions) -> Path:
     for file in plan("systemd", wanted).files:
         path = place / file.path.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,9 @@ def test_shipped_files_match_the_command() -> None:
 @pytest.mark.parametrize("user", [None, "ringward"])
 def test_systemd_accepts_the_unit(tmp_path: Path, user: str | None) -> None:
     """``systemd-analyze verify`` reports nothing, and the hardened unit stays below the exposure limit."""
-    unit = units(tmp_path, Wanted(PROGRAM, "/etc/ringward/ringward.toml", "/var/lib/ringward", user, hardened=True))
+    unit = units(
+        tmp_path, InstallOptions(PROGRAM, "/etc/ringward/ringward.toml", "/var/lib/ringward", user, hardened=True)
+    )
     assert systemd_analyze("verify", unit) == (0, "")
     threshold = round(MOST_EXPOSED[user] * 10)
     code, said = systemd_analyze("security", "--offline=true", f"--threshold={threshold}", unit)
@@ -56,7 +58,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path, user: str | None) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
 def test_dedicated_user(tmp_path: Path) -> None:
     """Systemd tools create the user and its directories; only root and the user can read the configuration."""
-    wanted = Wanted(PROGRAM, "/etc/ringward/ringward.toml", "/var/lib/ringward", "ringward")
+    wanted = InstallOptions(PROGRAM, "/etc/ringward/ringward.toml", "/var/lib/ringward", "ringward")
     units(tmp_path, wanted)
     config = tmp_path / "etc/ringward/ringward.toml"
     config.parent.mkdir()

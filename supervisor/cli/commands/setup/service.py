@@ -20,8 +20,8 @@ from supervisor.cli.suggesting import SuggestingGroup
 from supervisor.tools.service.detection import KINDS
 
 if TYPE_CHECKING:
-    from supervisor.tools.service.placing import Found
-    from supervisor.tools.service.plan import Command, Plan, Wanted
+    from supervisor.tools.service.placing import ComparedFile
+    from supervisor.tools.service.plan import Command, InstallOptions, Plan
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -98,7 +98,7 @@ def install(
     replaced without --force. Repeat --user and --hardened when you install again.
     """
     from supervisor.tools.service.earlier import forgotten
-    from supervisor.tools.service.placing import Changed, path_below, read_present, write
+    from supervisor.tools.service.placing import ChangedByUser, path_below, read_present, write
     from supervisor.tools.service.planning import plan
 
     found_kind = init_system(options.kind)
@@ -113,7 +113,7 @@ def install(
         if not options.dry_run:
             write(found, force=options.force)
         new_config = _configure(wanted, options.root, dry_run=options.dry_run)
-    except Changed as err:
+    except ChangedByUser as err:
         shown = "\n".join(one.diff for one in err.files)
         raise Failure(f"changed by hand, and left alone (--force replaces it): {err}\n{shown}") from err
     except OSError as err:
@@ -151,7 +151,7 @@ def install(
 @pass_settings
 def uninstall(_settings: Settings, options: _Options, *, now: bool) -> int:
     """Remove the installed service files. Configuration, data and users stay."""
-    from supervisor.tools.service.placing import Changed, read_present, remove
+    from supervisor.tools.service.placing import ChangedByUser, read_present, remove
 
     found_kind = init_system(options.kind)
     check_combination(found_kind, options.root, None, hardened=False, now=now)
@@ -166,7 +166,7 @@ def uninstall(_settings: Settings, options: _Options, *, now: bool) -> int:
         gone = [one for one in read_present(planned, options.root) if one.state != "new"]
         if not options.dry_run:
             gone = remove(planned, options.root, gone, force=options.force)
-    except Changed as err:
+    except ChangedByUser as err:
         raise Failure(f"changed by hand, and left alone (--force removes it): {err}") from err
     except OSError as err:
         raise _cannot(err) from err
@@ -197,7 +197,7 @@ def _links(planned: "Plan", root: str) -> list[str]:
     return [path for pattern in planned.enabled for path in glob(path_below(root, pattern))]
 
 
-def _configure(wanted: "Wanted", root: str, *, dry_run: bool) -> bool:
+def _configure(wanted: "InstallOptions", root: str, *, dry_run: bool) -> bool:
     """Write a configuration if there is none; return whether there was none."""
     from supervisor.tools.service.placing import path_below, put
     from supervisor.tools.service.plan import File
@@ -219,11 +219,11 @@ def _cannot(err: OSError) -> Failure:
     return Failure(f"{err.filename}: {err.strerror or err}", code)
 
 
-def _file(one: "Found") -> dict[str, object]:
+def _file(one: "ComparedFile") -> dict[str, object]:
     return {"path": one.place, "mode": f"{one.file.mode:04o}", "state": one.state, "text": one.file.text}
 
 
-def _show_installed(found: "Sequence[Found]", new_config: str | None, *, dry_run: bool) -> None:
+def _show_installed(found: "Sequence[ComparedFile]", new_config: str | None, *, dry_run: bool) -> None:
     verb = {"new": "wrote", "same": "unchanged", "older": "replaced", "changed": "replaced"}
     for one in found:
         if dry_run:
