@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from supervisor.cli.records import Record, parse
-from supervisor.cli.units.waiting import Wanted, stop_limit
+from supervisor.cli.units.waiting import AwaitedState, stop_limit
 from tests.support.fake_daemon import RUN
 
 OTHER = RUN[:-1] + "W"
@@ -28,7 +28,7 @@ def runs(state: str = "running", run_id: str = RUN, **more: Any) -> dict[str, An
     return {"state": state, "runId": run_id, **more}
 
 
-def looks(wanted: Wanted, *looks: tuple[float, Record | None], active: tuple[str, ...] = ()) -> list[str]:
+def looks(wanted: AwaitedState, *looks: tuple[float, Record | None], active: tuple[str, ...] = ()) -> list[str]:
     """Return the verdict at each time: reached, failed or waits."""
     found = [wanted.standing_of(record, lambda: active, now_s) for now_s, record in looks]
     return ["reached" if one.reached else "failed" if one.failed else "waits" for one in found]
@@ -36,7 +36,7 @@ def looks(wanted: Wanted, *looks: tuple[float, Record | None], active: tuple[str
 
 def test_second_without_a_check() -> None:
     """Without a readiness check, a service is ready when its process has lived for a second."""
-    wanted = Wanted("web", "ready", at_once=True)
+    wanted = AwaitedState("web", "ready", at_once=True)
     assert looks(
         wanted, (0, unit({"state": "starting"})), (1, unit(runs())), (1.9, unit(runs())), (2, unit(runs()))
     ) == [
@@ -49,16 +49,16 @@ def test_second_without_a_check() -> None:
 
 def test_readiness_check() -> None:
     """With a readiness check, only the check counts, and every instance has to pass it."""
-    wanted = Wanted("web", "ready", at_once=True)
+    wanted = AwaitedState("web", "ready", at_once=True)
     both = unit(runs(ready=True), runs(run_id=OTHER, ready=True), ready=True)
     one = unit(runs(ready=True), runs(run_id=OTHER), ready=True)
     assert looks(wanted, (0, one), (9, one), (9.1, both)) == ["waits", "waits", "reached"]
-    assert looks(Wanted("web", "running"), (0, one), (1, one)) == ["waits", "reached"]
+    assert looks(AwaitedState("web", "running"), (0, one), (1, one)) == ["waits", "reached"]
 
 
 def test_earlier_run_does_not_count() -> None:
     """After a restart, the old process does not count as the new one."""
-    wanted = Wanted("web", "ready", frozenset([RUN]), at_once=True)
+    wanted = AwaitedState("web", "ready", frozenset([RUN]), at_once=True)
     old, new = unit(runs(ready=True)), unit(runs(run_id=OTHER, ready=True))
     rolling = unit(runs(run_id=OTHER, ready=True), rolling={"done": 1, "total": 2})
     assert looks(wanted, (0, old), (5, old), (6, rolling), (7, new)) == ["waits", "waits", "waits", "reached"]
@@ -78,12 +78,12 @@ def test_earlier_run_does_not_count() -> None:
 )
 def test_failed_start(later: Record | None, standing: str) -> None:
     """A start fails with the first exit, unless the service ends with success."""
-    assert looks(Wanted("web", "ready", at_once=True), (0, unit(runs())), (0.5, later)) == ["waits", standing]
+    assert looks(AwaitedState("web", "ready", at_once=True), (0, unit(runs())), (0.5, later)) == ["waits", standing]
 
 
 def test_wait_outlasts_failures() -> None:
     """A wait continues across restarts of the service, and ends when the service gives up."""
-    wanted = Wanted("web", "ready")
+    wanted = AwaitedState("web", "ready")
     steps = [runs(), {"state": "backoff"}, runs(run_id=OTHER), runs(run_id=OTHER)]
     found = looks(wanted, *((float(at), unit(one)) for at, one in enumerate(steps)))
     assert found == ["waits", "waits", "waits", "reached"]
@@ -92,7 +92,7 @@ def test_wait_outlasts_failures() -> None:
 
 def test_only_initial_runs_are_awaited() -> None:
     """A wait for the end of runs covers only the runs that existed at its start."""
-    wanted = Wanted("job", "ended", frozenset([RUN]))
+    wanted = AwaitedState("job", "ended", frozenset([RUN]))
     assert looks(wanted, (0, None), active=(RUN, OTHER)) == ["waits"]
     assert looks(wanted, (0, None), active=(OTHER,)) == ["reached"]
 
@@ -102,12 +102,17 @@ def test_idle_and_stopped() -> None:
     task: dict[str, Any] = {"kind": "task", "instances": None}
     idle, busy = {"running": 0, "pending": 0}, {"running": 0, "pending": 1}
     for state in ("idle", "stopped"):
-        assert looks(Wanted("job", state), (0, unit(**task, active=busy)), (0, unit(**task, active=idle))) == [
+        assert looks(AwaitedState("job", state), (0, unit(**task, active=busy)), (0, unit(**task, active=idle))) == [
             "waits",
             "reached",
         ]
-    assert looks(Wanted("job", "running"), (0, unit(**task, active=busy)), (0, unit(**task))) == ["waits", "reached"]
-    assert looks(Wanted("web", "stopped"), (0, unit(runs("stopping"))), (0, unit(runs("stopped"))), (0, None)) == [
+    assert looks(AwaitedState("job", "running"), (0, unit(**task, active=busy)), (0, unit(**task))) == [
+        "waits",
+        "reached",
+    ]
+    assert looks(
+        AwaitedState("web", "stopped"), (0, unit(runs("stopping"))), (0, unit(runs("stopped"))), (0, None)
+    ) == [
         "waits",
         "reached",
         "reached",

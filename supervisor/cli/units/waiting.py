@@ -27,7 +27,7 @@ _STOPPED_ANYWAY = ("stopped", "exited")
 
 
 @dataclass(frozen=True)
-class Standing:
+class WaitProgress:
     """The progress of a unit towards its wanted state; `text` describes the present state."""
 
     text: str
@@ -36,7 +36,7 @@ class Standing:
 
 
 @dataclass(eq=False)
-class Wanted:
+class AwaitedState:
     """A unit and the state for which to wait.
 
     Attributes:
@@ -56,7 +56,7 @@ class Wanted:
     _lives: dict[int, tuple[str, float]] = field(default_factory=dict)
     """The run that was seen first, and when, by instance number."""
 
-    def standing_of(self, unit: Record | None, active: Callable[[], Iterable[str]], now_s: float) -> Standing:
+    def standing_of(self, unit: Record | None, active: Callable[[], Iterable[str]], now_s: float) -> WaitProgress:
         """Return the present progress of the unit.
 
         Args:
@@ -66,28 +66,30 @@ class Wanted:
         """
         if self.state == "ended":
             left = self.leaving.intersection(active())
-            return Standing("ended", reached=True) if not left else Standing(f"{_runs(len(left))} to end")
+            return WaitProgress("ended", reached=True) if not left else WaitProgress(f"{_runs(len(left))} to end")
         if unit is None:
-            return Standing("no longer configured", reached=self.state in ("stopped", "idle"), failed=True)
+            return WaitProgress("no longer configured", reached=self.state in ("stopped", "idle"), failed=True)
         busy = unit["active"]["running"] + unit["active"]["pending"]
         if self.state == "idle" or (self.state == "stopped" and unit["kind"] == "task"):
-            return Standing("idle", reached=True) if not busy else Standing(f"{_runs(busy)} to end")
+            return WaitProgress("idle", reached=True) if not busy else WaitProgress(f"{_runs(busy)} to end")
         if unit["kind"] == "task":
-            return Standing("running" if unit["active"]["running"] else "idle", reached=unit["active"]["running"] > 0)
+            return WaitProgress(
+                "running" if unit["active"]["running"] else "idle", reached=unit["active"]["running"] > 0
+            )
         if self.state == "stopped":
-            return Standing(str(unit["state"]), reached=unit["state"] == "stopped")
+            return WaitProgress(str(unit["state"]), reached=unit["state"] == "stopped")
         return self._is_up(unit, now_s)
 
-    def _is_up(self, unit: Record, now_s: float) -> Standing:
+    def _is_up(self, unit: Record, now_s: float) -> WaitProgress:
         instances = unit["instances"]
         reached = [self._has_done_its_work(unit, one) or self._instance_is_up(unit, one, now_s) for one in instances]
         for one in instances:
             if not self._has_done_its_work(unit, one) and (why := self._why_failed(one)):
-                return Standing(why, failed=True)
+                return WaitProgress(why, failed=True)
         if rolling := unit.get("rolling"):
-            return Standing(f"{unit['state']} (rolling {rolling['done']}/{rolling['total']})")
+            return WaitProgress(f"{unit['state']} (rolling {rolling['done']}/{rolling['total']})")
         detail = next((f" ({one['detail']})" for one in instances if one.get("detail") and not one.get("ready")), "")
-        return Standing(f"{unit['state']}{detail}", reached=bool(instances) and all(reached))
+        return WaitProgress(f"{unit['state']}{detail}", reached=bool(instances) and all(reached))
 
     def _has_done_its_work(self, unit: Record, one: Record) -> bool:
         """Return whether an instance that is not restarted has exited successfully since it was started."""
@@ -120,7 +122,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Missed:
+class FailedWait:
     """A unit that did not reach its wanted state, with the reason and the last lines of its log."""
 
     name: str
@@ -142,7 +144,7 @@ class LiveLines:
         self._enabled = self._file.isatty()
         self._drawn: list[str] = []
 
-    def show(self, standings: "Mapping[Wanted, Standing]") -> None:
+    def show(self, standings: "Mapping[AwaitedState, WaitProgress]") -> None:
         """Draw the lines. If they do not all fit on the terminal, only those of unfinished units are drawn."""
         if not self._enabled:
             return
@@ -169,7 +171,9 @@ class LiveLines:
             self._drawn = []
 
 
-def wait_for(api: Api, wanted: Sequence[Wanted], timeout_s: float | None, say: Callable[[str], None]) -> list[Missed]:
+def wait_for(
+    api: Api, wanted: Sequence[AwaitedState], timeout_s: float | None, say: Callable[[str], None]
+) -> list[FailedWait]:
     """Wait until each unit reaches its wanted state, fails or times out; return the units that missed their state.
 
     Args:
@@ -182,7 +186,7 @@ def wait_for(api: Api, wanted: Sequence[Wanted], timeout_s: float | None, say: C
         Unreachable: the daemon did not answer for a minute.
     """
     patience, lines, began_s, pause_s = Patience(say), LiveLines(), time.monotonic(), _FIRST_PAUSE_S
-    waiting, missed, standings = list(wanted), list[Missed](), dict[Wanted, Standing]()
+    waiting, missed, standings = list(wanted), list[FailedWait](), dict[AwaitedState, WaitProgress]()
     try:
         while waiting:
             now_s = time.monotonic()
@@ -207,7 +211,7 @@ def wait_for(api: Api, wanted: Sequence[Wanted], timeout_s: float | None, say: C
     return missed
 
 
-def _look(api: Api, waiting: Sequence[Wanted], now_s: float) -> dict[Wanted, Standing]:
+def _look(api: Api, waiting: Sequence[AwaitedState], now_s: float) -> dict[AwaitedState, WaitProgress]:
     names = [one.name for one in waiting if one.state != "ended"]
     units = records(api, names)
 
@@ -230,7 +234,7 @@ def records(api: Api, names: Sequence[str]) -> dict[str, Record]:
     return {name: unit for name, unit in found.items() if unit is not None}
 
 
-def _missed(api: Api, wanted: Wanted, why: str, *, failed: bool) -> Missed:
+def _missed(api: Api, wanted: AwaitedState, why: str, *, failed: bool) -> FailedWait:
     """Return the failure with the outcome of the newest run and the last lines of its log.
 
     If a start failed, the run that has ended shows why. If a start timed out, the active run does, if there is one,
@@ -246,8 +250,8 @@ def _missed(api: Api, wanted: Wanted, why: str, *, failed: bool) -> Missed:
                 why = f"{_how_ended(ending)}; {why}"
             else:
                 lines = api.get(f"/api/runs/{run['id']}/log", {"from": -_TAIL_LINES})["lines"]
-            return Missed(wanted.name, why, tuple(str(line["text"]) for line in lines[-_TAIL_LINES:]))
-    return Missed(wanted.name, why)
+            return FailedWait(wanted.name, why, tuple(str(line["text"]) for line in lines[-_TAIL_LINES:]))
+    return FailedWait(wanted.name, why)
 
 
 def _how_ended(ending: Record) -> str:

@@ -17,7 +17,7 @@ from supervisor.ipc.unit_selection import is_glob
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
     from supervisor.cli.records import Record
-    from supervisor.cli.units.waiting import Missed, Wanted
+    from supervisor.cli.units.waiting import AwaitedState, FailedWait
 
 
 class _Verb(NamedTuple):
@@ -119,7 +119,7 @@ def _command(name: str, verb: _Verb) -> click.Command:
         yes: bool = False,
         **flags: bool,
     ) -> int:
-        from supervisor.cli.units.waiting import Missed, seconds, wait_for
+        from supervisor.cli.units.waiting import FailedWait, seconds, wait_for
 
         choice = choice_of(units, needed=verb.what)
         timeout_s = seconds(waiting.timeout)
@@ -138,7 +138,9 @@ def _command(name: str, verb: _Verb) -> click.Command:
         ids = [*(run["id"] for run in stopped), *(run_id for unit in changed for run_id in unit.get("runIds") or ())]
         if name == "stop" and not as_json:
             _show_runs(ids, units.names)
-        missed = [Missed(one["name"], "a rolling restart is in progress") for one in changed if one["result"] == "busy"]
+        missed = [
+            FailedWait(one["name"], "a rolling restart is in progress") for one in changed if one["result"] == "busy"
+        ]
         if verb.waits is not None and not waiting.no_wait:
             wanted = _wanted(api, name, changed, stopped, rolling="rolling" in query)
             missed += wait_for(api, wanted, timeout_s, lambda text: click.echo(f"ringward: {text}", err=True))
@@ -215,19 +217,23 @@ def _removed(api: "Api", names: Iterable[str]) -> "dict[str, list[Record]]":
     return found
 
 
-def _wanted(api: "Api", name: str, units: "list[Record]", runs: "list[Record]", *, rolling: bool) -> "list[Wanted]":
+def _wanted(
+    api: "Api", name: str, units: "list[Record]", runs: "list[Record]", *, rolling: bool
+) -> "list[AwaitedState]":
     """Return the units and states to wait for, each with its time limit."""
-    from supervisor.cli.units.waiting import Wanted, records, start_limits, stop_limit
+    from supervisor.cli.units.waiting import AwaitedState, records, start_limits, stop_limit
 
     names = [str(unit["name"]) for unit in units if unit["result"] != "busy"]
     leaving = {str(unit["name"]): frozenset(unit.get("runIds") or ()) for unit in units}
     if name != "stop":
         limits = start_limits(api, records(api, names), rolling=rolling)
-        return [Wanted(one, "ready", leaving[one], at_once=True, limit_s=limits.get(one)) for one in names]
+        return [AwaitedState(one, "ready", leaving[one], at_once=True, limit_s=limits.get(one)) for one in names]
     tasks = {str(run["taskName"]) for run in runs}
     limit_s = stop_limit(records(api, [*tasks, *names]))
     of_runs = {task: frozenset(run["id"] for run in runs if run["taskName"] == task) for task in tasks}
-    return [Wanted(one, "ended", ids, limit_s=limit_s) for one, ids in (*leaving.items(), *of_runs.items()) if ids]
+    return [
+        AwaitedState(one, "ended", ids, limit_s=limit_s) for one, ids in (*leaving.items(), *of_runs.items()) if ids
+    ]
 
 
 def _show_runs(ids: list[str], names: tuple[str, ...]) -> None:
@@ -240,7 +246,7 @@ def _show_runs(ids: list[str], names: tuple[str, ...]) -> None:
 
 
 def _show_json(
-    api: "Api", name: str, choice: UnitChoice, units: "list[Record]", ids: list[str], missed: "list[Missed]"
+    api: "Api", name: str, choice: UnitChoice, units: "list[Record]", ids: list[str], missed: "list[FailedWait]"
 ) -> None:
     """Print the ids of stopped runs, the record of the one named unit, or the result for each unit."""
     from supervisor.cli.lookups import find_task

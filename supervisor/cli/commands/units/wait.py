@@ -11,7 +11,7 @@ from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
-    from supervisor.cli.units.waiting import Wanted
+    from supervisor.cli.units.waiting import AwaitedState
 
 _STATES = {
     "running": "is not running",
@@ -61,7 +61,7 @@ def command(
     return exit_codes.REFUSED if missed else exit_codes.OK
 
 
-def _wanted(api: "Api", choice: UnitChoice, state: str | None) -> "list[Wanted]":
+def _wanted(api: "Api", choice: UnitChoice, state: str | None) -> "list[AwaitedState]":
     """Return the units or runs and the states to wait for.
 
     Raises:
@@ -71,13 +71,13 @@ def _wanted(api: "Api", choice: UnitChoice, state: str | None) -> "list[Wanted]"
     from dataclasses import replace
 
     from supervisor.cli.lookups import find_run, runs_of
-    from supervisor.cli.units.waiting import Wanted
+    from supervisor.cli.units.waiting import AwaitedState
     from supervisor.ipc.unit_selection import Kinds
 
     runs = {name: run for name in choice.names if (run := find_run(api, name)) is not None}
     if runs and state not in (None, "ended"):
         raise click.UsageError(f"--for {state} is not a state of a run; a run can only be ended")
-    wanted = [Wanted(run["taskName"], "ended", frozenset([run["id"]])) for run in runs.values()]
+    wanted = [AwaitedState(run["taskName"], "ended", frozenset([run["id"]])) for run in runs.values()]
     choice = replace(choice, names=tuple(name for name in choice.names if name not in runs))
     if choice == UnitChoice():
         return wanted
@@ -88,5 +88,5 @@ def _wanted(api: "Api", choice: UnitChoice, state: str | None) -> "list[Wanted]"
     for unit in choice.records(api, kinds):
         name, its_state = unit["name"], state or ("ready" if unit["kind"] == "service" else "idle")
         leaving = [run["id"] for run in runs_of(api, name, status="pending,running")] if its_state == "ended" else []
-        wanted.append(Wanted(name, its_state, frozenset(leaving)))
+        wanted.append(AwaitedState(name, its_state, frozenset(leaving)))
     return wanted
