@@ -139,18 +139,18 @@ class Record:
         os.close(self.fd)
 
 
-class _Found(NamedTuple):
+class _NewestParts(NamedTuple):
     progress: bytes
     details: bytes
 
 
-def _newest(fd: int) -> tuple[int, int, _Found | None]:
+def _newest(fd: int) -> tuple[int, int, _NewestParts | None]:
     """Return the numbers of the newest progress and its details, and both; zeros and None if there is none."""
     details = dict(_whole(fd, _DETAILS))
     for seq, data in sorted(_whole(fd, _PROGRESS), reverse=True):
         (number,) = _DETAILS_NUMBER.unpack_from(data)
         if number in details:
-            return seq, number, _Found(data[_DETAILS_NUMBER.size :], details[number])
+            return seq, number, _NewestParts(data[_DETAILS_NUMBER.size :], details[number])
     return 0, 0, None
 
 

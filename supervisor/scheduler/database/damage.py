@@ -28,7 +28,7 @@ _NO_COPY = (
 
 
 @dataclass(frozen=True)
-class _Found:
+class _CheckResult:
     """Result of a check of the whole database."""
 
     damage: str | None
@@ -91,7 +91,7 @@ class DamageMonitor:
         path = self._boot.database
         self._reading.call(lambda: _look(path), self._found)
 
-    def _found(self, found: _Found | BaseException) -> None:
+    def _found(self, found: _CheckResult | BaseException) -> None:
         self._looking = False
         self._not_before_s = self._loop.now_s() + _AGAIN_S
         if not isinstance(found, BaseException) and found.copied_at_ms is not None:
@@ -111,14 +111,14 @@ class DamageMonitor:
             self._listener.database_lost(found.damage, _NO_COPY)
 
 
-def _look(path: str) -> _Found:
+def _look(path: str) -> _CheckResult:
     with contextlib.suppress(OSError):  # the mark is not essential: this check or the next start finds the damage
         suspect(path)
     try:
         check(path)
     except DatabaseDamaged as err:
         try:
-            return _Found(str(err), check_copy(path))
+            return _CheckResult(str(err), check_copy(path))
         except StoreError:
-            return _Found(str(err))
-    return _Found(None)
+            return _CheckResult(str(err))
+    return _CheckResult(None)

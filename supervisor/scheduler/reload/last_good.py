@@ -33,7 +33,7 @@ class _Copy(msgspec.Struct):
     config: msgspec.Raw
 
 
-class Found(NamedTuple):
+class UsableConfig(NamedTuple):
     """The configuration with which a scheduler starts."""
 
     config: Config
@@ -48,7 +48,7 @@ class Found(NamedTuple):
         return not (self.copied or self.applied)
 
 
-def find(boot: Boot, log: Log, *, first_epoch: bool) -> Found:
+def find(boot: Boot, log: Log, *, first_epoch: bool) -> UsableConfig:
     """Return the copy of the active configuration; the first scheduler of a daemon reads the files.
 
     A restarted scheduler also reads the files if the copy was removed, is damaged, or is of another version. It then
@@ -68,7 +68,7 @@ def find(boot: Boot, log: Log, *, first_epoch: bool) -> Found:
         keep(config, boot, applied=first_epoch)
     except OSError as err:  # ENOSPC: the scheduler works with a copy in memory, or without one
         log.warning(f"cannot write the copy of the configuration: {err}")
-    return Found(config, copied=False, applied=first_epoch)
+    return UsableConfig(config, copied=False, applied=first_epoch)
 
 
 def _check_for_restart(config: Config, boot: Boot) -> None:
@@ -84,14 +84,14 @@ def _check_for_restart(config: Config, boot: Boot) -> None:
         raise ConfigError(problems)
 
 
-def _copy(boot: Boot) -> Found | None:
+def _copy(boot: Boot) -> UsableConfig | None:
     for path in _paths(boot):
         # A copy that is damaged, or that another daemon or version wrote, is ignored.
         with contextlib.suppress(OSError, msgspec.DecodeError, LookupError, TypeError, AttributeError):
             with open(path, "rb") as file:
                 copy = msgspec.json.decode(file.read(), type=_Copy)
             if copy.started_at == boot.started_at:
-                return Found(_decode(copy.config), copied=True, applied=copy.applied)
+                return UsableConfig(_decode(copy.config), copied=True, applied=copy.applied)
     return None
 
 

@@ -83,7 +83,7 @@ class _Request(NamedTuple):
     reply: Reply
 
 
-class _Found(NamedTuple):
+class _LoadedConfig(NamedTuple):
     """A configuration that was read, with results that take long to compute for thousands of tasks."""
 
     new: ResolvedConfig
@@ -142,7 +142,7 @@ class Reloader:
         if self._requests:
             self._next()
 
-    def _was_read(self, found: _Found | BaseException) -> None:
+    def _was_read(self, found: _LoadedConfig | BaseException) -> None:
         request = self._requests[0]
         if isinstance(found, ConfigError):
             self._refuse(request, found)
@@ -167,7 +167,7 @@ class Reloader:
         else:
             self._answer(refused(422, f"The configuration is invalid: {problems}", errors))
 
-    def _plan(self, request: _Request, read: _Found) -> None:
+    def _plan(self, request: _Request, read: _LoadedConfig) -> None:
         new, difference, texts = read
         replaces_api = for_the_api(self._active.resolved.boot, new.boot)
         found = report(difference, self._units.units, new.config.warnings, replaces_api=replaces_api)
@@ -253,14 +253,14 @@ def _starting(difference: Difference) -> list[str]:
     return [one.name for one in new if isinstance(one, Service)]
 
 
-def _compared(now: ResolvedConfig, new: ResolvedConfig) -> _Found:
+def _compared(now: ResolvedConfig, new: ResolvedConfig) -> _LoadedConfig:
     difference = diff(now.config, new.config)
     definitions = (
         *difference.added,
         *(changed.new for changed in difference.changed),
         *(after for _before, after in difference.turned),
     )
-    return _Found(new, difference, {(one.name, one.kind): definition_text(one) for one in definitions})
+    return _LoadedConfig(new, difference, {(one.name, one.kind): definition_text(one) for one in definitions})
 
 
 def _error(problem: Problem) -> dict[str, object]:

@@ -75,7 +75,7 @@ def test_copy_on_a_full_disk(boot: Boot) -> None:
         last_good.keep(changed, boot, applied=True)
     assert not copy_of(boot).exists()
     write(boot, "")
-    assert last_good.find(boot, LOG, first_epoch=False) == last_good.Found(changed, copied=True, applied=True)
+    assert last_good.find(boot, LOG, first_epoch=False) == last_good.UsableConfig(changed, copied=True, applied=True)
     obstacle.rmdir()
     last_good.keep(config, boot, applied=True)
     assert os.listdir(boot.runtime_dir) == []
