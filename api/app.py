@@ -32,7 +32,7 @@ from store.database import load_driver
 from store.errors import StoreError
 from supervisor.host.shortage import is_shortage
 from supervisor.ipc.control_client import ControlClient
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 
 
 class Route:
@@ -129,7 +129,7 @@ class Route:
         )
 
 
-def open_context(boot: Boot, daemon_pid: int) -> Context:
+def open_context(boot: DaemonSettings, daemon_pid: int) -> Context:
     """Create the context of one worker. Call this after the fork."""
     with contextlib.suppress(StoreError):  # the first read reports the error
         load_driver(boot.database)

@@ -19,7 +19,7 @@ from api.server.thread_pool import Threads
 from api.streams.raw_log import Layouts
 from api.streams.ring_follower import Hub
 from supervisor.ipc.control_client import ControlClient, RequestRefused, Unavailable
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 
 _ASK_S = 1.0
 _KEEP_S = 1.0
@@ -69,7 +69,7 @@ class Interface(Protocol):
 class Context:
     """The context of one worker."""
 
-    boot: Boot
+    boot: DaemonSettings
     reads: Reads
     pages: Reads
     """Threads for pages and totals of runs."""

@@ -53,7 +53,7 @@ from store.tasks import get_task
 from store.tokens import Token
 from supervisor.ipc import run_token
 from supervisor.ipc.control_client import ControlClient, RequestRefused, TemporarilyUnavailable, Unavailable
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 
 log = logging.getLogger("gunicorn.error")
 T = TypeVar("T")
@@ -94,7 +94,9 @@ def _peer(req: falcon.Request) -> tuple[int, int]:
 class Authenticator:
     """Checks the credentials of requests. Each worker has one."""
 
-    def __init__(self, boot: Boot, reads: Reads, aside: Threads, control: ControlClient, auditor: Auditor) -> None:
+    def __init__(
+        self, boot: DaemonSettings, reads: Reads, aside: Threads, control: ControlClient, auditor: Auditor
+    ) -> None:
         self._boot = boot
         self._reads = reads
         self._aside = aside

@@ -24,7 +24,7 @@ from api.schemas.wire_times import known_rfc3339, rfc3339
 from api.server.client_address import is_local_socket, parse_address
 from api.worker_context import Context
 from store import daemon_values, metrics
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.version import VERSION
 
 META_KEY = "info"
@@ -279,7 +279,7 @@ def list_system_metrics(context: Context, call: Call) -> None:
     call.answer(SystemMetrics(items=[sample_events.shown(one) for one in found], step=step // 1000))
 
 
-def database_problem(boot: Boot) -> dict[str, str] | None:
+def database_problem(boot: DaemonSettings) -> dict[str, str] | None:
     """Return the database problem that the scheduler reported; None if there is none.
 
     The `summary` is public; the `detail` is for users who may see the daemon.

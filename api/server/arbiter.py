@@ -24,7 +24,7 @@ from api.server.log_format import ApiLogger
 from api.server.tls import CurrentContext, FromScheduler, OnDisk
 from api.server.worker import ENDING, Worker
 from supervisor.host.osport import become, set_title
-from supervisor.ipc.messages import PROTOCOL, SPOKEN, Boot, Decoder, Message
+from supervisor.ipc.messages import PROTOCOL, SPOKEN, DaemonSettings, Decoder, Message
 
 TITLE = "ringward gunicorn"
 _HELLO_BYTES = 65536
@@ -40,7 +40,7 @@ _HANG_S = 30
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     """gunicorn's application object: its configuration, and the settings of the workers."""
 
-    def __init__(self, boot: Boot, hello: socket.socket, listeners: list[int]) -> None:
+    def __init__(self, boot: DaemonSettings, hello: socket.socket, listeners: list[int]) -> None:
         self.boot = boot
         self.hello = hello
         self.listeners = listeners
@@ -151,7 +151,7 @@ class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         super().manage_workers()
 
 
-def _receive_hello(hello: socket.socket) -> tuple[Boot, list[int]]:
+def _receive_hello(hello: socket.socket) -> tuple[DaemonSettings, list[int]]:
     """Receive the settings and the descriptors of the listeners."""
     decoder = Decoder()
     data, listeners, _, _ = socket.recv_fds(hello, _HELLO_BYTES, _MAX_LISTENERS)
@@ -167,7 +167,7 @@ def _receive_hello(hello: socket.socket) -> tuple[Boot, list[int]]:
     hello.setblocking(False)
     for fd in listeners:
         os.set_inheritable(fd, False)
-    return Boot.from_dict(message["boot"]), listeners
+    return DaemonSettings.from_dict(message["boot"]), listeners
 
 
 def run(fd: int) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from api.auth import proxy_identity
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Environ = dict[str, Any]
@@ -55,7 +55,7 @@ def parse_address(text: str) -> Address | None:
 class Exposure:
     """The configured proxies and headers."""
 
-    def __init__(self, boot: Boot) -> None:
+    def __init__(self, boot: DaemonSettings) -> None:
         self.behind_proxy = bool(boot.behind_proxy)
         self._networks = [ipaddress.ip_network(network) for network in boot.behind_proxy]
         self._proxy_socket = boot.proxy_socket

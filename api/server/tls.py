@@ -15,7 +15,7 @@ import gevent
 from gevent.lock import BoundedSemaphore
 
 from supervisor.ipc.control_client import ControlClient, RequestRefused, Unavailable
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 
 log = logging.getLogger("gunicorn.error")
 
@@ -73,7 +73,7 @@ class FromScheduler:
     The scheduler is asked for a new version at most once a second.
     """
 
-    def __init__(self, boot: Boot) -> None:
+    def __init__(self, boot: DaemonSettings) -> None:
         self._control = ControlClient(boot.control_socket, boot.token)
         self._asking = BoundedSemaphore()
         self._until_s = 0.0

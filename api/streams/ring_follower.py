@@ -27,7 +27,7 @@ from store.errors import StoreError
 from store.runs.writes import Run
 from supervisor.host.shortage import is_shortage
 from supervisor.ipc.doorbell import HERALD, DoorbellClient
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 
 log = logging.getLogger("gunicorn.error")
 
@@ -137,7 +137,7 @@ class Follower(Protocol):
 class Hub:
     """All feeds, bells, watches and streams of one worker."""
 
-    def __init__(self, boot: Boot, reads: Reads, valid: Callable[[Credential], bool]) -> None:
+    def __init__(self, boot: DaemonSettings, reads: Reads, valid: Callable[[Credential], bool]) -> None:
         self.streams: dict[Follower, None] = {}
         """All open streams, oldest first."""
         self._boot = boot

@@ -12,7 +12,7 @@ import socket
 import stat
 
 from logring.log_paths import DAEMON_RING, ring_path
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 
 _BACKLOG = 1024
 
@@ -88,7 +88,7 @@ def inherited(fds: list[int]) -> list[socket.socket]:
     return [socket.socket(fileno=fd) for fd in fds]
 
 
-def listen_again(boot: Boot, listeners: list[socket.socket]) -> None:
+def listen_again(boot: DaemonSettings, listeners: list[socket.socket]) -> None:
     """Replace each Unix socket whose file was removed, and publish all addresses again.
 
     Args:
@@ -106,7 +106,7 @@ def listen_again(boot: Boot, listeners: list[socket.socket]) -> None:
     _publish(boot, [list(sock.getsockname()[:2]) for sock in listeners if sock.family != socket.AF_UNIX])
 
 
-def listen(boot: Boot) -> list[socket.socket]:
+def listen(boot: DaemonSettings) -> list[socket.socket]:
     """Bind all listeners, the Unix sockets last, and publish the actual addresses in ``listening.json``.
 
     Also removes the ring of the previous daemon's log.
@@ -124,7 +124,7 @@ def listen(boot: Boot) -> list[socket.socket]:
     return listeners
 
 
-def _bind(boot: Boot) -> list[socket.socket]:
+def _bind(boot: DaemonSettings) -> list[socket.socket]:
     with contextlib.ExitStack() as bound:
         listeners = [bound.enter_context(_tcp(host, port)) for host, port in boot.listen]
         addresses = [list(sock.getsockname()[:2]) for sock in listeners]
@@ -135,7 +135,7 @@ def _bind(boot: Boot) -> list[socket.socket]:
     return listeners
 
 
-def _publish(boot: Boot, addresses: list[list[str | int]]) -> None:
+def _publish(boot: DaemonSettings, addresses: list[list[str | int]]) -> None:
     path = f"{boot.runtime_dir}/listening.json"
     try:
         private = functools.partial(os.open, mode=0o600)

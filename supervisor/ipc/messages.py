@@ -13,8 +13,8 @@ A message is the length of its body (4 bytes, big-endian), followed by the body,
     +----------------+---------------------------+
 
 The first message on an inherited socketpair is the root's ``hello``. It contains the protocol version, Ringward's
-version and the :class:`Boot` settings. `epoch` is the number of helpers of this kind that the root has started.
-`worked` tells whether a helper of this kind has already reported that it is ready. Each new field or operation
+version and the :class:`DaemonSettings` settings. `epoch` is the number of helpers of this kind that the root has
+started. `worked` tells whether a helper of this kind has already reported that it is ready. Each new field or operation
 increments the protocol version. ``SPOKEN`` lists the root protocols that helpers support. The API server receives the
 listening sockets with the first byte.
 
@@ -72,7 +72,9 @@ _SINCE = {
     "identity": 3,
     "public": 3,
 }
-"""Fields of :class:`Spawn` and :class:`Boot` with the protocol that added them; all other fields are in protocol 1."""
+"""Fields of :class:`Spawn` and :class:`DaemonSettings` with the protocol that added them; all other fields are in
+protocol 1.
+"""
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 LOCK = "lock"
 """Name of the file in the runtime directory that the daemon holds locked."""
@@ -185,7 +187,7 @@ class IdentityHeaders:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Boot:
+class DaemonSettings:
     """Settings that are determined before the root process starts. A reload can change some of them.
 
     ``ringward up`` derives them from the configuration and passes them to the root through an inherited descriptor. The
@@ -294,14 +296,14 @@ class Boot:
         return {name: value for name, value in found.items() if _SINCE.get(name, 1) <= protocol}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "Boot":
+    def from_dict(cls, data: dict[str, Any]) -> "DaemonSettings":
         """Parse the settings of a message."""
         account, identity = data.get("api_account"), data.get("identity")
         lists = {"listen": [(host, port) for host, port in data["listen"]], "api_account": account and tuple(account)}
         return cls(**{**data, **lists, "identity": identity and IdentityHeaders(**identity)})
 
 
-def hello(boot: Boot, epoch: int, *, worked: bool = False) -> bytes:
+def hello(boot: DaemonSettings, epoch: int, *, worked: bool = False) -> bytes:
     """Return the first message for a helper; `worked`: a helper of its kind has already reported that it is ready."""
     message = {"op": "hello", "protocol": PROTOCOL, "version": VERSION, "epoch": epoch, "worked": worked}
     return encode({**message, "boot": boot.to_dict()})
@@ -378,7 +380,7 @@ def spawn_message(spawn: Spawn, protocol: int) -> Message:
     return found
 
 
-def without_defaults(one: Boot | Spawn) -> dict[str, object]:
+def without_defaults(one: DaemonSettings | Spawn) -> dict[str, object]:
     """Return the fields of a message that differ from their defaults."""
     defaults = _defaults(type(one))  # type: ignore[arg-type]  # a class is hashable
     values = ((field.name, getattr(one, field.name)) for field in fields(type(one)))

@@ -23,7 +23,7 @@ from supervisor.host.cgroups import Cgroups
 from supervisor.ipc import child_process
 from supervisor.ipc.child_process import ChildProcess
 from supervisor.ipc.listening_sockets import inherited
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.ipc.stale_helpers import API
 from supervisor.root.handover.fd_store import stored_descriptors
 from supervisor.root.handover.inherited_state import Inherited, check
@@ -55,7 +55,7 @@ def main() -> int:
     else:
         with open(arguments["--start"], "rb") as file:
             start = json.load(file)
-        boot, server = Boot.from_dict(start["boot"]), start["api"]
+        boot, server = DaemonSettings.from_dict(start["boot"]), start["api"]
         kept = KeptDescriptors([arguments["--lock"], arguments["--place"]], start["listeners"])
         stored = stored_descriptors(os.environ)
     _close_on_exec()

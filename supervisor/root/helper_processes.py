@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from supervisor.ipc import child_process, stale_helpers
 from supervisor.ipc.child_process import FIRST_EPOCH, ChildProcess
-from supervisor.ipc.messages import Boot, Decoder, Message, encode, hello
+from supervisor.ipc.messages import DaemonSettings, Decoder, Message, encode, hello
 from supervisor.root.handover.state_schema import HelperState
 
 _AT_ONCE = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
@@ -24,7 +24,7 @@ _MAX_UNSENT_BYTES = 64 * 1024 * 1024
 class Helper:
     """One kind of helper, of which at most one process exists at a time."""
 
-    def __init__(self, name: str, process: str, boot: Boot, listeners: list[socket.socket]) -> None:
+    def __init__(self, name: str, process: str, boot: DaemonSettings, listeners: list[socket.socket]) -> None:
         self.name = name
         self.epoch = 0
         self.pid: int | None = None

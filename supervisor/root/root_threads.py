@@ -12,7 +12,7 @@ from supervisor.host.osport import become_subreaper, set_title
 from supervisor.ipc import stale_helpers
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import LEVELS, Log
-from supervisor.ipc.messages import LOCK, Boot
+from supervisor.ipc.messages import LOCK, DaemonSettings
 from supervisor.root.handover.inherited_state import Inherited
 from supervisor.root.handover.state_schema import KeptDescriptors
 from supervisor.root.handover.upgrade import ANSWER
@@ -45,7 +45,7 @@ def _end_on_defect(arguments: threading.ExceptHookArgs) -> None:
     os._exit(_EX_SOFTWARE)
 
 
-def _clean_up(boot: Boot) -> None:
+def _clean_up(boot: DaemonSettings) -> None:
     """Remove the files of the runtime directory, but keep rings whose log files could not be written."""
     sockets = [boot.control_socket, boot.root_bell, boot.scheduler_bell, boot.http_socket]
     if boot.proxy_socket is not None:
@@ -79,7 +79,7 @@ class Launch(NamedTuple):
     """The umask of runs."""
 
 
-def run(boot: Boot, base_env: dict[str, str], api: Helper, launch: Launch) -> int:
+def run(boot: DaemonSettings, base_env: dict[str, str], api: Helper, launch: Launch) -> int:
     """Run the daemon until it is shut down; return the exit status.
 
     Args:

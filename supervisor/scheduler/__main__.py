@@ -23,7 +23,7 @@ from store.recovery.copies import suspect
 from supervisor.config.problems import ConfigError
 from supervisor.host.osport import set_title
 from supervisor.ipc.counted import counted
-from supervisor.ipc.messages import Boot, ProtocolError
+from supervisor.ipc.messages import DaemonSettings, ProtocolError
 from supervisor.scheduler.assembly import Scheduler, StartConfig
 from supervisor.scheduler.database.database_file import forget_all, tell_problem
 from supervisor.scheduler.database.opening import obstacle, open_database
@@ -43,7 +43,7 @@ _NOFILE = 65_536
 
 def check(settings: str) -> int:
     """Print why this version cannot use the database of `settings` (JSON), if so; return the exit status."""
-    why = obstacle(Boot.from_dict(json.loads(settings)).database)
+    why = obstacle(DaemonSettings.from_dict(json.loads(settings)).database)
     if why is not None:
         print(why)
     return 0 if why is None else EX_CANTCREAT
@@ -111,7 +111,7 @@ def main() -> int:
     return 0
 
 
-def _tell_users(root: RootConnection, boot: Boot, error: Exception) -> None:
+def _tell_users(root: RootConnection, boot: DaemonSettings, error: Exception) -> None:
     """Publish the reason why a restarted scheduler has no configuration, for API workers to show."""
     if root.epoch == 1 or not isinstance(error, ConfigError):
         return

@@ -19,7 +19,7 @@ from store.store_thread import StoreListener, StoreThread
 from store.tasks import drop_instances, ended_since, forget_missing, update_task, upsert_task
 from supervisor.host.osport import current_boot
 from supervisor.ipc.doorbell import DoorbellServer
-from supervisor.ipc.messages import Boot, Exited, Message, ProtocolError
+from supervisor.ipc.messages import DaemonSettings, Exited, Message, ProtocolError
 from supervisor.ipc.recent_starts import read_run_ids
 from supervisor.scheduler.control.access_operations import AccessOperations, CertificateReader, HookOperations
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Progress, last_job
@@ -119,7 +119,9 @@ class StoredState:
     usages: dict[str, Usage]
 
 
-def read_state(root: RootConnection, boot: Boot, start: StartConfig, database: Database, log: RoundLog) -> StoredState:
+def read_state(
+    root: RootConnection, boot: DaemonSettings, start: StartConfig, database: Database, log: RoundLog
+) -> StoredState:
     """Read the state of the store and the root; the first scheduler of a daemon also kills orphans."""
     root.ask({"op": "snapshot"})
     restoration = restored(database)
@@ -157,7 +159,9 @@ def read_state(root: RootConnection, boot: Boot, start: StartConfig, database: D
 class Scheduler(CommitListener, StoreListener):
     """Builds all parts of the scheduler, connects them, and runs them."""
 
-    def __init__(self, root: RootConnection, boot: Boot, start: StartConfig, log: RoundLog, database: Database) -> None:
+    def __init__(
+        self, root: RootConnection, boot: DaemonSettings, start: StartConfig, log: RoundLog, database: Database
+    ) -> None:
         self._root, self._boot, self._log = root, boot, log
         self._config = start.resolved.config
         self._loop = Loop(on_clock_step=self._clock_stepped)

@@ -14,14 +14,14 @@ from supervisor.config.cross_checks import selects
 from supervisor.config.model import Config, Export, Service, Task
 from supervisor.ipc.export_job import ExportJob, ExportStatus
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot, Message
+from supervisor.ipc.messages import DaemonSettings, Message
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.notifications.notifications import Notifications
 
 
-def job_of(export: Export, boot: Boot, config: Config, host: str, begin_at: int) -> ExportJob:
+def job_of(export: Export, boot: DaemonSettings, config: Config, host: str, begin_at: int) -> ExportJob:
     """Return the job for an exporter process; `begin_at`: time in ms before which a new export ignores lines."""
     units: Mapping[str, Task | Service] = {**config.tasks, **config.services}
     narrowed = bool(export.groups or export.tags)
@@ -88,7 +88,7 @@ class Exports:
     def __init__(
         self,
         loop: Loop,
-        boot: Boot,
+        boot: DaemonSettings,
         committer: Committer,
         notifications: Notifications,
         info: Mapping[str, Any],

@@ -7,7 +7,7 @@ import os
 import stat
 
 from logring.logfile.file_owner import FOR_READERS, LISTED_FOR_READERS, readers_of
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.startup.api_user import LOGS
 
 _PRIVATE = 0o700
@@ -17,7 +17,7 @@ _OWN = 0o600
 _RING = ".ring"
 
 
-def share(boot: Boot) -> None:
+def share(boot: DaemonSettings) -> None:
     """Let the workers read the data and runtime directories, or make both private. The daemon's user must own both.
 
     Raises:
@@ -65,7 +65,7 @@ def _give(path: str, gid: int | None, entered: int = FOR_READERS) -> None:
         os.chmod(path, mode)
 
 
-def _share_audit(boot: Boot) -> None:
+def _share_audit(boot: DaemonSettings) -> None:
     """Make the workers' user the owner of the directory for audit entries, and of its files."""
     uid, gid = boot.api_account or (os.geteuid(), os.getegid())
     os.makedirs(boot.audit_dir, _PRIVATE, exist_ok=True)

@@ -15,7 +15,7 @@ from supervisor.ipc.child_process import FIRST_EPOCH, ChildProcess
 if TYPE_CHECKING:
     import socket
 
-    from supervisor.ipc.messages import Boot
+    from supervisor.ipc.messages import DaemonSettings
 
 _HELP = {"-h", "--help"}
 _started: ChildProcess | None = None
@@ -52,7 +52,7 @@ def _end(server: ChildProcess) -> None:
         os.close(fd)
 
 
-def say_hello(server: ChildProcess, boot: "Boot", listeners: "list[socket.socket]") -> None:
+def say_hello(server: ChildProcess, boot: "DaemonSettings", listeners: "list[socket.socket]") -> None:
     """Send the server its settings and sockets. If it has already exited, the root notices that."""
     from supervisor.ipc.messages import hello
 

@@ -26,7 +26,7 @@ from supervisor.host.cgroups import Usage
 from supervisor.host.procfs import find_process
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot, Exited
+from supervisor.ipc.messages import DaemonSettings, Exited
 from supervisor.ipc.recent_starts import read_run_ids
 from supervisor.root.handover import state_schema
 from supervisor.root.handover.inherited_state import Inherited
@@ -199,13 +199,13 @@ def test_handover_is_read(table: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def control(old: Path) -> Iterator[Callable[[Boot], ControlThread]]:
+def control(old: Path) -> Iterator[Callable[[DaemonSettings], ControlThread]]:
     """Return a function that creates roots without threads and processes."""
     place = tempfile.mkdtemp(prefix="rw-")  # a socket's path is at most 107 bytes
     bell = DoorbellServer(f"{place}/bell", "token")
     was = signal.getsignal(signal.SIGUSR2)
 
-    def make(boot: Boot) -> ControlThread:
+    def make(boot: DaemonSettings) -> ControlThread:
         log = Log("test")
         pump = Pump(boot.runtime_dir, boot.daemon_id, bell, FileThread(log, 2, DiskSpace(str(old), 0)))
         pump.files.connect(pump)
@@ -229,7 +229,7 @@ def leftover() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.parametrize("old", [path for path in ARCHIVES if path.name >= FORMAT_3], indirect=True, ids=name_of)
 def test_handover_is_passed_on_field_by_field(
-    table: dict[str, Any], control: Callable[[Boot], ControlThread], leftover: subprocess.Popen[bytes]
+    table: dict[str, Any], control: Callable[[DaemonSettings], ControlThread], leftover: subprocess.Popen[bytes]
 ) -> None:
     """A root that takes over all of an older handover hands over the same, in each field.
 
@@ -340,7 +340,7 @@ def test_messages_of_an_older_root_are_read(old: Path) -> None:
         op = frame.pop("op")
         seen.add(op)
         if op == "hello":
-            boot = Boot.from_dict(frame["boot"])
+            boot = DaemonSettings.from_dict(frame["boot"])
             assert boot.database.endswith("/ringward.db")
             assert (boot.run_token_key == "", boot.proxy_socket) == (frame["protocol"] == 1, None)
         elif op == "exited":

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from supervisor.ipc import messages
-from supervisor.ipc.messages import PROTOCOL, Boot, Spawn, spawn_message
+from supervisor.ipc.messages import PROTOCOL, DaemonSettings, Spawn, spawn_message
 from tests.support.paths import ROOT
 
 FIRST_PROTOCOL = ROOT / "tests/e2e/upgrade/versions/2026-11-25.tar.xz"
@@ -45,7 +45,7 @@ def test_request_for_an_older_root() -> None:
 
 def test_settings_of_another_version() -> None:
     """A root ignores unknown settings, and takes the defaults of missing ones."""
-    boot = Boot(
+    boot = DaemonSettings(
         daemon_id="D",
         data_dir="/d",
         runtime_dir="/r",
@@ -61,9 +61,9 @@ def test_settings_of_another_version() -> None:
         started_at=1,
         run_token_key="k",
     )
-    assert Boot.from_dict(boot.to_dict()) == boot
+    assert DaemonSettings.from_dict(boot.to_dict()) == boot
     assert "run_token_key" not in boot.to_dict(1)
-    assert Boot.from_dict(boot.to_dict(1)).run_token_key == ""
+    assert DaemonSettings.from_dict(boot.to_dict(1)).run_token_key == ""
 
 
 def fields_of(source: str, name: str) -> set[str]:
@@ -71,12 +71,12 @@ def fields_of(source: str, name: str) -> set[str]:
     return {one.target.id for one in found.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}
 
 
-@pytest.mark.parametrize("kind", [Spawn, Boot], ids=lambda one: one.__name__)
-def test_new_fields_have_a_protocol(kind: type) -> None:
+@pytest.mark.parametrize(("kind", "first_name"), [(Spawn, "Spawn"), (DaemonSettings, "Boot")])
+def test_new_fields_have_a_protocol(kind: type, first_name: str) -> None:
     """Every field that the first protocol lacks declares its protocol, so that an older root does not get it."""
     with tarfile.open(FIRST_PROTOCOL) as archive:
         file = archive.extractfile("supervisor/messages.py")
         assert file is not None
-        known = fields_of(file.read().decode(), kind.__name__)
+        known = fields_of(file.read().decode(), first_name)
     assert known <= kind.__dataclass_fields__.keys()  # type: ignore[attr-defined]
     assert kind.__dataclass_fields__.keys() - known <= messages._SINCE.keys()  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from store.store_thread import StoreThread
 from store.tasks import upsert_task
 from supervisor.config.load import load
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import PROTOCOL, Boot, Exited
+from supervisor.ipc.messages import PROTOCOL, DaemonSettings, Exited
 from supervisor.ipc.probe_request import ProbeRequest
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import CommitListener, Committer
@@ -143,7 +143,7 @@ class Bench:
         config_path = directory / "ringward.toml"
         config_path.write_text(text)
         config_path.chmod(0o600)
-        boot = Boot(
+        boot = DaemonSettings(
             daemon_id="D",
             data_dir=str(directory),
             runtime_dir=str(directory),

@@ -5,7 +5,7 @@ from typing import Any
 
 from store.tasks import Instance, TaskRecord, all_tasks, get_task, instances, update_task, upsert_task
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.control.unit_view import definition_text
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.reload.active_config import ActiveConfig, ResolvedConfig
@@ -29,7 +29,7 @@ class ReloadBench(Bench):
         """The definition hashes of runs with a live process."""
         self.starts: list[str] = []
         """Names of started instances, in order."""
-        boot = Boot(
+        boot = DaemonSettings(
             daemon_id="D",
             data_dir=str(directory),
             runtime_dir=str(directory),

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from supervisor.host.osport import current_boot
 from supervisor.host.procfs import find_process
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot, Exited
+from supervisor.ipc.messages import DaemonSettings, Exited
 from supervisor.ipc.recent_starts import RecentStarts
 from supervisor.root.handover.fd_store import DescriptorStore
 from supervisor.root.handover.record_memory import FORMAT, Known, Record
@@ -36,7 +36,7 @@ class RunRecords:
         log: The daemon's log.
     """
 
-    def __init__(self, boot: Boot, store: DescriptorStore, log: Log) -> None:
+    def __init__(self, boot: DaemonSettings, store: DescriptorStore, log: Log) -> None:
         self.store = store
         self._log = log
         self._boot = boot
@@ -53,7 +53,7 @@ class RunRecords:
         self._log.warning(f"if the supervisor is killed, runs may start twice: {why}")
         return None
 
-    def make_again(self, boot: Boot, instances: Iterable[ManagedProcess]) -> None:
+    def make_again(self, boot: DaemonSettings, instances: Iterable[ManagedProcess]) -> None:
         """Write the records of all runs again after the runtime directory was restored or moved."""
         self._boot = boot
         self._begun = self._make_begun()
@@ -146,7 +146,7 @@ class RunRecords:
             self.adopt(run, Record(fd), fds)
 
 
-def about(boot: Boot) -> dict[str, object]:
+def about(boot: DaemonSettings) -> dict[str, object]:
     """Return the facts that must be the same for a record to be valid."""
     place = os.stat(boot.runtime_dir)
     return {

@@ -36,7 +36,7 @@ from logring.logfile.log_file import LogFileWriter
 from logring.logfile.reopen import Written, reopen
 from supervisor.host.pidfds import is_pidfd
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot, Exited, Spawn
+from supervisor.ipc.messages import DaemonSettings, Exited, Spawn
 from supervisor.root.handover.record_memory import Record
 from supervisor.root.handover.run_records import about, identity
 from supervisor.root.handover.state_schema import ExactState, RunState, process_of, restore_exact, restore_notified
@@ -186,7 +186,9 @@ def _prepare(log: RunLog, spawn: Spawn, record: Record) -> None:
     log.writer.hold(*log.held)
 
 
-def recover_stored(descriptors: dict[str, list[int]], boot: Boot, log: Log) -> tuple[list[RecoveredRun], list[str]]:
+def recover_stored(
+    descriptors: dict[str, list[int]], boot: DaemonSettings, log: Log
+) -> tuple[list[RecoveredRun], list[str]]:
     """Take over the runs of a killed root; return them and the ids of other runs, whose descriptors are closed.
 
     Args:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 from logring.format_table import UnknownFormat
 from supervisor.host.cgroups import Cgroup, Usage
-from supervisor.ipc.messages import Boot, Exited, Spawn
+from supervisor.ipc.messages import DaemonSettings, Exited, Spawn
 from supervisor.root.process.managed_process import MainProcess, ManagedProcess, Outcome, ProcessState, state_from
 from supervisor.root.process.notify_socket import NotifySocket
 from supervisor.root.process.transitions import State
@@ -326,7 +326,7 @@ class StoreRequest(NamedTuple):
 class RootState:
     """The whole state of a root."""
 
-    boot: Boot
+    boot: DaemonSettings
     number: int
     """The number of upgrades so far, over all versions."""
     told_ready: bool
@@ -360,7 +360,7 @@ _AS_IT_IS: tuple[_Conversion | None, _Conversion | None] = (None, None)
 _CONVERSIONS: dict[object, tuple[_Conversion, _Conversion]] = {
     bytes: (lambda value: value.decode("latin-1"), lambda value: value.encode("latin-1")),
     ProcessState: (lambda value: value.value, ProcessState),
-    Boot: (Boot.to_dict, Boot.from_dict),
+    DaemonSettings: (DaemonSettings.to_dict, DaemonSettings.from_dict),
 }
 """The functions that convert a type to JSON and back. Values of other types are the same in JSON."""
 

@@ -19,7 +19,7 @@ from supervisor.host.signal_sets import ignored, signal_name
 from supervisor.ipc.counted import counted
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot, Message, ProtocolError
+from supervisor.ipc.messages import DaemonSettings, Message, ProtocolError
 from supervisor.root.handover.fd_store import DescriptorStore
 from supervisor.root.handover.inherited_state import Inherited
 from supervisor.root.handover.quiesce import Quiesce
@@ -59,7 +59,7 @@ class ControlThread:
 
     def __init__(
         self,
-        boot: Boot,
+        boot: DaemonSettings,
         log: Log,
         pump: Pump,
         bell: DoorbellServer,
@@ -146,7 +146,7 @@ class ControlThread:
         }
 
     @property
-    def boot(self) -> Boot:
+    def boot(self) -> DaemonSettings:
         """Return the present settings."""
         return self._boot
 
@@ -375,7 +375,7 @@ class ControlThread:
 
     def _on_settings(self, message: Message) -> None:
         """Apply settings that a reload has changed."""
-        wanted = Boot.from_dict(message["boot"])
+        wanted = DaemonSettings.from_dict(message["boot"])
         # The scheduler may have sent this before it learned that the runtime directory has moved.
         self._use(replace(wanted, runtime_dir=self._boot.runtime_dir, runtime_bases=self._boot.runtime_bases))
         self._log.set_level(self._boot.log_level)
@@ -384,7 +384,7 @@ class ControlThread:
         if message["api"] and self._ending is None and self._api.replace(time.monotonic()):
             self._log.info("restarting gunicorn with new settings")
 
-    def _use(self, boot: Boot) -> None:
+    def _use(self, boot: DaemonSettings) -> None:
         self._boot = boot
         for helper in (self._scheduler, self._api):
             helper.boot = boot
@@ -511,7 +511,7 @@ class ControlThread:
         finally:
             self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
 
-    def on_place_moved(self, boot: Boot) -> None:
+    def on_place_moved(self, boot: DaemonSettings) -> None:
         """Use another runtime directory."""
         self._use(boot)
         self._pump.move(boot.runtime_dir)

@@ -2,7 +2,7 @@
 
 import os
 
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 
 _DEFAULT_BYTES = 256 << 20
 _DEFAULT_SHARE = 20  # one part in
@@ -24,7 +24,7 @@ class DiskSpace:
         self._min_free = min_free_bytes
         self._short = False
 
-    def configure(self, boot: Boot) -> None:
+    def configure(self, boot: DaemonSettings) -> None:
         """Set another reserve. Any thread may call it."""
         self._min_free = boot.min_free_bytes
 

@@ -19,7 +19,7 @@ from supervisor.host.shared_memory import UnusableDirectory, file_system_types, 
 from supervisor.ipc.counted import counted
 from supervisor.ipc.listening_sockets import CannotListen, listen_again
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import LOCK, Boot
+from supervisor.ipc.messages import LOCK, DaemonSettings
 from supervisor.root.handover.quiesce import Quiesce
 from supervisor.root.output.pump_thread import Pump
 
@@ -34,7 +34,7 @@ class RuntimeDirectoryListener(Protocol):
     def listen_again(self) -> None:
         """Make the doorbell of the rings listen on a new socket."""
 
-    def on_place_moved(self, boot: Boot) -> None:
+    def on_place_moved(self, boot: DaemonSettings) -> None:
         """Use settings with another directory, before anything is created there."""
 
     def on_place_restored(self, anew: bool) -> None:
@@ -55,7 +55,7 @@ class RuntimeDirectoryMonitor:
 
     def __init__(
         self,
-        boot: Boot,
+        boot: DaemonSettings,
         log: Log,
         pump: Pump,
         hold: Quiesce,
@@ -155,7 +155,7 @@ class RuntimeDirectoryMonitor:
                 return True
             raise
 
-    def _make_directory(self, boot: Boot) -> bool:
+    def _make_directory(self, boot: DaemonSettings) -> bool:
         """Create the directory, its lock and the audit directory if they are missing; return whether it is new.
 
         Raises:
@@ -183,7 +183,7 @@ class RuntimeDirectoryMonitor:
     def _begun(self) -> str:
         return f"{self._boot.runtime_dir}/begun"
 
-    def _lock(self, boot: Boot) -> None:
+    def _lock(self, boot: DaemonSettings) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             fd = os.open(f"{boot.runtime_dir}/{LOCK}", flags, 0o600)

@@ -15,7 +15,7 @@ from typing import Any
 from supervisor.host import procfs
 from supervisor.host.shortage import is_of_memory
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot, Exited, Message, Spawn
+from supervisor.ipc.messages import DaemonSettings, Exited, Message, Spawn
 from supervisor.root.handover.run_records import RunRecords
 from supervisor.root.handover.run_recovery import RecoveredRun, limit_again
 from supervisor.root.handover.state_schema import ProcessesState, RunHandover, RunLogState, exact_of, state_of
@@ -295,7 +295,7 @@ class ProcessManager:
         times = (self._timers.next_s(), *starting, self._trees.reap_at_s, self.memory.due_s, self._left.due_s)
         return min((at for at in times if at is not None), default=None)
 
-    def note_again(self, boot: Boot) -> None:
+    def note_again(self, boot: DaemonSettings) -> None:
         """Write the records of all processes to a new runtime directory."""
         self._records.make_again(boot, self.live.values())
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from store.errors import DatabaseDamaged, StoreError
 from store.recovery.copies import check, check_copy, suspect
 from supervisor.ipc.log_line import Log, stamp
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.control.operation import Arguments, Reply, done, operation
 from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop
@@ -57,7 +57,9 @@ class DamageListener(Protocol):
 class DamageMonitor:
     """Checks the database after a report of damage, and decides how to continue."""
 
-    def __init__(self, loop: Loop, boot: Boot, reading: LongReads, log: Log, listener: DamageListener) -> None:
+    def __init__(
+        self, loop: Loop, boot: DaemonSettings, reading: LongReads, log: Log, listener: DamageListener
+    ) -> None:
         self._loop = loop
         self._boot = boot
         self._reading = reading

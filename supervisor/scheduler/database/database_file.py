@@ -14,7 +14,7 @@ from collections.abc import Callable
 from store.errors import DatabaseReplaced, StoreError
 from store.recovery.replaced_files import NO_FILE, File
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.notifications.notifications import Notifications
@@ -24,7 +24,7 @@ REPLACED = "move that file away to continue with the previous history, or restar
 """The remedy for a replaced database file."""
 
 
-def note_file(boot: Boot, file: File) -> None:
+def note_file(boot: DaemonSettings, file: File) -> None:
     """Record `file` (device and inode) as the database of this daemon.
 
     Raises:
@@ -33,7 +33,7 @@ def note_file(boot: Boot, file: File) -> None:
     _write(_place(boot), {"daemon": boot.started_at, "file": file})
 
 
-def noted_file(boot: Boot) -> File:
+def noted_file(boot: DaemonSettings) -> File:
     """Return the database file that an earlier scheduler of this daemon recorded; ``NO_FILE`` if none."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(_place(boot), encoding="utf-8") as file:
         found = json.load(file)
@@ -43,12 +43,12 @@ def noted_file(boot: Boot) -> File:
     return NO_FILE
 
 
-def forget_file(boot: Boot) -> None:
+def forget_file(boot: DaemonSettings) -> None:
     """Forget the recorded file; the next scheduler accepts any file at the path."""
     _remove(_place(boot))
 
 
-def tell_problem(boot: Boot, summary: str, detail: str) -> None:
+def tell_problem(boot: DaemonSettings, summary: str, detail: str) -> None:
     """Publish a problem. API workers show the summary to all clients, and the detail to authenticated ones.
 
     Raises:
@@ -57,18 +57,18 @@ def tell_problem(boot: Boot, summary: str, detail: str) -> None:
     _write(boot.database_problem, {"daemon": boot.started_at, "summary": summary, "detail": detail})
 
 
-def no_problem(boot: Boot) -> None:
+def no_problem(boot: DaemonSettings) -> None:
     """Withdraw the published problem."""
     _remove(boot.database_problem)
 
 
-def forget_all(boot: Boot) -> None:
+def forget_all(boot: DaemonSettings) -> None:
     """Remove both files when the daemon exits."""
     forget_file(boot)
     no_problem(boot)
 
 
-def _place(boot: Boot) -> str:
+def _place(boot: DaemonSettings) -> str:
     return f"{boot.runtime_dir}/database"
 
 
@@ -101,7 +101,7 @@ class DatabaseWatch:
     def __init__(
         self,
         loop: Loop,
-        boot: Boot,
+        boot: DaemonSettings,
         committer: Committer,
         notifications: Notifications,
         log: Log,

@@ -23,7 +23,7 @@ from supervisor.config.model import Config, Storage
 from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.janitor_job import Job, Report
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.loop.helper_process import start_tracked
 from supervisor.scheduler.loop.loop import Loop, Timer
 
@@ -52,7 +52,7 @@ class JanitorListener(Protocol):
 class JanitorClient:
     """Starts the janitor and handles its reports."""
 
-    def __init__(self, loop: Loop, boot: Boot, storage: Storage, log: Log, listener: JanitorListener) -> None:
+    def __init__(self, loop: Loop, boot: DaemonSettings, storage: Storage, log: Log, listener: JanitorListener) -> None:
         self._loop = loop
         self._log = log
         self._listener = listener

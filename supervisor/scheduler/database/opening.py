@@ -32,7 +32,7 @@ from store.tasks import all_tasks, instances
 from supervisor.config.model import Config
 from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log, stamp
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.database.database_file import (
     REPLACED,
@@ -69,7 +69,7 @@ class Restoration(NamedTuple):
 
 
 def open_mended(
-    boot: Boot, durability: Durability, log: Log, *, worked: bool, running: bool, lost: bool = False
+    boot: DaemonSettings, durability: Durability, log: Log, *, worked: bool, running: bool, lost: bool = False
 ) -> Database:
     """Open an SQLite database for writing; restore it from its copy if necessary.
 
@@ -107,7 +107,13 @@ def open_mended(
 
 
 def _start_again(
-    boot: Boot, why: DatabaseDamaged, known: Mapping[str, object], newest_event: int | None, log: Log, *, running: bool
+    boot: DaemonSettings,
+    why: DatabaseDamaged,
+    known: Mapping[str, object],
+    newest_event: int | None,
+    log: Log,
+    *,
+    running: bool,
 ) -> None:
     """Restore the database from its copy, or begin an empty history if the user has allowed that.
 
@@ -212,7 +218,7 @@ def _opened(path: str, durability: Durability, log: Log, *, expected: bool) -> D
 _RETRY_S = 1.0
 
 
-def open_database(boot: Boot, config: Config, root: RootConnection, log: Log) -> Database:
+def open_database(boot: DaemonSettings, config: Config, root: RootConnection, log: Log) -> Database:
     """Open the database for writing; wait until its server is reachable, or until a user restores its file.
 
     If a server refuses the connection, or the history is lost, the first scheduler of a daemon fails. A later one
@@ -256,7 +262,7 @@ def open_database(boot: Boot, config: Config, root: RootConnection, log: Log) ->
             root.wait("nothing")
 
 
-def _rest_until_changed(boot: Boot, root: RootConnection) -> None:
+def _rest_until_changed(boot: DaemonSettings, root: RootConnection) -> None:
     """Wait until the user restores the database or its copy, or allows a new history.
 
     A restored file is marked as suspect, because it may still be half copied; the next attempt checks it.

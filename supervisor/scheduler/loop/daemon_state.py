@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 
 
 @dataclass
 class DaemonState:
     """The root's settings, and the condition of the daemon."""
 
-    boot: Boot
+    boot: DaemonSettings
     ending: bool = False
     """Whether the daemon is shutting down, when no run starts."""
     ready: bool = False

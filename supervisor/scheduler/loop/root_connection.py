@@ -5,7 +5,7 @@ import select
 import socket
 from collections.abc import Callable
 
-from supervisor.ipc.messages import PROTOCOL, SPOKEN, Boot, Message, ProtocolError, receive_all
+from supervisor.ipc.messages import PROTOCOL, SPOKEN, DaemonSettings, Message, ProtocolError, receive_all
 from supervisor.ipc.msgspec_messages import decoder, encode
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.version import VERSION
@@ -36,7 +36,7 @@ class RootConnection:
         self._watching_room = False
         self._loop: Loop | None = None
 
-    def hello(self) -> Boot:
+    def hello(self) -> DaemonSettings:
         """Wait for the first message; ask a root of another version to upgrade.
 
         A root that upgrades replaces its program and closes the socket. A root that cannot answers with the reason, and
@@ -56,7 +56,7 @@ class RootConnection:
         self.protocol = message["protocol"]
         self.epoch = message["epoch"]
         self.worked = message.get("worked", self.epoch > 1)  # absent in protocol 1
-        return Boot.from_dict(message["boot"])
+        return DaemonSettings.from_dict(message["boot"])
 
     def wait(self, op: str) -> Message:
         """Block until a message of kind `op` arrives; keep other messages for the loop. Only before :meth:`attach`.

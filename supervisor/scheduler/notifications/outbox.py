@@ -17,7 +17,7 @@ from supervisor.config.model import Config
 from supervisor.config.notification_kinds import DELIVERY_FAILED
 from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.control.operation import Arguments, Reply, done, operation, refused, unavailable
 from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.loop.loop import Loop, Timer
@@ -52,7 +52,7 @@ class Outbox:
     def __init__(
         self,
         loop: Loop,
-        boot: Boot,
+        boot: DaemonSettings,
         committer: Committer,
         notifier_client: NotifierClient,
         log: Log,

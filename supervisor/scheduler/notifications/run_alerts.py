@@ -5,7 +5,7 @@ from contextlib import suppress
 from logring.errors import LogError
 from logring.log_paths import ring_path
 from logring.reader import LogReader
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.notifications.notifications import Notifications
@@ -19,7 +19,7 @@ _MIN_WAIT_MS = 100
 class RunAlerts(RunObserver):
     """Raises the alerts of runs whose definitions set ``max_duration_alert`` or ``silence_alert``."""
 
-    def __init__(self, loop: Loop, boot: Boot, notifications: Notifications, committer: Committer) -> None:
+    def __init__(self, loop: Loop, boot: DaemonSettings, notifications: Notifications, committer: Committer) -> None:
         self._loop = loop
         self._runtime_dir = boot.runtime_dir
         self._notifications = notifications

@@ -8,7 +8,7 @@ from store.daemon_values import set_meta
 from supervisor.config.files.stamps import has_same_zone
 from supervisor.config.model import Config
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.reload import last_good
@@ -23,7 +23,7 @@ class ResolvedConfig:
     """A configuration, with the daemon settings that result from it."""
 
     config: Config
-    boot: Boot
+    boot: DaemonSettings
 
 
 class ActiveConfig:

@@ -12,7 +12,7 @@ from supervisor.config.files.reading import read_source
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError, Invalid, Problem
 from supervisor.config.value_types.listen import check_exposed
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.startup import host_check
 
 _FIXED: dict[str, tuple[KeyPath, str]] = {
@@ -29,7 +29,7 @@ _OF_THE_ROOT = frozenset({"shutdown_timeout_ms", "min_free_bytes", "cgroups"})
 """Settings that do not affect the API server."""
 
 
-def resolve(config: Config, boot: Boot) -> Boot:
+def resolve(config: Config, boot: DaemonSettings) -> DaemonSettings:
     """Return `boot` with the settings of `config`; options of the command line stay. May block on disks or NSS.
 
     Raises:
@@ -75,7 +75,7 @@ def resolve(config: Config, boot: Boot) -> Boot:
     )
 
 
-def unchangeable(config: Config, boot: Boot, wanted: Boot) -> list[Problem]:
+def unchangeable(config: Config, boot: DaemonSettings, wanted: DaemonSettings) -> list[Problem]:
     """Return a problem for each difference of `boot` and `wanted` that cannot take effect while the daemon runs.
 
     Raises:
@@ -93,12 +93,12 @@ def unchangeable(config: Config, boot: Boot, wanted: Boot) -> list[Problem]:
     return problems
 
 
-def feasible(boot: Boot, wanted: Boot) -> Boot:
+def feasible(boot: DaemonSettings, wanted: DaemonSettings) -> DaemonSettings:
     """Return `wanted`, but with the values of `boot` for settings that cannot change."""
     return replace(wanted, **{name: getattr(boot, name) for name in _FIXED})
 
 
-def follow(config: Config, boot: Boot) -> tuple[Boot, list[str]]:
+def follow(config: Config, boot: DaemonSettings) -> tuple[DaemonSettings, list[str]]:
     """Return the settings for a restarted scheduler, and a problem for each setting of `config` that is not applied."""
     try:
         wanted = resolve(config, boot)
@@ -108,14 +108,14 @@ def follow(config: Config, boot: Boot) -> tuple[Boot, list[str]]:
     return feasible(boot, wanted), [str(problem) for problem in problems]
 
 
-def for_the_api(old: Boot, new: Boot) -> bool:
+def for_the_api(old: DaemonSettings, new: DaemonSettings) -> bool:
     """Return whether the difference between the settings requires a restart of the API server."""
     before, after = old.to_dict(), new.to_dict()
     differing = (name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     return any(name not in _OF_THE_ROOT for name in differing)
 
 
-def _check_addresses(config: Config, boot: Boot) -> None:
+def _check_addresses(config: Config, boot: DaemonSettings) -> None:
     """Check the addresses of the command line against `config`; its own addresses were checked when it was loaded."""
     for host, port in boot.listen:
         try:

@@ -17,7 +17,7 @@ from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError, Problem
 from supervisor.config.schema import defaults_of
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.reload.daemon_settings import resolve, unchangeable
 
 _NAME = "config.last"
@@ -48,7 +48,7 @@ class UsableConfig(NamedTuple):
         return not (self.copied or self.applied)
 
 
-def find(boot: Boot, log: Log, *, first_epoch: bool) -> UsableConfig:
+def find(boot: DaemonSettings, log: Log, *, first_epoch: bool) -> UsableConfig:
     """Return the copy of the active configuration; the first scheduler of a daemon reads the files.
 
     A restarted scheduler also reads the files if the copy was removed, is damaged, or is of another version. It then
@@ -71,7 +71,7 @@ def find(boot: Boot, log: Log, *, first_epoch: bool) -> UsableConfig:
     return UsableConfig(config, copied=False, applied=first_epoch)
 
 
-def _check_for_restart(config: Config, boot: Boot) -> None:
+def _check_for_restart(config: Config, boot: DaemonSettings) -> None:
     """Reject files that the user has probably not meant to activate.
 
     Raises:
@@ -84,7 +84,7 @@ def _check_for_restart(config: Config, boot: Boot) -> None:
         raise ConfigError(problems)
 
 
-def _copy(boot: Boot) -> UsableConfig | None:
+def _copy(boot: DaemonSettings) -> UsableConfig | None:
     for path in _paths(boot):
         # A copy that is damaged, or that another daemon or version wrote, is ignored.
         with contextlib.suppress(OSError, msgspec.DecodeError, LookupError, TypeError, AttributeError):
@@ -95,7 +95,7 @@ def _copy(boot: Boot) -> UsableConfig | None:
     return None
 
 
-def _paths(boot: Boot) -> tuple[str, str]:
+def _paths(boot: DaemonSettings) -> tuple[str, str]:
     """Return the usual path of the copy, and its path while the disk is full."""
     return f"{boot.data_dir}/{_NAME}", f"{boot.runtime_dir}/{_NAME}"
 
@@ -113,7 +113,7 @@ def _decode(data: msgspec.Raw) -> Config:
         return msgspec.convert(said, Config)
 
 
-def keep(config: Config, boot: Boot, *, applied: bool) -> None:
+def keep(config: Config, boot: DaemonSettings, *, applied: bool) -> None:
     """Write the copy of the active configuration.
 
     Raises:

@@ -25,7 +25,7 @@ from supervisor.config.load import load
 from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import ConfigError, Problem
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.control.operation import (
     Arguments,
     Reply,
@@ -49,7 +49,7 @@ from supervisor.scheduler.startup_shutdown.shutdown import Shutdown
 _AT_NEXT_START = "the daemon is shutting down: the changes take effect at its next start"
 
 
-def read_again(path: str, boot: Boot) -> ResolvedConfig:
+def read_again(path: str, boot: DaemonSettings) -> ResolvedConfig:
     """Read the configuration for a daemon that runs with `boot`.
 
     Raises:
@@ -287,7 +287,7 @@ class ConfigApplier:
         self,
         loop: Loop,
         root: RootConnection,
-        boot: Boot,
+        boot: DaemonSettings,
         log: Log,
         followers: Sequence[Configurable],
         shutdown: Shutdown,
@@ -300,7 +300,7 @@ class ConfigApplier:
         self._followers = followers
         self._shutdown = shutdown
 
-    def settings(self, boot: Boot) -> None:
+    def settings(self, boot: DaemonSettings) -> None:
         """Send the settings to the root if they differ, and apply the settings of the scheduler itself."""
         if boot != self._boot:
             self._root.send(

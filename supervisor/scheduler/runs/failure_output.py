@@ -9,7 +9,7 @@ from typing import Any
 
 from logring.log_paths import log_path, ring_path
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.ipc.probe_request import ProbeRequest
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.runs.end_reason import Line
@@ -35,7 +35,7 @@ class _Search:
 class Outputs:
     """Searches the output of runs whose definitions set ``failure_output``."""
 
-    def __init__(self, loop: Loop, boot: Boot, watcher: Watcher, log: Log) -> None:
+    def __init__(self, loop: Loop, boot: DaemonSettings, watcher: Watcher, log: Log) -> None:
         self._loop = loop
         self._boot = boot
         self._watcher = watcher

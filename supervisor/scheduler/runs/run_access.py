@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import supervisor
 from supervisor.ipc import run_token
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 
 TOKEN = "RINGWARD_TOKEN"  # noqa: S105 - the name of a variable
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(supervisor.__file__)), "path")
@@ -23,7 +23,7 @@ class RunAccess:
     key: str
 
     @classmethod
-    def of(cls, boot: Boot) -> "RunAccess":
+    def of(cls, boot: DaemonSettings) -> "RunAccess":
         """Return the access to the daemon that `boot` describes."""
         return cls(_url(boot), boot.run_token_key)
 
@@ -40,7 +40,7 @@ class RunAccess:
         }
 
 
-def _url(boot: Boot) -> str:
+def _url(boot: DaemonSettings) -> str:
     """Return a TCP address that needs neither a certificate nor a trusted proxy, else the Unix socket."""
     for host, port in () if boot.tls_cert else boot.listen:
         address = ipaddress.ip_address(host)

@@ -11,7 +11,7 @@ from supervisor.config.model import Service, Task
 from supervisor.config.records import Probe
 from supervisor.host import users
 from supervisor.ipc.log_line import stamp
-from supervisor.ipc.messages import Boot, Message, Spawn, spawn_message
+from supervisor.ipc.messages import DaemonSettings, Message, Spawn, spawn_message
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.launchers import launcher_commands
 from supervisor.scheduler.loop.root_connection import RootConnection
@@ -26,7 +26,7 @@ from supervisor.scheduler.runs.run_rows import run_row_of
 class SpawnRequests:
     """Sends spawn requests to the root."""
 
-    def __init__(self, boot: Boot, root: RootConnection, committer: Committer) -> None:
+    def __init__(self, boot: DaemonSettings, root: RootConnection, committer: Committer) -> None:
         self._boot = boot
         self._root = root
         self._committer = committer

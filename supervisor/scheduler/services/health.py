@@ -12,7 +12,7 @@ from supervisor.config.model import Service
 from supervisor.config.records import Probe
 from supervisor.config.value_types.durations import format_duration
 from supervisor.config.value_types.probes import INSTANCE
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.ipc.probe_request import ProbeRequest
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.loop.user_lookup import Identity, UserLookup
@@ -67,7 +67,7 @@ class HealthMonitor:
     """Checks the health of runs whose services set ``ready`` or ``live``."""
 
     def __init__(
-        self, loop: Loop, boot: Boot, user_lookup: UserLookup, watcher: Watcher, listener: HealthListener
+        self, loop: Loop, boot: DaemonSettings, user_lookup: UserLookup, watcher: Watcher, listener: HealthListener
     ) -> None:
         """`user_lookup` finds the users of probe commands."""
         self._loop = loop

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.ipc.probe_request import ProbeRequest
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop
@@ -18,7 +18,7 @@ OnAnswer = Callable[[dict[str, Any]], None]
 class WatcherClient(HelperClient):
     """Sends probe requests to the watcher, and dispatches its answers."""
 
-    def __init__(self, loop: Loop, boot: Boot, log: Log) -> None:
+    def __init__(self, loop: Loop, boot: DaemonSettings, log: Log) -> None:
         self._boot = boot
         self._requests: dict[str, tuple[ProbeRequest, OnAnswer]] = {}
         self._process = HelperProcess(loop, log, "watcher", self)

@@ -21,7 +21,7 @@ from store.tasks import Instance, TaskRecord, all_tasks, failed_ends, instances
 from supervisor.config.diff import definition_hash
 from supervisor.config.model import Config, Service, Task
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot, Exited
+from supervisor.ipc.messages import DaemonSettings, Exited
 from supervisor.schedule.instants import instants_key, instants_of
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
@@ -127,7 +127,7 @@ def _recall_instance(unit: Unit, instance: ServiceInstance, row: Instance) -> No
         instance.state = instance_transitions.State.RESTARTING
 
 
-def save_leftover_rings(db: Database, boot: Boot, known: KnownRuns, log: Log) -> None:
+def save_leftover_rings(db: Database, boot: DaemonSettings, known: KnownRuns, log: Log) -> None:
     """Append the rings that a crashed root left to the log files; call this before the root starts any run."""
     for name in os.listdir(boot.runtime_dir):
         run_id = name.removesuffix(_RING_SUFFIX)

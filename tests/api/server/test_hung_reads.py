@@ -16,7 +16,7 @@ from api.resources.runs import runs
 from api.resources.runs.runs import list_params
 from store.database import Database, open_writer
 from store.errors import QueryTimeout
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 
 
 def test_hung_disk(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -47,8 +47,8 @@ def test_hung_disk(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Tem
 def test_slow_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Slow pages, however many, do not delay other requests."""
     open_writer(str(tmp_path / "ringward.db")).close()
-    settings: dict[str, Any] = dict.fromkeys(Boot.__annotations__, "")
-    boot = Boot(**settings | {"data_dir": str(tmp_path), "database_url": None})
+    settings: dict[str, Any] = dict.fromkeys(DaemonSettings.__annotations__, "")
+    boot = DaemonSettings(**settings | {"data_dir": str(tmp_path), "database_url": None})
     context_ = open_context(boot, 0)
     done = threading.Event()
     slow = [gevent.spawn(context_.pages, lambda _db: done.wait()) for _ in range(9)]

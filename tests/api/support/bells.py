@@ -6,13 +6,13 @@ import threading
 import time
 
 from supervisor.ipc.doorbell import DoorbellServer
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 
 
 class Bells:
     """Both doorbells, in one thread."""
 
-    def __init__(self, boot: Boot) -> None:
+    def __init__(self, boot: DaemonSettings) -> None:
         self._root = DoorbellServer(boot.root_bell, boot.token)
         self._scheduler = DoorbellServer(boot.scheduler_bell, boot.token)
         self._selector = selectors.DefaultSelector()

@@ -11,7 +11,7 @@ from store import accounts, audit, sessions, tokens
 from store.audit import Entry
 from store.database import Database
 from store.runs import writes as runs
-from supervisor.ipc.messages import Boot, Decoder, encode
+from supervisor.ipc.messages import DaemonSettings, Decoder, encode
 from tests.api.support.records import make_run, now_ms
 
 _LATE = ("audit", "login_succeeded", "session_touch", "token_touch")
@@ -30,7 +30,7 @@ class Refusal(Exception):
 class Scheduler:
     """Answers ``control.sock`` the way a test says."""
 
-    def __init__(self, boot: Boot, db: Database, lock: threading.Lock) -> None:
+    def __init__(self, boot: DaemonSettings, db: Database, lock: threading.Lock) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         """The requests, except those after the answer to a request, perhaps in the next test."""
         self.touched: list[str] = []

@@ -22,7 +22,7 @@ from store.runs import writes as runs
 from store.runs.ids import new_ulid
 from store.runs.writes import Run
 from supervisor.ipc.child_process import SOCKET_FD, rights
-from supervisor.ipc.messages import Boot, hello
+from supervisor.ipc.messages import DaemonSettings, hello
 from tests.api.support.bells import Bells
 from tests.api.support.client import DEADLINE_S, Answer, Stream
 from tests.api.support.fake_scheduler import Scheduler
@@ -50,7 +50,7 @@ class Daemon:
         data.mkdir(mode=0o700)
         self.tcp = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.port: int = self.tcp.getsockname()[1]
-        self.boot = Boot(
+        self.boot = DaemonSettings(
             **{
                 "daemon_id": new_ulid(),
                 "data_dir": str(data),

@@ -9,7 +9,7 @@ from logring.logfile.log_file import LogFileWriter
 from logring.ring.writer import RingWriter
 from store.runs.ids import new_ulid
 from store.runs.writes import Run
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from tests.api.support.bells import Bells
 from tests.store import making
 
@@ -26,7 +26,9 @@ def make_run(run_id: str | None = None, task: str = "job", **columns: Any) -> Ru
 class Log:
     """A log as the root writes it: the pump's part and the file thread's part."""
 
-    def __init__(self, boot: Boot, bells: Bells, run: Run, file_blocks: int, block_size: int, blocks: int) -> None:
+    def __init__(
+        self, boot: DaemonSettings, bells: Bells, run: Run, file_blocks: int, block_size: int, blocks: int
+    ) -> None:
         self._bells = bells
         self._run = run
         self.ring = RingWriter(

@@ -19,7 +19,7 @@ from supervisor.cli import exit_codes
 from supervisor.cli.main import cli
 from supervisor.config.problems import Unusable
 from supervisor.ipc import listening_sockets
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.startup import data_directory, password, runtime_directory
 from supervisor.startup.refusal import Cause, NotStarted
 from supervisor.tools.doctor import data
@@ -33,7 +33,7 @@ class Executed(Exception):
 
     program: str
     arguments: list[str]
-    boot: Boot
+    boot: DaemonSettings
     api: list[int] | None
     """The API server that was started ahead."""
     lock: int
@@ -67,7 +67,7 @@ def up(tmp_path: Path, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> 
         with open(int(said["--start"]), "rb") as memory:
             start = json.load(memory)
         locks.extend((int(said["--place"]), int(said["--lock"])))
-        boot = Boot.from_dict(start["boot"])
+        boot = DaemonSettings.from_dict(start["boot"])
         raise Executed(program, arguments, boot, start["api"], locks[-1], locks[-2], dict(os.environ))
 
     monkeypatch.setattr(os, "execv", execv)
@@ -87,7 +87,7 @@ def up(tmp_path: Path, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> 
         os.close(lock)
 
 
-def boot_of(outcome: Outcome) -> Boot:
+def boot_of(outcome: Outcome) -> DaemonSettings:
     assert outcome.executed, outcome.result.output
     return outcome.executed.boot
 

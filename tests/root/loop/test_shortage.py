@@ -16,7 +16,7 @@ import pytest
 from supervisor.host import procfs
 from supervisor.host.osport import UnixListener
 from supervisor.host.shortage import Descriptors, open_descriptors, take_all
-from supervisor.ipc.messages import Boot, Spawn
+from supervisor.ipc.messages import DaemonSettings, Spawn
 from supervisor.root.helper_processes import Helper
 from supervisor.root.spawn import posix_spawn as spawn
 from supervisor.root.spawn.waiting_starts import WaitingStarts
@@ -24,7 +24,7 @@ from tests.root.spawn.test_posix_spawn import wanted
 from tests.root.start_bench import RecordedLog, bench
 from tests.support.waiting import until
 
-BOOT = Boot(
+BOOT = DaemonSettings(
     daemon_id="D",
     data_dir="",
     runtime_dir="",

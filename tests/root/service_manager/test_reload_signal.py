@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.root.helper_processes import Helper
 from supervisor.root.service_manager.reload_signal import ReloadSignal, Terminal
 from tests.root.loop.test_shortage import BOOT
@@ -94,5 +94,5 @@ def test_stopped_helper_is_not_replaced() -> None:
     """A helper that is not running is not replaced, because its next start has the new settings anyway."""
     helper = Helper("gunicorn", "api.serve", BOOT, [])
     assert not helper.replace(0.0)
-    helper.boot = Boot.from_dict({**BOOT.to_dict(), "workers": 5})
+    helper.boot = DaemonSettings.from_dict({**BOOT.to_dict(), "workers": 5})
     assert helper.boot.workers == 5

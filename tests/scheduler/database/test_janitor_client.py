@@ -16,7 +16,7 @@ import pytest
 from logring.log_paths import ring_path
 from supervisor.config.model import Storage
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.database.janitor_client import JanitorClient
 from supervisor.scheduler.loop.loop import Loop, Timer
 from tests.helpers.janitor.support import HOUR_MS, DataDirectory
@@ -84,7 +84,7 @@ class JanitorBench:
         self.one = JanitorClient(
             cast(Loop, self.loop),
             cast(
-                Boot,
+                DaemonSettings,
                 SimpleNamespace(
                     data_dir=str(directory),
                     runtime_dir=str(directory),

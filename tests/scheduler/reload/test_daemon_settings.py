@@ -8,7 +8,7 @@ import pytest
 from supervisor.config.load import load
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.reload.daemon_settings import feasible, follow, for_the_api, resolve, unchangeable
 from tests.root.loop.test_shortage import BOOT
 
@@ -42,22 +42,24 @@ def config(tmp_path: Path) -> Load:
 
 
 @pytest.fixture
-def boot(tmp_path: Path, config: Load) -> Boot:
+def boot(tmp_path: Path, config: Load) -> DaemonSettings:
     """The settings of a daemon with an empty configuration."""
     boot = replace(BOOT, data_dir=str(tmp_path), overridden=["data_dir"], password_ephemeral=True)
     return resolve(config(""), boot)
 
 
-def test_boot_settings_come_from_the_configuration(config: Load, boot: Boot) -> None:
+def test_boot_settings_come_from_the_configuration(config: Load, boot: DaemonSettings) -> None:
     """A new boot setting cannot be forgotten: the settings come from the configuration model."""
-    others: dict[str, Any] = {one.name: object() for one in fields(Boot) if one.name not in NEVER | {"data_dir"}}
+    others: dict[str, Any] = {
+        one.name: object() for one in fields(DaemonSettings) if one.name not in NEVER | {"data_dir"}
+    }
     odd = replace(boot, **others)
     resolved = resolve(config(""), odd)
-    kept = {field.name for field in fields(Boot) if getattr(resolved, field.name) is getattr(odd, field.name)}
+    kept = {field.name for field in fields(DaemonSettings) if getattr(resolved, field.name) is getattr(odd, field.name)}
     assert kept - {"data_dir"} == NEVER | {"password", "password_ephemeral"}
 
 
-def test_unchanged_file(config: Load, boot: Boot) -> None:
+def test_unchanged_file(config: Load, boot: DaemonSettings) -> None:
     """An unchanged file gives the same settings, so that nothing is replaced."""
     assert resolve(config(""), boot) == boot
     assert not for_the_api(boot, boot)
@@ -74,7 +76,7 @@ def test_unchanged_file(config: Load, boot: Boot) -> None:
         ('[storage]\nundo_window = "1s"\n', False),
     ],
 )
-def test_api_server_is_replaced_for_its_settings(config: Load, boot: Boot, text: str, api: bool) -> None:
+def test_api_server_is_replaced_for_its_settings(config: Load, boot: DaemonSettings, text: str, api: bool) -> None:
     """The API server is replaced only if a setting that it reads changes."""
     assert for_the_api(boot, resolve(config(text), boot)) is api
 
@@ -90,7 +92,7 @@ def test_api_server_is_replaced_for_its_settings(config: Load, boot: Boot, text:
         ('[storage]\ndatabase = "postgresql://localhost/x"\n', "storage.database", 2),
     ],
 )
-def test_unchangeable_settings(config: Load, boot: Boot, text: str, key: str, line: int) -> None:
+def test_unchangeable_settings(config: Load, boot: DaemonSettings, text: str, key: str, line: int) -> None:
     """A setting that cannot change is reported with its place, and keeps its old value."""
     other = config(text)
     wanted = resolve(other, boot)
@@ -98,21 +100,21 @@ def test_unchangeable_settings(config: Load, boot: Boot, text: str, key: str, li
     assert feasible(boot, wanted) == boot
 
 
-def test_command_line_overrides_the_file(config: Load, boot: Boot) -> None:
+def test_command_line_overrides_the_file(config: Load, boot: DaemonSettings) -> None:
     """Command-line options override the file."""
     boot = replace(boot, overridden=["data_dir", "listen"], listen=[("127.0.0.1", 5)])
     other = config('[daemon]\ndata_dir = "/elsewhere"\n[http]\nlisten = ["127.0.0.1:1"]\n')
     assert resolve(other, boot) == boot
 
 
-def test_data_directory(config: Load, boot: Boot) -> None:
+def test_data_directory(config: Load, boot: DaemonSettings) -> None:
     """Without a command-line option, a changed data directory in the file is reported as unchangeable."""
     boot = replace(boot, overridden=[])
     other = config('[daemon]\ndata_dir = "/elsewhere"\n')
     assert [problem.key for problem in unchangeable(other, boot, resolve(other, boot))] == ["daemon.data_dir"]
 
 
-def test_command_line_address_stays_protected(config: Load, boot: Boot) -> None:
+def test_command_line_address_stays_protected(config: Load, boot: DaemonSettings) -> None:
     """A reload that removes the protection of a command-line address is refused."""
     boot = replace(boot, overridden=["data_dir", "listen"], listen=[("192.0.2.1", 7464)])
     resolve(config('[http]\nbehind_proxy = ["192.0.2.0/24"]\n'), boot)
@@ -120,7 +122,7 @@ def test_command_line_address_stays_protected(config: Load, boot: Boot) -> None:
         resolve(config(""), boot)
 
 
-def test_password_file(config: Load, boot: Boot, tmp_path: Path) -> None:
+def test_password_file(config: Load, boot: DaemonSettings, tmp_path: Path) -> None:
     """A password file is read again.
 
     Without one, a generated password stays, and a password from a file is replaced by a generated one.
@@ -139,7 +141,7 @@ def test_password_file(config: Load, boot: Boot, tmp_path: Path) -> None:
     assert resolve(config(text), replace(boot, overridden=["data_dir", "password_file"])).password == boot.password
 
 
-def test_restarted_scheduler_follows_the_file(config: Load, boot: Boot) -> None:
+def test_restarted_scheduler_follows_the_file(config: Load, boot: DaemonSettings) -> None:
     """A restarted scheduler applies the settings that it can, and warns about the rest."""
     replaced, warnings = follow(config('[http]\nworkers = 3\nlisten = ["127.0.0.1:1"]\n'), boot)
     assert (replaced.workers, replaced.listen) == (3, boot.listen)

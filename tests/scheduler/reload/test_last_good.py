@@ -11,7 +11,7 @@ from supervisor.config.files.lookup import SOCKET_NAME
 from supervisor.config.load import load
 from supervisor.config.problems import ConfigError
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.reload import last_good
 from tests.root.loop.test_shortage import BOOT
 
@@ -19,7 +19,7 @@ LOG = Log("test", "error")
 
 
 @pytest.fixture
-def boot(tmp_path: Path) -> Boot:
+def boot(tmp_path: Path) -> DaemonSettings:
     """Return the settings of a daemon whose file has one task."""
     for name in ("data", "run"):
         (tmp_path / name).mkdir()
@@ -36,17 +36,17 @@ def boot(tmp_path: Path) -> Boot:
     return one
 
 
-def write(boot: Boot, task: str) -> None:
+def write(boot: DaemonSettings, task: str) -> None:
     path = Path(boot.config_path)
     path.write_text(f'[tasks.{task}]\nrun = "true"\n' if task else "")
     path.chmod(0o600)
 
 
-def copy_of(boot: Boot) -> Path:
+def copy_of(boot: DaemonSettings) -> Path:
     return Path(boot.data_dir) / "config.last"
 
 
-def test_restarted_scheduler_keeps_the_configuration(boot: Boot) -> None:
+def test_restarted_scheduler_keeps_the_configuration(boot: DaemonSettings) -> None:
     """A restarted scheduler keeps the active configuration, whether the file was edited, emptied or broken."""
     started = last_good.find(boot, LOG, first_epoch=True)
     assert (list(started.config.tasks), started.copied, started.applied) == (["one"], False, True)
@@ -56,7 +56,7 @@ def test_restarted_scheduler_keeps_the_configuration(boot: Boot) -> None:
         assert (found.config, found.copied, found.applied) == (started.config, True, True)
 
 
-def test_new_daemon_reads_the_file(boot: Boot) -> None:
+def test_new_daemon_reads_the_file(boot: DaemonSettings) -> None:
     """A new daemon ignores the copy of an earlier one, even if its first scheduler died before it made its own."""
     last_good.find(boot, LOG, first_epoch=True)
     write(boot, "two")
@@ -64,7 +64,7 @@ def test_new_daemon_reads_the_file(boot: Boot) -> None:
     assert list(last_good.find(later, LOG, first_epoch=False).config.tasks) == ["two"]
 
 
-def test_copy_on_a_full_disk(boot: Boot) -> None:
+def test_copy_on_a_full_disk(boot: DaemonSettings) -> None:
     """On a full disk the error is reported, and the copy is kept in memory and replaces an outdated one."""
     config = last_good.find(boot, LOG, first_epoch=True).config
     obstacle = copy_of(boot).parent / "config.last.new"
@@ -82,7 +82,7 @@ def test_copy_on_a_full_disk(boot: Boot) -> None:
     assert last_good.find(boot, LOG, first_epoch=False).config == config
 
 
-def test_unwritable_copy(boot: Boot) -> None:
+def test_unwritable_copy(boot: DaemonSettings) -> None:
     """If the copy can be written nowhere, the outdated copy is removed, and a restarted scheduler reads the file."""
     found = last_good.find(boot, LOG, first_epoch=True)
     for place in (boot.data_dir, boot.runtime_dir):
@@ -94,7 +94,7 @@ def test_unwritable_copy(boot: Boot) -> None:
     assert (list(again.config.tasks), again.read_again) == (["one"], True)
 
 
-def test_copy_of_an_older_version(boot: Boot) -> None:
+def test_copy_of_an_older_version(boot: DaemonSettings) -> None:
     """Keys that the older version did not know have their defaults."""
     found = last_good.find(boot, LOG, first_epoch=True)
     copy = json.loads(copy_of(boot).read_text())
@@ -106,7 +106,7 @@ def test_copy_of_an_older_version(boot: Boot) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"started_at": 1, "applied": true, "config": {}}', "[", "\x00"])
-def test_damaged_copy(boot: Boot, text: str) -> None:
+def test_damaged_copy(boot: DaemonSettings, text: str) -> None:
     """The file replaces a damaged copy, and the scheduler knows that it read the file again."""
     copy_of(boot).write_text(text)
     found = last_good.find(boot, LOG, first_epoch=False)
@@ -122,7 +122,7 @@ def test_damaged_copy(boot: Boot, text: str) -> None:
         ('[tasks.one]\nrun = "true"\n[http]\nlisten = ["127.0.0.1:1"]\n', "cannot change while the daemon runs"),
     ],
 )
-def test_refused_file(boot: Boot, text: str, why: str) -> None:
+def test_refused_file(boot: DaemonSettings, text: str, why: str) -> None:
     """Without a copy, an empty file and a file that a reload would refuse are refused."""
     Path(boot.config_path).write_text(text)
     with pytest.raises(ConfigError, match=why):

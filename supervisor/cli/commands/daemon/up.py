@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from supervisor.config.model import Config
     from supervisor.config.problems import Invalid, Problem
-    from supervisor.ipc.messages import Boot
+    from supervisor.ipc.messages import DaemonSettings
     from supervisor.startup.api_user import ApiUser
     from supervisor.startup.password import Password
 
@@ -77,7 +77,7 @@ def _begin(
     from supervisor.cli.commands.daemon.recover import allow
     from supervisor.config.files.lookup import data_dir, require_config
     from supervisor.config.load import load
-    from supervisor.ipc.messages import Boot
+    from supervisor.ipc.messages import DaemonSettings
     from supervisor.startup import (
         advice,
         api_access,
@@ -118,7 +118,7 @@ def _begin(
         daemon_id = data_directory.renew(directory)
         click.echo(f"{directory} is a copy of the data directory of a running daemon; it gets a new id")
         place = runtime_directory.take(daemon_id, os.environ, shared=shared)
-    boot = Boot(
+    boot = DaemonSettings(
         daemon_id=daemon_id,
         data_dir=directory,
         runtime_dir=place.path,
@@ -227,7 +227,7 @@ def _not_an_address(text: str, err: "Invalid") -> click.BadParameter:
 
 
 def _banner(
-    boot: "Boot",
+    boot: "DaemonSettings",
     config: "Config",
     password: "Password",
     api_user: "ApiUser",
@@ -283,7 +283,7 @@ def _print_line(facts: dict[str, object]) -> None:
     sys.stdout.flush()
 
 
-def _url(boot: "Boot", host: str, port: int) -> str:
+def _url(boot: "DaemonSettings", host: str, port: int) -> str:
     scheme = "https" if boot.tls_cert else "http"
     shown = f"[{host}]" if ":" in host else host
     if not port:
@@ -291,7 +291,7 @@ def _url(boot: "Boot", host: str, port: int) -> str:
     return f"{scheme}://{shown}:{port}{boot.base_path}"
 
 
-def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None:
+def _become_root(boot: "DaemonSettings", lock: int, place: int, ready: int | None) -> None:
     """Bind the addresses, and replace this process by the root. Settings are passed in memory: they contain secrets.
 
     Raises:
