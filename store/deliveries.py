@@ -39,7 +39,7 @@ class Delivery(NamedTuple):
     attempts: int
 
 
-class Standing(NamedTuple):
+class DeliveryStatus(NamedTuple):
     """The results of one notifier's deliveries.
 
     Attributes:
@@ -202,17 +202,17 @@ def end_of_trouble(db: Database, kinds: Collection[str], task_name: str) -> set[
     return told
 
 
-def standings(db: Database) -> dict[str, Standing]:
+def standings(db: Database) -> dict[str, DeliveryStatus]:
     """Return the results of deliveries by notifier; notifiers without any delivery are missing."""
     counts = db.rows("SELECT notifier, count(*) FROM deliveries GROUP BY 1")
     waiting = {str(name): int(number) for name, number in counts}
     found = {
-        name: Standing(name, at, failed_at, error, given_up, waiting.pop(name, 0))
+        name: DeliveryStatus(name, at, failed_at, error, given_up, waiting.pop(name, 0))
         for name, at, failed_at, error, given_up in db.rows(
             "SELECT name, delivered_at, failed_at, error, given_up FROM notifiers"
         )
     }
-    return found | {name: Standing(name, None, None, None, 0, number) for name, number in waiting.items()}
+    return found | {name: DeliveryStatus(name, None, None, None, 0, number) for name, number in waiting.items()}
 
 
 def _delivery(row: tuple[object, ...]) -> Delivery:

@@ -73,7 +73,7 @@ class Instance(NamedTuple):
     detail: str | None = None
 
 
-class Standing(NamedTuple):
+class UnitStatus(NamedTuple):
     """The state of a configured task or service that the API shows: equal objects are shown alike.
 
     The last six fields are the id of the last run and its fields that can change. The others are those of `TaskRecord`.
@@ -201,11 +201,11 @@ def get_task(db: Database, name: str) -> TaskRecord | None:
     return TaskRecord(*rows[0]) if rows else None
 
 
-def standings(db: _Queries, name: str | None = None) -> list[Standing]:
+def standings(db: _Queries, name: str | None = None) -> list[UnitStatus]:
     """Return the state of all configured tasks and services, sorted by name; with `name`, only of that one."""
     if name is not None:
-        return [Standing._make(row) for row in db.rows(f"{_STANDINGS} AND t.name = ?", [name])]
-    return [Standing._make(row) for row in db.rows(f"{_STANDINGS} ORDER BY t.name")]
+        return [UnitStatus._make(row) for row in db.rows(f"{_STANDINGS} AND t.name = ?", [name])]
+    return [UnitStatus._make(row) for row in db.rows(f"{_STANDINGS} ORDER BY t.name")]
 
 
 def active_counts(db: _Queries) -> dict[str, tuple[int, int]]:

@@ -93,7 +93,7 @@ class _Configured:
 
     kind = ""
 
-    def __init__(self, record: store_tasks.Standing) -> None:
+    def __init__(self, record: store_tasks.UnitStatus) -> None:
         self.name = record.name
         self._definition = record.definition
 

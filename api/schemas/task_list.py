@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from api.auth.identity import Identity
-from api.schemas.task_view import Basis, bases, shown
+from api.schemas.task_view import TaskViewInput, bases, shown
 from store import tasks as store_tasks
 from store.connection import Connection
 from store.database import Database
@@ -22,7 +22,7 @@ _DIGEST_BYTES = 16
 
 
 class _Item(NamedTuple):
-    basis: Basis
+    basis: TaskViewInput
     body: bytes
     """The encoded JSON."""
     digest: bytes
@@ -59,10 +59,10 @@ def listed(db: Database, tasks: TaskList, identity: Identity | None) -> tuple[by
     return b",".join([item.body for item in items]), b"".join([item.digest for item in items])
 
 
-def _differs(known: _Item | None, basis: Basis) -> bool:
+def _differs(known: _Item | None, basis: TaskViewInput) -> bool:
     return known is None or known.basis != basis
 
 
-def _item(basis: Basis, last: dict[str, Run]) -> _Item:
+def _item(basis: TaskViewInput, last: dict[str, Run]) -> _Item:
     body = msgspec.json.encode(shown(basis, last.get(basis.standing.name)))
     return _Item(basis, body, hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest())

@@ -15,7 +15,7 @@ from store import tasks as store_tasks
 from store.connection import Connection
 from store.database import Database
 from store.runs.writes import Run
-from store.tasks import Instance, Standing
+from store.tasks import Instance, UnitStatus
 
 _SHOWN_APART = frozenset({"name", "kind", "description", "group", "tags", "cron", "timezone"})
 _PROBES = frozenset({"ready", "live"})
@@ -27,10 +27,10 @@ def _camel(name: str) -> str:
     return re.sub(r"_([a-z0-9])", lambda match: match.group(1).upper(), name)
 
 
-class Basis(NamedTuple):
+class TaskViewInput(NamedTuple):
     """Everything that the representation depends on, except for immutable facts about the last run."""
 
-    standing: Standing
+    standing: UnitStatus
     active: tuple[int, int]
     """Numbers of pending and of running runs."""
     instances: tuple[Instance, ...]
@@ -38,7 +38,7 @@ class Basis(NamedTuple):
     """The stored acknowledgement; None if there is none or it no longer holds."""
 
 
-def bases(db: Database | Connection, name: str | None = None) -> list[Basis]:
+def bases(db: Database | Connection, name: str | None = None) -> list[TaskViewInput]:
     """Return the basis of each configured task and service, sorted by name; with `name`, only of that one."""
     active = store_tasks.active_counts(db)
     now_ms = time.time_ns() // 1_000_000
@@ -46,7 +46,7 @@ def bases(db: Database | Connection, name: str | None = None) -> list[Basis]:
     for instance in store_tasks.instances(db, name):
         instances.setdefault(instance.task_name, []).append(instance)
     return [
-        Basis(
+        TaskViewInput(
             standing,
             active.get(standing.name, (0, 0)),
             tuple(instances.get(standing.name, ())),
@@ -56,7 +56,7 @@ def bases(db: Database | Connection, name: str | None = None) -> list[Basis]:
     ]
 
 
-def _holds(standing: Standing, now_ms: int) -> bool:
+def _holds(standing: UnitStatus, now_ms: int) -> bool:
     """Return whether an acknowledgement holds: until its end or, without one, until a new run or a new flapping."""
     if standing.acknowledged is None:
         return False
@@ -74,7 +74,7 @@ def find_unit(db: Database, name: str) -> schemas.Task | None:
         return shown(found[0], store_tasks.last_runs(view, name).get(name)) if found else None
 
 
-def shown(basis: Basis, last_run: Run | None) -> schemas.Task:
+def shown(basis: TaskViewInput, last_run: Run | None) -> schemas.Task:
     """Build the representation of a task or service."""
     standing = basis.standing
     definition: dict[str, Any] = msgspec.json.decode(standing.definition)

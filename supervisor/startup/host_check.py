@@ -24,7 +24,7 @@ MAX_SOCKET_PATH_BYTES = 107
 
 
 @dataclass(frozen=True)
-class Settled:
+class HostValues:
     """Values of a configuration that this host determines."""
 
     hosts: list[str]
@@ -36,7 +36,7 @@ class Settled:
     identity: IdentityHeaders | None
 
 
-def check_host(config: Config, environ: Mapping[str, str]) -> Settled:
+def check_host(config: Config, environ: Mapping[str, str]) -> HostValues:
     """Check and resolve the files, users and groups that `config` names.
 
     Args:
@@ -62,7 +62,7 @@ def check_host(config: Config, environ: Mapping[str, str]) -> Settled:
             _check_sdk(export)
     if wrong:
         raise _not_usable(config, wrong)
-    return Settled(hosts, gid, user, password, identity)
+    return HostValues(hosts, gid, user, password, identity)
 
 
 def reaching(user: ApiUser, config: Config, directory: str) -> ApiUser:

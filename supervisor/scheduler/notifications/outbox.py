@@ -12,7 +12,7 @@ from functools import partial
 
 from logring.log_paths import log_path, ring_path
 from store import deliveries
-from store.deliveries import Delivery, Standing
+from store.deliveries import Delivery, DeliveryStatus
 from supervisor.config.model import Config
 from supervisor.config.notification_kinds import DELIVERY_FAILED
 from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult
@@ -228,8 +228,8 @@ class Outbox:
         """Answer with the delivery status of each notifier, without its URL, which may contain secrets."""
         names = sorted(self._urls)
 
-        def answer(found: dict[str, Standing]) -> None:
-            nothing = Standing("", None, None, None, 0, 0)
+        def answer(found: dict[str, DeliveryStatus]) -> None:
+            nothing = DeliveryStatus("", None, None, None, 0, 0)
             reply(done(items=[found.get(name, nothing)._replace(name=name)._asdict() for name in names]))
 
         with self._committer.changing(unavailable(reply)) as change:

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from store import deliveries, notifications
-from store.deliveries import Standing
+from store.deliveries import DeliveryStatus
 from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult, PingRequest
 from supervisor.scheduler.notifications.notifier_client import NotifierClient
 from supervisor.scheduler.notifications.outbox import Outbox
@@ -97,7 +97,7 @@ class OutboxBench(Bench):
         self.loop.round(0)
         self.store.work_all()
 
-    def standing(self, name: str = "a") -> Standing:
+    def standing(self, name: str = "a") -> DeliveryStatus:
         return deliveries.standings(self.store.database)[name]
 
     def kinds(self) -> list[str]:
