@@ -26,7 +26,7 @@ from supervisor.ipc.listening_sockets import inherited
 from supervisor.ipc.messages import DaemonSettings
 from supervisor.ipc.stale_helpers import API
 from supervisor.root.handover.fd_store import stored_descriptors
-from supervisor.root.handover.inherited_state import Inherited, check
+from supervisor.root.handover.inherited_state import InheritedState, check
 from supervisor.root.handover.state_schema import KeptDescriptors
 from supervisor.root.helper_processes import Helper
 from supervisor.root.root_threads import Launch, run
@@ -50,7 +50,7 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     before, stored, server = None, {}, None
     if "--resume" in arguments:
-        before = Inherited.load(arguments["--resume"])
+        before = InheritedState.load(arguments["--resume"])
         boot, kept = before.state.boot, before.state.kept
     else:
         with open(arguments["--start"], "rb") as file:

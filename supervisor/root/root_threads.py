@@ -13,7 +13,7 @@ from supervisor.ipc import stale_helpers
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import LEVELS, Log
 from supervisor.ipc.messages import LOCK, DaemonSettings
-from supervisor.root.handover.inherited_state import Inherited
+from supervisor.root.handover.inherited_state import InheritedState
 from supervisor.root.handover.state_schema import KeptDescriptors
 from supervisor.root.handover.upgrade import ANSWER
 from supervisor.root.helper_processes import Helper
@@ -69,7 +69,7 @@ class Launch(NamedTuple):
 
     kept: KeptDescriptors
     """Descriptors that the next root needs."""
-    before: Inherited | None
+    before: InheritedState | None
     """The state of the previous root in an upgrade; None: this is no upgrade."""
     stored: dict[str, list[int]]
     """The descriptors by run that the service manager stored for a killed root."""

@@ -62,9 +62,9 @@ def main() -> None:
         elif _plan(plan) == "early":
             _hang(plan)
         else:
-            from supervisor.root.handover.inherited_state import Inherited
+            from supervisor.root.handover.inherited_state import InheritedState
 
-            Inherited.load = lambda _fd: _hang(plan)  # type: ignore[assignment, method-assign]
+            InheritedState.load = lambda _fd: _hang(plan)  # type: ignore[assignment, method-assign]
     sys.argv = [process, *rest]
     sys.exit(run(process))
 

@@ -29,7 +29,7 @@ from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings, Exited
 from supervisor.ipc.recent_starts import read_run_ids
 from supervisor.root.handover import state_schema
-from supervisor.root.handover.inherited_state import Inherited
+from supervisor.root.handover.inherited_state import InheritedState
 from supervisor.root.handover.record_memory import FORMAT, Record
 from supervisor.root.handover.state_schema import (
     CgroupState,
@@ -47,7 +47,7 @@ from supervisor.root.handover.state_schema import (
     to_json,
     unpack,
 )
-from supervisor.root.handover.table import Keep
+from supervisor.root.handover.table import KeptDescriptorList
 from supervisor.root.helper_processes import Helper
 from supervisor.root.loop.control_thread import ControlThread
 from supervisor.root.output.disk_space import DiskSpace
@@ -173,7 +173,7 @@ def in_memory(table: dict[str, Any]) -> int:
     return fd
 
 
-def close(found: Inherited) -> None:
+def close(found: InheritedState) -> None:
     for run in found.runs:
         if run.instance is not None and run.instance.notify_socket is not None:
             run.instance.notify_socket.close()
@@ -184,7 +184,7 @@ def close(found: Inherited) -> None:
 
 def test_handover_is_read(table: dict[str, Any]) -> None:
     """Instances, exits, writers of logs and partial lines of an older handover are read."""
-    found = Inherited.load(in_memory(table))
+    found = InheritedState.load(in_memory(table))
     instances = [run.instance for run in found.runs if run.instance is not None]
     assert {one.spawn.task for one in instances} >= TASKS
     stopped = next(one for one in instances if one.spawn.task == "stopped")
@@ -246,9 +246,9 @@ def test_handover_is_passed_on_field_by_field(
     assert json.loads(json.dumps(to_json(given))) == table
     root = control(given.boot)
     root.kept = given.kept
-    found = Inherited.load(in_memory(table))
+    found = InheritedState.load(in_memory(table))
     root.load(found)
-    before, after = comparable(given), comparable(root.dump(Keep()))
+    before, after = comparable(given), comparable(root.dump(KeptDescriptorList()))
     for name in FIELDS[3][RootState].split():
         assert after[name] == before[name], name
     assert {name for name in FIELDS[3][RootState].split() if not before[name]} == {"terminal"}

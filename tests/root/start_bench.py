@@ -15,7 +15,7 @@ from supervisor.root.process.cgroup_manager import CgroupManager
 from supervisor.root.process.notify_socket import NotifySocket
 from supervisor.root.spawn import prefork
 from supervisor.root.spawn import start_queue as starting
-from supervisor.root.spawn.posix_spawn import Started
+from supervisor.root.spawn.posix_spawn import StartedProcess
 from supervisor.root.spawn.start_queue import Start, StartQueue
 from tests.support.waiting import until
 
@@ -38,7 +38,7 @@ class StartBench:
 
     def __init__(self) -> None:
         self.watch = EpollWatch()
-        self.started: dict[str, Started] = {}
+        self.started: dict[str, StartedProcess] = {}
         self.refused: dict[str, str] = {}
         self.waiting: dict[str, str] = {}
         self.cgroups: dict[str, Cgroup | None] = {}
@@ -71,7 +71,7 @@ class StartBench:
     def on_dropped(self, run: str) -> None:
         self.dropped.append(run)
 
-    def on_started(self, start: Start, started: Started) -> None:
+    def on_started(self, start: Start, started: StartedProcess) -> None:
         assert start.spawn.run not in self.started
         self.started[start.spawn.run] = started
         self.cgroups[start.spawn.run] = start.cgroup
@@ -109,7 +109,7 @@ class StartBench:
 
         until(turned, what)
 
-    def settle(self, spawn: Spawn) -> Started:
+    def settle(self, spawn: Spawn) -> StartedProcess:
         """Wait for the start of a run, and return it."""
         self.turn(lambda: spawn.run in self.started, f"the start of {spawn.run}")
         return self.started.pop(spawn.run)

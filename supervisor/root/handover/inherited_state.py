@@ -9,7 +9,7 @@ from supervisor.host.osport import become, end_with_parent
 from supervisor.ipc.child_process import RINGWARD
 from supervisor.root.handover.run_recovery import RecoveredRun, recover
 from supervisor.root.handover.state_schema import Handover, from_json
-from supervisor.root.handover.table import NotAccepted, read
+from supervisor.root.handover.table import HandoverRejected, read
 from supervisor.root.output.run_log import RunLog
 
 _PROCESSES = ("spawner", "scheduler", "watcher", "filewatcher", "janitor", "notifier", "exporter")
@@ -19,7 +19,7 @@ modules."""
 
 
 @dataclass(frozen=True)
-class Inherited:
+class InheritedState:
     """The state of the previous root, and the objects made from it."""
 
     state: Handover
@@ -29,11 +29,11 @@ class Inherited:
     daemon: RunLog
 
     @classmethod
-    def load(cls, fd: int) -> "Inherited":
+    def load(cls, fd: int) -> "InheritedState":
         """Load a table from its descriptor, without changing anything.
 
         Raises:
-            NotAccepted: the version that wrote it is too new or too old.
+            HandoverRejected: the version that wrote it is too new or too old.
             Foreign, KeyError, TypeError: the content does not match the number of the format.
             OSError: a ring cannot be mapped.
             LogError: a file is not a ring.
@@ -57,8 +57,8 @@ def check(fd: int) -> int:
     end_with_parent()
     os.chdir("/")  # as api.serve does, before gunicorn is loaded
     try:
-        boot = Inherited.load(fd).state.boot
-    except NotAccepted as err:
+        boot = InheritedState.load(fd).state.boot
+    except HandoverRejected as err:
         print(err)
         return 1
     settings = json.dumps(boot.to_dict()).encode()

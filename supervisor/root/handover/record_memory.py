@@ -40,7 +40,7 @@ _DETAILS_NUMBER = struct.Struct("<Q")
 """The number of the details that belong to a progress."""
 
 
-class Known(NamedTuple):
+class RecordContent(NamedTuple):
     """The content of a record."""
 
     about: dict[str, object]
@@ -76,7 +76,7 @@ class Record:
         """
         return cls(os.memfd_create("ringward-run", os.MFD_CLOEXEC))
 
-    def write(self, known: Known) -> None:
+    def write(self, known: RecordContent) -> None:
         """Write the current state. `start` and `fds` are written only the first time.
 
         Raises:
@@ -99,7 +99,7 @@ class Record:
                 os.pwrite(self.fd, bytes(_HEADER.size), place)
             self._of_format_1 = False
 
-    def read(self) -> Known | None:
+    def read(self) -> RecordContent | None:
         """Return the last written content; None if there is none.
 
         Raises:
@@ -114,7 +114,7 @@ class Record:
             state_schema.unpack(found.progress),
             state_schema.from_json(RunDetails, about.pop("details")),
         )
-        return Known(about, begun["fds"], state)
+        return RecordContent(about, begun["fds"], state)
 
     def hold(self, out: bytes, err: bytes, masked: int) -> None:
         """Write the text that masks hold back from both outputs, and the number of replaced secrets.
@@ -154,13 +154,13 @@ def _newest(fd: int) -> tuple[int, int, _NewestParts | None]:
     return 0, 0, None
 
 
-def _format_1(fd: int) -> Known | None:
+def _format_1(fd: int) -> RecordContent | None:
     data = _read(fd, _FORMAT_1)[1]
     if not data:
         return None
     known = json.loads(data)
     about = {name: known[name] for name in ("daemon", "boot", "place")}
-    return Known({"format": FORMAT, **about}, known["fds"], state_before(known))
+    return RecordContent({"format": FORMAT, **about}, known["fds"], state_before(known))
 
 
 def _write(fd: int, places: tuple[int, int], seq: int, data: bytes) -> None:

@@ -22,7 +22,7 @@ from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings, Exited
 from supervisor.ipc.recent_starts import RecentStarts
 from supervisor.root.handover.fd_store import DescriptorStore
-from supervisor.root.handover.record_memory import FORMAT, Known, Record
+from supervisor.root.handover.record_memory import FORMAT, Record, RecordContent
 from supervisor.root.handover.state_schema import RecordState, RunState, state_of
 from supervisor.root.process.managed_process import ManagedProcess
 
@@ -106,7 +106,7 @@ class RunRecords:
         run = state.run
         try:
             self._about = self._about or about(self._boot)
-            self._records[run].write(Known(self._about, self._fds[run], state))
+            self._records[run].write(RecordContent(self._about, self._fds[run], state))
         except OSError as err:  # ENOSPC, ENOMEM: no memory; EFBIG: the record is too large
             self._give_up(run, err)
 

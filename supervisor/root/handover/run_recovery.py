@@ -46,12 +46,12 @@ from supervisor.root.process.notify_socket import NotifySocket
 from supervisor.root.process.transitions import State
 
 
-class Unusable(Exception):
+class RunUnrecoverable(Exception):
     """A part of the run is missing, so it cannot be recovered."""
 
 
 @dataclass
-class Stored:
+class StoredRun:
     """The record and the descriptors of a killed root's run, from the service manager."""
 
     fds: list[int]
@@ -89,7 +89,7 @@ class RecoveredRun:
 
 
 def recover(
-    state: RunState, exact: ExactState | None, stored: Stored | None = None, *, drained: bool = False
+    state: RunState, exact: ExactState | None, stored: StoredRun | None = None, *, drained: bool = False
 ) -> RecoveredRun:
     """Take over a run. In an upgrade, this changes nothing outside of this process, so that a trial can do it too.
 
@@ -100,7 +100,7 @@ def recover(
         drained: The pipes have ended.
 
     Raises:
-        Unusable: a part of the run is missing.
+        RunUnrecoverable: a part of the run is missing.
         UnknownFormat, KeyError, TypeError: another version wrote the state in an unknown form.
         OSError: the ring cannot be mapped.
         LogError: the file is not a ring.
@@ -116,7 +116,7 @@ def recover(
             found.log, found.stalled_at_s = RunLog.load(exact.log), exact.log.since_s
         return found
     if stored is None:
-        raise Unusable("it has no record")
+        raise RunUnrecoverable("it has no record")
     found.record, found.identities = stored.record, stored.pipes
     if found.exited is None:
         found.instance = _adopted(state, stored, found)
@@ -131,13 +131,13 @@ def recover(
     return found
 
 
-def _adopted(state: RunState, stored: Stored, found: RecoveredRun) -> ManagedProcess:
+def _adopted(state: RunState, stored: StoredRun, found: RecoveredRun) -> ManagedProcess:
     pidfd = next((fd for fd in stored.fds if is_pidfd(fd)), None)
     by_identity = {tuple(identity(fd)): fd for fd in stored.fds if fd != pidfd}
     wanted = {what: tuple(pair) for what, pair in stored.pipes.items()}
     found.pipes = {what: by_identity[one] for what, one in wanted.items() if one in by_identity}
     if pidfd is None or found.pipes.keys() != wanted.keys():
-        raise Unusable("some of its descriptors were not stored")
+        raise RunUnrecoverable("some of its descriptors were not stored")
     status_fd = found.pipes.pop("status", None)
     instance = process_of(state, pidfd, status_fd if state.progress.unexecuted else None, adopted=True)
     if instance.phase is ProcessState.SEALING:
@@ -159,12 +159,12 @@ def _bind_again(instance: ManagedProcess, state: RunState, log: Log) -> NotifySo
     return ear
 
 
-def _reopen_log(found: RecoveredRun, path: str, stored: Stored) -> None:
+def _reopen_log(found: RecoveredRun, path: str, stored: StoredRun) -> None:
     written = Written.read(path, found.run)
     writer = reopen(stored.ring, found.run, written)
     if writer is None:
         if written is not None and not written.sealed and found.exited is None:
-            raise Unusable("its ring is missing")
+            raise RunUnrecoverable("its ring is missing")
         found.lines = written.lines if written is not None else None
         return
     log = found.log = RunLog(found.run, path, writer)
@@ -204,7 +204,7 @@ def recover_stored(
             state, stored = _read(run, fds, wanted, ring_path(boot.runtime_dir, run), log)
             found.append(recover(state, None, stored))
             used = stored.used
-        except (Unusable, UnknownFormat, KeyError, TypeError, ValueError, OSError, LogError) as err:
+        except (RunUnrecoverable, UnknownFormat, KeyError, TypeError, ValueError, OSError, LogError) as err:
             log.warning(f"cannot continue {run}: {err!r}")
             refused.append(run)
         for fd in set(fds) - used:
@@ -212,18 +212,18 @@ def recover_stored(
     return found, refused
 
 
-def _read(run: str, fds: list[int], wanted: dict[str, object], ring: str, log: Log) -> tuple[RunState, Stored]:
+def _read(run: str, fds: list[int], wanted: dict[str, object], ring: str, log: Log) -> tuple[RunState, StoredRun]:
     memory = next((fd for fd in fds if stat.S_ISREG(os.fstat(fd).st_mode) and not is_pidfd(fd)), None)
     record = Record(memory) if memory is not None else None
     known = record.read() if record is not None else None
     if memory is None or record is None or known is None:
-        raise Unusable("it has no record")
+        raise RunUnrecoverable("it has no record")
     differing = [name for name, value in wanted.items() if known.about.get(name) != value]
     if differing:
-        raise Unusable(f"the record has another {differing[0]}")
+        raise RunUnrecoverable(f"the record has another {differing[0]}")
     if known.state.run != run:
-        raise Unusable("the record belongs to another run")
-    return known.state, Stored(fds, record, known.fds, ring, log, {memory})
+        raise RunUnrecoverable("the record belongs to another run")
+    return known.state, StoredRun(fds, record, known.fds, ring, log, {memory})
 
 
 def limit_again(instances: Iterable[ManagedProcess], log: Log) -> None:

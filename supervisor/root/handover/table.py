@@ -45,11 +45,11 @@ _OF_PROGRESS = (
 _OF_DETAILS = ("cause", "by", "reason", "cgroup", "remarks", "usage")
 
 
-class NotAccepted(Exception):
+class HandoverRejected(Exception):
     """This version cannot use the table."""
 
 
-class Keep:
+class KeptDescriptorList:
     """Collects the descriptors that the next root must inherit."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Keep:
         return fd
 
 
-def write(state: RootState, keep: Keep, signals: set[int]) -> int:
+def write(state: RootState, keep: KeptDescriptorList, signals: set[int]) -> int:
     """Write the state to a memfd and return its descriptor, which still has the close-on-exec flag."""
     head = {"handover": HANDOVER, "version": VERSION, "keep": sorted(keep.fds), "signals": sorted(signals)}
     whole = {**head, **state_schema.to_json(state)}
@@ -192,18 +192,18 @@ def read(fd: int) -> Table:
     """Read a table, close its descriptor, and convert the table to the format of this version.
 
     Raises:
-        NotAccepted: the version that wrote it is too new or too old.
+        HandoverRejected: the version that wrote it is too new or too old.
     """
     with open(fd, "rb") as file:
         file.seek(0)
         table: Table = json.load(file)
     found, author = table["handover"], table["version"]
     if found > HANDOVER:
-        raise NotAccepted(
+        raise HandoverRejected(
             f"{VERSION} cannot read the handover of {author}: its format is {found}, the newest known is {HANDOVER}"
         )
     for number in range(found, HANDOVER):
         if number not in CONVERSIONS:
-            raise NotAccepted(f"{VERSION} no longer reads the handover of {author}: its format is {found}")
+            raise HandoverRejected(f"{VERSION} no longer reads the handover of {author}: its format is {found}")
         table = CONVERSIONS[number](table)
     return table

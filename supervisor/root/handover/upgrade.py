@@ -29,7 +29,7 @@ from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.log_line import Log
 from supervisor.root.handover.quiesce import Quiesce
 from supervisor.root.handover.state_schema import RootState
-from supervisor.root.handover.table import Keep, write
+from supervisor.root.handover.table import KeptDescriptorList, write
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.service_manager.reload_signal import ReloadSignal
 from supervisor.version import VERSION
@@ -218,7 +218,7 @@ class UpgradingRoot(Protocol):
     reloading: ReloadSignal
     """Reports to the service manager, for which an upgrade is a reload."""
 
-    def dump(self, keep: Keep) -> RootState:
+    def dump(self, keep: KeptDescriptorList) -> RootState:
         """Return the state to hand over; `keep` registers a descriptor that the next root needs."""
 
     def retire_scheduler(self) -> None:
@@ -350,7 +350,7 @@ class Upgrade:
         if not held:
             self._refuse("a disk with logs does not respond")
             return
-        keep = Keep()
+        keep = KeptDescriptorList()
         try:
             state = self._root.dump(keep)
             tried = keep.fds - _ours(state)
@@ -379,7 +379,7 @@ class Upgrade:
             return
         # From here on, signals stay pending in the kernel until the next root handles them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        keep = Keep()
+        keep = KeptDescriptorList()
         fd = -1
         try:
             fd = write(self._root.dump(keep), keep, self._root.caught_signals() - {signal.SIGUSR2})

@@ -21,12 +21,12 @@ from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings, Message, ProtocolError
 from supervisor.root.handover.fd_store import DescriptorStore
-from supervisor.root.handover.inherited_state import Inherited
+from supervisor.root.handover.inherited_state import InheritedState
 from supervisor.root.handover.quiesce import Quiesce
 from supervisor.root.handover.run_records import RunRecords
 from supervisor.root.handover.run_recovery import recover_stored
 from supervisor.root.handover.state_schema import KeptDescriptors, RootState
-from supervisor.root.handover.table import Keep
+from supervisor.root.handover.table import KeptDescriptorList
 from supervisor.root.handover.upgrade import Upgrade
 from supervisor.root.helper_processes import Helper
 from supervisor.root.loop.epoll_watch import EpollWatch
@@ -35,7 +35,7 @@ from supervisor.root.output.pump_thread import Pump
 from supervisor.root.output.runtime_place import RuntimeDirectoryMonitor
 from supervisor.root.process.process_manager import ProcessManager
 from supervisor.root.process.process_tree import ProcessTrees
-from supervisor.root.process.stop_ladder import Ending
+from supervisor.root.process.stop_ladder import ShutdownProgress
 from supervisor.root.service_manager.reload_signal import ReloadSignal, Terminal
 from supervisor.root.service_manager.sd_notify import Watchdog, notify, tell_descriptor
 
@@ -92,7 +92,7 @@ class ControlThread:
         self._ignored = IgnoredSignals(log.info)
         self._terminal = Terminal(2)
         self.reloading = ReloadSignal(self._scheduler.send)
-        self._ending: Ending | None = None
+        self._ending: ShutdownProgress | None = None
         """The shutdown, once it has begun."""
         self._told_ready = False
         self._exit_status = 0
@@ -423,7 +423,7 @@ class ControlThread:
         """Return the signals that were caught but not handled yet."""
         return set() if self._signals is None else self._signals.caught
 
-    def dump(self, keep: Keep) -> RootState:
+    def dump(self, keep: KeptDescriptorList) -> RootState:
         """Return the state for the next root, while the threads wait."""
         while self._pump.catch_up() | self._processes.notices.catch_up():
             pass
@@ -447,7 +447,7 @@ class ControlThread:
             pump=replace(pump, logs=list(logs.values())),
         )
 
-    def load(self, found: Inherited) -> None:
+    def load(self, found: InheritedState) -> None:
         """Take over from the previous root in an upgrade, before :meth:`run`."""
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # drops requests that arrived during the upgrade
         state = found.state
@@ -546,7 +546,7 @@ class ControlThread:
         self._upgrade.cancel("the daemon is shutting down")
         self._log.info(f"{why}: shutting down with {counted(len(self._processes.live), 'active run')}")
         managed = "NOTIFY_SOCKET" in os.environ
-        self._ending = Ending(now_s, self._boot.shutdown_timeout_ms / 1000, managed=managed, at_once=at_once)
+        self._ending = ShutdownProgress(now_s, self._boot.shutdown_timeout_ms / 1000, managed=managed, at_once=at_once)
         notify(f"STOPPING=1\nSTATUS=stopping\nEXTEND_TIMEOUT_USEC={self._ending.patience_us(now_s)}")
         self._scheduler.send({"op": "shutdown"})
         if not self._scheduler.at_work:

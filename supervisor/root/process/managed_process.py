@@ -151,7 +151,7 @@ class ManagedProcess:
         self.outcome.ended_at = self.main.started_at + round(1000 * (_boot_s() - self.main.started_s))
 
 
-class Reaped(NamedTuple):
+class MainProcessExit(NamedTuple):
     """The result of a main process. For an adopted process, only the status is known."""
 
     status: int | None
@@ -163,18 +163,18 @@ class Reaped(NamedTuple):
     max_rss_bytes: int = 0
 
 
-def reap(instance: ManagedProcess) -> Reaped | None:
+def reap(instance: ManagedProcess) -> MainProcessExit | None:
     """Reap a main process, or release an adopted one; return None if that is not possible yet."""
     if instance.main.adopted:
         status = status_of(instance)
         os.close(instance.main.pidfd)
-        return Reaped(status)
+        return MainProcessExit(status)
     read_bytes, write_bytes = io_bytes(instance.main.pid)
     pid, status, usage = os.wait4(instance.main.pid, os.WNOHANG)
     if not pid:
         return None
     user_us, system_us = int(usage.ru_utime * 1e6), int(usage.ru_stime * 1e6)
-    return Reaped(status, read_bytes, write_bytes, user_us, system_us, usage.ru_maxrss * 1024)
+    return MainProcessExit(status, read_bytes, write_bytes, user_us, system_us, usage.ru_maxrss * 1024)
 
 
 def own_failure(instance: ManagedProcess) -> str | None:
@@ -193,7 +193,7 @@ def status_of(instance: ManagedProcess) -> int | None:
     return instance.outcome.status
 
 
-def exit_report(instance: ManagedProcess, reaped: Reaped, lines: int) -> Exited:
+def exit_report(instance: ManagedProcess, reaped: MainProcessExit, lines: int) -> Exited:
     """Return the exit of a run, with `lines` in its log."""
     usage = instance.outcome.usage
     read_bytes, write_bytes = _most(reaped, usage)
@@ -222,7 +222,7 @@ def exit_report(instance: ManagedProcess, reaped: Reaped, lines: int) -> Exited:
     )
 
 
-def _most(reaped: Reaped, usage: Usage | None) -> tuple[int | None, int | None]:
+def _most(reaped: MainProcessExit, usage: Usage | None) -> tuple[int | None, int | None]:
     """Return the bytes read and written. A cgroup also counts processes nobody waited for, but no unwritten pages."""
     counted = (None, None) if usage is None else (usage.read_bytes, usage.write_bytes)
     pairs = zip((reaped.read_bytes, reaped.write_bytes), counted, strict=True)

@@ -28,8 +28,8 @@ from supervisor.root.process.dispatcher import Dispatcher, PumpReports
 from supervisor.root.process.leftovers import LeftRunning
 from supervisor.root.process.managed_process import (
     MainProcess,
+    MainProcessExit,
     ManagedProcess,
-    Reaped,
     exit_report,
     own_failure,
     reap,
@@ -40,7 +40,7 @@ from supervisor.root.process.notify_socket import NotifySockets
 from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.transitions import ALIVE, DRAINS, Action, Event, State
 from supervisor.root.spawn import shim
-from supervisor.root.spawn.posix_spawn import Started
+from supervisor.root.spawn.posix_spawn import StartedProcess
 from supervisor.root.spawn.start_queue import Start, StartQueue
 from supervisor.root.spawn.waiting_starts import MemoryReserve, WaitingStarts
 
@@ -344,7 +344,7 @@ class ProcessManager:
         """Note a run just before it is started."""
         self._records.note(run)
 
-    def on_started(self, start: Start, started: Started) -> None:
+    def on_started(self, start: Start, started: StartedProcess) -> None:
         """Take over a started process."""
         self._happen(start.spawn.run, Event.STARTED, (start, started))
 
@@ -377,7 +377,7 @@ class ProcessManager:
         for message in start.stops:
             self.stop(message)
 
-    def _adopt_start(self, start: Start, started: Started) -> None:
+    def _adopt_start(self, start: Start, started: StartedProcess) -> None:
         """Take over a started process."""
         now_ms = _now_ms()
         wanted = start.spawn
@@ -457,7 +457,7 @@ class ProcessManager:
             instance.cause, instance.by = message["cause"], message.get("by")
             self._records.update(instance)
 
-    def _renew(self, instance: ManagedProcess, _detail: Reaped) -> None:
+    def _renew(self, instance: ManagedProcess, _detail: MainProcessExit) -> None:
         """Start another process for a run whose spare process was killed before it executed the command."""
         run = instance.run
         del self.live[run]
@@ -559,7 +559,7 @@ class ProcessManager:
         reaped = reap(instance)
         self._happen(instance.run, Event.TRACED if reaped is None else Event.REAPED, reaped)
 
-    def _report(self, instance: ManagedProcess, reaped: Reaped) -> None:
+    def _report(self, instance: ManagedProcess, reaped: MainProcessExit) -> None:
         """Report how the run ended."""
         run = instance.run
         del self.live[run]

@@ -66,7 +66,7 @@ def still_there(trees: ProcessTrees, instance: ManagedProcess) -> str:
     return f"still there {_REPORT_AFTER_S:g} s after SIGKILL (uninterruptible?): {living}"
 
 
-class Ending:
+class ShutdownProgress:
     """A shutdown in progress.
 
     Args:

@@ -29,7 +29,7 @@ _WINDOW = struct.Struct("HHHH")
 Pipes = tuple[int, int | None]
 
 
-class Started:
+class StartedProcess:
     """The parts of a new process that the root keeps."""
 
     __slots__ = ("pid", "pidfd", "pipes", "status_fd")
@@ -42,7 +42,7 @@ class Started:
         self.status_fd = status_fd
 
 
-class NotHeld(OSError):
+class PidfdFailed(OSError):
     """A process was started, but no pidfd could be opened for it. It was killed, and may have done something."""
 
 
@@ -121,7 +121,7 @@ class Plan:
         self._theirs.append(both)
         return both
 
-    def start_directly(self) -> Started:
+    def start_directly(self) -> StartedProcess:
         """Start it.
 
         Raises:
@@ -157,7 +157,7 @@ class Plan:
         except OSError as err:
             # EMFILE, ENFILE, ENOMEM: the command may have begun, so the run must not be started again.
             os.killpg(pid, signal.SIGKILL)
-            raise NotHeld(f"its process was killed, because it could not be tracked: {err.strerror}") from err
+            raise PidfdFailed(f"its process was killed, because it could not be tracked: {err.strerror}") from err
         return self._started(pid, pidfd, status[0] if status else None)
 
     def outputs_there(self) -> list[int]:
@@ -165,16 +165,16 @@ class Plan:
         status = [self._status[1]] if self._status else []
         return [self._out[1], self._err[1] if self._err else self._out[1], *status]
 
-    def start_in_child(self, pid: int, pidfd: int, channel: int) -> Started:
+    def start_in_child(self, pid: int, pidfd: int, channel: int) -> StartedProcess:
         """Let the pre-forked child become the run; it reports on `channel` why it cannot execute the shell."""
         if self._status:
             os.close(channel)
             return self._started(pid, pidfd, self._status[0])
         return self._started(pid, pidfd, channel)
 
-    def _started(self, pid: int, pidfd: int, status_fd: int | None) -> Started:
+    def _started(self, pid: int, pidfd: int, status_fd: int | None) -> StartedProcess:
         self._close_theirs()
-        return Started(pid, pidfd, (self._out[0], self._err[0] if self._err else None), status_fd)
+        return StartedProcess(pid, pidfd, (self._out[0], self._err[0] if self._err else None), status_fd)
 
     def _close_theirs(self) -> None:
         while self._theirs:
@@ -187,7 +187,7 @@ class Plan:
             os.close(self._ours.pop())
 
 
-def start(spawn: Spawn, base_env: dict[str, str], nofile: int | None, cgroup: Cgroup | None = None) -> Started:
+def start(spawn: Spawn, base_env: dict[str, str], nofile: int | None, cgroup: Cgroup | None = None) -> StartedProcess:
     """Start an instance here and now.
 
     Raises:

@@ -19,8 +19,8 @@ from supervisor.ipc import child_process
 from supervisor.ipc.log_line import Log
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.process.cgroup_manager import CgroupManager
-from supervisor.root.spawn.posix_spawn import Plan, Started
-from supervisor.root.spawn.zygote import MAX_MESSAGE_BYTES, Direct, Request
+from supervisor.root.spawn.posix_spawn import Plan, StartedProcess
+from supervisor.root.spawn.zygote import MAX_MESSAGE_BYTES, ChildPlan, DirectCommand
 
 _PATIENCE_S = 2.0
 _AGAIN_S = 1.0
@@ -54,7 +54,7 @@ class HeldChild:
         self._plan = plan
         self.cgroup = child.cgroup
 
-    def go(self) -> Started | None:
+    def go(self) -> StartedProcess | None:
         """Let the child execute its plan; return None if it has ended."""
         child = self._child
         if _has_ended(child.pidfd):  # the zygote may still have the channel open
@@ -310,15 +310,15 @@ def _message(plan: Plan) -> bytes | None:
         return None
     env = [os.fsencode(f"{name}={value}") for name, value in plan.env.items()]
     argv = [os.fsencode(word) for word in plan.argv]
-    message = Request.encode(argv, env, terminal=plan.terminal, direct=_direct(plan))
+    message = ChildPlan.encode(argv, env, terminal=plan.terminal, direct=_direct(plan))
     return message if len(message) <= MAX_MESSAGE_BYTES else None
 
 
-def _direct(plan: Plan) -> Direct | None:
+def _direct(plan: Plan) -> DirectCommand | None:
     if not plan.paths:
         return None
     spawn = plan.spawn
-    return Direct(
+    return DirectCommand(
         paths=[os.fsencode(path) for path in plan.paths],
         argv=[os.fsencode(word) for word in spawn.argv],
         cwd=None if spawn.cwd is None else os.fsencode(spawn.cwd),

@@ -21,7 +21,7 @@ from supervisor.ipc.messages import Message, Spawn
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.process.cgroup_manager import CgroupManager
 from supervisor.root.process.notify_socket import NotifySocket
-from supervisor.root.spawn.posix_spawn import Plan, Started
+from supervisor.root.spawn.posix_spawn import Plan, StartedProcess
 from supervisor.root.spawn.prefork import HeldChild, PreforkPool
 
 _QUIET_S = 0.02
@@ -56,7 +56,7 @@ class StartObserver(Protocol):
     def on_begin(self, run: str) -> None:
         """Note a run just before it is started."""
 
-    def on_started(self, start: Start, started: Started) -> None:
+    def on_started(self, start: Start, started: StartedProcess) -> None:
         """Take over a started process."""
 
     def on_refused(self, spawn: Spawn, why: str) -> None:

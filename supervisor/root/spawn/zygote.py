@@ -62,7 +62,7 @@ class _Arguments(ctypes.Structure):
     ]
 
 
-class Direct:
+class DirectCommand:
     """A command that needs no shell to prepare it.
 
     Args:
@@ -95,7 +95,7 @@ class Direct:
         return self.paths, self.argv, self.cwd, self.umask, self.nofile, self.carried
 
 
-class Request:
+class ChildPlan:
     """The plan of a child: the program that it becomes.
 
     Args:
@@ -105,7 +105,7 @@ class Request:
         direct: The command, if it can be executed without the shell.
     """
 
-    def __init__(self, argv: list[bytes], env: list[bytes], *, terminal: bool, direct: Direct | None) -> None:
+    def __init__(self, argv: list[bytes], env: list[bytes], *, terminal: bool, direct: DirectCommand | None) -> None:
         self.path = argv[0]
         self.argv = _texts(argv)
         self.env = _texts(env)
@@ -120,15 +120,15 @@ class Request:
             self.direct_env = _texts([*(one for one in whole if not one.startswith(gone)), *place])
 
     @staticmethod
-    def encode(argv: list[bytes], env: list[bytes], *, terminal: bool, direct: Direct | None = None) -> bytes:
+    def encode(argv: list[bytes], env: list[bytes], *, terminal: bool, direct: DirectCommand | None = None) -> bytes:
         """Return the message for the child."""
         return marshal.dumps((argv, env, terminal, None if direct is None else direct.encode()))
 
     @classmethod
-    def decode(cls, data: bytes) -> "Request":
+    def decode(cls, data: bytes) -> "ChildPlan":
         """Parse a message from the root."""
         argv, env, terminal, direct = marshal.loads(data)  # noqa: S302 - the root wrote it
-        return cls(argv, env, terminal=terminal, direct=None if direct is None else Direct(*direct))
+        return cls(argv, env, terminal=terminal, direct=None if direct is None else DirectCommand(*direct))
 
 
 def _texts(words: list[bytes]) -> "ctypes.Array[ctypes.c_char_p]":
@@ -213,7 +213,7 @@ def _become(channel: socket.socket) -> None:
         data, outputs = _receive(channel)
         if not data:
             return
-        request = Request.decode(data)
+        request = ChildPlan.decode(data)
         for fd, target in zip(outputs, (1, 2, 0), strict=False):
             os.dup2(fd, target)
             telling = 0 if target == 0 else telling
@@ -238,16 +238,16 @@ def _become(channel: socket.socket) -> None:
 
 def _rehearse() -> None:
     """Go through the steps once in vain, so that the kernel copies the pages that they use now rather than later."""
-    direct = Direct([b"/"], [b"/"], b".", None, None, [])
+    direct = DirectCommand([b"/"], [b"/"], b".", None, None, [])
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs, contextlib.suppress(OSError):  # EBADF: there is no status pipe
-        request = Request.encode([b"/"] * 4, [b"A=1"] * 40, terminal=False, direct=direct)
+        request = ChildPlan.encode([b"/"] * 4, [b"A=1"] * 40, terminal=False, direct=direct)
         socket.send_fds(ours, [request], [1, 2, 0])
         ours.send(b"\0")
         _become(theirs)
 
 
-def _enter(direct: Direct) -> bool:
+def _enter(direct: DirectCommand) -> bool:
     """Prepare this process as the shell would before the command; return False if that fails."""
     empty = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     os.dup2(empty, 0)

@@ -42,7 +42,7 @@ from supervisor.root.handover.state_schema import (
     state_of,
     to_json,
 )
-from supervisor.root.handover.table import Keep, NotAccepted
+from supervisor.root.handover.table import HandoverRejected, KeptDescriptorList
 from supervisor.root.handover.upgrade import Trial, Upgrade, _reason
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.output.disk_space import DiskSpace
@@ -219,7 +219,7 @@ def test_managed_process(tmp_path: Path) -> None:
     main = MainProcess(6, 7, 9, started_s=1.5, ticks=77, adopted=True)
     one = ManagedProcess(spawn, main, 8, Cgroup("/x", frozenset({"memory"})), NotifySocket(spawn))
     change(one)
-    keep = Keep()
+    keep = KeptDescriptorList()
     exact = exact_of(one, None, keep)
     assert one.notify_socket is not None
     assert keep.fds == {7, 8, one.notify_socket.fileno()}
@@ -253,7 +253,7 @@ def test_unacknowledged_exits(bench: PumpBench) -> None:
     here.exits["A"] = Exited(run="A", status=9 << 8, ended_at=5, lines=3, leftovers=["x (1)"])
     here.failed_starts["B"] = "cannot be started: no"
     here._trees._owners[7, 8] = "C"
-    found = json.loads(json.dumps(to_json(here.dump(Keep()))))
+    found = json.loads(json.dumps(to_json(here.dump(KeptDescriptorList()))))
     there.load(from_json(ProcessesState, found))
     assert there.snapshot() == here.snapshot()
     assert there.failed_starts == here.failed_starts
@@ -278,7 +278,7 @@ NOTHING = RootState(
 
 
 def table(**more: Any) -> int:
-    fd = handover.write(NOTHING, Keep(), {15})
+    fd = handover.write(NOTHING, KeptDescriptorList(), {15})
     if more:
         whole = {**json.loads(os.pread(fd, 65536, 0)), **more}
         os.ftruncate(fd, 0)
@@ -295,7 +295,7 @@ def test_table_round_trip() -> None:
 
 def test_newer_table_is_refused() -> None:
     """A table of a newer format is refused, and the message names the other version."""
-    with pytest.raises(NotAccepted, match="cannot read the handover of 9"):
+    with pytest.raises(HandoverRejected, match="cannot read the handover of 9"):
         handover.read(table(handover=handover.HANDOVER + 1, version="9"))
 
 
@@ -309,7 +309,7 @@ def test_older_table_is_converted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handover, "HANDOVER", 3)  # independent of the present version
     assert handover.read(table(handover=1, x=1))["x"] == 20
     assert handover.read(table(handover=2, x=1))["x"] == 10
-    with pytest.raises(NotAccepted, match="no longer reads"):
+    with pytest.raises(HandoverRejected, match="no longer reads"):
         handover.read(table(handover=0))
 
 
@@ -355,7 +355,7 @@ def test_no_memory_for_the_table(bench: PumpBench, tmp_path: Path, stage: str) -
     class Root:
         reloading = ReloadSignal(lambda _frame: None)
 
-        def dump(self, keep: Keep) -> RootState:
+        def dump(self, keep: KeptDescriptorList) -> RootState:
             keep(0)
             raise MemoryError
 

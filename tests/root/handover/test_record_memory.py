@@ -17,7 +17,7 @@ from logring.mask import MAX_SECRET
 from supervisor.ipc.messages import Spawn
 from supervisor.root.handover import record_memory as records
 from supervisor.root.handover.fd_store import DescriptorStore, stored_descriptors
-from supervisor.root.handover.record_memory import FORMAT, Known, Record
+from supervisor.root.handover.record_memory import FORMAT, Record, RecordContent
 from supervisor.root.handover.state_schema import RunDetails, RunProgress, RunStart, RunState, pack, unpack
 from supervisor.root.process.managed_process import ProcessState
 from tests.support.paths import ROOT
@@ -57,7 +57,7 @@ def old_record() -> Iterator[Record]:
     one.close()
 
 
-def known(number: int, cause: str | None = None) -> Known:
+def known(number: int, cause: str | None = None) -> RecordContent:
     """Return the state of a run after so many steps."""
     request = Spawn(
         run="R",
@@ -70,7 +70,7 @@ def known(number: int, cause: str | None = None) -> Known:
         stop_signal=15,
         grace_ms=5,
     )
-    return Known(
+    return RecordContent(
         ABOUT,
         {"out": [1, 2]},
         RunState(
@@ -81,7 +81,7 @@ def known(number: int, cause: str | None = None) -> Known:
     )
 
 
-def reread(record: Record) -> Known | None:
+def reread(record: Record) -> RecordContent | None:
     """Return the record as the next root reads it."""
     other = Record(os.dup(record.fd))
     try:

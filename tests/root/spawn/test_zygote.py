@@ -14,7 +14,7 @@ import pytest
 from supervisor.host import cgroup_names
 from supervisor.ipc.messages import Spawn
 from supervisor.root.spawn import shim, zygote
-from supervisor.root.spawn.posix_spawn import Started
+from supervisor.root.spawn.posix_spawn import StartedProcess
 from tests.root.spawn.test_posix_spawn import ODD, read_all, variables, wanted
 from tests.root.start_bench import DAEMON, StartBench, bench
 from tests.support.host_features import require_cgroups
@@ -31,7 +31,7 @@ def root() -> Iterator[StartBench]:
 class Outcome:
     """The result of a started process that has ended."""
 
-    def __init__(self, started: Started) -> None:
+    def __init__(self, started: StartedProcess) -> None:
         _, status = os.waitpid(started.pid, 0)
         self.code = os.waitstatus_to_exitcode(status)
         for fd in started.pipes:
