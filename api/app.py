@@ -21,7 +21,7 @@ from api.operations.body import KNOWN, STRANGERS
 from api.operations.guard import Guard, check_deadline
 from api.operations.operation import Call, Operation
 from api.operations.parameters import parse_path, parse_query, raise_all
-from api.reading import DamageReport, Files, Reads
+from api.read_threads import DamageReport, Files, Reads
 from api.resources.pages import Site
 from api.server.client_address import Exposure
 from api.server.memory_watch import MemoryWatch

@@ -13,7 +13,7 @@ from api.auth.auditor import Auditor
 from api.auth.authentication import Authenticator
 from api.host_info.host_facts import System
 from api.host_info.sample_events import Samples
-from api.reading import Files, Reads, Searches
+from api.read_threads import Files, Reads, Searches
 from api.schemas.task_list import TaskList
 from api.server.thread_pool import Threads
 from api.streams.raw_log import Layouts

@@ -16,7 +16,7 @@ from logring.errors import Corrupt, LogError
 from logring.layout import STDERR, STDOUT, BlockHeader, Publication
 from logring.log_paths import frames_path
 from logring.logfile.open_log import open_log_file
-from logring.logfile.stored import StoredFile
+from logring.logfile.stored_file import StoredFile
 from logring.redraw.history_format import read_frames
 from logring.ring.live_region import read_region
 from logring.ring.ring import RingView, read_pending

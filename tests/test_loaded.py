@@ -56,4 +56,4 @@ def test_imports_execute_no_program(module: str) -> None:
 
 def test_clients_do_not_load_the_table_of_keys() -> None:
     """A client command finds the socket in the configuration without the table of all its keys."""
-    assert "supervisor.config.model" not in report("supervisor.config.places")
+    assert "supervisor.config.model" not in report("supervisor.config.client_keys")

@@ -20,7 +20,7 @@ from api.auth.audit_spool import Entries, Spool
 from api.errors import ApiError
 from store.runs.ids import new_ulid
 from supervisor.ipc.control_client import ControlClient, RequestRefused, Unavailable
-from supervisor.ipc.counted import counted
+from supervisor.ipc.plural import counted
 
 log = logging.getLogger("gunicorn.error")
 

@@ -6,7 +6,7 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
-from api.reading import Reads
+from api.read_threads import Reads
 from api.schemas.daemon_info import Sample
 from api.schemas.wire_times import rfc3339
 from api.streams import sse_encoding

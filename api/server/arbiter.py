@@ -3,7 +3,7 @@
 It forks workers, which share the imported modules, and does little else.
 """
 
-import api.server.patched  # noqa: F401 - first, so that the other modules import what is patched
+import api.server.gevent_patches  # noqa: F401 - first, so that the other modules import what is patched
 
 # isort: split
 

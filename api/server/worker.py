@@ -14,7 +14,7 @@ It differs from gunicorn's own gevent worker:
 * It does not load gevent's own web server, which gunicorn's gevent worker imports.
 """
 
-import api.server.patched  # noqa: F401 - first, so that the other modules import what is patched
+import api.server.gevent_patches  # noqa: F401 - first, so that the other modules import what is patched
 
 # isort: split
 
@@ -66,7 +66,7 @@ from api.errors import write_error
 from api.server.client_address import Exposure
 from api.server.heartbeat import Pulse
 from api.server.memory_watch import MemoryWatch
-from api.server.sending import Response, taking
+from api.server.paced_response import Response, taking
 from api.worker_context import Context
 from supervisor.host.osport import set_title, take_short_slices
 

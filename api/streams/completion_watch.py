@@ -14,7 +14,7 @@ from typing import Protocol
 
 from gevent.event import Event
 
-from api.reading import Reads
+from api.read_threads import Reads
 from api.streams.shared_feed import Feed, Waiter
 from logring.block import Line
 from logring.errors import LogError

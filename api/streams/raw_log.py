@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from api.reading import Files
+from api.read_threads import Files
 from logring.errors import LogError
 from logring.reader import Head, LogReader
 

@@ -18,7 +18,7 @@ from gevent.lock import BoundedSemaphore
 
 from api.auth.identity import Credential
 from api.errors import ApiError, shortage
-from api.reading import Reads
+from api.read_threads import Reads
 from api.streams.completion_watch import EVENTS, Ends
 from api.streams.shared_feed import Budget, Feed
 from logring.errors import LogError

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import gevent
 from gevent.event import Event
 
-from api.server.sending import frame
+from api.server.paced_response import frame
 from api.streams.sse_encoding import Render, log_batch
 from api.streams.sse_encoding import page as render_page
 from logring.errors import Corrupt, LogError

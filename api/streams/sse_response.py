@@ -27,7 +27,7 @@ from gevent.event import Event
 
 from api.operations.operation import Call
 from api.server.disconnect_watch import Departure
-from api.server.sending import PIECE_BYTES, give
+from api.server.paced_response import PIECE_BYTES, give
 from api.streams import sse_encoding
 from api.streams.completion_watch import Watch
 from api.streams.shared_feed import Feed

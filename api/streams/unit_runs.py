@@ -11,7 +11,7 @@ import msgspec
 
 from api.errors import ApiError
 from api.operations.unit_selector import Units
-from api.reading import Files, Reads
+from api.read_threads import Files, Reads
 from api.streams.log_merge import MAX_RUNS, Cursor, cursor_of
 from api.streams.shared_feed import Feed
 from logring.block import Line
@@ -19,7 +19,7 @@ from logring.errors import LogError
 from logring.reader import LogReader
 from store.database import Database
 from store.errors import StoreError
-from store.runs import of_units
+from store.runs import runs_by_unit
 from store.runs.writes import Run
 
 _PAGE = 200
@@ -102,7 +102,7 @@ class UnitRuns:
             self._cursor = cursor
             self.floor_ms, self._since_ms, self._sent_ms = cursor.floor_ms, cursor.time_ms, cursor.time_ms
             self.starts = dict(cursor.lines)
-            self._add(self._reads(of_units.runs_by_id, list(cursor.lines)))
+            self._add(self._reads(runs_by_unit.runs_by_id, list(cursor.lines)))
         self._add(running)
         self.starts = {run_id: line for run_id, line in self.starts.items() if run_id in self._known}
 
@@ -145,9 +145,9 @@ class UnitRuns:
                 self._announced.clear()
                 self._more, self._after = True, _BEFORE_ALL
                 self._since_ms = max(self._since_ms, self._sent_ms - _MARGIN_MS)
-                self._add(self._reads(of_units.running_runs, self.names))
+                self._add(self._reads(runs_by_unit.running_runs, self.names))
             if self._announced:
-                self._add(self._reads(of_units.runs_by_id, list(self._announced)))
+                self._add(self._reads(runs_by_unit.runs_by_id, list(self._announced)))
                 self._announced.clear()
         except StoreError as err:
             self._reads.log_unreadable("runs of units", err)
@@ -183,7 +183,7 @@ class UnitRuns:
             StoreError: the database cannot be read.
         """
         while self._more and not self._is_next_known():
-            found = self._reads(of_units.ended_runs, self.names, self._since_ms, self._after, _PAGE)
+            found = self._reads(runs_by_unit.ended_runs, self.names, self._since_ms, self._after, _PAGE)
             self._add(found)
             self._more = len(found) == _PAGE
             if found:
@@ -254,7 +254,7 @@ def tail(reads: Reads, files: Files, finder: "TailFinder", names: Collection[str
     files(finder.read, running)
     before = _BEHIND_ALL if finder.until_ms is None else (finder.until_ms, "~")
     while lines:
-        found = reads(of_units.newest_ended_runs, names, finder.floor_ms, before, _PAGE)
+        found = reads(runs_by_unit.newest_ended_runs, names, finder.floor_ms, before, _PAGE)
         files(finder.read, [run for run in found if run.lines])
         if len(found) < _PAGE or finder.logs > lines + _MOST_ANNOUNCED:
             break

@@ -30,7 +30,7 @@ from logring.layout import STREAM_NAMES
 from logring.reader import LogReader, Page
 from logring.search import BadPattern, Pattern
 from store.errors import StoreError
-from store.runs import of_units
+from store.runs import runs_by_unit
 from store.runs.writes import Run
 
 _RING_LINES = 4000
@@ -154,7 +154,7 @@ class UnitStream(EventStream):
         feed.waiters.add(self._bell)
         runs = self._runs
         runs.follow(feed)
-        running = self.context.reads(of_units.running_runs, runs.names)
+        running = self.context.reads(runs_by_unit.running_runs, runs.names)
         if len(running) > MAX_RUNS:
             raise ApiError(
                 409,
@@ -302,7 +302,7 @@ class UnitStream(EventStream):
     def _end(self, run: OpenRun, items: list[tuple[int, Item]]) -> None:
         """Add the end of a run to `items`."""
         if run.watch is not None:
-            found = self.context.reads(of_units.runs_by_id, [run.run_id])
+            found = self.context.reads(runs_by_unit.runs_by_id, [run.run_id])
             run.row = found[0] if found else run.row
         if run.row.lines > run.read:  # there was no space for the log, or it is already gone
             items.append((0, Gap(run.read - 1, run.row.lines - run.read)))

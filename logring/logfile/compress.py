@@ -27,8 +27,8 @@ from logring.layout import (
 from logring.logfile import zstd
 from logring.logfile.file_owner import share_file
 from logring.logfile.open_log import open_log_file
-from logring.logfile.packed import Index
-from logring.logfile.stored import StoredFile
+from logring.logfile.packed_file import Index
+from logring.logfile.stored_file import StoredFile
 
 LEVEL = 3
 """Higher levels save another 10 % and take four times as long."""

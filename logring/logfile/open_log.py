@@ -3,8 +3,8 @@
 import os
 
 from logring.layout import KIND_FILE, KIND_PACKED, PAGE, Static
-from logring.logfile.packed import PackedFile
-from logring.logfile.stored import StoredFile
+from logring.logfile.packed_file import PackedFile
+from logring.logfile.stored_file import StoredFile
 
 
 def open_log_file(path: str) -> StoredFile | None:

@@ -4,7 +4,7 @@ import io
 import os
 import sys
 
-from supervisor.startup import api_ahead
+from supervisor.startup import early_api_server
 
 
 def _open_what_is_closed() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):  # a character that the encoding lacks must not end the program
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    with api_ahead.starting(sys.argv[1:], os.environ):
+    with early_api_server.starting(sys.argv[1:], os.environ):
         from supervisor.cli.main import cli
 
         cli(prog_name="ringward")

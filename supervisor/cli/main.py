@@ -13,7 +13,7 @@ import click
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure, startup_failure
 from supervisor.cli.settings import Settings, client_options
-from supervisor.cli.suggesting import SuggestingGroup, with_suggestion
+from supervisor.cli.suggestions import SuggestingGroup, with_suggestion
 from supervisor.startup.refusal import NotStarted
 from supervisor.version import VERSION
 

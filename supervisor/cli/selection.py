@@ -10,10 +10,10 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
-from supervisor.cli.naming import all_names
+from supervisor.cli.name_completion import all_names
 from supervisor.cli.records import Record, is_run_id
 from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing, is_interactive
-from supervisor.ipc.counted import counted
+from supervisor.ipc.plural import counted
 from supervisor.ipc.unit_selection import ANY, is_glob
 
 if TYPE_CHECKING:

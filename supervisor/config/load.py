@@ -33,7 +33,7 @@ from supervisor.config.value_types.exports import MAX_EXPORTS, check
 from supervisor.config.value_types.exposure import unsafe
 from supervisor.config.value_types.hooks import MAX_HOOKS, checked_secret
 from supervisor.config.value_types.launchers import LOCAL, MAX_LAUNCHERS, launcher, unknown_launcher, unlaunchable
-from supervisor.config.value_types.notifying import KEYS_WITH_NAMES, unknown
+from supervisor.config.value_types.notify_targets import KEYS_WITH_NAMES, unknown
 from supervisor.config.value_types.params import unsuitable
 from supervisor.config.value_types.slots import MAX_SLOTS
 

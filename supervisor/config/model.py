@@ -8,9 +8,9 @@ loader reads. :mod:`supervisor.config.schema` collects the keys.
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from supervisor.config.client_keys import DATA_DIR, SOCKET
 from supervisor.config.database import DatabaseUrl
 from supervisor.config.keys import REQUIRED, Effect, Key, key
-from supervisor.config.places import DATA_DIR, SOCKET
 from supervisor.config.problems import Problem
 from supervisor.config.records import (
     Backoff,
@@ -40,7 +40,7 @@ from supervisor.config.value_types.exposure import BasePath, HostName, Network, 
 from supervisor.config.value_types.identity import IdentityTable
 from supervisor.config.value_types.launchers import LOCAL, Place, Words
 from supervisor.config.value_types.listen import Listen
-from supervisor.config.value_types.notifying import MatchTable, NotifierUrl, PingUrl, Quiet, notifiers
+from supervisor.config.value_types.notify_targets import MatchTable, NotifierUrl, PingUrl, Quiet, notifiers
 from supervisor.config.value_types.params import Params
 from supervisor.config.value_types.permissions import Permission
 from supervisor.config.value_types.presets import PRESETS

@@ -22,8 +22,8 @@ from store.errors import DatabaseDamaged, ServerUnreachable, StoreError
 from store.recovery.copies import suspect
 from supervisor.config.problems import ConfigError
 from supervisor.host.osport import set_title
-from supervisor.ipc.counted import counted
 from supervisor.ipc.messages import DaemonSettings, ProtocolError
+from supervisor.ipc.plural import counted
 from supervisor.scheduler.assembly import Scheduler, StartConfig
 from supervisor.scheduler.database.database_file import forget_all, tell_problem
 from supervisor.scheduler.database.opening import obstacle, open_database

@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.startup import data_directory
 from supervisor.startup.refusal import NotStarted
-from supervisor.tools.service import placing
+from supervisor.tools.service import plan_files
 from supervisor.tools.service.plan import File
 
 
@@ -22,7 +22,7 @@ def open_umask() -> Iterator[None]:
 @pytest.mark.usefixtures("open_umask")
 @pytest.mark.parametrize(
     "make",
-    [lambda path: data_directory.prepare(str(path)), lambda path: placing.put(str(path), File(str(path), "text"))],
+    [lambda path: data_directory.prepare(str(path)), lambda path: plan_files.put(str(path), File(str(path), "text"))],
     ids=["data", "service"],
 )
 def test_parents_are_not_writable(tmp_path: Path, make: Callable[[Path], None]) -> None:

@@ -23,7 +23,7 @@ from api.worker_context import Context
 from logring.errors import LogError
 from logring.reader import LogReader
 from store.database import Database
-from store.runs.of_units import runs_by_id
+from store.runs.runs_by_unit import runs_by_id
 from store.runs.writes import Run, RunFilter, list_runs
 from store.tasks import get_task
 

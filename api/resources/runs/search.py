@@ -38,7 +38,7 @@ from logring.reader import LogReader
 from logring.search import BadPattern, Hit, Limits, LineSelection, Pattern, SearchResult
 from logring.search import search as search_log
 from store.database import Database
-from store.runs import of_units
+from store.runs import runs_by_unit
 from store.runs import writes as store_runs
 from store.runs.filter import task_names
 from store.runs.writes import Run
@@ -305,7 +305,7 @@ def search_logs(context: Context, call: Call) -> None:
         position = Position(until_ms, _NEWEST.run_id, 0)
 
     def read(created_at: int, at: str) -> list[Run]:
-        return context.reads(of_units.runs_with_logs, names, since_ms, (created_at, at), _RUNS)
+        return context.reads(runs_by_unit.runs_with_logs, names, since_ms, (created_at, at), _RUNS)
 
     scan = _scanned(context, call, read, position)
     cut = scan.waiting[0] if scan.waiting else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from supervisor.cli.failure import Failure
-from supervisor.cli.naming import Names
+from supervisor.cli.name_completion import Names
 from supervisor.cli.option_groups import grouped
 from supervisor.ipc.unit_selection import is_glob
 

@@ -90,7 +90,7 @@ def _places(config: str | None, data: str | None, environ: Mapping[str, str]) ->
     path = find_config(config, environ)
     if path is None:
         return {}
-    from supervisor.config.places import load_places
+    from supervisor.config.client_keys import load_places
 
     try:
         places, distrusted = load_places(path, environ)

@@ -19,8 +19,8 @@ from logring.block import Batch
 from logring.layout import STREAM_NAMES, SYSTEM
 from store.runs.record import Run
 from supervisor.helpers.exporter.cursors import FollowedRun
-from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import stamp
+from supervisor.ipc.plural import counted
 
 GONE = "log_max_size or retention removed them"
 DAMAGED = "the log file is damaged"

@@ -18,7 +18,6 @@ from store.errors import StoreError
 from store.runs.arrivals import RunEnd
 from store.runs.phases import NEVER_RAN
 from supervisor.helpers.exporter.cursors import Cursors, FollowedRun
-from supervisor.helpers.exporter.news import EVENTS, Bells, NewRuns
 from supervisor.helpers.exporter.records import (
     DAMAGED,
     GONE,
@@ -31,6 +30,7 @@ from supervisor.helpers.exporter.records import (
     Sink,
 )
 from supervisor.helpers.exporter.report import Report
+from supervisor.helpers.exporter.sources import EVENTS, Bells, NewRuns
 from supervisor.ipc.export_job import ExportJob
 
 _BATCH_BYTES = 8 << 20

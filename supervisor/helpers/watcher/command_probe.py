@@ -21,7 +21,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Collection, Mapping
 
 from logring.mask import MASK, Mask
-from supervisor.helpers.watcher.attempts import ProbeFailed
+from supervisor.helpers.watcher.network_probes import ProbeFailed
 from supervisor.host import prepared_command
 from supervisor.host.process_environ import Environments
 from supervisor.host.procfs import Process, children, family, find_process, send

@@ -7,7 +7,7 @@ from logring.errors import LogError
 from logring.layout import SYSTEM
 from logring.reader import LogReader
 from logring.search import Limits, Pattern, search
-from supervisor.helpers.watcher.attempts import ProbeFailed
+from supervisor.helpers.watcher.network_probes import ProbeFailed
 from supervisor.ipc.doorbell import DoorbellClient
 from supervisor.ipc.probe_request import ProbeRequest
 

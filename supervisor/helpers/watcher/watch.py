@@ -5,9 +5,9 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from supervisor.helpers.watcher.attempts import ProbeFailed, http, tcp
 from supervisor.helpers.watcher.command_probe import CommandProbes
 from supervisor.helpers.watcher.name_lookup import NameLookup
+from supervisor.helpers.watcher.network_probes import ProbeFailed, http, tcp
 from supervisor.helpers.watcher.output_lines import RingWatcher, line
 from supervisor.ipc.probe_request import ProbeRequest
 

@@ -16,10 +16,10 @@ from dataclasses import replace
 
 from supervisor.host.shortage import REST_S, SHORTAGES, is_shortage, reason, take_all
 from supervisor.host.signal_sets import ignored, signal_name
-from supervisor.ipc.counted import counted
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings, Message, ProtocolError
+from supervisor.ipc.plural import counted
 from supervisor.root.handover.fd_store import DescriptorStore
 from supervisor.root.handover.inherited_state import InheritedState
 from supervisor.root.handover.quiesce import Quiesce
@@ -32,7 +32,7 @@ from supervisor.root.helper_processes import Helper
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.loop.signals import IgnoredSignals, Signals
 from supervisor.root.output.pump_thread import Pump
-from supervisor.root.output.runtime_place import RuntimeDirectoryMonitor
+from supervisor.root.output.runtime_directory_monitor import RuntimeDirectoryMonitor
 from supervisor.root.process.process_manager import ProcessManager
 from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.stop_ladder import ShutdownProgress

@@ -33,7 +33,7 @@ from supervisor.ipc.messages import Spawn
 from supervisor.root.handover.record_memory import Record
 from supervisor.root.handover.state_schema import HelperOutputState, LeftState, PumpState
 from supervisor.root.output.file_thread import FileThread
-from supervisor.root.output.left_output import LeftOutput, LeftOutputs
+from supervisor.root.output.leftover_output import LeftOutput, LeftOutputs
 from supervisor.root.output.run_log import Backpressure, RunLog, Source, free_bytes, prepare, shape_of
 
 _TERMINAL_BYTES = 131072

@@ -30,9 +30,9 @@ from store.recovery.salvage import RestoreResult, begin_anew, restore, take_as_r
 from store.runs.writes import unfinished_runs
 from store.tasks import all_tasks, instances
 from supervisor.config.model import Config
-from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log, stamp
 from supervisor.ipc.messages import DaemonSettings
+from supervisor.ipc.plural import counted
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.database.database_file import (
     REPLACED,

@@ -15,8 +15,8 @@ from store.database import Database
 from store.runs.bulk import Retention as Rule
 from store.runs.bulk import find_excess, find_expired, first_deletion, purge
 from supervisor.config.model import Config, Service, Task
-from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log
+from supervisor.ipc.plural import counted
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job
 from supervisor.scheduler.database.janitor_client import JanitorClient
 from supervisor.scheduler.database.removal_clock import RemovalClock

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from store.daemon_values import set_meta
-from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log, stamp
+from supervisor.ipc.plural import counted
 from supervisor.scheduler.control.operation import Arguments, Reply, done, operation, unavailable
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.database.removal_clock import STATE, RemovalClock

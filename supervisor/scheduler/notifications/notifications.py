@@ -16,8 +16,8 @@ from supervisor.config import notification_kinds
 from supervisor.config.files.stamps import has_same_zone
 from supervisor.config.model import Config, Task
 from supervisor.config.value_types.durations import format_duration
-from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import stamp
+from supervisor.ipc.plural import counted
 from supervisor.scheduler.control.operation import Arguments, Reply, done, operation, refused, unavailable
 from supervisor.scheduler.database.commits import Change, Committer, Events
 from supervisor.scheduler.notifications.routes import Fact, Target, targets

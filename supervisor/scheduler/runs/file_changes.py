@@ -12,9 +12,9 @@ from store import idempotency
 from store.errors import Conflict
 from store.runs.ids import new_ulid
 from supervisor.config.model import Config, Task
-from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Message
+from supervisor.ipc.plural import counted
 from supervisor.schedule import overlap
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess

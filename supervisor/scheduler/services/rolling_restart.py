@@ -8,8 +8,8 @@ import json
 from collections.abc import Callable
 
 from store.tasks import update_task
-from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log
+from supervisor.ipc.plural import counted
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.live_units import Roll, ServiceInstance, Unit

@@ -20,7 +20,7 @@ from store.runs.ids import new_ulid
 from store.runs.writes import Run, insert_run
 from store.service_uptime import add_time
 from supervisor.config.value_types.durations import format_duration
-from supervisor.ipc.counted import counted
+from supervisor.ipc.plural import counted
 from supervisor.tools.demo.history import OUTAGE_MS, History, moment
 from supervisor.tools.demo.jobs import BACKUP, INDEX
 

@@ -6,9 +6,9 @@ import stat
 from typing import TYPE_CHECKING
 
 from logring.logfile.file_owner import FOR_READERS
-from supervisor.ipc.counted import counted
 from supervisor.ipc.export_job import ExportStatus, status_path
 from supervisor.ipc.log_line import stamp
+from supervisor.ipc.plural import counted
 from supervisor.tools.doctor.finding import Finding, size
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from supervisor.config.value_types.launchers import PLACEHOLDER
 from supervisor.schedule.cron import validate
 from supervisor.tools.importers import docker_options
 from supervisor.tools.importers.docker_options import Project, pairs, text
-from supervisor.tools.importers.outcome import Outcome, Unreadable
+from supervisor.tools.importers.import_result import Outcome, Unreadable
 from supervisor.tools.importers.unit_values import FOR_EVER
 
 _LABEL = "ringward.compose"

@@ -15,7 +15,7 @@ from typing import Any
 
 from supervisor.host.zones import is_zone
 from supervisor.schedule.cron import validate
-from supervisor.tools.importers.outcome import Outcome
+from supervisor.tools.importers.import_result import Outcome
 
 _WORD = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|[^\s;&|()<>"'])+|[<>]+&?\s*\S*|&&|\|\||[;&|()\n]""")
 _SEPARATOR = re.compile(r"&&|\|\||[;&|()\n]")

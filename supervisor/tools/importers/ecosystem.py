@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-from supervisor.tools.importers.outcome import Unreadable
+from supervisor.tools.importers.import_result import Unreadable
 
 _TIMEOUT_S = 30
 _EVALUATE = """

@@ -9,7 +9,7 @@ from typing import Any
 
 from supervisor.schedule.cron import validate
 from supervisor.tools.importers.ecosystem import content
-from supervisor.tools.importers.outcome import Outcome, Unreadable, seconds
+from supervisor.tools.importers.import_result import Outcome, Unreadable, seconds
 
 _INTERPRETERS = {
     **dict.fromkeys((".js", ".mjs", ".cjs", ".ts", ".mts", ".cts"), "node"),

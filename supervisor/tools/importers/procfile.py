@@ -3,7 +3,7 @@
 import os
 import re
 
-from supervisor.tools.importers.outcome import Outcome
+from supervisor.tools.importers.import_result import Outcome
 
 _LINE = re.compile(r"([A-Za-z0-9_-]+):\s*(.+)")
 _OWN_PORT = re.compile(r"""^(?:export )?PORT=["']?(\d{1,5})["']?$""", re.MULTILINE)

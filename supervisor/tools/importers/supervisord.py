@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from supervisor.tools.importers.outcome import Outcome, Unreadable, WithReferences, seconds
-from supervisor.tools.importers.words import Replacement, for_shell
+from supervisor.tools.importers.import_result import Outcome, Unreadable, WithReferences, seconds
+from supervisor.tools.importers.shell_words import Replacement, for_shell
 
 _PROGRAM, _GROUP = "program:", "group:"
 _OWN = ("supervisord", "supervisorctl", "unix_http_server", "inet_http_server", "rpcinterface:", "include", _GROUP)

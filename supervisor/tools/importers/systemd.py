@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from supervisor.host.zones import is_zone
-from supervisor.tools.importers.outcome import Outcome, Unreadable, seconds
+from supervisor.tools.importers.import_result import Outcome, Unreadable, seconds
+from supervisor.tools.importers.shell_words import for_shell
 from supervisor.tools.importers.unit_values import FOR_EVER, endless_span, restarts, signal_name, span, statuses
-from supervisor.tools.importers.words import for_shell
 
 _WORDS = {
     "minutely": "* * * * *",

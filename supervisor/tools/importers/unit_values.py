@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from supervisor.tools.importers.outcome import seconds
+from supervisor.tools.importers.import_result import seconds
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
 _UNITS = {"": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "ms": 0.001, "msec": 0.001, "m": 60, "min": 60}

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from api.auth.auditor import Auditor
-from api.reading import Reads
+from api.read_threads import Reads
 from api.server.log_format import Bounded
 from logring.log_paths import log_path
 from store.audit import Entry

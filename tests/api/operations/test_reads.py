@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import gevent
 import pytest
 
-from api import reading
-from api.reading import Reads
+from api import read_threads
+from api.read_threads import Reads
 from store.database import Database, open_writer
 from store.errors import DatabaseNotOpened, NotReady, StoreError
 
@@ -22,7 +22,7 @@ def one(db: Database) -> object:
 
 def test_missing_database_during_the_first_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A request before the end of the first start reports no damage."""
-    monkeypatch.setattr(reading, "_COMING_S", 0.0)
+    monkeypatch.setattr(read_threads, "_COMING_S", 0.0)
     path = str(tmp_path / "ringward.db")
     told = list[StoreError]()
     reads = Reads(path, told.append)
@@ -35,8 +35,8 @@ def test_missing_database_during_the_first_start(monkeypatch: pytest.MonkeyPatch
 
 def test_request_before_the_database(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A request that is slightly early is answered once the database exists."""
-    monkeypatch.setattr(reading, "_COMING_S", 30.0)
-    monkeypatch.setattr(reading, "_READ_S", 60.0)
+    monkeypatch.setattr(read_threads, "_COMING_S", 30.0)
+    monkeypatch.setattr(read_threads, "_READ_S", 60.0)
     path = str(tmp_path / "ringward.db")
     reads, tried = Reads(path, ignore), gevent.event.Event()
 
@@ -53,9 +53,9 @@ def test_request_before_the_database(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def test_request_before_the_database_after_a_hung_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An earlier hung disk neither shortens the wait for the database nor is given as the reason."""
-    monkeypatch.setattr(reading, "_HUNG_S", 0.2)
-    monkeypatch.setattr(reading, "_READ_S", 60.0)
-    monkeypatch.setattr(reading, "_COMING_S", 0.5)
+    monkeypatch.setattr(read_threads, "_HUNG_S", 0.2)
+    monkeypatch.setattr(read_threads, "_READ_S", 60.0)
+    monkeypatch.setattr(read_threads, "_COMING_S", 0.5)
     reads = Reads(str(tmp_path / "ringward.db"), ignore)
     reads._hung = True
     monkeypatch.setattr(reads, "_threads", lambda look: look())  # no thread, which could be late, has to say so
@@ -69,8 +69,8 @@ def test_only_the_first_request_waits(monkeypatch: pytest.MonkeyPatch, tmp_path:
     path = str(tmp_path / "ringward.db")
     reads, waits = Reads(path, ignore), list[float]()
     monkeypatch.setattr(gevent, "sleep", waits.append)
-    monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=lambda: sum(waits)))
-    monkeypatch.setattr(reading, "_COMING_S", 0.1)
+    monkeypatch.setattr(read_threads, "time", SimpleNamespace(monotonic=lambda: sum(waits)))
+    monkeypatch.setattr(read_threads, "_COMING_S", 0.1)
     with pytest.raises(NotReady):
         reads(one)
     assert waits
@@ -96,7 +96,7 @@ def test_missing_database_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: StoreError, reported: bool
 ) -> None:
     """The scheduler is told of a missing database, but not while it opens one."""
-    monkeypatch.setattr(reading, "_COMING_S", 0.0)
+    monkeypatch.setattr(read_threads, "_COMING_S", 0.0)
     path = str(tmp_path / "ringward.db")
     open_writer(path).close()
     told = list[StoreError]()

@@ -7,9 +7,9 @@ from pathlib import Path
 import gevent
 import pytest
 
-from api import reading
+from api import read_threads
 from api.errors import ApiError
-from api.reading import Files, Reads, Searches
+from api.read_threads import Files, Reads, Searches
 from api.server.fair_semaphore import Turns, asking
 from store.database import open_writer
 
@@ -63,7 +63,7 @@ def test_error_ends_a_turn() -> None:
 @pytest.fixture
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """For each kind of reading: of two, one may be late."""
-    monkeypatch.setattr(reading, "_THREADS", 1)
+    monkeypatch.setattr(read_threads, "_THREADS", 1)
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -109,7 +109,7 @@ def test_many_searches_of_one_client() -> None:
 
 def test_too_many_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """No search waits forever."""
-    monkeypatch.setattr(reading, "_PLACE_S", 0.01)
+    monkeypatch.setattr(read_threads, "_PLACE_S", 0.01)
     searches = Searches()
     with contextlib.ExitStack() as stack:
         for _ in range(4):

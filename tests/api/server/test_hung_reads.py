@@ -7,11 +7,11 @@ from typing import Any
 import gevent
 import pytest
 
-from api import reading
+from api import read_threads
 from api.app import open_context
 from api.operations.operation import Call
 from api.operations.parameters import parse_query
-from api.reading import Files, Reads
+from api.read_threads import Files, Reads
 from api.resources.runs import runs
 from api.resources.runs.runs import list_params
 from store.database import Database, open_writer
@@ -21,8 +21,8 @@ from supervisor.ipc.messages import DaemonSettings
 
 def test_hung_disk(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Reads fail while all threads hang, and return their data as soon as one continues."""
-    monkeypatch.setattr(reading, "_READ_S", 0.05)
-    monkeypatch.setattr(reading, "_HUNG_S", 0.01)
+    monkeypatch.setattr(read_threads, "_READ_S", 0.05)
+    monkeypatch.setattr(read_threads, "_HUNG_S", 0.01)
     path = str(tmp_path_factory.mktemp("hung") / "ringward.db")
     open_writer(path).close()
     reads, thawed = Reads(path, lambda _error: None), threading.Event()
@@ -38,8 +38,8 @@ def test_hung_disk(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Tem
     with pytest.raises(QueryTimeout, match="its disk hangs"):
         reads(lambda db: db.row("SELECT 1"))
     thawed.set()
-    monkeypatch.setattr(reading, "_READ_S", 30.0)
-    monkeypatch.setattr(reading, "_HUNG_S", 30.0)
+    monkeypatch.setattr(read_threads, "_READ_S", 30.0)
+    monkeypatch.setattr(read_threads, "_HUNG_S", 30.0)
     assert reads(lambda db: db.row("SELECT 1")) == (1,)
     assert all(event.wait(30) for event in ended)
 
@@ -53,14 +53,14 @@ def test_slow_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     done = threading.Event()
     slow = [gevent.spawn(context_.pages, lambda _db: done.wait()) for _ in range(9)]
     gevent.sleep(0)
-    monkeypatch.setattr(reading, "_READ_S", 0.05)
+    monkeypatch.setattr(read_threads, "_READ_S", 0.05)
     query, _ = parse_query(list_params(camel=False), "")
     nobody: Any = None
     for page in (runs.list_runs, runs.summarize_runs, runs.list_deleted_runs):
         call = Call(nobody, nobody, {}, {**query, "since": None})
         with pytest.raises(QueryTimeout):
             page.handler(context_, call)
-    monkeypatch.setattr(reading, "_READ_S", 30.0)
+    monkeypatch.setattr(read_threads, "_READ_S", 30.0)
     assert context_.reads(lambda db: db.row("SELECT 1")) == (1,)
     done.set()
     gevent.joinall(slow)
@@ -68,11 +68,11 @@ def test_slow_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_logs_on_a_hung_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client is told that the log's disk does not respond; once it does, everything is as before."""
-    monkeypatch.setattr(reading, "_FILE_S", 0.05)
+    monkeypatch.setattr(read_threads, "_FILE_S", 0.05)
     files, thawed = Files(), threading.Event()
     for _ in range(9):
         with pytest.raises(TimeoutError, match="its disk hangs"):
             files(thawed.wait)
     thawed.set()
-    monkeypatch.setattr(reading, "_FILE_S", 30.0)
+    monkeypatch.setattr(read_threads, "_FILE_S", 30.0)
     assert files(lambda: "read") == "read"

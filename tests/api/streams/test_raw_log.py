@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from api.reading import Files
+from api.read_threads import Files
 from api.streams import raw_log
 from logring.layout import STDERR, STDOUT, SYSTEM
 from logring.log_paths import log_path, ring_path

@@ -1,7 +1,7 @@
 """How the server is started: as it is, or with other constants."""
 
 PATIENCE: dict[str, dict[str, float]] = {
-    "api.reading": {"_FILE_S": 60.0, "_READ_S": 60.0},
+    "api.read_threads": {"_FILE_S": 60.0, "_READ_S": 60.0},
     "api.worker_context": {"_ASK_S": 60.0},
     "api.streams.stream_content": {"_COMING_S": 60.0},
     "api.auth.passwords": {"_ASK_S": 60.0, "_P": 1},  # hashing takes most of the time of a login

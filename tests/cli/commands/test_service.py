@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli import exit_codes
-from supervisor.tools.service import planning, systemd
+from supervisor.tools.service import init_plans, systemd
 from supervisor.tools.service.detection import detect
 from tests.support.command_line import Ringward
 
@@ -196,8 +196,8 @@ def test_now(ringward: Ringward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (tools / name).write_text(f'#!/bin/sh\necho {name} "$@" >>{tmp_path}/called\n')
         (tools / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-    monkeypatch.setattr(planning, "OPENRC_SCRIPT", f"{tmp_path}/init.d/ringward")
-    monkeypatch.setattr(planning, "API_USER", "nobody-on-this-host")
+    monkeypatch.setattr(init_plans, "OPENRC_SCRIPT", f"{tmp_path}/init.d/ringward")
+    monkeypatch.setattr(init_plans, "API_USER", "nobody-on-this-host")
     words = ("--init", "openrc", "--now")
     done = ringward("service", "install", *words, "--program", PROGRAM)
     assert done.exit_code == exit_codes.OK, done.output

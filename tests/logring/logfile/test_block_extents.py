@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from logring.errors import LogError
 from logring.layout import FILE_BLOCKS_AT, HEADER_SIZE, STDERR, STDOUT, SYSTEM
 from logring.logfile.compress import compress
-from logring.logfile.stored import StoredFile
+from logring.logfile.stored_file import StoredFile
 from logring.reader import Extent, LogReader
 from tests.logring.support.rings import T0, Log
 from tests.logring.support.steps import STEPS, Step, play

@@ -22,9 +22,9 @@ from logring.layout import (
 from logring.logfile import zstd
 from logring.logfile.compress import compress
 from logring.logfile.open_log import open_log_file
-from logring.logfile.packed import Index
+from logring.logfile.packed_file import Index
 from logring.reader import Line, LogReader
-from tests.logring.logfile.test_packed import damage, walked
+from tests.logring.logfile.test_packed_file import damage, walked
 from tests.logring.support.rings import T0, Log, read_all
 
 MakeLog = Callable[..., Log]

@@ -11,7 +11,7 @@ from logring.errors import LogError
 from logring.layout import FILE_BLOCKS_AT, INDEX_RECORD_AT, RING_BLOCKS_AT, STDERR, STDOUT
 from logring.log_paths import frames_path
 from logring.logfile.compress import compress
-from logring.logfile.packed import Index
+from logring.logfile.packed_file import Index
 from logring.reader import Line
 from logring.redraw.history_file import FramesWriter
 from logring.redraw.redraw_writer import FrameQueue

@@ -6,7 +6,7 @@ from typing import Any
 import tomli
 
 from supervisor.config.load import load
-from supervisor.tools.importers.outcome import Outcome
+from supervisor.tools.importers.import_result import Outcome
 
 
 def checked(outcome: Outcome, tmp_path: Path) -> dict[str, Any]:

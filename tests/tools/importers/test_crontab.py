@@ -9,7 +9,7 @@ import pytest
 from supervisor.cli import exit_codes
 from supervisor.tools.importers import crontab
 from supervisor.tools.importers.crontab import name_of
-from supervisor.tools.importers.outcome import Outcome
+from supervisor.tools.importers.import_result import Outcome
 from tests.support.command_line import Ringward
 from tests.tools.importers.imported import checked, mentions
 

@@ -9,7 +9,7 @@ import tomli
 
 from supervisor.cli import exit_codes
 from supervisor.tools.importers import crontab, procfile, supervisord, systemd
-from supervisor.tools.importers.outcome import Outcome, Unreadable
+from supervisor.tools.importers.import_result import Outcome, Unreadable
 from tests.support.command_line import Ringward
 from tests.tools.importers.imported import checked, mentions
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from supervisor.tools.importers import supervisord
-from supervisor.tools.importers.outcome import Outcome
+from supervisor.tools.importers.import_result import Outcome
 from tests.tools.importers.imported import checked, mentions
 
 

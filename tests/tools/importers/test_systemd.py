@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from supervisor.tools.importers import systemd
-from supervisor.tools.importers.outcome import Outcome
+from supervisor.tools.importers.import_result import Outcome
 from supervisor.tools.importers.systemd import to_cron
 from supervisor.tools.importers.unit_values import span
 from tests.tools.importers.imported import checked, mentions

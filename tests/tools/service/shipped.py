@@ -5,8 +5,8 @@ from pathlib import Path
 from supervisor.config.files.lookup import SYSTEM_DATA, SYSTEM_FILE
 from supervisor.tools.service import systemd
 from supervisor.tools.service.detection import KINDS
+from supervisor.tools.service.init_plans import OPENRC_SCRIPT, RUNIT_DIRECTORY, S6_DIRECTORY, plan
 from supervisor.tools.service.plan import DEFAULT_PROGRAM, File, InstallOptions
-from supervisor.tools.service.planning import OPENRC_SCRIPT, RUNIT_DIRECTORY, S6_DIRECTORY, plan
 from tests.support.paths import ROOT
 
 DEPLOY = ROOT / "deploy"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.tools.service.init_plans import plan
 from supervisor.tools.service.plan import InstallOptions
-from supervisor.tools.service.planning import plan
 from tests.tools.service.shipped import DEPLOY, shipped
 
 PROGRAM = "/bin/true"

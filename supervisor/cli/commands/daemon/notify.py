@@ -4,7 +4,7 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.settings import Settings, client_options, pass_settings
-from supervisor.cli.suggesting import SuggestingGroup
+from supervisor.cli.suggestions import SuggestingGroup
 
 
 @click.group("notify", cls=SuggestingGroup, epilog="Example: ringward notify test ops")

@@ -24,7 +24,7 @@ def command(settings: Settings, dry_run: bool, as_json: bool) -> int:
     """
     from supervisor.cli.client import ErrorResponse, Unreachable
     from supervisor.cli.tables import show_json
-    from supervisor.ipc.counted import counted
+    from supervisor.ipc.plural import counted
 
     try:
         found = settings.api().post("/api/daemon/reload", {"dry_run": "true"} if dry_run else None)

@@ -135,7 +135,7 @@ def _of_daemon(daemon: Mapping[str, Any], health: str) -> Iterator[dict[str, str
 
 
 def _behind(export: Mapping[str, Any]) -> str:
-    from supervisor.ipc.counted import counted
+    from supervisor.ipc.plural import counted
 
     skipped = f", {counted(export['skippedLines'], 'line')} lost" if export["skippedLines"] else ""
     lost = f", {counted(export['lostRuns'], 'run')} removed before delivery" if export.get("lostRuns") else ""
@@ -187,7 +187,7 @@ def _failure(run: Mapping[str, object]) -> str:
 
 def _show(found: Mapping[str, Any]) -> None:
     from supervisor.cli.tables import show_table, when
-    from supervisor.ipc.counted import counted
+    from supervisor.ipc.plural import counted
 
     if "lastDay" not in found:
         show_table(("CHECK", "REASON"), [[one["what"], one["text"]] for one in found["attention"]])

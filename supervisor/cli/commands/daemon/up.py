@@ -236,7 +236,7 @@ def _banner(
     as_json: bool,
 ) -> None:
     """Print the start banner. It contains a generated password only on a terminal: elsewhere a log would keep it."""
-    from supervisor.ipc.counted import counted
+    from supervisor.ipc.plural import counted
 
     warning = None if api_user.warning is None else f"{api_user.warning}; {api_user.remedy}"
     if as_json:
@@ -301,7 +301,7 @@ def _become_root(boot: "DaemonSettings", lock: int, place: int, ready: int | Non
     from supervisor.ipc import stale_helpers
     from supervisor.ipc.child_process import RINGWARD
     from supervisor.ipc.listening_sockets import CannotListen, listen
-    from supervisor.startup import api_ahead
+    from supervisor.startup import early_api_server
     from supervisor.startup.password import VARIABLE
 
     # From now on signals wait for the root. They would end this process, or Python with a traceback.
@@ -311,14 +311,14 @@ def _become_root(boot: "DaemonSettings", lock: int, place: int, ready: int | Non
         if killed:
             names = ", ".join(map(str, killed))
             click.echo(f"ringward: ended stale helpers of a killed supervisor: {names}", err=True)
-        api = api_ahead.started()
+        api = early_api_server.started()
         if api is not None:
             stale_helpers.note(
                 boot.runtime_dir, stale_helpers.API, api.pid
             )  # before it has state that the next start would miss
         listeners = listen(boot)
         if api is not None:
-            api_ahead.say_hello(api, boot, listeners)
+            early_api_server.say_hello(api, boot, listeners)
         fds = [sock.fileno() for sock in listeners]
         server = None if api is None else [api.pid, api.pidfd, api.sock.fileno(), api.output]
         memory = _in_memory({"boot": boot.to_dict(), "listeners": fds, "api": server})

@@ -43,7 +43,7 @@ def command(settings: Settings, from_here: bool, if_different: bool, as_json: bo
     With --from-here it moves to the environment of this command. Only root and the daemon's user may be
     able to change that environment. The next start takes the environment that the service file names.
     """
-    from supervisor.cli.running import Running
+    from supervisor.cli.running_daemon import Running
 
     daemon = Running(settings.data_directory())
     before = daemon.answer()

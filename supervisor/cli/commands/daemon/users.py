@@ -6,7 +6,7 @@ import sys
 import click
 
 from supervisor.cli.settings import Settings, client_options, pass_settings
-from supervisor.cli.suggesting import SuggestingGroup
+from supervisor.cli.suggestions import SuggestingGroup
 
 _ROLES = ("viewer", "operator", "admin")
 _NAME = re.compile(r"(?!\.+$)[a-zA-Z0-9._@-]{1,100}")

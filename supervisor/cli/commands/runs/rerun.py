@@ -56,7 +56,7 @@ def _confirm(api: "Api", selection: Selection) -> None:
     Raises:
         Failure: the user declined.
     """
-    from supervisor.ipc.counted import counted
+    from supervisor.ipc.plural import counted
 
     if not selection.asks():
         return

@@ -10,7 +10,7 @@ import click
 from supervisor.cli import exit_codes
 from supervisor.cli.client import ErrorResponse
 from supervisor.cli.failure import Failure
-from supervisor.cli.naming import task_names
+from supervisor.cli.name_completion import task_names
 from supervisor.cli.option_groups import grouped
 from supervisor.cli.settings import Settings, client_options, pass_settings
 from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing, confirm_all

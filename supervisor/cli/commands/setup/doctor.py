@@ -10,7 +10,7 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
-from supervisor.ipc.counted import counted
+from supervisor.ipc.plural import counted
 
 if TYPE_CHECKING:
     from supervisor.config.model import Config, Task

@@ -12,7 +12,7 @@ from supervisor.cli.failure import Failure
 from supervisor.cli.paths import files
 
 if TYPE_CHECKING:
-    from supervisor.tools.importers.outcome import Outcome
+    from supervisor.tools.importers.import_result import Outcome
 
 _MAX_BYTES = 1024 * 1024
 _KINDS = ("cron", "supervisord", "systemd", "procfile", "pm2", "compose")
@@ -31,7 +31,7 @@ def command(kind: str, files: tuple[str, ...], output: str | None, system: bool,
     comments in the configuration, and the exit code is then 1. The other program is not changed.
     """
     from supervisor.cli.tables import show_json
-    from supervisor.tools.importers.outcome import Outcome
+    from supervisor.tools.importers.import_result import Outcome
 
     outcome = Outcome()
     _read(kind, {path: _text(path) for path in files}, outcome, system=system)
@@ -57,7 +57,7 @@ def _read(kind: str, texts: dict[str, str], outcome: "Outcome", *, system: bool)
         Failure: a file does not have the given format.
     """
     from supervisor.tools.importers import compose, crontab, pm2, procfile, supervisord, systemd
-    from supervisor.tools.importers.outcome import Unreadable
+    from supervisor.tools.importers.import_result import Unreadable
 
     def cron(path: str, text: str, outcome: "Outcome") -> None:
         crontab.read(path, text, outcome, system=system or crontab.is_system(path, text))
@@ -123,7 +123,7 @@ def _write(path: str, toml: str) -> None:
 
 
 def _report(outcome: "Outcome", problems: list[str]) -> None:
-    from supervisor.ipc.counted import counted
+    from supervisor.ipc.plural import counted
 
     tasks = sum(unit.kind == "tasks" for unit in outcome.units)
     services = sum(unit.kind == "services" for unit in outcome.units)

@@ -12,16 +12,16 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
-from supervisor.cli.installing import check_combination, everything, init_system, wanted_of, warnings_of
+from supervisor.cli.install_options import check_combination, everything, init_system, wanted_of, warnings_of
 from supervisor.cli.option_groups import grouped
 from supervisor.cli.paths import directories, files
 from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
-from supervisor.cli.suggesting import SuggestingGroup
+from supervisor.cli.suggestions import SuggestingGroup
 from supervisor.tools.service.detection import KINDS
 
 if TYPE_CHECKING:
-    from supervisor.tools.service.placing import ComparedFile
     from supervisor.tools.service.plan import Command, InstallOptions, Plan
+    from supervisor.tools.service.plan_files import ComparedFile
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -97,9 +97,9 @@ def install(
     If there is no configuration, a commented one without tasks is written. Files that were changed by hand are not
     replaced without --force. Repeat --user and --hardened when you install again.
     """
-    from supervisor.tools.service.earlier import forgotten
-    from supervisor.tools.service.placing import ChangedByUser, path_below, read_present, write
-    from supervisor.tools.service.planning import plan
+    from supervisor.tools.service.init_plans import plan
+    from supervisor.tools.service.plan_files import ChangedByUser, path_below, read_present, write
+    from supervisor.tools.service.previous_options import forgotten
 
     found_kind = init_system(options.kind)
     check_combination(found_kind, options.root, user, hardened=hardened, now=now)
@@ -151,7 +151,7 @@ def install(
 @pass_settings
 def uninstall(_settings: Settings, options: _Options, *, now: bool) -> int:
     """Remove the installed service files. Configuration, data and users stay."""
-    from supervisor.tools.service.placing import ChangedByUser, read_present, remove
+    from supervisor.tools.service.plan_files import ChangedByUser, read_present, remove
 
     found_kind = init_system(options.kind)
     check_combination(found_kind, options.root, None, hardened=False, now=now)
@@ -192,15 +192,15 @@ def give_way() -> None:
 def _links(planned: "Plan", root: str) -> list[str]:
     from glob import glob
 
-    from supervisor.tools.service.placing import path_below
+    from supervisor.tools.service.plan_files import path_below
 
     return [path for pattern in planned.enabled for path in glob(path_below(root, pattern))]
 
 
 def _configure(wanted: "InstallOptions", root: str, *, dry_run: bool) -> bool:
     """Write a configuration if there is none; return whether there was none."""
-    from supervisor.tools.service.placing import path_below, put
     from supervisor.tools.service.plan import File
+    from supervisor.tools.service.plan_files import path_below, put
     from supervisor.tools.service.rendering import first_config
 
     place = path_below(root, wanted.config)

@@ -8,7 +8,7 @@ import click
 from supervisor.cli import exit_codes
 from supervisor.cli.paths import files
 from supervisor.cli.settings import CONFIG, Settings, pass_settings
-from supervisor.ipc.counted import counted
+from supervisor.ipc.plural import counted
 
 
 @click.command("validate", epilog="Example: ringward validate /etc/ringward/ringward.toml")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.cli.naming import Names, all_names, service_names, task_names
+from supervisor.cli.name_completion import Names, all_names, service_names, task_names
 from supervisor.cli.option_groups import grouped
 from supervisor.cli.settings import Settings, client_options, pass_settings
 from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing, confirm_all

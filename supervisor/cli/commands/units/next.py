@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from supervisor.cli.naming import task_names
+from supervisor.cli.name_completion import task_names
 from supervisor.cli.settings import Settings, client_options, pass_settings
 from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing
 

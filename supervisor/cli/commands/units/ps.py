@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from supervisor.cli.naming import all_names
+from supervisor.cli.name_completion import all_names
 from supervisor.cli.settings import Settings, client_options, pass_settings
 from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing
 

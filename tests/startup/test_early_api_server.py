@@ -12,7 +12,7 @@ import pytest
 
 from supervisor.ipc import child_process
 from supervisor.ipc.child_process import ChildProcess
-from supervisor.startup import api_ahead
+from supervisor.startup import early_api_server
 from tests.cli.commands.test_up import Up, shared_memory, up
 from tests.root.loop.test_shortage import BOOT
 from tests.support.waiting import until
@@ -22,11 +22,11 @@ __all__ = ["shared_memory", "up"]  # fixtures
 
 @contextlib.contextmanager
 def starting() -> Iterator[ChildProcess]:
-    with api_ahead.starting(["up"], {**os.environ, "RINGWARD_PASSWORD": "secret"}):
-        server = api_ahead.started()
+    with early_api_server.starting(["up"], {**os.environ, "RINGWARD_PASSWORD": "secret"}):
+        server = early_api_server.started()
         assert server is not None
         yield server
-    assert api_ahead.started() is None
+    assert early_api_server.started() is None
 
 
 def descriptors(pid: int) -> set[str]:
@@ -72,14 +72,14 @@ def test_hello_to_an_ended_server() -> None:
     with starting() as server:
         os.kill(server.pid, signal.SIGKILL)
         assert select.select([server.pidfd], [], [], 30)[0]
-        api_ahead.say_hello(server, BOOT, [])
+        early_api_server.say_hello(server, BOOT, [])
 
 
 @pytest.mark.parametrize("arguments", [["ps"], ["up", "--help"], []])
 def test_other_commands(arguments: list[str]) -> None:
     """Other commands start no API server."""
-    with api_ahead.starting(arguments, os.environ):
-        assert api_ahead.started() is None
+    with early_api_server.starting(arguments, os.environ):
+        assert early_api_server.started() is None
 
 
 def test_server_cannot_be_started(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_server_cannot_be_started(up: Up, monkeypatch: pytest.MonkeyPatch) -> No
         raise OSError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(child_process, "start", refuse)
-    with api_ahead.starting(["up"], os.environ):
+    with early_api_server.starting(["up"], os.environ):
         outcome = up()
     assert outcome.executed
     assert outcome.executed.api is None

@@ -7,7 +7,7 @@ import pytest
 from store.database import Database, open_writer
 from store.runs.writes import update_run
 from supervisor.helpers.exporter.cursors import Cursors
-from supervisor.helpers.exporter.news import NewRuns
+from supervisor.helpers.exporter.sources import NewRuns
 from tests.helpers.exporter.pieces import job
 from tests.store.making import T0, make_run, store_run
 

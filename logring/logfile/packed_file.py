@@ -22,7 +22,7 @@ from logring.layout import (
     pack_header,
 )
 from logring.logfile import zstd
-from logring.logfile.stored import StoredFile
+from logring.logfile.stored_file import StoredFile
 
 _RECORD = struct.Struct("<QQQI28x")
 _PLACE = struct.Struct("<QQ")

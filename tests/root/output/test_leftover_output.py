@@ -5,7 +5,7 @@ import os
 import select
 
 from supervisor.root.handover.state_schema import LeftOutputState, from_json, to_json
-from supervisor.root.output.left_output import LeftOutput, LeftOutputs
+from supervisor.root.output.leftover_output import LeftOutput, LeftOutputs
 
 
 def texts(lines: bytes) -> list[str]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 
 from store.database import Database, open_reader
-from store.runs import arrivals, of_units
+from store.runs import arrivals, runs_by_unit
 from store.runs.arrivals import Arrival, RunEnd
 from store.runs.record import Run
 from supervisor.helpers.exporter.cursors import Cursors, FollowedRun
@@ -145,7 +145,7 @@ class NewRuns:
 
     def rows(self, ids: Collection[str]) -> dict[str, Run]:
         """Return runs by id, including deleted ones; purged runs are absent."""
-        return {run.id: run for run in of_units.runs_by_id(self._open(), ids)}
+        return {run.id: run for run in runs_by_unit.runs_by_id(self._open(), ids)}
 
     def first_attempts(self, ids: Collection[str]) -> dict[str, str]:
         """Return the id of the first attempt of each run. The search ends at a purged attempt."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli.failure import Failure
-from supervisor.cli.running import Running
+from supervisor.cli.running_daemon import Running
 
 
 class Served(Running):

@@ -6,7 +6,7 @@ import pytest
 from gunicorn import util
 from gunicorn.config import Config
 
-from api.server.sending import PIECE_BYTES, PatientSocket, Response
+from api.server.paced_response import PIECE_BYTES, PatientSocket, Response
 
 
 class Socket:

@@ -62,8 +62,8 @@ def wanted_of(
     """
     from supervisor.config.files import lookup
     from supervisor.tools.service import systemd
-    from supervisor.tools.service.placing import path_below
     from supervisor.tools.service.plan import InstallOptions
+    from supervisor.tools.service.plan_files import path_below
 
     old_systemd = kind == "systemd" and (systemd.version() or _NEW_SYSTEMD) < _NEW_SYSTEMD
     config = os.path.abspath(settings.config or lookup.SYSTEM_FILE)
@@ -110,8 +110,8 @@ def _program() -> str:
 def everything(kind: str, scan_dir: str | None) -> "Plan":
     """Return everything that an installation may have written, with whatever options."""
     from supervisor.config.files import lookup
+    from supervisor.tools.service.init_plans import plan
     from supervisor.tools.service.plan import DEFAULT_PROGRAM, InstallOptions
-    from supervisor.tools.service.planning import plan
 
     wanted = InstallOptions(
         DEFAULT_PROGRAM, lookup.SYSTEM_FILE, lookup.SYSTEM_DATA, "ringward", hardened=True, old_systemd=True

@@ -4,8 +4,8 @@ import os
 import re
 from collections.abc import Sequence
 
-from supervisor.tools.service.placing import ComparedFile, path_below
 from supervisor.tools.service.plan import InstallOptions
+from supervisor.tools.service.plan_files import ComparedFile, path_below
 from supervisor.tools.service.systemd import HARDENING, UNIT
 
 _USER = re.compile(r"^(?:User=|command_user=|install -d -m 0700 -o )([^:\s]+)", re.MULTILINE)

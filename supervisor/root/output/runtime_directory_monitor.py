@@ -16,10 +16,10 @@ from typing import Protocol
 
 from logring.logfile.file_owner import LISTED_FOR_READERS
 from supervisor.host.shared_memory import UnusableDirectory, file_system_types, prepare_directory
-from supervisor.ipc.counted import counted
 from supervisor.ipc.listening_sockets import CannotListen, listen_again
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import LOCK, DaemonSettings
+from supervisor.ipc.plural import counted
 from supervisor.root.handover.quiesce import Quiesce
 from supervisor.root.output.pump_thread import Pump
 
