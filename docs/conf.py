@@ -21,6 +21,7 @@ html_copy_source = False
 html_show_copyright = False
 highlight_language = "none"
 smartquotes = False
+html_search_scorer = str(Path(__file__).parent / "search_scorer.js")
 man_pages = [
     ("cli", "ringward", "run scheduled tasks and always-on services", author, 1),
     ("configuration", "ringward.toml", "configuration of Ringward", author, 5),
