@@ -1,7 +1,6 @@
 """Assembly of the scheduler: one builder per subject, and the dispatch of messages from the root."""
 
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -296,7 +295,7 @@ class Scheduler(CommitListener, StoreListener):
 
     def _build_operations(self, start: StartConfig, state: StoredState, take_over: TakeOver) -> None:
         loop, boot, config, core, engine = self._loop, self._boot, self._config, self._core, self._engine
-        limit = TriggerLimit(time.monotonic, config.http.trigger_rate)
+        limit = TriggerLimit(loop.now_s, config.http.trigger_rate)
         many = BulkOperations(core, engine, self._units, self._bulk, self._retention, limit)
         files = ConfigFiles(
             loop,
@@ -311,7 +310,7 @@ class Scheduler(CommitListener, StoreListener):
             RunOperations(core, engine, self._units, self._info, self._daemon_state, limit),
             UnitOperations(core, engine.stop, self._controller, self._scheduled_starts, self._units),
             many,
-            AccessOperations(self._committer),
+            AccessOperations(loop, self._committer),
             NotificationOperations(self._committer),
             self._outbox,
             self._reloader,

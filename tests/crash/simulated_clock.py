@@ -62,7 +62,8 @@ def make(path: str, now_ms: int) -> SimulatedClock:
 
 def follow(clock: SimulatedClock) -> None:
     """Make every event loop of this process use the clock."""
-    from supervisor.scheduler.loop.loop import Clock, Loop
+    from supervisor.host.clock import Clock
+    from supervisor.scheduler.loop.loop import Loop
 
     whole_round = Loop.round
 

@@ -13,6 +13,7 @@ from store.runs.writes import Run, get_run
 from store.store_thread import StoreThread
 from store.tasks import upsert_task
 from supervisor.config.load import load
+from supervisor.host.clock import Clock
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import PROTOCOL, DaemonSettings, Exited
 from supervisor.ipc.probe_request import ProbeRequest
@@ -20,7 +21,7 @@ from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import CommitListener, Committer
 from supervisor.scheduler.loop.daemon_state import DaemonState
 from supervisor.scheduler.loop.event_log import EventLog
-from supervisor.scheduler.loop.loop import Clock, Loop
+from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.loop.user_lookup import UserLookup
 from supervisor.scheduler.notifications.notifications import Notifications

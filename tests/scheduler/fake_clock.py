@@ -1,12 +1,14 @@
 """Clocks for tests that stand still until a test moves them."""
 
-from supervisor.scheduler.loop.loop import Clock, WallTimer
+import select
+
+from supervisor.host.clock import Clock, WallTimer
 
 START_MS = 1_780_056_000_000
 
 
 class FakeClock(Clock):
-    """A clock that stands still; a test advances all clocks with :meth:`advance` or sets one of them."""
+    """Clocks that stand still until a test advances them or sets one of them, or until a loop waits."""
 
     def __init__(self, wall: int = START_MS, boot: float = 1000.0) -> None:
         self.wall, self.boot = wall, boot
@@ -19,6 +21,13 @@ class FakeClock(Clock):
 
     def boot_s(self) -> float:
         return self.boot
+
+    def wait(self, epoll: select.epoll, timeout_s: float) -> list[tuple[int, int]]:
+        """Return the descriptors that are ready now; if there are none, let the whole time-out pass."""
+        ready = epoll.poll(0)
+        if not ready and timeout_s > 0:
+            self.advance(timeout_s)
+        return ready
 
     def alarm(self) -> WallTimer | None:
         return None  # the kernel's timer would follow the real clock

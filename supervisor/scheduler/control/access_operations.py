@@ -4,7 +4,6 @@ API workers may run as another user, who cannot read the private key. The schedu
 """
 
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +18,7 @@ from supervisor.config.model import Config
 from supervisor.scheduler.control.operation import Arguments, Number, Reply, done, operation, refused, unavailable
 from supervisor.scheduler.control.rate_limit import LoginLimit
 from supervisor.scheduler.database.commits import Committer
+from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.reload.config_files import ConfigFiles
 
 _TOKEN_REFUSALS = {
@@ -89,9 +89,9 @@ class _Version(Arguments):
 class AccessOperations:
     """Operations on sessions, tokens, accounts and the audit log; each answers after it is stored."""
 
-    def __init__(self, committer: Committer) -> None:
+    def __init__(self, loop: Loop, committer: Committer) -> None:
         self._committer = committer
-        self._logins = LoginLimit(time.monotonic)
+        self._logins = LoginLimit(loop.now_s)
 
     def _store(
         self,

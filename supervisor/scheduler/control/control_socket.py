@@ -11,7 +11,6 @@ import collections
 import hmac
 import select
 import socket
-import time
 from typing import Annotated, Any
 
 import msgspec
@@ -131,7 +130,7 @@ class ControlServer:
             self._send(connection, known)
         elif waiting is not None:
             waiting.append(connection)
-        elif time.monotonic() > asked.deadline:
+        elif self._loop.now_s() > asked.deadline:
             self._send(connection, encode({"id": asked.id, **refused(503, "the deadline of the request has passed")}))
         else:
             self._waiting[asked.id] = [connection]

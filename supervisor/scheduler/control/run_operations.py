@@ -3,8 +3,8 @@
 A trigger may have an idempotency key. For a day, a trigger with the same key returns the same run.
 """
 
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Protocol
 
 from msgspec import Meta
@@ -15,8 +15,10 @@ from store.idempotency import Claim as KeyClaim
 from store.runs.ids import is_ulid
 from store.runs.writes import get_run
 from supervisor.config.model import Task
-from supervisor.host.owning_run import owning_runs
+from supervisor.host.cgroup_names import run_of
+from supervisor.host.cgroup_usage import directory_of, mount_of
 from supervisor.host.process_environ import Environments
+from supervisor.host.procfs import find_process
 from supervisor.schedule.admission import MOST_HOLDERS, Claim, Obstacle, SlotUse
 from supervisor.scheduler.control.operation import (
     Arguments,
@@ -39,6 +41,7 @@ from supervisor.scheduler.runs.run_rows import answer_row
 
 _PATIENCE_S = 0.01
 """How long to wait for the environment of a process: /proc/PID/environ may block on the process's memory lock."""
+_MOST_ANCESTORS = 100
 _OTHER = "The key was used for another request"
 
 
@@ -168,7 +171,7 @@ class RunOperations:
             tell: returns the present state of the daemon.
             limit: limit of triggers per credential; None: no limit.
         """
-        self._limit = limit or TriggerLimit(time.monotonic, 0)
+        self._limit = limit or TriggerLimit(core.loop.now_s, 0)
         self._committer = core.committer
         self._daemon = core.daemon
         self._runs = runs
@@ -254,7 +257,7 @@ class RunOperations:
         """
         run_id = asked.from_run
         if run_id is None and (process := asked.from_process) is not None:
-            owners = owning_runs(process, self._daemon.boot.daemon_id, self._environments)
+            owners = _owning_runs(process, self._daemon.boot.daemon_id, self._environments)
             run_id = next((owner for owner in owners if owner in self._runs.live), None)
         return self._runs.live[run_id] if run_id is not None and run_id in holders else None
 
@@ -327,3 +330,29 @@ class RunOperations:
         with self._committer.changing(unavailable(reply)) as change:
             unknown = refused(404, f"no run with the id {run_id}")
             change.read(lambda db: get_run(db, run_id)).then(lambda run: reply(unknown if run is None else done()))
+
+
+def _owning_runs(pid: int, daemon_id: str, environments: Environments) -> Iterator[str]:
+    """Yield the ids of runs to which a process may belong, the most likely first.
+
+    The cgroup of a process names its run. Without cgroups, the run id and the daemon's id are in the environment of the
+    process, its session leader, its group leader or an ancestor. Names of cgroups that are not run ids can occur too.
+    """
+    mount = mount_of()
+    directory = directory_of(pid, mount)
+    while mount is not None and directory is not None and len(directory) > len(mount[1]):
+        yield run_of(directory)  # the run's cgroup may be a parent: a run can create cgroups below its own
+        directory = os.path.dirname(directory)
+    read: set[int] = set()
+    for _ in range(_MOST_ANCESTORS):
+        process = find_process(pid)
+        if process is None or pid <= 1:
+            return
+        for one in (pid, process.session, process.group):
+            found = None if one in read else find_process(one)
+            if found is not None:
+                variables = environments.read(one, found.start) or {}
+                if variables.get("RINGWARD_DAEMON") == daemon_id:
+                    yield variables.get("RINGWARD_RUN_ID", "")
+            read.add(one)
+        pid = process.parent

@@ -1,7 +1,7 @@
 """The scheduler's event loop: descriptors, and timers on two clocks. Handlers must not block.
 
 Intervals use the monotonic clock; schedules use the wall clock. The wall clock can step, and the monotonic clock stands
-still while the host sleeps. :class:`WallTimer` reports both. Without such a timer, the loop checks the clocks at least
+still while the host sleeps. :class:`.WallTimer` reports both. Without such a timer, the loop checks the clocks at least
 once a second while schedules wait.
 
 A step is found by comparison with CLOCK_BOOTTIME, which continues during sleep. NTP slews both clocks alike, so their
@@ -10,18 +10,13 @@ difference changes only when the wall clock is set.
 The scheduler's log is also here, because it writes all lines of a round together.
 """
 
-import contextlib
-import ctypes
-import errno
 import functools
 import heapq
 import itertools
-import os
 import select
-import time
-import weakref
 from collections.abc import Callable
 
+from supervisor.host.clock import Clock, WallTimer
 from supervisor.ipc.log_line import Log
 
 _LOOK_S = 1.0
@@ -32,97 +27,6 @@ _PAUSE_S = 0.1
 _LONGEST_S = 3600.0
 """Longest wait. epoll_wait(2) takes milliseconds as an int, which would overflow after 24.8 days."""
 _MIN_SWEEP = 256
-
-_NONBLOCK, _CLOEXEC = os.O_NONBLOCK, os.O_CLOEXEC  # TFD_NONBLOCK and TFD_CLOEXEC are these
-_ABSTIME, _CANCEL_ON_SET = 1, 2
-_CLOCK_REALTIME = 0
-_MS_IN_S, _NS_IN_MS = 1000, 1_000_000
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-class _Timespec(ctypes.Structure):
-    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
-
-
-class _Itimerspec(ctypes.Structure):
-    _fields_ = (("interval", _Timespec), ("value", _Timespec))
-
-
-class WallTimer:
-    """A kernel timer on the wall clock that also expires when the clock is set or the host resumes from sleep.
-
-    It is a timerfd_create(2) timer with TFD_TIMER_CANCEL_ON_SET, called through ctypes because Python has it only since
-    3.13. The descriptor becomes readable at the set time and when the clock is set.
-
-    Raises:
-        OSError: the kernel has no such timer, or a system call filter forbids it.
-    """
-
-    def __init__(self) -> None:
-        self._fd: int = _libc.timerfd_create(_CLOCK_REALTIME, _NONBLOCK | _CLOEXEC)
-        if self._fd < 0:
-            raise _timer_error("timerfd_create")
-        weakref.finalize(self, os.close, self._fd)
-        self._at_s: float | None = None
-        self.set(0.0)
-
-    def fileno(self) -> int:
-        """Return the descriptor; when it is readable, call :meth:`clear` and check the clocks."""
-        return self._fd
-
-    def set(self, at_s: float) -> bool:
-        """Expire when the wall clock reaches `at_s` (seconds since the epoch), or at once if that has passed.
-
-        Return False if the clock was set since the last call (ECANCELED): check the clocks, and call this again.
-
-        Raises:
-            OSError: as in the constructor.
-        """
-        if at_s == self._at_s:
-            return True
-        self._at_s = at_s
-        seconds, ms = divmod(max(1, round(at_s * _MS_IN_S)), _MS_IN_S)  # 0 disarms the timer
-        wanted = _Itimerspec(value=_Timespec(seconds, ms * _NS_IN_MS))
-        if not _libc.timerfd_settime(self._fd, _ABSTIME | _CANCEL_ON_SET, ctypes.byref(wanted), None):
-            return True
-        if ctypes.get_errno() != errno.ECANCELED:
-            raise _timer_error("timerfd_settime")
-        return False
-
-    def clear(self) -> None:
-        """Read the descriptor after it became readable; the next :meth:`set` then always arms the timer."""
-        self._at_s = None
-        with contextlib.suppress(OSError):  # EAGAIN: the timer was set again before this; ECANCELED: the clock was set
-            os.read(self._fd, 8)
-
-
-def _timer_error(name: str) -> OSError:
-    code = ctypes.get_errno()
-    return OSError(code, f"{name}: {os.strerror(code)}")
-
-
-class Clock:
-    """The clocks of the host."""
-
-    def wall_ms(self) -> int:
-        """Return the wall clock in milliseconds since the epoch."""
-        return time.time_ns() // 1_000_000
-
-    def monotonic_s(self) -> float:
-        """Return monotonic seconds, without the time that the host sleeps."""
-        return time.monotonic()
-
-    def boot_s(self) -> float:
-        """Return the seconds since the host booted, including its sleep."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-    def alarm(self) -> WallTimer | None:
-        """Return a new timer on the wall clock; None if the kernel or a system call filter does not allow one."""
-        try:
-            return WallTimer()
-        except OSError:
-            return None
 
 
 class Timer:
@@ -242,7 +146,7 @@ class Loop:
 
     def round(self, timeout_s: float) -> None:
         """Wait at most `timeout_s` seconds (-1: no limit); call handlers of ready descriptors, then due timers."""
-        ready = [(fd, mask, self._handlers.get(fd)) for fd, mask in self._epoll.poll(timeout_s)]
+        ready = [(fd, mask, self._handlers.get(fd)) for fd, mask in self._clock.wait(self._epoll, timeout_s)]
         self._in_round = True
         self._look_for_a_step()
         for fd, mask, handler in ready:

@@ -4,14 +4,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from store import accounts, audit, sessions, tokens
 from store.audit import Entry
 from store.errors import StoreError
 from supervisor.scheduler.control.access_operations import AccessOperations
 from supervisor.scheduler.control.operation import operations_of
+from supervisor.scheduler.loop.loop import Loop
 from tests.scheduler.bench import Bench
+from tests.scheduler.fake_clock import FakeClock
 
 Make = Callable[[str], Bench]
 TOKEN = {
@@ -39,7 +39,7 @@ ACCOUNT = {
 
 def ask(one: Bench, op: str, **arguments: Any) -> dict[str, Any]:
     answers: list[dict[str, Any]] = []
-    operations_of(AccessOperations(one.committer))[op](arguments, answers.append)
+    operations_of(AccessOperations(one.loop, one.committer))[op](arguments, answers.append)
     one.store.work_all()
     (answer,) = answers
     return answer
@@ -113,17 +113,16 @@ def test_failing_store(bench: Make) -> None:
     """If nothing can be stored, a request gets 503 and changes nothing."""
     one = bench("")
     answers: list[dict[str, Any]] = []
-    operations_of(AccessOperations(one.committer))["token_create"](TOKEN, answers.append)
+    operations_of(AccessOperations(one.loop, one.committer))["token_create"](TOKEN, answers.append)
     one.store.fail(StoreError("full"))
     assert answers[0]["status"] == 503
     assert tokens.all_tokens(one.store.database) == []
 
 
-def test_wrong_passwords(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_passwords(bench: Make) -> None:
     """A client may send ten wrong passwords a minute, and is told when it may try again."""
-    now_s = [1000.0]
-    monkeypatch.setattr("time.monotonic", lambda: now_s[0])
-    operations = operations_of(AccessOperations(bench("").committer))
+    clock = FakeClock()
+    operations = operations_of(AccessOperations(Loop(clock), bench("").committer))
     answers: list[dict[str, Any]] = []
 
     def attempt(client: str) -> object:
@@ -134,8 +133,8 @@ def test_wrong_passwords(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(10):
         assert attempt("c") == now
         operations["login_failed"]({"client": "c"}, answers.append)
-    now_s[0] += 59.5
+    clock.advance(59.5)
     assert attempt("c") == {"allowed": False, "retry_after_s": 1}
     assert attempt("d") == now
-    now_s[0] += 0.5
+    clock.advance(0.5)
     assert attempt("c") == now
