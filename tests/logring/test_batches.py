@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logring.layout import FRAMES, STDERR, STDOUT, SYSTEM
+from logring.layout import STDERR, STDOUT, SYSTEM
 from logring.reader import Batch, Line, LogReader
 from tests.logring.support.rings import T0, Log
 
@@ -75,9 +75,18 @@ def test_any_line_may_be_the_first(mixed: Log) -> None:
 
 
 def test_lines_of_one_read_are_one_batch(make_log: MakeLog) -> None:
-    """A thousand lines of one read are one batch; a redrawn line is its own batch, with its frames."""
+    """A thousand lines of one read are one batch."""
     log = make_log()
     log.feed(STDOUT, b"line\n" * 1000, T0)
     (batch,) = log.reader.read_batches(0, 5000).lines
-    assert (batch.n, batch.lines, batch.next, batch.frames & FRAMES) == (0, 1000, 1000, 0)
+    assert (batch.n, batch.lines, batch.next, batch.frames) == (0, 1000, 1000, 0)
     assert log.reader.read_batches(1000, 5000).lines == []
+
+
+def test_redrawn_line_is_its_own_batch(make_log: MakeLog) -> None:
+    """A redrawn line is its own batch, with the number of its frames, even among lines of the same read."""
+    log = make_log()
+    log.writer.redraw(STDOUT, full=False)
+    log.feed(STDOUT, b"a\nb\n10%\r20%\r30%\nc\nd\n", T0)
+    found = [(batch.text, batch.frames) for batch in log.reader.read_batches(0, 5000).lines]
+    assert found == [(b"a\nb", 0), (b"30%", 3), (b"c\nd", 0)]

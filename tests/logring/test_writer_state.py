@@ -139,17 +139,21 @@ def test_silent_log_across_a_handover(make_log: MakeLog) -> None:
     assert texts(log.lines()) == [b"first"]
 
 
-@pytest.mark.parametrize("part", ["writer", "ring", "head"])
-def test_other_attributes_are_refused(make_log: MakeLog, part: str) -> None:
+@pytest.mark.parametrize("fewer", [False, True])
+@pytest.mark.parametrize(("part", "known"), [("writer", "_bytes"), ("ring", "taken"), ("head", "fill")])
+def test_other_attributes_are_refused(make_log: MakeLog, part: str, known: str, fewer: bool) -> None:
     """State of another version, with more or fewer attributes, is refused instead of guessed at."""
     log = make_log()
     log.feed(STDOUT, b"line\n")
     found = json.loads(json.dumps(dump(log.writer, lambda fd: fd)))
     inside = found[part]["HeadBlock"] if part == "head" else dict(found[part]["dict"])
-    inside["more"] = 1
+    if fewer:
+        del inside[known]
+    else:
+        inside["more"] = 1
     if part != "head":
         found[part] = {"dict": list(inside.items())}
-    with pytest.raises(UnknownFormat, match="more"):
+    with pytest.raises(UnknownFormat, match=known if fewer else "more"):
         load(found)
 
 

@@ -358,7 +358,7 @@ def test_truncated_file(make_log: MakeLog) -> None:
 
 
 def test_other_files(tmp_path: Path, make_log: MakeLog) -> None:
-    """Foreign files, newer formats and unknown codecs have their own errors; an empty file is an empty log."""
+    """Foreign, newer and truncated files and unknown codecs have their own errors; an empty file is an empty log."""
     path = tmp_path / "x.log"
     reader = LogReader(None, str(path))
     path.write_bytes(b"")
@@ -373,9 +373,19 @@ def test_other_files(tmp_path: Path, make_log: MakeLog) -> None:
     path.write_bytes(good[:8] + b"\x63" + good[9:])
     with pytest.raises(NewerFormat):
         reader.head()
-    path.write_bytes(good[:1000])
     reader.close()
-    assert isinstance(next(LogReader(None, str(path)).blocks()), Corrupt)
+    header = BlockHeader.parse(good, FILE_BLOCKS_AT)
+    assert header is not None
+    header.codec = 7
+    path.write_bytes(good[:FILE_BLOCKS_AT] + header.pack() + good[FILE_BLOCKS_AT + HEADER_SIZE :])
+    reader = LogReader(None, str(path))
+    with pytest.raises(NewerFormat, match="block 0 has codec 7"):
+        reader.read(0, 10)
+    reader.close()
+    path.write_bytes(good[:1000])
+    reader = LogReader(None, str(path))
+    assert isinstance(next(reader.blocks()), Corrupt)
+    reader.close()
 
 
 def test_file_of_zeros(tmp_path: Path) -> None:

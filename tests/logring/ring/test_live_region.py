@@ -22,7 +22,7 @@ from logring.layout import (
 from logring.reader import LogReader, Pending, Region
 from logring.redraw.redraw_writer import Drawing
 from logring.ring.live_region import Rows, last_rows, pack_region
-from tests.logring.ring.test_shared_memory_is_short import Memory
+from tests.logring.ring.test_shared_memory_is_short import Memory, touched_pages
 from tests.logring.support.rings import T0, Log
 from tests.support.paths import ROOT
 from tests.support.waiting import until
@@ -151,6 +151,8 @@ def test_region_allocates_its_pages(make_log: MakeLog, monkeypatch: pytest.Monke
             log.writer.mirror_pending()
             monkeypatch.setattr(Drawing, "rows", (b"y" * size,))
     assert touched <= memory.have
+    assert memory.touched_early == set()
+    assert touched <= touched_pages(log.ring_path) <= memory.have
 
 
 def test_region_without_memory(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """If shared memory is short, the ring is smaller, the run continues, and no process is killed."""
 
+import contextlib
 import errno
 import os
 from collections.abc import Callable
@@ -13,18 +14,39 @@ from tests.logring.support.rings import T0, Log, texts
 MakeLog = Callable[..., Log]
 
 
+def touched_pages(path: str) -> set[int]:
+    """Return the pages of a file that have content; pages that are only allocated count as a hole."""
+    found: set[int] = set()
+    fd = os.open(path, os.O_RDONLY)
+    end = 0
+    with contextlib.suppress(OSError):  # ENXIO: no further content
+        while True:
+            begin = os.lseek(fd, end, os.SEEK_DATA)
+            end = os.lseek(fd, begin, os.SEEK_HOLE)
+            found |= set(range(begin // 4096, -(-end // 4096)))
+    os.close(fd)
+    return found
+
+
 class Memory:
-    """Shared memory with a limited number of pages, or in which certain steps fail."""
+    """Shared memory with a limited number of pages, or in which certain steps fail.
+
+    Attributes:
+        have: the allocated pages.
+        touched_early: the pages that had content before they were allocated.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, pages: int, fails: tuple[str, ...] = ()) -> None:
         self.pages = pages
         self.fails = fails
         self.have: set[int] = set()
+        self.touched_early: set[int] = set()
         self.steps: list[str] = []
         monkeypatch.setattr(ring, "fallocate", self.fallocate)
 
     def fallocate(self, step: str, fd: int, offset: int, length: int) -> None:
         self.steps.append(step)
+        self.touched_early |= touched_pages(f"/proc/self/fd/{fd}") - self.have
         want = self.have | set(range(offset // 4096, (offset + length) // 4096))
         if step in self.fails or len(want) > self.pages:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -48,6 +70,8 @@ def test_pages_are_allocated_on_demand(make_log: MakeLog, monkeypatch: pytest.Mo
     log.feed(STDOUT, (b"x" * 99 + b"\n") * 5000, T0 + 500)
     assert len(memory.have) == 2 + 8 * 16
     assert os.stat(log.ring_path).st_size == RING_BLOCKS_AT + 8 * 65536
+    assert memory.touched_early == set()
+    assert touched_pages(log.ring_path) <= memory.have
 
 
 @pytest.mark.parametrize(("calm", "slots"), [(True, 4), (False, 16)])
