@@ -171,12 +171,13 @@ def test_output_of_helpers(bench: PumpBench) -> None:
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     bench.pump.add_helper(reading)
     bench.obey()
-    os.write(writing, b"half a ")
+    os.write(writing, b"whole\nhalf a ")
     bench.pump._read_helper(reading)
     next_root(bench)
+    assert bench.files._echo.waiting == b"whole\n"
     os.write(writing, b"line\n")
     bench.pump._read_helper(reading)
-    assert bench.files._echo.waiting.endswith(b"half a line\n")
+    assert bench.files._echo.waiting == b"whole\nhalf a line\n"
     for fd in (reading, writing):
         os.close(fd)
 

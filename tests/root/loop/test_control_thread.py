@@ -5,6 +5,7 @@ import select
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -31,7 +32,7 @@ from supervisor.root.process.process_manager import ProcessManager
 from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.transitions import State
 from tests.root.debugger import traced
-from tests.root.loop.test_shortage import BOOT
+from tests.root.loop.test_shortage import BOOT, FailingStarts
 from tests.support.waiting import until
 
 RECORDS = RunRecords(BOOT, DescriptorStore(""), Log("test"))
@@ -66,7 +67,7 @@ def bell(tmp_path: Path) -> Iterator[DoorbellServer]:
 
 
 def test_api_cannot_send_commands(bell: DoorbellServer, tmp_path: Path) -> None:
-    """The API server, which talks to untrusted clients, cannot make the root start, stop or forget anything."""
+    """No message of the API server, which talks to untrusted clients, makes the root do anything."""
     log = _Log()
     pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskSpace(str(tmp_path), 0)))
     scheduler, api = (Helper(name, name, BOOT, []) for name in ("scheduler", "gunicorn"))
@@ -76,6 +77,15 @@ def test_api_cannot_send_commands(bell: DoorbellServer, tmp_path: Path) -> None:
     assert not control._processes.live
     assert not control._processes.failed_starts
     assert "gunicorn sent an invalid message" in log.lines[0]
+    obeyed: list[str] = []
+    control._operations = {op: lambda message: obeyed.append(message["op"]) for op in control._operations}
+    operations = list(control._operations)
+    assert {"spawn", "stop", "ack", "upgrade"} < set(operations)
+    for helper in (api, scheduler):
+        assert obeyed == []
+        for op in operations:
+            control._on_messages(helper, memoryview(encode({"op": op})))
+    assert obeyed == operations
 
 
 def test_last_messages_of_a_scheduler(bell: DoorbellServer, tmp_path: Path) -> None:
@@ -139,6 +149,33 @@ def test_unresponsive_tracer() -> None:
         assert [(frame["op"], frame["status"], frame["lines"]) for frame in frames] == [("exited", signal.SIGKILL, 7)]
         assert not lives.live
         process.returncode = -signal.SIGKILL
+
+
+def test_end_of_a_run_retries_starts() -> None:
+    """When a run has ended, the starts that wait for a resource are due at once."""
+    starts = FailingStarts()
+    starts.waiting.start(spawn("W"))
+    starts.until(time.monotonic() + 3600)
+    lives = ProcessManager(
+        "D", EpollWatch(), cast(Pump, _Pump()), _Log(), {}, lambda _: None, ProcessTrees("D", set, print), RECORDS
+    )
+    lives._waiting = starts.waiting
+    with subprocess.Popen(["true"]) as process:
+        main = MainProcess(process.pid, os.pidfd_open(process.pid), 1)
+        select.select([main.pidfd], [], [])
+        os.close(main.pidfd)
+        lives.live["R"] = instance = ManagedProcess(spawn("R"), main)
+        instance.state = State.SEALING
+        due_s = lives.next_s()
+        assert due_s is not None
+        assert due_s > time.monotonic()
+        lives.notices.sealed("R", 7)
+        lives.notices.catch_up()
+        process.returncode = 0
+    assert not lives.live
+    due_s = lives.next_s()
+    assert due_s is not None
+    assert due_s <= time.monotonic()
 
 
 def test_unkillable_helper(bell: DoorbellServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

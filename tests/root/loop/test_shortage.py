@@ -266,11 +266,19 @@ def test_waiting_starts_are_retried() -> None:
     assert not starts.waiting
 
 
-def test_end_of_a_run_retries_a_start() -> None:
-    """When a run ends, the first waiting start is retried at once."""
+def test_early_retry() -> None:
+    """The first waiting start can be retried before its delay is over, and its next delays are short again."""
     starts = FailingStarts()
     starts.waiting.start(wanted(["true"]))
     starts.until(time.monotonic() + 60)
+    attempts = starts.attempts
+    starts.waiting.tend(time.monotonic())
+    assert starts.attempts == attempts
+    starts.waiting.retry_soon()
+    now_s = time.monotonic()
+    starts.waiting.tend(now_s)
+    assert starts.attempts == attempts + 1
+    assert starts.waiting.due_s == now_s + 0.5
     starts.short = False
     starts.waiting.retry_soon()
     starts.waiting.tend(time.monotonic())

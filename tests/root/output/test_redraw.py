@@ -1,7 +1,9 @@
 """Redrawn output through pump and file thread: settled lines in the log, their frames in the sidecar."""
 
 import errno
+import itertools
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +12,7 @@ import pytest
 from logring.layout import BLOCK_SIZE
 from logring.log_paths import frames_path
 from logring.reader import LogReader
-from logring.redraw import history_file
-from logring.redraw.redraw_writer import MAX_WAITING
+from logring.redraw import history_file, redraw_writer
 from supervisor.ipc.messages import Spawn
 from supervisor.root.output.run_log import RunLog
 from tests.root.pump_bench import PumpBench
@@ -90,17 +91,19 @@ def test_output_without_redraw_is_unchanged(bench: Drawing) -> None:
     assert not os.path.exists(bench.sidecar)
 
 
-def test_many_frames_wake_the_file_thread(bench: Drawing) -> None:
+def test_many_frames_wake_the_file_thread(bench: Drawing, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file thread is woken before too many frames wait, so none is lost as long as the disk keeps up."""
-    line = b"".join(b"%03d" % number + b"x" * 200 + b"\r" for number in range(60)) + b"end\n"
-    lines = written = 0
-    while written < 3 * MAX_WAITING:
-        bench.draw(line)
-        lines += 1
-        written += len(line)
+    seconds = itertools.count(time.time_ns(), 10**9)
+    monkeypatch.setattr("time.time_ns", lambda: next(seconds))  # so every line may keep its frames
+    limit = 1 << 15
+    monkeypatch.setattr(redraw_writer, "MAX_WAITING", limit)
+    lines = 50
+    for _ in range(lines):
+        bench.draw(b"x" * 2000 + b"\r" + b"y" * 2000 + b"\r\x1b[Kend\n")
+    assert bench.drawn.writer.frames._added > 3 * limit
     bench.tick()
     assert bench.reader.head().lines == lines
-    assert all(bench.reader.history(number) for number in (lines - 1, lines - 9))
+    assert all(bench.reader.history(number) for number in range(lines))
     assert not bench.drawn.writer.frames.waiting
 
 

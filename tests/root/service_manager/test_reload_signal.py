@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.ipc.messages import DaemonSettings
+from supervisor.ipc import child_process
+from supervisor.ipc.child_process import ChildProcess
+from supervisor.ipc.messages import DaemonSettings, Decoder
 from supervisor.root.helper_processes import Helper
 from supervisor.root.service_manager.reload_signal import ReloadSignal, Terminal
 from tests.root.loop.test_shortage import BOOT
@@ -90,9 +92,21 @@ def test_pipe_is_not_a_terminal() -> None:
     os.close(writer)
 
 
-def test_stopped_helper_is_not_replaced() -> None:
+def test_stopped_helper_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A helper that is not running is not replaced, because its next start has the new settings anyway."""
-    helper = Helper("gunicorn", "api.serve", BOOT, [])
+    settings = {**BOOT.to_dict(), "runtime_dir": str(tmp_path)}
+    helper = Helper("gunicorn", "api.serve", DaemonSettings.from_dict(settings), [])
     assert not helper.replace(0.0)
-    helper.boot = DaemonSettings.from_dict({**BOOT.to_dict(), "workers": 5})
-    assert helper.boot.workers == 5
+    assert (helper.replaced, helper.kill_at_s) == (False, None)
+    helper.boot = DaemonSettings.from_dict({**settings, "workers": 5})
+    ours, theirs = socket.socketpair()
+    pidfd, output = os.pidfd_open(os.getpid()), os.open(os.devnull, os.O_RDONLY)
+    monkeypatch.setattr(child_process, "start", lambda *_: ChildProcess(os.getpid(), pidfd, ours, output))
+    helper.start({}, 0.0)
+    helper.flush()
+    (hello,) = Decoder().feed(theirs.recv(1 << 20))
+    assert (hello["op"], hello["boot"]["workers"]) == ("hello", 5)
+    for one in (ours, theirs):
+        one.close()
+    for fd in (pidfd, output):
+        os.close(fd)

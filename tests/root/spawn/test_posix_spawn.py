@@ -408,11 +408,17 @@ def test_master_end_is_not_inherited() -> None:
     os.close(started.pidfd)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user of a process")
 def test_outputs_cannot_change_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without CAP_CHOWN, another user's run has its outputs, but cannot open them by their names."""
+    """Another user's run can open its outputs by name; without CAP_CHOWN it has its outputs, but cannot do that."""
 
     def refuse(_fd: int, _uid: int, _gid: int) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
+    script = "echo out; echo err >&2; echo name >/dev/stdout"
+    spawn = wanted(["sh", "-c", script], "/", uid=65534, gid=65534)
+    assert Outcome(spawn).out == b"out\nname\n"
     monkeypatch.setattr(os, "fchown", refuse)
-    spawning.Plan(wanted(["true"], uid=65534, gid=65534), {}, None).close()
+    outcome = Outcome(spawn)
+    assert (outcome.out, outcome.err[:4]) == (b"out\n", b"err\n")
+    assert b"Permission denied" in outcome.err
