@@ -123,12 +123,14 @@ class FileSink:
         return f"cannot write {self._path}: {err.strerror or err}"
 
     def idle(self) -> None:
-        """Rotate the file if it is old enough.
+        """Rotate the file if it is old enough, also the file of an earlier process.
 
         Raises:
             DeliveryFailed: the file cannot be rotated.
         """
         try:
+            if self._fd < 0 and _SINCE in self._cursors.facts and os.path.lexists(self._path):
+                self._open()
             if self._fd >= 0 and self._is_due():
                 self._open()
                 self._rotate()

@@ -107,6 +107,23 @@ def test_rotation_by_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     now_ns[0] += 100_000 * 1_000_000
     one.idle()
     assert not (tmp_path / "out" / "log.2").exists()
+    one.deliver([piece(b"b", 1)])
+    one._cursors.commit()
+    one.close()
+    now_ns[0] += 60_000 * 1_000_000
+    following = sink(tmp_path, max_age_ms=60_000)
+    following.idle()
+    assert [record["line"] for record in records(tmp_path / "out" / "log.1")] == [1]
+    assert (tmp_path / "out" / "log").read_bytes() == b""
+    now_ns[0] += 100_000 * 1_000_000
+    following.idle()
+    assert sorted(os.listdir(tmp_path / "out")) == ["log", "log.1", "log.2"]
+
+
+def test_idle_process_creates_no_file(tmp_path: Path) -> None:
+    """Before its first record, an export creates no file."""
+    sink(tmp_path, max_age_ms=1).idle()
+    assert not (tmp_path / "out").exists()
 
 
 def test_renamed_file_is_created_again(tmp_path: Path) -> None:

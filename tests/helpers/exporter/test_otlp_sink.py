@@ -131,13 +131,20 @@ def test_partial_success(collector: "Collector", opened: Opened) -> None:
     assert (rejected.value.end, rejected.value.lines) == (1, 2)
 
 
-def test_without_a_server(opened: Opened, tmp_path: Any) -> None:
+def test_without_a_server(opened: Opened, tmp_path: Path) -> None:
     """Without a server or a secret, the delivery fails with the reason and no part of the secret."""
     url = f"http://127.0.0.1:{free_port()}"
-    with pytest.raises(DeliveryFailed, match=f"cannot send to {url}/v1/logs: Connection refused"):
-        opened(timeout_s=0.7, url=url).deliver([piece(b"a")])
-    with pytest.raises(DeliveryFailed, match="No such file or directory"):
-        opened(token_file=str(tmp_path / "none")).deliver([piece(b"a")])
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    good.write_text("sesame\n")
+    bad.write_text("ses\tame\n")
+    for file, reason in (
+        (good, f"cannot send to {url}/v1/logs: Connection refused"),
+        (tmp_path / "none", f"{tmp_path}/none: No such file or directory"),
+        (bad, f"{tmp_path}/bad has no secret in its first line"),
+    ):
+        with pytest.raises(DeliveryFailed, match=reason) as caught:
+            opened(timeout_s=0.7, url=url, token_file=str(file)).deliver([piece(b"a")])
+        assert "ses" not in str(caught.value).replace(str(tmp_path), "")
 
 
 def test_large_deliveries_are_several_requests(collector: "Collector", opened: Opened) -> None:

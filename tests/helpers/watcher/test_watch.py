@@ -154,10 +154,13 @@ def test_impossible_port(kind: str, target: str) -> None:
     """With `port = 6553{instance}` some instances have an impossible port: it is reported, and the probe retried."""
 
     async def scene(watcher: InProcessWatcher) -> None:
-        watcher.watch.start(request(kind, target))
+        watcher.watch.start(request(kind, target, times=3))
         message = await watcher.next()
         assert message["op"] == "failing"
         assert message["why"].endswith("Port out of range 0-65535")
+        message = await watcher.next()
+        assert message["op"] == "failed"
+        assert message["why"].endswith("Port out of range 0-65535 (3 times in a row)")
 
     run_scene(scene)
 
@@ -426,10 +429,18 @@ def test_command_has_default_signals(real: WatcherProcess) -> None:
 
 def test_output_flood_is_not_kept(real: WatcherProcess) -> None:
     """A command that prints endlessly runs until its time limit, uses no memory, and delays no other probe."""
+    watcher = psutil.Process(real.process.pid)
     real.watch(replace(command("yes", timeout_ms=3_600_000), key="flood/live", times=1))
+    until(lambda: "yes" in {child.name() for child in watcher.children(recursive=True)}, "the command to run")
     real.watch(command("/bin/sh", "-c", "head -c 50000000 /dev/zero; echo; echo last; exit 1"))
-    assert real.next()["why"].endswith(": last")
-    assert psutil.Process(real.process.pid).memory_info().rss < 100 << 20
+    message = real.next()
+    assert message["key"] == "R/ready"
+    assert message["why"].endswith(": last")
+    real.watch(replace(command("yes", timeout_ms=50), key="short/live", times=1))
+    why = "yes: no answer within 50 ms (1 times in a row)"
+    assert real.next() == {"op": "failed", "key": "short/live", "why": why}
+    assert "yes" in {child.name() for child in watcher.children(recursive=True)}
+    assert watcher.memory_info().rss < 100 << 20
 
 
 def test_https() -> None:
