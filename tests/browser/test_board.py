@@ -55,7 +55,11 @@ def test_paused_tab(page: Page, site: Site) -> None:
     site.request("POST", "/api/tasks/backup/pause")
     page.reload()
     expect(names(page)).to_have_text(["backup"])
+    expect(tab(page, "Paused")).to_have_text("Paused 1")
     site.request("POST", "/api/tasks/backup/resume")
+    page.reload()
+    expect(tab(page, "Paused")).to_have_text("Paused 0")
+    expect(names(page)).to_have_count(0)
 
 
 def test_address_has_group_tag_and_sort(page: Page, site: Site) -> None:

@@ -110,12 +110,18 @@ def test_run_header_leads_to_its_neighbours(page: Page, site: Site) -> None:
 
 
 def test_first_run_has_no_previous_one(page: Page, site: Site) -> None:
-    """At an end, a link is disabled and stays in its place."""
+    """Without a previous or next run, that link is disabled and stays in its place."""
     run = site.run_to_end(LONG_NAME)
     site.see(page, f"#/run/{run}")
     page.get_by_role("region", name="Resources").wait_for()
-    for name in ("Previous run", "Next run"):
-        expect(page.get_by_role("link", name=name)).to_be_disabled()
+    previous, following = (page.get_by_role("link", name=name) for name in ("Previous run", "Next run"))
+    expect(previous).to_be_disabled()
+    expect(following).to_be_disabled()
+    places = [link.bounding_box() for link in (previous, following)]
+    later = site.run_to_end(LONG_NAME)
+    expect(following).to_have_attribute("href", f"#/run/{later}")
+    expect(previous).to_be_disabled()
+    assert [link.bounding_box() for link in (previous, following)] == places
     crumb = page.get_by_role("navigation", name="Breadcrumb").get_by_role("link", name="Overview")
     crumb.press("Enter")
     expect(page).to_have_url(f"{site.url}#/")
