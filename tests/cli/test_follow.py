@@ -104,12 +104,13 @@ def test_many_omitted_lines(daemon: FakeDaemon, following: Following) -> None:
 
 
 def test_many_removed_lines(daemon: FakeDaemon, following: Following) -> None:
-    """Many lines that are missing at the start of a stream are reported as no longer kept."""
+    """Many lines that are missing at the start of a stream are reported as no longer kept, without another stream."""
     hole = event("dropped", {"after": -1, "count": 20_000})
     daemon.on("GET", STREAM, events(hole, sent(20_000), DONE))
     daemon.on("GET", LOG, Answer(body=_page([])))
     assert following.lines() == ["20000"]
     assert following.messages == ["20000 lines are no longer kept or unreadable"]
+    assert (len(daemon.asked(STREAM)), len(daemon.asked(LOG))) == (1, 1)
 
 
 def test_resumed_stream(daemon: FakeDaemon, following: Following) -> None:

@@ -22,6 +22,7 @@ from supervisor.cli.main import COMMANDS, cli, load, module_of
 from supervisor.version import VERSION
 from tests.support.command_line import Ringward
 from tests.support.fake_daemon import Answer, FakeDaemon, Request, problem
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 PROGRAM = [sys.executable, "-c", "from supervisor.cli.entry import main; main()"]
@@ -148,12 +149,14 @@ def test_error_with_escape_sequences(ringward: Ringward, daemon: FakeDaemon) -> 
 
 
 def test_url_without_a_listener(ringward: Ringward, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A URL without a listener is named; an invalid URL is a usage error."""
-    monkeypatch.setenv("RINGWARD_URL", "http://127.0.0.1:9")
+    """A URL without a listener is named; an invalid URL is a usage error that names it."""
+    url = f"http://127.0.0.1:{free_port()}"
+    monkeypatch.setenv("RINGWARD_URL", url)
     result = ringward("ps", plain=True)
-    assert (result.exit_code, "http://127.0.0.1:9" in result.stderr) == (exit_codes.UNREACHABLE, True)
-    assert ringward("--url", "ftp://x", "ps", plain=True).exit_code == exit_codes.USAGE
-    assert ringward("--url", "http://x:y", "ps", plain=True).exit_code == exit_codes.USAGE
+    assert (result.exit_code, url in result.stderr) == (exit_codes.UNREACHABLE, True)
+    for invalid in ("ftp://x", "http://x:y"):
+        result = ringward("--url", invalid, "ps", plain=True)
+        assert (result.exit_code, invalid in result.stderr) == (exit_codes.USAGE, True)
 
 
 @pytest.mark.parametrize(

@@ -117,11 +117,16 @@ def test_force_needs_the_same_options(ringward: Ringward, root: Path) -> None:
     install = ("service", "install", "--init", "systemd", "--root", str(root), "--program", PROGRAM)
     assert ringward(*install, "--user", "jobs").exit_code == exit_codes.OK
     unit = next(root.rglob("ringward.service"))
-    unit.write_text(unit.read_text() + "# mine\n")
-    refused = ringward(*install, "--force")
-    assert refused.exit_code == exit_codes.REFUSED
-    assert "it was installed with --user jobs" in refused.stderr
+    installed = unit.read_text()
+    assert "\nUser=jobs\n" in installed
+    unit.write_text(installed + "# mine\n")
+    for more in ((), ("--user", "others")):
+        refused = ringward(*install, "--force", *more)
+        assert refused.exit_code == exit_codes.REFUSED
+        assert "it was installed with --user jobs" in refused.stderr
+        assert unit.read_text() == installed + "# mine\n"
     assert ringward(*install, "--force", "--user", "jobs").exit_code == exit_codes.OK
+    assert unit.read_text() == installed
 
 
 def test_reinstallation_needs_hardening(ringward: Ringward, root: Path) -> None:

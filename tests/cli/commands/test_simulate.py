@@ -86,7 +86,7 @@ def test_runs_that_share_a_slot(ringward: Ringward, config: Path) -> None:
 
 
 def test_durations(ringward: Ringward, data: Path) -> None:
-    """The duration of a task is its option's, else the common option's, else that of the history."""
+    """The duration of a task is its option's, else the common option's, else the average of the history, else zero."""
     database = open_writer(str(data / "ringward.db"))
     for name in ("nightly", "often"):
         upsert_task(database, name, "task", "{}")
@@ -103,6 +103,9 @@ def test_durations(ringward: Ringward, data: Path) -> None:
     assert durations() == [90_000, 90_000]
     assert durations("--duration", "nightly=2h") == [7_200_000, 90_000]
     assert durations("--duration", "nightly=2h", "--duration", "3s") == [7_200_000, 3000]
+    assert durations("--duration", "3s", "--duration", "nightly=2h") == [7_200_000, 3000]
+    (data / "ringward.db").unlink()
+    assert durations("--duration", "nightly=2h") == [7_200_000, 0]
 
 
 def test_unreadable_database(ringward: Ringward, data: Path) -> None:
