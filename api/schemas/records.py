@@ -141,6 +141,8 @@ class Run(RunSnake, kw_only=True):
     params: dict[str, str] | UnsetType = UNSET
 
 
+UnitKind = Annotated[str, Meta(title="UnitKind", extra_json_schema={"enum": ["task", "service"]})]
+
 Obstacle = Annotated[
     str,
     Meta(
@@ -176,6 +178,16 @@ class RunDetails(Document, kw_only=True, rename="camel"):
 
     by: Annotated[str, Meta(description="Who requested the run or its end.")] | UnsetType = UNSET
     scheduled_for: Annotated[DateTime, Meta(description="The scheduled time of the run.")] | UnsetType = UNSET
+    definition_hash: (
+        Annotated[
+            str,
+            Meta(
+                description="Hash of the definition with which the run started, without secrets: equal hashes of a"
+                " task's runs mean equal definitions. Absent for runs that are older than the recording of definitions."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     slots: (
         Annotated[dict[str, Int64], Meta(description="Places that an unfinished run holds or needs, by slot.")]
         | UnsetType
@@ -184,6 +196,20 @@ class RunDetails(Document, kw_only=True, rename="camel"):
         Annotated[list[WaitingFor], Meta(description="Reasons why the run waits; absent while the scheduler is away.")]
         | UnsetType
     ) = UNSET
+
+
+class RunDefinition(Document, kw_only=True, rename="camel"):
+    """The definition with which a run started."""
+
+    hash: Annotated[str, Meta(description="The definitionHash of the run.")]
+    kind: UnitKind
+    definition: Annotated[
+        dict[str, Any],
+        Meta(
+            description="The keys that differ from their defaults, as in the record of the task or service: without"
+            " secrets; values of env are masked."
+        ),
+    ]
 
 
 Details = (
@@ -317,7 +343,7 @@ class Task(Document, kw_only=True, rename="camel"):
     """A task or a service."""
 
     name: str
-    kind: Annotated[str, Meta(title="UnitKind", extra_json_schema={"enum": ["task", "service"]})]
+    kind: UnitKind
     description: str | UnsetType = UNSET
     group: str | UnsetType = UNSET
     tags: list[str]

@@ -97,8 +97,13 @@ def shown(basis: TaskViewInput, last_run: Run | None) -> schemas.Task:
         rolling=_rolling(standing.rolling),
         paused=bool(standing.paused),
         acknowledged=_acknowledged(basis.acknowledged),
-        definition={_camel(key): _inside(key, value) for key, value in definition.items() if key not in _SHOWN_APART},
+        definition=definition_keys({key: value for key, value in definition.items() if key not in _SHOWN_APART}),
     )
+
+
+def definition_keys(definition: dict[str, Any]) -> dict[str, Any]:
+    """Return a stored definition with the names of the API."""
+    return {_camel(key): _inside(key, value) for key, value in definition.items()}
 
 
 def _acknowledged(text: str | None) -> schemas.Acknowledged | UnsetType:

@@ -9,7 +9,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import quote
 
 import apsw
@@ -44,6 +44,15 @@ class DamagedFile:
     def late(self) -> bool:
         """Return whether the time limit is reached."""
         return time.monotonic() > self._deadline
+
+    def has_table(self, name: str) -> bool:
+        """Return whether the schema has a table."""
+        return next(iter(self._connection.execute("SELECT 1 FROM pragma_table_info(?)", [name])), None) is not None
+
+    def columns(self, table: str, names: Iterable[str]) -> str:
+        """Return columns for a query; those that the table lacks, because its schema is older, are NULL."""
+        there = {name for (name,) in self._connection.execute("SELECT name FROM pragma_table_info(?)", [table])}
+        return ", ".join(name if name in there else f"NULL AS {name}" for name in names)
 
     def rows(self, table: str, columns: str, first: int = 0) -> Iterator[Row]:
         """Yield the readable rows of a table from key `first` on, in key order. Each row starts with its key."""

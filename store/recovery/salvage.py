@@ -23,6 +23,7 @@ from store.idempotency import adopt
 from store.notifications import unread_count
 from store.recovery.copies import check_file, copied_at_ms, copy_path, put
 from store.recovery.damaged_file import DamagedFile, opened
+from store.runs.definitions import Definition, put_definition
 from store.runs.ids import is_ulid
 from store.runs.phases import END_REASONS, PHASES
 from store.runs.record import COLUMNS, Run, from_row
@@ -37,8 +38,8 @@ _GAP = 1_000_000
 _LIMIT_S = 60.0
 _REUSED = 1000
 """Number of the copy's newest runs that may have been purged since, and whose row numbers may be used again."""
-_COLUMNS = ", ".join(COLUMNS)
 _TRIGGERS = frozenset({"cron", "api", "cloud", "service", "startup"})
+_HASH = re.compile("[0-9a-f]{32}")
 _NAME = re.compile(r"(?!\.+\Z)[A-Za-z0-9._:-]{1,100}")
 _LATEST = 2**53
 """Upper limit of times and amounts. All integers below it have an exact float."""
@@ -99,6 +100,7 @@ class _Salvage:
         self._changes = 0
         self._invalid = 0
         self._waiting: set[str] = set()
+        self._columns = wreck.columns("runs", COLUMNS)
 
     def done(self, newest_event: int | None) -> SalvageResult:
         """Take over all data and return the result."""
@@ -108,6 +110,7 @@ class _Salvage:
         self._add_younger()
         tasks = self._change_tasks()
         self._keep_keys()
+        self._keep_definitions()
         return SalvageResult(
             runs=self._runs,
             changes=self._changes,
@@ -132,7 +135,7 @@ class _Salvage:
             place = self._database.row("SELECT seq FROM runs WHERE id = ?", [run.id])
             if place is None:
                 continue
-            found = self._wreck.row(f"SELECT {_COLUMNS} FROM runs NOT INDEXED WHERE seq = ?", place)  # noqa: S608 - ours
+            found = self._wreck.row(f"SELECT {self._columns} FROM runs NOT INDEXED WHERE seq = ?", place)  # noqa: S608 - ours
             now = None if found is None else self._parsed(found)
             if now is None or now.id != run.id:
                 continue
@@ -148,7 +151,7 @@ class _Salvage:
     def _add_younger(self) -> None:
         row = self._database.row("SELECT COALESCE(max(seq), 0) FROM runs")
         last: int = row[0] if row is not None else 0
-        for seq, *values in self._wreck.rows("runs", _COLUMNS, max(0, last - _REUSED)):
+        for seq, *values in self._wreck.rows("runs", self._columns, max(0, last - _REUSED)):
             if seq <= last and get_run(self._database, values[0], include_deleted=True) is not None:
                 continue
             run = self._parsed(tuple(values))
@@ -177,7 +180,7 @@ class _Salvage:
     def _change_tasks(self) -> set[str]:
         """Take over the state of tasks; return the names of the readable ones."""
         names = set()
-        for _, *values in self._wreck.rows("tasks", ", ".join(TaskRecord._fields)):
+        for _, *values in self._wreck.rows("tasks", self._wreck.columns("tasks", TaskRecord._fields)):
             task = _task(dict(zip(TaskRecord._fields, values, strict=True)))
             if task is None:
                 self._invalid += 1
@@ -192,6 +195,21 @@ class _Salvage:
         ):
             if isinstance(key, str) and isinstance(request, str) and _is_id(run_id) and _is_amount(created_at):
                 adopt(self._database, key, run_id, request, created_at)
+            else:
+                self._invalid += 1
+
+    def _keep_definitions(self) -> None:
+        if not self._wreck.has_table("definitions"):  # the database has not been migrated yet
+            return
+        query = "SELECT task_name, hash, definition, replaced_at FROM definitions"
+        for task_name, definition_hash, text, replaced_at in self._wreck.ordered(query, "task_name"):
+            if (
+                _is_name(task_name)
+                and _is_hash(definition_hash)
+                and _is_object(text)
+                and (replaced_at is None or _is_amount(replaced_at))
+            ):
+                put_definition(self._database, task_name, Definition(text, definition_hash), replaced_at)
             else:
                 self._invalid += 1
 
@@ -225,7 +243,7 @@ def is_sound(run: Run) -> bool:
     return (
         is_ulid(run.id)
         and (run.retry_of_run_id is None or is_ulid(run.retry_of_run_id))
-        and _NAME.fullmatch(run.task_name) is not None
+        and _is_name(run.task_name)
         and run.kind in ("task", "service")
         and run.status in PHASES
         and (run.end_reason in END_REASONS) == (run.status == "ended") == (run.ended_at is not None)
@@ -235,6 +253,7 @@ def is_sound(run: Run) -> bool:
         and all(_is_amount(value) for value in amounts)
         and _are_params(run.params)
         and _are_names(run.leftovers)
+        and (run.definition_hash is None or _is_hash(run.definition_hash))
     )
 
 
@@ -244,6 +263,20 @@ def _is_id(value: object) -> bool:
 
 def _is_amount(value: object) -> bool:
     return isinstance(value, int) and 0 <= value < _LATEST
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
+
+
+def _is_hash(value: object) -> bool:
+    return isinstance(value, str) and _HASH.fullmatch(value) is not None
+
+
+def _is_object(text: object) -> bool:
+    with contextlib.suppress(ValueError, RecursionError):
+        return isinstance(text, str) and isinstance(json.loads(text), dict)
+    return False
 
 
 def _are_params(params: object) -> bool:
@@ -269,7 +302,7 @@ def _task(values: dict[str, Any]) -> TaskRecord | None:
     task = TaskRecord(**values | {name: bool(values[name]) for name in _FLAGS})
     found = task._asdict()
     sound = all(isinstance(found[name], hint) for name, hint in _TASK_TYPES.items()) and (
-        _NAME.fullmatch(task.name) is not None
+        _is_name(task.name)
         and task.kind in ("task", "service")
         and all(_is_amount(value) for value in found.values() if isinstance(value, int))
     )

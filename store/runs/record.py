@@ -34,6 +34,7 @@ class Run(NamedTuple):
         leftovers: JSON list with the names of processes that outlived the main process and were killed.
         failure_line: Number of the log line that made it fail; None if its exit code did, or it did not fail.
         missed_count: Number of instants that a run with the reason `missed` represents.
+        definition_hash: Hash of its definition, see store.runs.definitions; None if it was not recorded.
         deleted_at: When it was marked as deleted; None if it is visible.
     """
 
@@ -67,6 +68,7 @@ class Run(NamedTuple):
     leftovers: str | None = None
     failure_line: int | None = None
     missed_count: int | None = None
+    definition_hash: str | None = None
     deleted_at: int | None = None
 
 

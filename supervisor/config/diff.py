@@ -89,7 +89,7 @@ def diff(old: Config, new: Config) -> Difference:
     )
 
 
-def definition_hash(unit: Task | Service) -> str:
+def process_hash(unit: Task | Service) -> str:
     """Return a hash of the values that affect the processes of a service; they stay while the hash is the same.
 
     Default values are omitted: a later version with more keys must get the same hash.

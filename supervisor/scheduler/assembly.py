@@ -12,6 +12,7 @@ from store.errors import DatabaseDamaged, DatabaseUnusable, HistoryLost, StoreEr
 from store.events import Draft
 from store.recovery.replaced_files import File
 from store.runs.bulk import forget_purged
+from store.runs.definitions import set_current
 from store.runs.samples import Usage, of_running, settle_passes
 from store.service_uptime import close_earlier
 from store.store_thread import StoreListener, StoreThread
@@ -468,7 +469,9 @@ class Scheduler(CommitListener, StoreListener):
     @staticmethod
     def _store_unit(unit: Unit, change: Change) -> None:
         text = definition_text(unit.definition)
+        recorded = unit.recorded
         change.write(lambda db: upsert_task(db, unit.name, unit.definition.kind, text))
+        change.write(lambda db: set_current(db, unit.name, recorded, change.now_ms))
         change.write(lambda db: drop_instances(db, unit.name, len(unit.instances)))
         wanted = {"stopped": unit.stopped, "rolling": stored_text(unit.rolling)}
         change.write(lambda db: update_task(db, unit.name, **wanted))

@@ -20,6 +20,15 @@ test -e {ok} && echo "all is well" || {{ echo "table is locked" >&2; exit 3; }}
 params = [{{ name = "day", kind = "env", default = "monday" }}]
 """
 
+CHANGES = """
+[tasks.changes]
+run = "exit $CODE"
+timeout = "5m"
+env = { CODE = "0", KEY = "first-secret" }
+env_public = ["CODE"]
+"""
+CHANGED_KEY = ('timeout = "5m"', "queue_priority = 7")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _differing(site: Site) -> Iterator[None]:
@@ -93,6 +102,26 @@ def test_failure_beside_the_last_success(page: Page, site: Site) -> None:
     expect(good.get_by_role("region", name="Lines of the last good run").locator("mark")).to_have_text(
         ["all is well\n"]
     )
+    expect(good).to_contain_text("Definition: unchanged")
+    assert complaints_of(page) == []
+
+
+@pytest.mark.parametrize("size", ["page", "phone"])
+def test_definition_beside_that_of_the_last_success(request: pytest.FixtureRequest, site: Site, size: str) -> None:
+    """A failure shows each key of the definition that changed since the last success; values of secrets stay hidden."""
+    page: Page = request.getfixturevalue(size)
+    for text in (
+        CHANGES,
+        CHANGES.replace('CODE = "0"', 'CODE = "3"').replace("first-", "second-").replace(*CHANGED_KEY),
+    ):
+        site.configure(DIFFERS.format(ok=site.ok) + text)
+        assert site.request("POST", "/api/daemon/reload").status == 200
+        run_id = site.run_to_end("changes")
+    site.kill_helper("ringward scheduler")
+    site.see(page, f"#/run/{run_id}")
+    table = page.get_by_role("table", name="Definition: 3 changes")
+    expect(table.locator("tbody tr")).to_have_text(["env.CODE03", "queue_prioritydefault7", "timeout5mdefault"])
+    assert "secret" not in page.content()
     assert complaints_of(page) == []
 
 

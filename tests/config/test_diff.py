@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from supervisor.config import diff as module
-from supervisor.config.diff import Changed, Difference, definition_hash, diff, effect_of
+from supervisor.config.diff import Changed, Difference, diff, effect_of, process_hash
 from supervisor.config.keys import Effect
 from supervisor.config.model import Config, Daemon, Http, Notify, Service, Storage, Task
 from supervisor.config.schema import keys_of
@@ -104,23 +104,23 @@ def test_hash_covers_only_restarting_keys(before: Config) -> None:
         if key.attribute is not None:
             other = replace(service, **{key.attribute: json.loads('"other"')})
             restarts = effect_of(key, "service") is Effect.RESTART
-            assert (definition_hash(other) != definition_hash(service)) is restarts, name
+            assert (process_hash(other) != process_hash(service)) is restarts, name
 
 
 def test_hash_is_stable(config: Load) -> None:
     """The hash of a definition never changes, so an upgrade restarts no service."""
     text = 'run = "true"\ntimeout = "3s"\nready = { tcp = "127.0.0.1:80" }\nlive = { exec = "true" }\ntty = true'
     service = config(f"[services.s]\n{text}\n").services["s"]
-    assert definition_hash(service) == HASH
+    assert process_hash(service) == HASH
 
 
 def test_hash_ignores_unset_keys(before: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that a new version adds does not change the hash of a definition without it."""
     service = before.services["s"]
-    of_this = definition_hash(service)
+    of_this = process_hash(service)
     hashed = module._hashed("service")
     for name in hashed:
         if name != "run":
             with monkeypatch.context() as patch:
                 patch.setattr(module, "_hashed", lambda _kind, name=name: [one for one in hashed if one != name])
-                assert definition_hash(service) == of_this, name
+                assert process_hash(service) == of_this, name

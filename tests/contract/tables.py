@@ -351,6 +351,7 @@ OUR_OWN = (
     ("GET", "/api/slots"),
     ("GET", "/api/runs/deleted"),
     ("GET", "/api/runs/{runId}/details"),
+    ("GET", "/api/runs/{runId}/definition"),
     ("GET", "/api/runs/{runId}/ending"),
     ("GET", "/api/runs/{runId}/resources"),
     ("GET", "/api/resources"),

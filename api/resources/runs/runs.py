@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from api.auth.authentication import execute_command
@@ -27,7 +28,7 @@ from api.operations.parameters import (
 from api.resources.daemon import META_KEY as INFO_KEY
 from api.schemas import records as schemas
 from api.schemas import run_view
-from api.schemas.records import Holder, RunDetails, WaitingFor
+from api.schemas.records import Holder, RunDefinition, RunDetails, WaitingFor
 from api.schemas.run_details import (
     AllResources,
     DeletedRun,
@@ -36,6 +37,7 @@ from api.schemas.run_details import (
     ResourceSample,
     RunningResources,
 )
+from api.schemas.task_view import definition_keys
 from api.schemas.wire_times import known_rfc3339, rfc3339
 from api.worker_context import Context
 from store import tasks as store_tasks
@@ -45,6 +47,7 @@ from store.errors import StoreError
 from store.runs import samples as run_samples
 from store.runs import summary as run_summary
 from store.runs import writes as store_runs
+from store.runs.definitions import get_definition
 from store.runs.deleted import list_deleted
 from store.runs.run_pages import Sort, SortField
 from store.runs.samples import Point, Usage
@@ -307,7 +310,7 @@ def _waiting_for(call: Call, found: dict[str, Any]) -> WaitingFor:
     "GET", "/api/runs/{runId}/details", role=Role.VIEWER, answers={200: json_of(RunDetails)}, refusals=(404, 422)
 )
 def describe_run(context: Context, call: Call) -> None:
-    """Get who requested a run, its slots, and why it waits.
+    """Get who requested a run, the hash of its definition, its slots, and why it waits.
 
     Without the scheduler, return only the stored details.
     """
@@ -315,10 +318,38 @@ def describe_run(context: Context, call: Call) -> None:
     call.answer(_details(context, call, [run])[run.id])
 
 
+@Operation(
+    "GET",
+    "/api/runs/{runId}/definition",
+    role=Role.VIEWER,
+    answers={200: json_of(RunDefinition)},
+    refusals=(404, 422),
+)
+def get_run_definition(context: Context, call: Call) -> None:
+    """Get the definition with which a run started, without secrets.
+
+    It is stored as long as runs of the task refer to it.
+    """
+    run = the_run(context, call.path["runId"])
+    if run.definition_hash is None:
+        raise ApiError(404, f'The run "{run.id}" is older than the recording of definitions')
+    text = context.reads(get_definition, run.task_name, run.definition_hash)
+    if text is None:
+        raise ApiError(404, f'The definition of the run "{run.id}" is not stored any more')
+    definition = msgspec.json.decode(text)
+    kind = definition.pop("kind")
+    call.answer(RunDefinition(hash=run.definition_hash, kind=kind, definition=definition_keys(definition)))
+
+
 def _details(context: Context, call: Call, runs: list[Run]) -> dict[str, RunDetails]:
     """Return the details of runs by id; without the scheduler, only the stored ones."""
     found = {
-        run.id: RunDetails(by=run.requested_by or UNSET, scheduled_for=known_rfc3339(run.scheduled_at)) for run in runs
+        run.id: RunDetails(
+            by=run.requested_by or UNSET,
+            scheduled_for=known_rfc3339(run.scheduled_at),
+            definition_hash=run.definition_hash or UNSET,
+        )
+        for run in runs
     }
     active = [run.id for run in runs if run.status != "ended"]
     for first in range(0, len(active), _ASKED_AT_ONCE):
@@ -533,6 +564,7 @@ OPERATIONS = (
     list_newest_runs,
     get_run,
     describe_run,
+    get_run_definition,
     delete_run,
     stop_run,
     list_deleted_runs,

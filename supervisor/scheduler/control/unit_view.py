@@ -1,15 +1,19 @@
 """The public view of a definition, without secrets."""
 
 import dataclasses
+import functools
+import hashlib
 import json
 import math
 
+from store.runs.definitions import Definition
 from supervisor.config.model import Service, Task
 from supervisor.config.records import Dependency, Param, Probe
 from supervisor.config.value_types.timing import UNLIMITED_ATTEMPTS
 from supervisor.scheduler.runs.end_reason import signal_name
 
 _MASK = "***"
+_HASH_DIGITS = 32
 
 
 def _dependency(one: Dependency) -> dict[str, str]:
@@ -37,6 +41,28 @@ def definition_text(unit: Task | Service) -> str:
     Masked values: variables in ``env`` that ``env_public`` does not list, ``secrets``, defaults of secret parameters,
     and ``heartbeat``.
     """
+    return json.dumps(_public(unit), allow_nan=False)
+
+
+def recorded_definition(unit: Task | Service) -> Definition:
+    """Return the form of a definition that runs refer to, with its hash: the public view without default values.
+
+    A later version with more keys gets the same text. The hash is one of public values only, so it reveals no secret;
+    another secret value does not change it.
+    """
+    usual = _usual(unit.kind)
+    values = {name: value for name, value in _public(unit).items() if value != usual.get(name)}
+    text = json.dumps({"kind": unit.kind, **values}, allow_nan=False, sort_keys=True)
+    return Definition(text, hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS])
+
+
+@functools.cache
+def _usual(kind: str) -> dict[str, object]:
+    """Return the public view of a definition that has only default values."""
+    return _public(Task(name="", run="") if kind == Task.kind else Service(name="", run=""))
+
+
+def _public(unit: Task | Service) -> dict[str, object]:
     fields: dict[str, object] = {
         "kind": unit.kind,
         **{one.name: getattr(unit, one.name) for one in dataclasses.fields(unit)},
@@ -65,4 +91,4 @@ def definition_text(unit: Task | Service) -> str:
         fields["params"] = [_param(param) for param in unit.params]
         if unit.heartbeat is not None:
             fields["heartbeat"] = _MASK
-    return json.dumps({name: value for name, value in fields.items() if value is not None}, allow_nan=False)
+    return {name: value for name, value in fields.items() if value is not None}

@@ -17,7 +17,7 @@ from store import idempotency, metrics, service_uptime, sessions, usage_counts
 from store.daemon_values import set_meta
 from store.database import Database
 from store.metrics import FINE_MS, Sample
-from store.runs import daily_outcomes
+from store.runs import daily_outcomes, definitions
 from store.runs import samples as run_samples
 from store.runs.samples import RECENT, STEP_MS, Reading, Usage
 from supervisor.host import cgroup_usage
@@ -75,6 +75,7 @@ class HostSampler:
             self._day = now_ms // daily_outcomes.DAY_MS
             change.write(lambda db: daily_outcomes.prune(db, earliest_ms))
             change.write(lambda db: service_uptime.prune(db, earliest_ms))
+            change.write(definitions.prune)
         if now_ms // usage_counts.HOUR_MS != self._hour:
             self._hour = now_ms // usage_counts.HOUR_MS
             state = self._clock.state()

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from store.runs.definitions import Definition, set_current
 from store.tasks import forget_missing, update_task, upsert_task
 from supervisor.config.diff import Difference, diff
 from supervisor.config.keys import Effect
@@ -35,7 +36,7 @@ from supervisor.scheduler.control.operation import (
     shutting_down,
     unavailable,
 )
-from supervisor.scheduler.control.unit_view import definition_text
+from supervisor.scheduler.control.unit_view import definition_text, recorded_definition
 from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.loop.daemon_state import DaemonState
 from supervisor.scheduler.loop.loop import Loop
@@ -83,13 +84,20 @@ class _Request(NamedTuple):
     reply: Reply
 
 
+class _Shown(NamedTuple):
+    """The public forms of a definition."""
+
+    text: str
+    recorded: Definition
+
+
 class _LoadedConfig(NamedTuple):
     """A configuration that was read, with results that take long to compute for thousands of tasks."""
 
     new: ResolvedConfig
     difference: Difference
-    texts: dict[tuple[str, str], str]
-    """Public definitions (JSON) of new and changed units, by name and kind."""
+    shown: dict[tuple[str, str], _Shown]
+    """Public definitions of new and changed units, by name and kind."""
 
 
 class Reloader:
@@ -168,7 +176,7 @@ class Reloader:
             self._answer(refused(422, f"The configuration is invalid: {problems}", errors))
 
     def _plan(self, request: _Request, read: _LoadedConfig) -> None:
-        new, difference, texts = read
+        new, difference, shown = read
         replaces_api = for_the_api(self._active.resolved.boot, new.boot)
         found = report(difference, self._units.units, new.config.warnings, replaces_api=replaces_api)
         if request.dry_run:
@@ -181,17 +189,18 @@ class Reloader:
 
         def store() -> None:
             with self._committer.changing(given_up) as change:
-                self._store_definitions(new.config, difference, texts, change)
+                self._store_definitions(new.config, difference, shown, change)
                 # An empty change would be dropped with its effects, but this one has an effect and so is not empty.
                 change.then(lambda: self._bring_into_force(request, new, difference, found))
 
         self._active.copy(new, applied=False, then=store)
 
     def _store_definitions(
-        self, config: Config, difference: Difference, texts: dict[tuple[str, str], str], change: Change
+        self, config: Config, difference: Difference, shown: dict[tuple[str, str], _Shown], change: Change
     ) -> None:
-        for (name, kind), text in texts.items():
-            change.write(partial(upsert_task, name=name, kind=kind, definition=text))
+        for (name, kind), one in shown.items():
+            change.write(partial(upsert_task, name=name, kind=kind, definition=one.text))
+            change.write(partial(set_current, task_name=name, definition=one.recorded, now_ms=change.now_ms))
         for changed in difference.changed:
             self._units.store_mark(changed, change)
         if difference.removed:
@@ -260,7 +269,10 @@ def _compared(now: ResolvedConfig, new: ResolvedConfig) -> _LoadedConfig:
         *(changed.new for changed in difference.changed),
         *(after for _before, after in difference.turned),
     )
-    return _LoadedConfig(new, difference, {(one.name, one.kind): definition_text(one) for one in definitions})
+    shown: dict[tuple[str, str], _Shown] = {
+        (one.name, one.kind): _Shown(definition_text(one), recorded_definition(one)) for one in definitions
+    }
+    return _LoadedConfig(new, difference, shown)
 
 
 def _error(problem: Problem) -> dict[str, object]:

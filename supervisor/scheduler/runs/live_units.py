@@ -2,8 +2,10 @@
 
 from dataclasses import KW_ONLY, dataclass, field
 
+from store.runs.definitions import Definition
 from supervisor.config.model import Service, Task
 from supervisor.schedule.instants import Schedule
+from supervisor.scheduler.control.unit_view import recorded_definition
 from supervisor.scheduler.loop.loop import Timer
 from supervisor.scheduler.loop.user_lookup import Identity
 from supervisor.scheduler.runs import run_transitions
@@ -36,11 +38,14 @@ class LiveRun:
     """The timer of its retry delay."""
     identity: Identity | None = field(default=None, init=False)
     """The user that runs it; None until the user is looked up."""
+    definition_hash: str | None = field(default=None, init=False)
+    """Hash of `definition` (:mod:`store.runs.definitions`); None if an earlier release started the run."""
     execution_id: str | None = field(default=None, init=False)
     """The name of its job in the container engine or job system that a launcher uses."""
 
     def __post_init__(self) -> None:
         self.queued_at = self.created_at
+        self.definition_hash = self.unit.recorded.hash
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +128,7 @@ class Unit:
 
     def __init__(self, definition: Task | Service) -> None:
         self.definition = definition
+        self._recorded: Definition | None = None
         self.name = definition.name
         self.active: dict[str, LiveRun] = {}
         """Admitted runs, oldest first: decided, starting, running or stopping."""
@@ -167,10 +173,18 @@ class Unit:
     def redefine(self, definition: Task | Service) -> None:
         """Replace the definition by one of the same kind, also for waiting runs. The controller updates instances."""
         self.definition = definition
+        self._recorded = None
         if isinstance(definition, Task):
             self.schedule = Schedule(definition)
         for run in (*self.queue, *self.waiting.values()):
-            run.definition = definition
+            run.definition, run.definition_hash = definition, self.recorded.hash
+
+    @property
+    def recorded(self) -> Definition:
+        """The form of the definition that runs refer to, made once for each definition."""
+        if self._recorded is None:
+            self._recorded = recorded_definition(self.definition)
+        return self._recorded
 
     @property
     def task(self) -> Task | None:

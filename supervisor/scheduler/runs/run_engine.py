@@ -469,7 +469,10 @@ class RunEngine:
     def _store_start(self, run: LiveRun, change: Change, at: int) -> None:
         if run.id not in run.unit.active:
             self.hold(run)
-        change.write(lambda db: update_run(db, run.id, status="running", started_at=at))
+        definition_hash = run.definition_hash  # a reload changes the definition of a waiting run
+        change.write(
+            lambda db: update_run(db, run.id, status="running", started_at=at, definition_hash=definition_hash)
+        )
         change.announce("run.started", event_body(run, "running", startedAt=stamp(at)))
         self.observe(run, at)
         for one in self.observers:

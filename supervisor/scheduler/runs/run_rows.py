@@ -23,7 +23,7 @@ def refused_row(run: LiveRun, reason: str, *, by: str | None = None, missed_coun
 
 
 def _row(run: LiveRun, status: str, reason: str | None, *, by: str | None, **columns: Any) -> Run:
-    return Run(**_columns(run, status, reason), requested_by=by, **columns)
+    return Run(**_columns(run, status, reason), requested_by=by, definition_hash=run.definition_hash, **columns)
 
 
 def _columns(run: LiveRun, status: str, reason: str | None) -> dict[str, Any]:
@@ -50,13 +50,13 @@ def _columns(run: LiveRun, status: str, reason: str | None) -> dict[str, Any]:
 
 
 def answer_row(run: LiveRun, by: str | None) -> dict[str, Any]:
-    """Return :func:`pending_row` as a mapping, for the answer to a trigger."""
+    """Return :func:`pending_row` as a mapping, for the answer to a trigger; API servers of earlier releases read it."""
     return {**_columns(run, "pending", None), "requested_by": by}
 
 
 def run_row_of(run: LiveRun) -> dict[str, Any]:
     """Return the row and the policy of a run that is about to start, for the root."""
-    origin = _columns(run, "pending", None)
+    origin = {**_columns(run, "pending", None), "definition_hash": run.definition_hash}
     terms = policy_of(run.definition)
     return {**origin, _TERMS: terms} if terms else origin
 

@@ -6,7 +6,7 @@ A run starts only after it is stored. An announced request lets the root prepare
 from typing import Any
 
 from logring.log_paths import log_path
-from supervisor.config.diff import definition_hash
+from supervisor.config.diff import process_hash
 from supervisor.config.model import Service, Task
 from supervisor.config.records import Probe
 from supervisor.host import users
@@ -126,7 +126,7 @@ def spawn_of(
         argv=argv,
         env=env,
         secrets=secrets,
-        recipe=definition_hash(definition) if isinstance(definition, Service) else "",
+        recipe=process_hash(definition) if isinstance(definition, Service) else "",
         origin=origin or {},
         cwd=definition.working_dir,
         log=log,

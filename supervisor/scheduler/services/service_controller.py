@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from store.tasks import Instance, drop_instances, set_instance, update_task
-from supervisor.config.diff import definition_hash
+from supervisor.config.diff import process_hash
 from supervisor.config.model import Service, Task
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
@@ -209,7 +209,7 @@ class ServiceController:
         self._crash_loops.check_recovery(unit, change)
         if definition.flap_window_ms != before.flap_window_ms:
             self._flapping.wait(unit)
-        if unit.stopped or definition_hash(before) == definition_hash(definition):
+        if unit.stopped or process_hash(before) == process_hash(definition):
             return
         if kept > 1:
             self._rolling.start(unit, kept, change)

@@ -18,7 +18,7 @@ from logring.logfile.leftover_ring import save_leftover_ring
 from store.database import Database
 from store.runs.writes import Run, get_run, newest_successes, update_run
 from store.tasks import Instance, TaskRecord, all_tasks, failed_ends, instances
-from supervisor.config.diff import definition_hash
+from supervisor.config.diff import process_hash
 from supervisor.config.model import Config, Service, Task
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings, Exited
@@ -255,6 +255,10 @@ class TakeOver:
             params=secret_parameters.values_of_run(self._daemon.boot.data_dir, row),
             files=changed_files.read(self._daemon.boot.data_dir, row.id),
         )
+        if origin:  # perhaps under an earlier definition
+            run.definition_hash = origin.get("definition_hash")
+        elif row.status != "pending" or not unit.configured:
+            run.definition_hash = row.definition_hash
         run.queued_at = row.created_at if row.due_at is None else row.due_at
         self._engine.adopt(run)
         run.execution_id = row.execution_id
@@ -356,7 +360,7 @@ class TakeOver:
             self._engine.stop(run, change, by=NOT_CONFIGURED)
         elif self._must_stop(run):  # the previous scheduler died before it asked the root to stop the run
             self._engine.stop(run, change)
-        elif row.kind == "service" and instance["recipe"] != definition_hash(run.unit.definition):
+        elif row.kind == "service" and instance["recipe"] != process_hash(run.unit.definition):
             self.outdated.setdefault(row.task_name, set()).add(row.instance_index)
 
     def _store_start(self, run: LiveRun, at: int, change: Change) -> None:

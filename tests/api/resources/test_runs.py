@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from store.runs.definitions import Definition, set_current
 from store.runs.ids import new_ulid
 from store.runs.writes import Run
 from tests.api.support.credentials import bearer, make_token
@@ -421,6 +422,39 @@ def test_extended_list(daemon: Daemon) -> None:
         assert found.pop("details") == {run.id: details, ended.id: {}}
         assert found == plain
         assert len(found[key]) == 2
+
+
+def test_definition_of_a_run(daemon: Daemon) -> None:
+    """A run's definition has the names of the API; details of the run and of lists have its hash."""
+    text = '{"kind": "service", "run": "x", "live": {"http": "/", "every_ms": 5}, "env": {"A_B": "***"}, "tags": ["t"]}'
+    with daemon.lock:
+        set_current(daemon.db, "defined", Definition(text, "1" * 32), 0)
+    run = daemon.insert(
+        make_run(task="defined", status="ended", end_reason="failed", ended_at=1, definition_hash="1" * 32)
+    )
+    found = daemon.get(f"/api/runs/{run.id}/definition")
+    assert found.status == 200
+    shown = {name: value for name, value in found.json.items() if name != "$schema"}
+    assert shown == {
+        "hash": "1" * 32,
+        "kind": "service",
+        "definition": {"run": "x", "live": {"http": "/", "everyMs": 5}, "env": {"A_B": "***"}, "tags": ["t"]},
+    }
+    assert details(daemon, run.id) == {"definitionHash": "1" * 32}
+    assert daemon.get("/api/runs?task_name=defined&extended=true").json["details"] == {run.id: details(daemon, run.id)}
+    limited = bearer(make_token(daemon, "elsewhere", "viewer", tasks="other-*"))
+    assert daemon.ask("GET", f"/api/runs/{run.id}/definition", headers=limited).status == 404
+
+
+def test_run_without_a_definition(daemon: Daemon) -> None:
+    """A run whose definition was never recorded, or is no longer stored, gets 404 with the reason."""
+    earlier = daemon.insert(make_run(status="ended", end_reason="failed", ended_at=1))
+    pruned = daemon.insert(make_run(status="ended", end_reason="failed", ended_at=1, definition_hash="2" * 32))
+    for run, reason in ((earlier, "older than the recording"), (pruned, "not stored any more")):
+        answer = daemon.get(f"/api/runs/{run.id}/definition")
+        assert (answer.status, reason in answer.json["detail"]) == (404, True)
+    assert details(daemon, earlier.id) == {}
+    assert daemon.get(f"/api/runs/{new_ulid()}/definition").status == 404
 
 
 def test_reasons_without_a_scheduler(daemon: Daemon) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor.config.diff import definition_hash, diff
+from supervisor.config.diff import diff, process_hash
 from supervisor.config.keys import Effect
 from supervisor.config.model import Config
 from supervisor.config.problems import Problem
@@ -128,4 +128,4 @@ def test_changed_launcher(config: Callable[..., Config]) -> None:
         "s": [("launcher", Effect.RESTART)],
         "t": [("launcher", Effect.NEXT_RUN)],
     }
-    assert definition_hash(before.services["s"]) != definition_hash(after.services["s"])
+    assert process_hash(before.services["s"]) != process_hash(after.services["s"])

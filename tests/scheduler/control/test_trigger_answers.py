@@ -28,11 +28,18 @@ def trigger(one: Bench, commands: RunOperations, run_id: str) -> dict[str, Any]:
 
 
 def test_answer_has_the_row(bench: Make) -> None:
-    """For starting and waiting runs the answer has the row exactly as stored, so no worker reads it again."""
+    """For starting and waiting runs the answer has the row exactly as stored, so no worker reads it again.
+
+    The hash of the definition is left out, because an API server of an earlier release would reject the row.
+    """
     one = bench("[tasks.job]\nrun = 'true'\non_overlap = 'queue'\n")
     commands = RunOperations(one.core, one.engine, one.units, {})
     for run_id in (new_ulid(), new_ulid()):
-        assert Run(**trigger(one, commands, run_id)["row"]) == get_run(one.store.database, run_id)
+        answered = Run(**trigger(one, commands, run_id)["row"])
+        stored = get_run(one.store.database, run_id)
+        assert stored is not None
+        assert stored.definition_hash is not None
+        assert answered == stored._replace(definition_hash=None)
 
 
 def test_answer_without_a_row(bench: Make) -> None:

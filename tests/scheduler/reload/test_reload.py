@@ -8,7 +8,7 @@ import pytest
 
 from store.errors import DiskFull
 from store.runs.writes import runs_from
-from supervisor.config.diff import definition_hash
+from supervisor.config.diff import process_hash
 from supervisor.scheduler.reload import config_files
 from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.services.instance_transitions import State
@@ -84,7 +84,7 @@ def test_only_changed_services_restart(bench: Make) -> None:
     assert found["changed"] == [{"name": "s", "reasons": ["run: 1 instance is restarted"]}]
     assert ids(one, "other") == other
     assert ids(one, "s") != before
-    assert [one.recipes[run.id] for run in one.alive("s")] == [definition_hash(one.units["s"].definition)]
+    assert [one.recipes[run.id] for run in one.alive("s")] == [process_hash(one.units["s"].definition)]
 
 
 def test_instances(bench: Make) -> None:

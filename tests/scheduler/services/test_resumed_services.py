@@ -9,7 +9,7 @@ from store import events
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, get_run, insert_run, unfinished_runs
 from store.tasks import Instance, set_instance, update_task
-from supervisor.config.diff import definition_hash
+from supervisor.config.diff import process_hash
 from supervisor.ipc.messages import Exited
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.live_units import LiveRun, Roll, Unit
@@ -79,7 +79,7 @@ def resumed(
             "run": run_id,
             "started_at": one.loop.now_ms() - since_ms,
             "cause": cause,
-            "recipe": definition_hash(unit.definition),
+            "recipe": process_hash(unit.definition),
         }
         for run_id, cause in (running or {}).items()
     }

@@ -15,6 +15,7 @@ from store.events import append, last_seq
 from store.idempotency import claim, find
 from store.recovery.copies import make_copy
 from store.recovery.salvage import SalvageResult, is_sound, restore
+from store.runs.definitions import Definition, get_definition, set_current
 from store.runs.ids import new_ulid
 from store.runs.samples import Reading, of_ended, store_readings
 from store.runs.writes import Run, get_run, insert_run, unfinished_runs, update_run
@@ -24,6 +25,7 @@ from tests.store.making import T0, counted, make_run, store_run, stored_counts
 PAGE = 4096
 END = {"status": "ended", "end_reason": "succeeded", "exit_code": 0, "ended_at": T0 + 20}
 AFTER = 200
+DEFINITION = Definition('{"run": "a"}', "1" * 32)
 
 
 class Made(NamedTuple):
@@ -49,7 +51,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         append(writer, "run.created", {}, T0)
     make_copy(path)
     younger = [
-        make_run(scheduled_at=T0 + number, **(END | {"started_at": T0 + 10} if number % 50 else {}))
+        make_run(
+            scheduled_at=T0 + number,
+            definition_hash=DEFINITION.hash,
+            **(END | {"started_at": T0 + 10} if number % 50 else {}),
+        )
         for number in range(AFTER)
     ]
     sampled = younger[1]
@@ -59,6 +65,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         store_readings(writer, 1, {sampled.id: [Reading(T0, 5, 5, 100, 1)]})
         update_run(writer, ended.id, **END, started_at=T0 + 10)
         upsert_task(writer, "b", "task", "{}")
+        set_current(writer, "a", DEFINITION, T0)
         update_task(writer, "a", last_instant=T0 + AFTER, paused=True)
         claim(writer, "key", sampled.id, "what", T0)
         for _ in range(5):
@@ -138,6 +145,7 @@ def test_intact_rows_are_salvaged(made: Made, path: str, what: str) -> None:
         assert (usage.user_ms, len(usage.points)) == (5, 1)
         assert claimed is not None
         assert claimed.run_id == made.key_of
+        assert get_definition(database, "a", DEFINITION.hash) == DEFINITION.text
         assert last_seq(database) > 1_000_000
     assert [kept.read_bytes() for kept in Path(path).parent.glob("ringward.db.damaged-*")] == [evidence]
 
@@ -178,6 +186,21 @@ def test_outdated_database(made: Made, path: str) -> None:
         assert task is not None
         assert (task.last_instant, task.paused) == (T0 + 5000, True)
         assert get_run(database, made.younger[0].id) is not None
+
+
+def test_database_before_a_migration(made: Made, path: str) -> None:
+    """Rows of a database that was damaged before its migration are salvaged into the present schema."""
+    for one in (path, f"{path}.copy"):
+        with contextlib.closing(apsw.Connection(one)) as connection:
+            connection.execute("ALTER TABLE runs DROP COLUMN definition_hash; DROP TABLE definitions;")
+            connection.execute("DELETE FROM schema_migration WHERE version = 6")
+    overwrite(path, pages(path, "runs_id"))
+    with restored(path) as (database, found):
+        assert (found.runs, found.changes, found.invalid, found.failed) == (AFTER, 1, 0, "")
+        assert get_run(database, made.ended) is not None
+        last = get_run(database, made.younger[-1].id)
+        assert last is not None
+        assert last.definition_hash is None
 
 
 def test_time_limit(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,5 +276,6 @@ def test_values_of_a_sound_run() -> None:
         {"leftovers": "{"},
         {"leftovers": "[1]"},
         {"signal": "9"},
+        {"definition_hash": "../a"},
     ):
         assert not is_sound(good._replace(**wrong)), wrong

@@ -38,6 +38,7 @@ export function RunPage({ id }) {
     if (!at.stream && !at.level && !at.filter) made.askAhead(...firstPage(at.range));
     return made;
   }, [id]);
+  const { data: details } = useLoad((signal) => get(runPath(id, "details"), {}, signal), [id, run?.status]);
   const [logged, setLogged] = useState(false); // the cards below the log come after it, so that its lines move nothing
   const gone = error instanceof Refused && (error.status === 404 || error.status === 422);
   if (gone || (error && !run)) {
@@ -73,7 +74,7 @@ export function RunPage({ id }) {
       fileName=${`${run.taskName}-${id}.log`}
       loaded=${() => setLogged(true)}
     />
-    ${logged && FAILURES.includes(run.endReason) && html`<${LastGood} run=${run} />`}
+    ${logged && FAILURES.includes(run.endReason) && html`<${LastGood} run=${run} details=${details} />`}
     ${logged && html`<div class="cards"><${Facts} run=${run} /><${Resources} run=${run} /></div>`}`;
 }
 

@@ -2,6 +2,7 @@
 import { html, useEffect, useMemo, useState } from "../../vendor/preact.js";
 import { unacknowledge } from "../actions.js";
 import { get, taskPath } from "../api.js";
+import { keyName, valueText } from "../definition.js";
 import { duration, localMinute, moment, number, size, tookMs } from "../format.js";
 import { Acknowledged } from "../parts/acknowledged.js";
 import { Act, Ago, At, Badge, Card, Empty, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
@@ -172,11 +173,7 @@ function LogSearch({ name }) {
 
 function Definition({ unit }) {
   const entries = Object.entries(unit.definition).filter(([, value]) => value !== null && value !== "" && !(Array.isArray(value) && !value.length) && !(typeof value === "object" && !Object.keys(value).length));
-  const told = (key, value) => {
-    if (key.endsWith("Ms") && typeof value === "number") return duration(value);
-    return typeof value === "string" ? value : JSON.stringify(value);
-  };
   return html`<${Card} title="Definition, as configured"><div class="body"><dl class="definition">
-    ${entries.map(([key, value]) => html`<dt>${key.replace(/Ms$/, "").replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)}</dt><dd>${told(key, value)}</dd>`)}
+    ${entries.map(([key, value]) => html`<dt>${keyName(key)}</dt><dd>${valueText(key, value)}</dd>`)}
   </dl></div></${Card}>`;
 }

@@ -1,8 +1,9 @@
-// A failure beside the last run of the task that succeeded before it: when, how long, with which parameters, and where
-// their logs begin to differ.
+// A failure beside the last run of the task that succeeded before it: when, how long, with which parameters, under which
+// definition, and where their logs begin to differ.
 import { html, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { get, runPath, taskPath } from "../api.js";
+import { changedKeys } from "../definition.js";
 import { count, duration, number, tookMs } from "../format.js";
 import { plain } from "../log/escapes.js";
 import { link } from "../routes.js";
@@ -30,14 +31,30 @@ async function logOf(run) {
   return page.lines.filter((line) => line.stream !== "system").map((line) => ({ ...line, text: plain(line.text) }));
 }
 
-export function LastGood({ run }) {
-  const { data } = useLoad(
-    (signal) => get(taskPath(run.taskName, "runs"), { status: "succeeded", createdBefore: run.createdAt, limit: 1 }, signal),
-    [run.id],
-  );
+const definitionOf = async (run, signal) => (await get(runPath(run.id, "definition"), {}, signal)).definition;
+
+/** The definitions of the last good run and of this one, given their hashes, which earlier runs lack. */
+async function definitions(good, then, run, now, signal) {
+  if (!then || !now) return { missing: now ? "the last good run" : "this run" };
+  if (then === now) return { changes: [] };
+  const [before, after] = await Promise.all([definitionOf(good, signal), definitionOf(run, signal)]);
+  return { changes: changedKeys(before, after) };
+}
+
+/** `details`: the answer of /api/runs/{runId}/details; null until it is there. */
+export function LastGood({ run, details }) {
+  const load = async (signal) => {
+    if (!details) return null;
+    const query = { status: "succeeded", createdBefore: run.createdAt, limit: 1, extended: true };
+    const found = await get(taskPath(run.taskName, "runs"), query, signal);
+    const [good] = found.items;
+    if (!good) return null;
+    return { good, ...(await definitions(good, found.details[good.id].definitionHash, run, details.definitionHash, signal)) };
+  };
+  const { data } = useLoad(load, [run.id, details !== null]);
   const [compared, setCompared] = useState(null);
-  const good = data?.items[0];
-  if (!good) return null;
+  if (!data) return null;
+  const { good } = data;
   const compare = async () => {
     const logs = await attempt(() => Promise.all([logOf(run), logOf(good)]));
     if (logs) setCompared({ found: difference(...logs) });
@@ -51,8 +68,19 @@ export function LastGood({ run }) {
       ${names.length > 0 && html`<div><dt>Parameters</dt><dd>${changed.length ? count(changed.length, "difference") : "the same"}</dd></div>`}
       ${changed.map((name) => html`<div key=${name}><dt>${name}</dt><dd class="mono">${good.params?.[name] ?? "–"} → ${run.params?.[name] ?? "–"}</dd></div>`)}
     </dl>
+    <${DefinitionChanges} missing=${data.missing} changes=${data.changes} />
     ${compared && html`<${Compared} run=${run} good=${good} found=${compared.found} />`}</div>
   </${Card}>`;
+}
+
+function DefinitionChanges({ missing, changes }) {
+  if (missing) return html`<p>Definition: not recorded for ${missing}</p>`;
+  if (!changes.length) return html`<p>Definition: unchanged <span class="small soft">(values of secrets are not compared)</span></p>`;
+  return html`<table class="changes">
+    <caption>Definition: ${count(changes.length, "change")}</caption>
+    <thead><tr><th scope="col">Key</th><th scope="col">Last good run</th><th scope="col">This run</th></tr></thead>
+    <tbody>${changes.map(({ name, before, after }) => html`<tr key=${name}><th scope="row">${name}</th><td>${before}</td><td>${after}</td></tr>`)}</tbody>
+  </table>`;
 }
 
 function Compared({ run, good, found }) {
