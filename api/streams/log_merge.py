@@ -34,7 +34,8 @@ _MAX_BYTES = MAX_CURSOR * 3 // 4
 _KEY_BYTES = 8
 _CRC = struct.Struct("<I")
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_VALUES = {character: value for value, character in enumerate(_ALPHABET)}
+_DIGITS = str.maketrans(_ALPHABET, "0123456789ABCDEFGHIJKLMNOPQRSTUV")
+"""Translates the digits of a ULID to digits that `int` accepts."""
 _MAX_NUMBER = 2**63 - 1
 
 
@@ -65,16 +66,18 @@ class Track:
         run_id: its ULID.
         next: number of the next line to send.
         latest_ms: time of the newest line taken so far.
-        behind: whether the run may have lines that are not in the merge yet.
+        behind: whether the run is known to have lines that are not in the merge yet.
+        queued: size of the lines in its queue, in bytes.
     """
 
-    __slots__ = ("behind", "latest_ms", "next", "queue", "run_id")
+    __slots__ = ("behind", "latest_ms", "next", "queue", "queued", "run_id")
 
     def __init__(self, run_id: str, next_line: int) -> None:
         self.run_id = run_id
         self.next = next_line
         self.latest_ms = 0
         self.behind = True
+        self.queued = 0
         self.queue: deque[tuple[int, Item]] = deque()
 
     def advance(self, item: Item) -> None:
@@ -111,6 +114,8 @@ class Merge:
         for at_ms, item in items:
             latest_ms = min(max(latest_ms, at_ms), max(now_ms, latest_ms))
             track.queue.append((latest_ms, item))
+            if isinstance(item, Batch):
+                track.queued += len(item.text) + 1
         if empty and track.queue:
             heapq.heappush(self._heap, (track.queue[0][0], track.run_id, track))
 
@@ -127,6 +132,7 @@ class Merge:
             if isinstance(item, Batch):
                 max_lines -= item.lines
                 max_bytes -= len(item.text)
+                track.queued -= len(item.text) + 1
             if track.queue:
                 heapq.heapreplace(heap, (track.queue[0][0], run_id, track))
             else:
@@ -257,10 +263,7 @@ def _size(number: int) -> int:
 
 def _packed(run_id: str) -> bytes:
     """Return the 16 bytes of a ULID."""
-    value = 0
-    for character in run_id:
-        value = value << 5 | _VALUES[character]
-    return (value & (1 << 128) - 1).to_bytes(16)
+    return (int(run_id.translate(_DIGITS), 32) & (1 << 128) - 1).to_bytes(16)
 
 
 def _unpacked(data: bytes) -> str:

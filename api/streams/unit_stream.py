@@ -2,7 +2,10 @@
 
     events ring -> UnitRuns (which runs) -> one OpenRun each (its ring, or its file) -> Merge -> events run, lines, end
 
-The stream reads only as fast as the client: at most 200 runs are open, with one page of each in memory.
+The stream reads only as fast as the client: at most 200 runs are open, with at most two pages of each in memory.
+
+In each round, it reads all runs that have new lines, and then sends everything that is due as one event, because each
+event carries the positions of all runs.
 """
 
 import time
@@ -102,7 +105,6 @@ class OpenRun(Track):
     def set(self) -> None:
         """Note that there may be more lines. Called by the run's feed and by the watch for its end."""
         if not self.ended:
-            self.behind = True
             self.stream.news.add(self)
             self.stream.woken.set()
 
@@ -186,8 +188,10 @@ class UnitStream(EventStream):
             OSError: the disk failed.
         """
         for run in list(self.news):
-            if not run.queue:
+            if run.queued < self._page_bytes:
                 self._read(run, now_ms)
+            else:
+                run.behind = True
         for _ in range(MAX_RUNS):
             row = self._next_row() if len(self._open) < MAX_RUNS else None
             if row is None:
@@ -354,11 +358,11 @@ class UnitStream(EventStream):
                 return
             if self._is_crowded():
                 return  # the client reconnects and gets a 409 with the reason
-            self._pause(busy=bool(data))
+            self._pause(now_ms, busy=bool(data))
 
-    def _pause(self, *, busy: bool) -> None:
-        """Wait until there may be more to send."""
-        if self._has_work():
+    def _pause(self, now_ms: int, *, busy: bool) -> None:
+        """Wait until there may be more to send than at `now_ms`."""
+        if self._has_work(now_ms):
             gevent.sleep(0)
             return
         if busy or self._merge:
@@ -372,23 +376,25 @@ class UnitStream(EventStream):
             at_most_s = max(PACE_S, min(_AGAIN_S, (self._filter.until_ms + 2 * _HOLD_MS) / 1000 - time.time()))
         self.sleep(at_most_s)
 
-    def _has_work(self) -> bool:
-        """Return whether there is something to read or send immediately."""
+    def _has_work(self, now_ms: int) -> bool:
+        """Return whether there was more to read or send at `now_ms`. Later lines wait for the pace."""
         if self._merge:
-            due_ms = self._merge.first_ms + (_HOLD_MS if len(self._open) > 1 else 0)
-            if due_ms <= time.time_ns() // 1_000_000:
+            if self._merge.first_ms <= self._due_ms(now_ms):
                 return True
         elif self._runs.waiting and len(self._open) < MAX_RUNS and self._retry_s <= time.monotonic():
             return True
-        return any(not run.queue for run in self.news)
+        return any(run.behind and not run.queue for run in self.news)
+
+    def _due_ms(self, now_ms: int) -> int:
+        """Return the time of the newest lines that may be sent at `now_ms`."""
+        return now_ms - _HOLD_MS if len(self._open) > 1 else now_ms
 
     def _take(self, now_ms: int) -> bytes:
         """Return all events that can be sent now."""
-        before_ms = now_ms - _HOLD_MS if len(self._open) > 1 else now_ms
         parts: list[bytes] = []
         lines: list[schemas.UnitLine] = []
         parts += [self._announce(run) for run in self._open.values() if self._is_due(run)]
-        for track, item in self._merge.take(before_ms, _BATCH_LINES, _BATCH_BYTES):
+        for track, item in self._merge.take(self._due_ms(now_ms), _BATCH_LINES, _BATCH_BYTES):
             run = self._open[track.run_id]
             if not isinstance(item, Batch):
                 parts += self._event("lines", lines)

@@ -74,6 +74,8 @@ def merged(all_logs: dict[str, Log], page: int, starts: dict[str, int], stop: in
             taken.append((track.run_id, item.n))
             if len(taken) >= stop:
                 break
+    for track in tracks.values():
+        assert track.queued == sum(len(item.text) + 1 for _, item in track.queue if isinstance(item, Batch))
     return taken, {run_id: track.next for run_id, track in tracks.items()}
 
 
