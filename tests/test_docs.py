@@ -337,7 +337,7 @@ def test_imported_keys_are_in_the_tables() -> None:
 
 @every_page
 def test_rows_of_tables_are_whole(page: Path) -> None:
-    """In a simple table, every line with text in its first column is a separate row."""
+    """No row of a table begins with a cell that ends in a comma, as a row does whose first cell was continued."""
     for row in parsed(page).findall(docutils.nodes.row):
         assert not row[0].astext().endswith(","), row.astext()
 

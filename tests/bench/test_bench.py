@@ -69,13 +69,16 @@ def test_many_clients_get_everything() -> None:
 
 
 def test_metrics_have_rows() -> None:
-    """The cost of a sample, of days of samples, and of a scrape is measured."""
+    """The cost of a sample, of answers with samples of different spans, and of a scrape is measured."""
     done = bench("--quick", "metrics")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^a sample of the host, .* +\d+\.\d+ ms .* (ok|MISSED)$", done.stdout, re.MULTILINE)
+    sample = r"^a sample of the host, read and stored: processor +\d+\.\d+ ms .* (ok|MISSED)$"
+    assert re.search(sample, done.stdout, re.MULTILINE)
     assert re.search(r"^samples of 2 days: their size +\d+\.\d MB", done.stdout, re.MULTILINE)
-    assert len(re.findall(r"^samples of .*: the answer, p50 +\d+\.\d+ ms", done.stdout, re.MULTILINE)) == 3
+    spans = re.findall(r"^samples of (.*): the answer, p50 +\d+\.\d+ ms", done.stdout, re.MULTILINE)
+    assert spans == ["2 days", "1 day", "1 hour"]
     assert re.search(r"^scrape of 50 tasks, \d+ kB, p50 +\d+\.\d+ ms", done.stdout, re.MULTILINE)
+    assert re.search(r"^scrape of 50 tasks, \d+ kB: processor of the worker +\d+\.\d+ ms", done.stdout, re.MULTILINE)
 
 
 def test_slowest_list_is_named() -> None:

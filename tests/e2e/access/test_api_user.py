@@ -5,6 +5,7 @@ import fcntl
 import os
 import shutil
 import signal
+import sqlite3
 import ssl
 import stat
 import subprocess
@@ -104,7 +105,7 @@ def test_only_workers_have_the_api_user(shared: Apart) -> None:
 
 
 def test_workers_serve_reads_and_commands(shared: Apart) -> None:
-    """Workers serve every read, even during a write, and carry out and audit commands."""
+    """Workers serve logs, streams and, even during a write, the history; they carry out and audit commands."""
     daemon = shared
     run = daemon.trigger("hello")
     stream = daemon.stream(f"/api/runs/{run}/log/stream?from=0")
@@ -121,7 +122,11 @@ def test_workers_serve_reads_and_commands(shared: Apart) -> None:
     assert daemon.ended(run)["endReason"] == "succeeded"
     operations = until(lambda: daemon.get("/api/audit").json()["items"], "the audit")
     assert operations[0]["operation"] == "runTask"
-    assert daemon.get("/api/system").status == daemon.get("/metrics").status == 200
+    with contextlib.closing(sqlite3.connect(daemon.data / "ringward.db", isolation_level=None)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        for path in ("/api/tasks", f"/api/runs/{run}", "/api/runs", "/api/audit", "/api/system", "/metrics"):
+            assert daemon.get(path).status == 200, path
+        database.execute("ROLLBACK")
 
 
 def test_workers_are_confined(shared: Apart) -> None:

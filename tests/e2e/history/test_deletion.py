@@ -187,23 +187,30 @@ def test_purged_log_does_not_return(daemon: Daemon) -> None:
     nowhere.unlink()
     until(lambda: f"{gone}: the log file can be written again" in daemon.own_output(), "the log to be written")
     until(lambda: not log_files(daemon), "the log to be removed")
+    assert daemon.stop() == 0
+    assert log_files(daemon) == set()
 
 
 def test_purge_after_a_downtime(daemon: Daemon) -> None:
     """The restore window counts downtime, and the next daemon removes the files of runs whose window has passed."""
     daemon.write(f'{TASKS}[storage]\nundo_window = "1h"\n')
     daemon.start()
-    gone = daemon.trigger("t")
-    daemon.ended(gone)
-    assert delete(daemon, gone) == 204
+    gone, late = daemon.trigger("t"), daemon.trigger("t")
+    for run in (gone, late):
+        daemon.ended(run)
+        assert delete(daemon, run) == 204
     assert daemon.stop() == 0
+    assert {path.stem for path in log_files(daemon)} == {gone, late}
     writer = open_writer(str(daemon.data / "ringward.db"))
-    assert writer.execute("UPDATE deleted_runs SET deleted_at = deleted_at - 3600000") == 1
+    earlier = "UPDATE deleted_runs SET deleted_at = deleted_at - ? WHERE run = (SELECT seq FROM runs WHERE id = ?)"
+    assert writer.execute(earlier, [3_600_000, gone]) == 1
+    assert writer.execute(earlier, [1_800_000, late]) == 1
     writer.close()
     daemon.start()
-    assert bulk(daemon, "restore", ids=[gone])["affected"] == 0
-    daemon.ended(daemon.trigger("t"))
+    assert bulk(daemon, "restore", ids=[gone, late])["affected"] == 1
+    assert daemon.get(f"/api/runs/{gone}").status == 404
     until(lambda: gone not in {path.stem for path in log_files(daemon)}, "the file to be removed")
+    assert daemon.texts(late) == ["hello"]
 
 
 def test_retention_keeps_the_newest_runs_of_each_task(daemon: Daemon) -> None:

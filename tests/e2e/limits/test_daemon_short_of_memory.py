@@ -118,7 +118,7 @@ def test_scheduler_short_of_memory(daemon: Daemon, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("which", ["worker", "gunicorn"])
 def test_api_server_short_of_memory(daemon: Daemon, tmp_path: Path, which: str) -> None:
-    """The API server short of memory recovers or is replaced, and in the end answers every request."""
+    """An API server that is short of memory recovers or is replaced: it answers reads, even of large responses."""
     side = tmp_path / "side"
     long = begin(daemon, side)
     gunicorn = daemon.helper("ringward gunicorn")

@@ -317,6 +317,8 @@ def test_reload_replaces_notifiers(daemon: Daemon, web: Web) -> None:
     answer = daemon.request("POST", "/api/daemon/reload")
     assert {"name": "[notifiers]", "reasons": ["notifiers: applies at once"]} in answer.json()["changed"]
     until(lambda: web.messages, "the message by the new address")
+    assert web.messages[0]["title"] == "t failed"
+    until(lambda: not notifiers(daemon)["hook"]["waiting"], "the delivery to be stored")
     daemon.config.write_text(text[: text.index("[notifiers")])
     assert daemon.request("POST", "/api/daemon/reload").status == 200
     assert notifiers(daemon) == {}

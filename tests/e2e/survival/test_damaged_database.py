@@ -238,7 +238,7 @@ def remove(path: Path) -> None:
 
 
 def test_removed_database_is_restored_without_a_write(daemon: Daemon) -> None:
-    """A removed database is completely restored within seconds, without a write; a notification reports it."""
+    """A removed database is completely restored, even if nothing is written; a notification reports it."""
     daemon.write(TASK)
     daemon.start()
     path = daemon.data / "ringward.db"
@@ -341,8 +341,14 @@ def test_shutdown_without_a_history(daemon: Daemon) -> None:
     Path(f"{daemon.data}/ringward.db.copy").unlink(missing_ok=True)
     os.kill(scheduler, signal.SIGKILL)
     until(lambda: "history is lost" in daemon.get("/readyz").body.decode(), "it to be noticed")
+    places = daemon.runtime_dirs()
+
+    def databases() -> list[str]:
+        return [one.name for place in places for one in place.rglob("database*")]
+
+    assert databases() != []
     daemon.stop()
-    assert [one.name for place in daemon.runtime_dirs() for one in place.rglob("database*")] == []
+    assert databases() == []
 
 
 def test_backup_restored_under_a_running_daemon(daemon: Daemon) -> None:

@@ -157,7 +157,8 @@ def test_values_of_the_wrong_kind(tmp_path: Path, keys: dict[str, Any]) -> None:
     """An app with an invalid value is not carried over, and is reported with all its values."""
     outcome, units = app(tmp_path, **keys)
     assert not units
-    assert mentions(outcome, "apps[0]", "is not carried over", json.dumps(keys)[1:-1])
+    whole = json.dumps({"name": "web", "script": "server.js", **keys})
+    assert mentions(outcome, "apps[0]", "is not carried over", whole)
 
 
 def test_settings_not_carried_over_are_reported(tmp_path: Path) -> None:
