@@ -33,9 +33,9 @@ def test_every_command_is_recorded(own: Daemon) -> None:
     shown = own.get("/api/audit?limit=2").json
     assert [item["operation"] for item in shown["items"]] == ["stopRun", "runTask"]
     assert shown["items"][1]["reason"] == "There is no task unknown"
-    older = own.get(f"/api/audit?before={shown['nextCursor']}").json
+    older = own.get(f"/api/audit?limit=3&before={shown['nextCursor']}").json
     assert [item["operation"] for item in older["items"]] == ["runTask", "createToken", "revokeToken"]
-    assert "nextCursor" not in older
+    assert "nextCursor" not in older, "the last page"
 
 
 def test_bulk_operations(own: Daemon) -> None:
