@@ -24,6 +24,7 @@ from store.runs.writes import get_run
 from supervisor.host.cgroup_names import is_spare, run_of
 from supervisor.host.osport import current_boot
 from supervisor.host.process_environ import Environments
+from supervisor.host.shortage import is_shortage
 from supervisor.ipc.log_line import Log
 
 T = TypeVar("T")
@@ -134,7 +135,10 @@ def _remove_empty(db: Database, daemon_id: str, directory: str) -> None:
 
 
 def _held(daemon_id: str, runs: Collection[str], log: Log) -> dict[int, int]:
-    """Return the pidfds of all orphans of `runs`, by pid; the caller closes them."""
+    """Return the pidfds of orphans of `runs`, by pid: all of them, or as many as there are descriptors.
+
+    The caller closes them.
+    """
     found: dict[int, int] = {}
     environments = Environments(_PATIENCE_S)
     for name in os.listdir("/proc"):
@@ -142,7 +146,10 @@ def _held(daemon_id: str, runs: Collection[str], log: Log) -> dict[int, int]:
             continue
         try:
             pidfd = os.pidfd_open(int(name))
-        except OSError:  # ESRCH: it has exited; EINVAL: not a thread group leader
+        except OSError as err:  # ESRCH: it has exited; EINVAL: not a thread group leader
+            if is_shortage(err):
+                log.error(f"cannot look for further orphans: {err.strerror}")
+                break
             continue
         marks = environments.read(int(name), 0)
         if marks is None:

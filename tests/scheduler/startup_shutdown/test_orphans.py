@@ -1,6 +1,8 @@
 """Processes that a killed daemon left behind."""
 
+import errno
 import os
+import resource
 import signal
 import subprocess
 import threading
@@ -114,3 +116,39 @@ def test_processes_without_cgroups(monkeypatch: pytest.MonkeyPatch) -> None:
     reaper.join()
     assert [child.returncode for child in children] == [-signal.SIGKILL] * 20
     assert said == []
+
+
+def test_more_orphans_than_free_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All orphans are killed even if there are fewer free descriptors than orphans."""
+    mark = {"RINGWARD_DAEMON": f"D{os.getpid()}", "RINGWARD_RUN_ID": "R"}
+    said: list[bytes] = []
+    log = Log("test", "error")
+    monkeypatch.setattr(log, "emit", said.append)
+    children = [subprocess.Popen(["sleep", "1000"], env={**os.environ, **mark}) for _ in range(90)]
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = max(map(int, os.listdir("/proc/self/fd")))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 80, limits[1]))
+        orphans._end_marked(mark["RINGWARD_DAEMON"], {"R"}, log)
+        assert [child.poll() for child in children] == [-signal.SIGKILL] * 90
+        assert all(b"Too many open files" in line for line in said)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for child in children:
+            child.kill()
+            child.wait()
+
+
+def test_search_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the scheduler cannot look at processes, it logs that orphans may continue."""
+
+    def pidfd_open(_pid: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    said: list[bytes] = []
+    log = Log("test", "error")
+    monkeypatch.setattr(log, "emit", said.append)
+    monkeypatch.setattr(os, "pidfd_open", pidfd_open)
+    orphans._end_marked("D", {"R"}, log)
+    (line,) = said
+    assert b"cannot look for further orphans: Too many open files" in line
