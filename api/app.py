@@ -21,7 +21,7 @@ from api.operations.body import KNOWN, STRANGERS
 from api.operations.guard import Guard, check_deadline
 from api.operations.operation import Call, Operation
 from api.operations.parameters import parse_path, parse_query, raise_all
-from api.read_threads import DamageReport, Files, Reads
+from api.read_threads import DamageReport, DatabaseReads, LogFileReads
 from api.resources.pages import Site
 from api.server.client_address import Exposure
 from api.server.memory_watch import MemoryWatch
@@ -135,12 +135,12 @@ def open_context(boot: DaemonSettings, daemon_pid: int) -> Context:
         load_driver(boot.database)
     control = ControlClient(boot.control_socket, boot.token)
     report = DamageReport(control).send
-    reads, pages, aside = Reads(boot.database, report), Reads(boot.database, report), Threads(1)
+    reads, pages, aside = DatabaseReads(boot.database, report), DatabaseReads(boot.database, report), Threads(1)
     auditor = Auditor(control, boot.audit_dir)
     auth = Authenticator(boot, reads, aside, control, auditor)
     hub = Hub(boot, reads, auth.valid)
     return Context(
-        boot, reads, pages, Files(), aside, control, auth, auditor, hub, Event(), daemon_pid, System(), openapi
+        boot, reads, pages, LogFileReads(), aside, control, auth, auditor, hub, Event(), daemon_pid, System(), openapi
     )
 
 

@@ -15,8 +15,8 @@ import gevent
 from gevent.lock import BoundedSemaphore
 
 from api.errors import unavailable
-from api.server.fair_semaphore import Turns
-from api.server.log_format import Seldom
+from api.server.fair_semaphore import FairSemaphore
+from api.server.log_format import MessageLimit
 from api.server.thread_pool import Threads
 from store.database import Database, open_reader
 from store.errors import DatabaseDamaged, DatabaseNotOpened, NotReady, QueryTimeout, ServerUnreachable, StoreError
@@ -42,7 +42,7 @@ _SEARCHES = 4
 _PLACE_S = 5.0
 
 
-class Reads:
+class DatabaseReads:
     """Reads of the database in two threads.
 
     A worker has two objects of this class. Pages of runs can take most of a second each; because they have their own
@@ -55,14 +55,14 @@ class Reads:
         self._on_damage = on_damage
         self._db: Database | None = None
         self._threads = Threads(_THREADS)
-        self._turns = Turns(_TURNS)
+        self._turns = FairSemaphore(_TURNS)
         self._hung = False
         """Whether a read timed out and none has finished since. A hanging disk blocks threads despite time limits."""
         self._coming = BoundedSemaphore()
         """Held by the read that checks whether the database exists yet; other reads wait for it."""
         self._patient = True
         """Whether the last wait for the database was successful."""
-        self._failures = Seldom(1)
+        self._failures = MessageLimit(1)
 
     def start(self) -> None:
         """Start the threads.
@@ -150,12 +150,12 @@ class Reads:
             raise
 
 
-class Files(Threads):
+class LogFileReads(Threads):
     """Reads of log files in two separate threads, so that a hanging disk does not block the database."""
 
     def __init__(self) -> None:
         super().__init__(_THREADS)
-        self._turns = Turns(_TURNS)
+        self._turns = FairSemaphore(_TURNS)
 
     def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `function` in a thread; return its result or raise its exception.
@@ -169,12 +169,12 @@ class Files(Threads):
             return super().__call__(function, *args, **kwargs)
 
 
-class Searches(Threads):
+class LogSearches(Threads):
     """Searches of log files, which take turns in a separate thread."""
 
     def __init__(self) -> None:
         super().__init__(1)
-        self._turns = Turns(_SEARCHES)
+        self._turns = FairSemaphore(_SEARCHES)
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:

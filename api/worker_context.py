@@ -13,7 +13,7 @@ from api.auth.auditor import Auditor
 from api.auth.authentication import Authenticator
 from api.host_info.host_facts import System
 from api.host_info.sample_events import Samples
-from api.read_threads import Files, Reads, Searches
+from api.read_threads import DatabaseReads, LogFileReads, LogSearches
 from api.schemas.task_list import TaskList
 from api.server.thread_pool import Threads
 from api.streams.raw_log import Layouts
@@ -55,7 +55,7 @@ class SchedulerProbe:
         return self._info
 
 
-class Interface(Protocol):
+class OpenApiDocuments(Protocol):
     """The interface of :mod:`api.openapi`, which cannot be imported here: it imports the operations."""
 
     def served_bytes(self, base: str) -> bytes:
@@ -70,10 +70,10 @@ class Context:
     """The context of one worker."""
 
     boot: DaemonSettings
-    reads: Reads
-    pages: Reads
+    reads: DatabaseReads
+    pages: DatabaseReads
     """Threads for pages and totals of runs."""
-    files: Files
+    files: LogFileReads
     aside: Threads
     """Threads for slow work without disk access."""
     control: ControlClient
@@ -85,9 +85,9 @@ class Context:
     daemon_pid: int
     system: System
     """Reader of the host's state."""
-    interface: Interface
+    interface: OpenApiDocuments
     scheduler: SchedulerProbe = field(default_factory=SchedulerProbe)
-    searches: Searches = field(default_factory=Searches)
+    searches: LogSearches = field(default_factory=LogSearches)
     tasks: TaskList = field(default_factory=TaskList)
     lag_s: float = 0.0
     """Latest measured delay of the worker's event loop."""

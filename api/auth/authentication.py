@@ -42,7 +42,7 @@ from api.auth.identity import ROLES, Credential, Identity, Role, hash_secret
 from api.auth.passwords import ADMIN, Passwords, WrongPassword, WrongSecret, client_key
 from api.errors import ApiError, unavailable
 from api.operations.intermediaries import from_browser, speaks_for_others
-from api.read_threads import Reads
+from api.read_threads import DatabaseReads
 from api.schemas.records import ErrorDetail
 from api.server.client_address import is_local_socket
 from api.server.thread_pool import Threads
@@ -95,7 +95,7 @@ class Authenticator:
     """Checks the credentials of requests. Each worker has one."""
 
     def __init__(
-        self, boot: DaemonSettings, reads: Reads, aside: Threads, control: ControlClient, auditor: Auditor
+        self, boot: DaemonSettings, reads: DatabaseReads, aside: Threads, control: ControlClient, auditor: Auditor
     ) -> None:
         self._boot = boot
         self._reads = reads

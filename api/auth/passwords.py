@@ -114,7 +114,7 @@ def client_key(address: str) -> str:
     return str(ip)
 
 
-class _Turns:
+class _LoginLock:
     """Lock for the logins of one client, and the number of logins that use it."""
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class Passwords:
         self._waiting = 0
         self._nobodys_hash: str | None = None
         self._failures: dict[str, deque[float]] = {}
-        self._turns: dict[str, _Turns] = {}
+        self._turns: dict[str, _LoginLock] = {}
         """Logins in progress, by client."""
         self._away_until_s = 0.0
 
@@ -206,7 +206,7 @@ class Passwords:
 
     @contextlib.contextmanager
     def _turn(self, client: str) -> Iterator[None]:
-        turns = self._turns.setdefault(client, _Turns())
+        turns = self._turns.setdefault(client, _LoginLock())
         turns.wanted += 1
         try:
             with turns.lock:

@@ -6,7 +6,7 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
-from api.read_threads import Reads
+from api.read_threads import DatabaseReads
 from api.schemas.daemon_info import Sample
 from api.schemas.wire_times import rfc3339
 from api.streams import sse_encoding
@@ -49,7 +49,7 @@ def shown(sample: metrics.Sample) -> Sample:
 class Samples:
     """The newest sample. It is read periodically while streams wait for it."""
 
-    def __init__(self, reads: Reads) -> None:
+    def __init__(self, reads: DatabaseReads) -> None:
         self._reads = reads
         self._waiters: set[Event] = set()
         self._looking = False

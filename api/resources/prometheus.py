@@ -34,7 +34,7 @@ _IN_HELP = str.maketrans({"\\": r"\\", "\n": r"\n"})
 Kind = Literal["counter", "gauge", "histogram"]
 
 
-class Text:
+class MetricsText:
     """A document in the text format: metric families in the order in which they were added."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ _BLOCK_BYTES = 512
 """Unit of st_blocks, stat(2)."""
 
 
-class _Stored(NamedTuple):
+class _StoredFigures(NamedTuple):
     records: list[tasks.TaskRecord]
     totals: list[daily_outcomes.Total]
     used: dict[str, Used]
@@ -93,10 +93,10 @@ class _Stored(NamedTuple):
     newest: metrics.Sample | None
 
 
-def _stored(db: Database, sees: Callable[[str], bool]) -> _Stored:
+def _stored(db: Database, sees: Callable[[str], bool]) -> _StoredFigures:
     records = [record for record in tasks.all_tasks(db) if sees(record.name)]
     names = {record.name for record in records}
-    return _Stored(
+    return _StoredFigures(
         records=records,
         totals=[total for total in daily_outcomes.totals(db) if total.task_name in names],
         used={name: used for name, used in usage.total_usage(db).items() if name in names},
@@ -112,12 +112,12 @@ def _stored(db: Database, sees: Callable[[str], bool]) -> _Stored:
     )
 
 
-def _of_tasks(db: Database, sees: Callable[[str], bool]) -> tuple[_Stored, Text]:
+def _of_tasks(db: Database, sees: Callable[[str], bool]) -> tuple[_StoredFigures, MetricsText]:
     """Read the tables and render their metrics.
 
     Both happen in the database thread, because rendering takes long with many tasks.
     """
-    stored, text = _stored(db, sees), Text()
+    stored, text = _stored(db, sees), MetricsText()
     _runs(text, stored)
     _tasks(text, stored)
     return stored, text
@@ -181,7 +181,7 @@ def get_metrics(context: Context, call: Call) -> None:
     call.resp.data = text.encode()
 
 
-def _daemon(text: Text, context: Context, *, scheduler_up: bool) -> None:
+def _daemon(text: MetricsText, context: Context, *, scheduler_up: bool) -> None:
     text.family("ringward_build_info", "gauge", "Always 1; the label has the version.")
     text.sample(1, version=VERSION)
     text.family("ringward_start_time_seconds", "gauge", "Start time of the daemon, Unix time.")
@@ -190,7 +190,7 @@ def _daemon(text: Text, context: Context, *, scheduler_up: bool) -> None:
     text.sample(int(scheduler_up))
 
 
-def _runs(text: Text, stored: _Stored) -> None:
+def _runs(text: MetricsText, stored: _StoredFigures) -> None:
     text.family("ringward_runs_total", "counter", "Ended runs, by task and end reason.")
     for total in stored.totals:
         text.sample(total.n, task=total.task_name, reason=total.reason)
@@ -226,7 +226,7 @@ def _within(bounds_ms: tuple[int, ...], counts: list[tuple[int, ...]]) -> Iterat
     return ((bound / 1000, sum(found)) for bound, found in zip(bounds_ms, zip(*counts, strict=True), strict=True))
 
 
-def _used(text: Text, stored: _Stored) -> None:
+def _used(text: MetricsText, stored: _StoredFigures) -> None:
     text.family("ringward_task_cpu_seconds_total", "counter", "CPU time used by runs of the task.")
     for name, used in stored.used.items():
         text.sample(used.user_us / 1_000_000, task=name, mode="user")
@@ -239,7 +239,7 @@ def _used(text: Text, stored: _Stored) -> None:
                 text.sample(value, task=name)
 
 
-def _tasks(text: Text, stored: _Stored) -> None:
+def _tasks(text: MetricsText, stored: _StoredFigures) -> None:
     text.family("ringward_task_next_run_timestamp_seconds", "gauge", "Next scheduled run of the task, Unix time.")
     for record in stored.records:
         if record.next_run_at is not None:
@@ -261,13 +261,13 @@ def _tasks(text: Text, stored: _Stored) -> None:
             text.sample(int(record.flapping_since is not None), service=record.name)
 
 
-def _logs(text: Text, rings: _Rings) -> None:
+def _logs(text: MetricsText, rings: _Rings) -> None:
     text.family("ringward_log_dropped_lines", "gauge", "Dropped log lines of active runs.")
     for task, count in sorted(rings.dropped.items()):
         text.sample(count, task=task)
 
 
-def _of_all(text: Text, rings: _Rings, unread: int) -> None:
+def _of_all(text: MetricsText, rings: _Rings, unread: int) -> None:
     """Add the totals over all tasks, which clients limited to some tasks do not get."""
     text.family("ringward_rings", "gauge", "Rings in shared memory, of runs and of the daemon.")
     text.sample(rings.number)
@@ -277,7 +277,7 @@ def _of_all(text: Text, rings: _Rings, unread: int) -> None:
     text.sample(unread)
 
 
-def _slots(text: Text, answer: dict[str, Any] | None) -> None:
+def _slots(text: MetricsText, answer: dict[str, Any] | None) -> None:
     for name, help_text in (
         ("size", "Number of places in the slot."),
         ("used", "Places in the slot that runs hold."),
@@ -288,7 +288,7 @@ def _slots(text: Text, answer: dict[str, Any] | None) -> None:
             text.sample(one[name], slot=one["name"])
 
 
-def _exports(text: Text, exports: list[dict[str, Any]]) -> None:
+def _exports(text: MetricsText, exports: list[dict[str, Any]]) -> None:
     families: tuple[tuple[str, Kind, str, Callable[[dict[str, Any]], float]], ...] = (
         ("behind_lines", "gauge", "Lines that the export has not delivered yet.", lambda one: one["behind_lines"]),
         ("delivered_lines_total", "counter", "Lines that the export delivered.", lambda one: one["delivered"]),
@@ -307,7 +307,7 @@ def _exports(text: Text, exports: list[dict[str, Any]]) -> None:
             text.sample(value(one), export=one["name"])
 
 
-def _processes(text: Text, context: Context, stored: _Stored, scheduler_pid: int | None) -> None:
+def _processes(text: MetricsText, context: Context, stored: _StoredFigures, scheduler_pid: int | None) -> None:
     text.family("ringward_sse_clients", "gauge", "Open streams of the API worker that answers this request.")
     text.sample(len(context.hub.streams))
     text.family("ringward_loop_lag_seconds", "gauge", "Latest measured delay of a process's event loop.")

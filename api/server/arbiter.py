@@ -21,7 +21,7 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.sock import close_sockets, create_sockets
 
 from api.server.log_format import ApiLogger
-from api.server.tls import CurrentContext, FromScheduler, OnDisk
+from api.server.tls import CertificateFromScheduler, CertificateOnDisk, CurrentContext
 from api.server.worker import ENDING, Worker
 from supervisor.host.osport import become, set_title
 from supervisor.ipc.messages import PROTOCOL, SPOKEN, DaemonSettings, Decoder, Message
@@ -82,7 +82,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             boot = self.boot
             own = boot.api_account is None
             self._tls_context = CurrentContext(
-                OnDisk(str(boot.tls_cert), str(boot.tls_key)) if own else FromScheduler(boot)
+                CertificateOnDisk(str(boot.tls_cert), str(boot.tls_key)) if own else CertificateFromScheduler(boot)
             )
         return self._tls_context.get(config, make)
 

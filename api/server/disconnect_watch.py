@@ -8,7 +8,7 @@ from typing import Any
 import gevent
 
 
-class Departure:
+class DisconnectWatch:
     """A watch for the disconnection of a client during its request.
 
     Args:

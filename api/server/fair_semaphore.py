@@ -16,7 +16,7 @@ asking: ContextVar[Hashable] = ContextVar("asking", default=None)
 """The client that the current greenlet serves; None for no particular client, or the daemon itself."""
 
 
-class Turns:
+class FairSemaphore:
     """A semaphore with at most `number` holders at a time."""
 
     def __init__(self, number: int) -> None:

@@ -10,7 +10,7 @@ import time
 from gunicorn.workers.workertmp import WorkerTmp
 
 
-class Pulse(WorkerTmp):  # type: ignore[misc]  # gunicorn has no types
+class Heartbeat(WorkerTmp):  # type: ignore[misc]  # gunicorn has no types
     """The monotonic time of the last heartbeat, stored as the mtime of a memory file that both processes have open.
 
     Creation counts as the first heartbeat, because a new file has a wall-clock time, which is later than any monotonic

@@ -28,7 +28,7 @@ class Formatter(logging.Formatter):
         return "\n".join(head + line for line in lines)
 
 
-class Seldom:
+class MessageLimit:
     """A limit of `most` messages per minute, so that messages that any client can cause do not displace older lines."""
 
     def __init__(self, most: int) -> None:
@@ -46,12 +46,12 @@ class Seldom:
         return suppressed
 
 
-class Bounded(logging.Filter):
-    """A filter with a `Seldom` limit for each kind of warning and error; it appends the number of suppressed ones."""
+class MessageLimitFilter(logging.Filter):
+    """A filter with a `MessageLimit` for each kind of warning and error; it appends the number of suppressed ones."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._kinds: dict[str, Seldom] = {}
+        self._kinds: dict[str, MessageLimit] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to log the record. Messages that differ only in their arguments are of one kind."""
@@ -59,7 +59,7 @@ class Bounded(logging.Filter):
             return True
         if len(self._kinds) >= _KINDS:
             self._kinds.clear()
-        suppressed = self._kinds.setdefault(str(record.msg), Seldom(_MOST)).turn()
+        suppressed = self._kinds.setdefault(str(record.msg), MessageLimit(_MOST)).turn()
         if suppressed:
             record.msg, record.args = f"{record.getMessage()} (and {suppressed} earlier ones, not logged)", None
         return suppressed is not None
@@ -73,7 +73,7 @@ class ApiLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
         super().setup(cfg)
         for handler in self.error_log.handlers:
             handler.setFormatter(Formatter())
-            handler.addFilter(Bounded())
+            handler.addFilter(MessageLimitFilter())
 
     def info(self, msg: object, *args: object, **kwargs: object) -> None:
         """Log gunicorn's own informational messages at debug level."""

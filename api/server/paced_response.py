@@ -44,7 +44,7 @@ def give(sock: Any, piece: bytes | memoryview) -> None:
         del taking[greenlet]
 
 
-class PatientSocket:
+class PacedSocket:
     """The socket of a response, which sends data piece by piece."""
 
     def __init__(self, sock: Any) -> None:
@@ -76,7 +76,7 @@ class Response(wsgi.Response):  # type: ignore[misc]  # gunicorn has no types
     sock: Any
 
     def __init__(self, req: Any, sock: Any, cfg: Any) -> None:
-        super().__init__(req, PatientSocket(sock), cfg)
+        super().__init__(req, PacedSocket(sock), cfg)
 
     def write(self, arg: bytes) -> None:
         """Send a part of the body. The first part, unless it is large, is sent together with the head."""

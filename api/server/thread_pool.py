@@ -14,7 +14,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Raised(NamedTuple):
+class _RaisedError(NamedTuple):
     error: Exception
 
 
@@ -44,10 +44,10 @@ class Threads:
 def run_in(pool: ThreadPool, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run `function` in a thread of `pool`; return its result or raise its exception."""
     try:
-        outcome: T | _Raised = pool.apply(_tried, (function, args, kwargs))
+        outcome: T | _RaisedError = pool.apply(_tried, (function, args, kwargs))
     except RuntimeError as err:
         raise OSError(errno.EAGAIN, str(err)) from err
-    if isinstance(outcome, _Raised):
+    if isinstance(outcome, _RaisedError):
         raise outcome.error
     return outcome
 
@@ -56,4 +56,4 @@ def _tried(function: Callable[..., object], args: tuple[object, ...], kwargs: di
     try:
         return function(*args, **kwargs)
     except Exception as err:  # noqa: BLE001 - it is raised where the function was called
-        return _Raised(err)
+        return _RaisedError(err)

@@ -20,7 +20,7 @@ from supervisor.ipc.messages import DaemonSettings
 log = logging.getLogger("gunicorn.error")
 
 
-class Files(Protocol):
+class CertificateSource(Protocol):
     """A source of a certificate chain and its key."""
 
     def version(self) -> object:
@@ -47,7 +47,7 @@ def no_passphrase() -> str:
     raise OSError(errno.EINVAL, "tls_key is locked with a passphrase")
 
 
-class OnDisk:
+class CertificateOnDisk:
     """A certificate and key that this process can read itself."""
 
     def __init__(self, cert: str, key: str) -> None:
@@ -67,7 +67,7 @@ _KEEP_S = 1.0
 _ASK_S = 2.0
 
 
-class FromScheduler:
+class CertificateFromScheduler:
     """A certificate and key that the scheduler sends, because this process's user cannot read the key.
 
     The scheduler is asked for a new version at most once a second.
@@ -116,7 +116,7 @@ class FromScheduler:
 class CurrentContext:
     """The TLS context that one worker currently uses."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: CertificateSource) -> None:
         self._files = files
         self._version: object = None
         self._context: ssl.SSLContext | None = None

@@ -64,7 +64,7 @@ from gunicorn.workers.base_async import AsyncWorker
 from api.app import build, open_context
 from api.errors import write_error
 from api.server.client_address import Exposure
-from api.server.heartbeat import Pulse
+from api.server.heartbeat import Heartbeat
 from api.server.memory_watch import MemoryWatch
 from api.server.paced_response import Response, taking
 from api.worker_context import Context
@@ -91,7 +91,7 @@ _CLOSE_BELOW_S = 0.5
 """Time between the end of the worker's grace period for requests and the arbiter's SIGKILL."""
 
 
-base.WorkerTmp = Pulse  # gunicorn has no setting for this class; see api.server.heartbeat
+base.WorkerTmp = Heartbeat  # gunicorn has no setting for this class; see api.server.heartbeat
 
 
 class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types

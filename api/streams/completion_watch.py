@@ -14,7 +14,7 @@ from typing import Protocol
 
 from gevent.event import Event
 
-from api.read_threads import Reads
+from api.read_threads import DatabaseReads
 from api.streams.shared_feed import Feed, Waiter
 from logring.block import Line
 from logring.errors import LogError
@@ -78,7 +78,7 @@ class Watch:
 class Ends:
     """All watches of one worker."""
 
-    def __init__(self, rings: Rings, reads: Reads) -> None:
+    def __init__(self, rings: Rings, reads: DatabaseReads) -> None:
         self._rings = rings
         self._reads = reads
         self._watches: dict[str, Watch] = {}

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from api.read_threads import Files
+from api.read_threads import LogFileReads
 from logring.errors import LogError
 from logring.reader import Head, LogReader
 
@@ -39,7 +39,7 @@ class Layout(NamedTuple):
 class Layouts:
     """The layouts of the most recently requested logs."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: LogFileReads) -> None:
         self._files = files
         self._known: OrderedDict[tuple[str, tuple[int, ...], int, int], Layout | None] = OrderedDict()
 

@@ -18,7 +18,7 @@ from gevent.lock import BoundedSemaphore
 
 from api.auth.identity import Credential
 from api.errors import ApiError, shortage
-from api.read_threads import Reads
+from api.read_threads import DatabaseReads
 from api.streams.completion_watch import EVENTS, Ends
 from api.streams.shared_feed import Budget, Feed
 from logring.errors import LogError
@@ -137,7 +137,7 @@ class Follower(Protocol):
 class Hub:
     """All feeds, bells, watches and streams of one worker."""
 
-    def __init__(self, boot: DaemonSettings, reads: Reads, valid: Callable[[Credential], bool]) -> None:
+    def __init__(self, boot: DaemonSettings, reads: DatabaseReads, valid: Callable[[Credential], bool]) -> None:
         self.streams: dict[Follower, None] = {}
         """All open streams, oldest first."""
         self._boot = boot

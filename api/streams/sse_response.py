@@ -26,7 +26,7 @@ import gevent
 from gevent.event import Event
 
 from api.operations.operation import Call
-from api.server.disconnect_watch import Departure
+from api.server.disconnect_watch import DisconnectWatch
 from api.server.paced_response import PIECE_BYTES, give
 from api.streams import sse_encoding
 from api.streams.completion_watch import Watch
@@ -59,7 +59,7 @@ class EventStream(ABC):
         self._environ: dict[str, Any] = call.req.env
         self._feed: Feed | None = None
         self._watch: Watch | None = None
-        self._departure: Departure | None = None
+        self._departure: DisconnectWatch | None = None
         self._sock: Any = None
         # None under TLS, where sending may require receiving.
         self._plain: Any = None
@@ -82,7 +82,7 @@ class EventStream(ABC):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_MS)
             self._sock, self._plain = sock, None if isinstance(sock, ssl.SSLSocket) else sock
             self._chunked = self._environ["SERVER_PROTOCOL"] == "HTTP/1.1"
-            self._departure = Departure(sock, self.woken.set)
+            self._departure = DisconnectWatch(sock, self.woken.set)
             self._hold()
         except BaseException:  # including GreenletExit: no other code would release the resources
             self.close()

@@ -11,7 +11,7 @@ import msgspec
 
 from api.errors import ApiError
 from api.operations.unit_selector import Units
-from api.read_threads import Files, Reads
+from api.read_threads import DatabaseReads, LogFileReads
 from api.streams.log_merge import MAX_RUNS, Cursor, cursor_of
 from api.streams.shared_feed import Feed
 from logring.block import Line
@@ -68,7 +68,7 @@ class UnitRuns:
         floor_ms: time of the oldest lines to send.
     """
 
-    def __init__(self, reads: Reads, units: Units, names: frozenset[str], until_ms: int | None) -> None:
+    def __init__(self, reads: DatabaseReads, units: Units, names: frozenset[str], until_ms: int | None) -> None:
         self.names = names
         self.starts: dict[str, int] = {}
         self.floor_ms = 0
@@ -242,7 +242,9 @@ def _resolved(db: Database, units: Units, names: frozenset[str]) -> frozenset[st
         return names
 
 
-def tail(reads: Reads, files: Files, finder: "TailFinder", names: Collection[str], running: list[Run]) -> Tail:
+def tail(
+    reads: DatabaseReads, files: LogFileReads, finder: "TailFinder", names: Collection[str], running: list[Run]
+) -> Tail:
     """Return the last lines of all logs together, within the limits of `finder`, which must be new.
 
     With a limit of 0 lines, the stream begins with new lines.

@@ -20,7 +20,7 @@ from api.resources.runs.runs import NAMING
 from api.schemas import records as schemas
 from api.schemas import run_view
 from api.schemas.records import ErrorDetail
-from api.server.disconnect_watch import Departure
+from api.server.disconnect_watch import DisconnectWatch
 from api.worker_context import Context
 from store.errors import StoreError
 from store.runs import writes as store_runs
@@ -73,7 +73,7 @@ def run_task(context: Context, call: Call) -> None:
             watch.seen = True
             # If the client disconnects, stop waiting as if the time had passed.
             end = functools.partial(gevent.getcurrent().throw, limit)
-            with contextlib.closing(Departure(call.req.env["gunicorn.socket"], end)):
+            with contextlib.closing(DisconnectWatch(call.req.env["gunicorn.socket"], end)):
                 watch.wait(context.stopping)
     if run is None or wait_s:
         run = stored(context, run_id, run)

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from api.auth.auditor import Auditor
-from api.read_threads import Reads
-from api.server.log_format import Bounded
+from api.read_threads import DatabaseReads
+from api.server.log_format import MessageLimitFilter
 from logring.log_paths import log_path
 from store.audit import Entry
 from store.errors import ServerUnreachable
@@ -115,7 +115,7 @@ def test_unreadable_database_does_not_flood_the_log(own: Daemon) -> None:
 
 def test_streams_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """Streams retry a missing database every few seconds, and log that as rarely as requests do."""
-    reads = Reads("", lambda _error: None)
+    reads = DatabaseReads("", lambda _error: None)
     for what in ("rows of watched runs", "a token", "the newest sample") * 10:
         reads.log_unreadable(what, ServerUnreachable())
     assert len(caplog.records) == 1
@@ -136,7 +136,7 @@ def test_suppressed_lines_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next line of the same kind has the number of suppressed lines; other kinds are logged meanwhile."""
     now_s = 0.0
     monkeypatch.setattr("api.server.log_format.time", SimpleNamespace(monotonic=lambda: now_s))
-    bounded = Bounded()
+    bounded = MessageLimitFilter()
 
     def told(text: str, level: int = logging.WARNING) -> str | None:
         record = logging.LogRecord("api", level, "", 0, text, ("50%",), None)
@@ -152,7 +152,7 @@ def test_suppressed_lines_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_kinds_of_lines_are_bounded() -> None:
     """An endless number of kinds of lines takes a bounded amount of memory."""
-    bounded = Bounded()
+    bounded = MessageLimitFilter()
     for number in range(5000):
         assert bounded.filter(logging.LogRecord("api", logging.ERROR, "", 0, str(number), (), None))
     assert len(bounded._kinds) <= 1000

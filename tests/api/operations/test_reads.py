@@ -7,7 +7,7 @@ import gevent
 import pytest
 
 from api import read_threads
-from api.read_threads import Reads
+from api.read_threads import DatabaseReads
 from store.database import Database, open_writer
 from store.errors import DatabaseNotOpened, NotReady, StoreError
 
@@ -25,7 +25,7 @@ def test_missing_database_during_the_first_start(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(read_threads, "_COMING_S", 0.0)
     path = str(tmp_path / "ringward.db")
     told = list[StoreError]()
-    reads = Reads(path, told.append)
+    reads = DatabaseReads(path, told.append)
     with pytest.raises(NotReady):
         reads(one)
     assert told == []
@@ -38,7 +38,7 @@ def test_request_before_the_database(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(read_threads, "_COMING_S", 30.0)
     monkeypatch.setattr(read_threads, "_READ_S", 60.0)
     path = str(tmp_path / "ringward.db")
-    reads, tried = Reads(path, ignore), gevent.event.Event()
+    reads, tried = DatabaseReads(path, ignore), gevent.event.Event()
 
     def look(_s: float) -> None:
         tried.set()
@@ -56,7 +56,7 @@ def test_request_before_the_database_after_a_hung_disk(monkeypatch: pytest.Monke
     monkeypatch.setattr(read_threads, "_HUNG_S", 0.2)
     monkeypatch.setattr(read_threads, "_READ_S", 60.0)
     monkeypatch.setattr(read_threads, "_COMING_S", 0.5)
-    reads = Reads(str(tmp_path / "ringward.db"), ignore)
+    reads = DatabaseReads(str(tmp_path / "ringward.db"), ignore)
     reads._hung = True
     monkeypatch.setattr(reads, "_threads", lambda look: look())  # no thread, which could be late, has to say so
     with pytest.raises(NotReady):
@@ -67,7 +67,7 @@ def test_request_before_the_database_after_a_hung_disk(monkeypatch: pytest.Monke
 def test_only_the_first_request_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """After one request has waited in vain, others fail at once until the database exists."""
     path = str(tmp_path / "ringward.db")
-    reads, waits = Reads(path, ignore), list[float]()
+    reads, waits = DatabaseReads(path, ignore), list[float]()
     monkeypatch.setattr(gevent, "sleep", waits.append)
     monkeypatch.setattr(read_threads, "time", SimpleNamespace(monotonic=lambda: sum(waits)))
     monkeypatch.setattr(read_threads, "_COMING_S", 0.1)
@@ -100,7 +100,7 @@ def test_missing_database_is_reported(
     path = str(tmp_path / "ringward.db")
     open_writer(path).close()
     told = list[StoreError]()
-    reads = Reads(path, told.append)
+    reads = DatabaseReads(path, told.append)
     assert reads(one) == (1,)
 
     def fail(_db: Database) -> None:
@@ -118,7 +118,7 @@ def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         raise RuntimeError("can't start new thread")
 
     open_writer(str(tmp_path / "ringward.db")).close()
-    reads = Reads(str(tmp_path / "ringward.db"), ignore)
+    reads = DatabaseReads(str(tmp_path / "ringward.db"), ignore)
     with monkeypatch.context() as limit:
         limit.setattr("gevent.threadpool.start_new_thread", none_left)
         with pytest.raises(StoreError, match="can't start new thread"):

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from api.resources.prometheus import Text
+from api.resources.prometheus import MetricsText
 from store.notifications import Notification, notify
 from store.tasks import Instance, set_instance, update_task, upsert_task
 from tests.api.support.exposition import Family, parse
@@ -26,7 +26,7 @@ def value(families: dict[str, Family], family: str, suffix: str = "", **labels: 
 
 def test_escaping() -> None:
     """A label or a help text may contain any characters."""
-    text = Text()
+    text = MetricsText()
     text.family("a_total", "counter", "with \\ and\nbreak")
     odd = 'quote " backslash \\ break \n umlaut ü'
     text.sample(3, name=odd)

@@ -9,8 +9,8 @@ import pytest
 
 from api import read_threads
 from api.errors import ApiError
-from api.read_threads import Files, Reads, Searches
-from api.server.fair_semaphore import Turns, asking
+from api.read_threads import DatabaseReads, LogFileReads, LogSearches
+from api.server.fair_semaphore import FairSemaphore, asking
 from store.database import open_writer
 
 
@@ -23,7 +23,7 @@ def working_for(who: str) -> Iterator[None]:
         asking.reset(token)
 
 
-def take(turns: Turns, who: str, taken: list[str]) -> None:
+def take(turns: FairSemaphore, who: str, taken: list[str]) -> None:
     with working_for(who), turns.turn():
         gevent.sleep(0)
         taken.append(who)
@@ -31,14 +31,14 @@ def take(turns: Turns, who: str, taken: list[str]) -> None:
 
 def test_greedy_client_waits_for_itself() -> None:
     """However many requests of one client wait, another client's request is at most the second to run."""
-    turns, taken = Turns(1), list[str]()
+    turns, taken = FairSemaphore(1), list[str]()
     gevent.joinall([gevent.spawn(take, turns, who, taken) for who in [*"aaaaaaaa", "b", "c"]], raise_error=True)
     assert "".join(taken) == "aabcaaaaaa"
 
 
 def test_abandoned_turns() -> None:
     """The turn of a client that no longer waits goes to others, even if it was granted but not noticed yet."""
-    turns, taken = Turns(1), list[str]()
+    turns, taken = FairSemaphore(1), list[str]()
     first = gevent.spawn(take, turns, "a", taken)
     waiting = [gevent.spawn(take, turns, "b", taken) for _ in range(3)]
     gevent.sleep(0)
@@ -53,7 +53,7 @@ def test_abandoned_turns() -> None:
 
 def test_error_ends_a_turn() -> None:
     """An error ends a turn."""
-    turns = Turns(1)
+    turns = FairSemaphore(1)
     with pytest.raises(ZeroDivisionError), turns.turn():
         raise ZeroDivisionError
     with gevent.Timeout(30), turns.turn():
@@ -71,7 +71,7 @@ def test_many_queries_of_one_client(tmp_path: Path) -> None:
     """Other clients do not wait for all queries of one client."""
     path = str(tmp_path / "ringward.db")
     open_writer(path).close()
-    reads, order = Reads(path, lambda _error: None), list[str]()
+    reads, order = DatabaseReads(path, lambda _error: None), list[str]()
 
     def ask(who: str) -> None:
         with working_for(who):
@@ -84,7 +84,7 @@ def test_many_queries_of_one_client(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("one_thread")
 def test_many_reads_of_one_client() -> None:
     """Other clients do not wait for all reads of one client."""
-    files, order = Files(), list[str]()
+    files, order = LogFileReads(), list[str]()
 
     def read(who: str) -> None:
         with working_for(who):
@@ -96,7 +96,7 @@ def test_many_reads_of_one_client() -> None:
 
 def test_many_searches_of_one_client() -> None:
     """Other clients do not wait for all searches of one client."""
-    searches, order = Searches(), list[str]()
+    searches, order = LogSearches(), list[str]()
 
     def search(who: str) -> None:
         with working_for(who), searches.place():
@@ -110,7 +110,7 @@ def test_many_searches_of_one_client() -> None:
 def test_too_many_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """No search waits forever."""
     monkeypatch.setattr(read_threads, "_PLACE_S", 0.01)
-    searches = Searches()
+    searches = LogSearches()
     with contextlib.ExitStack() as stack:
         for _ in range(4):
             stack.enter_context(searches.place())

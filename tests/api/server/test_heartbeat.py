@@ -7,13 +7,13 @@ import time
 import pytest
 from gunicorn.arbiter import Arbiter
 
-from api.server.heartbeat import Pulse
+from api.server.heartbeat import Heartbeat
 
 
 def test_start_of_a_worker_counts_as_a_heartbeat() -> None:
     """A worker that hangs before its first heartbeat has a time limit too."""
     before_s = time.monotonic()
-    pulse = Pulse(None)
+    pulse = Heartbeat(None)
     assert before_s - 1 < pulse.last_update() <= time.monotonic()
     pulse.close()
 

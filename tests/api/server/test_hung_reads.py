@@ -11,7 +11,7 @@ from api import read_threads
 from api.app import open_context
 from api.operations.operation import Call
 from api.operations.parameters import parse_query
-from api.read_threads import Files, Reads
+from api.read_threads import DatabaseReads, LogFileReads
 from api.resources.runs import runs
 from api.resources.runs.runs import list_params
 from store.database import Database, open_writer
@@ -25,7 +25,7 @@ def test_hung_disk(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Tem
     monkeypatch.setattr(read_threads, "_HUNG_S", 0.01)
     path = str(tmp_path_factory.mktemp("hung") / "ringward.db")
     open_writer(path).close()
-    reads, thawed = Reads(path, lambda _error: None), threading.Event()
+    reads, thawed = DatabaseReads(path, lambda _error: None), threading.Event()
     ended = [threading.Event(), threading.Event()]
 
     def hang(_db: Database, number: int) -> None:
@@ -69,7 +69,7 @@ def test_slow_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_logs_on_a_hung_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client is told that the log's disk does not respond; once it does, everything is as before."""
     monkeypatch.setattr(read_threads, "_FILE_S", 0.05)
-    files, thawed = Files(), threading.Event()
+    files, thawed = LogFileReads(), threading.Event()
     for _ in range(9):
         with pytest.raises(TimeoutError, match="its disk hangs"):
             files(thawed.wait)

@@ -6,7 +6,7 @@ import pytest
 from gunicorn import util
 from gunicorn.config import Config
 
-from api.server.paced_response import PIECE_BYTES, PatientSocket, Response
+from api.server.paced_response import PIECE_BYTES, PacedSocket, Response
 
 
 class Socket:
@@ -30,7 +30,7 @@ class Socket:
 def test_pieces(size: int, chunked: bool, room: int) -> None:
     """Each piece has its own time limit, so none is large; together they are the body, or one chunk."""
     sock, data = Socket(room), bytes(number % 251 for number in range(size))
-    util.write(PatientSocket(sock), data, chunked)
+    util.write(PacedSocket(sock), data, chunked)
     assert all(len(piece) <= PIECE_BYTES for piece in sock.pieces)
     assert b"".join(sock.pieces) == (b"%X\r\n%b\r\n" % (size, data) if chunked else data)
 

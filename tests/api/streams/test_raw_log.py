@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from api.read_threads import Files
+from api.read_threads import LogFileReads
 from api.streams import raw_log
 from logring.layout import STDERR, STDOUT, SYSTEM
 from logring.log_paths import log_path, ring_path
@@ -224,7 +224,7 @@ def test_layout_is_cached(daemon: Daemon, long: Run) -> None:
     """A log is scanned once; a range is then read from the nearest mark."""
     paths = ring_path(daemon.boot.runtime_dir, long.id), log_path(daemon.boot.data_dir, long.task_name, long.id)
     reader = LogReader(*paths)
-    layouts = raw_log.Layouts(Files())
+    layouts = raw_log.Layouts(LogFileReads())
     streams = (STDOUT, STDERR)
     found = layouts.of(long.id, reader, reader.head(), streams)
     assert found is not None
