@@ -10,7 +10,7 @@ from typing import Any
 
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.model import Export, Service, Task
-from supervisor.config.problems import Invalid, nearest, quoted
+from supervisor.config.problems import InvalidValue, nearest, quoted
 from supervisor.config.value_types.hooks import EVENTS
 from supervisor.config.value_types.launchers import LOCAL
 from supervisor.host.prepared_command import is_identifier
@@ -26,7 +26,7 @@ _DROPPING = ("dash", "ash", "busybox")
 _TEXTS = ("run", "ready", "live")
 
 Unit = Task | Service
-Found = tuple[str, KeyPath, Invalid]
+Found = tuple[str, KeyPath, InvalidValue]
 
 
 def check_dependencies(
@@ -45,20 +45,20 @@ def check_dependencies(
             if one.name not in known:
                 yield service.name, key_path, _unknown("task or service", one.name, known)
             elif one.name in tasks and one.until in ("started", "ready"):
-                yield service.name, key_path, Invalid(f"{one.name} is a task", 'a task needs until = "succeeded"')
+                yield service.name, key_path, InvalidValue(f"{one.name} is a task", 'a task needs until = "succeeded"')
             elif one.name in tasks and (param := _required_parameter(tasks[one.name])) is not None:
                 message = f"{one.name} requires the parameter {quoted(param)}, which a run for a service does not get"
-                yield service.name, key_path, Invalid(message, "give it a default")
+                yield service.name, key_path, InvalidValue(message, "give it a default")
             elif one.name in services and one.until == "succeeded":
                 remedy = 'a service has until = "started" or "ready"'
-                yield service.name, key_path, Invalid(f"{one.name} is a service", remedy)
+                yield service.name, key_path, InvalidValue(f"{one.name} is a service", remedy)
     for cycle in _cycles(services):
         message = f"they wait for each other: {' -> '.join((*cycle, cycle[0]))}"
-        yield cycle[0], ("depends_on",), Invalid(message, "remove one of them")
+        yield cycle[0], ("depends_on",), InvalidValue(message, "remove one of them")
 
 
-def _unknown(what: str, name: str, known: Collection[str]) -> Invalid:
-    return Invalid(f"no {what} named {quoted(name)}", nearest(name, known))
+def _unknown(what: str, name: str, known: Collection[str]) -> InvalidValue:
+    return InvalidValue(f"no {what} named {quoted(name)}", nearest(name, known))
 
 
 def _required_parameter(task: Task) -> str | None:
@@ -92,7 +92,7 @@ def _following(services: Mapping[str, Service], name: str) -> Iterator[str]:
 def check_watching(tasks: Iterable[Task]) -> Iterator[Found]:
     """Yield an error for each task with ``on_change`` beyond the limit."""
     for task in [task for task in tasks if task.on_change][MAX_WATCHING_TASKS:]:
-        yield task.name, ("on_change",), Invalid(f"more than {MAX_WATCHING_TASKS} tasks have on_change")
+        yield task.name, ("on_change",), InvalidValue(f"more than {MAX_WATCHING_TASKS} tasks have on_change")
 
 
 def check_permissions(units: Mapping[str, Unit], known: Collection[str]) -> Iterator[Found]:
@@ -111,10 +111,10 @@ def check_permissions(units: Mapping[str, Unit], known: Collection[str]) -> Iter
                 yield unit.name, ("may", index), _unknown("task or service", name, known)
             elif name in units and units[name].kind != _KINDS.get(verb, units[name].kind):
                 message = f"{name} is a {units[name].kind}, and {verb} is for {_KINDS[verb]}s"
-                yield unit.name, ("may", index), Invalid(message)
+                yield unit.name, ("may", index), InvalidValue(message)
 
 
-def check_public(names: Sequence[str], known: Collection[str]) -> Iterator[tuple[int, Invalid]]:
+def check_public(names: Sequence[str], known: Collection[str]) -> Iterator[tuple[int, InvalidValue]]:
     """Yield the names in ``public`` that no unit has, with their indexes."""
     for index, name in enumerate(names):
         if name not in known:
@@ -128,10 +128,10 @@ def check_slots(units: Iterable[Unit], slots: Mapping[str, int | None]) -> Itera
             size = slots.get(name)
             if name not in slots:
                 remedy = nearest(name, slots) or f"add [slots.{name}] with its size"
-                yield unit.name, ("uses", name), Invalid(f"no slot named {quoted(name)}", remedy)
+                yield unit.name, ("uses", name), InvalidValue(f"no slot named {quoted(name)}", remedy)
             elif size is not None and count > size:
                 message = f"needs {count} places of the slot {quoted(name)}, which has {size}"
-                yield unit.name, ("uses", name), Invalid(message, f"raise slots.{name}.size, or use fewer places")
+                yield unit.name, ("uses", name), InvalidValue(message, f"raise slots.{name}.size, or use fewer places")
 
 
 def selects(export: Export, unit: Unit) -> bool:
@@ -158,7 +158,7 @@ def without_match(export: Export, units: Collection[Unit]) -> Iterator[tuple[str
 
 def check_hook(
     values: Mapping[str, Any], written: Collection[str], tasks: Mapping[str, Task], services: Mapping[str, Service]
-) -> Iterator[tuple[KeyPath, Invalid]]:
+) -> Iterator[tuple[KeyPath, InvalidValue]]:
     """Yield the errors of a hook that contradicts itself or its task, each with its key path.
 
     Args:
@@ -174,39 +174,39 @@ def check_hook(
     task = tasks.get(name or "")
     if name is not None and task is None:
         if name in services:
-            yield ("task",), Invalid(f"{quoted(name)} is a service", "a hook runs a task")
+            yield ("task",), InvalidValue(f"{quoted(name)} is a service", "a hook runs a task")
         else:
             yield ("task",), _unknown("task", name, tasks)
     if task is None or "params" in wrong:
         return
     if not task.api_trigger:
-        yield ("task",), Invalid(f"{quoted(task.name)} has api_trigger = false", "only its schedule may run it")
+        yield ("task",), InvalidValue(f"{quoted(task.name)} has api_trigger = false", "only its schedule may run it")
     declared = {param.name: param for param in task.params}
     given = values.get("params", {})
     for param in given:
         if param not in declared:
             remedy = nearest(param, declared) or f"declare it in params of the task {quoted(task.name)}"
-            yield ("params", param), Invalid(f"not a parameter of the task {quoted(task.name)}", remedy)
+            yield ("params", param), InvalidValue(f"not a parameter of the task {quoted(task.name)}", remedy)
     for param in declared.values():
         if param.required and param.default is None and param.name not in given:
             message = f"lacks the parameter {quoted(param.name)}, which the task {quoted(task.name)} requires"
-            yield (), Invalid(message, f'add params = {{ {param.name} = "$.…" }}')
+            yield (), InvalidValue(message, f'add params = {{ {param.name} = "$.…" }}')
 
 
-def _unsuitable_events(kind: str | None, events: tuple[str, ...]) -> Iterator[tuple[KeyPath, Invalid]]:
+def _unsuitable_events(kind: str | None, events: tuple[str, ...]) -> Iterator[tuple[KeyPath, InvalidValue]]:
     if kind == "generic" and events:
-        yield ("events",), Invalid("has no meaning for a generic hook, whose sender names no event", "use when")
+        yield ("events",), InvalidValue("has no meaning for a generic hook, whose sender names no event", "use when")
     if kind is None or kind not in EVENTS:
         return
     pattern, example = EVENTS[kind]
     if not events:
-        yield (), Invalid(f"has no events, which a {kind} hook requires", f'add events = ["{example}"]')
+        yield (), InvalidValue(f"has no events, which a {kind} hook requires", f'add events = ["{example}"]')
     for index, event in enumerate(events):
         if not pattern.fullmatch(event):
-            yield ("events", index), Invalid(f"{quoted(event)} is not an event of {kind}", f'such as "{example}"')
+            yield ("events", index), InvalidValue(f"{quoted(event)} is not an event of {kind}", f'such as "{example}"')
 
 
-def dropped_variables(values: Mapping[str, Any], own: Mapping[str, Any]) -> Iterable[tuple[KeyPath, Invalid]]:
+def dropped_variables(values: Mapping[str, Any], own: Mapping[str, Any]) -> Iterable[tuple[KeyPath, InvalidValue]]:
     """Yield a warning for each shell text whose shell drops a variable, with the key path of the text.
 
     Args:
@@ -225,4 +225,4 @@ def dropped_variables(values: Mapping[str, Any], own: Mapping[str, Any]) -> Iter
             names = ", ".join(map(quoted, odd))
             message = f"{shell} is {program}, which drops variables with names such as {names}"
             remedy = f'write {key if key == "run" else "exec"} as a list of arguments, or add shell = "/bin/bash"'
-            yield ((key,) if key in own else ()), Invalid(message, remedy, show=False)
+            yield ((key,) if key in own else ()), InvalidValue(message, remedy, show=False)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
 
 from supervisor.config.files.substitute import variables_in
-from supervisor.config.problems import Invalid
+from supervisor.config.problems import InvalidValue
 from supervisor.config.records import DatabaseServer
 
 SQLITE = "sqlite"
@@ -28,12 +28,12 @@ class DatabaseUrl:
             return None
         if not isinstance(value, str) or not value.startswith(_SCHEMES[0]):
             remedy = f"write {_SCHEMES[0]}…" if isinstance(value, str) and value.startswith(_SCHEMES[1]) else None
-            raise Invalid(f"must be {self.what}", remedy, show=False)
+            raise InvalidValue(f"must be {self.what}", remedy, show=False)
         if not value.isprintable() or " " in value or len(value.encode()) > _MAX_BYTES or not _is_url(value):
             remedy = "write special characters of a password as %XX"
-            raise Invalid("is not a valid URL", remedy, show=False)
+            raise InvalidValue("is not a valid URL", remedy, show=False)
         if not all(_is_port(port) for port in _ports(value)):
-            raise Invalid(f"the port must be from 1 to {_LAST_PORT}", show=False)
+            raise InvalidValue(f"the port must be from 1 to {_LAST_PORT}", show=False)
         return DatabaseServer(str(value), tuple(sorted(variables_in(value))))
 
 

@@ -21,7 +21,7 @@ _OF_CRON = frozenset({"timezone", "dst_gap", "dst_overlap"})
 
 
 @dataclass(frozen=True)
-class Changed:
+class ChangedKey:
     """A key whose value differs."""
 
     key: str
@@ -35,7 +35,7 @@ class UnitChange:
 
     old: Task | Service
     new: Task | Service
-    keys: tuple[Changed, ...]
+    keys: tuple[ChangedKey, ...]
 
     def has(self, *effects: Effect) -> bool:
         """Return whether any key has one of these effects."""
@@ -43,7 +43,7 @@ class UnitChange:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ConfigDiff:
     """The differences between two configurations; units are sorted by name."""
 
     added: tuple[Task | Service, ...] = ()
@@ -51,7 +51,7 @@ class Difference:
     turned: tuple[tuple[Task | Service, Task | Service], ...] = ()
     """Tasks that became services, and services that became tasks: before and after."""
     removed: tuple[Task | Service, ...] = ()
-    sections: Mapping[str, tuple[Changed, ...]] = field(default_factory=dict)
+    sections: Mapping[str, tuple[ChangedKey, ...]] = field(default_factory=dict)
     """The other tables that differ: daemon, http, storage, notify, defaults, and those in :data:`WHOLE`."""
 
     def section_has(self, effect: Effect) -> bool:
@@ -59,7 +59,7 @@ class Difference:
         return any(changed.effect is effect for keys in self.sections.values() for changed in keys)
 
 
-def diff(old: Config, new: Config) -> Difference:
+def diff(old: Config, new: Config) -> ConfigDiff:
     """Return the differences that turn `old` into `new`."""
     before, after = _units(old), _units(new)
     added, changed, turned = [], [], []
@@ -73,14 +73,14 @@ def diff(old: Config, new: Config) -> Difference:
             changed.append(UnitChange(known, unit, _changed(unit.kind, known, unit)))
     sections = {name: _changed(name, getattr(old, name), getattr(new, name)) for name in SECTIONS}
     sections["defaults"] = tuple(
-        Changed(key.name, Effect.AT_ONCE)
+        ChangedKey(key.name, Effect.AT_ONCE)
         for key in keys_of("task").values()
         if key.attribute in GONE and getattr(old, key.attribute) != getattr(new, key.attribute)
     )
     for name in WHOLE:
         differs = getattr(old, name) != getattr(new, name)
-        sections[name] = (Changed(name, Effect.AT_ONCE),) if differs else ()
-    return Difference(
+        sections[name] = (ChangedKey(name, Effect.AT_ONCE),) if differs else ()
+    return ConfigDiff(
         added=tuple(added),
         changed=tuple(changed),
         turned=tuple(turned),
@@ -135,10 +135,10 @@ def effect_of(key: Key, table: str) -> Effect:
     return of_service if table == Service.kind else of_task
 
 
-def _changed(table: str, old: Any, new: Any) -> tuple[Changed, ...]:
+def _changed(table: str, old: Any, new: Any) -> tuple[ChangedKey, ...]:
     timeless = table == Task.kind and not (old.crons or new.crons)
     return tuple(
-        Changed(key.name, Effect.AT_ONCE if timeless and name in _OF_CRON else effect_of(key, table))
+        ChangedKey(key.name, Effect.AT_ONCE if timeless and name in _OF_CRON else effect_of(key, table))
         for name, key in _compared(table).items()
         if getattr(old, name) != getattr(new, name)
     )

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from zoneinfo import TZPATH
 
-from supervisor.config.problems import Invalid, quoted
+from supervisor.config.problems import InvalidValue, quoted
 from supervisor.host.zones import is_zone
 
 LINK = "/etc/localtime"
@@ -26,7 +26,7 @@ def host_zone(environ: Mapping[str, str], link: str = LINK, name_file: str = NAM
     so `name_file` is believed only if it names a zone with the same data.
 
     Raises:
-        Invalid: the value of TZ is not a time zone.
+        InvalidValue: the value of TZ is not a time zone.
     """
     variable = environ.get("TZ")
     if variable is None or variable.removeprefix(":") == link:
@@ -37,7 +37,7 @@ def host_zone(environ: Mapping[str, str], link: str = LINK, name_file: str = NAM
     for name in (_cut(path) or "UTC", _linked(path)):
         if name and is_zone(name):
             return name
-    raise Invalid(
+    raise InvalidValue(
         f"cannot determine the host's: the variable TZ is {quoted(variable)}, which is not a time zone",
         'write timezone = "Europe/Prague", or set TZ to such a name or to a rule ("CET-1CEST,M3.5.0,M10.5.0/3")',
         show=False,

@@ -34,9 +34,9 @@ from supervisor.config.value_types.timing import (
     RETRY_REASONS,
     UNLIMITED_ATTEMPTS,
     Attempts,
-    Moment,
     OnStart,
     RetryCause,
+    Timestamp,
 )
 from supervisor.config.value_types.values import (
     Choice,
@@ -346,17 +346,17 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
             FilePath,
             HostName,
             Listen,
-            Moment,
+            Timestamp,
             Network,
             Signal,
             TimeZone,
             Url,
             VariableName,
-            launchers.Place,
+            launchers.HostOrImageName,
             Name,
             notify_targets.NotifierUrl,
             notify_targets.PingUrl,
-            notify_targets.Quiet,
+            notify_targets.QuietRange,
             params.ParamPattern,
             probes.LinePattern,
             probes.ProbeAddress,
@@ -384,7 +384,7 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
         {"anyOf": [{"enum": ["null", "open"]}, {"type": "string", "pattern": "^file:."}, _REFERENCE]}
     ),
     ListOf: _list,
-    slots.Uses: lambda _kind: {
+    slots.SlotUses: lambda _kind: {
         "anyOf": [
             _list(slots.NAMES),
             {"type": "object", "additionalProperties": _integer(slots.PLACES)},
@@ -394,7 +394,7 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
     Secrets: _always(_STRINGS),
     CommandLine: _always(_COMMAND),
     RetryCause: _always(_CAUSE),
-    dependencies.Depends: lambda _kind: {"anyOf": [_STRING, _types(dependencies.KEYS, ["name"])]},
+    dependencies.DependencyEntry: lambda _kind: {"anyOf": [_STRING, _types(dependencies.KEYS, ["name"])]},
     hooks.Path: _always(_PATH),
     hooks.ParamPaths: _always({"type": "object", "additionalProperties": _PATH}),
     hooks.Conditions: _always(_CONDITIONS),
@@ -405,9 +405,9 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
     identity.IdentityTable: lambda _kind: _types(identity.KEYS, list(identity.REQUIRED)),
     notify_targets.MatchTable: lambda _kind: _types(notify_targets.MATCHES),
     params.ParamValue: _always({"type": ["string", "number", "boolean"]}),
-    params.Declared: lambda _kind: _types(params.KEYS, _DECLARED),
-    params.Params: lambda _kind: _list(ListOf(params.Declared(), params.MAX_PARAMS)),
+    params.ParamDeclaration: lambda _kind: _types(params.KEYS, _DECLARED),
+    params.Params: lambda _kind: _list(ListOf(params.ParamDeclaration(), params.MAX_PARAMS)),
     probes.ProbeTable: _probe,
-    probes.Yes: _always({"const": True}),
-    launchers.Words: lambda kind: {"type": "array", "items": {"type": "string"}, "minItems": int(kind.program)},
+    probes.TrueOnly: _always({"const": True}),
+    launchers.ArgumentList: lambda kind: {"type": "array", "items": {"type": "string"}, "minItems": int(kind.program)},
 }

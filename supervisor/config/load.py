@@ -25,7 +25,7 @@ from supervisor.config.files.reading import Source, included, read_source
 from supervisor.config.host_zone import host_zone
 from supervisor.config.keys import REQUIRED, Key
 from supervisor.config.model import Config, Daemon, Export, Hook, Http, Notifier, Notify, Route, Service, Storage, Task
-from supervisor.config.problems import ConfigError, Invalid, nearest, quoted
+from supervisor.config.problems import ConfigError, InvalidValue, nearest, quoted
 from supervisor.config.records import Launcher
 from supervisor.config.schema import MAX_UNITS, UNIT_NAME, defaults_of, keys_of
 from supervisor.config.table_reader import TableReader, Values
@@ -153,7 +153,7 @@ class _Loader(TableReader):
     def _host_zone(self, main: Source) -> str:
         try:
             return host_zone(self.environ)
-        except Invalid as err:
+        except InvalidValue as err:
             self.wrong(main, ("daemon", "timezone"), err.message, err.remedy)
             return "UTC"
 
@@ -197,7 +197,7 @@ class _Loader(TableReader):
                 self.wrong(main, path, "has no type", 'add type = "…"')
             try:
                 check(values, content)
-            except Invalid as err:
+            except InvalidValue as err:
                 for part in err.parts:
                     self.invalid(main, path, content, part)
             if len(self.problems) > before:
@@ -224,7 +224,7 @@ class _Loader(TableReader):
                 if len(self.problems) == before:
                     try:
                         found[name] = launcher(name, values)
-                    except Invalid as err:
+                    except InvalidValue as err:
                         for part in err.parts:
                             self.invalid(main, path, content, part)
         return found
@@ -286,7 +286,7 @@ class _Loader(TableReader):
                 continue
             try:
                 values["secret_file"] = checked_secret(self.text(file))
-            except Invalid as err:
+            except InvalidValue as err:
                 self.wrong(main, (*path, "secret_file"), f"{file}: {err.message}", err.remedy)
             if required <= values.keys():
                 found[name] = Hook(name=name, **_fields(values, "hook"))

@@ -34,20 +34,20 @@ from supervisor.config.records import (
     StopTarget,
 )
 from supervisor.config.value_types import hooks, process
-from supervisor.config.value_types.dependencies import Depends
+from supervisor.config.value_types.dependencies import DependencyEntry
 from supervisor.config.value_types.exports import FACILITIES, OF_TYPE, STREAMS, HeaderText, SyslogAddress
 from supervisor.config.value_types.exposure import BasePath, HostName, Network, Url
 from supervisor.config.value_types.identity import IdentityTable
-from supervisor.config.value_types.launchers import LOCAL, Place, Words
+from supervisor.config.value_types.launchers import LOCAL, ArgumentList, HostOrImageName
 from supervisor.config.value_types.listen import Listen
-from supervisor.config.value_types.notify_targets import MatchTable, NotifierUrl, PingUrl, Quiet, notifiers
+from supervisor.config.value_types.notify_targets import MatchTable, NotifierUrl, PingUrl, QuietRange, notifiers
 from supervisor.config.value_types.params import Params
 from supervisor.config.value_types.permissions import Permission
 from supervisor.config.value_types.presets import PRESETS
 from supervisor.config.value_types.probes import LIVE, READY, LinePattern
 from supervisor.config.value_types.process import Limits, Stdin, Umask, User
-from supervisor.config.value_types.slots import PLACES, Uses
-from supervisor.config.value_types.timing import Attempts, Moment, OnStart, RetryCause
+from supervisor.config.value_types.slots import PLACES, SlotUses
+from supervisor.config.value_types.timing import Attempts, OnStart, RetryCause, Timestamp
 from supervisor.config.value_types.values import (
     Choice,
     CommandLine,
@@ -235,19 +235,19 @@ class Route:
     """Whether to ignore failures after which a retry follows."""
     recovery: bool = key(Flag(), True, "notifiers of a failure also get its recovery")
     """Whether a recipient of a failure also receives its recovery."""
-    quiet: QuietHours | None = key(Quiet(), None, "hours in which messages wait")
+    quiet: QuietHours | None = key(QuietRange(), None, "hours in which messages wait")
     """Quiet hours, in which messages wait."""
 
 
 LAUNCHER = (
     Key("preset", choice(*PRESETS), None, "a known engine"),
-    Key("client", Words(program=True), None, "program that the preset calls, with options for all commands"),
-    Key("options", Words(), [], "more arguments for the preset's start"),
-    Key("host", Place("deploy@web1"), None, "destination of ssh"),
-    Key("image", Place("alpine:3"), None, "image of the containers"),
-    Key("start", Words(program=True), None, "the client; it must live as long as the job"),
-    Key("stop", Words(), None, "command that ends the job of a run"),
-    Key("probe", Words(), None, "command that prints the engine's name for the job, or nothing"),
+    Key("client", ArgumentList(program=True), None, "program that the preset calls, with options for all commands"),
+    Key("options", ArgumentList(), [], "more arguments for the preset's start"),
+    Key("host", HostOrImageName("deploy@web1"), None, "destination of ssh"),
+    Key("image", HostOrImageName("alpine:3"), None, "image of the containers"),
+    Key("start", ArgumentList(program=True), None, "the client; it must live as long as the job"),
+    Key("stop", ArgumentList(), None, "command that ends the job of a run"),
+    Key("probe", ArgumentList(), None, "command that prints the engine's name for the job, or nothing"),
 )
 """``[launchers.NAME]``, which becomes a :class:`supervisor.config.records.Launcher`."""
 
@@ -325,7 +325,7 @@ SLOT = (Key("size", PLACES, REQUIRED, "places that runs share"),)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Starting:
+class _StartKeys:
     """Keys of tasks and services: the command, and how its processes start."""
 
     __slots__ = ()
@@ -391,7 +391,7 @@ class _Starting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Scheduling:
+class _ScheduleKeys:
     """Keys of tasks: when they run, and how many runs are allowed."""
 
     __slots__ = ()
@@ -406,7 +406,7 @@ class _Scheduling:
     every_ms: int | None = key(
         Duration(low_ms=1000), None, "fixed interval, independent of the wall clock", SCHEDULE, name="every"
     )
-    at_ms: int | None = key(Moment(), None, "runs once, at this time", SCHEDULE, name="at")
+    at_ms: int | None = key(Timestamp(), None, "runs once, at this time", SCHEDULE, name="at")
     """Milliseconds since the epoch. At most one of `crons`, `every_ms` and `at_ms` is set."""
     on_change: tuple[str, ...] = key(
         ListOf(FileGlob(), 20, single=True),
@@ -451,20 +451,20 @@ class _Scheduling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Admission:
+class _AdmissionKeys:
     """Keys of tasks and services: the slots that a run takes, and its time limit."""
 
     __slots__ = ()
 
     uses: dict[str, int] = key(
-        Uses(), {}, "slots that a run holds while it runs, and the number of places in each", NEXT_RUN
+        SlotUses(), {}, "slots that a run holds while it runs, and the number of places in each", NEXT_RUN
     )
     """Number of places that a run takes, by slot."""
     timeout_ms: int | None = key(Duration(low_ms=1), None, "maximum duration of a run", PROCESS, name="timeout")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Retrying:
+class _RetryKeys:
     """Keys of tasks: retries, and runs on request."""
 
     __slots__ = ()
@@ -492,7 +492,7 @@ class _Retrying:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Supervision:
+class _SupervisionKeys:
     """Keys of services: instances, restarts, probes and dependencies."""
 
     __slots__ = ()
@@ -529,7 +529,7 @@ class _Supervision:
     )
     """The liveness probe of a ready instance; None: it is alive while it has a process."""
     depends_on: tuple[Dependency, ...] = key(
-        ListOf(Depends(), 100), [], "services and tasks that must be up before it starts"
+        ListOf(DependencyEntry(), 100), [], "services and tasks that must be up before it starts"
     )
     autostart: bool = key(Flag(), True, "false: it is stopped at the start of the daemon", NEXT_START)
     priority: int = key(Integer(0, 1000), 100, "services with a lower number start earlier and stop later")
@@ -537,7 +537,7 @@ class _Supervision:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Ending:
+class _EndKeys:
     """Keys of tasks and services: how a run stops, when it succeeds, its log, its retention and notifications."""
 
     __slots__ = ()
@@ -622,7 +622,7 @@ class _Ending:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Task(_Ending, _Retrying, _Admission, _Scheduling, _Starting):
+class Task(_EndKeys, _RetryKeys, _AdmissionKeys, _ScheduleKeys, _StartKeys):
     """``[tasks.NAME]``: runs until it exits, on a schedule or on demand. The keys of the last base come first."""
 
     kind: ClassVar[Literal["task"]] = "task"
@@ -634,7 +634,7 @@ class Task(_Ending, _Retrying, _Admission, _Scheduling, _Starting):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Service(_Ending, _Supervision, _Admission, _Starting):
+class Service(_EndKeys, _SupervisionKeys, _AdmissionKeys, _StartKeys):
     """``[services.NAME]``: instances that should always run."""
 
     kind: ClassVar[Literal["service"]] = "service"
@@ -642,12 +642,12 @@ class Service(_Ending, _Supervision, _Admission, _Starting):
 
 
 UNIT_KEYS: tuple[tuple[type, tuple[str, ...]], ...] = (
-    (_Starting, ("task", "service")),
-    (_Scheduling, ("task",)),
-    (_Admission, ("task", "service")),
-    (_Retrying, ("task",)),
-    (_Supervision, ("service",)),
-    (_Ending, ("task", "service")),
+    (_StartKeys, ("task", "service")),
+    (_ScheduleKeys, ("task",)),
+    (_AdmissionKeys, ("task", "service")),
+    (_RetryKeys, ("task",)),
+    (_SupervisionKeys, ("service",)),
+    (_EndKeys, ("task", "service")),
     (Task, ("task",)),
 )
 """The records with the keys of tasks and services, in the order of the documentation, and the kinds that have them."""

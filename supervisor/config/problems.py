@@ -65,7 +65,7 @@ class ConfigError(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
-class Unusable(Exception):
+class UnusableObject(Exception):
     """The configuration is valid, but it names an object that this host cannot use: a file, a certificate, a group."""
 
     def __init__(self, message: str, remedy: str | None = None, *, path: KeyPath = ()) -> None:
@@ -75,7 +75,7 @@ class Unusable(Exception):
         """Path of the key that names the object."""
 
 
-class Invalid(Exception):
+class InvalidValue(Exception):
     """A value is not valid for its key."""
 
     def __init__(self, message: str, remedy: str | None = None, *, show: bool = True, path: KeyPath = ()) -> None:
@@ -88,20 +88,20 @@ class Invalid(Exception):
         """Path of the invalid part inside the value."""
 
     @property
-    def parts(self) -> Sequence["Invalid"]:
+    def parts(self) -> Sequence["InvalidValue"]:
         """Return the separate problems."""
         return (self,)
 
 
-class InvalidParts(Invalid):
+class InvalidParts(InvalidValue):
     """Several parts of a value are invalid."""
 
-    def __init__(self, parts: Sequence[Invalid]) -> None:
+    def __init__(self, parts: Sequence[InvalidValue]) -> None:
         super().__init__("; ".join(part.message for part in parts))
         self._parts = parts
 
     @property
-    def parts(self) -> Sequence[Invalid]:
+    def parts(self) -> Sequence[InvalidValue]:
         """Return the separate problems."""
         return self._parts
 
@@ -109,19 +109,19 @@ class InvalidParts(Invalid):
 class Faults:
     """Collects the faults of one value, so that the user sees all of them at once."""
 
-    def __init__(self, found: Iterable[Invalid] = ()) -> None:
+    def __init__(self, found: Iterable[InvalidValue] = ()) -> None:
         self.found = list(found)
 
     def add(self, message: str, remedy: str | None = None, *, path: KeyPath = ()) -> None:
         """Add a fault whose message does not repeat the value."""
-        self.found.append(Invalid(message, remedy, show=False, path=path))
+        self.found.append(InvalidValue(message, remedy, show=False, path=path))
 
     @contextmanager
     def at(self, *path: str | int) -> Iterator[None]:
         """Collect the faults of the part of the value at `path`."""
         try:
             yield
-        except Invalid as err:
+        except InvalidValue as err:
             for part in err.parts:
                 part.path = (*path, *part.path)
             self.found += err.parts

@@ -9,7 +9,7 @@ from supervisor.config.files.positions import KeyPath
 from supervisor.config.files.reading import Source, stamp
 from supervisor.config.files.substitute import read_small, substitute
 from supervisor.config.keys import Key
-from supervisor.config.problems import ConfigError, Invalid, Problem, nearest, quoted
+from supervisor.config.problems import ConfigError, InvalidValue, Problem, nearest, quoted
 from supervisor.config.records import Stamp
 from supervisor.config.value_types.values import Environment, Secrets, ValueType
 
@@ -64,14 +64,14 @@ class TableReader:
             if key.deprecated is not None:
                 message = f"is deprecated since {key.deprecated.since}"
                 self.warnings.append(source.problem((*path, name), message, key.deprecated.remedy))
-            wrong: list[Invalid] = []
+            wrong: list[InvalidValue] = []
             value = raw
             if name not in _NEVER_SUBSTITUTED:
                 value = self._substituted(raw, source.directory, (), wrong)
             replaced = {part.path for part in wrong}
             try:
                 values[name] = key.type.parse(value, source.directory)
-            except Invalid as err:
+            except InvalidValue as err:
                 wrong += [part for part in err.parts if part.path not in replaced]
             for part in wrong:
                 self.invalid(source, (*path, name), raw, part)
@@ -79,7 +79,7 @@ class TableReader:
             for file in values.pop(name, ()):
                 try:
                     variables = self._variables(file, kind_of_value)
-                except Invalid as err:
+                except InvalidValue as err:
                     self.wrong(source, (*path, name), f"{file}: {err.message}", err.remedy)
                 else:
                     values[key_of_variables] = variables | values.get(key_of_variables, {})
@@ -89,29 +89,29 @@ class TableReader:
         """Return the variables in the file `path`.
 
         Raises:
-            Invalid: the file cannot be read, or a variable is invalid.
+            InvalidValue: the file cannot be read, or a variable is invalid.
         """
         text = self.text(path)
         try:
             variables: dict[str, str] = kind.parse(parse_variables(text), "/")
-        except Invalid as err:
+        except InvalidValue as err:
             first = err.parts[0]
-            raise Invalid(f"{'.'.join(map(str, first.path))} {first.message}".strip(), first.remedy) from err
+            raise InvalidValue(f"{'.'.join(map(str, first.path))} {first.message}".strip(), first.remedy) from err
         return variables
 
     def text(self, path: str) -> str:
         """Return the content of the file `path`, which a key names.
 
         Raises:
-            Invalid: the file cannot be read, or is not UTF-8.
+            InvalidValue: the file cannot be read, or is not UTF-8.
         """
         try:
             data, status = read_small(path)
             text = data.decode()
         except OSError as err:
-            raise Invalid(f"cannot be read: {err.strerror or err}") from err
+            raise InvalidValue(f"cannot be read: {err.strerror or err}") from err
         except UnicodeDecodeError as err:
-            raise Invalid("is not UTF-8") from err
+            raise InvalidValue("is not UTF-8") from err
         self._was_read(path, status)
         return text
 
@@ -125,12 +125,12 @@ class TableReader:
         """Report a key that is none of `keys`."""
         self.wrong(source, path, "unknown key", nearest(str(path[-1]), keys))
 
-    def _substituted(self, value: object, directory: str, path: KeyPath, wrong: list[Invalid]) -> object:
+    def _substituted(self, value: object, directory: str, path: KeyPath, wrong: list[InvalidValue]) -> object:
         """Return `value` with the references in its strings replaced; add errors to `wrong`, and keep the strings."""
         if isinstance(value, str):
             try:
                 return substitute(value, self.environ, directory, self._was_read)
-            except Invalid as err:
+            except InvalidValue as err:
                 err.path = path
                 wrong.append(err)
         elif isinstance(value, list) and len(path) < _MAX_DEPTH:
@@ -142,7 +142,7 @@ class TableReader:
     def _was_read(self, path: str, status: os.stat_result) -> None:
         self.read[path] = stamp(status)
 
-    def invalid(self, source: Source, path: KeyPath, raw: object, invalid: Invalid) -> None:
+    def invalid(self, source: Source, path: KeyPath, raw: object, invalid: InvalidValue) -> None:
         """Report an invalid value of the key at `path`, or of a part of it."""
         message = invalid.message
         for part in invalid.path:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 FIELDS = 5
 
 
-class _Place(NamedTuple):
+class _FieldKind(NamedTuple):
     """A kind of field: its lowest and highest value, and the names of its values in order."""
 
     low: int
@@ -26,10 +26,10 @@ class _Place(NamedTuple):
         return self.high - self.low + 1
 
 
-_MINUTE, _HOUR, _DAY = _Place(0, 59), _Place(0, 23), _Place(1, 31)
+_MINUTE, _HOUR, _DAY = _FieldKind(0, 59), _FieldKind(0, 23), _FieldKind(1, 31)
 _SECOND = _MINUTE
-_MONTH = _Place(1, 12, ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"))
-_WEEKDAY = _Place(0, 6, ("sun", "mon", "tue", "wed", "thu", "fri", "sat"))
+_MONTH = _FieldKind(1, 12, ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"))
+_WEEKDAY = _FieldKind(0, 6, ("sun", "mon", "tue", "wed", "thu", "fri", "sat"))
 _SUNDAY = 7
 """The second number for Sunday; it is normalised to 0."""
 _DIGITS = re.compile(r"[0-9]+")
@@ -60,7 +60,7 @@ class InvalidField(ValueError):
 
 
 @lru_cache(maxsize=4096)
-def _field(text: str, place: _Place) -> _Field:
+def _field(text: str, place: _FieldKind) -> _Field:
     """Parse a field, which must be in lower case.
 
     Raises:
@@ -87,7 +87,7 @@ def _field(text: str, place: _Place) -> _Field:
     return _Field(tuple(sorted(values)), text[0] in "*?", last, tuple(nth), ())
 
 
-def _numbers(text: str, place: _Place) -> list[int]:
+def _numbers(text: str, place: _FieldKind) -> list[int]:
     """Return the values of ``*``, ``5``, ``1-5``, ``fri-mon``, ``*/5``, ``10/5`` or ``1-5/2``."""
     span, slash, step = text.partition("/")
     first, dash, end = span.partition("-")
@@ -108,7 +108,7 @@ def _numbers(text: str, place: _Place) -> list[int]:
     return [0 if place is _WEEKDAY and value == _SUNDAY else value for value in values]
 
 
-def _number(text: str, place: _Place) -> int:
+def _number(text: str, place: _FieldKind) -> int:
     if text in place.names:
         return place.low + place.names.index(text)
     if _DIGITS.fullmatch(text):

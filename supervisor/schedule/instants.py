@@ -14,7 +14,7 @@ from supervisor.schedule.clock_changes import DstGap, DstOverlap
 from supervisor.schedule.cron import Cron, Occurrence, local_text
 
 
-class _Timed(Protocol):
+class _ScheduleKeys(Protocol):
     """The scheduling keys of a task, as in the configuration."""
 
     @property
@@ -82,7 +82,7 @@ class _Once:
 class Schedule:
     """The schedule of a task; empty if it has none."""
 
-    def __init__(self, task: _Timed | None) -> None:
+    def __init__(self, task: _ScheduleKeys | None) -> None:
         """Create the schedule of a task; None: an empty schedule."""
         self._zone = zone_named(task.timezone if task is not None else "UTC")
         self._source: _Source | None = None
@@ -137,12 +137,12 @@ def upcoming(schedule: Schedule, mark_ms: int | None, now_ms: int, count: int) -
     ]
 
 
-def same_instants(one: _Timed, other: _Timed) -> bool:
+def same_instants(one: _ScheduleKeys, other: _ScheduleKeys) -> bool:
     """Return whether two definitions have the same instants."""
     return instants_key(one) == instants_key(other)
 
 
-def instants_key(task: _Timed) -> tuple[object, ...]:
+def instants_key(task: _ScheduleKeys) -> tuple[object, ...]:
     """Return the values that determine the instants of a task."""
     return instants_of(task.crons, task.timezone, task.every_ms, task.at_ms, task.dst_gap, task.dst_overlap)
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from supervisor.config.files.lookup import API_USER
 from supervisor.config.model import Http
-from supervisor.config.problems import Unusable
+from supervisor.config.problems import UnusableObject
 from supervisor.host.osport import become
 
 _KEY = ("http", "user")
@@ -35,7 +35,7 @@ def resolve_api_user(http: Http) -> ApiUser:
     """Return the user that the configuration names, else the usual one if this host has it.
 
     Raises:
-        Unusable: the configuration names a user that does not exist.
+        UnusableObject: the configuration names a user that does not exist.
     """
     if os.geteuid() != 0:
         return ApiUser(warning=_not_root(http.user), remedy="start it as root, or remove user from [http]")
@@ -45,7 +45,7 @@ def resolve_api_user(http: Http) -> ApiUser:
     except KeyError:
         remedy = f"run: useradd --system {name}"
         if http.user is not None:
-            raise Unusable(f"no such user on this host: {name}", remedy, path=_KEY) from None
+            raise UnusableObject(f"no such user on this host: {name}", remedy, path=_KEY) from None
         return ApiUser(warning=f"API workers run as root: user {name} does not exist", remedy=remedy)
     if entry.pw_uid == 0:
         return ApiUser()
@@ -67,7 +67,7 @@ def within_reach(user: ApiUser, http: Http, data_dir: str) -> ApiUser:
     """Return `user` if it can reach the program and the data directory, else the daemon's user with a warning.
 
     Raises:
-        Unusable: the configuration names a user that cannot reach them.
+        UnusableObject: the configuration names a user that cannot reach them.
     """
     if user.account is None:
         return user
@@ -82,7 +82,7 @@ def within_reach(user: ApiUser, http: Http, data_dir: str) -> ApiUser:
     message = f"user {name} cannot enter or read {kept_from}, and API workers need it"
     remedy = f"run: chmod o+rx {kept_from}; or install Ringward elsewhere, or set another data_dir"
     if http.user is not None:
-        raise Unusable(message, remedy, path=_KEY)
+        raise UnusableObject(message, remedy, path=_KEY)
     return ApiUser(warning=f"API workers run as root: {message}", remedy=remedy)
 
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from supervisor.config.files.substitute import read_small
 from supervisor.config.model import Http
-from supervisor.config.problems import Unusable
+from supervisor.config.problems import UnusableObject
 from supervisor.config.records import ProxyIdentity
 from supervisor.ipc.messages import IdentityHeaders
 
@@ -31,7 +31,7 @@ def certificate_names(cert: str, key: str) -> list[str]:
     """Return the DNS names and addresses of a certificate, after checking that the key matches.
 
     Raises:
-        Unusable: the files cannot be used.
+        UnusableObject: the files cannot be used.
     """
     import ssl  # takes 8 ms, so only starts with TLS pay for it
 
@@ -43,7 +43,7 @@ def certificate_names(cert: str, key: str) -> list[str]:
         client.load_verify_locations(cert)
     except OSError as err:  # ssl.SSLError is one
         message = f"cannot use tls_cert {cert} and tls_key {key}: {err.strerror or err}"
-        raise Unusable(message, path=_CERT) from err
+        raise UnusableObject(message, path=_CERT) from err
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
     return _names(_handshake(server, client, cert))
@@ -51,7 +51,7 @@ def certificate_names(cert: str, key: str) -> list[str]:
 
 def _no_passphrase() -> str:
     message = "tls_key has a passphrase, which is not supported"
-    raise Unusable(message, "remove it: openssl pkey -in LOCKED -out KEY", path=_KEY)
+    raise UnusableObject(message, "remove it: openssl pkey -in LOCKED -out KEY", path=_KEY)
 
 
 def _handshake(server: "ssl.SSLContext", client: "ssl.SSLContext", cert: str) -> "ssl.SSLObject":
@@ -73,7 +73,7 @@ def _handshake(server: "ssl.SSLContext", client: "ssl.SSLContext", cert: str) ->
             except ssl.SSLWantReadError:
                 continue
     except ssl.SSLError as err:
-        raise Unusable(f"no client will accept tls_cert {cert}: {err.reason or err}", path=_CERT) from err
+        raise UnusableObject(f"no client will accept tls_cert {cert}: {err.reason or err}", path=_CERT) from err
     return ends[0]
 
 
@@ -90,7 +90,7 @@ def hosts_of(http: Http) -> list[str]:
     They come from ``hosts``, ``external_url`` and the certificate.
 
     Raises:
-        Unusable: the certificate cannot be used.
+        UnusableObject: the certificate cannot be used.
     """
     hosts = list(http.hosts)
     if http.external_url is not None:
@@ -104,7 +104,7 @@ def socket_gid_of(http: Http) -> int | None:
     """Return the id of the group that may connect to the Unix socket; None if only the owner may.
 
     Raises:
-        Unusable: the group does not exist.
+        UnusableObject: the group does not exist.
     """
     name = http.socket_group
     if name is None:
@@ -113,14 +113,14 @@ def socket_gid_of(http: Http) -> int | None:
         return grp.getgrnam(name).gr_gid
     except KeyError:
         path = ("http", "socket_group")
-        raise Unusable(f"no such group on this host: {name}", f"run: groupadd {name}", path=path) from None
+        raise UnusableObject(f"no such group on this host: {name}", f"run: groupadd {name}", path=path) from None
 
 
 def identity_of(identity: ProxyIdentity | None) -> IdentityHeaders | None:
     """Return the headers, the secret and the roles with which API workers accept a proxy's users; None without any.
 
     Raises:
-        Unusable: the file of the secret cannot be read, or its content is unsuitable.
+        UnusableObject: the file of the secret cannot be read, or its content is unsuitable.
     """
     if identity is None:
         return None
@@ -128,16 +128,16 @@ def identity_of(identity: ProxyIdentity | None) -> IdentityHeaders | None:
     try:
         data, _status = read_small(path, _MAX_SECRET_BYTES)
     except OSError as err:
-        raise Unusable(
+        raise UnusableObject(
             f"cannot read the secret file {path}: {err.strerror or err}", _REMEDY, path=_SECRET_FILE
         ) from err
     secret = data.decode("ascii", "replace").rstrip("\r\n")
     if len(secret) < _MIN_SECRET_CHARS:
-        raise Unusable(
+        raise UnusableObject(
             f"the secret in {path} is shorter than {_MIN_SECRET_CHARS} characters", _REMEDY, path=_SECRET_FILE
         )
     if not _SECRET.fullmatch(secret):
-        raise Unusable(
+        raise UnusableObject(
             f"the secret in {path} is not one line of letters, digits and ._~+/=-", _REMEDY, path=_SECRET_FILE
         )
     return IdentityHeaders(

@@ -11,7 +11,7 @@ from supervisor.config.files.lookup import SOCKET_NAME
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.files.reading import read_source
 from supervisor.config.model import Config, Export
-from supervisor.config.problems import ConfigError, Problem, Unusable
+from supervisor.config.problems import ConfigError, Problem, UnusableObject
 from supervisor.ipc.messages import IdentityHeaders
 from supervisor.startup import api_user, exposure
 from supervisor.startup import password as secret
@@ -46,7 +46,7 @@ def check_host(config: Config, environ: Mapping[str, str]) -> HostValues:
     Raises:
         ConfigError: some of them cannot be used; it lists all, each with its key.
     """
-    wrong: list[Unusable] = []
+    wrong: list[UnusableObject] = []
     with _collecting(wrong):
         hosts = exposure.hosts_of(config.http)
     with _collecting(wrong):
@@ -73,7 +73,7 @@ def reaching(user: ApiUser, config: Config, directory: str) -> ApiUser:
     """
     try:
         return api_user.within_reach(user, config.http, directory)
-    except Unusable as err:
+    except UnusableObject as err:
         raise _not_usable(config, [err]) from err
 
 
@@ -83,7 +83,7 @@ def check_places(config: Config, directory: str) -> str:
     Raises:
         ConfigError: a socket cannot be bound, or the database cannot be used; it lists all reasons.
     """
-    wrong: list[Unusable] = []
+    wrong: list[UnusableObject] = []
     socket = config.http.socket or os.path.join(directory, SOCKET_NAME)
     with _collecting(wrong):
         _check_text(config.path)
@@ -99,7 +99,7 @@ def check_places(config: Config, directory: str) -> str:
     return socket
 
 
-def _not_usable(config: Config, wrong: list[Unusable]) -> ConfigError:
+def _not_usable(config: Config, wrong: list[UnusableObject]) -> ConfigError:
     """Return an error with each reason as a problem of the main file; included files have no such keys.
 
     Raises:
@@ -115,11 +115,11 @@ def _not_usable(config: Config, wrong: list[Unusable]) -> ConfigError:
 
 
 @contextmanager
-def _collecting(wrong: list[Unusable]) -> Iterator[None]:
+def _collecting(wrong: list[UnusableObject]) -> Iterator[None]:
     """Collect the Unusable error that the block raises, if any, and continue after it."""
     try:
         yield
-    except Unusable as err:
+    except UnusableObject as err:
         wrong.append(err)
 
 
@@ -128,13 +128,13 @@ def _check_text(path: str) -> None:
     try:
         path.encode()
     except UnicodeEncodeError as err:
-        raise Unusable("the path is not UTF-8", "use another one") from err
+        raise UnusableObject("the path is not UTF-8", "use another one") from err
 
 
 def _check_proxy_socket(path: str, socket: str) -> None:
     key = ("http", "proxy_socket")
     if os.path.realpath(path) == os.path.realpath(socket):
-        raise Unusable(f"{path} is the socket whose peers are trusted", "set another path", path=key)
+        raise UnusableObject(f"{path} is the socket whose peers are trusted", "set another path", path=key)
     _check_socket(path, key)
 
 
@@ -144,16 +144,16 @@ def _check_socket(path: str, configured: KeyPath | None) -> None:
     if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
         name = "socket" if configured is None else configured[-1]
         message = f"the path of the Unix socket is too long: {path}; set {name} in [http] to a shorter one"
-        raise Unusable(message, path=key)
+        raise UnusableObject(message, path=key)
     above = os.path.dirname(path)
     if configured is not None and not os.path.isdir(above):
-        raise Unusable(f"no such directory: {above}", f"create it: mkdir {above}", path=key)
+        raise UnusableObject(f"no such directory: {above}", f"create it: mkdir {above}", path=key)
     try:
         mode = os.lstat(path).st_mode
     except OSError:  # ENOENT is the usual case; bind(2) reports any other error
         return
     if not stat.S_ISSOCK(mode):
-        raise Unusable(f"{path} exists and is not a socket", "set another path, or remove it", path=key)
+        raise UnusableObject(f"{path} exists and is not a socket", "set another path, or remove it", path=key)
 
 
 def _check_sdk(export: Export) -> None:
@@ -163,7 +163,7 @@ def _check_sdk(export: Export) -> None:
     # find_spec imports the parents of a module, and fails if they are missing; so check the top package first.
     if export.type == "otlp" and (find_spec("opentelemetry") is None or find_spec(_OTLP_EXPORTER) is None):
         remedy = f"run: {sys.executable} -m pip install opentelemetry-exporter-otlp-proto-http"
-        raise Unusable('type "otlp" needs the OpenTelemetry SDK', remedy, path=("exports", export.name, "type"))
+        raise UnusableObject('type "otlp" needs the OpenTelemetry SDK', remedy, path=("exports", export.name, "type"))
 
 
 def _check_driver(config: Config) -> None:
@@ -175,7 +175,7 @@ def _check_driver(config: Config) -> None:
     key = ("storage", "database")
     if find_spec("psycopg") is None:
         message = "database in [storage] is a PostgreSQL server, which needs psycopg"
-        raise Unusable(message, f"run: {sys.executable} -m pip install 'psycopg[binary]'", path=key)
+        raise UnusableObject(message, f"run: {sys.executable} -m pip install 'psycopg[binary]'", path=key)
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
@@ -184,4 +184,4 @@ def _check_driver(config: Config) -> None:
     except psycopg.Error:
         remedy = "write postgresql://user:password@host:5432/database, with parameters of libpq"
         # The reason is omitted, because it quotes the URL, which may contain a password.
-        raise Unusable("is not a valid URL", remedy, path=key) from None
+        raise UnusableObject("is not a valid URL", remedy, path=key) from None

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from supervisor.config.problems import Unusable
+from supervisor.config.problems import UnusableObject
 
 VARIABLE = "RINGWARD_PASSWORD"
 MIN_CHARS = 8
@@ -29,14 +29,14 @@ def resolve_password(environ: Mapping[str, str], password_file: str | None) -> P
     """Return the password: RINGWARD_PASSWORD, else the first line of `password_file`, else a random one.
 
     Raises:
-        Unusable: the configured password file cannot be read, or the password is too short.
+        UnusableObject: the configured password file cannot be read, or the password is too short.
     """
     if VARIABLE in environ:
         return _checked(environ[VARIABLE], f"set by {VARIABLE}", VARIABLE)
     if password_file:
         try:
             return _checked(_first_line(password_file), f"from {password_file}", password_file)
-        except Unusable as err:
+        except UnusableObject as err:
             err.path, err.remedy = _KEY, f"the first line must have the password, at least {MIN_CHARS} characters"
             raise
     return Password(
@@ -52,17 +52,17 @@ def _first_line(path: str) -> str:
         return data.decode().split("\n", 1)[0].removesuffix("\r")
     except OSError as err:
         message = f"cannot read the password file {path}: {err.strerror or err}"
-        raise Unusable(message) from err
+        raise UnusableObject(message) from err
     except UnicodeDecodeError as err:
-        raise Unusable(f"the password file {path} is not UTF-8") from err
+        raise UnusableObject(f"the password file {path} is not UTF-8") from err
 
 
 def _checked(value: str, origin: str, place: str) -> Password:
     if len(value) < MIN_CHARS:
         what = "is empty" if not value else f"is shorter than {MIN_CHARS} characters"
-        raise Unusable(f"the password in {place} {what}")
+        raise UnusableObject(f"the password in {place} {what}")
     try:
         value.encode()
     except UnicodeEncodeError as err:  # os.environ represents bytes that are not UTF-8 as lone surrogates
-        raise Unusable(f"the password in {place} is not UTF-8") from err
+        raise UnusableObject(f"the password in {place} is not UTF-8") from err
     return Password(value, origin)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from supervisor.config import diff as module
-from supervisor.config.diff import Changed, Difference, diff, effect_of, process_hash
+from supervisor.config.diff import ChangedKey, ConfigDiff, diff, effect_of, process_hash
 from supervisor.config.keys import Effect
 from supervisor.config.model import Config, Daemon, Http, Notify, Service, Storage, Task
 from supervisor.config.schema import keys_of
@@ -62,7 +62,7 @@ def test_every_field_is_compared(before: Config, record: type[Any]) -> None:
 def test_equal_configurations(before: Config) -> None:
     """The path and time from which a configuration was read make no difference."""
     other = replace(before, path="/elsewhere", files=(), include=("x",), read={"/x": (1, 2, 3)})
-    assert diff(before, other) == Difference()
+    assert diff(before, other) == ConfigDiff()
 
 
 def test_added_and_removed(before: Config, config: Load) -> None:
@@ -94,7 +94,7 @@ def test_changed_defaults(before: Config, config: Load) -> None:
     assert [one.key for one in found.sections["defaults"]] == ["keep_runs"]
     found = diff(before, config("[defaults]\nkeep_runs = 7\n"))
     assert [unit.name for unit in found.removed] == ["s", "t"]
-    assert (found.changed, found.sections) == ((), {"defaults": (Changed("keep_runs", Effect.AT_ONCE),)})
+    assert (found.changed, found.sections) == ((), {"defaults": (ChangedKey("keep_runs", Effect.AT_ONCE),)})
 
 
 def test_hash_covers_only_restarting_keys(before: Config) -> None:

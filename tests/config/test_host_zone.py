@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from supervisor.config.host_zone import host_zone
-from supervisor.config.problems import Invalid
+from supervisor.config.problems import InvalidValue
 from supervisor.host.zones import is_zone, zone_named
 from tests.config.test_load import Load, Problems
 
@@ -60,7 +60,7 @@ def test_host_zone_search_order(tmp_path: Path) -> None:
     assert found(None, missing, str(name_file)) == "Asia/Tokyo"
     assert found(None, missing, missing) == "UTC"
     for tz in ("CET-1CEST", "No/Where", f":{missing}"):
-        with pytest.raises(Invalid):
+        with pytest.raises(InvalidValue):
             found(tz, str(link), str(name_file))
 
 

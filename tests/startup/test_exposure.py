@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli import exit_codes
-from supervisor.config.problems import Unusable
+from supervisor.config.problems import UnusableObject
 from supervisor.startup.exposure import certificate_names
 from tests.cli.commands.test_up import Up, boot_of, shared_memory, up
 from tests.support.paths import TLS
@@ -35,7 +35,7 @@ def test_certificate_names() -> None:
 )
 def test_invalid_pair(cert: str, key: str, reason: str) -> None:
     """A certificate and a key that do not belong together are refused with the file and the reason."""
-    with pytest.raises(Unusable) as caught:
+    with pytest.raises(UnusableObject) as caught:
         certificate_names(cert, key)
     assert cert in str(caught.value)
     assert reason in str(caught.value)
@@ -49,7 +49,7 @@ def test_encrypted_key(tmp_path: Path) -> None:
         subprocess.run(command, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no openssl on this host")
-    with pytest.raises(Unusable, match="passphrase"):
+    with pytest.raises(UnusableObject, match="passphrase"):
         certificate_names(CERT, str(locked))
 
 

@@ -14,7 +14,7 @@ to variables are not expanded.
 
 import re
 
-from supervisor.config.problems import Invalid
+from supervisor.config.problems import InvalidValue
 
 _BLANK = re.compile(r"[ \t\r]*(?:#[^\n]*)?(?:\n|\Z)")
 _NAME = re.compile(r"[ \t]*(?:export[ \t]+)?([^\s=#'\"\0][^\s=\0]*)[ \t]*=[ \t]*")
@@ -29,7 +29,7 @@ def parse_variables(text: str) -> dict[str, str]:
     """Return the variables in the text of a file, in order; a repeated name gets the last value.
 
     Raises:
-        Invalid: a line is invalid; the message has its number, but not its content, which may be secret.
+        InvalidValue: a line is invalid; the message has its number, but not its content, which may be secret.
     """
     variables: dict[str, str] = {}
     at = 0
@@ -60,5 +60,5 @@ def _value(text: str, at: int) -> tuple[str, int]:
     return value, rest.end()
 
 
-def _wrong(text: str, at: int, what: str) -> Invalid:
-    return Invalid(f"line {text.count(chr(10), 0, at) + 1} {what}", show=False)
+def _wrong(text: str, at: int, what: str) -> InvalidValue:
+    return InvalidValue(f"line {text.count(chr(10), 0, at) + 1} {what}", show=False)

@@ -27,7 +27,7 @@ _MAX_ITEMS = 1000
 _LAST_CODE_POINT = 0x10FFFF
 
 
-class _Unreadable(Exception):
+class _ScanFailed(Exception):
     """The scanner cannot read the text at this position."""
 
 
@@ -69,7 +69,7 @@ class Positions:
                     table, at = self._header(at)
                 else:
                     at = self._pair(at, table, 0)
-            except _Unreadable:
+            except _ScanFailed:
                 newline = text.find("\n", at)
                 at = end if newline < 0 else newline + 1
 
@@ -77,7 +77,7 @@ class Positions:
         start, several = at, self._text.startswith("[[", at)
         keys, at = self._key(at + 1 + several)
         if not self._text.startswith("]]" if several else "]", at):
-            raise _Unreadable
+            raise _ScanFailed
         path: KeyPath = ()
         for key in keys[:-1]:
             path = self._newest((*path, key))
@@ -98,7 +98,7 @@ class Positions:
         start = at
         keys, at = self._key(at)
         if not self._text.startswith("=", at):
-            raise _Unreadable
+            raise _ScanFailed
         path = table
         for key in keys:
             path = (*path, key)
@@ -117,23 +117,23 @@ class Positions:
             elif found := _LITERAL.match(self._text, at):
                 keys.append(found[1])
             else:
-                raise _Unreadable
+                raise _ScanFailed
             at = self._blank(found.end())
             if not self._text.startswith(".", at):
                 return keys, at
             if len(keys) > _MAX_DEPTH:
-                raise _Unreadable
+                raise _ScanFailed
             at += 1
 
     def _value(self, at: int, path: KeyPath, depth: int) -> int:
         text = self._text
         if depth > _MAX_DEPTH:
-            raise _Unreadable
+            raise _ScanFailed
         for pattern, quote in _STRINGS:
             if text.startswith(quote, at):
                 if found := pattern.match(text, at):
                     return found.end()
-                raise _Unreadable
+                raise _ScanFailed
         if text.startswith("[", at):
             return self._array(at + 1, path, depth + 1)
         if text.startswith("{", at):
@@ -166,7 +166,7 @@ class Positions:
             return at + 1
         if self._text.startswith(closing, at):
             return at
-        raise _Unreadable
+        raise _ScanFailed
 
     def _blank(self, at: int) -> int:
         return _end_of(_BLANK, self._text, at)

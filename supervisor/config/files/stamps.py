@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from supervisor.config.files.reading import matches, stamp
 from supervisor.config.host_zone import host_zone
 from supervisor.config.model import Config
-from supervisor.config.problems import Invalid
+from supervisor.config.problems import InvalidValue
 from supervisor.config.records import Stamp
 
 
@@ -24,7 +24,7 @@ def has_same_zone(config: Config) -> bool:
         return True
     try:
         return host_zone(os.environ) == config.host_zone
-    except Invalid:  # TZ itself cannot change; the zone data that it names was removed
+    except InvalidValue:  # TZ itself cannot change; the zone data that it names was removed
         return True
 
 

@@ -16,7 +16,7 @@ import re
 import stat
 from collections.abc import Callable, Mapping
 
-from supervisor.config.problems import Invalid
+from supervisor.config.problems import InvalidValue
 
 MAX_FILE_BYTES = 64 * 1024
 
@@ -46,7 +46,7 @@ def substitute(
         on_read: called with path and status of each file that was read.
 
     Raises:
-        Invalid: a reference is malformed or has no value.
+        InvalidValue: a reference is malformed or has no value.
     """
     if "${" not in text:
         return text
@@ -55,12 +55,12 @@ def substitute(
         if found[1]:
             return "${"
         if found[2] is None:
-            raise Invalid("a ${ without its }", _HOW)
+            raise InvalidValue("a ${ without its }", _HOW)
         if found[2].startswith("file:"):
             if found[2] == "file:":
-                raise Invalid("a ${file:…} that names no file", _HOW)
+                raise InvalidValue("a ${file:…} that names no file", _HOW)
             if "\0" in found[2]:
-                raise Invalid("must not contain a NUL character", show=False)
+                raise InvalidValue("must not contain a NUL character", show=False)
             return _content(os.path.join(directory, found[2].removeprefix("file:")), on_read)
         return _value(found[2], environ)
 
@@ -79,16 +79,16 @@ def variables_in(value: str) -> frozenset[str]:
 def _value(reference: str, environ: Mapping[str, str]) -> str:
     name, has_default, default = reference.partition(":-")
     if not _NAME.fullmatch(name):
-        raise Invalid("a ${…} that names no variable", _HOW)
+        raise InvalidValue("a ${…} that names no variable", _HOW)
     if name.startswith("RINGWARD_"):
-        raise Invalid(f"{name} belongs to the daemon and cannot be used in the configuration", show=False)
+        raise InvalidValue(f"{name} belongs to the daemon and cannot be used in the configuration", show=False)
     value = environ.get(name)
     if value is not None and _UNDECODED.search(value):
-        raise Invalid(f"the environment variable {name} is not UTF-8", show=False)
+        raise InvalidValue(f"the environment variable {name} is not UTF-8", show=False)
     if has_default:
         return value or default
     if value is None:
-        raise Invalid(
+        raise InvalidValue(
             f"the environment variable {name} is not set",
             f'set it, or give a default: "${{{name}:-default}}"',
             show=False,
@@ -100,13 +100,13 @@ def _content(path: str, on_read: Callable[[str, os.stat_result], None] | None) -
     try:
         data, status = read_small(path)
     except OSError as err:
-        raise Invalid(f"{path} cannot be read: {err.strerror or err}", show=False) from err
+        raise InvalidValue(f"{path} cannot be read: {err.strerror or err}", show=False) from err
     if on_read is not None:
         on_read(path, status)
     try:
         return data.decode().rstrip("\r\n")
     except UnicodeDecodeError as err:
-        raise Invalid(f"{path} is not UTF-8", show=False) from err
+        raise InvalidValue(f"{path} is not UTF-8", show=False) from err
 
 
 def read_small(path: str, limit: int = MAX_FILE_BYTES) -> tuple[bytes, os.stat_result]:

@@ -11,7 +11,7 @@ KEYS: Mapping[str, ValueType] = {"name": _UNIT, "until": choice("started", "read
 
 
 @dataclass(frozen=True)
-class Depends:
+class DependencyEntry:
     """A service or task, and the condition for which a service waits."""
 
     what = 'a name, or a table such as { name = "database", until = "ready" }'

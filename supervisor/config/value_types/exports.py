@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from supervisor.config.problems import Faults, Invalid
+from supervisor.config.problems import Faults, InvalidValue
 from supervisor.config.value_types.values import Text
 
 MAX_EXPORTS = 32
@@ -42,18 +42,18 @@ class SyslogAddress:
         path = text.removeprefix("unix:")
         if path != text:
             if not path.startswith("/"):
-                raise Invalid("must be an absolute path", 'write it as in "unix:/dev/log"')
+                raise InvalidValue("must be an absolute path", 'write it as in "unix:/dev/log"')
             if len(path.encode()) > _MAX_SOCKET_PATH_BYTES:
-                raise Invalid(f"must be a path of at most {_MAX_SOCKET_PATH_BYTES} bytes")
+                raise InvalidValue(f"must be a path of at most {_MAX_SOCKET_PATH_BYTES} bytes")
             return text
         try:
             parts = urlsplit(text)
             port = _PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
         except ValueError:
-            raise Invalid(f"must be {self.what}") from None
+            raise InvalidValue(f"must be {self.what}") from None
         plain = text == f"{parts.scheme}://{parts.netloc}" and "@" not in text
         if not plain or not parts.hostname or not port or parts.scheme not in _PORTS:
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         return f"{parts.scheme}://{host}:{port}"
 
@@ -68,7 +68,7 @@ class HeaderText:
         """Return the text of the header."""
         text = Text(limit=200, empty=False, what=self.what).parse(value, directory)
         if not (text.isascii() and text.isprintable()) or ":" in text:
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         return text
 
 
@@ -97,9 +97,9 @@ def check(values: Mapping[str, Any], written: Mapping[str, Any]) -> None:
     faults.check()
 
 
-def _misplaced(kind: str, values: Mapping[str, object]) -> Iterator[Invalid]:
+def _misplaced(kind: str, values: Mapping[str, object]) -> Iterator[InvalidValue]:
     allowed = (*FOR_ALL, *OF_TYPE[kind])
     for key in values:
         if key not in allowed:
             types = " and ".join(other for other, keys in OF_TYPE.items() if key in keys)
-            yield Invalid(f"not a key of the type {kind}", f"only {types} has this key", show=False, path=(key,))
+            yield InvalidValue(f"not a key of the type {kind}", f"only {types} has this key", show=False, path=(key,))

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from supervisor.config.files.positions import KeyPath
-from supervisor.config.problems import Invalid
+from supervisor.config.problems import InvalidValue
 from supervisor.config.value_types.listen import check_exposed
 from supervisor.config.value_types.values import Text
 
@@ -17,26 +17,26 @@ _BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+", re.ASCII)
 _MAX_HOST = 253
 
 
-def unsafe(http: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Invalid]]:
+def unsafe(http: Mapping[str, Any]) -> Iterator[tuple[KeyPath, InvalidValue]]:
     """Yield conflicts between the values of ``[http]``, each with its key path."""
     for one, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if one in http and other not in http:
-            yield (one,), Invalid(f"also needs {other}", show=False)
+            yield (one,), InvalidValue(f"also needs {other}", show=False)
     if "socket_group" in http and "socket" not in http and "proxy_socket" not in http:
         remedy = "set socket or proxy_socket to a path in a directory that the group can enter"
-        yield ("socket_group",), Invalid("has no effect: no other user can enter the data directory", remedy)
+        yield ("socket_group",), InvalidValue("has no effect: no other user can enter the data directory", remedy)
     if "proxy_socket" in http and http["proxy_socket"] == http.get("socket"):
-        yield ("proxy_socket",), Invalid("must be another path than socket, whose peers are trusted")
+        yield ("proxy_socket",), InvalidValue("must be another path than socket, whose peers are trusted")
     if "identity" in http and not http.get("behind_proxy"):
         remedy = "add the address of the proxy to behind_proxy"
         yield (
             ("identity",),
-            Invalid("needs behind_proxy: headers from elsewhere are never believed", remedy, show=False),
+            InvalidValue("needs behind_proxy: headers from elsewhere are never believed", remedy, show=False),
         )
     for index, (host, _port) in enumerate(http.get("listen", ())):
         try:
             check_exposed(host, tls="tls_cert" in http, behind_proxy=bool(http.get("behind_proxy")))
-        except Invalid as err:
+        except InvalidValue as err:
             yield ("listen", index), err
 
 
@@ -52,9 +52,11 @@ class Network:
         try:
             network = ipaddress.ip_network(text)
         except ValueError as err:
-            raise Invalid(f"must be {self.what}", str(err)) from None
+            raise InvalidValue(f"must be {self.what}", str(err)) from None
         if network.prefixlen == 0:
-            raise Invalid("would trust every client, and each could claim any address", "name your proxy's address")
+            raise InvalidValue(
+                "would trust every client, and each could claim any address", "name your proxy's address"
+            )
         return str(network)
 
 
@@ -71,7 +73,7 @@ class HostName:
             return str(ipaddress.ip_address(text.removeprefix("[").removesuffix("]")))
         except ValueError:
             if not _HOST.fullmatch(text):
-                raise Invalid(f"must be {self.what}") from None
+                raise InvalidValue(f"must be {self.what}") from None
         return text
 
 
@@ -86,7 +88,7 @@ class BasePath:
         text = Text(limit=200, what=self.what).parse(value, directory).rstrip("/")
         parts = text.split("/")
         if text and (not _BASE_PATH.fullmatch(text) or "." in parts or ".." in parts):
-            raise Invalid(f"must be {self.what}", "letters, digits, dots, underscores, tildes and hyphens")
+            raise InvalidValue(f"must be {self.what}", "letters, digits, dots, underscores, tildes and hyphens")
         return text
 
 
@@ -103,11 +105,11 @@ class Url:
             parts = urlsplit(text)
             port = parts.port
         except ValueError:
-            raise Invalid(f"must be {self.what}") from None
+            raise InvalidValue(f"must be {self.what}") from None
         netloc = parts.netloc
         plain = not (parts.query or parts.fragment or "@" in netloc or "*" in netloc or netloc.endswith(":"))
         if port == 0 or parts.scheme not in ("http", "https") or not parts.hostname or not plain:
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         HostName().parse(parts.hostname, directory)
         BasePath().parse(parts.path, directory)
         return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"

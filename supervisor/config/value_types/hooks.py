@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from supervisor.config.problems import Faults, Invalid, quoted
+from supervisor.config.problems import Faults, InvalidValue, quoted
 from supervisor.config.records import JsonPath
 from supervisor.config.value_types.values import ListOf, Text
 
@@ -34,15 +34,15 @@ class Path:
         text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
         if not re.fullmatch(PATH, text):
             remedy = "a path has names and indices only; filters, wildcards and quoted names are not supported"
-            raise Invalid(f"must be {self.what}", remedy)
+            raise InvalidValue(f"must be {self.what}", remedy)
         return tuple(name or int(index) for name, index in _STEP.findall(text))
 
 
 def _table(value: object, what: str) -> dict[str, object]:
     if not isinstance(value, dict):
-        raise Invalid(f"must be {what}")
+        raise InvalidValue(f"must be {what}")
     if len(value) > MAX_PATHS:
-        raise Invalid(f"must have at most {MAX_PATHS} entries, it has {len(value)}", show=False)
+        raise InvalidValue(f"must have at most {MAX_PATHS} entries, it has {len(value)}", show=False)
     return value
 
 
@@ -76,7 +76,7 @@ class Conditions:
         for text, accepted in _table(value, self.what).items():
             try:
                 path = Path().parse(text, directory)
-            except Invalid as err:
+            except InvalidValue as err:
                 faults.add(f"{quoted(text)} must be {Path().what}", err.remedy)
                 continue
             with faults.at(text):
@@ -89,11 +89,11 @@ def checked_secret(text: str) -> str:
     """Return the secret in `text`, the content of its file.
 
     Raises:
-        Invalid: the secret is too short, or has several lines.
+        InvalidValue: the secret is too short, or has several lines.
     """
     secret = text.rstrip("\r\n")
     if "\n" in secret:
-        raise Invalid("must have one line, the secret", show=False)
+        raise InvalidValue("must have one line, the secret", show=False)
     if len(secret.encode()) < MIN_SECRET:
-        raise Invalid(f"must have at least {MIN_SECRET} bytes", "create one: openssl rand -hex 32", show=False)
+        raise InvalidValue(f"must have at least {MIN_SECRET} bytes", "create one: openssl rand -hex 32", show=False)
     return secret

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.config.problems import Faults, Invalid, quoted
+from supervisor.config.problems import Faults, InvalidValue, quoted
 from supervisor.config.records import ProxyIdentity
 from supervisor.config.value_types.values import FilePath, Text, choice, parse_table
 
@@ -32,9 +32,9 @@ class Header:
         """Return the name of the header."""
         text = Text(limit=100, empty=False, what=self.what).parse(value, directory)
         if not _HEADER.fullmatch(text):
-            raise Invalid(f"must be {self.what}", "letters, digits and hyphens; proxies drop underscores")
+            raise InvalidValue(f"must be {self.what}", "letters, digits and hyphens; proxies drop underscores")
         if _TAKEN.fullmatch(text.lower()):
-            raise Invalid("has another meaning", "choose a header that only the proxy sets")
+            raise InvalidValue("has another meaning", "choose a header that only the proxy sets")
         return text
 
 
@@ -47,7 +47,7 @@ class Roles:
     def parse(self, value: object, directory: str) -> tuple[tuple[str, str], ...]:
         """Return the groups and their roles."""
         if not isinstance(value, dict) or not value:
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         found: dict[str, str] = {}
         faults = Faults()
         for group, role in value.items():
@@ -60,7 +60,7 @@ class Roles:
 
 def _check_group(name: str) -> None:
     if name != name.strip() or not name or not name.isprintable():
-        raise Invalid("is not the name of a group", "a name without blanks at its ends, or *", show=False)
+        raise InvalidValue("is not the name of a group", "a name without blanks at its ends, or *", show=False)
 
 
 KEYS: Mapping[str, Any] = {
@@ -82,7 +82,7 @@ class IdentityTable:
     def parse(self, value: object, directory: str) -> ProxyIdentity:
         """Return the identity headers of the proxy."""
         if not isinstance(value, dict):
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         parsed, faults = parse_table(value, KEYS, directory)
         for name in REQUIRED:
             if name not in value:
@@ -92,5 +92,5 @@ class IdentityTable:
         headers = [found.user_header, found.groups_header, found.secret_header]
         if len({name.lower() for name in headers}) < len(headers):
             shown = ", ".join(map(quoted, headers))
-            raise Invalid(f"needs three different headers for user, groups and secret, not {shown}", show=False)
+            raise InvalidValue(f"needs three different headers for user, groups and secret, not {shown}", show=False)
         return found

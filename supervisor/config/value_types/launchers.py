@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from supervisor.config.problems import Faults, Invalid, nearest, quoted
+from supervisor.config.problems import Faults, InvalidValue, nearest, quoted
 from supervisor.config.records import Launcher
 from supervisor.config.value_types.presets import PRESETS, Preset
 from supervisor.config.value_types.values import MAX_ARGUMENT_BYTES, Text
@@ -33,7 +33,7 @@ _PLACE = re.compile(r"[^\s{}-][^\s{}]*")
 
 
 @dataclass(frozen=True)
-class Words:
+class ArgumentList:
     """Arguments for a client, as a list."""
 
     program: bool = False
@@ -42,11 +42,11 @@ class Words:
     def parse(self, value: object, directory: str) -> tuple[str, ...]:
         """Return the arguments."""
         if not isinstance(value, list):
-            raise Invalid(f"must be {self.what}", "write each argument as a separate item")
+            raise InvalidValue(f"must be {self.what}", "write each argument as a separate item")
         if self.program and (not value or value[0] == ""):
-            raise Invalid("must name a program first", show=False)
+            raise InvalidValue("must name a program first", show=False)
         if len(value) > _MAX_WORDS:
-            raise Invalid(f"must have at most {_MAX_WORDS} arguments, it has {len(value)}", show=False)
+            raise InvalidValue(f"must have at most {_MAX_WORDS} arguments, it has {len(value)}", show=False)
         words, faults = [], Faults()
         for index, word in enumerate(value):
             with faults.at(index):
@@ -61,7 +61,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Place:
+class HostOrImageName:
     """The name of a host or an image, as one word."""
 
     example: str
@@ -70,7 +70,7 @@ class Place:
         """Return the name of the host or image."""
         text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
         if not _PLACE.fullmatch(text):
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         return text
 
     @property
@@ -122,7 +122,7 @@ def launcher(name: str, values: Mapping[str, Any]) -> Launcher:
     )
 
 
-def _unfit(preset: Preset | None, values: Mapping[str, object]) -> Iterator[Invalid]:
+def _unfit(preset: Preset | None, values: Mapping[str, object]) -> Iterator[InvalidValue]:
     """Yield errors about keys that do not belong to the preset, and about missing keys."""
     if preset is None:
         return
@@ -130,27 +130,29 @@ def _unfit(preset: Preset | None, values: Mapping[str, object]) -> Iterator[Inva
     takes = preset.takes | ({"client"} if preset.client else set())
     for key in _SETTINGS:
         if key in values and key not in takes:
-            yield Invalid(f"not a key of the preset {name}", "write start, stop and probe", show=False, path=(key,))
+            yield InvalidValue(
+                f"not a key of the preset {name}", "write start, stop and probe", show=False, path=(key,)
+            )
     for key in preset.needs.difference(values):
-        yield Invalid(f"the preset {name} needs {key}", f'add {key} = "…"', show=False)
+        yield InvalidValue(f"the preset {name} needs {key}", f'add {key} = "…"', show=False)
 
 
 def _settled(
     template: tuple[str, ...], settings: Mapping[str, Any], known: tuple[str, ...]
-) -> tuple[tuple[str, ...], list[tuple[int, Invalid]]]:
+) -> tuple[tuple[str, ...], list[tuple[int, InvalidValue]]]:
     """Return the words with those placeholders replaced that have the same value for all runs, and errors by index."""
     words: list[str] = []
-    wrong: list[tuple[int, Invalid]] = []
+    wrong: list[tuple[int, InvalidValue]] = []
     for index, word in enumerate(template):
         for name in PLACEHOLDER.findall(word):
             if name in settings and settings[name] is None:
-                wrong.append((index, Invalid(f"needs the key {name}", f"add {name} = …", show=False)))
+                wrong.append((index, InvalidValue(f"needs the key {name}", f"add {name} = …", show=False)))
             elif name not in (*known, *settings):
                 remedy = nearest(name, (*known, *settings)) or f"there are {', '.join((*known, *settings))}"
-                wrong.append((index, Invalid(f"unknown placeholder {{{name}}}", remedy, show=False)))
+                wrong.append((index, InvalidValue(f"unknown placeholder {{{name}}}", remedy, show=False)))
             elif name in _SEVERAL and word != f"{{{name}}}":
                 wrong.append(
-                    (index, Invalid(f"{{{name}}} stands for several arguments", "write it as a separate argument"))
+                    (index, InvalidValue(f"{{{name}}} stands for several arguments", "write it as a separate argument"))
                 )
         several = word[1:-1] if word in ("{client}", "{options}") else None
         if several is not None:
@@ -169,20 +171,24 @@ def _has_command(words: tuple[str, ...]) -> bool:
     return any(name in ("command", "run") for word in words for name in PLACEHOLDER.findall(word))
 
 
-def unknown_launcher(name: str, known: Mapping[str, object]) -> Invalid:
+def unknown_launcher(name: str, known: Mapping[str, object]) -> InvalidValue:
     """Return the error for the name of a launcher that does not exist."""
-    return Invalid(f"no launcher named {quoted(name)}", nearest(name, (*known, LOCAL)) or f"add [launchers.{name}]")
+    return InvalidValue(
+        f"no launcher named {quoted(name)}", nearest(name, (*known, LOCAL)) or f"add [launchers.{name}]"
+    )
 
 
-def unlaunchable(one: Launcher, values: Mapping[str, Any]) -> Iterator[Invalid]:
+def unlaunchable(one: Launcher, values: Mapping[str, Any]) -> Iterator[InvalidValue]:
     """Yield the reasons why a task or service with these checked values cannot use a launcher."""
     secret = [*values.get("secrets", ()), *(param.name for param in values.get("params", ()) if param.secret)]
     if secret and not one.carries_secrets:
         message = f"{one.name} would expose secrets such as {secret[0]} on the way to the job"
-        yield Invalid(message, "let the job read them from the engine's own store of secrets", show=False)
+        yield InvalidValue(message, "let the job read them from the engine's own store of secrets", show=False)
     if values.get("on_change"):
-        yield Invalid("on_change names files of this host, which the job cannot read", "remove on_change", show=False)
+        yield InvalidValue(
+            "on_change names files of this host, which the job cannot read", "remove on_change", show=False
+        )
     for key in ("ready", "live"):
         probe = values.get(key)
         if probe is not None and probe.kind == "notify":
-            yield Invalid(f"{key} = notify cannot reach this host from the job", "use another kind", show=False)
+            yield InvalidValue(f"{key} = notify cannot reach this host from the job", "use another kind", show=False)

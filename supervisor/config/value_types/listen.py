@@ -4,7 +4,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
-from supervisor.config.problems import Invalid
+from supervisor.config.problems import InvalidValue
 from supervisor.config.value_types.values import Text
 
 _ADDRESS = re.compile(r"(?:\[([^\]]*)\]|([^:\[\]]*)):([0-9]{1,5})", re.ASCII)
@@ -19,25 +19,25 @@ def parse_listen(text: str, *, any_port: bool = False) -> tuple[str, int]:
         any_port: whether to allow port 0, for which the kernel chooses a port.
 
     Raises:
-        Invalid: the text is not such an address.
+        InvalidValue: the text is not such an address.
     """
     found = _ADDRESS.fullmatch(text)
     if not found:
-        raise Invalid("must be an address and a port", 'write "127.0.0.1:7464" or "[::1]:7464"')
+        raise InvalidValue("must be an address and a port", 'write "127.0.0.1:7464" or "[::1]:7464"')
     port = int(found[3])
     if port > _LAST_PORT or (port == 0 and not any_port):
-        raise Invalid(f"the port must be from 1 to {_LAST_PORT}")
+        raise InvalidValue(f"the port must be from 1 to {_LAST_PORT}")
     host = found[1] or found[2] or ""
     if host == "localhost":
         return "127.0.0.1", port
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        raise Invalid(
+        raise InvalidValue(
             "must be a numeric address of this host, or localhost", "write the address, not its name"
         ) from None
     if getattr(address, "ipv4_mapped", None) or getattr(address, "scope_id", None):
-        raise Invalid("must be a plain IPv4 or IPv6 address", "write it without ::ffff: and without a zone")
+        raise InvalidValue("must be a plain IPv4 or IPv6 address", "write it without ::ffff: and without a zone")
     return str(address), port
 
 
@@ -45,11 +45,11 @@ def check_exposed(host: str, *, tls: bool, behind_proxy: bool) -> None:
     """Check that it is safe to listen on an address.
 
     Raises:
-        Invalid: passwords would cross the network unencrypted.
+        InvalidValue: passwords would cross the network unencrypted.
     """
     if tls or behind_proxy or ipaddress.ip_address(host).is_loopback:
         return
-    raise Invalid(
+    raise InvalidValue(
         "is not a loopback address: without TLS the password and all output would cross the network unencrypted",
         "set tls_cert and tls_key, or behind_proxy; or use 127.0.0.1 or [::1] and an SSH tunnel",
         show=False,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from supervisor.config.notification_kinds import KINDS, SEVERITIES
-from supervisor.config.problems import Invalid, nearest, quoted
+from supervisor.config.problems import InvalidValue, nearest, quoted
 from supervisor.config.records import Match, QuietHours
 from supervisor.config.value_types.values import NAME, ListOf, Name, Text, ValueType, choice, parse_table
 
@@ -28,7 +28,7 @@ class NotifierUrl:
         text = value if isinstance(value, str) else ""
         if not _URL.fullmatch(text) or len(text) > 4000:
             remedy = "such as mailto://, slack://, ntfy:// or json://; percent-encode everything that is not ASCII"
-            raise Invalid(f"must be {self.what}", remedy, show=False)
+            raise InvalidValue(f"must be {self.what}", remedy, show=False)
         return Text().parse(value, directory)
 
 
@@ -47,12 +47,12 @@ class PingUrl:
         except ValueError:  # a port above 65535, or an unclosed bracket
             sound = False
         if not sound or parts.fragment or "@" in parts.netloc or not _URL.fullmatch(text) or len(text) > 2000:
-            raise Invalid(f"must be {self.what}", show=False)
+            raise InvalidValue(f"must be {self.what}", show=False)
         return str(text)
 
 
 @dataclass(frozen=True)
-class Quiet:
+class QuietRange:
     """A range of times of day, such as "22:00-07:00"."""
 
     what = 'hours such as "22:00-07:00"'
@@ -62,11 +62,11 @@ class Quiet:
         text = Text(limit=100, empty=False, what=self.what).parse(value, directory)
         found = _QUIET.fullmatch(text)
         if found is None:
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         hour, minute, last_hour, last_minute = map(int, found.groups())
         quiet = QuietHours(hour * _MINUTES_PER_HOUR + minute, last_hour * _MINUTES_PER_HOUR + last_minute)
         if quiet.start == quiet.end:
-            raise Invalid("must not begin and end at the same time")
+            raise InvalidValue("must not begin and end at the same time")
         return quiet
 
 
@@ -86,7 +86,7 @@ class MatchTable:
     def parse(self, value: object, directory: str) -> Match:
         """Return the conditions of the route."""
         if not isinstance(value, dict):
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         parsed, faults = parse_table(value, MATCHES, directory)
         faults.check()
         return Match(**parsed)
@@ -97,9 +97,9 @@ def notifiers(*, empty: bool = True) -> ListOf:
     return ListOf(Name("the name of a notifier"), 100, empty=empty, single=True)
 
 
-def unknown(names: Collection[str], known: Collection[str]) -> Iterator[tuple[int, Invalid]]:
+def unknown(names: Collection[str], known: Collection[str]) -> Iterator[tuple[int, InvalidValue]]:
     """Yield the indexes of names that no notifier has, and the errors."""
     for index, name in enumerate(names):
         if name not in known and NAME.fullmatch(name):  # an invalid name has its own error
             remedy = nearest(name, known) or f"add [notifiers.{name}]"
-            yield index, Invalid(f"no notifier named {quoted(name)}", remedy)
+            yield index, InvalidValue(f"no notifier named {quoted(name)}", remedy)

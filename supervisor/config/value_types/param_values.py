@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from logring.mask import MAX_SECRET, MIN_SECRET, Mask
-from supervisor.config.problems import Invalid, quoted
+from supervisor.config.problems import InvalidValue, quoted
 from supervisor.config.records import Param
 
 MAX_BYTES = 64 * 1024
@@ -22,28 +22,28 @@ def normal(param: Param, text: str) -> str:
     """Return a value in the form that the command gets.
 
     Raises:
-        Invalid: the value is not valid for the parameter; the message does not quote it.
+        InvalidValue: the value is not valid for the parameter; the message does not quote it.
     """
     if "\0" in text:
-        raise Invalid("must not contain a NUL character", show=False)
+        raise InvalidValue("must not contain a NUL character", show=False)
     if len(text.encode()) > MAX_BYTES:
-        raise Invalid(f"must be at most {MAX_BYTES} bytes long", show=False)
+        raise InvalidValue(f"must be at most {MAX_BYTES} bytes long", show=False)
     value = TYPES[param.type](text)
     if param.choices and value not in param.choices:
-        raise Invalid(f"must be {_one_of(param.choices)}")
+        raise InvalidValue(f"must be {_one_of(param.choices)}")
     if param.pattern is not None and not _matches(param.pattern, value):
-        raise Invalid(f"must match {quoted(param.pattern)}")
+        raise InvalidValue(f"must match {quoted(param.pattern)}")
     if param.required and not value:
-        raise Invalid("must not be empty", show=False)
+        raise InvalidValue("must not be empty", show=False)
     if param.kind == "arg" and value.startswith("-") and _is_free(param):
         remedy = "to permit such values, set pattern, choices or type"
-        raise Invalid("must not begin with a hyphen, as options do", remedy)
+        raise InvalidValue("must not begin with a hyphen, as options do", remedy)
     if param.secret:
         try:
             Mask([value.encode()])
         except ValueError:
             message = f"cannot be masked: a secret must have lines of {MIN_SECRET} to {MAX_SECRET} bytes"
-            raise Invalid(message, show=False) from None
+            raise InvalidValue(message, show=False) from None
     return value
 
 
@@ -60,19 +60,19 @@ def _is_free(param: Param) -> bool:
 
 def _integer(text: str) -> str:
     if not _INTEGER.fullmatch(text):
-        raise Invalid("must be a whole number of at most 18 digits")
+        raise InvalidValue("must be a whole number of at most 18 digits")
     return str(int(text))
 
 
 def _number(text: str) -> str:
     if not _NUMBER.fullmatch(text):
-        raise Invalid('must be a number such as "1.5"')
+        raise InvalidValue('must be a number such as "1.5"')
     return text
 
 
 def _boolean(text: str) -> str:
     if text not in _TRUTH:
-        raise Invalid('must be "true" or "false"')
+        raise InvalidValue('must be "true" or "false"')
     return _TRUTH[text]
 
 
@@ -94,7 +94,7 @@ def compiled(pattern: str) -> Any:
     """Return a compiled regular expression (RE2).
 
     Raises:
-        Invalid: the pattern is invalid.
+        InvalidValue: the pattern is invalid.
     """
     import re2  # imported only if a parameter has a pattern
 
@@ -106,4 +106,4 @@ def compiled(pattern: str) -> Any:
     except re2.error as err:
         reason = err.args[0] if err.args else ""
         words = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-        raise Invalid(f"is not a valid regular expression: {words}", show=False) from err
+        raise InvalidValue(f"is not a valid regular expression: {words}", show=False) from err

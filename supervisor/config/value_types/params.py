@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from supervisor.config.problems import Faults, Invalid
+from supervisor.config.problems import Faults, InvalidValue
 from supervisor.config.records import Param
 from supervisor.config.value_types.param_values import MAX_BYTES, TYPES, compiled, normal
 from supervisor.config.value_types.values import Choice, Flag, ListOf, Text, ValueType, choice, parse_table
@@ -72,7 +72,7 @@ class ParamValue:
         if isinstance(value, bool):
             return "true" if value else "false"
         if not isinstance(value, str | int | float) or (isinstance(value, int) and value.bit_length() > _MAX_BITS):
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         return str(value)
 
 
@@ -90,7 +90,7 @@ KEYS: Mapping[str, ValueType] = {
 
 
 @dataclass(frozen=True)
-class Declared:
+class ParamDeclaration:
     """The declaration of a parameter, as a table."""
 
     what = 'a table such as { name = "DAY", kind = "env", required = true }'
@@ -98,7 +98,7 @@ class Declared:
     def parse(self, value: object, directory: str) -> Param:
         """Return the parameter. No message repeats the default of a secret."""
         if not isinstance(value, dict):
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         parsed, faults = _declared(value, directory)
         for name in ("name", "kind"):
             if name not in value:
@@ -117,11 +117,11 @@ class Declared:
 class Params:
     """The declarations of all parameters of a task."""
 
-    what = f"a list, each item {Declared().what}"
+    what = f"a list, each item {ParamDeclaration().what}"
 
     def parse(self, value: object, directory: str) -> tuple[Param, ...]:
         """Return the parameters of the task."""
-        params: tuple[Param, ...] = ListOf(Declared(), MAX_PARAMS).parse(value, directory)
+        params: tuple[Param, ...] = ListOf(ParamDeclaration(), MAX_PARAMS).parse(value, directory)
         seen: set[str] = set()
         faults = Faults()
         for index, param in enumerate(params):
@@ -146,62 +146,62 @@ def _declared(value: dict[str, Any], directory: str) -> tuple[dict[str, Any], Fa
 _OPTIONAL = frozenset(KEYS) - {"name", "kind"}
 
 
-def _clashes(parsed: Mapping[str, Any]) -> Iterable[Invalid]:
+def _clashes(parsed: Mapping[str, Any]) -> Iterable[InvalidValue]:
     """Yield conflicts between the keys of a declaration."""
     kind, kind_of_value = parsed["kind"], parsed["type"]
     if kind == "env":
         yield from _wrong_variable(parsed["name"])
     elif not _NAME.fullmatch(parsed["name"]):
         remedy = "use at most 100 letters, digits, hyphens and underscores, not beginning with a hyphen"
-        yield Invalid("is not a valid name", remedy, path=("name",))
+        yield InvalidValue("is not a valid name", remedy, path=("name",))
     if parsed["secret"] and kind != "env":
         message = "a secret needs the kind env: everyone on the host can read arguments"
-        yield Invalid(message, show=False, path=("kind",))
+        yield InvalidValue(message, show=False, path=("kind",))
     if kind == "flag" and kind_of_value != "boolean":
-        yield Invalid("must be boolean for a flag", path=("type",))
+        yield InvalidValue("must be boolean for a flag", path=("type",))
     if parsed["choices"] and kind_of_value == "boolean":
-        yield Invalid("cannot be combined with the type boolean", show=False, path=("choices",))
+        yield InvalidValue("cannot be combined with the type boolean", show=False, path=("choices",))
     if parsed["pattern"] and kind_of_value != "string":
-        yield Invalid(f"cannot be combined with the type {kind_of_value}", show=False, path=("pattern",))
+        yield InvalidValue(f"cannot be combined with the type {kind_of_value}", show=False, path=("pattern",))
     if parsed["choices"] and parsed["pattern"]:
-        yield Invalid("cannot be combined with choices", "remove one of them", show=False, path=("pattern",))
+        yield InvalidValue("cannot be combined with choices", "remove one of them", show=False, path=("pattern",))
 
 
-def _wrong_variable(name: str) -> Iterable[Invalid]:
+def _wrong_variable(name: str) -> Iterable[InvalidValue]:
     if not _ENV_NAME.fullmatch(name):
         remedy = "use at most 100 letters, digits and underscores, not beginning with a digit"
-        yield Invalid("is not a valid name of an environment variable", remedy, path=("name",))
+        yield InvalidValue("is not a valid name of an environment variable", remedy, path=("name",))
     elif name.upper() in _PROGRAM_NAMES or name.upper().startswith(_PROGRAM_PREFIXES):
         message = "cannot be a parameter: this variable controls which programs execute, or belongs to the daemon"
-        yield Invalid(message, "use another name, and set this variable in the command", path=("name",))
+        yield InvalidValue(message, "use another name, and set this variable in the command", path=("name",))
 
 
-def _unfit(parsed: dict[str, Any]) -> Iterable[Invalid]:
+def _unfit(parsed: dict[str, Any]) -> Iterable[InvalidValue]:
     """Yield errors about choices and a default that the parameter would reject; normalise the others in place."""
     kinds = {name: parsed[name] for name in ("name", "kind", "type", "secret", "pattern")}
     choices: list[str] = []
     for index, text in enumerate(parsed["choices"]):
         try:
             choices.append(normal(Param(**kinds | {"secret": False, "kind": "env"}), text))
-        except Invalid as err:
+        except InvalidValue as err:
             err.path = ("choices", index)
             yield err
     if len(set(choices)) != len(choices):
-        yield Invalid("has a duplicate item", show=False, path=("choices",))
+        yield InvalidValue("has a duplicate item", show=False, path=("choices",))
     parsed["choices"] = tuple(choices)
     if parsed["default"] is not None:
         try:
             parsed["default"] = normal(
                 Param(**kinds, choices=parsed["choices"], required=parsed["required"]), parsed["default"]
             )
-        except Invalid as err:
+        except InvalidValue as err:
             err.path = ("default",)
             yield err
 
 
 def unsuitable(
     params: Iterable[Param], *, scheduled: bool, api_trigger: bool, secrets: Collection[str]
-) -> Iterable[tuple[int, Invalid]]:
+) -> Iterable[tuple[int, InvalidValue]]:
     """Yield the conflicts of a task's parameters with its other keys, each with the parameter's index.
 
     Args:
@@ -214,8 +214,8 @@ def unsuitable(
         if param.required and param.default is None:
             if scheduled:
                 message = "is required, but runs of a schedule, of changed files and of the start have no caller"
-                yield index, Invalid(message, "give it a default", show=False)
+                yield index, InvalidValue(message, "give it a default", show=False)
             elif not api_trigger:
-                yield index, Invalid("is required, but with api_trigger = false there is no caller", show=False)
+                yield index, InvalidValue("is required, but with api_trigger = false there is no caller", show=False)
         if param.kind == "env" and param.name in secrets:
-            yield index, Invalid("is already in secrets", "remove one of them", show=False, path=("name",))
+            yield index, InvalidValue("is already in secrets", "remove one of them", show=False, path=("name",))

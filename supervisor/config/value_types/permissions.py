@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from supervisor.config.problems import Invalid, nearest, quoted
+from supervisor.config.problems import InvalidValue, nearest, quoted
 from supervisor.ipc.run_token import SEPARATOR, VERBS
 
 _GLOB = re.compile(r"[a-zA-Z0-9._:*?\[\]!-]{1,200}")
@@ -18,10 +18,10 @@ class Permission:
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
         """Return the permission unchanged."""
         if not isinstance(value, str) or SEPARATOR not in value:
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         verb, _, glob = value.partition(SEPARATOR)
         if verb not in VERBS:
-            raise Invalid(f"unknown verb {quoted(verb)} (use {', '.join(VERBS)})", nearest(verb, VERBS))
+            raise InvalidValue(f"unknown verb {quoted(verb)} (use {', '.join(VERBS)})", nearest(verb, VERBS))
         if not _GLOB.fullmatch(glob):
-            raise Invalid(f"{quoted(glob)} is not a name or a glob of names")
+            raise InvalidValue(f"{quoted(glob)} is not a name or a glob of names")
         return value

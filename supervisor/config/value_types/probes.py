@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from logring.search import BadPattern, Pattern
-from supervisor.config.problems import Invalid
+from supervisor.config.problems import InvalidValue
 from supervisor.config.records import Probe, ProbeKind
 from supervisor.config.value_types.values import CommandLine, Duration, Integer, Text, ValueType, parse_table
 
@@ -29,7 +29,7 @@ class ProbeUrl:
         except ValueError:  # a port beyond 65535, an unfinished bracket
             sound = False
         if not sound or parts.fragment or not text.isascii() or not text.isprintable() or " " in text:
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         return text
 
 
@@ -48,7 +48,7 @@ class ProbeAddress:
         except ValueError:  # a port beyond 65535, an unfinished bracket
             sound = False
         if not sound or "@" in text:
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         return text
 
 
@@ -64,12 +64,12 @@ class LinePattern:
         try:
             Pattern(text, regex=True)
         except BadPattern as err:
-            raise Invalid(f"is not a valid regular expression for a line: {err}", show=False) from err
+            raise InvalidValue(f"is not a valid regular expression for a line: {err}", show=False) from err
         return text
 
 
 @dataclass(frozen=True)
-class Yes:
+class TrueOnly:
     """``true``, the only allowed value."""
 
     what = "true"
@@ -77,12 +77,12 @@ class Yes:
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
         """Return an empty target, because the probe needs none."""
         if value is not True:
-            raise Invalid("must be true", "or leave it out")
+            raise InvalidValue("must be true", "or leave it out")
         return ""
 
 
 KINDS: Mapping[str, ValueType] = {
-    "notify": Yes(),
+    "notify": TrueOnly(),
     "http": ProbeUrl(),
     "tcp": ProbeAddress(),
     "exec": CommandLine(),
@@ -109,7 +109,7 @@ class ProbeTable:
     def parse(self, value: object, directory: str) -> Probe:
         """Return the probe that the table describes."""
         if not isinstance(value, dict):
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         types: dict[str, ValueType] = {name: KINDS[name] for name in self.kinds}
         types |= {name: kind for name, kind in SETTINGS.items() if name != "failures" or self.failures}
         parsed, faults = parse_table(value, types, directory)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from supervisor.config.files.substitute import Substituted
-from supervisor.config.problems import Faults, Invalid, nearest
+from supervisor.config.problems import Faults, InvalidValue, nearest
 from supervisor.config.value_types.values import Duration, FilePath, Integer, Signal, Size, Text, ValueType
 
 UNLIMITED: Final = -1
@@ -28,7 +28,7 @@ class User:
         """Return the name of the user, and of the group if there is one."""
         text = Text(limit=200, empty=False, what=self.what).parse(value, directory)
         if not _USER.fullmatch(text):
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         return text
 
 
@@ -41,7 +41,7 @@ class Umask:
     def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
         """Return the umask as a number."""
         if not isinstance(value, str) or not _UMASK.fullmatch(value):
-            raise Invalid(f"must be {self.what}", "write it in quotes, in octal digits")
+            raise InvalidValue(f"must be {self.what}", "write it in quotes, in octal digits")
         return int(value, 8)
 
 
@@ -56,7 +56,7 @@ class StopSignal:
         if not isinstance(value, list):
             return Signal().parse(value, directory)
         if not 1 <= len(value) <= MAX_STEPS:
-            raise Invalid(f"must have 1 to {MAX_STEPS} steps, it has {len(value)}", show=False)
+            raise InvalidValue(f"must have 1 to {MAX_STEPS} steps, it has {len(value)}", show=False)
         steps, faults = [], Faults()
         for index, step in enumerate(value):
             with faults.at(index):
@@ -67,7 +67,7 @@ class StopSignal:
 
 def _step(value: object, directory: str) -> tuple[int, int]:
     if not isinstance(value, list) or len(value) != 2:
-        raise Invalid('must be a signal and a duration such as ["SIGINT", "10s"]')
+        raise InvalidValue('must be a signal and a duration such as ["SIGINT", "10s"]')
     return Signal().parse(value[0], directory), Duration().parse(value[1], directory)
 
 
@@ -83,7 +83,7 @@ class Stdin:
             return str(value)
         if not isinstance(value, str) or not value.startswith(_FILE) or value == _FILE:
             near = nearest(value, ("null", "open")) if isinstance(value, str) else None
-            raise Invalid(f"must be {self.what}", near)
+            raise InvalidValue(f"must be {self.what}", near)
         return FilePath().parse(value.removeprefix(_FILE), directory)
 
 
@@ -98,7 +98,7 @@ class Cpus:
         if isinstance(value, Substituted) and re.fullmatch(r"[0-9]{1,4}(?:\.[0-9]{1,3})?", value, re.ASCII):
             value = float(value)
         if not isinstance(value, int | float) or isinstance(value, bool) or not MIN_CPUS <= value <= MAX_CPUS:
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         return float(value)
 
 
@@ -148,7 +148,7 @@ LIMITS: Final[Mapping[str, ValueType]] = {
 
 def _limit(name: str) -> ValueType:
     if name not in LIMITS:
-        raise Invalid("unknown limit", nearest(name, LIMITS), show=False)
+        raise InvalidValue("unknown limit", nearest(name, LIMITS), show=False)
     return LIMITS[name]
 
 
@@ -161,7 +161,7 @@ class Limits:
     def parse(self, value: object, directory: str) -> dict[str, float]:
         """Return the resource limits by name."""
         if not isinstance(value, dict):
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         limits: dict[str, float] = {}
         faults = Faults()
         for name, content in value.items():

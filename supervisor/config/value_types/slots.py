@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from supervisor.config.problems import Faults, Invalid, quoted
+from supervisor.config.problems import Faults, InvalidValue, quoted
 from supervisor.config.value_types.values import Integer, ListOf, Name
 
 MAX_SLOTS = 1000
@@ -12,7 +12,7 @@ NAMES = ListOf(Name("the name of a slot"), 100)
 
 
 @dataclass(frozen=True)
-class Uses:
+class SlotUses:
     """The number of places that a run takes, by slot."""
 
     what = 'a list of slots such as ["db"], or a table with numbers of places such as { db = 2 }'
@@ -22,7 +22,7 @@ class Uses:
         if isinstance(value, list):
             return dict.fromkeys(NAMES.parse(value, directory), 1)
         if not isinstance(value, dict):
-            raise Invalid(f"must be {self.what}", f"write [{quoted(value)}]" if isinstance(value, str) else None)
+            raise InvalidValue(f"must be {self.what}", f"write [{quoted(value)}]" if isinstance(value, str) else None)
         found: dict[str, int] = {}
         faults = Faults()
         for name, count in value.items():

@@ -5,7 +5,7 @@ import re
 from datetime import datetime
 from typing import Literal
 
-from supervisor.config.problems import Invalid
+from supervisor.config.problems import InvalidValue
 from supervisor.config.value_types.values import Flag, Integer, Text, choice
 
 RETRY_REASONS = ("failed", "timeout", "crashed", "start_failed", "log_overflow")
@@ -19,7 +19,7 @@ _END_MS = 7_289_654_400_000
 _EXAMPLE = '"2026-12-24T18:00:00+01:00"'
 
 
-class Moment:
+class Timestamp:
     """A time in RFC 3339 format, as a string or a TOML date-time; in milliseconds since the epoch."""
 
     what = f"a time with its offset from UTC such as {_EXAMPLE}"
@@ -32,14 +32,14 @@ class Moment:
             try:
                 moment = datetime.fromisoformat(text.upper())
             except ValueError:
-                raise Invalid(f"must be {self.what}") from None
+                raise InvalidValue(f"must be {self.what}") from None
             if not _MOMENT.match(text):  # other ISO 8601 forms, which fromisoformat accepts
-                raise Invalid(f"must be {self.what}")
+                raise InvalidValue(f"must be {self.what}")
         if moment.tzinfo is None:
-            raise Invalid("needs its offset from UTC", f"write Z or an offset at its end, as in {_EXAMPLE}")
+            raise InvalidValue("needs its offset from UTC", f"write Z or an offset at its end, as in {_EXAMPLE}")
         ms = int(moment.timestamp() * 1000)
         if not 0 <= ms < _END_MS:  # a time outside this range cannot be shown in every time zone
-            raise Invalid("must be a time from 1970 to 2200")
+            raise InvalidValue("must be a time from 1970 to 2200")
         return ms
 
 
@@ -54,8 +54,8 @@ class OnStart:
             return "boot"
         try:
             return Flag().parse(value, directory)
-        except Invalid:
-            raise Invalid(f"must be {self.what}") from None
+        except InvalidValue:
+            raise InvalidValue(f"must be {self.what}") from None
 
 
 class Attempts:
@@ -69,8 +69,8 @@ class Attempts:
             return math.inf
         try:
             return ATTEMPTS.parse(value, directory)
-        except Invalid:
-            raise Invalid(f"must be {self.what}") from None
+        except InvalidValue:
+            raise InvalidValue(f"must be {self.what}") from None
 
 
 class RetryCause:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from logring.mask import MAX_SECRET, MIN_SECRET, Mask
 from supervisor.config.files.substitute import Substituted
-from supervisor.config.problems import Faults, Invalid, nearest, quoted
+from supervisor.config.problems import Faults, InvalidValue, nearest, quoted
 from supervisor.config.value_types.durations import format_duration, format_size, parse_duration, parse_size
 from supervisor.host.zones import is_zone
 from supervisor.schedule.cron import validate
@@ -34,7 +34,7 @@ class ValueType(Protocol):
         """Check and convert `value`; relative paths start from `directory`.
 
         Raises:
-            Invalid: the value is invalid.
+            InvalidValue: the value is invalid.
         """
 
     @property
@@ -53,13 +53,13 @@ class Text:
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
         """Return the string."""
         if not isinstance(value, str):
-            raise Invalid(f"must be {self.what}", _in_quotes(value) if self.what == _STRING else None)
+            raise InvalidValue(f"must be {self.what}", _in_quotes(value) if self.what == _STRING else None)
         if not value and not self.empty:
-            raise Invalid("must not be empty", show=False)
+            raise InvalidValue("must not be empty", show=False)
         if "\0" in value:
-            raise Invalid("must not contain a NUL character", show=False)
+            raise InvalidValue("must not contain a NUL character", show=False)
         if len(value.encode()) > self.limit:
-            raise Invalid(f"must be at most {self.limit} bytes long, it has {len(value.encode())}", show=False)
+            raise InvalidValue(f"must be at most {self.limit} bytes long, it has {len(value.encode())}", show=False)
         return str(value)
 
 
@@ -73,7 +73,7 @@ class Name:
         """Return the name."""
         text = Text(limit=100, empty=False, what=self.what).parse(value, directory)
         if not NAME.fullmatch(text):
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         return text
 
 
@@ -89,12 +89,12 @@ class FilePath:
         """Return the absolute path."""
         text = Text(empty=False, what="a path").parse(value, directory)
         if text.startswith("~"):
-            raise Invalid("~ is not expanded in paths", 'write the path out, or "${HOME}/…"')
+            raise InvalidValue("~ is not expanded in paths", 'write the path out, or "${HOME}/…"')
         path = os.path.join(directory, text)
         if ".." not in path:  # normpath would remove ".." after a symbolic link, which changes the target
             path = os.path.normpath(path)
         if len(os.fsencode(path)) > self.limit:
-            raise Invalid(f"must be at most {self.limit} bytes long, together with {directory}")
+            raise InvalidValue(f"must be at most {self.limit} bytes long, together with {directory}")
         return path
 
 
@@ -108,11 +108,11 @@ class FileGlob:
         """Return the absolute path with its wildcards."""
         text = Text(empty=False, what=self.what).parse(value, directory)
         if text.endswith("/"):
-            raise Invalid("must name files, not a directory", f'write "{text}*" for all files in it')
+            raise InvalidValue("must name files, not a directory", f'write "{text}*" for all files in it')
         path = FilePath().parse(text, directory)
         if _WILDCARD.search(os.path.dirname(path)):
             remedy = "name each directory; there may be several paths"
-            raise Invalid("must have wildcards in the last part of the path only", remedy)
+            raise InvalidValue("must have wildcards in the last part of the path only", remedy)
         return path
 
 
@@ -127,7 +127,7 @@ class Flag:
         if isinstance(value, Substituted) and value in _YES_NO:
             return _YES_NO[value]
         if not isinstance(value, bool):
-            raise Invalid("must be true or false, without quotes")
+            raise InvalidValue("must be true or false, without quotes")
         return value
 
 
@@ -143,7 +143,7 @@ class Integer:
         if isinstance(value, Substituted) and re.fullmatch(r"-?[0-9]{1,18}", value, re.ASCII):
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not self.low <= value <= self.high:
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         return value
 
     @property
@@ -162,7 +162,7 @@ class Choice:
         """Return the value that the word stands for."""
         if not isinstance(value, str) or value not in self.words:
             near = nearest(value, self.words) if isinstance(value, str) else None
-            raise Invalid(f"must be {self.what}", near)
+            raise InvalidValue(f"must be {self.what}", near)
         return self.words[value]
 
     @property
@@ -187,14 +187,14 @@ class Duration:
     def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
         """Return the duration in milliseconds."""
         if not isinstance(value, str):
-            raise Invalid(f"must be {self.what}", _in_quotes(value, "s"))
+            raise InvalidValue(f"must be {self.what}", _in_quotes(value, "s"))
         try:
             ms = parse_duration(value)
         except ValueError:
-            raise Invalid(f"must be {self.what}", "units: w, d, h, m, s, ms, the longest first") from None
+            raise InvalidValue(f"must be {self.what}", "units: w, d, h, m, s, ms, the longest first") from None
         if not self.low_ms <= ms <= self.high_ms:
             low, high = format_duration(self.low_ms), format_duration(self.high_ms)
-            raise Invalid(f"must be a duration from {low} to {high}")
+            raise InvalidValue(f"must be a duration from {low} to {high}")
         return ms
 
 
@@ -209,13 +209,13 @@ class Size:
     def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
         """Return the size in bytes."""
         if not isinstance(value, str):
-            raise Invalid(f"must be {self.what}", "write it with its unit: b, kb, mb, gb, tb")
+            raise InvalidValue(f"must be {self.what}", "write it with its unit: b, kb, mb, gb, tb")
         try:
             size = parse_size(value)
         except ValueError:
-            raise Invalid(f"must be {self.what}", "units: b, kb, mb, gb, tb") from None
+            raise InvalidValue(f"must be {self.what}", "units: b, kb, mb, gb, tb") from None
         if not self.low <= size <= self.high:
-            raise Invalid(f"must be a size from {format_size(self.low)} to {format_size(self.high)}")
+            raise InvalidValue(f"must be a size from {format_size(self.low)} to {format_size(self.high)}")
         return size
 
 
@@ -234,11 +234,11 @@ class ListOf:
         if self.single and not isinstance(value, list):
             return (self.item.parse(value, directory),)
         if not isinstance(value, list):
-            raise Invalid(f"must be {self.what}", self._as_list(value, directory))
+            raise InvalidValue(f"must be {self.what}", self._as_list(value, directory))
         if not value and not self.empty:
-            raise Invalid("must not be empty", show=False)
+            raise InvalidValue("must not be empty", show=False)
         if len(value) > self.limit:
-            raise Invalid(f"must have at most {self.limit} items, it has {len(value)}", show=False)
+            raise InvalidValue(f"must have at most {self.limit} items, it has {len(value)}", show=False)
         parsed: list[object] = []
         faults = Faults()
         for index, item in enumerate(value):
@@ -246,14 +246,14 @@ class ListOf:
                 parsed.append(self.item.parse(item, directory))
         faults.check()
         if len(set(parsed)) != len(parsed):
-            raise Invalid("has a duplicate item", show=False)
+            raise InvalidValue("has a duplicate item", show=False)
         return tuple(parsed)
 
     def _as_list(self, value: object, directory: str) -> str | None:
         """Return a remedy for an item without a list around it; None if it is not a valid item."""
         try:
             self.item.parse(value, directory)
-        except Invalid:
+        except InvalidValue:
             return None
         return f"write [{quoted(value.raw if isinstance(value, Substituted) else value)}]"
 
@@ -278,7 +278,7 @@ def parse_table(
 
 def _known(name: str, types: Mapping[str, ValueType]) -> ValueType:
     if name not in types:
-        raise Invalid("unknown key", nearest(name, types), show=False)
+        raise InvalidValue("unknown key", nearest(name, types), show=False)
     return types[name]
 
 
@@ -304,9 +304,9 @@ class Environment:
     def parse(self, value: object, directory: str) -> dict[str, str]:
         """Return the variables with their values."""
         if not isinstance(value, dict):
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         if len(value) > 1000:
-            raise Invalid(f"must have at most 1000 variables, it has {len(value)}", show=False)
+            raise InvalidValue(f"must have at most 1000 variables, it has {len(value)}", show=False)
         text = Text(limit=MAX_ARGUMENT_BYTES)
         faults = Faults()
         variables: dict[str, str] = {}
@@ -329,7 +329,7 @@ class Secrets:
         """Return the variables with their values. No message repeats a value."""
         try:
             variables = Environment().parse(value, directory)
-        except Invalid as err:
+        except InvalidValue as err:
             for part in err.parts:
                 part.show, part.remedy = False, part.remedy and "write it in quotes"
             raise
@@ -356,12 +356,12 @@ class CommandLine:
         if not isinstance(value, list):
             command = text.parse(value, directory)
             if not command.strip():
-                raise Invalid("must not be empty", show=False)
+                raise InvalidValue("must not be empty", show=False)
             return command
         if not value or value[0] == "":
-            raise Invalid("must name a program first", show=False)
+            raise InvalidValue("must name a program first", show=False)
         if len(value) > 10_000:
-            raise Invalid(f"must have at most 10000 arguments, it has {len(value)}", show=False)
+            raise InvalidValue(f"must have at most 10000 arguments, it has {len(value)}", show=False)
         arguments, faults = [], Faults()
         for index, argument in enumerate(value):
             with faults.at(index):
@@ -379,18 +379,18 @@ class Signal:
     def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
         """Return the number of the signal."""
         if not isinstance(value, str):
-            raise Invalid(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.what}")
         name = value.upper()
         name = name if name.startswith("SIG") else f"SIG{name}"
         if name in _CANNOT_STOP:
-            raise Invalid("must be a signal that can end a process")
+            raise InvalidValue("must be a signal that can end a process")
         if found := _REALTIME.fullmatch(name):
             number = signal.SIGRTMIN + int(found[1] or 0)
             if number <= signal.SIGRTMAX:
                 return number
         elif name in signal.Signals.__members__:
             return signal.Signals[name].value
-        raise Invalid(f"must be {self.what}", nearest(name, signal.Signals.__members__))
+        raise InvalidValue(f"must be {self.what}", nearest(name, signal.Signals.__members__))
 
 
 @dataclass(frozen=True)
@@ -405,7 +405,7 @@ class TimeZone:
         if not is_zone(text):
             from zoneinfo import available_timezones
 
-            raise Invalid(f"must be {self.what}", nearest(text, available_timezones()))
+            raise InvalidValue(f"must be {self.what}", nearest(text, available_timezones()))
         return text
 
 
@@ -419,22 +419,22 @@ class CronExpression:
         """Return the expression."""
         text = Text(limit=256, empty=False, what=self.what).parse(value, directory)
         if (wrong := validate(text)) is not None:
-            raise Invalid(f"is not a valid schedule: {wrong}", show=False)
+            raise InvalidValue(f"is not a valid schedule: {wrong}", show=False)
         return text
 
 
 def _check_variable(name: str) -> None:
     if not _ENV_NAME.fullmatch(name):
-        raise Invalid("is not a valid name of an environment variable", show=False)
+        raise InvalidValue("is not a valid name of an environment variable", show=False)
     if name.startswith("RINGWARD_"):
-        raise Invalid("is reserved: names that begin with RINGWARD_ belong to the daemon", show=False)
+        raise InvalidValue("is reserved: names that begin with RINGWARD_ belong to the daemon", show=False)
 
 
 def _check_size(name: str, content: str) -> None:
     size = len(f"{name}={content}".encode())
     if size > MAX_ARGUMENT_BYTES:
         message = f"takes {size} bytes with its name; the kernel takes at most {MAX_ARGUMENT_BYTES} in one variable"
-        raise Invalid(message, "put the value into a file, and the path of the file into the variable", show=False)
+        raise InvalidValue(message, "put the value into a file, and the path of the file into the variable", show=False)
 
 
 def _in_quotes(value: object, suffix: str = "") -> str | None:

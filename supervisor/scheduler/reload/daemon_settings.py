@@ -10,7 +10,7 @@ from supervisor.config.files.lookup import SOCKET_NAME, data_dir
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.files.reading import read_source
 from supervisor.config.model import Config
-from supervisor.config.problems import ConfigError, Invalid, Problem
+from supervisor.config.problems import ConfigError, InvalidValue, Problem
 from supervisor.config.value_types.listen import check_exposed
 from supervisor.ipc.messages import DaemonSettings
 from supervisor.startup import host_check
@@ -120,6 +120,6 @@ def _check_addresses(config: Config, boot: DaemonSettings) -> None:
     for host, port in boot.listen:
         try:
             check_exposed(host, tls=config.http.tls_cert is not None, behind_proxy=bool(config.http.behind_proxy))
-        except Invalid as err:
+        except InvalidValue as err:
             message = f"--listen {host}:{port} {err.message}"
             raise ConfigError([Problem(config.path, None, "http", message, err.remedy)]) from err

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 from store.runs.definitions import Definition, set_current
 from store.tasks import forget_missing, update_task, upsert_task
-from supervisor.config.diff import Difference, diff
+from supervisor.config.diff import ConfigDiff, diff
 from supervisor.config.keys import Effect
 from supervisor.config.load import load
 from supervisor.config.model import Config, Service, Task
@@ -95,7 +95,7 @@ class _LoadedConfig(NamedTuple):
     """A configuration that was read, with results that take long to compute for thousands of tasks."""
 
     new: ResolvedConfig
-    difference: Difference
+    difference: ConfigDiff
     shown: dict[tuple[str, str], _Shown]
     """Public definitions of new and changed units, by name and kind."""
 
@@ -115,7 +115,7 @@ class Reloader:
         committer: Committer,
         units: UnitChanges,
         active: ActiveConfig,
-        apply: Callable[[ResolvedConfig, Difference], None],
+        apply: Callable[[ResolvedConfig, ConfigDiff], None],
         log: Log,
     ) -> None:
         self._daemon = daemon
@@ -196,7 +196,7 @@ class Reloader:
         self._active.copy(new, applied=False, then=store)
 
     def _store_definitions(
-        self, config: Config, difference: Difference, shown: dict[tuple[str, str], _Shown], change: Change
+        self, config: Config, difference: ConfigDiff, shown: dict[tuple[str, str], _Shown], change: Change
     ) -> None:
         for (name, kind), one in shown.items():
             change.write(partial(upsert_task, name=name, kind=kind, definition=one.text))
@@ -209,7 +209,7 @@ class Reloader:
         for before, _after in difference.turned:
             change.write(partial(update_task, name=before.name, paused=False, next_run_at=None))
 
-    def _bring_into_force(self, request: _Request, new: ResolvedConfig, difference: Difference, found: Report) -> None:
+    def _bring_into_force(self, request: _Request, new: ResolvedConfig, difference: ConfigDiff, found: Report) -> None:
         """Redefine the changed tasks, then apply all other differences.
 
         If a shutdown begins meanwhile, the rest is left to the next daemon. A refusal would be wrong, because it
@@ -226,7 +226,7 @@ class Reloader:
         self._units.redefine_tasks([one for one in difference.changed if isinstance(one.new, Task)], redefined)
 
     def _complete(
-        self, request: _Request, new: ResolvedConfig, difference: Difference, found: Report, change: Change
+        self, request: _Request, new: ResolvedConfig, difference: ConfigDiff, found: Report, change: Change
     ) -> None:
         """Apply all differences except changed tasks, as part of `change`, the last one of these tasks."""
         for gone in (*difference.removed, *(before for before, _after in difference.turned)):
@@ -249,13 +249,13 @@ class Reloader:
         change.then(lambda: self._end(new, difference, found))
         self._committer.commit(change)
 
-    def _end(self, new: ResolvedConfig, difference: Difference, found: Report) -> None:
+    def _end(self, new: ResolvedConfig, difference: ConfigDiff, found: Report) -> None:
         self._apply(new, difference)
         self._active.applied()
         self._answer(done(**found))
 
 
-def _starting(difference: Difference) -> list[str]:
+def _starting(difference: ConfigDiff) -> list[str]:
     """Return the names of the services that the reload starts or restarts."""
     again = (changed.new for changed in difference.changed if changed.has(Effect.RESTART))
     new = (*difference.added, *(after for _before, after in difference.turned), *again)
@@ -322,7 +322,7 @@ class ConfigApplier:
         self._log.set_level(boot.log_level)
         self._shutdown.configure(boot.shutdown_timeout_ms)
 
-    def apply(self, resolved: ResolvedConfig, difference: Difference) -> None:
+    def apply(self, resolved: ResolvedConfig, difference: ConfigDiff) -> None:
         """Apply the configuration that a reload activated."""
         config = resolved.config
         self.settings(resolved.boot)

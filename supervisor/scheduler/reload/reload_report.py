@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from supervisor.config.diff import Changed, Difference, UnitChange
+from supervisor.config.diff import ChangedKey, ConfigDiff, UnitChange
 from supervisor.config.keys import Effect
 from supervisor.config.model import Service
 from supervisor.config.problems import Problem
@@ -27,7 +27,7 @@ Report = dict[str, Any]
 
 
 def report(
-    difference: Difference, units: Mapping[str, Unit], warnings: Sequence[Problem], *, replaces_api: bool
+    difference: ConfigDiff, units: Mapping[str, Unit], warnings: Sequence[Problem], *, replaces_api: bool
 ) -> Report:
     """Return the report of a reload that has not been carried out yet.
 
@@ -106,7 +106,7 @@ def _restarted(before: int, after: int, unit: Unit) -> str:
     return f"{_are(kept)} restarted" + (", one after the other" if kept > 1 else "")
 
 
-def _grouped(keys: Sequence[Changed], words: Mapping[Effect, str]) -> Iterator[str]:
+def _grouped(keys: Sequence[ChangedKey], words: Mapping[Effect, str]) -> Iterator[str]:
     by_effect: dict[Effect, list[str]] = {}
     for changed in keys:
         by_effect.setdefault(changed.effect, []).append(changed.key)

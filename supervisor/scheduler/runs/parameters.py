@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from supervisor.config.model import Task
-from supervisor.config.problems import Invalid
+from supervisor.config.problems import InvalidValue
 from supervisor.config.records import Param
 from supervisor.config.value_types.param_values import MAX_BYTES, normal
 
@@ -78,7 +78,7 @@ def take(task: Task, values: Mapping[str, str]) -> ParameterValues:
     for name, param in known.items():
         try:
             value = normal(param, values[name]) if name in values else _default(param)
-        except Invalid as err:
+        except InvalidValue as err:
             wrong.append(Wrong(name, f"{err.message}; {err.remedy}" if err.remedy else err.message))
             continue
         if value is not None and not param.secret:
@@ -160,7 +160,7 @@ def _options(params: Sequence[Param], values: Mapping[str, str]) -> list[str]:
 
 def _default(param: Param) -> str | None:
     if param.required and param.default is None:
-        raise Invalid("is required")
+        raise InvalidValue("is required")
     return param.default
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from supervisor.config.files.env_file import parse_variables
-from supervisor.config.problems import Invalid
+from supervisor.config.problems import InvalidValue
 from supervisor.config.value_types.durations import parse_duration
 from supervisor.config.value_types.launchers import PLACEHOLDER
 from supervisor.schedule.cron import validate
@@ -567,6 +567,6 @@ def _env_file(path: str, outcome: Outcome) -> dict[str, str]:
             return parse_variables(file.read())
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, Invalid) as err:
+    except (OSError, UnicodeDecodeError, InvalidValue) as err:
         outcome.note(path, f"cannot read it: {err}")
         return {}

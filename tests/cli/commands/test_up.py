@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from supervisor.cli import exit_codes
 from supervisor.cli.main import cli
-from supervisor.config.problems import Unusable
+from supervisor.config.problems import UnusableObject
 from supervisor.ipc import listening_sockets
 from supervisor.ipc.messages import DaemonSettings
 from supervisor.startup import data_directory, password, runtime_directory
@@ -277,22 +277,22 @@ class TestPassword:
     @pytest.mark.parametrize(("value", "message"), [("", "is empty"), ("seven77", "shorter than 8")])
     def test_short_password(self, tmp_path: Path, value: str, message: str) -> None:
         """A short or empty password is refused, even from an empty variable."""
-        with pytest.raises(Unusable, match=message):
+        with pytest.raises(UnusableObject, match=message):
             password.resolve_password({"RINGWARD_PASSWORD": value}, None)
         (tmp_path / "pw").write_text(f"{value}\n")
-        with pytest.raises(Unusable, match=message):
+        with pytest.raises(UnusableObject, match=message):
             password.resolve_password({}, str(tmp_path / "pw"))
 
     def test_password_with_invalid_utf8(self) -> None:
         """A password that is not UTF-8 is refused, because the API server could not check it."""
-        with pytest.raises(Unusable, match="RINGWARD_PASSWORD is not UTF-8"):
+        with pytest.raises(UnusableObject, match="RINGWARD_PASSWORD is not UTF-8"):
             password.resolve_password({"RINGWARD_PASSWORD": os.fsdecode(b"\xff" * 10)}, None)
 
     def test_unreadable_password_file(self, tmp_path: Path) -> None:
         """The error has the path of the unreadable file."""
         (tmp_path / "binary").write_bytes(b"\xff" * 10)
         for name in ("missing", "binary", "."):
-            with pytest.raises(Unusable, match=str(tmp_path)):
+            with pytest.raises(UnusableObject, match=str(tmp_path)):
                 password.resolve_password({}, str(tmp_path / name))
 
 

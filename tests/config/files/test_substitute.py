@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.config.files.substitute import substitute
 from supervisor.config.model import Config
-from supervisor.config.problems import Invalid, Problem
+from supervisor.config.problems import InvalidValue, Problem
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_reference_without_a_value(text: str, message: str, tmp_path: Path) -> N
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "binary").write_bytes(b"\xff")
     (tmp_path / "large").write_bytes(b"x" * 65537)
-    with pytest.raises(Invalid, match=message):
+    with pytest.raises(InvalidValue, match=message):
         substitute(text, {"RINGWARD_PASSWORD": "secret-secret", "BYTES": "\udcff"}, str(tmp_path))
 
 

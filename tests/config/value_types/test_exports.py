@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.config.cross_checks import selects
-from supervisor.config.diff import Changed, diff
+from supervisor.config.diff import ChangedKey, diff
 from supervisor.config.keys import Effect
 from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import Problem
@@ -143,4 +143,4 @@ def test_selection_without_a_match(config: Load) -> None:
 def test_changed_export(config: Load) -> None:
     """A reload reports changed exports, and applies them at once."""
     found = diff(config(export("")), config(export("keep = 7")))
-    assert found.sections == {"exports": (Changed("exports", Effect.AT_ONCE),)}
+    assert found.sections == {"exports": (ChangedKey("exports", Effect.AT_ONCE),)}

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from supervisor.config.model import Config
-from supervisor.config.problems import ConfigError, Invalid
+from supervisor.config.problems import ConfigError, InvalidValue
 from supervisor.config.value_types.listen import check_exposed
 
 Load = Callable[..., Config]
@@ -104,7 +104,7 @@ def test_public_addresses(host: str) -> None:
     """Any other address needs TLS or a proxy, and is otherwise refused with a remedy."""
     check_exposed(host, tls=True, behind_proxy=False)
     check_exposed(host, tls=False, behind_proxy=True)
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(InvalidValue) as caught:
         check_exposed(host, tls=False, behind_proxy=False)
     assert "without TLS" in caught.value.message
     assert "tls_cert" in (caught.value.remedy or "")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.config.diff import Changed, diff
+from supervisor.config.diff import ChangedKey, diff
 from supervisor.config.keys import Effect
 from supervisor.config.model import Config
 from supervisor.config.problems import Problem
@@ -130,4 +130,4 @@ def test_changed_hook(config: Load, secret: Path) -> None:
     """A changed hook, and a changed secret, are differences that apply at once."""
     before = config(hook(""))
     secret.write_text(SECRET + "0")
-    assert diff(before, config(hook(""))).sections == {"hooks": (Changed("hooks", Effect.AT_ONCE),)}
+    assert diff(before, config(hook(""))).sections == {"hooks": (ChangedKey("hooks", Effect.AT_ONCE),)}

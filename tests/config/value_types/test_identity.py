@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.config.load import load
-from supervisor.config.problems import ConfigError, Unusable
+from supervisor.config.problems import ConfigError, UnusableObject
 from supervisor.config.records import ProxyIdentity
 from supervisor.startup import exposure
 
@@ -77,7 +77,7 @@ def test_unusable_secrets(tmp_path: Path, content: str | None, why: str) -> None
     path = tmp_path / "secret"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(Unusable, match=why) as refused:
+    with pytest.raises(UnusableObject, match=why) as refused:
         exposure.identity_of(ProxyIdentity(secret_file=str(path), roles=(("*", "viewer"),)))
     assert str(path) in str(refused.value)
     assert refused.value.path == ("http", "identity", "secret_file")

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from supervisor.config.load import load
-from supervisor.config.problems import ConfigError, Invalid
+from supervisor.config.problems import ConfigError, InvalidValue
 from supervisor.config.records import Dependency, Probe
-from supervisor.config.value_types.dependencies import Depends
+from supervisor.config.value_types.dependencies import DependencyEntry
 from supervisor.config.value_types.probes import LIVE, READY
 
 
@@ -72,21 +72,21 @@ def test_live_probes() -> None:
 )
 def test_invalid_ready_probes(value: object, message: str) -> None:
     """An invalid probe is refused with the reason."""
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(InvalidValue) as caught:
         READY.parse(value, "/")
     assert message in str(caught.value)
 
 
 def test_no_liveness_by_log() -> None:
     """A liveness probe cannot be a log line, because a line printed once says nothing about later."""
-    with pytest.raises(Invalid, match="unknown key"):
+    with pytest.raises(InvalidValue, match="unknown key"):
         LIVE.parse({"log": "x"}, "/")
 
 
 def test_dependencies() -> None:
     """A dependency is a name or a table."""
-    assert Depends().parse("db", "/") == Dependency("db")
-    assert Depends().parse({"name": "db", "until": "started"}, "/") == Dependency("db", "started")
+    assert DependencyEntry().parse("db", "/") == Dependency("db")
+    assert DependencyEntry().parse({"name": "db", "until": "started"}, "/") == Dependency("db", "started")
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_dependencies() -> None:
 )
 def test_invalid_dependencies(value: object, message: str) -> None:
     """An invalid dependency is refused with the reason."""
-    with pytest.raises(Invalid) as caught:
-        Depends().parse(value, "/")
+    with pytest.raises(InvalidValue) as caught:
+        DependencyEntry().parse(value, "/")
     assert message in str(caught.value)
 
 

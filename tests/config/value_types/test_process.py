@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.config.files.env_file import parse_variables
 from supervisor.config.model import Config
-from supervisor.config.problems import Invalid, Problem
+from supervisor.config.problems import InvalidValue, Problem
 from supervisor.config.value_types.process import Cpus, Limits, StopSignal, Umask, User
 
 Load = Callable[..., Config]
@@ -25,7 +25,7 @@ def test_stop_signals() -> None:
 @pytest.mark.parametrize("value", [[], ["SIGINT"], [["SIGINT"]], [["SIGSTOP", "1s"]], [["SIGINT", 5]], 15])
 def test_invalid_stop_signals(value: object) -> None:
     """An invalid signal, step or time is refused."""
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         StopSignal().parse(value, "/")
 
 
@@ -68,7 +68,7 @@ def test_limits() -> None:
 )
 def test_invalid_limits(said: object, path: tuple[str, ...]) -> None:
     """An unknown limit or an impossible value is refused at its key."""
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(InvalidValue) as caught:
         Limits().parse(said, "/")
     assert [part.path for part in caught.value.parts] == [path]
 
@@ -80,7 +80,7 @@ def test_umask_user_and_cpus() -> None:
     assert User().parse("backup:adm", "/") == "backup:adm"
     assert Cpus().parse(0.5, "/") == 0.5
     for kind, wrong in ((Umask(), 27), (Umask(), "088"), (Umask(), "1000"), (User(), "a:b:c"), (User(), "a b")):
-        with pytest.raises(Invalid):
+        with pytest.raises(InvalidValue):
             kind.parse(wrong, "/")
 
 
@@ -124,7 +124,7 @@ A=last\r
 )
 def test_invalid_variables_file(text: str, line: int) -> None:
     """An error in a file of variables names the line, and does not show its content."""
-    with pytest.raises(Invalid, match=f"^line {line} ") as caught:
+    with pytest.raises(InvalidValue, match=f"^line {line} ") as caught:
         parse_variables(text)
     assert not caught.value.show
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from supervisor.config.model import Config
-    from supervisor.config.problems import Invalid, Problem
+    from supervisor.config.problems import InvalidValue, Problem
     from supervisor.ipc.messages import DaemonSettings
     from supervisor.startup.api_user import ApiUser
     from supervisor.startup.password import Password
@@ -197,31 +197,31 @@ def _check_open(fd: int) -> None:
 
 
 def _addresses(listen: tuple[str, ...]) -> list[tuple[str, int]]:
-    from supervisor.config.problems import Invalid
+    from supervisor.config.problems import InvalidValue
     from supervisor.config.value_types.listen import parse_listen
 
     addresses = []
     for text in listen:
         try:
             addresses.append(parse_listen(text, any_port=True))
-        except Invalid as err:
+        except InvalidValue as err:
             raise _not_an_address(text, err) from err
     return addresses
 
 
 def _check_exposed(addresses: list[tuple[str, int]], config: "Config") -> None:
     """Check the addresses in the options; those in the configuration were checked when it was loaded."""
-    from supervisor.config.problems import Invalid
+    from supervisor.config.problems import InvalidValue
     from supervisor.config.value_types.listen import check_exposed
 
     for host, port in addresses:
         try:
             check_exposed(host, tls=config.http.tls_cert is not None, behind_proxy=bool(config.http.behind_proxy))
-        except Invalid as err:
+        except InvalidValue as err:
             raise _not_an_address(f"{host}:{port}", err) from err
 
 
-def _not_an_address(text: str, err: "Invalid") -> click.BadParameter:
+def _not_an_address(text: str, err: "InvalidValue") -> click.BadParameter:
     message = f"{text}: {err.message}" + (f" ({err.remedy})" if err.remedy else "")
     return click.BadParameter(message, param_hint="--listen")
 

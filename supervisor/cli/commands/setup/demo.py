@@ -60,12 +60,12 @@ def _check_loopback(listen: str) -> None:
     Raises:
         click.BadParameter: the value is not a loopback address.
     """
-    from supervisor.config.problems import Invalid
+    from supervisor.config.problems import InvalidValue
     from supervisor.config.value_types.listen import check_exposed, parse_listen
 
     try:
         check_exposed(parse_listen(listen, any_port=True)[0], tls=False, behind_proxy=False)
-    except Invalid as err:
+    except InvalidValue as err:
         raise click.BadParameter(f"{listen}: {err.message}", param_hint="--listen") from err
 
 
