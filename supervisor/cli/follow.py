@@ -28,7 +28,7 @@ _LONGEST_PAUSE_S = 1.0
 T = TypeVar("T")
 
 
-class Patience:
+class ReconnectDelays:
     """Waits for a daemon that is temporarily unreachable: retries with growing delays, and gives up after a minute."""
 
     def __init__(
@@ -101,7 +101,9 @@ class _End(enum.Enum):
 class Follower:
     """Prints the log of a run until the run ends."""
 
-    def __init__(self, api: Api, run_id: str, printer: LogPrinter, patience: Patience, *, anchor: int = 0) -> None:
+    def __init__(
+        self, api: Api, run_id: str, printer: LogPrinter, patience: ReconnectDelays, *, anchor: int = 0
+    ) -> None:
         """Follow the run `run_id` from line `anchor`; a negative number counts from the end."""
         self._api = api
         self._path = f"/api/runs/{run_id}/log"

@@ -20,7 +20,7 @@ _ANSWER = "upgrade.json"
 _LOOK_S = 0.02
 
 
-class Running:
+class RunningDaemon:
     """A running daemon.
 
     Args:

@@ -162,7 +162,7 @@ def moment(ms: int) -> str:
         return str(ms)
 
 
-class _Picture(io.StringIO):
+class _CapturedOutput(io.StringIO):
     """Captures printed text, and claims to be a terminal if standard output is one."""
 
     def __init__(self, *, terminal: bool) -> None:
@@ -193,7 +193,7 @@ class Screen:
 
     def draw(self, show: Callable[[], None]) -> None:
         """Draw the text that `show` prints, unless it has not changed."""
-        picture = _Picture(terminal=self._terminal)
+        picture = _CapturedOutput(terminal=self._terminal)
         with redirect_stdout(picture):
             show()
         text = picture.getvalue()

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli.failure import Failure
-from supervisor.cli.running_daemon import Running
+from supervisor.cli.running_daemon import RunningDaemon
 
 
-class Served(Running):
+class Served(RunningDaemon):
     """A daemon of this user with a given runtime directory."""
 
     def __init__(self, directory: Path) -> None:

@@ -79,7 +79,7 @@ class UnitChoice:
 
         if self.exact:
             found = {name: find_task(api, name) for name in self.names}
-            if all(unit is not None and kinds.fits(_Listed(unit)) for unit in found.values()):
+            if all(unit is not None and kinds.fits(_ListedUnit(unit)) for unit in found.values()):
                 return [unit for unit in found.values() if unit is not None]
         return self.among(api.get("/api/tasks")["items"], kinds)
 
@@ -92,14 +92,14 @@ class UnitChoice:
         from supervisor.ipc.unit_selection import NotSelected, Selector, select
 
         try:
-            chosen = select(map(_Listed, items), Selector(self.names or None, self.group, self.tag), kinds)
+            chosen = select(map(_ListedUnit, items), Selector(self.names or None, self.group, self.tag), kinds)
         except NotSelected as err:
             raise Failure("\n".join(dict.fromkeys(str(error["message"]) for error in err.errors))) from err
         return [one.record for one in chosen]
 
 
 @dataclass(frozen=True)
-class _Listed:
+class _ListedUnit:
     """Adapts a record of the API to :class:`supervisor.ipc.unit_selection.Unit`."""
 
     record: "Record"

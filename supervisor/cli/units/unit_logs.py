@@ -17,7 +17,7 @@ import click
 
 from supervisor.cli.client import Api, Query
 from supervisor.cli.failure import Failure
-from supervisor.cli.follow import Follower, Patience
+from supervisor.cli.follow import Follower, ReconnectDelays
 from supervisor.cli.lookups import find_task
 from supervisor.cli.records import Record, UnexpectedAnswer, parse, parse_list
 from supervisor.cli.sse import EventParser
@@ -118,7 +118,7 @@ def _json_line(run: Record, line: Record) -> Record:
 class UnitFollower:
     """Prints the merged log of units until the stream ends."""
 
-    def __init__(self, api: Api, query: Query, printer: UnitPrinter, patience: Patience) -> None:
+    def __init__(self, api: Api, query: Query, printer: UnitPrinter, patience: ReconnectDelays) -> None:
         self._api = api
         self._query = query
         self._printer = printer
@@ -262,7 +262,7 @@ def follow_all(api: Api, runs: Mapping[str, str], *, timestamps: bool) -> list[R
         if coloured:
             label = f"\x1b[{_COLOURS[number % len(_COLOURS)]}m{label}\x1b[0m"
         printer = _LabelledPrinter(sys.stdout.buffer, sys.stderr.buffer, lock, label, timestamps=timestamps)
-        patience = Patience(lambda text: click.echo(f"ringward: {text}", err=True))
+        patience = ReconnectDelays(lambda text: click.echo(f"ringward: {text}", err=True))
         try:
             Follower(api, run_id, printer, patience).follow()
             ended.put(patience.insist(lambda: api.get(f"/api/runs/{run_id}")))

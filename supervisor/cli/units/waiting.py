@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from supervisor.cli.client import Api, ErrorResponse, Unreachable
-from supervisor.cli.follow import Patience
+from supervisor.cli.follow import ReconnectDelays
 from supervisor.cli.lookups import UnknownName, find_task, runs_of
 from supervisor.cli.records import Record
 from supervisor.cli.terminal import harmless
@@ -185,7 +185,7 @@ def wait_for(
     Raises:
         Unreachable: the daemon did not answer for a minute.
     """
-    patience, lines, began_s, pause_s = Patience(say), LiveLines(), time.monotonic(), _FIRST_PAUSE_S
+    patience, lines, began_s, pause_s = ReconnectDelays(say), LiveLines(), time.monotonic(), _FIRST_PAUSE_S
     waiting, missed, standings = list(wanted), list[FailedWait](), dict[AwaitedState, WaitProgress]()
     try:
         while waiting:

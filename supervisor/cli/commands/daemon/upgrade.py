@@ -43,9 +43,9 @@ def command(settings: Settings, from_here: bool, if_different: bool, as_json: bo
     With --from-here it moves to the environment of this command. Only root and the daemon's user may be
     able to change that environment. The next start takes the environment that the service file names.
     """
-    from supervisor.cli.running_daemon import Running
+    from supervisor.cli.running_daemon import RunningDaemon
 
-    daemon = Running(settings.data_directory())
+    daemon = RunningDaemon(settings.data_directory())
     before = daemon.answer()
     environment = before.get("environment")  # None: its version does not publish that
     elsewhere = environment is not None and _is_elsewhere(environment)

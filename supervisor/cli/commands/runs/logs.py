@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Lines:
+class _LineOptions:
     """The options that select lines of tasks and services."""
 
     since: str | None
@@ -28,7 +28,7 @@ class _Lines:
 
 
 @dataclass(frozen=True)
-class _Output:
+class _OutputOptions:
     """The options for the form of printed lines."""
 
     timestamps: bool
@@ -67,11 +67,11 @@ def _options(function: Callable[..., object]) -> Callable[..., object]:
 @click.option("--force", is_flag=True, help="With --raw: also to a terminal, with control sequences.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON record per line.")
 @grouped("units", UnitChoice)
-@grouped("only", _Lines)
-@grouped("output", _Output)
+@grouped("only", _LineOptions)
+@grouped("output", _OutputOptions)
 @pass_settings
 def command(
-    settings: Settings, units: UnitChoice, only: _Lines, follow: bool, lines: int | None, output: _Output
+    settings: Settings, units: UnitChoice, only: _LineOptions, follow: bool, lines: int | None, output: _OutputOptions
 ) -> None:
     """Show the log of a run, or the merged logs of tasks and services.
 
@@ -125,12 +125,12 @@ def _print_units(
     api: "Api",
     choice: UnitChoice,
     printer: "LogPrinter",
-    only: _Lines,
+    only: _LineOptions,
     *,
     follow: bool,
     lines: int | None,
 ) -> None:
-    from supervisor.cli.follow import Patience
+    from supervisor.cli.follow import ReconnectDelays
     from supervisor.cli.units.unit_logs import UnitFollower, UnitPrinter, labels_of, option_moment, query_of
 
     # With a search, show all matching lines instead of only the last ones.
@@ -145,14 +145,14 @@ def _print_units(
         "grep": only.grep,
     }
     unit_printer = UnitPrinter(printer, labels_of(choice, api), coloured=sys.stdout.isatty())
-    UnitFollower(api, query, unit_printer, Patience(say)).follow()
+    UnitFollower(api, query, unit_printer, ReconnectDelays(say)).follow()
 
 
 def _follow(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:
-    from supervisor.cli.follow import Follower, Patience
+    from supervisor.cli.follow import Follower, ReconnectDelays
 
     anchor = -lines or int(api.get(f"/api/runs/{run_id}/log", {"from": -1, "limit": 1})["totalLines"])
-    Follower(api, run_id, printer, Patience(say), anchor=anchor).follow()
+    Follower(api, run_id, printer, ReconnectDelays(say), anchor=anchor).follow()
 
 
 def _show(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:

@@ -41,7 +41,7 @@ _RUNNABLE = Kinds(
 
 
 @dataclass(frozen=True)
-class _Output:
+class _OutputOptions:
     """The options for the output of the command."""
 
     detach: bool
@@ -64,13 +64,13 @@ class _Output:
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
 @click.option("-y", "--yes", is_flag=True, help="With --all: do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="With --detach: print the run's record as JSON.")
-@grouped("output", _Output)
+@grouped("output", _OutputOptions)
 @pass_settings
 def command(
     settings: Settings,
     units: UnitChoice,
     given: tuple[str, ...],
-    output: _Output,
+    output: _OutputOptions,
     yes: bool,
 ) -> int:
     """Run a task now and show its output, or run several tasks at the same time.
@@ -99,7 +99,7 @@ def command(
     return _run_many(api, tasks, output)
 
 
-def _run_one(api: "Api", task: str, params: dict[str, str], output: _Output) -> int:
+def _run_one(api: "Api", task: str, params: dict[str, str], output: _OutputOptions) -> int:
     run = _trigger(api, task, params)
     if output.detach:
         return _detached(api, run, output.as_json)
@@ -116,7 +116,7 @@ def _run_one(api: "Api", task: str, params: dict[str, str], output: _Output) -> 
     return _result(api, ended)
 
 
-def _run_many(api: "Api", tasks: list[str], output: _Output) -> int:
+def _run_many(api: "Api", tasks: list[str], output: _OutputOptions) -> int:
     """Run tasks at the same time; return 1 unless all of them succeed."""
     from supervisor.cli.tables import show_json
     from supervisor.cli.units.unit_logs import follow_all
@@ -221,10 +221,10 @@ def _detached(api: "Api", run: dict[str, object], as_json: bool) -> int:
 def _show(api: "Api", run_id: str, timestamps: bool) -> dict[str, object]:
     """Print the output of a run until it ends; return its record."""
     from supervisor.cli.commands.runs.logs import say
-    from supervisor.cli.follow import Follower, Patience
+    from supervisor.cli.follow import Follower, ReconnectDelays
     from supervisor.cli.terminal import LogPrinter
 
-    patience = Patience(say)
+    patience = ReconnectDelays(say)
     out, err = sys.stdout.buffer, sys.stderr.buffer
     Follower(api, run_id, LogPrinter(out, err, timestamps=timestamps), patience).follow()
     ended: dict[str, object] = patience.insist(lambda: api.get(f"/api/runs/{run_id}"))

@@ -23,7 +23,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 @dataclass(frozen=True)
-class _Logs:
+class _LogOptions:
     """The options that select logs to search."""
 
     group: str | None
@@ -32,7 +32,7 @@ class _Logs:
 
 
 @dataclass(frozen=True)
-class _Lines:
+class _LineOptions:
     """The options that determine which lines match."""
 
     regex: bool
@@ -72,10 +72,12 @@ class _Lines:
 @click.option("--run", metavar="RUN", help="Only this run.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number of lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON record per line.")
-@grouped("logs", _Logs)
-@grouped("lines", _Lines)
+@grouped("logs", _LogOptions)
+@grouped("lines", _LineOptions)
 @pass_settings
-def command(settings: Settings, words: tuple[str, ...], logs: _Logs, lines: _Lines, limit: int, as_json: bool) -> int:
+def command(
+    settings: Settings, words: tuple[str, ...], logs: _LogOptions, lines: _LineOptions, limit: int, as_json: bool
+) -> int:
     """Search the logs of all runs, newest run first, and print the lines that contain PATTERN.
 
     NAME limits the search to tasks and services, and may be a glob such as 'w*'. Exits with 0 if a line matches, and
@@ -105,7 +107,7 @@ class _Search:
         Failure: the name or id does not exist.
     """
 
-    def __init__(self, api: "Api", names: list[str], logs: _Logs) -> None:
+    def __init__(self, api: "Api", names: list[str], logs: _LogOptions) -> None:
         from supervisor.cli.client import segment
         from supervisor.cli.lookups import find_run, unknown
         from supervisor.cli.units.unit_choice import UnitChoice

@@ -72,7 +72,7 @@ def _check_loopback(listen: str) -> None:
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-class _Ended(BaseException):
+class _Interrupted(BaseException):
     """The user asked to end the demonstration."""
 
 
@@ -83,12 +83,12 @@ def _signals() -> Iterator[None]:
     def end(_number: int, _frame: FrameType | None) -> None:
         for each in _ENDING:
             signal.signal(each, signal.SIG_IGN)
-        raise _Ended
+        raise _Interrupted
 
     before = {each: signal.signal(each, end) for each in _ENDING}
     try:
         yield
-    except _Ended:
+    except _Interrupted:
         if sys.stdout.isatty():
             click.echo()  # ends the line on which the terminal has shown ^C
     finally:

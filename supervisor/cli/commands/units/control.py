@@ -103,7 +103,7 @@ _VERBS = {
 
 
 @dataclass(frozen=True)
-class _Waiting:
+class _WaitOptions:
     """The options of commands that can wait for the result."""
 
     timeout: str | None = None
@@ -115,7 +115,7 @@ def _command(name: str, verb: _Verb) -> click.Command:
         settings: Settings,
         units: UnitChoice,
         as_json: bool,
-        waiting: _Waiting = _Waiting(),
+        waiting: _WaitOptions = _WaitOptions(),
         yes: bool = False,
         **flags: bool,
     ) -> int:
@@ -153,7 +153,7 @@ def _command(name: str, verb: _Verb) -> click.Command:
     function: Callable[..., object] = pass_settings(call)
     function = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(function)
     if verb.waits is not None:
-        function = grouped("waiting", _Waiting)(function)
+        function = grouped("waiting", _WaitOptions)(function)
         function = click.option("--timeout", metavar="DURATION", help="Maximum wait, such as 30s.")(function)
         function = click.option("--no-wait", is_flag=True, help="Do not wait for the result.")(function)
     if name == "stop":

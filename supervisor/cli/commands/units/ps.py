@@ -65,10 +65,10 @@ def _table(api: "Api", choice: UnitChoice) -> None:
 
 def _watch(show: Callable[[], None]) -> None:
     """Call `show` repeatedly until Ctrl-C, and continue after a restart of the daemon."""
-    from supervisor.cli.follow import Patience
+    from supervisor.cli.follow import ReconnectDelays
     from supervisor.cli.terminal import Screen
 
-    patience = Patience(lambda text: click.echo(f"ringward: {text}", err=True))
+    patience = ReconnectDelays(lambda text: click.echo(f"ringward: {text}", err=True))
     with Screen() as screen, suppress(KeyboardInterrupt):
         while True:
             patience.insist(lambda: screen.draw(show))
