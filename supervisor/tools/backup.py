@@ -34,7 +34,7 @@ class CannotCopy(Exception):
 
 
 @dataclass
-class Copied:
+class CopyContent:
     """The content of a copy.
 
     Attributes:
@@ -61,7 +61,7 @@ class Copied:
         }
 
 
-def back_up(data_dir: str, target: str, *, database_url: str | None = None) -> Copied:
+def back_up(data_dir: str, target: str, *, database_url: str | None = None) -> CopyContent:
     """Copy a data directory, and read the copy to verify it.
 
     Args:
@@ -79,7 +79,7 @@ def back_up(data_dir: str, target: str, *, database_url: str | None = None) -> C
         raise FileExistsError(errno.EEXIST, "already exists; nothing is overwritten", target)
     making = target + _UNFINISHED
     os.mkdir(making, 0o700)
-    copied = Copied(target)
+    copied = CopyContent(target)
     try:
         known = None
         if database_url is None:
@@ -142,7 +142,7 @@ def _has(database: Database, run_id: str) -> bool:
     return database.row("SELECT 1 FROM runs WHERE id = ?", [run_id]) is not None
 
 
-def _copy_log(data_dir: str, making: str, log: str, copied: Copied) -> None:
+def _copy_log(data_dir: str, making: str, log: str, copied: CopyContent) -> None:
     """Copy a log with its sidecar, unless it has just been removed, and check whether the copy can be read."""
     target = os.path.join(making, log)
     os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)

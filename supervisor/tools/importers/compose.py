@@ -15,7 +15,7 @@ from supervisor.config.value_types.launchers import PLACEHOLDER
 from supervisor.schedule.cron import validate
 from supervisor.tools.importers import docker_options
 from supervisor.tools.importers.docker_options import Project, pairs, text
-from supervisor.tools.importers.import_result import Outcome, Unreadable
+from supervisor.tools.importers.import_result import Outcome, UnreadableFile
 from supervisor.tools.importers.unit_values import FOR_EVER
 
 _LABEL = "ringward.compose"
@@ -49,7 +49,7 @@ def read(path: str, source: str, outcome: Outcome) -> None:
     """Add the services of a compose file to the outcome.
 
     Raises:
-        Unreadable: the file is not a compose file.
+        UnreadableFile: the file is not a compose file.
     """
     found = content(path, source, outcome)
     directory = os.path.dirname(os.path.abspath(path))
@@ -68,7 +68,7 @@ def read(path: str, source: str, outcome: Outcome) -> None:
     try:
         _File(path, found, project, outcome).add()
     except (TypeError, AttributeError) as err:
-        raise Unreadable(f"{path}: is not a compose file: {err}") from err
+        raise UnreadableFile(f"{path}: is not a compose file: {err}") from err
 
 
 class _File:
@@ -501,7 +501,7 @@ def content(path: str, text: str, outcome: Outcome) -> Mapping[str, Any]:
     """Return the content of a compose file, with variables from the environment and from ``.env`` in its directory.
 
     Raises:
-        Unreadable: the file is not a compose file.
+        UnreadableFile: the file is not a compose file.
     """
     import yaml  # imported only here, because that takes 20 ms
 
@@ -514,11 +514,11 @@ def content(path: str, text: str, outcome: Outcome) -> Mapping[str, Any]:
     try:
         found = loader.get_single_data()
     except (yaml.YAMLError, RecursionError) as err:
-        raise Unreadable(f"{path}: is not YAML: {' '.join(str(err).split())}") from err
+        raise UnreadableFile(f"{path}: is not YAML: {' '.join(str(err).split())}") from err
     finally:
         loader.dispose()
     if not isinstance(found, Mapping) or not isinstance(found.get("services"), Mapping):
-        raise Unreadable(f"{path}: has no services")
+        raise UnreadableFile(f"{path}: has no services")
     variables = _Variables(path, outcome)
     filled: Mapping[str, Any] = variables.filled(found)
     return filled

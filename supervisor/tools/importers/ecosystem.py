@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-from supervisor.tools.importers.import_result import Unreadable
+from supervisor.tools.importers.import_result import UnreadableFile
 
 _TIMEOUT_S = 30
 _EVALUATE = """
@@ -44,7 +44,7 @@ def content(path: str, text: str) -> Any:
     """Return the exported value of the file.
 
     Raises:
-        Unreadable: it is neither JSON nor a module that can be read here.
+        UnreadableFile: it is neither JSON nor a module that can be read here.
     """
     try:
         return json.loads(text)
@@ -68,13 +68,13 @@ def _evaluated(node: str, path: str) -> Any:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise Unreadable(f"{path}: node did not evaluate it within {_TIMEOUT_S} s") from None
+            raise UnreadableFile(f"{path}: node did not evaluate it within {_TIMEOUT_S} s") from None
         try:
             with open(result, encoding="utf-8") as file:
                 return json.load(file)
         except (OSError, ValueError):
             last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it has no exports"]
-            raise Unreadable(f"{path}: node cannot evaluate it: {last[0]}") from None
+            raise UnreadableFile(f"{path}: node cannot evaluate it: {last[0]}") from None
 
 
 def _literal(path: str, text: str) -> Any:
@@ -115,9 +115,9 @@ class _Tokens:
     def advance(self) -> None:
         self.kind, self.text, self.at = next(self._tokens, ("", "", len(self._source)))
 
-    def unknown(self) -> Unreadable:
+    def unknown(self) -> UnreadableFile:
         line = self._source.count("\n", 0, self.at) + 1
-        return Unreadable(
+        return UnreadableFile(
             f"{self._path}:{line}: is not literal, and this host has no node to evaluate it: run"
             f" node -p 'JSON.stringify(require(\"./{os.path.basename(self._path)}\"))' > ecosystem.json"
             " where node is, and import that file"

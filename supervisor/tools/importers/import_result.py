@@ -20,7 +20,7 @@ Kind = str
 """``tasks``, ``services`` or ``launchers``."""
 
 
-class Unreadable(Exception):
+class UnreadableFile(Exception):
     """A file does not have the stated format."""
 
 

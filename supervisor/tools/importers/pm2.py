@@ -9,7 +9,7 @@ from typing import Any
 
 from supervisor.schedule.cron import validate
 from supervisor.tools.importers.ecosystem import content
-from supervisor.tools.importers.import_result import Outcome, Unreadable, seconds
+from supervisor.tools.importers.import_result import Outcome, UnreadableFile, seconds
 
 _INTERPRETERS = {
     **dict.fromkeys((".js", ".mjs", ".cjs", ".ts", ".mts", ".cts"), "node"),
@@ -47,7 +47,7 @@ def read(path: str, text: str, outcome: Outcome) -> None:
     """Add the apps of an ecosystem file to the outcome.
 
     Raises:
-        Unreadable: the file is not an ecosystem file.
+        UnreadableFile: the file is not an ecosystem file.
     """
     found = content(path, text)
     if isinstance(found, Mapping):
@@ -57,7 +57,7 @@ def read(path: str, text: str, outcome: Outcome) -> None:
         found = found.get("apps", [found] if "script" in found else None)
     apps = [found] if isinstance(found, Mapping) else found
     if not isinstance(apps, list):
-        raise Unreadable(f"{path}: has no apps")
+        raise UnreadableFile(f"{path}: has no apps")
     for number, app in enumerate(apps):
         location = f"{path} apps[{number}]"
         if not isinstance(app, Mapping) or not isinstance(app.get("script"), str):

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from supervisor.tools.importers.import_result import Outcome, Unreadable, WithReferences, seconds
+from supervisor.tools.importers.import_result import Outcome, UnreadableFile, WithReferences, seconds
 from supervisor.tools.importers.shell_words import Replacement, for_shell
 
 _PROGRAM, _GROUP = "program:", "group:"
@@ -39,7 +39,7 @@ def read(path: str, text: str, outcome: Outcome) -> None:
     """Add the programs of a configuration and of its included files to the outcome.
 
     Raises:
-        Unreadable: a file is not a configuration of supervisord.
+        UnreadableFile: a file is not a configuration of supervisord.
     """
     parser = _parsed(path, text, outcome)
     groups = {
@@ -79,7 +79,7 @@ def _parsed(path: str, text: str, outcome: Outcome) -> configparser.RawConfigPar
             for name in found:
                 _include(parser, os.path.join(directory, name), outcome)
     except (configparser.Error, UnicodeDecodeError) as err:
-        raise Unreadable(f"{path}: {err}") from err
+        raise UnreadableFile(f"{path}: {err}") from err
     return parser
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from supervisor.host.zones import is_zone
-from supervisor.tools.importers.import_result import Outcome, Unreadable, seconds
+from supervisor.tools.importers.import_result import Outcome, UnreadableFile, seconds
 from supervisor.tools.importers.shell_words import for_shell
 from supervisor.tools.importers.unit_values import FOR_EVER, endless_span, restarts, signal_name, span, statuses
 
@@ -143,7 +143,7 @@ def read(files: Mapping[str, str], outcome: Outcome) -> None:
         outcome: The outcome to which the units are added.
 
     Raises:
-        Unreadable: a file is not a unit.
+        UnreadableFile: a file is not a unit.
     """
     units = {os.path.basename(path): (path, _parsed(path, text, outcome)) for path, text in files.items()}
     for name, (path, _) in list(units.items()):
@@ -181,7 +181,7 @@ def _parsed(path: str, text: str, outcome: Outcome) -> Sections:
             continue
         key, equals, value = line.partition("=")
         if not equals or current is None:
-            raise Unreadable(f"{path}: is not a unit of systemd: {line}")
+            raise UnreadableFile(f"{path}: is not a unit of systemd: {line}")
         if value.strip():
             value = _specified(value.strip(), os.path.basename(path))
             if key.strip() == "Environment" and _has_specifier(value):

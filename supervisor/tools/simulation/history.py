@@ -10,7 +10,7 @@ from store.tasks import all_tasks
 from supervisor.config.model import Config
 
 
-class NoHistory(Exception):
+class HistoryUnreadable(Exception):
     """The database exists but cannot be read."""
 
 
@@ -28,7 +28,7 @@ def read_history(config: Config, data_dir: str) -> History:
     """Read the database of a daemon with this configuration and data directory; empty if there is no database.
 
     Raises:
-        NoHistory: the database cannot be read.
+        HistoryUnreadable: the database cannot be read.
     """
     configured = config.storage.database
     target = configured.url if configured is not None else os.path.join(data_dir, "ringward.db")
@@ -46,5 +46,5 @@ def read_history(config: Config, data_dir: str) -> History:
         finally:
             database.close()
     except (StoreError, ImportError) as err:  # ImportError: the driver of the server is not installed
-        raise NoHistory(str(err)) from err
+        raise HistoryUnreadable(str(err)) from err
     return History({name: taken[name] // count for name, count in timed.items() if count}, marks)

@@ -24,7 +24,7 @@ MAX_TIMES = 30_000_000
 """Limit of scheduled times. More would take minutes, and are probably a mistake."""
 
 
-class TooMuch(Exception):
+class TooManyInstants(Exception):
     """The configuration has too many scheduled times in the span."""
 
 
@@ -181,7 +181,7 @@ def simulate(
         marks_ms: The last instants on which the scheduler has decided, by task.
 
     Raises:
-        TooMuch: the tasks have too many scheduled times in the span.
+        TooManyInstants: the tasks have too many scheduled times in the span.
     """
     plays = [
         SimulatedTask(task, start_ms, durations_ms.get(name, 0), marks_ms.get(name))
@@ -205,7 +205,7 @@ def simulate(
         arrivals.sort()
         total += len(arrivals)
         if total * (end_ms - start_ms) > MAX_TIMES * (day_end_ms - start_ms):
-            raise TooMuch
+            raise TooManyInstants
         report.take(arrivals, zones)
     for queue in together:
         queue.finish(end_ms)

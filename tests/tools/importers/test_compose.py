@@ -10,7 +10,7 @@ import tomli
 
 from supervisor.cli import exit_codes
 from supervisor.tools.importers import compose
-from supervisor.tools.importers.import_result import Outcome, Unreadable
+from supervisor.tools.importers.import_result import Outcome, UnreadableFile
 from tests.support.command_line import Ringward
 from tests.tools.importers.imported import checked, mentions
 
@@ -141,7 +141,7 @@ def test_yaml(tmp_path: Path) -> None:
     assert found["env"] == {"A": "on", "B": "0755", "C": "1:20", "D": "true", "E": "1e3", "F": "2026-01-01"}
     assert "--label=ringward.compose=p.one" in options
     for text in ("services: [", "- a", "services: []", "a: &a [*a", "x: !!python/object:os.system {}"):
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableFile):
             compose.read("c.yaml", text, Outcome())
 
 
@@ -262,7 +262,7 @@ def test_values_of_the_wrong_kind(tmp_path: Path) -> None:
     for name in ("a", "c"):
         assert mentions(outcome, f"services.{name}", "is not carried over")
     for text in ("services: { a: { image: i, depends_on: 5 } }", "services: { a: { image: i, labels: 5 } }"):
-        with pytest.raises(Unreadable, match="not a compose file"):
+        with pytest.raises(UnreadableFile, match="not a compose file"):
             compose.read("c.yaml", text, Outcome())
 
 

@@ -9,7 +9,7 @@ import tomli
 
 from supervisor.cli import exit_codes
 from supervisor.tools.importers import crontab, procfile, supervisord, systemd
-from supervisor.tools.importers.import_result import Outcome, Unreadable
+from supervisor.tools.importers.import_result import Outcome, UnreadableFile
 from tests.support.command_line import Ringward
 from tests.tools.importers.imported import checked, mentions
 
@@ -323,9 +323,9 @@ def test_unreadable_unit_does_not_stop_the_import() -> None:
 
 def test_unknown_files() -> None:
     """A file of an unknown format is refused."""
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableFile):
         systemd.read({"x.service": "no unit"}, Outcome())
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableFile):
         supervisord.read("x", "command=1", Outcome())
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.cli import exit_codes
 from supervisor.tools.importers import pm2
-from supervisor.tools.importers.import_result import Outcome, Unreadable
+from supervisor.tools.importers.import_result import Outcome, UnreadableFile
 from tests.support.command_line import Ringward
 from tests.tools.importers.imported import checked, mentions
 
@@ -73,10 +73,10 @@ def test_failing_module(tmp_path: Path) -> None:
     """The message of node is shown, and a module without apps is refused."""
     path = tmp_path / "ecosystem.config.js"
     path.write_text("throw new Error('no such port')")
-    with pytest.raises(Unreadable, match="no such port"):
+    with pytest.raises(UnreadableFile, match="no such port"):
         pm2.read(str(path), path.read_text(), Outcome())
     path.write_text("module.exports = 5;")
-    with pytest.raises(Unreadable, match="has no apps"):
+    with pytest.raises(UnreadableFile, match="has no apps"):
         pm2.read(str(path), path.read_text(), Outcome())
 
 
@@ -89,9 +89,9 @@ def test_modules_without_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found["run"] == ["node", "server.js", "--title", "it'sA"]
     wanted = {"NODE_ENV": "production", "LIMIT": "1000", "RATE": "-0.5", "ON": "true", "NODE_APP_INSTANCE": "0"}
     assert found["env"] == wanted
-    with pytest.raises(Unreadable, match=r"ecosystem.config.js:2: .*JSON\.stringify"):
+    with pytest.raises(UnreadableFile, match=r"ecosystem.config.js:2: .*JSON\.stringify"):
         pm2.read("ecosystem.config.js", COMPUTED, Outcome())
-    with pytest.raises(Unreadable, match=r"x\.js:2: "):
+    with pytest.raises(UnreadableFile, match=r"x\.js:2: "):
         pm2.read("x.js", "module.exports = {\n port: process.env.PORT }", Outcome())
 
 

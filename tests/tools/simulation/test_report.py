@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.config.load import load
 from supervisor.tools.simulation import report
-from supervisor.tools.simulation.report import DAY_MS, TooMuch, simulate
+from supervisor.tools.simulation.report import DAY_MS, TooManyInstants, simulate
 
 PRAGUE = ZoneInfo("Europe/Prague")
 START_MS = int(datetime(2026, 10, 25, tzinfo=PRAGUE).timestamp()) * 1000
@@ -65,5 +65,5 @@ def test_too_many_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(report, "MAX_TIMES", 10_000)
     text = '[tasks.a]\nrun = "x"\ncron = "* * * * *"\n'
     played(tmp_path, text, 6 * DAY_MS // 3_600_000)
-    with pytest.raises(TooMuch):
+    with pytest.raises(TooManyInstants):
         played(tmp_path, text, 7 * DAY_MS // 3_600_000)

@@ -11,7 +11,7 @@ from supervisor.cli.paths import directories
 from supervisor.cli.settings import CONFIG, DATA, Settings, config_errors, pass_settings
 
 if TYPE_CHECKING:
-    from supervisor.tools.backup import Copied
+    from supervisor.tools.backup import CopyContent
 
 
 @click.command("backup", epilog="Example: ringward backup /var/backups/ringward-2026-11-22")
@@ -49,7 +49,7 @@ def command(settings: Settings, destination: str, as_json: bool) -> int:
     return exit_codes.REFUSED if copied.damaged else exit_codes.OK
 
 
-def _copy(directory: str, destination: str, url: str | None) -> "Copied":
+def _copy(directory: str, destination: str, url: str | None) -> "CopyContent":
     """Copy the data directory.
 
     Raises:
@@ -66,7 +66,7 @@ def _copy(directory: str, destination: str, url: str | None) -> "Copied":
         raise Failure(f"{err.filename or destination}: {err.strerror or err}", code) from err
 
 
-def _show(copied: "Copied") -> None:
+def _show(copied: "CopyContent") -> None:
     runs = "logs only (the database is on a PostgreSQL server)" if copied.runs is None else f"{copied.runs} runs"
     click.echo(f"{copied.directory}: {runs}, {copied.logs} logs, {copied.size_bytes} bytes")
     for one in copied.damaged:

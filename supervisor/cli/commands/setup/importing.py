@@ -57,7 +57,7 @@ def _read(kind: str, texts: dict[str, str], outcome: "Outcome", *, system: bool)
         Failure: a file does not have the given format.
     """
     from supervisor.tools.importers import compose, crontab, pm2, procfile, supervisord, systemd
-    from supervisor.tools.importers.import_result import Unreadable
+    from supervisor.tools.importers.import_result import UnreadableFile
 
     def cron(path: str, text: str, outcome: "Outcome") -> None:
         crontab.read(path, text, outcome, system=system or crontab.is_system(path, text))
@@ -75,7 +75,7 @@ def _read(kind: str, texts: dict[str, str], outcome: "Outcome", *, system: bool)
             return
         for path, text in texts.items():
             readers[kind](path, text, outcome)
-    except Unreadable as err:
+    except UnreadableFile as err:
         raise Failure(str(err), exit_codes.USAGE) from err
 
 

@@ -44,7 +44,7 @@ def command(settings: Settings, days: int, first: str | None, durations: tuple[s
     from supervisor.config.files.lookup import require_config
     from supervisor.config.load import load
     from supervisor.host.zones import zone_named
-    from supervisor.tools.simulation.report import MAX_TIMES, TooMuch, simulate
+    from supervisor.tools.simulation.report import MAX_TIMES, TooManyInstants, simulate
 
     with config_errors():
         config = load(require_config(settings.config, os.environ))
@@ -57,7 +57,7 @@ def command(settings: Settings, days: int, first: str | None, durations: tuple[s
     try:
         start_ms, end_ms = (round(one.timestamp() * 1000) for one in (start, end))
         report = simulate(config, start_ms, end_ms, taken, history.marks_ms)
-    except TooMuch as err:
+    except TooManyInstants as err:
         message = f"the schedules have more than {MAX_TIMES:,} times in {days} days; use fewer --days"
         raise Failure(message, exit_codes.USAGE) from err
     found = report.to_dict()
@@ -106,11 +106,11 @@ def _chosen(durations: Iterable[str], tasks: Iterable[str]) -> dict[str, int]:
 
 def _history(config: "Config", data: str | None) -> "History":
     from supervisor.config.files.lookup import data_dir
-    from supervisor.tools.simulation.history import History, NoHistory, read_history
+    from supervisor.tools.simulation.history import History, HistoryUnreadable, read_history
 
     try:
         return read_history(config, data_dir(data, config.daemon.data_dir, os.environ))
-    except NoHistory as err:
+    except HistoryUnreadable as err:
         click.echo(f"ringward: ignoring the history: {err}", err=True)
         return History()
 
