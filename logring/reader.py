@@ -24,7 +24,7 @@ from logring.ring.ring import RingView, read_pending
 POLL_S = 0.25
 _ATTEMPTS = 100
 
-__all__ = ["POLL_S", "Batch", "Extent", "Head", "Line", "LogReader", "Page", "Pending", "Region", "follow"]
+__all__ = ["POLL_S", "Batch", "Extent", "Head", "Line", "LogReader", "Page", "Region", "UnfinishedLine", "follow"]
 
 
 class Head(NamedTuple):
@@ -55,7 +55,7 @@ class Page(NamedTuple, Generic[Lines]):
     """Number of requested lines before the first returned one (or before `next`) that are gone."""
 
 
-class Pending(NamedTuple):
+class UnfinishedLine(NamedTuple):
     """An unfinished line."""
 
     stream: int
@@ -197,7 +197,7 @@ class LogReader:
         """Return bytes that change when the ring has something new; empty without a ring. Very cheap."""
         return self._ring.mark() if self._ring is not None else b""
 
-    def pending(self) -> list[Pending]:
+    def pending(self) -> list[UnfinishedLine]:
         """Return the unfinished lines, as last mirrored."""
         publication = self._refresh()
         if self._ring is None:
@@ -209,7 +209,7 @@ class LogReader:
             for stream in (STDOUT, STDERR):
                 pending = read_pending(self._ring.mm, stream, publication.state.bytes[stream])
                 if pending is not None and pending[2]:
-                    found.append(Pending(stream, pending[2], pending[0]))
+                    found.append(UnfinishedLine(stream, pending[2], pending[0]))
             seq, publication = publication.seq, self._ring.publication()
             if publication.seq == seq:
                 break

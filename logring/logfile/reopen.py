@@ -16,7 +16,7 @@ _PAIR = slice(PUBLICATION_AT[0], PUBLICATION_AT[0] + 2 * PUBLICATION_SIZE)
 
 
 @dataclass(frozen=True)
-class Written:
+class LogContent:
     """The content of a log file."""
 
     head: int
@@ -31,7 +31,7 @@ class Written:
         return -1, (self.head, 0), (-1, 0)
 
     @classmethod
-    def read(cls, path: str, run_id: str) -> "Written | None":
+    def read(cls, path: str, run_id: str) -> "LogContent | None":
         """Read a run's log file; return None if the file is missing or has no valid state yet.
 
         Raises:
@@ -58,7 +58,7 @@ class Written:
         return cls(state.head_block, state.lines, state.first_available, state.sealed)
 
 
-def reopen(ring_path: str, run_id: str, written: Written | None) -> RingWriter | None:
+def reopen(ring_path: str, run_id: str, written: LogContent | None) -> RingWriter | None:
     """Return a writer that continues the ring of a dead writer; None if there is no ring.
 
     Call this only after that writer has died. Masks and the reducer of redrawn lines must be set again.

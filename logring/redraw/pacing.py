@@ -2,7 +2,7 @@
 
 import re
 
-from logring.redraw.reducer import SEGMENTS, Drawn, Redraw
+from logring.redraw.reducer import SEGMENTS, Redraw, RedrawnLine
 from logring.redraw.row_cells import MAX_ROW, NARROW, decoded, encoded
 
 BURST = 256
@@ -80,4 +80,4 @@ def _look_of_text(segments: list[str]) -> bytes:
 def _closely(line: bytes) -> bytes:
     """Return the final state of a line that has colours or wide characters, or is very long."""
     parts = Redraw(full=False).feed(line + b"\n")
-    return b"".join(part.text if isinstance(part, Drawn) else part for part in parts).removesuffix(b"\n")
+    return b"".join(part.text if isinstance(part, RedrawnLine) else part for part in parts).removesuffix(b"\n")

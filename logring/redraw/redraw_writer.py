@@ -11,7 +11,7 @@ from mmap import mmap
 
 from logring.mask import Mask
 from logring.redraw.pacing import Pace, redrawn, settled
-from logring.redraw.reducer import Drawn, Redraw, needs
+from logring.redraw.reducer import Redraw, RedrawnLine, needs
 
 MAX_FRAMES = 65535
 MAX_HISTORY = 24576
@@ -108,7 +108,7 @@ class Drawing:
         room = self._pace.room(now_ms)
         if self._full or redrawn(data, room + 1) <= room:
             drawn = self._redraw.feed(data)
-            self._pace.take(sum(isinstance(one, Drawn) for one in drawn))
+            self._pace.take(sum(isinstance(one, RedrawnLine) for one in drawn))
             return list(self._pieces(drawn))
         pieces: list[bytes] = []
         if self._redraw.busy:
@@ -129,10 +129,10 @@ class Drawing:
             pieces[-1] = last.without_newline() if isinstance(last, LineEnd) else last.removesuffix(b"\n")
         return pieces
 
-    def _pieces(self, settled: Iterable[bytes | Drawn]) -> Iterator[bytes]:
+    def _pieces(self, settled: Iterable[bytes | RedrawnLine]) -> Iterator[bytes]:
         mask = self._mask  # keeps its state between rows: a secret may span rows that settle one by one
         for one in settled:
-            if not isinstance(one, Drawn):
+            if not isinstance(one, RedrawnLine):
                 yield one if mask is None else mask.feed(one)
                 continue
             text, frames = one.text, one.frames

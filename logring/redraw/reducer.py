@@ -51,7 +51,7 @@ _FIRST_PICTURE = re.compile(rb"\r*[^\r]+\r")
 _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[@-~]|[()].|" + _STRING + rb"(?:\x07|\x1b\\))")
 
 
-class Drawn(NamedTuple):
+class RedrawnLine(NamedTuple):
     """One settled line that was drawn over, or that lost an invisible sequence."""
 
     text: bytes
@@ -62,7 +62,7 @@ class Drawn(NamedTuple):
     """
 
 
-Settled = list[bytes | Drawn]
+Settled = list[bytes | RedrawnLine]
 
 
 def needs(data: bytes, full: bool) -> bool:
@@ -101,7 +101,7 @@ class Redraw:
 
         Returns:
             The lines that this output settles, in order. Bytes are unchanged plain text with its newlines; a
-            :class:`Drawn` is one line.
+            :class:`RedrawnLine` is one line.
         """
         self._consume(self._raw + data if self._raw else data)
         return self._taken()
@@ -115,7 +115,7 @@ class Redraw:
         elif self._redrawn or needs(self._raw, self._full):
             self._settle_line(self._raw, 0, len(self._raw))
             last = self._out.pop()
-            if isinstance(last, Drawn) and last.text:
+            if isinstance(last, RedrawnLine) and last.text:
                 self._out.append(last)
         elif self._raw:
             self._plain(self._raw)
@@ -244,11 +244,11 @@ class Redraw:
         if pictures is None:
             self._sample(data, at, end, new)
             text, pen = self._picture(data, at, end)
-            self._out.append(Drawn(text, self._samples.finish((text,))))
+            self._out.append(RedrawnLine(text, self._samples.finish((text,))))
             self._samples = Samples()
         else:
             text = pictures[-1][0]
-            self._out.append(Drawn(text, tuple(pictures) if len(pictures) > 1 else ()))
+            self._out.append(RedrawnLine(text, tuple(pictures) if len(pictures) > 1 else ()))
         self._pen = pen if self._full else NO_PEN
         self._owes_pen = self._pen != NO_PEN
         if self._full:
@@ -256,7 +256,7 @@ class Redraw:
 
     def _take_settled(self, screen: Screen) -> None:
         for text, frames in screen.settled():
-            self._out.append(text if frames is None else Drawn(text, frames))
+            self._out.append(text if frames is None else RedrawnLine(text, frames))
             self._remember(text if frames is None else text + b"\n")
 
     def _remember(self, text: bytes) -> None:

@@ -33,7 +33,7 @@ from logring.format_table import UnknownFormat
 from logring.layout import STDERR, STDOUT
 from logring.log_paths import ring_path
 from logring.logfile.log_file import LogFileWriter
-from logring.logfile.reopen import Written, reopen
+from logring.logfile.reopen import LogContent, reopen
 from supervisor.host.pidfds import is_pidfd
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings, Exited, Spawn
@@ -160,7 +160,7 @@ def _bind_again(instance: ManagedProcess, state: RunState, log: Log) -> NotifySo
 
 
 def _reopen_log(found: RecoveredRun, path: str, stored: StoredRun) -> None:
-    written = Written.read(path, found.run)
+    written = LogContent.read(path, found.run)
     writer = reopen(stored.ring, found.run, written)
     if writer is None:
         if written is not None and not written.sealed and found.exited is None:

@@ -8,7 +8,7 @@ import pytest
 from logring.errors import ForeignFile
 from logring.layout import STDERR, STDOUT
 from logring.logfile.log_file import LogFileWriter
-from logring.logfile.reopen import Written, reopen
+from logring.logfile.reopen import LogContent, reopen
 from tests.logring.support.rings import T0, Log, read_all, texts
 
 MakeLog = Callable[..., Log]
@@ -20,7 +20,7 @@ def replace_writer(log: Log) -> None:
     if log.file is not None:
         log.file.close()
     log.writer.close()
-    written = Written.read(log.log_path, RUN)
+    written = LogContent.read(log.log_path, RUN)
     writer = reopen(log.ring_path, RUN, written)
     assert writer is not None
     log.writer = writer
@@ -105,7 +105,7 @@ def test_sealed_log(make_log: MakeLog) -> None:
     replace_writer(log)
     assert log.writer.sealed
     log.finish()
-    found = Written.read(log.log_path, RUN)
+    found = LogContent.read(log.log_path, RUN)
     assert found is not None
     assert (found.sealed, found.lines) == (True, 2)
     assert reopen(log.ring_path, RUN, found) is None
@@ -120,7 +120,7 @@ def test_foreign_ring(make_log: MakeLog) -> None:
     with pytest.raises(ForeignFile):
         reopen(log.ring_path, "another", None)
     with pytest.raises(ForeignFile):
-        Written.read(log.log_path, "another")
+        LogContent.read(log.log_path, "another")
     unborn = f"{log.ring_path}.unborn"
     with open(unborn, "wb") as file:
         file.truncate(65536)

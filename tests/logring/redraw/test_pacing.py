@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from logring.redraw.pacing import BURST, PER_SECOND, Pace, settled
 from logring.redraw.redraw_writer import Drawing, LineEnd
-from logring.redraw.reducer import Drawn, Redraw
+from logring.redraw.reducer import Redraw, RedrawnLine
 
 TEXT = st.lists(
     st.one_of(
@@ -24,7 +24,7 @@ TEXT = st.lists(
 def test_flood_equals_the_reducer(text: bytes) -> None:
     """Lines of a flood settle byte for byte as the reducer settles them."""
     expected = b"".join(
-        part.text + b"\n" if isinstance(part, Drawn) else part for part in Redraw(full=False).feed(text)
+        part.text + b"\n" if isinstance(part, RedrawnLine) else part for part in Redraw(full=False).feed(text)
     )
     assert settled(text) == expected
 

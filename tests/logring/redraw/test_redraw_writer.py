@@ -14,7 +14,7 @@ from logring.logfile.leftover_ring import save_leftover_ring
 from logring.mask import Mask
 from logring.reader import Line
 from logring.redraw.redraw_writer import MAX_HISTORY, MAX_WAITING, Drawing, FrameQueue, LineEnd, history_size
-from logring.redraw.reducer import Drawn, Redraw
+from logring.redraw.reducer import Redraw, RedrawnLine
 from tests.logring.support.rings import T0, Log, read_all, texts
 
 MakeLog = Callable[..., Log]
@@ -24,8 +24,8 @@ def reduced(data: bytes, *, full: bool) -> bytes:
     """Return the text to which the reducer alone settles a whole stream."""
     redraw = Redraw(full=full)
     settled = redraw.feed(data)
-    text = b"".join(one.text + b"\n" if isinstance(one, Drawn) else one for one in settled)
-    rest = b"".join(one.text + b"\n" if isinstance(one, Drawn) else one for one in redraw.finish())
+    text = b"".join(one.text + b"\n" if isinstance(one, RedrawnLine) else one for one in settled)
+    rest = b"".join(one.text + b"\n" if isinstance(one, RedrawnLine) else one for one in redraw.finish())
     return text + (rest if data.endswith(b"\n") else rest.removesuffix(b"\n"))
 
 
@@ -276,7 +276,7 @@ def test_waiting_frames_are_bounded() -> None:
 def test_frames_of_a_line_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line with a large history keeps its newest frames."""
     frames = tuple((b"%d" % number, b"x" * 1000) for number in range(100))
-    monkeypatch.setattr(Redraw, "feed", lambda _self, _data: [Drawn(b"end", frames)])
+    monkeypatch.setattr(Redraw, "feed", lambda _self, _data: [RedrawnLine(b"end", frames)])
     text, end = Drawing(full=False).feed(b"any\r\n", T0)
     assert text == b"end"
     assert isinstance(end, LineEnd)

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from logring.redraw.reducer import Drawn, Redraw, needs
+from logring.redraw.reducer import Redraw, RedrawnLine, needs
 from tests.logring.support.reducing import drawn_of, pieces, reduced, text_of
 
 PIPE, TERMINAL = False, True
@@ -118,7 +118,7 @@ def test_region_matches_a_terminal() -> None:
 @BOTH
 def test_history_of_a_line(full: bool) -> None:
     """A short history has all drawings; a long one has a sample that includes the first and the last."""
-    assert reduced([b"1%\r2%\r3%\n"], full=full) == [Drawn(b"3%", ((b"1%",), (b"2%",), (b"3%",)))]
+    assert reduced([b"1%\r2%\r3%\n"], full=full) == [RedrawnLine(b"3%", ((b"1%",), (b"2%",), (b"3%",)))]
     (drawn,) = drawn_of(reduced([b"\r%05d" % number for number in range(10_000)], full=full))
     numbers = [int(row) for (row,) in drawn.frames]
     assert (numbers[0], numbers[-1]) == (0, 9999)
@@ -131,7 +131,7 @@ def test_history_of_a_line(full: bool) -> None:
 @BOTH
 def test_undrawn_line_has_no_history(full: bool) -> None:
     """A lone carriage return at the end of a line makes no history."""
-    assert drawn_of(reduced([b"text\r\r\n"], full=full)) == [Drawn(b"text", ())]
+    assert drawn_of(reduced([b"text\r\r\n"], full=full)) == [RedrawnLine(b"text", ())]
 
 
 @BOTH
@@ -165,7 +165,7 @@ def test_hostile_output_is_bounded(data: bytes) -> None:
     reducer = Redraw(full=TERMINAL)
     for piece in pieces(data, 4096):
         for item in reducer.feed(piece):
-            assert len(item.text if isinstance(item, Drawn) else item) <= 16384
+            assert len(item.text if isinstance(item, RedrawnLine) else item) <= 16384
         assert sum(map(len, reducer.region())) <= 28672
     settled = reducer.feed(b"\nand on" * 100) + reducer.finish()
     assert text_of(settled).splitlines()[-1] == b"and on"

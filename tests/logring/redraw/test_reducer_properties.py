@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from logring.redraw.reducer import MAX_REGION, Drawn, Redraw, needs
+from logring.redraw.reducer import MAX_REGION, Redraw, RedrawnLine, needs
 from logring.redraw.row_cells import MAX_ROW
 from logring.redraw.sampling import MAX_FRAMES, MAX_FRAMES_BYTES
 from tests.logring.support.reducing import drawn_of, pieces, reduced, text_of
@@ -24,11 +24,11 @@ hostile = st.lists(st.one_of(st.sampled_from(PARTS), st.binary(max_size=6)), max
 plain = st.binary(max_size=400).map(lambda data: data.translate(None, b"\r\x08\x1b"))
 
 
-def joined(settled: list[bytes | Drawn]) -> list[bytes]:
+def joined(settled: list[bytes | RedrawnLine]) -> list[bytes]:
     """Return settled output with the plain text between redrawn lines joined."""
     found = [b""]
     for item in settled:
-        if isinstance(item, Drawn):
+        if isinstance(item, RedrawnLine):
             found += [item.text, b""]
         else:
             found[-1] += item
@@ -65,7 +65,7 @@ def test_line_ends_with_carriage_returns_are_untouched(data: bytes, full: bool, 
 def test_everything_is_bounded(data: bytes, size: int, full: bool) -> None:
     """Histories, regions and settled lines never exceed their limits."""
     reducer = Redraw(full=full)
-    settled: list[bytes | Drawn] = []
+    settled: list[bytes | RedrawnLine] = []
     for part in pieces(data, size):
         settled += reducer.feed(part)
         assert sum(map(len, reducer.region())) <= MAX_REGION

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from logring.logfile.reopen import Written
+from logring.logfile.reopen import LogContent
 from logring.reader import LogReader
 from logring.redraw.history_format import read_frames
 
@@ -18,7 +18,7 @@ def test_reader_refuses_fifos(tmp_path: Path) -> None:
         LogReader(path, None).head,
         LogReader(None, path).head,
         lambda: read_frames(path, 0),
-        lambda: Written.read(path, "01"),
+        lambda: LogContent.read(path, "01"),
     ):
         with pytest.raises(OSError, match="Illegal seek"):
             read()

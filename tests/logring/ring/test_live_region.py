@@ -19,7 +19,7 @@ from logring.layout import (
     STDERR,
     STDOUT,
 )
-from logring.reader import LogReader, Pending, Region
+from logring.reader import LogReader, Region, UnfinishedLine
 from logring.redraw.redraw_writer import Drawing
 from logring.ring.live_region import Rows, last_rows, pack_region
 from tests.logring.ring.test_shared_memory_is_short import Memory, touched_pages
@@ -52,12 +52,12 @@ def test_region_of_a_progress_bar(make_log: MakeLog) -> None:
     (second,) = log.reader.region()
     assert second == Region(STDOUT, log.reader.head().region_epoch, (b"30%",), T0 + 5)
     assert second.epoch != first.epoch
-    assert log.reader.pending() == [Pending(STDOUT, b"30%", T0 + 5)]
+    assert log.reader.pending() == [UnfinishedLine(STDOUT, b"30%", T0 + 5)]
     log.feed(STDOUT, b"\nnext", T0 + 6)
     log.writer.mirror_pending()
     assert log.reader.region() == []
     assert log.reader.head().region_epoch != second.epoch
-    assert log.reader.pending() == [Pending(STDOUT, b"next", T0 + 6)]
+    assert log.reader.pending() == [UnfinishedLine(STDOUT, b"next", T0 + 6)]
 
 
 def test_unchanged_region_keeps_its_epoch(make_log: MakeLog) -> None:
@@ -162,7 +162,7 @@ def test_region_without_memory(make_log: MakeLog, monkeypatch: pytest.MonkeyPatc
     log.feed(STDOUT, b"10%\r20%")
     log.writer.mirror_pending()
     assert log.reader.region() == []
-    assert log.reader.pending() == [Pending(STDOUT, b"20%", T0)]
+    assert log.reader.pending() == [UnfinishedLine(STDOUT, b"20%", T0)]
     log.feed(STDOUT, b"\r30%\n")
     assert [line.text for line in log.lines()] == [b"30%"]
 

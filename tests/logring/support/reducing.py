@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Iterator
 
-from logring.redraw.reducer import Drawn, Redraw
+from logring.redraw.reducer import Redraw, RedrawnLine
 
 
 def pieces(data: bytes, size: int) -> Iterator[bytes]:
     return (data[at : at + size] for at in range(0, len(data), size))
 
 
-def reduced(parts: Iterable[bytes], *, full: bool) -> list[bytes | Drawn]:
+def reduced(parts: Iterable[bytes], *, full: bool) -> list[bytes | RedrawnLine]:
     reducer = Redraw(full=full)
     settled = [item for part in parts for item in reducer.feed(part)]
     settled += reducer.finish()
@@ -17,10 +17,10 @@ def reduced(parts: Iterable[bytes], *, full: bool) -> list[bytes | Drawn]:
     return settled
 
 
-def text_of(settled: list[bytes | Drawn]) -> bytes:
+def text_of(settled: list[bytes | RedrawnLine]) -> bytes:
     """Return the resulting log."""
-    return b"".join(item.text + b"\n" if isinstance(item, Drawn) else item for item in settled)
+    return b"".join(item.text + b"\n" if isinstance(item, RedrawnLine) else item for item in settled)
 
 
-def drawn_of(settled: list[bytes | Drawn]) -> list[Drawn]:
-    return [item for item in settled if isinstance(item, Drawn)]
+def drawn_of(settled: list[bytes | RedrawnLine]) -> list[RedrawnLine]:
+    return [item for item in settled if isinstance(item, RedrawnLine)]
