@@ -10,7 +10,7 @@ from bench.daemon import Daemon, title, toml
 from bench.lifetime import cpu_ns, wait_running
 from bench.measure import Row, between, quantile
 from supervisor.host.process_usage import Processes, boot_ticks
-from supervisor.host.run_usage import Taken
+from supervisor.host.run_usage import TotalUsage
 
 _RUNS = 200
 _INSTANCES = 20
@@ -36,7 +36,7 @@ def _pass(runs: int, rounds: int) -> Row:
         ours, floor = [], []
         for number in range(rounds + 1):
             start_s = time.thread_time()
-            found: dict[str, Taken] = {}
+            found: dict[str, TotalUsage] = {}
             for _ in processes.sample(wanted, found):
                 pass
             middle_s = time.thread_time()

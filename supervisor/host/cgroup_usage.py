@@ -4,7 +4,7 @@ import os
 import re
 
 from supervisor.host.cgroup_names import run_of
-from supervisor.host.run_usage import Taken
+from supervisor.host.run_usage import TotalUsage
 
 _CONTROL_FILES = ("cpu.stat", "memory.stat")
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -62,7 +62,7 @@ def cgroup_of(run_id: str, pid: int, mount: tuple[str, str] | None, proc: str = 
     return directory if has else None
 
 
-def taken(directory: str) -> Taken | None:
+def taken(directory: str) -> TotalUsage | None:
     """Return the total usage of a cgroup's processes; None if the cgroup was removed.
 
     Memory is resident memory as in /proc, but shared pages count once. It is not memory.current, which includes the
@@ -75,7 +75,7 @@ def taken(directory: str) -> Taken | None:
     except OSError:  # ENOENT, ENODEV: it was removed
         return None
     io = _io(f"{directory}/io.stat")
-    return Taken(
+    return TotalUsage(
         user_ms=cpu.get("user_usec", 0) // 1000,
         system_ms=cpu.get("system_usec", 0) // 1000,
         rss_bytes=memory.get("anon", 0) + memory.get("file_mapped", 0),

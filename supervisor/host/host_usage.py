@@ -20,7 +20,7 @@ _LOOPBACK = "lo"
 
 
 @dataclass(frozen=True)
-class Facts:
+class HostMeasurement:
     """One measurement. Rates are averages since the previous one. None: the host does not provide the value."""
 
     cpu: float | None
@@ -51,10 +51,10 @@ class Host:
         self._before_s = 0.0
         self.read()
 
-    def read(self) -> Facts:
+    def read(self) -> HostMeasurement:
         """Return the present values, with rates since the previous call, or since the creation of the object."""
         memory, swap = _told(psutil.virtual_memory), _told(psutil.swap_memory)
-        return Facts(
+        return HostMeasurement(
             _told(psutil.cpu_percent),
             _told(lambda: os.getloadavg()[0]),
             None if memory is None else memory.total - memory.available,

@@ -237,7 +237,7 @@ class UnixListener:
         self._release()
 
 
-class Strangers:
+class UnverifiedConnections:
     """Connections that have not sent the token yet. Clients send it at once, so few are needed at a time.
 
     The limit protects the descriptors of other connections. Beyond it, the oldest connection is shut down. The event

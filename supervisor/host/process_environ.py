@@ -18,11 +18,11 @@ _MAX_WAITING = 32
 """Limit of reads that hang at the same time. At the limit, no more processes are read."""
 
 
-class _Life:
+class _ThreadLifetime:
     """Referenced only by a running thread, so it is gone when the thread has ended in any way."""
 
 
-class _Read:
+class _EnvironmentRead:
     """One attempt to read an environment, in a thread.
 
     Raises:
@@ -33,7 +33,7 @@ class _Read:
         self._directory = directory
         self.done = threading.Event()
         self.content = b""
-        life = _Life()
+        life = _ThreadLifetime()
         self._life = weakref.ref(life)
         # threading.Thread.start waits until the thread runs, which is forever if the thread fails for lack of memory.
         _thread.start_new_thread(self._run, (life,))
@@ -43,7 +43,7 @@ class _Read:
         """Whether the thread is still reading; False if it is done or has run out of memory."""
         return not self.done.is_set() and self._life() is not None
 
-    def _run(self, _life: _Life) -> None:
+    def _run(self, _life: _ThreadLifetime) -> None:
         # A hung read must not get signals: the kernel could deliver the process's signals to its thread.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         with contextlib.suppress(MemoryError):  # the next read tries again
@@ -80,7 +80,7 @@ class Environments:
     def __init__(self, patience_s: float, proc: str = "/proc") -> None:
         self._patience_s = patience_s
         self._proc = proc
-        self._waiting: dict[tuple[int, int], _Read] = {}
+        self._waiting: dict[tuple[int, int], _EnvironmentRead] = {}
 
     def read(self, pid: int, start: int) -> dict[str, str] | None:
         """Return the variables of a process; empty if it has ended or is not readable.
@@ -98,7 +98,7 @@ class Environments:
             if len(self._waiting) >= _MAX_WAITING:
                 return None
             try:
-                one = _Read(os.path.join(self._proc, str(pid)))
+                one = _EnvironmentRead(os.path.join(self._proc, str(pid)))
             except RuntimeError:  # the limit of threads is reached
                 return None
             one.done.wait(self._patience_s)

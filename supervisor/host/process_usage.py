@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from supervisor.host import procfs
 from supervisor.host.process_environ import Environments
-from supervisor.host.run_usage import TICKS, Process, RunProcesses, Taken
+from supervisor.host.run_usage import TICKS, Process, RunProcesses, TotalUsage
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _PATIENCE_S = 0.01
@@ -51,7 +51,7 @@ class Processes:
         """Processes of the last pass whose run is unknown, because an environment could not be read yet."""
         self._forget_at_s = 0.0
 
-    def add(self, run_id: str, pid: int, seen: int, before: Taken | None = None) -> None:
+    def add(self, run_id: str, pid: int, seen: int, before: TotalUsage | None = None) -> None:
         """Include a run in later passes.
 
         Args:
@@ -69,7 +69,7 @@ class Processes:
         """Exclude a run from later passes."""
         self._runs.pop(run_id, None)
 
-    def sample(self, run_ids: frozenset[str], found: dict[str, Taken]) -> Iterator[None]:
+    def sample(self, run_ids: frozenset[str], found: dict[str, TotalUsage]) -> Iterator[None]:
         """Make one pass, and yield regularly so that other work gets a turn.
 
         Args:

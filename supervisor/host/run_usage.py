@@ -12,7 +12,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TotalUsage:
     """Total usage of the processes of a run.
 
     Attributes:
@@ -94,12 +94,12 @@ class RunProcesses:
     told: _Sums = field(default_factory=_Sums)
     """The last reported figures."""
 
-    def go_on_from(self, before: Taken) -> None:
+    def go_on_from(self, before: TotalUsage) -> None:
         """Use earlier sums as lower bounds of later ones."""
         cpu = (before.user_ms * TICKS // 1000, before.system_ms * TICKS // 1000)
         self.told = _Sums(*cpu, before.read_bytes or 0, before.written_bytes or 0)
 
-    def take(self, members: dict[int, Process]) -> Taken:
+    def take(self, members: dict[int, Process]) -> TotalUsage:
         """Return the usage of these processes and of all ended ones, and remember these for the next pass."""
         for pid, before in self.members.items():
             now = members.get(pid)
@@ -119,7 +119,7 @@ class RunProcesses:
         self.told = sums
         told = any(one.read is not None for one in members.values())
         alive = [one for one in members.values() if one.alive]
-        return Taken(
+        return TotalUsage(
             user_ms=sums.user * 1000 // TICKS,
             system_ms=sums.system * 1000 // TICKS,
             rss_bytes=sum(one.rss for one in alive),

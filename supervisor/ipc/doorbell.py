@@ -29,7 +29,7 @@ import time
 from collections.abc import Collection
 from itertools import islice
 
-from supervisor.host.osport import Strangers, UnixListener
+from supervisor.host.osport import UnixListener, UnverifiedConnections
 
 _MAX_PACKET = 65536
 _AT_ONCE = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
@@ -102,7 +102,7 @@ class DoorbellServer:
         self._due_s: float | None = None
         self._place = path, also
         self.listener = self._listen()
-        self._strangers = Strangers()
+        self._strangers = UnverifiedConnections()
 
     def _listen(self) -> UnixListener:
         path, also = self._place

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.host.process_usage import Processes, boot_ticks
-from supervisor.host.run_usage import Taken
+from supervisor.host.run_usage import TotalUsage
 from tests.support.waiting import until
 
 TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
@@ -69,8 +69,8 @@ def processes(proc: FakeProc) -> Processes:
     return Processes(SUPERVISOR, str(proc.path))
 
 
-def look(processes: Processes, *run_ids: str) -> dict[str, Taken]:
-    found: dict[str, Taken] = {}
+def look(processes: Processes, *run_ids: str) -> dict[str, TotalUsage]:
+    found: dict[str, TotalUsage] = {}
     for _ in processes.sample(frozenset(run_ids), found):
         pass
     return found
@@ -87,8 +87,8 @@ def test_sums(proc: FakeProc, processes: Processes) -> None:
     processes.add("A", 100, LATE)
     processes.add("B", 200, LATE)
     assert look(processes, "A", "B") == {
-        "A": Taken(13 * TICK_MS, 0, 100 * PAGE, 4, 111, 222),
-        "B": Taken(7 * TICK_MS, 0, 50 * PAGE, 1, 3, 4),
+        "A": TotalUsage(13 * TICK_MS, 0, 100 * PAGE, 4, 111, 222),
+        "B": TotalUsage(7 * TICK_MS, 0, 50 * PAGE, 1, 3, 4),
     }
     assert set(look(processes, "A", "unknown")) == {"A"}
 
@@ -98,7 +98,7 @@ def test_zombies_count_only_processor_time(proc: FakeProc, processes: Processes)
     proc.put(100, user=2)
     proc.put(101, parent=100, group=100, user=5, pages=9, state="Z")
     processes.add("A", 100, LATE)
-    assert look(processes, "A")["A"] == Taken(7 * TICK_MS, 0, PAGE, 1, 0, 0)
+    assert look(processes, "A")["A"] == TotalUsage(7 * TICK_MS, 0, PAGE, 1, 0, 0)
 
 
 def test_recycled_main_process(proc: FakeProc, processes: Processes) -> None:
@@ -118,9 +118,9 @@ def test_recycled_member(proc: FakeProc, processes: Processes) -> None:
     processes.add("A", 100, LATE)
     assert look(processes, "A")["A"].processes == 2
     proc.put(101, parent=1, group=101, session=101, start=200, user=5)
-    assert look(processes, "A")["A"] == Taken(5 * TICK_MS, 0, 2 * PAGE, 2, 0, 0)
+    assert look(processes, "A")["A"] == TotalUsage(5 * TICK_MS, 0, 2 * PAGE, 2, 0, 0)
     proc.put(101, parent=1, group=101, session=101, start=300, user=700)
-    assert look(processes, "A")["A"] == Taken(5 * TICK_MS, 0, PAGE, 1, 0, 0)
+    assert look(processes, "A")["A"] == TotalUsage(5 * TICK_MS, 0, PAGE, 1, 0, 0)
 
 
 def test_daemonised_child(proc: FakeProc, processes: Processes) -> None:
@@ -133,7 +133,7 @@ def test_daemonised_child(proc: FakeProc, processes: Processes) -> None:
     processes.add("A", 100, LATE)
     processes.add("B", 200, LATE)
 
-    def looked() -> dict[str, Taken]:
+    def looked() -> dict[str, TotalUsage]:
         found = look(processes, "A", "B")
         return found if found["A"].processes > 1 else {}
 
@@ -181,10 +181,10 @@ def test_usage_never_decreases(proc: FakeProc, processes: Processes) -> None:
 def test_scheduler_restart(proc: FakeProc, processes: Processes) -> None:
     """Sums of the earlier scheduler are neither counted again nor forgotten."""
     proc.put(100, user=30, io=(10, 20))
-    processes.add("A", 100, LATE, Taken(20 * TICK_MS, 5 * TICK_MS, 0, 0, 100, None))
-    assert look(processes, "A")["A"] == Taken(30 * TICK_MS, 5 * TICK_MS, PAGE, 1, 100, 20)
+    processes.add("A", 100, LATE, TotalUsage(20 * TICK_MS, 5 * TICK_MS, 0, 0, 100, None))
+    assert look(processes, "A")["A"] == TotalUsage(30 * TICK_MS, 5 * TICK_MS, PAGE, 1, 100, 20)
     proc.put(100, user=31, io=(11, 20))
-    assert look(processes, "A")["A"] == Taken(31 * TICK_MS, 5 * TICK_MS, PAGE, 1, 101, 20)
+    assert look(processes, "A")["A"] == TotalUsage(31 * TICK_MS, 5 * TICK_MS, PAGE, 1, 101, 20)
 
 
 def test_unreadable_io(proc: FakeProc, processes: Processes) -> None:
@@ -213,7 +213,7 @@ def test_run_ends_during_a_pass(proc: FakeProc, processes: Processes) -> None:
         proc.put(pid)
     processes.add("A", 100, LATE)
     processes.add("B", 101, LATE)
-    found: dict[str, Taken] = {}
+    found: dict[str, TotalUsage] = {}
     portions = processes.sample(frozenset({"A", "B"}), found)
     next(portions)
     processes.remove("A")
@@ -264,7 +264,7 @@ def test_real_processes(tree: int) -> None:
     processes = Processes(os.getpid())
     processes.add("A", tree, boot_ticks() + 1)
 
-    def taken() -> Taken:
+    def taken() -> TotalUsage:
         return look(processes, "A")["A"]
 
     until(lambda: taken().processes == 5, "all five")

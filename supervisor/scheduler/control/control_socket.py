@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from supervisor.host.osport import Strangers, UnixListener
+from supervisor.host.osport import UnixListener, UnverifiedConnections
 from supervisor.ipc.messages import Message, ProtocolError
 from supervisor.ipc.msgspec_messages import encode, strict_decoder
 from supervisor.scheduler.control.operation import Operation, refused
@@ -79,7 +79,7 @@ class ControlServer:
         self._answered_bytes = 0
         self._connections: set[_Connection] = set()
         self._answered: list[_Connection] = []
-        self._strangers = Strangers()
+        self._strangers = UnverifiedConnections()
         self._listener = UnixListener(path, socket.SOCK_STREAM, 256, also)
         loop.watch(self._listener.fileno(), self._accept)
 

@@ -23,7 +23,7 @@ from store.runs.samples import RECENT, STEP_MS, Reading, Usage
 from supervisor.host import cgroup_usage
 from supervisor.host.host_usage import Host
 from supervisor.host.process_usage import Processes, boot_ticks
-from supervisor.host.run_usage import Taken
+from supervisor.host.run_usage import TotalUsage
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.database.removal_clock import STATE, RemovalClock
 from supervisor.scheduler.loop.loop import Loop, Timer
@@ -158,7 +158,7 @@ class RunSampler:
         before = None
         if usage is not None:
             sums = (usage.user_ms, usage.system_ms)
-            before = Taken(*sums, 0, 0, usage.read_bytes, usage.written_bytes)
+            before = TotalUsage(*sums, 0, 0, usage.read_bytes, usage.written_bytes)
         self._processes.add(run_id, pid, boot_ticks(), before)
         self._runs[run_id] = _Run(pid, self._loop.now_s())
         if self._timer is None:
@@ -185,10 +185,10 @@ class RunSampler:
         if not runs:
             self._wait()
             return
-        found: dict[str, Taken] = {}
+        found: dict[str, TotalUsage] = {}
         self._go_on(self._portions(runs, found), found)
 
-    def _portions(self, runs: Mapping[str, _Run], found: dict[str, Taken]) -> Iterator[None]:
+    def _portions(self, runs: Mapping[str, _Run], found: dict[str, TotalUsage]) -> Iterator[None]:
         """Read all runs into `found`; yield after each portion."""
         others: set[str] = set()
         for number, (run_id, run) in enumerate(runs.items(), 1):
@@ -204,14 +204,14 @@ class RunSampler:
         if others:
             yield from self._processes.sample(frozenset(others), found)
 
-    def _go_on(self, portions: Iterator[None], found: dict[str, Taken]) -> None:
+    def _go_on(self, portions: Iterator[None], found: dict[str, TotalUsage]) -> None:
         for _ in portions:
             self._timer = self._loop.after(0, lambda: self._go_on(portions, found))
             return
         self._store({run_id: taken for run_id, taken in found.items() if run_id in self._runs})
         self._wait()
 
-    def _store(self, found: Mapping[str, Taken]) -> None:
+    def _store(self, found: Mapping[str, TotalUsage]) -> None:
         if not found:
             return
         self._number = number = self._number + 1
@@ -253,7 +253,7 @@ class RunSampler:
             self._timer.cancel()
 
 
-def _reading(now_ms: int, taken: Taken) -> Reading:
+def _reading(now_ms: int, taken: TotalUsage) -> Reading:
     return Reading(
         now_ms,
         taken.user_ms,
