@@ -116,7 +116,7 @@ class PipeState(NamedTuple):
     stream: int
 
 
-class LeftState(NamedTuple):
+class LeftoverState(NamedTuple):
     """An ended run with processes that may still write to its pipes."""
 
     task: str
@@ -155,7 +155,7 @@ class LogState:
     sealing: bool
     sealed: bool
     frames_failed: bool
-    left: LeftState | None = None
+    left: LeftoverState | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +213,7 @@ class KeptDescriptors:
     listeners: list[int]
 
 
-class LeftRunningState(NamedTuple):
+class LeftoverRunState(NamedTuple):
     """An ended run whose leftovers are still alive."""
 
     task: str
@@ -255,7 +255,7 @@ class ProcessesState:
     """The soft limit of open descriptors with which the daemon was started."""
     owners: list[OwnerState]
     records: dict[str, RecordState]
-    left_running: list[LeftRunningState] = field(default_factory=list)
+    left_running: list[LeftoverRunState] = field(default_factory=list)
 
 
 class HeldText(NamedTuple):
@@ -266,7 +266,7 @@ class HeldText(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LeftOutputState:
+class LeftoverOutputState:
     """Output of leftovers for the daemon's log."""
 
     task: str
@@ -278,11 +278,11 @@ class LeftOutputState:
     """The number of lines dropped since the last written line."""
 
 
-class LeftPipeState(NamedTuple):
+class LeftoverPipeState(NamedTuple):
     """A pipe to which leftovers write."""
 
     fd: int
-    output: LeftOutputState
+    output: LeftoverOutputState
 
 
 class HelperOutputState(NamedTuple):
@@ -311,7 +311,7 @@ class PumpState:
     daemon: LogState
     helpers: list[HelperOutputState]
     files: FilesState
-    left: list[LeftPipeState] = field(default_factory=list)
+    left: list[LeftoverPipeState] = field(default_factory=list)
 
 
 class StoreRequest(NamedTuple):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from logring.mask import Mask
 from supervisor.ipc.log_line import Log
-from supervisor.root.handover.state_schema import HeldText, LeftOutputState, LeftPipeState
+from supervisor.root.handover.state_schema import HeldText, LeftoverOutputState, LeftoverPipeState
 
 _READ_BYTES = 65536
 _MAX_LINE_BYTES = 8192
@@ -38,7 +38,7 @@ class _Allowance:
         return True
 
 
-class LeftOutput:
+class LeftoverPipe:
     """One pipe of a run that has ended.
 
     Args:
@@ -83,9 +83,9 @@ class LeftOutput:
     def _said(self, text: str) -> bytes:
         return self._log.line(1, f"{self.task} {self.run}: {text}")
 
-    def dump(self) -> LeftOutputState:
+    def dump(self) -> LeftoverOutputState:
         """Return the state for the next root."""
-        return LeftOutputState(
+        return LeftoverOutputState(
             task=self.task,
             run=self.run,
             secrets=self.secrets,
@@ -95,7 +95,7 @@ class LeftOutput:
         )
 
     @classmethod
-    def load(cls, state: LeftOutputState, now_s: float) -> "LeftOutput":
+    def load(cls, state: LeftoverOutputState, now_s: float) -> "LeftoverPipe":
         """Restore the output in the next root."""
         self = cls(state.task, state.run, state.secrets, now_s)
         if self._mask is not None:
@@ -105,7 +105,7 @@ class LeftOutput:
         return self
 
 
-class LeftOutputs:
+class LeftoverPipes:
     """All pipes of processes that outlive their runs.
 
     Args:
@@ -116,12 +116,12 @@ class LeftOutputs:
     def __init__(self, epoll: select.epoll, write: Callable[[bytes], None]) -> None:
         self._epoll = epoll
         self._write = write
-        self._by_fd: dict[int, LeftOutput] = {}
+        self._by_fd: dict[int, LeftoverPipe] = {}
 
     def __contains__(self, fd: int) -> bool:
         return fd in self._by_fd
 
-    def add(self, fd: int, output: LeftOutput) -> None:
+    def add(self, fd: int, output: LeftoverPipe) -> None:
         """Start to read a non-blocking pipe."""
         self._by_fd[fd] = output
         with contextlib.suppress(FileExistsError):  # a shortage of memory kept it registered
@@ -142,11 +142,11 @@ class LeftOutputs:
             del self._by_fd[fd]
             os.close(fd)
 
-    def dump(self, keep: Callable[[int], int]) -> list[LeftPipeState]:
+    def dump(self, keep: Callable[[int], int]) -> list[LeftoverPipeState]:
         """Return the state for the next root; `keep` registers descriptors."""
-        return [LeftPipeState(keep(fd), output.dump()) for fd, output in self._by_fd.items()]
+        return [LeftoverPipeState(keep(fd), output.dump()) for fd, output in self._by_fd.items()]
 
-    def load(self, found: Iterable[LeftPipeState]) -> None:
+    def load(self, found: Iterable[LeftoverPipeState]) -> None:
         """Restore the outputs of another root."""
         for fd, output in found:
-            self.add(fd, LeftOutput.load(output, time.monotonic()))
+            self.add(fd, LeftoverPipe.load(output, time.monotonic()))

@@ -31,9 +31,9 @@ from supervisor.host.shortage import REST_S, SHORTAGES, is_shortage, take_all
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.messages import Spawn
 from supervisor.root.handover.record_memory import Record
-from supervisor.root.handover.state_schema import HelperOutputState, LeftState, PumpState
+from supervisor.root.handover.state_schema import HelperOutputState, LeftoverState, PumpState
 from supervisor.root.output.file_thread import FileThread
-from supervisor.root.output.leftover_output import LeftOutput, LeftOutputs
+from supervisor.root.output.leftover_output import LeftoverPipe, LeftoverPipes
 from supervisor.root.output.run_log import Backpressure, RunLog, Source, free_bytes, prepare, shape_of
 
 _TERMINAL_BYTES = 131072
@@ -144,7 +144,7 @@ class Pump(threading.Thread):
         self._backpressure = Backpressure()
         ring = ring_path(runtime_dir, DAEMON_RING)
         self._daemon = RunLog(DAEMON_RING, "", RingWriter(ring, daemon_id, RingShape(0)))
-        self._left = LeftOutputs(self._epoll, self._daemon_lines)
+        self._left = LeftoverPipes(self._epoll, self._daemon_lines)
 
     @property
     def files(self) -> FileThread:
@@ -458,7 +458,7 @@ class Pump(threading.Thread):
         self._wide -= source.wide is True
         log.sources.discard(source)
         if for_others and log.left is not None:
-            self._left.add(source.fd, LeftOutput(log.left.task, log.name, log.left.secrets, time.monotonic()))
+            self._left.add(source.fd, LeftoverPipe(log.left.task, log.name, log.left.secrets, time.monotonic()))
         else:
             os.close(source.fd)
 
@@ -568,7 +568,7 @@ class Pump(threading.Thread):
             self._take_the_rest(log)
 
     def _leave(self, spawn: Spawn) -> None:
-        self._by_run[spawn.run].left = LeftState(spawn.task, [spawn.env[name] for name in spawn.secrets])
+        self._by_run[spawn.run].left = LeftoverState(spawn.task, [spawn.env[name] for name in spawn.secrets])
         self._drain(spawn.run)
 
     def _take_the_rest(self, log: RunLog) -> None:

@@ -11,7 +11,7 @@ from logring.redraw.history_file import FramesWriter
 from logring.ring.writer import RingWriter
 from supervisor.ipc.messages import Spawn
 from supervisor.root.handover.record_memory import Record
-from supervisor.root.handover.state_schema import LeftState, LogProgress, LogState, PipeState, RunLogState
+from supervisor.root.handover.state_schema import LeftoverState, LogProgress, LogState, PipeState, RunLogState
 
 _LARGE_BLOCK = 4 * BLOCK_SIZE
 _LARGE_RINGS = range(4, 17)
@@ -100,7 +100,7 @@ class RunLog:
         self.told_blocks = 0
         self.closes_early = False
         """The pipes are closed as soon as their present content is in the ring."""
-        self.left: LeftState | None = None
+        self.left: LeftoverState | None = None
         """The task and secrets of processes that outlive the run and keep its pipes; None: the pipes are closed."""
         self.sealing = False
         """The log must be sealed as soon as its last lines are in the ring."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from supervisor.host.cgroups import Cgroup
 from supervisor.host.procfs import Process, family, find_process
 from supervisor.ipc.messages import Message
-from supervisor.root.handover.state_schema import LeftRunningState
+from supervisor.root.handover.state_schema import LeftoverRunState
 from supervisor.root.process.managed_process import ManagedProcess
 from supervisor.root.process.process_tree import ProcessTrees
 
@@ -38,7 +38,7 @@ class _Run:
         return bool(found)
 
 
-class LeftRunning:
+class LeftoverRuns:
     """Lists the leftovers of ended runs while any of them is alive.
 
     Args:
@@ -74,11 +74,11 @@ class LeftRunning:
         """Return the runs for a message, each with its processes as ``name (pid)``."""
         return [{"run": run.run, "task": run.task, "processes": run.shown} for run in self._runs]
 
-    def dump(self) -> list[LeftRunningState]:
+    def dump(self) -> list[LeftoverRunState]:
         """Return the state for the next root."""
-        return [LeftRunningState(run.task, run.run, run.cgroup, list(run.known.items())) for run in self._runs]
+        return [LeftoverRunState(run.task, run.run, run.cgroup, list(run.known.items())) for run in self._runs]
 
-    def load(self, found: Iterable[LeftRunningState], now_s: float) -> None:
+    def load(self, found: Iterable[LeftoverRunState], now_s: float) -> None:
         """Restore the list of the previous root."""
         self._runs = [_Run(task, run, cgroup, dict(known)) for task, run, cgroup, known in found]
         self._look(now_s)

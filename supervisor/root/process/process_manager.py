@@ -25,7 +25,7 @@ from supervisor.root.process import leftovers
 from supervisor.root.process import stop_ladder as stop
 from supervisor.root.process.cgroup_manager import CgroupManager
 from supervisor.root.process.dispatcher import Dispatcher, PumpReports
-from supervisor.root.process.leftovers import LeftRunning
+from supervisor.root.process.leftovers import LeftoverRuns
 from supervisor.root.process.managed_process import (
     MainProcess,
     MainProcessExit,
@@ -94,7 +94,7 @@ class ProcessManager:
         self.failed_starts: dict[str, str] = {}
         """Why starts have failed, until the log that contains the reason is sealed."""
         self.memory = MemoryReserve(log, lambda short: send({"op": "memory", "short": short}))
-        self._left = LeftRunning(send)
+        self._left = LeftoverRuns(send)
         self._ended_pipes: dict[str, bool] = {}
         """Runs whose pipes have ended; True: the run printed nothing."""
         self._noted: set[str] = set()

@@ -4,8 +4,8 @@ import json
 import os
 import select
 
-from supervisor.root.handover.state_schema import LeftOutputState, from_json, to_json
-from supervisor.root.output.leftover_output import LeftOutput, LeftOutputs
+from supervisor.root.handover.state_schema import LeftoverOutputState, from_json, to_json
+from supervisor.root.output.leftover_output import LeftoverPipe, LeftoverPipes
 
 
 def texts(lines: bytes) -> list[str]:
@@ -15,7 +15,7 @@ def texts(lines: bytes) -> list[str]:
 
 def test_lines_are_marked_and_masked() -> None:
     """Each line has the task and the id of its run; secrets are replaced, even if two reads split them."""
-    output = LeftOutput("t", "R", ["secret"], 0.0)
+    output = LeftoverPipe("t", "R", ["secret"], 0.0)
     assert texts(output.take(b"one\r\nthe sec", 0.0)) == ["INFO left-running: t R: one"]
     assert texts(output.take(b"ret\x1b[0m\n", 0.0)) == ["INFO left-running: t R: the ***\\x1b[0m"]
     assert output.take(b"end", 0.0) == b""
@@ -24,7 +24,7 @@ def test_lines_are_marked_and_masked() -> None:
 
 def test_flood_is_limited() -> None:
     """A hundred lines at once are written, then ten a second; the next line has the number of dropped ones."""
-    output = LeftOutput("t", "R", [], 0.0)
+    output = LeftoverPipe("t", "R", [], 0.0)
     assert len(texts(output.take(b"x\n" * 150, 0.0))) == 100
     found = texts(output.take(b"y\n" * 30, 1.0))
     assert found == ["INFO left-running: t R: 50 lines dropped", *["INFO left-running: t R: y"] * 10]
@@ -33,16 +33,16 @@ def test_flood_is_limited() -> None:
 
 def test_endless_line_is_cut() -> None:
     """A line without an end uses no more memory than one read."""
-    output = LeftOutput("t", "R", [], 0.0)
+    output = LeftoverPipe("t", "R", [], 0.0)
     (line,) = texts(output.take(b"x" * 20_000, 0.0))
     assert line == f"INFO left-running: t R: {'x' * 8192}"
 
 
 def test_next_root_continues() -> None:
     """The next root gets an unfinished line, the start of a secret and the count of dropped lines."""
-    output = LeftOutput("t", "R", ["secret"], 0.0)
+    output = LeftoverPipe("t", "R", ["secret"], 0.0)
     output.take(b"x\n" * 101 + b"begun sec", 0.0)
-    after = LeftOutput.load(from_json(LeftOutputState, json.loads(json.dumps(to_json(output.dump())))), 9.0)
+    after = LeftoverPipe.load(from_json(LeftoverOutputState, json.loads(json.dumps(to_json(output.dump())))), 9.0)
     found = texts(after.take(b"ret\n", 9.0))
     assert found == ["INFO left-running: t R: 1 lines dropped", "INFO left-running: t R: begun ***"]
 
@@ -52,8 +52,8 @@ def test_pipe_is_closed_at_its_end() -> None:
     written: list[bytes] = []
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     with select.epoll() as epoll:
-        outputs = LeftOutputs(epoll, written.append)
-        outputs.add(reading, LeftOutput("t", "R", [], 0.0))
+        outputs = LeftoverPipes(epoll, written.append)
+        outputs.add(reading, LeftoverPipe("t", "R", [], 0.0))
         outputs.read(reading)
         os.write(writing, b"last\n")
         os.close(writing)
