@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from logring.layout import STREAM_NAMES
 from supervisor.helpers.exporter.http_client import REFUSALS, TIMEOUT_S, authorization, reason
-from supervisor.helpers.exporter.records import DeliveryFailed, Gap, Piece, Rejected, lines_of
+from supervisor.helpers.exporter.records import DeliveryFailed, Gap, LinesRejected, Piece, lines_of
 from supervisor.ipc.export_job import ExportJob
 from supervisor.ipc.log_line import printable
 
@@ -49,7 +49,7 @@ class LokiSink:
 
         Raises:
             DeliveryFailed: Loki cannot be reached, or cannot accept lines now.
-            Rejected: Loki will never accept the next pieces.
+            LinesRejected: Loki will never accept the next pieces.
         """
         taken = 0
         end_s = time.monotonic() + _TURN_S
@@ -88,7 +88,7 @@ class LokiSink:
         self.close()  # the answer may not have been read completely
         why = f"{self._url} answered with status {status}" + (f": {text}" if text else "")
         if status in REFUSALS:
-            raise Rejected(why, taken, taken + len(pieces))
+            raise LinesRejected(why, taken, taken + len(pieces))
         raise DeliveryFailed(why, taken)
 
     def _request(self, body: bytes) -> tuple[int, str]:

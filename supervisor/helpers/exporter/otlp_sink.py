@@ -48,7 +48,7 @@ from ulid import ULID
 from logring.layout import STDERR, STDOUT, STREAM_NAMES
 from supervisor.helpers.exporter.cursors import FollowedRun
 from supervisor.helpers.exporter.http_client import REFUSALS, TIMEOUT_S, authorization, reason
-from supervisor.helpers.exporter.records import DeliveryFailed, EndedRun, Gap, Piece, Rejected, lines_of
+from supervisor.helpers.exporter.records import DeliveryFailed, EndedRun, Gap, LinesRejected, Piece, lines_of
 from supervisor.ipc.export_job import ExportJob
 from supervisor.ipc.log_line import printable
 from supervisor.version import VERSION
@@ -100,7 +100,7 @@ class OtlpSink:
 
         Raises:
             DeliveryFailed: the collector cannot be reached, or cannot accept lines now.
-            Rejected: the collector will never accept some of the lines.
+            LinesRejected: the collector will never accept some of the lines.
         """
         taken = 0
         end_s = time.monotonic() + _TURN_S
@@ -121,7 +121,7 @@ class OtlpSink:
 
         Raises:
             DeliveryFailed: the collector cannot be reached, or cannot accept spans now.
-            Rejected: the collector will never accept some of the spans.
+            LinesRejected: the collector will never accept some of the spans.
         """
         chosen = runs[:_MOST_SPANS]
         spans = [self._span(one) for one in chosen]
@@ -143,7 +143,7 @@ class OtlpSink:
 
         Raises:
             DeliveryFailed: there is no answer, or the collector cannot accept the request now.
-            Rejected: the collector will never accept the request.
+            LinesRejected: the collector will never accept the request.
         """
         adapter = self._adapter
         adapter.forget()
@@ -160,7 +160,7 @@ class OtlpSink:
         text = printable(answer.content[: 1 << 16].decode(errors="replace").strip().partition("\n")[0])[:_MOST_ERROR]
         why = f"{url} answered with status {answer.status_code}" + (f": {text}" if text else "")
         if answer.status_code in REFUSALS:
-            raise Rejected(why, taken, end)
+            raise LinesRejected(why, taken, end)
         raise DeliveryFailed(why, taken)
 
     @staticmethod
@@ -168,7 +168,7 @@ class OtlpSink:
         """Check whether a collector has dropped records of a request that it accepted.
 
         Raises:
-            Rejected: the answer says that the collector dropped some records.
+            LinesRejected: the answer says that the collector dropped some records.
         """
         try:
             success = kind.FromString(body).partial_success
@@ -177,7 +177,7 @@ class OtlpSink:
         dropped = getattr(success, "rejected_log_records", 0) or getattr(success, "rejected_spans", 0)
         if dropped:
             why = f"the collector rejected {dropped} records: {printable(success.error_message)[:_MOST_ERROR]}"
-            raise Rejected(why, taken, end, lines=dropped)
+            raise LinesRejected(why, taken, end, lines=dropped)
 
     # Records
 

@@ -89,7 +89,7 @@ class DeliveryFailed(Exception):
         self.taken = taken
 
 
-class Rejected(Exception):
+class LinesRejected(Exception):
     """The receiver will never accept some of the lines; the text has no secrets.
 
     Attributes:
@@ -113,7 +113,7 @@ class Sink(Protocol):
 
         Raises:
             DeliveryFailed: the receiver did not accept all lines now.
-            Rejected: the receiver will never accept some of the lines.
+            LinesRejected: the receiver will never accept some of the lines.
         """
 
     def idle(self) -> None:
@@ -135,7 +135,7 @@ class EndSink(Protocol):
 
         Raises:
             DeliveryFailed: the receiver did not accept them now.
-            Rejected: the receiver will never accept some of them.
+            LinesRejected: the receiver will never accept some of them.
         """
 
 

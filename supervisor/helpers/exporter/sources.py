@@ -25,7 +25,7 @@ MOST_FOLLOWED = 10_000
 """Limit of runs that are followed at the same time. Other runs are found later by their rows in the database."""
 
 
-class _Bell:
+class _Doorbell:
     """One doorbell, to which the exporter connects again after its writer was replaced."""
 
     def __init__(self, path: str, token: str) -> None:
@@ -66,7 +66,7 @@ class _Bell:
         return set(self.names)
 
 
-class Bells:
+class Doorbells:
     """The doorbells of the root and the scheduler.
 
     Attributes:
@@ -75,8 +75,8 @@ class Bells:
 
     def __init__(self, job: ExportJob, stop: int) -> None:
         self._stop = stop
-        self._runs = _Bell(job.root_bell, job.token)
-        self._events = _Bell(job.scheduler_bell, job.token)
+        self._runs = _Doorbell(job.root_bell, job.token)
+        self._events = _Doorbell(job.scheduler_bell, job.token)
         self._events.add(EVENTS)
         self.stopped = False
 

@@ -25,12 +25,12 @@ from supervisor.helpers.exporter.records import (
     EndedRun,
     EndSink,
     Gap,
+    LinesRejected,
     Piece,
-    Rejected,
     Sink,
 )
 from supervisor.helpers.exporter.report import Report
-from supervisor.helpers.exporter.sources import EVENTS, Bells, NewRuns
+from supervisor.helpers.exporter.sources import EVENTS, Doorbells, NewRuns
 from supervisor.ipc.export_job import ExportJob
 
 _BATCH_BYTES = 8 << 20
@@ -89,7 +89,7 @@ class Exporter:
         self._ends = ends
         self._report = report
         self._new_runs = NewRuns(job, cursors)
-        self._bells = Bells(job, stop)
+        self._bells = Doorbells(job, stop)
         self._runs: dict[str, _Followed] = {}
         self._ready: dict[str, None] = {}
         """Runs that may have lines to deliver, in the order of their turns."""
@@ -252,7 +252,7 @@ class Exporter:
             except DeliveryFailed as err:
                 taken = wanted[err.taken][0]
                 self._delivery_failed(err)
-            except Rejected as err:
+            except LinesRejected as err:
                 rejected = range(err.taken, err.end if err.lines is None else err.taken)
                 taken = wanted[err.end - 1][0] + 1
                 self._report.succeeded(_RECEIVER)
@@ -322,7 +322,7 @@ class Exporter:
                 self._report.succeeded(_RECEIVER)
         except DeliveryFailed as err:
             self._delivery_failed(err)
-        except Rejected as err:
+        except LinesRejected as err:
             taken = err.end
             self._report.failed(_REJECTED, str(err))
         for one in ended[:taken]:

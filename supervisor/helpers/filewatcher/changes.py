@@ -23,7 +23,7 @@ _LONGEST_S = 60.0
 _VERSION = 1
 
 
-class Entry(NamedTuple):
+class FileState(NamedTuple):
     """The state of a file, by which a change is detected."""
 
     inode: int
@@ -41,10 +41,10 @@ class Burst:
     """
 
     id: str
-    files: Mapping[str, Entry]
+    files: Mapping[str, FileState]
 
 
-class Changes:
+class TaskFiles:
     """The state of one task's files.
 
     Attributes:
@@ -62,10 +62,10 @@ class Changes:
             LookupError, TypeError, ValueError: `saved` is damaged or from another version.
         """
         self._settle_s = settle_s
-        self._known: dict[str, Entry] = {}
+        self._known: dict[str, FileState] = {}
         self._listed: set[str] = set()
         """Globs whose files have been listed at least once."""
-        self._candidates: dict[str, Entry] = {}
+        self._candidates: dict[str, FileState] = {}
         self._touched: dict[str, float] = {}
         """When the attributes of files last changed, by path."""
         self._first_s = self._last_s = 0.0
@@ -81,9 +81,9 @@ class Changes:
         if saved["version"] != _VERSION:
             raise ValueError("of another version")
         self._listed = set(saved["globs"])
-        self._known = {path: Entry(*entry) for path, entry in saved["known"].items()}
+        self._known = {path: FileState(*entry) for path, entry in saved["known"].items()}
         if saved["pending"] is not None:
-            files = {path: Entry(*entry) for path, entry in saved["pending"]["files"].items()}
+            files = {path: FileState(*entry) for path, entry in saved["pending"]["files"].items()}
             self.pending = Burst(saved["pending"]["id"], files)
 
     def to_json(self) -> Any:
@@ -91,7 +91,7 @@ class Changes:
         pending = None if self.pending is None else {"id": self.pending.id, "files": dict(self.pending.files)}
         return {"version": _VERSION, "globs": sorted(self._listed), "known": self._known, "pending": pending}
 
-    def listed(self, glob: str, found: Mapping[str, Entry], matches: Callable[[str], bool], now_s: float) -> None:
+    def listed(self, glob: str, found: Mapping[str, FileState], matches: Callable[[str], bool], now_s: float) -> None:
         """Take in all files that match a glob. The files of its first listing become known without a run.
 
         `matches` returns whether a known path matches the glob.
@@ -107,7 +107,7 @@ class Changes:
         for path, entry in found.items():
             self.changed(path, entry, now_s)
 
-    def changed(self, path: str, entry: Entry, now_s: float) -> None:
+    def changed(self, path: str, entry: FileState, now_s: float) -> None:
         """Take in that a file was written or moved into place, or has another entry."""
         if entry == self._known.get(path) or (self.pending is not None and entry == self.pending.files.get(path)):
             self._candidates.pop(path, None)
@@ -132,7 +132,7 @@ class Changes:
         """Take in that the attributes of a file have changed, perhaps because it is being written."""
         self._touched[path] = now_s
 
-    def tend(self, now_s: float, status: Callable[[str], Entry | None]) -> None:
+    def tend(self, now_s: float, status: Callable[[str], FileState | None]) -> None:
         """Update the known times of files whose attributes alone have changed, so that later listings ignore them."""
         for path in [path for path, at_s in self._touched.items() if now_s - at_s >= self._settle_s]:
             del self._touched[path]
@@ -150,13 +150,13 @@ class Changes:
             return self._first_s
         return min(self._last_s + self._settle_s, self._first_s + max(_LONGEST_S, 10 * self._settle_s))
 
-    def take(self, now_s: float, status: Callable[[str], Entry | None]) -> Burst | None:
+    def take(self, now_s: float, status: Callable[[str], FileState | None]) -> Burst | None:
         """Make a burst of the candidates that are unchanged since they were seen, and return the pending burst.
 
         `status` returns the present entry of a file, or None if it no longer exists. Returns None if every candidate
         has changed.
         """
-        files: dict[str, Entry] = {}
+        files: dict[str, FileState] = {}
         size = 0
         for path, entry in list(self._candidates.items()):
             size += len(path.encode("utf-8", "surrogateescape")) + 1
@@ -185,7 +185,7 @@ class Changes:
         self.pending = None
         return True
 
-    def _learn(self, path: str, entry: Entry) -> None:
+    def _learn(self, path: str, entry: FileState) -> None:
         if path in self._known or len(self._known) < MAX_KNOWN:
             self._known[path] = entry
             self.unsaved = True

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from supervisor.helpers.filewatcher.changes import MAX_KNOWN, Changes, Entry
+from supervisor.helpers.filewatcher.changes import MAX_KNOWN, FileState, TaskFiles
 from supervisor.helpers.filewatcher.refusals import LIST_S, Refusals, Retries
 from supervisor.host import inotify
 from supervisor.host.inotify import Inotify
@@ -42,13 +42,13 @@ def is_shared(file_system: str) -> bool:
     return file_system in _SHARED or file_system.startswith("fuse")
 
 
-def entry_of(path: str) -> Entry | None:
+def entry_of(path: str) -> FileState | None:
     """Return the entry of a regular file; None if there is no such file."""
     try:
         status = os.lstat(path)
     except OSError:
         return None
-    return Entry(status.st_ino, status.st_size, status.st_ctime_ns) if stat.S_ISREG(status.st_mode) else None
+    return FileState(status.st_ino, status.st_size, status.st_ctime_ns) if stat.S_ISREG(status.st_mode) else None
 
 
 def _is_match(path: str, directory: str, pattern: str) -> bool:
@@ -280,7 +280,7 @@ class TaskWatch(threading.Thread):
             OSError: the directory cannot be read.
         """
         directory.listed_s = now_s
-        found: dict[str, dict[str, Entry]] = {pattern: {} for pattern in directory.patterns}
+        found: dict[str, dict[str, FileState]] = {pattern: {} for pattern in directory.patterns}
         with os.scandir(directory.path) as names:
             for name in names:
                 fitting = [pattern for pattern in directory.patterns if matches(name.name, pattern)]
@@ -341,15 +341,15 @@ class TaskWatch(threading.Thread):
 
     # State.
 
-    def _load(self, settle_s: float) -> Changes:
+    def _load(self, settle_s: float) -> TaskFiles:
         try:
             with open(self._saved, encoding="utf-8", errors="surrogateescape") as file:
-                return Changes(settle_s, json.load(file))
+                return TaskFiles(settle_s, json.load(file))
         except FileNotFoundError:
-            return Changes(settle_s)
+            return TaskFiles(settle_s)
         except (OSError, LookupError, TypeError, ValueError, AttributeError) as err:
             self._say("", f"{self._saved} cannot be used ({err}): changes since the last start are not detected")
-            return Changes(settle_s)
+            return TaskFiles(settle_s)
 
     def _save(self) -> None:
         self._saved_s = time.monotonic()

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 
-from supervisor.helpers.notifier.work import Work
+from supervisor.helpers.notifier.work import RequestRunner
 from supervisor.host.osport import set_title
 from supervisor.ipc.messages import Decoder, encode
 
@@ -22,7 +22,7 @@ async def _serve(sock: socket.socket) -> int:
     reader, writer = await asyncio.open_connection(sock=sock)
     decoder = Decoder()
     stuck = asyncio.Event()
-    work = Work(lambda message: writer.write(encode(message)), stuck.set)
+    work = RequestRunner(lambda message: writer.write(encode(message)), stuck.set)
     hearing = asyncio.create_task(_hear(reader, decoder, work))
     waiting = asyncio.create_task(stuck.wait())
     await asyncio.wait([hearing, waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -33,7 +33,7 @@ async def _serve(sock: socket.socket) -> int:
     return _STUCK
 
 
-async def _hear(reader: asyncio.StreamReader, decoder: Decoder, work: Work) -> None:
+async def _hear(reader: asyncio.StreamReader, decoder: Decoder, work: RequestRunner) -> None:
     try:
         while data := await reader.read(65536):
             for message in decoder.feed(data):

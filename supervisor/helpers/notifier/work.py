@@ -88,7 +88,7 @@ class _WorkerPool:
         self.stuck = 0
 
 
-class Work:
+class RequestRunner:
     """Carries out all requests.
 
     Args:

@@ -9,7 +9,7 @@ import pytest
 
 from logring.layout import STDERR
 from supervisor.helpers.exporter.loki_sink import LokiSink
-from supervisor.helpers.exporter.records import DAMAGED, DeliveryFailed, Gap, Piece, Rejected
+from supervisor.helpers.exporter.records import DAMAGED, DeliveryFailed, Gap, LinesRejected, Piece
 from tests.helpers.exporter.loki import Loki
 from tests.helpers.exporter.pieces import RUN, TS, job, piece
 from tests.support.ports import free_port
@@ -93,7 +93,7 @@ def test_temporary_refusal(loki: Loki, opened: Opened, status: int) -> None:
 def test_permanent_refusal(loki: Loki, opened: Opened, status: int) -> None:
     """Lines that Loki will never accept are rejected and do not delay others."""
     loki.status = status
-    with pytest.raises(Rejected, match="too old") as rejected:
+    with pytest.raises(LinesRejected, match="too old") as rejected:
         opened().deliver([piece(b"a", 0), piece(b"b", 1)])
     assert (rejected.value.taken, rejected.value.end) == (0, 2)
 

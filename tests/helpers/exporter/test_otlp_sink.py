@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from logring.layout import STDERR
-from supervisor.helpers.exporter.records import DAMAGED, DeliveryFailed, EndedRun, Gap, Piece, Rejected
+from supervisor.helpers.exporter.records import DAMAGED, DeliveryFailed, EndedRun, Gap, LinesRejected, Piece
 from tests.helpers.exporter.pieces import RUN, TS, job, piece
 from tests.store.making import make_run
 from tests.support.ports import free_port
@@ -118,7 +118,7 @@ def test_temporary_refusal(collector: "Collector", opened: Opened, status: int) 
 def test_permanent_refusal(collector: "Collector", opened: Opened, status: int) -> None:
     """Lines that a collector will never accept are rejected and do not delay others."""
     collector.status = {"/v1/logs": status}
-    with pytest.raises(Rejected, match="not now") as rejected:
+    with pytest.raises(LinesRejected, match="not now") as rejected:
         opened().deliver([piece(b"a", 0), piece(b"b", 1)])
     assert (rejected.value.taken, rejected.value.end, rejected.value.lines) == (0, 2, None)
 
@@ -126,7 +126,7 @@ def test_permanent_refusal(collector: "Collector", opened: Opened, status: int) 
 def test_partial_success(collector: "Collector", opened: Opened) -> None:
     """Records that a collector dropped from an accepted request are counted, with its reason."""
     collector.rejects = 2
-    with pytest.raises(Rejected, match="rejected 2 records: too old") as rejected:
+    with pytest.raises(LinesRejected, match="rejected 2 records: too old") as rejected:
         opened().deliver([piece(b"a\nb\nc", 0)])
     assert (rejected.value.end, rejected.value.lines) == (1, 2)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.helpers.filewatcher.changes import MAX_BYTES, MAX_FILES, MAX_KNOWN, Changes, Entry
+from supervisor.helpers.filewatcher.changes import MAX_BYTES, MAX_FILES, MAX_KNOWN, FileState, TaskFiles
 
 GLOB = "/in/*"
 
@@ -15,13 +15,13 @@ class Files:
     """The files of a directory, and their changes."""
 
     def __init__(self, saved: Any = None) -> None:
-        self.there: dict[str, Entry] = {}
-        self.changes = Changes(1.0, saved)
+        self.there: dict[str, FileState] = {}
+        self.changes = TaskFiles(1.0, saved)
         self._ctime_ns = 0
 
     def write(self, name: str, now_s: float, size: int = 1) -> None:
         self._ctime_ns += 1
-        self.there[f"/in/{name}"] = Entry(hash(name), size, self._ctime_ns)
+        self.there[f"/in/{name}"] = FileState(hash(name), size, self._ctime_ns)
         self.changes.changed(f"/in/{name}", self.there[f"/in/{name}"], now_s)
 
     def list(self, now_s: float = 0.0) -> None:
@@ -69,7 +69,7 @@ def test_growing_file_waits() -> None:
     files.list()
     for name in ("whole", "growing", "gone"):
         files.write(name, 0.0)
-    files.there["/in/growing"] = Entry(7, 100, 100)
+    files.there["/in/growing"] = FileState(7, 100, 100)
     del files.there["/in/gone"]
     assert files.take(1.0) == {"whole"}
     files.store()
@@ -112,16 +112,16 @@ def test_burst_survives_its_process() -> None:
 def test_first_list_starts_nothing() -> None:
     """Files of the first list are known; of later lists only new and changed files count."""
     files = Files()
-    files.there = {f"/in/{name}": Entry(number, 1, 1) for number, name in enumerate("abc")}
+    files.there = {f"/in/{name}": FileState(number, 1, 1) for number, name in enumerate("abc")}
     files.list()
     assert files.changes.due_s() is None
     assert files.changes.urgent
     after = files.restarted()
-    after.there = {"/in/a": Entry(0, 1, 1), "/in/b": Entry(1, 1, 2), "/in/d": Entry(3, 1, 1)}
+    after.there = {"/in/a": FileState(0, 1, 1), "/in/b": FileState(1, 1, 2), "/in/d": FileState(3, 1, 1)}
     after.list()
     assert after.take(1.0) == {"b", "d"}
     after.store()
-    after.there["/in/c"] = Entry(2, 1, 1)
+    after.there["/in/c"] = FileState(2, 1, 1)
     after.list(2.0)
     assert after.take(3.0) == {"c"}
 
@@ -131,7 +131,7 @@ def test_new_glob_has_a_first_list() -> None:
     files = Files()
     files.list()
     files.changes.keep_globs([], lambda _path: False)
-    files.there["/in/a"] = Entry(1, 1, 1)
+    files.there["/in/a"] = FileState(1, 1, 1)
     files.list()
     assert files.changes.due_s() is None
 
@@ -139,8 +139,8 @@ def test_new_glob_has_a_first_list() -> None:
 def test_changed_permissions_start_nothing() -> None:
     """After a change of attributes alone, a later list finds no difference; a later write counts."""
     files = Files()
-    files.there["/in/a"] = Entry(1, 1, 1)
-    files.there["/in/b"] = Entry(2, 1, 1)
+    files.there["/in/a"] = FileState(1, 1, 1)
+    files.there["/in/b"] = FileState(2, 1, 1)
     files.list()
     for name in ("a", "b"):
         files.there[f"/in/{name}"] = files.there[f"/in/{name}"]._replace(ctime_ns=2)
@@ -189,7 +189,7 @@ def test_undecodable_names() -> None:
 def test_damaged_state(saved: Any) -> None:
     """An invalid state is refused as a whole."""
     with pytest.raises((LookupError, TypeError, ValueError)):
-        Changes(1.0, saved)
+        TaskFiles(1.0, saved)
 
 
 def test_too_many_waiting_files() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from supervisor.helpers.notifier.work import Work
+from supervisor.helpers.notifier.work import RequestRunner
 from supervisor.ipc.delivery_request import PingRequest
 from tests.support.receivers import Web, web_server
 from tests.support.waiting import until
@@ -21,7 +21,7 @@ def test_no_answer() -> None:
 async def _play(web: Web) -> None:
     messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     ended = asyncio.Event()
-    work = Work(messages.put_nowait, ended.set, limit_s=0.05)
+    work = RequestRunner(messages.put_nowait, ended.set, limit_s=0.05)
     web.hold.clear()
     for number in range(3):
         assert not ended.is_set()
