@@ -38,11 +38,11 @@ class _Job(NamedTuple):
 _NOT_NOW = (DatabaseLocked, ServerUnreachable)
 
 
-class _Lost(Exception):
+class _TransactionLost(Exception):
     """The transaction ended before its commit; none of its changes are stored."""
 
 
-class _Failed(Exception):
+class _FunctionFailed(Exception):
     """A function failed, but the transaction can still store the others."""
 
 
@@ -180,7 +180,7 @@ class StoreThread(FilesListener):
                 return self._together(batch)
             except _NOT_NOW as err:  # raised after a wait, which not every function should repeat
                 return [err] * len(batch)
-            except (StoreError, _Lost):
+            except (StoreError, _TransactionLost):
                 pass
         results: list[object] = []
         for job in batch:
@@ -197,7 +197,7 @@ class StoreThread(FilesListener):
     def _together(self, batch: list[_Job]) -> list[object]:
         try:
             return self._in_transaction(lambda connection: [self._unguarded(connection, job) for job in batch])
-        except _Failed:
+        except _FunctionFailed:
             return self._in_transaction(lambda connection: [self._one(connection, job) for job in batch])
 
     def _in_transaction(self, work: Callable[[Connection], T]) -> T:
@@ -234,7 +234,7 @@ class StoreThread(FilesListener):
         try:
             return job.run(self._database)
         except BaseException as err:  # as in _alone
-            raise (_Failed if connection.in_transaction() else _Lost) from err
+            raise (_FunctionFailed if connection.in_transaction() else _TransactionLost) from err
 
     def _one(self, connection: Connection, job: _Job) -> object:
         try:
@@ -242,5 +242,5 @@ class StoreThread(FilesListener):
                 return job.run(self._database)
         except BaseException as err:  # as in _alone
             if not connection.in_transaction():
-                raise _Lost from err
+                raise _TransactionLost from err
             return err

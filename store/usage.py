@@ -7,7 +7,7 @@ from store.database import Database
 from store.runs.daily_outcomes import DAY_MS
 from store.runs.phases import FIRST_ACTIVE, RUNNING
 from store.runs.samples import newest_pass
-from store.usage_counts import KEPT_MS, TOGETHER, Used
+from store.usage_counts import KEPT_MS, TOGETHER, ResourceUse
 
 
 class Window(NamedTuple):
@@ -17,13 +17,13 @@ class Window(NamedTuple):
     end: int
 
 
-class _Recent(NamedTuple):
+class _UncountedUse(NamedTuple):
     """The use of a running run that is not counted yet, up to the sample at `at` (ms since the epoch)."""
 
     task_name: str
     configured: bool
     at: int
-    used: Used
+    used: ResourceUse
 
 
 def window(start: int, end: int, now_ms: int) -> Window:
@@ -36,7 +36,7 @@ def window(start: int, end: int, now_ms: int) -> Window:
     return Window(begin, begin if start == end else -(-end // width) * width)
 
 
-def in_window(db: Database, wanted: Window, task_name: str | None = None) -> dict[str, Used]:
+def in_window(db: Database, wanted: Window, task_name: str | None = None) -> dict[str, ResourceUse]:
     """Return the use in a window by configured task; with `task_name`, only of that one, which may be removed."""
     where, params = "u.at >= ? AND u.at < ?", [*wanted]
     names: list[Value] = []
@@ -50,15 +50,15 @@ def in_window(db: Database, wanted: Window, task_name: str | None = None) -> dic
             f"SELECT {by}, {TOGETHER} FROM {source} AND {where} GROUP BY {by}",  # noqa: S608 - constants
             [*names, *params],
         )
-        found = {name: Used(*sums) for name, *sums in rows}
+        found = {name: ResourceUse(*sums) for name, *sums in rows}
         for recent in _recent(view):
             ours = recent.configured if task_name is None else recent.task_name == task_name
             if ours and wanted.start <= recent.at < wanted.end:
-                found[recent.task_name] = found.get(recent.task_name, Used()).and_also(recent.used)
+                found[recent.task_name] = found.get(recent.task_name, ResourceUse()).and_also(recent.used)
     return found
 
 
-def total_usage(db: Database) -> dict[str, Used]:
+def total_usage(db: Database) -> dict[str, ResourceUse]:
     """Return the total use of each configured task, by name, without the peak. Totals never decrease."""
     with db.snapshot() as view:
         rows = view.rows(
@@ -67,13 +67,13 @@ def total_usage(db: Database) -> dict[str, Used]:
             " CAST(SUM(s.write_bytes) AS BIGINT) FROM tasks AS t JOIN task_totals AS s ON s.task_name = t.name"
             " WHERE t.configured = 1 GROUP BY s.task_name"
         )
-        found = {name: Used(*sums) for name, *sums in rows}
+        found = {name: ResourceUse(*sums) for name, *sums in rows}
         for recent in (one for one in _recent(view) if one.configured):
-            found[recent.task_name] = found.get(recent.task_name, Used()).and_also(recent.used)
+            found[recent.task_name] = found.get(recent.task_name, ResourceUse()).and_also(recent.used)
     return found
 
 
-def _recent(view: Connection) -> list[_Recent]:
+def _recent(view: Connection) -> list[_UncountedUse]:
     readings = newest_pass(view)
     if not readings:
         return []
@@ -87,7 +87,7 @@ def _recent(view: Connection) -> list[_Recent]:
     for run_id, task_name, configured, user_ms, system_ms, read, written in rows:
         reading = readings.get(run_id)
         if reading is not None:
-            used = Used(
+            used = ResourceUse(
                 0,
                 1000 * max(0, reading.user_ms - (user_ms or 0)),
                 1000 * max(0, reading.system_ms - (system_ms or 0)),
@@ -95,7 +95,7 @@ def _recent(view: Connection) -> list[_Recent]:
                 _rest(reading.read_bytes, read),
                 _rest(reading.written_bytes, written),
             )
-            found.append(_Recent(task_name, configured == 1, reading.at, used))
+            found.append(_UncountedUse(task_name, configured == 1, reading.at, used))
     return found
 
 

@@ -21,7 +21,7 @@ KEPT_MS = {SPAN_MS: 6 * HOUR_MS, HOUR_MS: 35 * DAY_MS, DAY_MS: KEPT_DAYS * DAY_M
 """Time for which spans are kept, by width, both in ms."""
 
 
-class Used(NamedTuple):
+class ResourceUse(NamedTuple):
     """Resources that were used.
 
     Attributes:
@@ -40,9 +40,9 @@ class Used(NamedTuple):
     read_bytes: int | None = None
     write_bytes: int | None = None
 
-    def and_also(self, other: "Used") -> "Used":
+    def and_also(self, other: "ResourceUse") -> "ResourceUse":
         """Return the sum of both; the peak is the higher one."""
-        return Used(
+        return ResourceUse(
             self.runs + other.runs,
             self.user_us + other.user_us,
             self.system_us + other.system_us,
@@ -62,10 +62,12 @@ def _added(table: str, names: Sequence[str]) -> str:
     )
 
 
-_SUMS = [name for name in Used._fields if name != "peak_rss_bytes"]
+_SUMS = [name for name in ResourceUse._fields if name != "peak_rss_bytes"]
 _EVER = _SUMS[1:]
-_NAMES = ", ".join(Used._fields)
-TOGETHER = ", ".join(f"CAST({'MAX' if name == 'peak_rss_bytes' else 'SUM'}({name}) AS BIGINT)" for name in Used._fields)
+_NAMES = ", ".join(ResourceUse._fields)
+TOGETHER = ", ".join(
+    f"CAST({'MAX' if name == 'peak_rss_bytes' else 'SUM'}({name}) AS BIGINT)" for name in ResourceUse._fields
+)
 _ADD = (
     f"ON CONFLICT (task_name, at, width) DO UPDATE SET {_added('task_usage', _SUMS)}, peak_rss_bytes ="
     " CASE WHEN excluded.peak_rss_bytes > task_usage.peak_rss_bytes OR task_usage.peak_rss_bytes IS NULL"
@@ -73,7 +75,7 @@ _ADD = (
 )
 _COUNT = (
     f"INSERT INTO task_usage (task_name, width, at, {_NAMES}) SELECT task_name, {SPAN_MS}, CAST(? AS BIGINT)"  # noqa: S608 - constants
-    f"{', CAST(? AS BIGINT)' * len(Used._fields)} FROM runs WHERE id = ? AND state >= {FIRST_ACTIVE} {_ADD}"
+    f"{', CAST(? AS BIGINT)' * len(ResourceUse._fields)} FROM runs WHERE id = ? AND state >= {FIRST_ACTIVE} {_ADD}"
 )
 _COUNT_EVER = (
     f"INSERT INTO task_totals (task_name, state, n, timed, duration, last_at, {', '.join(_EVER)})"  # noqa: S608 - constants
@@ -88,7 +90,7 @@ _ROLL = (
 )
 
 
-def count(db: Database, run_id: str, at: int, used: Used) -> None:
+def count(db: Database, run_id: str, at: int, used: ResourceUse) -> None:
     """Add the use of a run since its last count, up to a time in ms since the epoch; nothing if it has ended."""
     db.execute(_COUNT, [at // SPAN_MS * SPAN_MS, *used, run_id])
     db.execute(_COUNT_EVER, [at, *(getattr(used, name) for name in _EVER), run_id])

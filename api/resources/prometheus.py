@@ -23,7 +23,7 @@ from store import metrics, notifications, tasks, usage
 from store.database import Database
 from store.runs import daily_outcomes
 from store.runs import writes as runs
-from store.usage_counts import Used
+from store.usage_counts import ResourceUse
 from supervisor.version import VERSION
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -83,7 +83,7 @@ _BLOCK_BYTES = 512
 class _StoredFigures(NamedTuple):
     records: list[tasks.TaskRecord]
     totals: list[daily_outcomes.Total]
-    used: dict[str, Used]
+    used: dict[str, ResourceUse]
     """Resources used so far, by task."""
     active: dict[str, tuple[int, int]]
     instances: list[tasks.Instance]

@@ -42,7 +42,7 @@ from store.runs import daily_outcomes as store_days
 from store.runs.daily_outcomes import DAY_MS, Day
 from store.service_uptime import KEPT_CHANGES, StateChange, StateTime
 from store.usage import Window
-from store.usage_counts import Used
+from store.usage_counts import ResourceUse
 
 
 @Operation(
@@ -367,7 +367,7 @@ def _ends(window: Window) -> dict[str, Any]:
     return {"start": rfc3339(window.start), "end": rfc3339(window.end)}
 
 
-def _usage_fields(used: Used) -> dict[str, Any]:
+def _usage_fields(used: ResourceUse) -> dict[str, Any]:
     def known(value: int | None) -> object:
         return UNSET if value is None else value
 
@@ -381,9 +381,9 @@ def _usage_fields(used: Used) -> dict[str, Any]:
     }
 
 
-def _of_one(db: Database, window: Window, name: str) -> Used | None:
+def _of_one(db: Database, window: Window, name: str) -> ResourceUse | None:
     found = usage.in_window(db, window, name).get(name)
-    return Used() if found is None and store_tasks.get_task(db, name) is not None else found
+    return ResourceUse() if found is None and store_tasks.get_task(db, name) is not None else found
 
 
 _QUERY = (

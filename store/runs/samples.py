@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from store.connection import Connection
 from store.database import Database
-from store.usage_counts import SPAN_MS, Used, count
+from store.usage_counts import SPAN_MS, ResourceUse, count
 
 STEP_MS = 5_000
 MOST = 240
@@ -186,7 +186,7 @@ def _count(db: Database, run_id: str, known: Usage | None, readings: Sequence[Re
             None if now is None else max(0, now - (then or 0)) for now, then in zip(after, before, strict=True)
         )
         peak = max(reading.rss_bytes for reading in span)
-        count(db, run_id, last.at, Used(0, 1000 * (user_ms or 0), 1000 * (system_ms or 0), peak, read, written))
+        count(db, run_id, last.at, ResourceUse(0, 1000 * (user_ms or 0), 1000 * (system_ms or 0), peak, read, written))
         before = after
 
 

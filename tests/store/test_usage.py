@@ -10,7 +10,7 @@ from store.runs.daily_outcomes import DAY_MS, KEPT_DAYS
 from store.runs.samples import Reading
 from store.tasks import upsert_task
 from store.usage import Window
-from store.usage_counts import HOUR_MS, SPAN_MS, Used
+from store.usage_counts import HOUR_MS, SPAN_MS, ResourceUse
 from tests.store.making import T0 as _T0
 from tests.store.making import make_run
 
@@ -48,14 +48,14 @@ def test_short_runs(writer: Database, reader: Database) -> None:
     end(writer, begin(writer, "b"), T0, user_us=1_000_000, read_bytes=9)
     runs.insert_run(writer, make_run(status="ended", end_reason="skipped", ended_at=T0))
     first = Window(T0, T0 + SPAN_MS)
-    assert usage.in_window(reader, first, "a") == {"a": Used(2, 3, 14, 2, None, 3)}
-    assert usage.in_window(reader, EVER, "a") == {"a": Used(3, 8, 14, 2, None, 3)}
-    assert usage.in_window(reader, EVER, "b") == {"b": Used(1, 1_000_000, 0, None, 9, None)}
+    assert usage.in_window(reader, first, "a") == {"a": ResourceUse(2, 3, 14, 2, None, 3)}
+    assert usage.in_window(reader, EVER, "a") == {"a": ResourceUse(3, 8, 14, 2, None, 3)}
+    assert usage.in_window(reader, EVER, "b") == {"b": ResourceUse(1, 1_000_000, 0, None, 9, None)}
     assert usage.in_window(reader, EVER) == {}, "only configured ones, unless asked for by name"
     upsert_task(writer, "a", "task", "{}")
     writer.execute("DELETE FROM runs")
-    assert usage.in_window(reader, EVER) == {"a": Used(3, 8, 14, 2, None, 3)}
-    assert usage.total_usage(reader) == {"a": Used(3, 8, 14, None, None, 3)}
+    assert usage.in_window(reader, EVER) == {"a": ResourceUse(3, 8, 14, 2, None, 3)}
+    assert usage.total_usage(reader) == {"a": ResourceUse(3, 8, 14, None, None, 3)}
 
 
 def test_running_run(writer: Database, reader: Database) -> None:
@@ -64,10 +64,10 @@ def test_running_run(writer: Database, reader: Database) -> None:
     run_id = begin(writer)
     run_samples.add_pass(writer, 1, {run_id: reading(T0 + SPAN_MS - 1, 100, written=4)})
     run_samples.add_pass(writer, 2, {run_id: reading(T0 + SPAN_MS, 250, 3000, written=5)})
-    assert usage.total_usage(reader)["a"] == Used(0, 250_000, 25_000, 3000, None, 5)
+    assert usage.total_usage(reader)["a"] == ResourceUse(0, 250_000, 25_000, 3000, None, 5)
     assert usage.in_window(reader, Window(T0, T0 + SPAN_MS)) == {}, "the time of the last sample shows that"
     before = usage.in_window(reader, EVER)
-    assert before == {"a": Used(0, 250_000, 25_000, 3000, None, 5)}
+    assert before == {"a": ResourceUse(0, 250_000, 25_000, 3000, None, 5)}
     settled = [reading(T0 + SPAN_MS - 1, 100, written=4), reading(T0 + SPAN_MS, 250, 3000, written=5)]
     run_samples.store_readings(writer, 2, {run_id: settled})
     assert usage.in_window(reader, EVER) == before
@@ -76,7 +76,7 @@ def test_running_run(writer: Database, reader: Database) -> None:
     run_samples.add_pass(writer, 3, {run_id: reading(T0 + 2 * SPAN_MS, 400, written=6)})
     run_samples.settle_passes(writer, [run_id])
     end(writer, run_id, T0 + 3 * SPAN_MS, user_us=900_500, system_us=30_000, max_rss_bytes=4000, write_bytes=5)
-    whole = Used(1, 900_500, 40_000, 4000, None, 6)
+    whole = ResourceUse(1, 900_500, 40_000, 4000, None, 6)
     assert spans(reader) == {0: 100_000, 1: 150_000, 2: 150_000, 3: 500_500}
     assert usage.in_window(reader, EVER) == {"a": whole}
     assert usage.total_usage(reader) == {"a": whole._replace(peak_rss_bytes=None)}
@@ -90,7 +90,7 @@ def test_run_without_kernel_accounting(writer: Database, reader: Database) -> No
     run_id = begin(writer)
     run_samples.store_readings(writer, 1, {run_id: [reading(T0, 100, 3000, written=4)]})
     end(writer, run_id, T0 + 1, max_rss_bytes=7, read_bytes=9)
-    whole = Used(1, 100_000, 10_000, 3000, 9, 4)
+    whole = ResourceUse(1, 100_000, 10_000, 3000, 9, 4)
     assert usage.in_window(reader, EVER) == {"a": whole}
     assert usage.total_usage(reader) == {"a": whole._replace(peak_rss_bytes=None)}
 
@@ -101,7 +101,7 @@ def test_roll_up(writer: Database, reader: Database) -> None:
         end(writer, begin(writer), T0 + number * SPAN_MS, user_us=1, max_rss_bytes=number)
     end(writer, begin(writer), T0 + HOUR_MS, user_us=1)
     whole = usage.in_window(reader, EVER, "a")
-    assert whole == {"a": Used(6, 6, 0, 4, None, None)}
+    assert whole == {"a": ResourceUse(6, 6, 0, 4, None, None)}
     found = []
     ages = (HOUR_MS, 6 * HOUR_MS, 7 * HOUR_MS, 3 * DAY_MS, 36 * DAY_MS, (KEPT_DAYS - 1) * DAY_MS)
     for age in ages:
