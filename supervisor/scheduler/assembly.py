@@ -60,7 +60,7 @@ from supervisor.scheduler.reload.config_files import ConfigFiles
 from supervisor.scheduler.reload.reload import ConfigApplier, Configurable, Reloader, ReloadRequest
 from supervisor.scheduler.reload.unit_changes import UnitChanges
 from supervisor.scheduler.runs import run_transitions
-from supervisor.scheduler.runs.failure_output import Outputs
+from supervisor.scheduler.runs.failure_output import OutputSearches
 from supervisor.scheduler.runs.file_changes import FileChanges
 from supervisor.scheduler.runs.live_units import RunRequest, Unit
 from supervisor.scheduler.runs.run_engine import RunEngine
@@ -216,7 +216,7 @@ class Scheduler(CommitListener, StoreListener):
         self._controller.dependency_gate.know(self._units, state.ended)
         self._jobs = LaunchedJobs(core, user_lookup, watcher, self._root)
         engine.observers = [RunAlerts(loop, boot, notifications, self._committer), self._heartbeats, self._jobs]
-        engine.connect(self._controller, Outputs(loop, boot, watcher, log), self._jobs)
+        engine.connect(self._controller, OutputSearches(loop, boot, watcher, log), self._jobs)
         engine.configure(self._config)
         self._daemon.ending = state.known.ending
         self._run_sampler = RunSampler(loop, self._committer.commit, os.getppid(), state.known.running, state.usages)

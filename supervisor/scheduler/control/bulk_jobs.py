@@ -36,7 +36,7 @@ Progress = dict[str, Any]
 T = TypeVar("T")
 
 
-class Ending(Exception):
+class ShuttingDown(Exception):
     """The daemon is shutting down."""
 
 
@@ -130,7 +130,7 @@ class BulkJobs:
         if not self._slices:
             self._finish(job)
         elif self.ending:
-            self._give_up(job, Ending("the daemon is shutting down"))
+            self._give_up(job, ShuttingDown("the daemon is shutting down"))
         else:
             self._commit_slice(job, self._slices.popleft())
 

@@ -85,7 +85,7 @@ class _Rerun(_Bulk):
     credential: str = ""
 
 
-class _Again(NamedTuple):
+class _RerunTask(NamedTuple):
     """A task to run again."""
 
     run_id: str
@@ -257,11 +257,11 @@ class BulkOperations:
         """
         data_dir = self._daemon.boot.data_dir
 
-        def find(db: Database) -> dict[str, _Again]:
+        def find(db: Database) -> dict[str, _RerunTask]:
             newest = find_newest(db, _selector(asked))
             return {name: _again(db, data_dir, asked.command, name, run) for name, run in newest.items()}
 
-        def found(tasks: dict[str, _Again] | BaseException) -> None:
+        def found(tasks: dict[str, _RerunTask] | BaseException) -> None:
             if isinstance(tasks, BaseException):
                 unavailable(reply, _UNFINISHED)(tasks)
             elif self._daemon.ending:
@@ -271,7 +271,7 @@ class BulkOperations:
 
         self._bulk.read(find, found)
 
-    def _run_all(self, tasks: dict[str, _Again], asked: _Rerun, reply: Reply) -> None:
+    def _run_all(self, tasks: dict[str, _RerunTask], asked: _Rerun, reply: Reply) -> None:
         errors: list[dict[str, object]] = []
         triggered: list[dict[str, str]] = []
         new: list[tuple[Unit, Task, str, ParameterValues]] = []
@@ -303,11 +303,11 @@ class BulkOperations:
             change.then(lambda: reply(done(triggered=triggered)))
 
 
-def _again(db: Database, data_dir: str, command: str, name: str, newest: str) -> _Again:
+def _again(db: Database, data_dir: str, command: str, name: str, newest: str) -> _RerunTask:
     run_id = derived_ulid(command, name)
     run = get_run(db, newest, True)
     given = NOTHING if run is None else secret_parameters.values_of_run(data_dir, run)
-    return _Again(run_id, get_run(db, run_id, True) is not None, given)
+    return _RerunTask(run_id, get_run(db, run_id, True) is not None, given)
 
 
 def _selector(asked: _Bulk) -> RunSelector:

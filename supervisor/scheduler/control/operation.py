@@ -40,7 +40,7 @@ def operation(arguments: type[A]) -> Callable[[Callable[[S, A, Reply], None]], C
 
 
 @dataclass(frozen=True)
-class _Checked:
+class _CheckedOperation:
     """Calls a method with its arguments, or answers 400."""
 
     name: str
@@ -59,7 +59,7 @@ class _Checked:
 def operations_of(*subjects: object) -> dict[str, Operation]:
     """Return the operations that `subjects` have, by name."""
     return {
-        name: _Checked(name, _ARGUMENTS[method], getattr(subject, name))
+        name: _CheckedOperation(name, _ARGUMENTS[method], getattr(subject, name))
         for subject in subjects
         for name, method in vars(type(subject)).items()
         if callable(method) and method in _ARGUMENTS

@@ -37,7 +37,7 @@ class _CheckResult:
     """Time of the copy in ms since the epoch; None if there is no intact copy."""
 
 
-class _Why(Arguments):
+class _DamageArguments(Arguments):
     why: str
 
 
@@ -74,8 +74,8 @@ class DamageMonitor:
         """Check the database after a read or write of the scheduler found damage."""
         self._look(str(error))
 
-    @operation(_Why)
-    def database_damaged(self, asked: _Why, reply: Reply) -> None:
+    @operation(_DamageArguments)
+    def database_damaged(self, asked: _DamageArguments, reply: Reply) -> None:
         """Check the database after a read of an API worker found damage."""
         reply(done())
         self._look(asked.why)

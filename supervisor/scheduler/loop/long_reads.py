@@ -15,7 +15,7 @@ from supervisor.scheduler.loop.loop import Loop
 T = TypeVar("T")
 
 
-class _Question(NamedTuple):
+class _ReadRequest(NamedTuple):
     work: Callable[[], object]
     done: Callable[[Any], None]
 
@@ -28,8 +28,8 @@ class LongReads:
         self._loop = loop
         self._on_damage = on_damage
         self._path = path
-        self._questions: SimpleQueue[_Question] = SimpleQueue()
-        self._answers: deque[tuple[_Question, object]] = deque()
+        self._questions: SimpleQueue[_ReadRequest] = SimpleQueue()
+        self._answers: deque[tuple[_ReadRequest, object]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._started = False
         loop.watch(self._bell, lambda _mask: self._drain())
@@ -46,7 +46,7 @@ class LongReads:
 
     def call(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
         """Call `work` in the thread, then `done` as in :meth:`submit`; `work` opens its own connection."""
-        question = _Question(work, done)
+        question = _ReadRequest(work, done)
         if not self._started:
             try:
                 threading.Thread(target=self._work, name="reading", daemon=True).start()
@@ -66,7 +66,7 @@ class LongReads:
                 answer = err
             self._answer(question, answer)
 
-    def _answer(self, question: _Question, answer: object) -> None:
+    def _answer(self, question: _ReadRequest, answer: object) -> None:
         self._answers.append((question, answer))
         os.eventfd_write(self._bell, 1)
 

@@ -45,7 +45,7 @@ def look_up(user: str | None, clean_env: bool) -> Identity:
         return Identity(refusal=str(err) or os.strerror(errno.ENOMEM))
 
 
-class _Asker:
+class _LookupCaller:
     def __init__(self, then: Then) -> None:
         self.then: Then | None = then
         self.timer: Timer | None = None
@@ -71,7 +71,7 @@ class UserLookup:
         self._loop = loop
         self._patience_ms = patience_ms
         self._ask = ask
-        self._open: dict[_Key, list[_Asker]] = {}
+        self._open: dict[_Key, list[_LookupCaller]] = {}
         self._answers: collections.deque[tuple[_Key, Identity]] = collections.deque()
         self._wakeup: Wakeup | None = None
 
@@ -84,7 +84,7 @@ class UserLookup:
         if key == (None, False):
             then(DAEMON_USER)
             return
-        asker = _Asker(then)
+        asker = _LookupCaller(then)
         late = f"{_named(key)} could not be looked up within {format_duration(self._patience_ms)}"
         asker.timer = self._loop.after(self._patience_ms, lambda: self._give_up(key, asker, Identity(refusal=late)))
         if key in self._open:
@@ -111,7 +111,7 @@ class UserLookup:
         while self._answers:
             self._answered(*self._answers.popleft())
 
-    def _give_up(self, key: _Key, asker: _Asker, identity: Identity) -> None:
+    def _give_up(self, key: _Key, asker: _LookupCaller, identity: Identity) -> None:
         """Stop waiting for a thread that may never end; it stays registered, so that the next lookup shares it."""
         self._open[key].remove(asker)
         asker.answer(identity)

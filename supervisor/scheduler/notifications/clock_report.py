@@ -15,7 +15,7 @@ from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 _LISTED = 20
 
 
-class _By(Arguments):
+class _TrustArguments(Arguments):
     by: str
 
 
@@ -60,8 +60,8 @@ class ClockReport:
             "removals_held_until": self._clock.believed_at_ms,
         }
 
-    @operation(_By)
-    def clock_trust(self, asked: _By, reply: Reply) -> None:
+    @operation(_TrustArguments)
+    def clock_trust(self, asked: _TrustArguments, reply: Reply) -> None:
         """Trust the wall clock as it is now set, also for removals."""
         self._log.info(f"{asked.by} confirmed the wall clock; runs are removed by age again")
         self._clock.believe()

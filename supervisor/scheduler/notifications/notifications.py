@@ -20,10 +20,10 @@ from supervisor.ipc.log_line import stamp
 from supervisor.ipc.plural import counted
 from supervisor.scheduler.control.operation import Arguments, Reply, done, operation, refused, unavailable
 from supervisor.scheduler.database.commits import Change, Committer, Events
-from supervisor.scheduler.notifications.routes import Fact, Target, targets
+from supervisor.scheduler.notifications.routes import RoutedEvent, Target, targets
 from supervisor.scheduler.notifications.wording import body_of, title_of
 from supervisor.scheduler.runs.end_reason import Verdict
-from supervisor.scheduler.runs.live_units import LiveRun, Roll, ServiceInstance, Unit
+from supervisor.scheduler.runs.live_units import LiveRun, RollingRestart, ServiceInstance, Unit
 from supervisor.scheduler.runs.retry import RETRIED_REASONS, tried_again
 
 MOST_WAITING = 1000
@@ -57,10 +57,17 @@ class Notifications:
 
     def _report(self, change: Change, kind: str, title: str, body: str) -> None:
         """Raise a notification about the daemon, with the severity of its kind."""
-        self._raise_notification(change, Fact(kind=kind, severity=notification_kinds.OF_KIND[kind]), title, body)
+        self._raise_notification(change, RoutedEvent(kind=kind, severity=notification_kinds.OF_KIND[kind]), title, body)
 
     def _raise_notification(
-        self, change: Change, fact: Fact, title: str, body: str, *, run_id: str | None = None, listed: bool = True
+        self,
+        change: Change,
+        fact: RoutedEvent,
+        title: str,
+        body: str,
+        *,
+        run_id: str | None = None,
+        listed: bool = True,
     ) -> None:
         """Raise a notification.
 
@@ -145,7 +152,7 @@ class Notifications:
         unit.failures += not again
         self._count(unit, change)
         kind = notification_kinds.OF_REASON.get(verdict.reason, notification_kinds.RUN_FAILED)
-        fact = Fact(
+        fact = RoutedEvent(
             kind=kind,
             severity=notification_kinds.OF_KIND[kind],
             task=task.name,
@@ -167,7 +174,7 @@ class Notifications:
         if unit.failed_attempts:
             failures, unit.failures, unit.failed_attempts = unit.failures, 0, 0
             self._count(unit, change)
-            fact = Fact(
+            fact = RoutedEvent(
                 kind=notification_kinds.RUN_RECOVERED,
                 severity="info",
                 task=name,
@@ -181,7 +188,7 @@ class Notifications:
     def _tell_success(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
         name, named = run.unit.name, run.unit.definition.notify_on_success
         if named or self._told_of_success:
-            fact = Fact(kind=notification_kinds.RUN_SUCCEEDED, severity="info", task=name, named=named)
+            fact = RoutedEvent(kind=notification_kinds.RUN_SUCCEEDED, severity="info", task=name, named=named)
             self._raise_notification(change, fact, f"{name} succeeded", f"Run {run.id}: {verdict.text}.", run_id=run.id)
 
     @staticmethod
@@ -194,7 +201,7 @@ class Notifications:
         fate = _MISSED_REASONS.get(reason)
         if fate is None or run.trigger != "cron":
             return
-        fact = Fact(
+        fact = RoutedEvent(
             kind=notification_kinds.RUN_MISSED,
             severity="warn",
             task=run.unit.name,
@@ -216,7 +223,7 @@ class Notifications:
 
     def _about_live(self, kind: str, run: LiveRun, title: str, text: str, change: Change) -> None:
         named = run.unit.definition.notify_on_failure
-        fact = Fact(kind=kind, severity=notification_kinds.OF_KIND[kind], task=run.unit.name, named=named)
+        fact = RoutedEvent(kind=kind, severity=notification_kinds.OF_KIND[kind], task=run.unit.name, named=named)
         self._raise_notification(change, fact, title, text, run_id=run.id)
 
     def daemon_restarted(self, change: Change, *, orderly: bool) -> None:
@@ -224,12 +231,12 @@ class Notifications:
         how = (
             "It was shut down before." if orderly else "It was not shut down before: it crashed, or the host went down."
         )
-        fact = Fact(kind=notification_kinds.DAEMON_RESTARTED, severity="info" if orderly else "warn")
+        fact = RoutedEvent(kind=notification_kinds.DAEMON_RESTARTED, severity="info" if orderly else "warn")
         self._raise_notification(change, fact, "The daemon was restarted", how)
 
     def deliveries_lost(self, notifier: str, number: int, why: str, change: Change) -> None:
         """Report messages that a notifier could not deliver, through the other notifiers."""
-        fact = Fact(kind=notification_kinds.DELIVERY_FAILED, severity="error", without=notifier)
+        fact = RoutedEvent(kind=notification_kinds.DELIVERY_FAILED, severity="error", without=notifier)
         messages = "1 message" if number == 1 else f"{number} messages"
         text = f"{messages} could not be delivered by {notifier}: {why}."
         self._raise_notification(change, fact, f"Notifier {notifier} cannot deliver", text)
@@ -238,13 +245,13 @@ class Notifications:
         """Report that an instance became fatal."""
         text = f"Instance {instance.index} failed {instance.failures} times in a row. No more restarts."
         named = unit.definition.notify_on_failure
-        fact = Fact(kind=notification_kinds.SERVICE_FATAL, severity="error", task=unit.name, named=named)
+        fact = RoutedEvent(kind=notification_kinds.SERVICE_FATAL, severity="error", task=unit.name, named=named)
         self._raise_notification(change, fact, f"{unit.name} is down", text, run_id=run_id)
 
     def service_recovered(self, unit: Unit, since: int, change: Change) -> None:
         """Report that all instances of a service are healthy again."""
         named = unit.definition.notify_on_failure
-        fact = Fact(kind=notification_kinds.SERVICE_RECOVERED, severity="info", task=unit.name, named=named)
+        fact = RoutedEvent(kind=notification_kinds.SERVICE_RECOVERED, severity="info", task=unit.name, named=named)
         text = f"It was down for {format_duration((change.now_ms - since) // 1000 * 1000)}."
         self._raise_notification(change, fact, f"{unit.name} is back", text)
 
@@ -253,7 +260,7 @@ class Notifications:
         service = unit.service
         if service is None:
             return
-        fact = Fact(
+        fact = RoutedEvent(
             kind=notification_kinds.SERVICE_FLAPPING,
             severity="error",
             task=unit.name,
@@ -268,23 +275,23 @@ class Notifications:
         service = unit.service
         if service is None:
             return
-        fact = Fact(
+        fact = RoutedEvent(
             kind=notification_kinds.SERVICE_STABLE, severity="info", task=unit.name, named=service.notify_on_failure
         )
         lasted = format_duration((change.now_ms - since) // 1000 * 1000)
         text = f"No failure for {format_duration(service.flap_window_ms)}. It was flapping for {lasted}."
         self._raise_notification(change, fact, f"{unit.name} is stable again", text)
 
-    def rolling_failed(self, unit: Unit, instance: ServiceInstance, roll: Roll, change: Change) -> None:
+    def rolling_failed(self, unit: Unit, instance: ServiceInstance, roll: RollingRestart, change: Change) -> None:
         """Report a rolling restart that ended early."""
-        fact = Fact(kind=notification_kinds.SERVICE_ROLLING, severity="error", task=unit.name)
+        fact = RoutedEvent(kind=notification_kinds.SERVICE_ROLLING, severity="error", task=unit.name)
         left = roll.end - roll.index - 1
         text = f"Instance {roll.index} is {instance.state.shown}; {left} of {roll.end} instances were not restarted."
         self._raise_notification(change, fact, f"The rolling restart of {unit.name} failed", text)
 
     def log_dropping(self, run: LiveRun, reason: str, change: Change) -> None:
         """Report that output of a run is dropped."""
-        fact = Fact(kind=notification_kinds.LOG_DISK_PRESSURE, severity="warn", task=run.unit.name)
+        fact = RoutedEvent(kind=notification_kinds.LOG_DISK_PRESSURE, severity="warn", task=run.unit.name)
         text = f"The log of run {run.id} accepts no output: {reason}."
         self._raise_notification(change, fact, f"Output of {run.unit.name} is dropped", text, run_id=run.id)
 

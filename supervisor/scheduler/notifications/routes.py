@@ -43,7 +43,7 @@ def end_of_quiet(quiet: QuietHours | None, zone: str, now_ms: int) -> int | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fact:
+class RoutedEvent:
     """An occurrence that routes may turn into a notification."""
 
     kind: str
@@ -73,7 +73,7 @@ class Target:
     """When quiet hours end, in milliseconds since the epoch; None to send at once."""
 
 
-def targets(fact: Fact, routes: Iterable[Route], zone: str, now_ms: int) -> list[Target]:
+def targets(fact: RoutedEvent, routes: Iterable[Route], zone: str, now_ms: int) -> list[Target]:
     """Return the notifiers that receive a fact, each once, sorted by name.
 
     If several routes lead to a notifier, the weakest condition applies, then the earliest time.
@@ -107,7 +107,7 @@ def _together(several: list[Target]) -> Target:
     return Target(sure[0].notifier, sure[0].only_if_notified, min(untils) if len(untils) == len(sure) else None)
 
 
-def _leads(route: Route, fact: Fact) -> bool | None:
+def _leads(route: Route, fact: RoutedEvent) -> bool | None:
     """Return None if a route ignores a fact, else whether only notifiers that were told of the failure receive it."""
     match = route.match
     if match.tasks is not None and (fact.task is None or not fnmatchcase(fact.task, match.tasks)):
@@ -126,7 +126,7 @@ def _severe(severity: str, least: str | None) -> bool:
     return least is None or SEVERITIES.index(severity) >= SEVERITIES.index(least)
 
 
-def _counts(route: Route, fact: Fact) -> bool:
+def _counts(route: Route, fact: RoutedEvent) -> bool:
     """Return whether a failure is at least the ``after``-th in a row; other facts always count."""
     if fact.kind not in FAILURES:
         return True

@@ -22,7 +22,7 @@ T = TypeVar("T")
 _LOOK_S = 2.0
 
 
-class _Work(NamedTuple):
+class _Job(NamedTuple):
     function: Callable[[], object]
     done: Callable[[Any], None]
 
@@ -40,7 +40,7 @@ class ConfigFiles:
         self._config = config
         self._stale = stale
         self._on_stale = on_stale
-        self._todo: SimpleQueue[_Work] = SimpleQueue()
+        self._todo: SimpleQueue[_Job] = SimpleQueue()
         self._finished: deque[Callable[[], None]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         loop.watch(self._bell, lambda _mask: self._drain())
@@ -48,7 +48,7 @@ class ConfigFiles:
 
     def submit(self, function: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
         """Call `function` in the thread, then `done` in the loop with its result or exception."""
-        self._todo.put(_Work(function, done))
+        self._todo.put(_Job(function, done))
 
     def follow(self, config: Config) -> None:
         """Watch the files of a configuration that was just read."""

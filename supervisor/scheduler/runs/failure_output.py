@@ -32,7 +32,7 @@ class _Search:
         self.timer: Timer | None = None
 
 
-class Outputs:
+class OutputSearches:
     """Searches the output of runs whose definitions set ``failure_output``."""
 
     def __init__(self, loop: Loop, boot: DaemonSettings, watcher: Watcher, log: Log) -> None:

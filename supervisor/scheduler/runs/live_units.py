@@ -114,7 +114,7 @@ class ServiceInstance:
 
 
 @dataclass(frozen=True)
-class Roll:
+class RollingRestart:
     """A rolling restart in progress."""
 
     index: int
@@ -150,7 +150,7 @@ class Unit:
         """Whether the schedule of the task is paused."""
         self.stopped = False
         """Whether the service is stopped: no instance should run."""
-        self.rolling: Roll | None = None
+        self.rolling: RollingRestart | None = None
         self.fatal_since: int | None = None
         """When the open crash-loop incident was reported, in milliseconds since the epoch."""
         self.flapping_since: int | None = None

@@ -32,7 +32,7 @@ class ParameterValues:
 NOTHING = ParameterValues()
 
 
-class Wrong(NamedTuple):
+class InvalidParameter(NamedTuple):
     """An invalid parameter, and the reason without its value."""
 
     name: str
@@ -42,7 +42,7 @@ class Wrong(NamedTuple):
 class InvalidParameters(Exception):
     """The values do not match the parameters of the task; `wrong` lists each reason, without secret values."""
 
-    def __init__(self, wrong: Sequence[Wrong]) -> None:
+    def __init__(self, wrong: Sequence[InvalidParameter]) -> None:
         self.wrong = wrong
         super().__init__("; ".join(f"{one.name} {one.message}" for one in wrong))
 
@@ -74,19 +74,21 @@ def take(task: Task, values: Mapping[str, str]) -> ParameterValues:
     known = {param.name: param for param in task.params}
     shown: dict[str, str] = {}
     secret: dict[str, str] = {}
-    wrong = [Wrong(name, _unknown(known)) for name in values if name not in known]
+    wrong = [InvalidParameter(name, _unknown(known)) for name in values if name not in known]
     for name, param in known.items():
         try:
             value = normal(param, values[name]) if name in values else _default(param)
         except InvalidValue as err:
-            wrong.append(Wrong(name, f"{err.message}; {err.remedy}" if err.remedy else err.message))
+            wrong.append(InvalidParameter(name, f"{err.message}; {err.remedy}" if err.remedy else err.message))
             continue
         if value is not None and not param.secret:
             shown[name] = value
         elif value is not None and name in values:
             secret[name] = value
     if not wrong and sum(len(value.encode()) for value in (*shown.values(), *secret.values())) > MAX_BYTES:
-        wrong = [Wrong(name, f"is too long: all values together may have {MAX_BYTES} bytes") for name in values]
+        wrong = [
+            InvalidParameter(name, f"is too long: all values together may have {MAX_BYTES} bytes") for name in values
+        ]
     if wrong:
         raise InvalidParameters(wrong)
     return ParameterValues(shown, secret)
@@ -98,7 +100,7 @@ def accept_again(task: Task, given: ParameterValues) -> ParameterValues:
     Raises:
         InvalidParameters: the values are no longer valid, or include secrets that are no longer kept.
     """
-    lost = [Wrong(name, "is secret, and its value is no longer kept") for name in sorted(given.lost)]
+    lost = [InvalidParameter(name, "is secret, and its value is no longer kept") for name in sorted(given.lost)]
     try:
         again = take(task, {**given.shown, **given.secret})
     except InvalidParameters as err:

@@ -43,7 +43,7 @@ from supervisor.scheduler.runs.end_reason import (
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
 from supervisor.scheduler.runs.parameters import take
 from supervisor.scheduler.runs.retry import SUPERSEDED_BY, delay_ms, is_superseded, note_success, tried_again
-from supervisor.scheduler.runs.run_observer import JobTracker, Outputs, RunObserver, ServiceListener
+from supervisor.scheduler.runs.run_observer import JobTracker, OutputSearch, RunObserver, ServiceListener
 from supervisor.scheduler.runs.run_rows import ended_columns, event_body, pending_row, refused_row
 from supervisor.scheduler.runs.spawn_requests import SpawnRequests
 
@@ -66,7 +66,7 @@ class RunEngine:
         self._notifications = notifications
         self._user_lookup = user_lookup
         self._services: ServiceListener | None = None
-        self._outputs: Outputs | None = None
+        self._outputs: OutputSearch | None = None
         self._jobs: JobTracker | None = None
         self.observers: list[RunObserver] = []
         """Called for every run, in this order."""
@@ -85,7 +85,7 @@ class RunEngine:
         """Ended runs whose acknowledgement is withheld; None: none is withheld."""
 
     def connect(
-        self, services: ServiceListener, outputs: Outputs | None = None, launches: JobTracker | None = None
+        self, services: ServiceListener, outputs: OutputSearch | None = None, launches: JobTracker | None = None
     ) -> None:
         """Set the listener for services, the search of output, and the tracker of jobs."""
         self._services = services

@@ -42,7 +42,7 @@ class RunObserver:
         """Note that a run ended; `will_retry`: a retry follows."""
 
 
-class Outputs(Protocol):
+class OutputSearch(Protocol):
     """Searches the output of runs for ``failure_output``."""
 
     def watch(self, run: LiveRun) -> None:

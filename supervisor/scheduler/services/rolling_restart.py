@@ -12,7 +12,7 @@ from supervisor.ipc.log_line import Log
 from supervisor.ipc.plural import counted
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.notifications.notifications import Notifications
-from supervisor.scheduler.runs.live_units import Roll, ServiceInstance, Unit
+from supervisor.scheduler.runs.live_units import RollingRestart, ServiceInstance, Unit
 from supervisor.scheduler.services.instance_transitions import State
 from supervisor.scheduler.services.readiness import is_ready
 
@@ -21,7 +21,7 @@ _UNDER_WAY = frozenset({State.STARTING, State.RUNNING, State.STOPPING, State.RES
 Restart = Callable[[Unit, ServiceInstance, Change], None]
 
 
-class Rolling:
+class RollingRestarts:
     """Carries out the rolling restarts of all services."""
 
     def __init__(self, notifications: Notifications, log: Log, restart: Restart) -> None:
@@ -33,7 +33,7 @@ class Rolling:
     def start(self, unit: Unit, end: int, change: Change) -> None:
         """Restart the first `end` instances; a restart in progress starts over."""
         self._log.info(f"{unit.name}: rolling restart of {counted(end, 'instance')}")
-        self._go(unit, Roll(0, end), change)
+        self._go(unit, RollingRestart(0, end), change)
 
     def advance(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
         """Continue or end the restart after `instance` changed its state."""
@@ -41,7 +41,7 @@ class Rolling:
         if roll is None or roll.index != instance.index:
             return
         if is_ready(instance):
-            self._go(unit, Roll(roll.index + 1, roll.end), change)
+            self._go(unit, RollingRestart(roll.index + 1, roll.end), change)
         elif instance.state not in _UNDER_WAY:
             self._log.error(
                 f"{unit.name}: the rolling restart ends at instance {roll.index}, which is not ready but"
@@ -56,7 +56,7 @@ class Rolling:
         if roll is not None and roll.index >= count:
             self._done(unit, change)
         elif roll is not None and roll.end > count:
-            self._set(unit, Roll(roll.index, count), change)
+            self._set(unit, RollingRestart(roll.index, count), change)
 
     def cancel(self, unit: Unit, why: str, change: Change) -> None:
         """End a restart in progress, and log the reason; the remaining instances are not restarted."""
@@ -64,7 +64,7 @@ class Rolling:
             self._log.warning(f"{unit.name}: the rolling restart ends at instance {unit.rolling.index}: {why}")
             self._set(unit, None, change)
 
-    def _go(self, unit: Unit, roll: Roll, change: Change) -> None:
+    def _go(self, unit: Unit, roll: RollingRestart, change: Change) -> None:
         if roll.index >= min(roll.end, len(unit.instances)):
             self._done(unit, change)
         else:
@@ -76,17 +76,17 @@ class Rolling:
         self._set(unit, None, change)
 
     @staticmethod
-    def _set(unit: Unit, roll: Roll | None, change: Change) -> None:
+    def _set(unit: Unit, roll: RollingRestart | None, change: Change) -> None:
         unit.rolling = roll
         text = stored_text(roll)
         change.write(lambda db: update_task(db, unit.name, rolling=text))
 
 
-def stored_roll(text: str | None) -> Roll | None:
+def stored_roll(text: str | None) -> RollingRestart | None:
     """Return a rolling restart from its stored form; None if none is in progress."""
-    return None if text is None else Roll(*json.loads(text))
+    return None if text is None else RollingRestart(*json.loads(text))
 
 
-def stored_text(roll: Roll | None) -> str | None:
+def stored_text(roll: RollingRestart | None) -> str | None:
     """Return a rolling restart in the form that :func:`stored_roll` reads."""
     return None if roll is None else json.dumps([roll.index, roll.end])

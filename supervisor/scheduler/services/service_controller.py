@@ -23,7 +23,7 @@ from supervisor.scheduler.services.health import HealthMonitor, Watcher, livenes
 from supervisor.scheduler.services.incidents import CrashLoops, Flapping
 from supervisor.scheduler.services.instance_transitions import Action, Event, State
 from supervisor.scheduler.services.readiness import is_ready
-from supervisor.scheduler.services.rolling_restart import Rolling
+from supervisor.scheduler.services.rolling_restart import RollingRestarts
 from supervisor.scheduler.services.start_order import OrderedStop
 
 NOT_CONFIGURED = "no longer configured"
@@ -70,7 +70,7 @@ class ServiceController:
         self._health = HealthMonitor(loop, core.daemon.boot, user_lookup, watcher, self)
         self._crash_loops = CrashLoops(notifications)
         self._flapping = Flapping(loop, notifications, core.committer)
-        self._rolling = Rolling(
+        self._rolling = RollingRestarts(
             notifications, core.log, lambda unit, one, change: self._apply(unit, one, Event.RESTART, change)
         )
         self.dependency_gate = DependencyGate(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from supervisor.config.model import Route
 from supervisor.config.notification_kinds import FAILURES, KINDS, OF_KIND, RECOVERIES, SEVERITIES
 from supervisor.config.records import Match, QuietHours
-from supervisor.scheduler.notifications.routes import Fact, Target, end_of_quiet, targets
+from supervisor.scheduler.notifications.routes import RoutedEvent, Target, end_of_quiet, targets
 
 NOON = 1_780_056_000_000  # 2026-05-29 12:00:00 UTC
 NIGHT = QuietHours(22 * 60, 7 * 60)
@@ -38,10 +38,10 @@ routes = st.builds(
 
 
 @st.composite
-def facts(draw: st.DrawFn) -> Fact:
+def facts(draw: st.DrawFn) -> RoutedEvent:
     kind = draw(kinds)
     failures = draw(st.integers(1, 3))
-    return Fact(
+    return RoutedEvent(
         kind=kind,
         severity=OF_KIND[kind],
         task=None if kind == "config.stale" else draw(st.sampled_from(TASKS)),
@@ -57,7 +57,7 @@ ENDS = {"run.recovered": {"run.failed", "run.timeout", "run.crashed"}, "service.
 RANKS = {"info": 0, "warn": 1, "error": 2}
 
 
-def counts(rule: Route, fact: Fact) -> bool:
+def counts(rule: Route, fact: RoutedEvent) -> bool:
     """Return whether a failure satisfies the conditions about consecutive failures."""
     if fact.kind not in ENDS["run.recovered"]:
         return True
@@ -66,7 +66,7 @@ def counts(rule: Route, fact: Fact) -> bool:
     return fact.attempts >= rule.after
 
 
-def taken(rule: Route, fact: Fact) -> str:
+def taken(rule: Route, fact: RoutedEvent) -> str:
     """Return "no", "yes", or "told" for a recovery that goes only to notifiers that sent the failure."""
     if rule.match.tasks is not None and not (fact.task and fnmatchcase(fact.task, rule.match.tasks)):
         return "no"
@@ -80,7 +80,7 @@ def taken(rule: Route, fact: Fact) -> str:
     return "yes" if severe and counts(rule, fact) else "no"
 
 
-def oracle(fact: Fact, name: str, rules: list[Route]) -> Target | None:
+def oracle(fact: RoutedEvent, name: str, rules: list[Route]) -> Target | None:
     """Apply the rules of docs/notifications.rst literally to one notifier."""
     if name == fact.without:
         return None
@@ -98,7 +98,7 @@ def oracle(fact: Fact, name: str, rules: list[Route]) -> Target | None:
 
 
 @given(facts(), st.lists(routes, max_size=4))
-def test_documented_rules(fact: Fact, rules: list[Route]) -> None:
+def test_documented_rules(fact: RoutedEvent, rules: list[Route]) -> None:
     """Each notifier gets one message by the documented rules, however many routes lead to it."""
     wanted = [found for name in NAMES if (found := oracle(fact, name, rules)) is not None]
     assert targets(fact, rules, "UTC", NOON) == wanted

@@ -21,9 +21,9 @@ from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.runs import secret_parameters
 from supervisor.scheduler.runs.parameters import (
     NOTHING,
+    InvalidParameter,
     InvalidParameters,
     ParameterValues,
-    Wrong,
     accept_again,
     command_parameters,
     stored_values,
@@ -118,7 +118,7 @@ def test_total_size_limit(task: Task) -> None:
 )
 def test_any_values(task: Task, values: dict[str, str]) -> None:
     """A value is rejected by name or reaches the command unchanged; stored values are accepted again unchanged."""
-    refused: Sequence[Wrong] = ()
+    refused: Sequence[InvalidParameter] = ()
     try:
         found = take(task, values)
     except InvalidParameters as err:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from supervisor.scheduler.loop.loop import Timer
-from supervisor.scheduler.runs.live_units import Roll, Unit
+from supervisor.scheduler.runs.live_units import RollingRestart, Unit
 from supervisor.scheduler.services.instance_transitions import State
 from supervisor.scheduler.services.start_order import start_order, stop_levels
 from supervisor.scheduler.startup_shutdown.shutdown import Shutdown
@@ -102,7 +102,7 @@ def test_changed_command(bench: Make) -> None:
     one = bench(SERVICE)
     unit = taken_up(one)
     replaced(one, unit, run="false", instances=3)
-    assert unit.rolling == Roll(0, 2)
+    assert unit.rolling == RollingRestart(0, 2)
     assert one.root.take("stop") == [run_of(unit.instances[0])]
     for index in range(2):
         ends(one, unit.instances[index], cause="stop")
@@ -149,7 +149,7 @@ def test_fewer_instances_during_a_rolling_restart(bench: Make) -> None:
     """A rolling restart ends when the next instance no longer exists."""
     one = bench(SERVICE)
     unit = taken_up(one)
-    unit.rolling = Roll(1, 2)
+    unit.rolling = RollingRestart(1, 2)
     replaced(one, unit, instances=1)
     assert record(one).rolling is None
 

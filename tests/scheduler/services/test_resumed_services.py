@@ -12,7 +12,7 @@ from store.tasks import Instance, set_instance, update_task
 from supervisor.config.diff import process_hash
 from supervisor.ipc.messages import Exited
 from supervisor.scheduler.notifications.notifications import Notifications
-from supervisor.scheduler.runs.live_units import LiveRun, Roll, Unit
+from supervisor.scheduler.runs.live_units import LiveRun, RollingRestart, Unit
 from supervisor.scheduler.runs.run_rows import pending_row
 from supervisor.scheduler.services.instance_transitions import State
 from supervisor.scheduler.services.service_controller import ServiceController
@@ -266,7 +266,7 @@ def test_commands_are_remembered(bench: Make) -> None:
     one = bench(f'{SERVICE}[tasks.t]\nrun = "true"\n')
     left(one, "running", stopped=True, rolling="[1, 2]", last_restart="x", fatal_since=7)
     update_task(one.store.database, "t", paused=True)
-    for first, expected in ((False, (True, Roll(1, 2), "x", 7)), (True, (False, None, None, 7))):
+    for first, expected in ((False, (True, RollingRestart(1, 2), "x", 7)), (True, (False, None, None, 7))):
         units = make_units(one.store.database, one.config, first=first)
         unit = units["s"]
         assert (unit.stopped, unit.rolling, unit.last_command, unit.fatal_since) == expected

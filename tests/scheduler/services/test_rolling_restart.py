@@ -6,7 +6,7 @@ from dataclasses import replace
 from store import notifications
 from store.tasks import update_task
 from supervisor.scheduler.notifications.notifications import Notifications
-from supervisor.scheduler.runs.live_units import Roll, Unit
+from supervisor.scheduler.runs.live_units import RollingRestart, Unit
 from supervisor.scheduler.services.instance_transitions import State
 from supervisor.scheduler.services.rolling_restart import stored_roll
 from supervisor.scheduler.services.service_controller import ServiceController
@@ -50,7 +50,7 @@ def test_one_instance_at_a_time(bench: Make) -> None:
     before = [run_of(instance) for instance in unit.instances]
     for index in range(3):
         assert states(unit) == [UP] * index + [State.RESTARTING] + [UP] * (2 - index)
-        assert stored_roll(record(one).rolling) == unit.rolling == Roll(index, 3)
+        assert stored_roll(record(one).rolling) == unit.rolling == RollingRestart(index, 3)
         next_one(one, unit, index)
     assert states(unit) == [UP] * 3
     assert unit.rolling is None
@@ -65,7 +65,7 @@ def test_waits_for_health(bench: Make) -> None:
     next_one(one, unit, 0)
     assert states(unit) == [UP] * 3
     assert one.root.take("stop") == []
-    assert unit.rolling == Roll(0, 3)
+    assert unit.rolling == RollingRestart(0, 3)
 
 
 def test_stops_at_the_first_failure(bench: Make) -> None:
@@ -107,9 +107,9 @@ def test_second_restart(bench: Make) -> None:
     for rolling in (False, True):
         assert restarted(one, "2", rolling=rolling)["status"] == 409
     assert restarted(one, "1", rolling=True) == DONE
-    assert unit.rolling == Roll(0, 3)
+    assert unit.rolling == RollingRestart(0, 3)
     assert asked(one, "service_start") == DONE
-    assert unit.rolling == Roll(0, 3)
+    assert unit.rolling == RollingRestart(0, 3)
 
 
 def test_stop_ends_it(bench: Make) -> None:
@@ -132,7 +132,7 @@ def test_scheduler_restart(bench: Make) -> None:
     """The next scheduler continues at the instance that was being restarted, which may be ready already."""
     one = bench(SERVICE)
     unit = taken_up(one)
-    unit.rolling = Roll(1, 3)
+    unit.rolling = RollingRestart(1, 3)
     update_task(one.store.database, "s", rolling="[1, 3]")
     second = ServiceController(
         one.core, one.engine, one.user_lookup, one.watcher, Notifications(one.config), first=False
@@ -143,7 +143,7 @@ def test_scheduler_restart(bench: Make) -> None:
     second.take_over(unit, change)
     one.committer.commit(change)
     run_all(one)
-    assert unit.rolling == Roll(2, 3)
+    assert unit.rolling == RollingRestart(2, 3)
     next_one(one, unit, 2)
     assert unit.rolling is None
 
@@ -158,4 +158,4 @@ def test_fewer_instances(bench: Make) -> None:
     one.controller.replace(unit, replace(service, instances=2), change)
     one.committer.commit(change)
     one.store.work_all()
-    assert stored_roll(record(one).rolling) == unit.rolling == Roll(0, 2)
+    assert stored_roll(record(one).rolling) == unit.rolling == RollingRestart(0, 2)
