@@ -75,7 +75,7 @@ class Watch:
             self.waiters.discard(woken)
 
 
-class Ends:
+class CompletionWatches:
     """All watches of one worker."""
 
     def __init__(self, rings: Rings, reads: DatabaseReads) -> None:

@@ -22,7 +22,7 @@ _REMEMBERED = 64
 _PIECE_BYTES = 256 * 1024
 
 
-class Mark(NamedTuple):
+class BlockStart(NamedTuple):
     """The start of a block."""
 
     offset: int
@@ -33,7 +33,7 @@ class Layout(NamedTuple):
     """The size of a text, and the starts of some of its blocks, in order."""
 
     size: int
-    marks: list[Mark]
+    marks: list[BlockStart]
 
 
 class Layouts:
@@ -59,13 +59,13 @@ class Layouts:
         return self._known[key]
 
     def _measure(self, reader: LogReader, streams: tuple[int, ...]) -> Layout | None:
-        measuring = _Measuring(reader, streams)
+        measuring = _Measurement(reader, streams)
         while not self._files(measuring.go_on):
             pass
         return measuring.layout
 
 
-class _Measuring:
+class _Measurement:
     """A measurement in several turns, so that other greenlets can run in between."""
 
     def __init__(self, reader: LogReader, streams: tuple[int, ...]) -> None:
@@ -73,7 +73,7 @@ class _Measuring:
         self._extents = reader.extents(streams)
         self._blocks = 0
         self._size = 0
-        self._marks: list[Mark] = []
+        self._marks: list[BlockStart] = []
         self._step = 1
 
     def go_on(self) -> bool:
@@ -93,7 +93,7 @@ class _Measuring:
     def _mark(self, line: int) -> None:
         """Remember the start of every n-th block; n doubles for long logs."""
         if self._blocks % self._step == 0:
-            self._marks.append(Mark(self._size, line))
+            self._marks.append(BlockStart(self._size, line))
         self._blocks += 1
         if len(self._marks) > _MARKS:
             del self._marks[1::2]

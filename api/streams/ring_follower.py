@@ -19,7 +19,7 @@ from gevent.lock import BoundedSemaphore
 from api.auth.identity import Credential
 from api.errors import ApiError, shortage
 from api.read_threads import DatabaseReads
-from api.streams.completion_watch import EVENTS, Ends
+from api.streams.completion_watch import EVENTS, CompletionWatches
 from api.streams.shared_feed import Budget, Feed
 from logring.errors import LogError
 from logring.log_paths import log_path, ring_path
@@ -39,7 +39,7 @@ _CREDENTIAL_POLLS = 16
 _BACKOFF_S = (0.05, 0.1, 0.25, 0.5, 1.0)
 
 
-class Bell:
+class DoorbellWatch:
     """A doorbell socket and its greenlet, which starts with the first subscription."""
 
     def __init__(self, path: str, token: str, feeds: dict[str, Feed]) -> None:
@@ -145,10 +145,10 @@ class Hub:
         self._valid = valid
         self._feeds: dict[str, Feed] = {}
         self._budget = Budget()
-        self._root_bell = Bell(boot.root_bell, boot.token, self._feeds)
-        self._scheduler_bell = Bell(boot.scheduler_bell, boot.token, self._feeds)
+        self._root_bell = DoorbellWatch(boot.root_bell, boot.token, self._feeds)
+        self._scheduler_bell = DoorbellWatch(boot.scheduler_bell, boot.token, self._feeds)
         self._started = False
-        self.ends = Ends(self, reads)
+        self.ends = CompletionWatches(self, reads)
 
     def start(self) -> None:
         """Start the greenlets, once. The first stream calls this, so an idle worker has none."""
@@ -240,7 +240,7 @@ class Hub:
             self._bell(feed.name).unsubscribe(feed.name)
             feed.close()
 
-    def _bell(self, name: str) -> Bell:
+    def _bell(self, name: str) -> DoorbellWatch:
         return self._scheduler_bell if name == EVENTS else self._root_bell
 
 

@@ -32,13 +32,13 @@ _BEFORE_ALL = (-(2**63), "")
 _BEHIND_ALL = (2**63 - 1, "~")
 
 
-class _About(msgspec.Struct, rename="camel"):
+class _EventSubject(msgspec.Struct, rename="camel"):
     kind: str
     run_id: str = ""
     task_name: str = ""
 
 
-_about = msgspec.json.Decoder(_About)
+_about = msgspec.json.Decoder(_EventSubject)
 
 
 def _news(record: Line) -> bytes:

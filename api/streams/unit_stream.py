@@ -109,7 +109,7 @@ class OpenRun(Track):
             self.stream.woken.set()
 
 
-class _EventsBell:
+class _EventsWaiter:
     """A waiter that notes in its stream that there are new events."""
 
     def __init__(self, stream: "UnitStream") -> None:
@@ -146,7 +146,7 @@ class UnitStream(EventStream):
         self.news: set[OpenRun] = set()
         """Open runs that may have unread lines."""
         self.events_rang = True
-        self._bell = _EventsBell(self)
+        self._bell = _EventsWaiter(self)
         self._announced = 0
         self._sent_ms = 0
         self._retry_s = 0.0
