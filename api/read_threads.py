@@ -39,7 +39,7 @@ _LOOK_S = 0.02
 _FILE_S = 10.0
 """Time limit for the read of a part of a log file, including the wait for earlier reads."""
 _SEARCHES = 4
-_PLACE_S = 5.0
+_TURN_S = 5.0
 
 
 class DatabaseReads:
@@ -177,13 +177,13 @@ class LogSearches(Threads):
         self._turns = FairSemaphore(_SEARCHES)
 
     @contextlib.contextmanager
-    def place(self) -> Iterator[None]:
-        """Reserve a place among the few concurrent searches.
+    def turn(self) -> Iterator[None]:
+        """Wait for a turn among the few concurrent searches.
 
         Raises:
-            ApiError: 503 no place became free in time.
+            ApiError: 503 no turn came in time.
         """
-        with self._turns.turn(_PLACE_S, unavailable("Too many concurrent searches; try again later")):
+        with self._turns.turn(_TURN_S, unavailable("Too many concurrent searches; try again later")):
             yield
 
 

@@ -15,7 +15,7 @@ import psutil
 from bench.client import Failed
 from bench.daemon import DISK, Daemon, title, toml
 from bench.measure import Row, in_turn, latency_rows, limit_row
-from supervisor.startup.runtime_directory import places
+from supervisor.startup.runtime_directory import candidates
 
 SLEEP = ["/bin/sleep", "1000000"]
 SERVICES = "".join(f"[services.s{n}]\nrun = {toml(SLEEP)}\nhealthy_after = '1s'\n" for n in range(10))
@@ -53,7 +53,7 @@ def _until(daemon: Daemon, condition: Callable[[], bool], what: str) -> None:
 def _bell(daemon: Daemon) -> str:
     """Return the path of the doorbell, once the daemon has created its directories."""
     daemon_id = (daemon.directory / "data" / "id").read_text().strip()
-    (place,) = (base for base in places(os.environ, os.geteuid()) if os.path.isdir(f"{base}/{daemon_id}"))
+    (place,) = (base for base in candidates(os.environ, os.geteuid()) if os.path.isdir(f"{base}/{daemon_id}"))
     return f"{place}/{daemon_id}/root.bell"
 
 

@@ -180,11 +180,11 @@ class Connection(ABC):
     def usable(self) -> bool:
         """Return whether the connection seems to work. This does not wait."""
 
-    def rescue(self, placing: Callable[["File"], None]) -> "FileRepair | None":  # noqa: ARG002 - of SQLite
+    def rescue(self, before_replace: Callable[["File"], None]) -> "FileRepair | None":  # noqa: ARG002 - of SQLite
         """Save the data that only this unusable writer has, before another connection replaces it.
 
         Args:
-            placing: called with the file that is about to become the database.
+            before_replace: called with the file that is about to become the database.
 
         Returns:
             A report of the repair; None if there was nothing to do.

@@ -126,7 +126,7 @@ class Database(ABC):
 class FilesListener:
     """Listener for removed database files. The default methods do nothing."""
 
-    def placing(self, file: File) -> None:
+    def before_replace(self, file: File) -> None:
         """Called with the file that is about to become the database, because its own file was removed."""
 
     def rescued(self, text: str) -> None:
@@ -172,7 +172,7 @@ class _Writer(Database):
     def _take(self) -> Connection:
         connection = self._mine()
         if not connection.usable():
-            rescued = connection.rescue(self._listener.placing)
+            rescued = connection.rescue(self._listener.before_replace)
             moved = rescued is not None and rescued.moved
             if not moved:
                 connection.close()

@@ -49,7 +49,7 @@ class _FunctionFailed(Exception):
 class StoreListener(FilesListener):
     """Listener for problems in the store thread. The default methods do nothing.
 
-    `placing` and `full` are called in the store thread, `rescued` by :meth:`StoreThread.drain`.
+    `before_replace` and `full` are called in the store thread, `rescued` by :meth:`StoreThread.drain`.
     """
 
     def full(self) -> bool:
@@ -151,9 +151,9 @@ class StoreThread(FilesListener):
         except StoreError as err:
             self._close_error = err
 
-    def placing(self, file: File) -> None:
+    def before_replace(self, file: File) -> None:
         """Pass the file on to the listener."""
-        self._listener.placing(file)
+        self._listener.before_replace(file)
 
     def rescued(self, text: str) -> None:
         """Make `drain` pass the message on. The current transaction signals its descriptor."""

@@ -279,9 +279,9 @@ def _given_twice(raw: bytes, data: object) -> list[ErrorDetail]:
     found = json.loads(raw, object_pairs_hook=_unlike, parse_int=str, parse_float=str)
     twice = [name for name, value in found.items() if value is _TWICE]
     twice += [
-        f"{place}.{name}"
-        for place in inner.keys() - set(twice)
-        for name, value in found[place].items()
+        f"{location}.{name}"
+        for location in inner.keys() - set(twice)
+        for name, value in found[location].items()
         if value is _TWICE
     ]
     return [ErrorDetail(f"body.{name}", "appears twice") for name in twice]
@@ -297,7 +297,7 @@ def _unlike(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _convert(
-    data: object, schema: type[msgspec.Struct], place: str = "body"
+    data: object, schema: type[msgspec.Struct], location: str = "body"
 ) -> tuple[dict[str, object], list[ErrorDetail]]:
     """Return the values by field, and all errors.
 
@@ -305,7 +305,7 @@ def _convert(
     functions that raise ValueError for an invalid value of the right type.
     """
     if not isinstance(data, dict):
-        return {}, [ErrorDetail(place, "must be an object", UNSET if data is None else data)]
+        return {}, [ErrorDetail(location, "must be an object", UNSET if data is None else data)]
     checks = {**_CHECKS, **getattr(schema, "checks", {})}
     errors: list[ErrorDetail] = []
     values: dict[str, object] = {}
@@ -315,13 +315,13 @@ def _convert(
         if field is None and name in IGNORED:
             continue
         if field is None:
-            errors.append(ErrorDetail(f"{place}.{name}", "unknown field", value))
+            errors.append(ErrorDetail(f"{location}.{name}", "unknown field", value))
             if len(errors) == _MAX_ERRORS:
                 return {}, errors
             continue
         inner = _struct_in(field.type)
         if inner is not None and isinstance(value, dict):
-            inner_values, inner_errors = _convert(value, inner, f"{place}.{name}")
+            inner_values, inner_errors = _convert(value, inner, f"{location}.{name}")
             errors += inner_errors
             if not inner_errors:
                 values[field.name] = inner(**inner_values)
@@ -331,17 +331,17 @@ def _convert(
             if field.name in checks:
                 checks[field.name](values[field.name])
         except ValueError as err:  # includes msgspec's ValidationError
-            wrong = ErrorDetail(f"{place}.{name}", str(err), UNSET if value is None else value)
+            wrong = ErrorDetail(f"{location}.{name}", str(err), UNSET if value is None else value)
             errors += _wrong_items(value, field.type, wrong.location) or [wrong]
     errors += [
-        ErrorDetail(f"{place}.{name}", "is required")
+        ErrorDetail(f"{location}.{name}", "is required")
         for name, field in fields.items()
         if field.required and name not in data
     ]
     return values, errors
 
 
-def _wrong_items(value: object, kind: object, place: str) -> list[ErrorDetail]:
+def _wrong_items(value: object, kind: object, location: str) -> list[ErrorDetail]:
     """Return the errors of single items, if the field is an object whose values have one type; otherwise none."""
     found = _mapping_in(kind)
     if found is None or not isinstance(value, dict):
@@ -351,7 +351,7 @@ def _wrong_items(value: object, kind: object, place: str) -> list[ErrorDetail]:
         try:
             msgspec.convert(item, found)
         except ValueError as err:
-            errors.append(ErrorDetail(f"{place}.{name}", str(err), UNSET if item is None else item))
+            errors.append(ErrorDetail(f"{location}.{name}", str(err), UNSET if item is None else item))
         if len(errors) == _MAX_ITEMS:
             break
     return errors
@@ -397,15 +397,15 @@ def unusable_values(raw: bytes) -> list[ErrorDetail]:
     errors: list[ErrorDetail] = []
     waiting = [("body", data)]
     while waiting and len(errors) < _MAX_UNUSABLE:
-        place, value = waiting.pop()
+        location, value = waiting.pop()
         if value is _OUT_OF_RANGE:
-            errors.append(ErrorDetail(place, "is a number out of range: the largest is about 1.8e308"))
+            errors.append(ErrorDetail(location, "is a number out of range: the largest is about 1.8e308"))
         elif isinstance(value, str):
-            errors += _surrogates(place, value)
+            errors += _surrogates(location, value)
         elif isinstance(value, list):
-            waiting += reversed([(f"{place}[{index}]", item) for index, item in enumerate(value)])
+            waiting += reversed([(f"{location}[{index}]", item) for index, item in enumerate(value)])
         elif isinstance(value, dict):
-            names = [(name, f"{place}.{_shown(name)}") for name in value]
+            names = [(name, f"{location}.{_shown(name)}") for name in value]
             errors += [error for name, inner in names for error in _surrogates(inner, name)]
             waiting += reversed([(inner, value[name]) for name, inner in names])
     return errors
@@ -426,10 +426,10 @@ def _no_json(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _surrogates(place: str, text: str) -> Iterator[ErrorDetail]:
+def _surrogates(location: str, text: str) -> Iterator[ErrorDetail]:
     found = _SURROGATE.search(text)
     if found is not None:
-        yield ErrorDetail(place, f"contains {_shown(found[0])}, a lone surrogate, which stands for no character")
+        yield ErrorDetail(location, f"contains {_shown(found[0])}, a lone surrogate, which stands for no character")
 
 
 def _shown(text: str) -> str:

@@ -48,12 +48,12 @@ class _Files(NamedTuple):
 def _paths(folder: str) -> dict[str, str]:
     """Return the path of each file by URL path. Pages are at the top level, without their suffix."""
     found = {}
-    for place, _, names in os.walk(folder):
+    for directory, _, names in os.walk(folder):
         for name in names:
-            file = os.path.join(place, name)
+            file = os.path.join(directory, name)
             path = os.path.relpath(file, folder)
             stem, suffix = os.path.splitext(path)
-            if suffix == ".html" and place == folder:
+            if suffix == ".html" and directory == folder:
                 found["/" if stem == "index" else f"/{stem}"] = file
             elif suffix in _TYPES:
                 found[f"/static/{path}"] = file

@@ -312,9 +312,9 @@ def _uptime_of(db: Database, name: str, now_ms: int, days: int, most_changes: in
         instances = store_tasks.instances(view, name)
         changes = service_uptime.changes(view, name)
         restarts = service_uptime.restarts_since(view, name, now_ms - DAY_MS)
-    for place in instances:  # the time in the current state is not stored yet
-        for day, ms in service_uptime.days_between(max(place.since, first_day * DAY_MS), now_ms):
-            times.append(StateTime(day, place.instance_index, place.state, ms))
+    for instance in instances:  # the time in the current state is not stored yet
+        for day, ms in service_uptime.days_between(max(instance.since, first_day * DAY_MS), now_ms):
+            times.append(StateTime(day, instance.instance_index, instance.state, ms))
     by_day, by_instance = defaultdict[int, list[StateTime]](list), defaultdict[int, list[StateTime]](list)
     for spent in times:
         by_day[spent.day].append(spent)

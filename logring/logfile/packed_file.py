@@ -25,7 +25,7 @@ from logring.logfile import zstd
 from logring.logfile.stored_file import StoredFile
 
 _RECORD = struct.Struct("<QQQI28x")
-_PLACE = struct.Struct("<QQ")
+_OFFSETS = struct.Struct("<QQ")
 _MARK = struct.Struct("<I")
 _CHUNK = 1 << 20
 _NONE = 1 << 64
@@ -144,10 +144,10 @@ class PackedFile(StoredFile):
         index = self._index
         if index is None or not index.first <= number < index.first + index.blocks or index.at >= self._size:
             return None
-        place = os.pread(self._fd, _PLACE.size, index.at + (number - index.first) * 8)
-        if len(place) < _PLACE.size:
+        offsets = os.pread(self._fd, _OFFSETS.size, index.at + (number - index.first) * 8)
+        if len(offsets) < _OFFSETS.size:
             return None
-        start, end = _PLACE.unpack(place)
+        start, end = _OFFSETS.unpack(offsets)
         if not PACKED_BLOCKS_AT <= start < end <= index.at:
             return None
         header = self._header_at(start)

@@ -191,8 +191,8 @@ class Ring:
             while (begin := _data_from(self.fd, at)) is not None:
                 at = os.lseek(self.fd, begin, os.SEEK_HOLE)
                 fallocate("copy", fd, begin, at - begin)
-                for place in range(begin, at, _COPY_BYTES):
-                    os.pwrite(fd, os.pread(self.fd, min(_COPY_BYTES, at - place), place), place)
+                for offset in range(begin, at, _COPY_BYTES):
+                    os.pwrite(fd, os.pread(self.fd, min(_COPY_BYTES, at - offset), offset), offset)
         except BaseException:  # no other code would close and remove the file
             os.close(fd)
             os.unlink(path)

@@ -362,12 +362,12 @@ class SqliteConnection(Connection):
         """Return whether the connection is open, and its files still have their names."""
         return not self._closed and (self._files is None or self._files == files_of(self.location))
 
-    def rescue(self, placing: Callable[[File], None]) -> FileRepair | None:
+    def rescue(self, before_replace: Callable[[File], None]) -> FileRepair | None:
         """Restore database files that other programs removed; return None if there is nothing to do."""
         if self._closed or self._files is None:
             return None
         try:
-            return rescue(self._raw, self.location, self._files, placing)
+            return rescue(self._raw, self.location, self._files, before_replace)
         except OSError as err:
             raise DatabaseUnusable(f"{self.location}: {err.strerror}") from err
 

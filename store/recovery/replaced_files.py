@@ -57,14 +57,16 @@ def files_of(path: str) -> DatabaseFiles:
     return DatabaseFiles(file_of(path), file_of(f"{path}-wal"), file_of(f"{path}-shm"))
 
 
-def rescue(writer: apsw.Connection, path: str, opened: DatabaseFiles, placing: Callable[[File], None]) -> FileRepair:
+def rescue(
+    writer: apsw.Connection, path: str, opened: DatabaseFiles, before_replace: Callable[[File], None]
+) -> FileRepair:
     """Make the data that a writer has stored available under the database's name again; the caller then reopens it.
 
     Args:
         writer: the writer's connection, outside of any transaction.
         path: path of the database.
         opened: the files that the writer has open.
-        placing: called with the file that is about to get the name.
+        before_replace: called with the file that is about to get the name.
 
     Raises:
         Replaced: another file has one of the names; nothing was changed.
@@ -83,7 +85,7 @@ def rescue(writer: apsw.Connection, path: str, opened: DatabaseFiles, placing: C
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new)
     copy_from(writer, new)
-    placing(file_of(new))
+    before_replace(file_of(new))
     for name, mine in ((f"{path}-wal", opened.wal), (f"{path}-shm", opened.shm)):
         if file_of(name) == mine:  # the copy has its content
             os.unlink(name)

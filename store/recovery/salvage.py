@@ -132,10 +132,10 @@ class _Salvage:
 
     def _change_unfinished(self) -> None:
         for run in unfinished_runs(self._database):
-            place = self._database.row("SELECT seq FROM runs WHERE id = ?", [run.id])
-            if place is None:
+            row = self._database.row("SELECT seq FROM runs WHERE id = ?", [run.id])
+            if row is None:
                 continue
-            found = self._wreck.row(f"SELECT {self._columns} FROM runs NOT INDEXED WHERE seq = ?", place)  # noqa: S608 - ours
+            found = self._wreck.row(f"SELECT {self._columns} FROM runs NOT INDEXED WHERE seq = ?", row)  # noqa: S608 - ours
             now = None if found is None else self._parsed(found)
             if now is None or now.id != run.id:
                 continue
@@ -145,7 +145,7 @@ class _Salvage:
             with self._conflicts():
                 if changes:
                     update_run(self._database, run.id, **changes)
-                self._hang_on(now, place[0])
+                self._hang_on(now, row[0])
                 self._changes += bool(changes)
 
     def _add_younger(self) -> None:

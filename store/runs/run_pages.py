@@ -172,7 +172,7 @@ class _SortOrder(NamedTuple):
         missing = f" NULLS {'FIRST' if backwards else 'LAST'}" if mixed else ""
         return f"ORDER BY {self.column} {word}{missing}, id {word}"
 
-    def place(self, value: int | str | None) -> Any:
+    def sort_key(self, value: int | str | None) -> Any:
         """Return the stand-in for a value in this order."""
         return value if value is None else self.alike.get(value, value)
 
@@ -183,7 +183,7 @@ class _SortOrder(NamedTuple):
         for item in found:
             (missing if item.value is None else present).append(item)
         return [
-            *sorted(present, key=lambda item: (self.place(item.value), item.id), reverse=self.descending),
+            *sorted(present, key=lambda item: (self.sort_key(item.value), item.id), reverse=self.descending),
             *sorted(missing, key=attrgetter("id"), reverse=self.descending),
         ]
 
@@ -332,14 +332,14 @@ def _find_by_group(
     numbers = tally(db, selection, _GROUPED[order.field])
     groups: dict[int | str, list[int | str]] = {}
     for value in numbers:
-        groups.setdefault(order.place(value), []).append(value)
+        groups.setdefault(order.sort_key(value), []).append(value)
     found: list[_PageRow] = []
-    for place in sorted(groups, reverse=order.descending):
-        size = sum(numbers[value] for value in groups[place])
+    for group_key in sorted(groups, reverse=order.descending):
+        size = sum(numbers[value] for value in groups[group_key])
         if offset < size and len(found) < limit:
-            group = selection.limited_to(order.column, groups[place])
+            group = selection.limited_to(order.column, groups[group_key])
             page = _page_by_id(db, group, limit - len(found), offset, size, descending=order.descending)
-            found += [item._replace(value=place) for item in page]
+            found += [item._replace(value=group_key) for item in page]
         offset = max(0, offset - size)
     return found, sum(numbers.values())
 
@@ -376,13 +376,13 @@ def _page(
     """Return the rows of a page, sorted by a stored value. They are read from the end of the list that is cheaper."""
     limit = min(limit, total - offset)
     behind = total - offset - limit
-    place = _PageOffset(limit, offset, behind)
+    page_offset = _PageOffset(limit, offset, behind)
     best, sure = ways(db, selection, order.field, min(offset, behind) + limit, total)
     found = None
     if best.most > _LUCK * best.cost:
-        found = _along(db, selection, order, best, place, _STEPS * (_LUCK * best.cost + _FEW))
+        found = _along(db, selection, order, best, page_offset, _STEPS * (_LUCK * best.cost + _FEW))
     if found is None:
-        found = _along(db, selection, order, sure, place, None)
+        found = _along(db, selection, order, sure, page_offset, None)
     return found or []
 
 
@@ -395,10 +395,15 @@ class _PageOffset(NamedTuple):
 
 
 def _along(
-    db: Connection, selection: Selection, order: _SortOrder, way: PagePlan, place: _PageOffset, most_steps: float | None
+    db: Connection,
+    selection: Selection,
+    order: _SortOrder,
+    way: PagePlan,
+    page_offset: _PageOffset,
+    most_steps: float | None,
 ) -> list[_PageRow] | None:
     """Return the rows of a page by one plan; None if it needs more than `most_steps`."""
-    limit, offset, behind = place
+    limit, offset, behind = page_offset
     backwards = behind < offset if way.walks else _sorts_better_backwards(order, offset, behind, limit)
     where, params = selection.conditions()
     mixed = order.field in _OPTIONAL and selection.has is None and selection.lacks is None

@@ -12,7 +12,7 @@ _NOT_REFUSED = f"state NOT IN ({', '.join(map(str, sorted(REFUSED_STATES)))})"
 _HAS_A_LOG = f"{_NOT_REFUSED} AND (started_at IS NOT NULL OR lines > 0)"
 # The indexes contain started_at and duration but not ended_at, so the first condition avoids most lookups of rows.
 _ENDED_SINCE = "(started_at IS NULL OR started_at + duration >= ?) AND ended_at >= ?"
-_PLACE = "(created_at, id)"
+_POSITION = "(created_at, id)"
 
 
 def running_runs(db: Database, names: Collection[str]) -> list[Run]:
@@ -49,7 +49,7 @@ def newest_ended_runs(
 
 
 def _ended(
-    db: Database, names: Collection[str], since: int, place: tuple[int, str], limit: int, *, descending: bool
+    db: Database, names: Collection[str], since: int, position: tuple[int, str], limit: int, *, descending: bool
 ) -> list[Run]:
     if not names:
         return []
@@ -57,9 +57,9 @@ def _ended(
     wanted = among("task_name", names, params)
     behind, order = ("<", "DESC") if descending else (">", "ASC")
     rows = db.rows(
-        f"SELECT {SELECT} FROM runs WHERE state < {FIRST_ACTIVE} AND {wanted} AND {_PLACE} {behind} (?, ?)"  # noqa: S608 - constants
+        f"SELECT {SELECT} FROM runs WHERE state < {FIRST_ACTIVE} AND {wanted} AND {_POSITION} {behind} (?, ?)"  # noqa: S608 - constants
         f" AND {_ENDED_SINCE} AND {_HAS_A_LOG} AND {VISIBLE} ORDER BY created_at {order}, id {order} LIMIT ?",
-        [*params, *place, since, since, limit],
+        [*params, *position, since, since, limit],
     )
     return [from_row(row) for row in rows]
 
@@ -79,17 +79,17 @@ def runs_with_logs(
     if names is not None and not names:
         return []
     params: list[Value] = []
-    place = f"{_PLACE} <= (?, ?)" + ("" if names is None else f" AND {among('task_name', names, params)}")
+    position = f"{_POSITION} <= (?, ?)" + ("" if names is None else f" AND {among('task_name', names, params)}")
     params[:0] = at
     of_both = list(params)
-    ended = f"state < {FIRST_ACTIVE} AND {place}"
+    ended = f"state < {FIRST_ACTIVE} AND {position}"
     if since is not None:
         ended += f" AND {_ENDED_SINCE}"
         params += [since, since]
     index = "runs_task" if names is not None and len(names) == 1 else "runs_created"
     rows = db.rows(
         f"SELECT {SELECT} FROM runs INDEXED BY {index} WHERE {ended} AND {_HAS_A_LOG} AND {VISIBLE}"  # noqa: S608 - constants
-        f" UNION ALL SELECT {SELECT} FROM runs INDEXED BY runs_active WHERE state >= {FIRST_ACTIVE} AND {place}"
+        f" UNION ALL SELECT {SELECT} FROM runs INDEXED BY runs_active WHERE state >= {FIRST_ACTIVE} AND {position}"
         " ORDER BY created_at DESC, id DESC LIMIT ?",
         [*params, *of_both, limit],
     )

@@ -54,7 +54,7 @@ class Unreachable(Failure):
 class ErrorResponse(Failure):
     """The daemon answered with an error."""
 
-    def __init__(self, status: int, problem: Record, place: str) -> None:
+    def __init__(self, status: int, problem: Record, url: str) -> None:
         self.status = status
         self.detail = str(problem.get("detail") or problem.get("title") or f"status {status}")
         lines = [self.detail]
@@ -64,7 +64,7 @@ class ErrorResponse(Failure):
         code = exit_codes.REFUSED
         if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
             code = exit_codes.NOT_PERMITTED
-            lines = [f"permission denied by the daemon at {place}: {self.detail}"]
+            lines = [f"permission denied by the daemon at {url}: {self.detail}"]
             if status == http.HTTPStatus.UNAUTHORIZED:
                 lines.append(
                     'set RINGWARD_PASSWORD to the password, or to a token (see "ringward token create --help")'

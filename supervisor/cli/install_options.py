@@ -125,9 +125,9 @@ def warnings_of(wanted: "InstallOptions") -> list[str]:
         return []
     import supervisor
 
-    places = (wanted.program, sys.executable, os.path.dirname(os.path.abspath(supervisor.__file__)))
+    paths = (wanted.program, sys.executable, os.path.dirname(os.path.abspath(supervisor.__file__)))
     try:
-        found = next(filter(None, (exposed(place, {0}) for place in places)), None)
+        found = next(filter(None, (exposed(path, {0}) for path in paths)), None)
     except OSError as err:
         return [f"cannot tell who can change the files that root would run: {err.filename}: {err.strerror}"]
     if found is None:

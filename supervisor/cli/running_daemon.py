@@ -13,7 +13,7 @@ from typing import Any
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
-from supervisor.startup.runtime_directory import places
+from supervisor.startup.runtime_directory import candidates
 
 _TITLE = b"ringward supervisor"
 _ANSWER = "upgrade.json"
@@ -64,7 +64,7 @@ class RunningDaemon:
         Raises:
             Failure: its runtime directory cannot be found or read.
         """
-        for base in (*places(os.environ, self.uid), f"/run/user/{self.uid}/ringward"):
+        for base in (*candidates(os.environ, self.uid), f"/run/user/{self.uid}/ringward"):
             directory = os.path.join(base, self._id)
             # ENOENT: the runtime directory is in another place
             with contextlib.suppress(OSError), open(os.path.join(directory, _ANSWER), encoding="utf-8") as file:

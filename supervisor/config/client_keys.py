@@ -23,7 +23,7 @@ _KEYS: Final = {
 }
 
 
-def load_places(path: str, environ: Mapping[str, str]) -> tuple[Values, Problem | None]:
+def load_client_keys(path: str, environ: Mapping[str, str]) -> tuple[Values, Problem | None]:
     """Load ``data_dir`` and ``socket`` even if the rest of the file is invalid.
 
     Returns:

@@ -18,8 +18,10 @@ def mount_of(proc: str = "/proc") -> tuple[str, str] | None:
             for line in file:
                 fields, _, kind = line.partition(" - ")
                 if kind.startswith("cgroup2 "):
-                    root, place = (_OCTAL.sub(lambda code: chr(int(code[1], 8)), word) for word in fields.split()[3:5])
-                    return root.rstrip("/"), place
+                    root, mount_point = (
+                        _OCTAL.sub(lambda code: chr(int(code[1], 8)), word) for word in fields.split()[3:5]
+                    )
+                    return root.rstrip("/"), mount_point
     except OSError:  # ENOENT: no /proc
         return None
     return None
@@ -35,7 +37,7 @@ def directory_of(pid: int, mount: tuple[str, str] | None, proc: str = "/proc") -
     """
     if mount is None:
         return None
-    root, place = mount
+    root, mount_point = mount
     try:
         with open(f"{proc}/{pid}/cgroup", encoding="utf-8", errors="surrogateescape") as file:
             paths = [line[3:].rstrip("\n") for line in file if line.startswith("0::")]
@@ -43,7 +45,7 @@ def directory_of(pid: int, mount: tuple[str, str] | None, proc: str = "/proc") -
         return None
     if not paths or not paths[0].startswith(f"{root}/"):
         return None
-    return place + paths[0].removeprefix(root)
+    return mount_point + paths[0].removeprefix(root)
 
 
 def cgroup_of(run_id: str, pid: int, mount: tuple[str, str] | None, proc: str = "/proc") -> str | None:

@@ -200,22 +200,22 @@ def give_way(proc: str = "/proc") -> None:
                     _write(path, f"-{name}")
 
 
-def name_of_cgroup(pid: int, proc: str = "/proc", place: str | None = None) -> str:
+def name_of_cgroup(pid: int, proc: str = "/proc", parent: str | None = None) -> str:
     """Return the name of the run's cgroup to which a process belongs; empty if there is none. This never blocks.
 
     Args:
         pid: The id of the process.
         proc: Where /proc is mounted.
-        place: The parent cgroup of the daemon's runs, from :func:`own_place`; None: any cgroup. It matters if the
+        parent: The parent cgroup of the daemon's runs, from :func:`own_cgroup`; None: any cgroup. It matters if the
             daemon itself is a run of another daemon, because the paths of its processes then contain that run too.
     """
-    path, prefix = _path_of(str(pid), proc), f"{place or ''}/{_RUNS}/"
-    if place is not None and not path.startswith(prefix):
+    path, prefix = _path_of(str(pid), proc), f"{parent or ''}/{_RUNS}/"
+    if parent is not None and not path.startswith(prefix):
         return ""
     return path.partition(prefix)[2].partition("/")[0]
 
 
-def own_place(proc: str = "/proc") -> str | None:
+def own_cgroup(proc: str = "/proc") -> str | None:
     """Return the parent cgroup of the daemon's runs, as named in /proc/PID/cgroup; None if there is none."""
     path = _path_of("self", proc)
     return path.removesuffix(f"/{_LEAF}").rstrip("/") if path else None
@@ -242,10 +242,10 @@ def _own_directory(proc: str) -> str | None:
     for line in mounts:
         fields, _, kind = line.partition(" - ")
         if kind.startswith("cgroup2 "):
-            root, place = (_OCTAL.sub(lambda code: chr(int(code[1], 8)), word) for word in fields.split()[3:5])
+            root, mount_point = (_OCTAL.sub(lambda code: chr(int(code[1], 8)), word) for word in fields.split()[3:5])
             root = root.rstrip("/")
             if f"{path}/".startswith(f"{root}/"):
-                return (place + path.removeprefix(root)).rstrip("/")
+                return (mount_point + path.removeprefix(root)).rstrip("/")
     return None
 
 

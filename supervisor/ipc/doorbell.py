@@ -100,12 +100,12 @@ class DoorbellServer:
         self._counts: dict[str, int] = {}
         self._recent = _Recent()
         self._due_s: float | None = None
-        self._place = path, also
+        self._paths = path, also
         self.listener = self._listen()
         self._strangers = UnverifiedConnections()
 
     def _listen(self) -> UnixListener:
-        path, also = self._place
+        path, also = self._paths
         return UnixListener(path, socket.SOCK_SEQPACKET, 64, also)
 
     def listen_again(self, path: str) -> None:
@@ -114,7 +114,7 @@ class DoorbellServer:
         Raises:
             OSError: the path cannot be bound.
         """
-        self._place = path, self._place[1]
+        self._paths = path, self._paths[1]
         listener = self._listen()
         self.listener.close()
         self.listener = listener

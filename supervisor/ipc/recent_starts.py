@@ -66,5 +66,5 @@ def read_run_ids(runtime_dir: str) -> frozenset[str]:
             data = file.read(_BYTES)
     except FileNotFoundError:
         return frozenset()
-    places = (data[at : at + _ID_BYTES].rstrip(b"\0") for at in range(_SIZE, len(data), _SIZE))
-    return frozenset(place.decode("ascii", "replace") for place in places if place)
+    fields = (data[at : at + _ID_BYTES].rstrip(b"\0") for at in range(_SIZE, len(data), _SIZE))
+    return frozenset(field.decode("ascii", "replace") for field in fields if field)

@@ -93,8 +93,8 @@ def select(units: Iterable[U], wanted: Selector, kinds: Kinds) -> list[U]:
     missing: list[dict[str, object]] = []
     misfits: list[dict[str, object]] = []
     named: set[str] = set()
-    for place, name in enumerate(wanted.names or ()):
-        location = f"body.names[{place}]"
+    for index, name in enumerate(wanted.names or ()):
+        location = f"body.names[{index}]"
         if is_glob(name):
             matches = set(filter(_matcher([name]), (unit.name for unit in fitting)))
             named |= matches

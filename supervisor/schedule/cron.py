@@ -182,9 +182,9 @@ def _pattern(text: str) -> Pattern | None:
 
 def _refusal(fields: list[str]) -> str:
     """Return a message about the first invalid field."""
-    for place, (field, meaning) in enumerate(zip(fields, _FIELDS[-len(fields) :], strict=True)):
+    for index, (field, meaning) in enumerate(zip(fields, _FIELDS[-len(fields) :], strict=True)):
         alone = ["*"] * len(fields)
-        alone[place] = field
+        alone[index] = field
         if _pattern(" ".join(alone)) is None:
             return f"{field}: {meaning}"
     return f"{' '.join(fields)} is not valid"

@@ -60,7 +60,7 @@ class InvalidField(ValueError):
 
 
 @lru_cache(maxsize=4096)
-def _field(text: str, place: _FieldKind) -> _Field:
+def _field(text: str, field_kind: _FieldKind) -> _Field:
     """Parse a field, which must be in lower case.
 
     Raises:
@@ -69,51 +69,51 @@ def _field(text: str, place: _FieldKind) -> _Field:
     values: set[int] = set()
     nth: set[tuple[int, int | None]] = set()
     last = False
-    if place is _DAY and (nearest := _NEAREST.fullmatch(text)):
-        day = _number(nearest[1] or nearest[2], place)
+    if field_kind is _DAY and (nearest := _NEAREST.fullmatch(text)):
+        day = _number(nearest[1] or nearest[2], field_kind)
         return _Field(values=(day,), wild=False, last=False, nth=(), nearest=(day,))
     for part in text.split(","):
-        if text == "?" and place in (_DAY, _WEEKDAY):
-            values.update(_numbers("*", place))
-        elif part == "l" and place is _DAY:
+        if text == "?" and field_kind in (_DAY, _WEEKDAY):
+            values.update(_numbers("*", field_kind))
+        elif part == "l" and field_kind is _DAY:
             last = True
-        elif place is _WEEKDAY and (special := _NTH.fullmatch(part)):
+        elif field_kind is _WEEKDAY and (special := _NTH.fullmatch(part)):
             number = int(special["number"]) if special["number"] else None
-            nth |= {(weekday, number) for weekday in _numbers(special["days"] or special["last"], place)}
+            nth |= {(weekday, number) for weekday in _numbers(special["days"] or special["last"], field_kind)}
         else:
-            values.update(_numbers(part, place))
+            values.update(_numbers(part, field_kind))
     if nth and values:
         raise InvalidField(f"{text} mixes days with # or L and other days")
     return _Field(tuple(sorted(values)), text[0] in "*?", last, tuple(nth), ())
 
 
-def _numbers(text: str, place: _FieldKind) -> list[int]:
+def _numbers(text: str, field_kind: _FieldKind) -> list[int]:
     """Return the values of ``*``, ``5``, ``1-5``, ``fri-mon``, ``*/5``, ``10/5`` or ``1-5/2``."""
     span, slash, step = text.partition("/")
     first, dash, end = span.partition("-")
     if span == "*":
-        low, high = place.low, place.high
+        low, high = field_kind.low, field_kind.high
     else:
-        low = _number(first, place)
-        if end == "l" and place is _DAY:
-            high = place.high
+        low = _number(first, field_kind)
+        if end == "l" and field_kind is _DAY:
+            high = field_kind.high
         else:
-            high = _number(end, place) if dash else place.high if slash else low
+            high = _number(end, field_kind) if dash else field_kind.high if slash else low
     wraps = low > high
-    values = [*range(low, place.high + 1), *range(place.low, high + 1)] if wraps else [*range(low, high + 1)]
+    values = [*range(low, field_kind.high + 1), *range(field_kind.low, high + 1)] if wraps else [*range(low, high + 1)]
     if slash:
         if not _DIGITS.fullmatch(step) or int(step) == 0:
             raise InvalidField(f"{step} is not a valid step")
         values = values[:: int(step)]
-    return [0 if place is _WEEKDAY and value == _SUNDAY else value for value in values]
+    return [0 if field_kind is _WEEKDAY and value == _SUNDAY else value for value in values]
 
 
-def _number(text: str, place: _FieldKind) -> int:
-    if text in place.names:
-        return place.low + place.names.index(text)
+def _number(text: str, field_kind: _FieldKind) -> int:
+    if text in field_kind.names:
+        return field_kind.low + field_kind.names.index(text)
     if _DIGITS.fullmatch(text):
         number = int(text)
-        if place.low <= number <= (_SUNDAY if place is _WEEKDAY else place.high):
+        if field_kind.low <= number <= (_SUNDAY if field_kind is _WEEKDAY else field_kind.high):
             return number
     raise InvalidField(f"{text} is not a valid value of the field")
 

@@ -440,7 +440,7 @@ class Scheduler(CommitListener, StoreListener):
         """Free the disk reserve; return False if there is none. Runs in the store thread."""
         return self._reserve is not None and self._reserve.release()
 
-    def placing(self, file: File) -> None:
+    def before_replace(self, file: File) -> None:
         """Record the file that is about to replace a removed database. Runs in the store thread."""
         note_file(self._boot, file)
 

@@ -32,7 +32,7 @@ def available_controllers(types: Mapping[str, str] | None = None, own: str = _OW
         own: path of the file that names our cgroups (cgroups(7)).
     """
     found = file_system_types() if types is None else types
-    mount = next((place for place, kind in found.items() if kind == "cgroup2"), None)
+    mount = next((mount_point for mount_point, kind in found.items() if kind == "cgroup2"), None)
     if mount is None:
         return frozenset()
     directory = mount
@@ -79,7 +79,7 @@ def missing(config: Config, environ: Mapping[str, str]) -> list[Problem]:
         ConfigError: a file of the configuration has changed and is no longer valid.
     """
     there = available_controllers() if config.daemon.cgroups else frozenset[str]()
-    return _placed(config, [*_missing(config, environ), *_not_applied(config, there)])
+    return _with_positions(config, [*_missing(config, environ), *_not_applied(config, there)])
 
 
 def _missing(config: Config, environ: Mapping[str, str]) -> Iterator[_Advice]:
@@ -138,7 +138,7 @@ def cut_short(config: Config, now_ms: int) -> list[Problem]:
     Raises:
         ConfigError: a file of the configuration has changed and is no longer valid.
     """
-    return _placed(config, list(_cut_short(config, now_ms)), only_set=True)
+    return _with_positions(config, list(_cut_short(config, now_ms)), only_set=True)
 
 
 def _cut_short(config: Config, now_ms: int) -> Iterator[_Advice]:
@@ -187,7 +187,7 @@ def _units(config: Config) -> Iterator[Unit]:
     yield from config.services.values()
 
 
-def _placed(config: Config, found: list[_Advice], *, only_set: bool = False) -> list[Problem]:
+def _with_positions(config: Config, found: list[_Advice], *, only_set: bool = False) -> list[Problem]:
     """Return the warnings with file and line; `only_set`: omit those about a key that is not set."""
     if not found:
         return []

@@ -73,8 +73,8 @@ def within_reach(user: ApiUser, http: Http, data_dir: str) -> ApiUser:
         return user
     # The directory of logs may be a link to another disk.
     logs = os.path.join(data_dir, LOGS)
-    places = [os.path.realpath(path) for path in (data_dir, *([logs] if os.path.islink(logs) else []))]
-    above = [_nearest(os.path.dirname(path)) for path in places]
+    directories = [os.path.realpath(path) for path in (data_dir, *([logs] if os.path.islink(logs) else []))]
+    above = [_nearest(os.path.dirname(path)) for path in directories]
     kept_from = obstacle(user, [sys.executable, os.__file__, *_installed(), *above])
     if kept_from is None:
         return user

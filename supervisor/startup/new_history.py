@@ -10,7 +10,7 @@ import os
 
 def new_history_allowed(data_dir: str) -> bool:
     """Return whether the permission exists."""
-    return os.path.exists(_place(data_dir))
+    return os.path.exists(_permission_path(data_dir))
 
 
 def allow_new_history(data_dir: str, *, allowed: bool) -> None:
@@ -20,11 +20,11 @@ def allow_new_history(data_dir: str, *, allowed: bool) -> None:
         OSError: the file cannot be created or removed.
     """
     if allowed:
-        os.close(os.open(_place(data_dir), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(_permission_path(data_dir), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         return
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(_place(data_dir))
+        os.unlink(_permission_path(data_dir))
 
 
-def _place(data_dir: str) -> str:
+def _permission_path(data_dir: str) -> str:
     return f"{data_dir}/new-history"

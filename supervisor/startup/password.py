@@ -57,12 +57,12 @@ def _first_line(path: str) -> str:
         raise UnusableObject(f"the password file {path} is not UTF-8") from err
 
 
-def _checked(value: str, origin: str, place: str) -> Password:
+def _checked(value: str, origin: str, source: str) -> Password:
     if len(value) < MIN_CHARS:
         what = "is empty" if not value else f"is shorter than {MIN_CHARS} characters"
-        raise UnusableObject(f"the password in {place} {what}")
+        raise UnusableObject(f"the password in {source} {what}")
     try:
         value.encode()
     except UnicodeEncodeError as err:  # os.environ represents bytes that are not UTF-8 as lone surrogates
-        raise UnusableObject(f"the password in {place} is not UTF-8") from err
+        raise UnusableObject(f"the password in {source} is not UTF-8") from err
     return Password(value, origin)

@@ -44,7 +44,7 @@ def prepare(daemon_id: str, environ: Mapping[str, str], mounts: str = MOUNTS, *,
 def bases(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> list[str]:
     """Return the directories in which :func:`prepare` may create the runtime directory, the best first."""
     euid = os.geteuid()
-    found = places({} if shared else environ, euid)  # XDG_RUNTIME_DIR is accessible to one user only
+    found = candidates({} if shared else environ, euid)  # XDG_RUNTIME_DIR is accessible to one user only
     # Prefer the place of an earlier daemon: rings that it left in a crash must be found.
     found.sort(key=lambda base: not os.path.isdir(os.path.join(base, daemon_id)))
     if _is_others(_usual(euid), euid) and not any(base.startswith(_usual(euid)) for base in found):
@@ -101,7 +101,7 @@ def _is_still(path: str, fd: int) -> bool:
         return False
 
 
-def places(environ: Mapping[str, str], euid: int) -> list[str]:
+def candidates(environ: Mapping[str, str], euid: int) -> list[str]:
     """Return the directories in which a user may have runtime directories, the best first."""
     found = ["/run/ringward"] if euid == 0 else []
     session = environ.get("XDG_RUNTIME_DIR", "")

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from supervisor.host import cgroups
-from supervisor.host.cgroups import Cgroup, Cgroups, Usage, name_of_cgroup, own_place
+from supervisor.host.cgroups import Cgroup, Cgroups, Usage, name_of_cgroup, own_cgroup
 from supervisor.host.procfs import Process, find_process, send
 from supervisor.ipc.log_line import Log
 from supervisor.root.handover.run_recovery import limit_again
@@ -326,7 +326,7 @@ def test_daemon_inside_a_run(tmp_path: Path) -> None:
     process = tmp_path / "7" / "cgroup"
     for own, place in (("/x/runs/OUTER", "/x/runs/OUTER"), ("/x/runs/OUTER/ringward", "/x/runs/OUTER"), ("/", "")):
         (tmp_path / "self" / "cgroup").write_text(f"0::{own}\n")
-        assert own_place(str(tmp_path)) == place
+        assert own_cgroup(str(tmp_path)) == place
         for text, run in (("/x/runs/OUTER", ""), (f"{place}/runs/R1", "R1"), (f"{place}/runs/R1/runs/R2", "R1")):
             process.write_text(f"0::{text}\n")
             assert name_of_cgroup(7, str(tmp_path), place) == run

@@ -358,7 +358,7 @@ def _scanned(context: Context, call: Call, read: Callable[[int, str], list[Run]]
     """
     query = call.query
     runs = _Runs(read, position)
-    with context.searches.place():
+    with context.searches.turn():
         pattern = context.searches(_pattern, query)
         scan = _Scan(pattern, _wanted(query), query["limit"], context.hub.paths, position.line)
         batch = runs.next_batch()

@@ -64,7 +64,7 @@ def find_data_dir(config: str | None, data: str | None, environ: Mapping[str, st
     Raises:
         ConfigError: the directory cannot be read from the configuration.
     """
-    return data_dir(data, _places(config, data, environ).get("data_dir"), environ)
+    return data_dir(data, _client_keys(config, data, environ).get("data_dir"), environ)
 
 
 def find_socket(config: str | None, data: str | None, environ: Mapping[str, str]) -> str:
@@ -81,29 +81,29 @@ def find_socket(config: str | None, data: str | None, environ: Mapping[str, str]
     Raises:
         ConfigError: the socket cannot be read from the configuration.
     """
-    places = _places(config, data, environ)
-    return places.get("socket") or os.path.join(data_dir(data, places.get("data_dir"), environ), SOCKET_NAME)
+    values = _client_keys(config, data, environ)
+    return values.get("socket") or os.path.join(data_dir(data, values.get("data_dir"), environ), SOCKET_NAME)
 
 
-def _places(config: str | None, data: str | None, environ: Mapping[str, str]) -> dict[str, str]:
+def _client_keys(config: str | None, data: str | None, environ: Mapping[str, str]) -> dict[str, str]:
     """Return ``data_dir`` and ``socket`` of the configuration; nothing if it is unusable but not needed either."""
     path = find_config(config, environ)
     if path is None:
         return {}
-    from supervisor.config.client_keys import load_places
+    from supervisor.config.client_keys import load_client_keys
 
     try:
-        places, distrusted = load_places(path, environ)
+        values, distrusted = load_client_keys(path, environ)
         if distrusted is not None:
-            _check_owner(places, distrusted)
+            _check_owner(values, distrusted)
     except ConfigError:
         if config or not data:
             raise
         return {}
-    return places
+    return values
 
 
-def _check_owner(places: Mapping[str, str], distrusted: Problem) -> None:
+def _check_owner(values: Mapping[str, str], distrusted: Problem) -> None:
     """Check that paths in a file that other users can write lead to files of root.
 
     Otherwise these users could redirect root's clients to a socket of their own.
@@ -112,7 +112,7 @@ def _check_owner(places: Mapping[str, str], distrusted: Problem) -> None:
         ConfigError: the owner of a path is not root.
     """
     try:
-        if all(os.stat(path).st_uid == 0 for path in places.values()):
+        if all(os.stat(path).st_uid == 0 for path in values.values()):
             return
     except OSError:  # ENOENT
         pass

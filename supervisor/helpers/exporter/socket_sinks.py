@@ -46,7 +46,7 @@ class SyslogSink:
     """Sends lines to a syslog server."""
 
     def __init__(self, job: ExportJob) -> None:
-        kind, _, self._place = job.address.partition(":")
+        kind, _, self._target = job.address.partition(":")
         self._kind = kind
         self._address = job.address
         self._host = job.host.encode(errors="replace")
@@ -115,8 +115,8 @@ class SyslogSink:
 
     def _connect(self) -> socket.socket:
         if self._kind == "unix":
-            return _unix_socket(self._place)
-        host, _, port = self._place.removeprefix("//").rpartition(":")
+            return _unix_socket(self._target)
+        host, _, port = self._target.removeprefix("//").rpartition(":")
         host = host.strip("[]")
         if self._kind == "udp":
             family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]

@@ -386,9 +386,9 @@ class Exporter:
         try:
             self._cursors.commit()
         except OSError as err:
-            place = f"{self._job.data_dir}/exports"
+            directory = f"{self._job.data_dir}/exports"
             self._retry_s = time.monotonic() + _RETRY_S[0]
-            self._report.failed(_CURSORS, f"cannot write its position in {place}: {err.strerror or err}")
+            self._report.failed(_CURSORS, f"cannot write its position in {directory}: {err.strerror or err}")
             return False
         self._report.succeeded(_CURSORS)
         return True

@@ -200,7 +200,7 @@ class TaskWatch(threading.Thread):
                 self._look_at(directory, now_s)
             except OSError as err:
                 self._leave(directory)
-                self._refusals.ended(self._place(directory))
+                self._refusals.ended(self._location(directory))
                 self._say(directory.path, f"cannot watch {directory.path}: {err.strerror or err}; trying again")
         if self._inotify is not None:
             self._refusals.ended(self._task)
@@ -224,7 +224,7 @@ class TaskWatch(threading.Thread):
             if directory.watch is None:
                 directory.identity = None
 
-    def _place(self, directory: _Directory) -> str:
+    def _location(self, directory: _Directory) -> str:
         return f"{self._task}: {directory.path}"
 
     def _look_at(self, directory: _Directory, now_s: float) -> None:
@@ -232,7 +232,7 @@ class TaskWatch(threading.Thread):
             status = os.stat(directory.path)
         except FileNotFoundError:
             self._leave(directory)
-            self._refusals.ended(self._place(directory))
+            self._refusals.ended(self._location(directory))
             for glob in directory.patterns.values():
                 # An empty first listing, so that all files are new once the directory is created.
                 self._changes.listed(glob, {}, lambda _path: False, now_s)
@@ -259,9 +259,9 @@ class TaskWatch(threading.Thread):
         # listing raises an error, and the watch failure is not reported as a problem with inotify.
         self._list(directory, now_s)
         if refusal is not None:
-            self._refusals.refused(self._place(directory), refusal)
+            self._refusals.refused(self._location(directory), refusal)
         else:
-            self._refusals.ended(self._place(directory))
+            self._refusals.ended(self._location(directory))
         if shared:
             why = f"its file system, {kind}, sends no events for changes by other hosts"
             self._say(directory.path, f"{directory.path} is listed every {LIST_S:.0f} s: {why}")
@@ -364,10 +364,10 @@ class TaskWatch(threading.Thread):
             return
         self._changes.unsaved = self._changes.urgent = False
 
-    def _say(self, place: str, text: str) -> None:
+    def _say(self, location: str, text: str) -> None:
         """Send a warning about a directory, unless it repeats the last one."""
-        if self._said.get(place) != text:
-            self._said[place] = text
+        if self._said.get(location) != text:
+            self._said[location] = text
             self._send({"op": "said", "level": "warning", "text": f"{self._task}: {text}"})
 
 

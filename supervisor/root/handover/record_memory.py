@@ -95,8 +95,8 @@ class Record:
         _write(self.fd, _PROGRESS, self._seq + 1, progress)
         self._seq += 1
         if self._of_format_1:
-            for place in _FORMAT_1:  # a version that knows only format 1 must not find outdated state
-                os.pwrite(self.fd, bytes(_HEADER.size), place)
+            for offset in _FORMAT_1:  # a version that knows only format 1 must not find outdated state
+                os.pwrite(self.fd, bytes(_HEADER.size), offset)
             self._of_format_1 = False
 
     def read(self) -> RecordContent | None:
@@ -163,28 +163,28 @@ def _format_1(fd: int) -> RecordContent | None:
     return RecordContent({"format": FORMAT, **about}, known["fds"], state_before(known))
 
 
-def _write(fd: int, places: tuple[int, int], seq: int, data: bytes) -> None:
-    if len(data) + _HEADER.size > _MAX_BYTES.get(places, places[1] - places[0]):
+def _write(fd: int, offsets: tuple[int, int], seq: int, data: bytes) -> None:
+    if len(data) + _HEADER.size > _MAX_BYTES.get(offsets, offsets[1] - offsets[0]):
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
     header = _HEADER.pack(seq, len(data), crc32(data, seq & 0xFFFFFFFF))
-    if os.pwrite(fd, header + data, places[seq & 1]) < len(header) + len(data):
+    if os.pwrite(fd, header + data, offsets[seq & 1]) < len(header) + len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _whole(fd: int, places: tuple[int, int]) -> list[tuple[int, bytes]]:
+def _whole(fd: int, offsets: tuple[int, int]) -> list[tuple[int, bytes]]:
     """Return the intact copies with their numbers."""
     found = []
-    for place in dict.fromkeys(places):
-        header = os.pread(fd, _HEADER.size, place)
+    for offset in dict.fromkeys(offsets):
+        header = os.pread(fd, _HEADER.size, offset)
         if len(header) < _HEADER.size or not header.strip(b"\0"):
             continue
         seq, length, crc = _HEADER.unpack(header)
-        data = os.pread(fd, length, place + _HEADER.size) if length <= _FORMAT_1[1] else b""
+        data = os.pread(fd, length, offset + _HEADER.size) if length <= _FORMAT_1[1] else b""
         if len(data) == length and crc32(data, seq & 0xFFFFFFFF) == crc:
             found.append((seq, data))
     return found
 
 
-def _read(fd: int, places: tuple[int, int]) -> tuple[int, bytes]:
+def _read(fd: int, offsets: tuple[int, int]) -> tuple[int, bytes]:
     """Return the newer intact copy and its number; -1 and nothing if there is none."""
-    return max(_whole(fd, places), default=(-1, b""))
+    return max(_whole(fd, offsets), default=(-1, b""))

@@ -148,12 +148,12 @@ class RunRecords:
 
 def about(boot: DaemonSettings) -> dict[str, object]:
     """Return the facts that must be the same for a record to be valid."""
-    place = os.stat(boot.runtime_dir)
+    directory = os.stat(boot.runtime_dir)
     return {
         "format": FORMAT,
         "daemon": boot.daemon_id,
         "boot": current_boot(),
-        "place": [place.st_dev, place.st_ino],
+        "place": [directory.st_dev, directory.st_ino],
     }
 
 

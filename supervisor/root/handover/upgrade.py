@@ -144,8 +144,8 @@ class Trial:
 def _reason(output: str) -> str:
     """Return the last line of the output; after a Python traceback, with the last file and line."""
     lines = [line.strip() for line in output.strip().splitlines()]
-    places = [line for line in lines if line.startswith("File ")]
-    return ": ".join(filter(None, (places[-1] if places else "", lines[-1] if lines else "")))[:_MAX_WHY]
+    file_lines = [line for line in lines if line.startswith("File ")]
+    return ": ".join(filter(None, (file_lines[-1] if file_lines else "", lines[-1] if lines else "")))[:_MAX_WHY]
 
 
 ANSWER = "upgrade.json"

@@ -119,7 +119,7 @@ class ControlThread:
             self,
         )
         self._place_hold = Quiesce(self._watch, pump, pump.files)
-        self._place = RuntimeDirectoryMonitor(
+        self._runtime_directory = RuntimeDirectoryMonitor(
             boot,
             log,
             pump,
@@ -187,15 +187,15 @@ class ControlThread:
         take_all(
             (
                 *(functools.partial(step, now_s) for step in steps),
-                functools.partial(self._tend_place, now_s),
+                functools.partial(self._tend_runtime_directory, now_s),
                 self._answer_snapshot,
                 self._send_messages,
             )
         )
 
-    def _tend_place(self, now_s: float) -> None:
+    def _tend_runtime_directory(self, now_s: float) -> None:
         if self._ending is None and not self._upgrade.under_way:
-            self._place.tend(now_s, scheduler_works=self._scheduler.at_work)
+            self._runtime_directory.tend(now_s, scheduler_works=self._scheduler.at_work)
 
     def _recover(self) -> None:
         """Complete the work that a shortage has interrupted in the previous round."""
@@ -222,7 +222,7 @@ class ControlThread:
             return 0.0
         due = (self._processes.next_s(), self._upgrade.due_s(), self._store.due_s, self._watchdog.due_s)
         if self._ending is None and not self._upgrade.under_way:
-            times.append(self._place.due_s)
+            times.append(self._runtime_directory.due_s)
         times += [at for at in (*due, self._place_hold.due_s) if at is not None]
         if self._ending is not None:
             times.append(self._ending.due_s(now_s))
@@ -511,19 +511,19 @@ class ControlThread:
         finally:
             self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
 
-    def on_place_moved(self, boot: DaemonSettings) -> None:
+    def on_runtime_directory_moved(self, boot: DaemonSettings) -> None:
         """Use another runtime directory."""
         self._use(boot)
         self._pump.move(boot.runtime_dir)
         self._upgrade.move(boot.runtime_dir)
 
-    def on_place_restored(self, anew: bool) -> None:
+    def on_runtime_directory_restored(self, anew: bool) -> None:
         """Restart the helpers, which hold removed files. A new directory also gets the records of all runs."""
-        data_lock, place_lock = self.kept.lock
-        if self._place.new_lock is not None:
-            os.close(place_lock)
-            place_lock, self._place.new_lock = self._place.new_lock, None
-        self.kept = KeptDescriptors([data_lock, place_lock], [one.fileno() for one in self._api.listeners])
+        data_lock, runtime_lock = self.kept.lock
+        if self._runtime_directory.new_lock is not None:
+            os.close(runtime_lock)
+            runtime_lock, self._runtime_directory.new_lock = self._runtime_directory.new_lock, None
+        self.kept = KeptDescriptors([data_lock, runtime_lock], [one.fileno() for one in self._api.listeners])
         if anew:
             self._processes.note_again(self._boot)
         self._upgrade.introduce()

@@ -34,10 +34,10 @@ class RuntimeDirectoryListener(Protocol):
     def listen_again(self) -> None:
         """Make the doorbell of the rings listen on a new socket."""
 
-    def on_place_moved(self, boot: DaemonSettings) -> None:
+    def on_runtime_directory_moved(self, boot: DaemonSettings) -> None:
         """Use settings with another directory, before anything is created there."""
 
-    def on_place_restored(self, anew: bool) -> None:
+    def on_runtime_directory_restored(self, anew: bool) -> None:
         """Continue with the restored directory; `anew`: it was empty, so it has no records of the runs."""
 
 
@@ -125,7 +125,7 @@ class RuntimeDirectoryMonitor:
         moved = self._boot is not before
         where = f"its files are now in {self._boot.runtime_dir}" if moved else "it was created again"
         self._log.error(f"{', '.join(gone)} was removed; {where}, with {counted(rings, 'ring')}")
-        self._root.on_place_restored(anew)
+        self._root.on_runtime_directory_restored(anew)
         self._has_begun = os.path.lexists(self._begun)
 
     def _fail(self, text: str) -> None:
@@ -151,7 +151,7 @@ class RuntimeDirectoryMonitor:
                 except (OSError, UnusableDirectory):
                     continue
                 self._boot = boot
-                self._root.on_place_moved(boot)
+                self._root.on_runtime_directory_moved(boot)
                 return True
             raise
 

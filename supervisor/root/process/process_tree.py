@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from supervisor.host.cgroup_names import is_spare
-from supervisor.host.cgroups import name_of_cgroup, own_place
+from supervisor.host.cgroups import name_of_cgroup, own_cgroup
 from supervisor.host.process_environ import Environments
 from supervisor.host.procfs import Process, family, find_process, own_children, parent, send
 from supervisor.root.handover.state_schema import OwnerState
@@ -38,7 +38,7 @@ class ProcessTrees:
         self._daemon_id = daemon_id
         self._helpers = helpers
         self._warn = warn
-        self._place = own_place() or ""
+        self._parent_cgroup = own_cgroup() or ""
         self._environments = Environments(_PATIENCE_S)
         self._unread: set[tuple[int, int]] = set()
         """Orphans, by id and start time, whose environment could not be read yet."""
@@ -162,7 +162,7 @@ class ProcessTrees:
     def _owner(self, process: Process, instance: ManagedProcess) -> str:
         if instance.main.pid in (process.session, process.group) and self._main_lives(instance):
             return instance.run
-        if name := name_of_cgroup(process.pid, place=self._place):
+        if name := name_of_cgroup(process.pid, parent=self._parent_cgroup):
             own = instance.cgroup is not None and os.path.basename(instance.cgroup.path) == name
             return instance.run if own else "" if is_spare(name) else name
         marks = self._marks(process)

@@ -114,10 +114,10 @@ class ChildPlan:
         self.direct_env = self.env
         self.direct_argv = _texts([] if direct is None else direct.argv)
         if direct is not None:  # set PWD as ``cd`` in a shell does
-            place = [] if direct.cwd is None else [b"PWD=" + direct.cwd]
-            gone = (b"OLDPWD=", b"PWD=") if place else b"OLDPWD="
+            working_directory = [] if direct.cwd is None else [b"PWD=" + direct.cwd]
+            gone = (b"OLDPWD=", b"PWD=") if working_directory else b"OLDPWD="
             whole = without_carriers(env, direct.carried)
-            self.direct_env = _texts([*(one for one in whole if not one.startswith(gone)), *place])
+            self.direct_env = _texts([*(one for one in whole if not one.startswith(gone)), *working_directory])
 
     @staticmethod
     def encode(argv: list[bytes], env: list[bytes], *, terminal: bool, direct: DirectCommand | None = None) -> bytes:

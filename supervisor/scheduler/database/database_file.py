@@ -30,12 +30,15 @@ def note_file(boot: DaemonSettings, file: File) -> None:
     Raises:
         OSError: the record cannot be written.
     """
-    _write(_place(boot), {"daemon": boot.started_at, "file": file})
+    _write(_note_path(boot), {"daemon": boot.started_at, "file": file})
 
 
 def noted_file(boot: DaemonSettings) -> File:
     """Return the database file that an earlier scheduler of this daemon recorded; ``NO_FILE`` if none."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(_place(boot), encoding="utf-8") as file:
+    with (
+        contextlib.suppress(OSError, ValueError, KeyError, TypeError),
+        open(_note_path(boot), encoding="utf-8") as file,
+    ):
         found = json.load(file)
         if found["daemon"] == boot.started_at:
             device, inode = found["file"]
@@ -45,7 +48,7 @@ def noted_file(boot: DaemonSettings) -> File:
 
 def forget_file(boot: DaemonSettings) -> None:
     """Forget the recorded file; the next scheduler accepts any file at the path."""
-    _remove(_place(boot))
+    _remove(_note_path(boot))
 
 
 def tell_problem(boot: DaemonSettings, summary: str, detail: str) -> None:
@@ -68,7 +71,7 @@ def forget_all(boot: DaemonSettings) -> None:
     no_problem(boot)
 
 
-def _place(boot: DaemonSettings) -> str:
+def _note_path(boot: DaemonSettings) -> str:
     return f"{boot.runtime_dir}/database"
 
 

@@ -277,11 +277,11 @@ def _compared(now: ResolvedConfig, new: ResolvedConfig) -> _LoadedConfig:
 
 def _error(problem: Problem) -> dict[str, object]:
     text = str(problem)
-    place = problem.file
+    position = problem.file
     for number in (problem.line, problem.column):
         if number is not None:
-            place += f":{number}"
-    location = f"{place}: {problem.key}" if problem.key else place
+            position += f":{number}"
+    location = f"{position}: {problem.key}" if problem.key else position
     return {"location": location, "message": text.removeprefix(f"{location}: "), "value": problem.to_dict()}
 
 

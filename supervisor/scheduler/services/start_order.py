@@ -21,20 +21,20 @@ def start_order(units: Iterable[Unit]) -> list[Unit]:
     A dependency starts before its dependents, whatever its own priority.
     """
     known = list(units)
-    places = _places({unit.name: unit for unit in known if unit.service is not None})
-    return sorted(known, key=lambda unit: (unit.service is not None, places.get(unit.name, (0, 0))))
+    positions = _positions({unit.name: unit for unit in known if unit.service is not None})
+    return sorted(known, key=lambda unit: (unit.service is not None, positions.get(unit.name, (0, 0))))
 
 
 def stop_levels(units: Iterable[Unit]) -> list[list[Unit]]:
     """Return groups of services that stop together, in reverse start order; each group waits for the previous one."""
     services = {unit.name: unit for unit in units if unit.service is not None}
-    places = _places(services)
+    positions = _positions(services)
     ordered = start_order(services.values())
-    levels = [list(level) for _, level in itertools.groupby(ordered, key=lambda unit: places[unit.name])]
+    levels = [list(level) for _, level in itertools.groupby(ordered, key=lambda unit: positions[unit.name])]
     return [level[::-1] for level in levels[::-1]]
 
 
-def _places(services: Mapping[str, Unit]) -> dict[str, _Place]:
+def _positions(services: Mapping[str, Unit]) -> dict[str, _Place]:
     """Return the place of each service; a dependency has a lower place than its dependents.
 
     The configuration check has already rejected cycles.

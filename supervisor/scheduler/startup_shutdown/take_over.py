@@ -216,9 +216,9 @@ class TakeOver:
         self._engine.admit(change)
         for unit in self._units.values():
             self._make_room(unit, change)
-            for place in unit.instances:
-                place.since = place.since or change.now_ms
-                self._controller.report(unit, place, change)
+            for target in unit.instances:
+                target.since = target.since or change.now_ms
+                self._controller.report(unit, target, change)
 
     def _make_room(self, unit: Unit, change: Change) -> None:
         """Stop older runs for newer ones that are stored; the previous scheduler may have died before it did so."""
@@ -389,10 +389,10 @@ class TakeOver:
         if not self._has_instance(run):
             return
         self._restart_returned_service(run, exited.by)
-        place = run.unit.instances[run.instance]
-        place.started_at = exited.started_at
-        if exited.cause == _UNHEALTHY and place.state is instance_transitions.State.RESTARTING:
-            place.state = instance_transitions.State.FAILING
+        target = run.unit.instances[run.instance]
+        target.started_at = exited.started_at
+        if exited.cause == _UNHEALTHY and target.state is instance_transitions.State.RESTARTING:
+            target.state = instance_transitions.State.FAILING
 
     def _restart_returned_service(self, run: LiveRun, by: str | None) -> None:
         """Restart an instance after its run stops, if the run was stopped only because its service was removed.
@@ -407,10 +407,10 @@ class TakeOver:
         return self._has_instance(run) and run.unit.instances[run.instance].state in instance_transitions.ENDING
 
     def _resume(self, run: LiveRun, instance: dict[str, Any], change: Change) -> None:
-        place = run.unit.instances[run.instance]
-        if instance["cause"] == _UNHEALTHY and place.state is instance_transitions.State.RESTARTING:
-            place.state = instance_transitions.State.FAILING
-        self._controller.resume(run, place, instance["started_at"], change)
+        target = run.unit.instances[run.instance]
+        if instance["cause"] == _UNHEALTHY and target.state is instance_transitions.State.RESTARTING:
+            target.state = instance_transitions.State.FAILING
+        self._controller.resume(run, target, instance["started_at"], change)
 
     def _requeue(self, run: LiveRun, row: Run, change: Change) -> None:
         configured = run.unit is self._units.get(run.unit.name)

@@ -33,8 +33,8 @@ def samples(data_dir: str, now_ms: int) -> Iterator[Sample]:
     """Yield samples, oldest first: one per minute of the last day, and one every 5 s of the last hour."""
     rnd = random.Random(2417)  # noqa: S311 - nothing secret
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    place = os.statvfs(data_dir)
-    disk_used = (place.f_blocks - place.f_bfree) * place.f_frsize
+    disk = os.statvfs(data_dir)
+    disk_used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
     busy = 0.0
     at = now_ms - _HOURS * _HOUR_MS
     while at < now_ms - FINE_MS:

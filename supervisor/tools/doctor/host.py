@@ -24,7 +24,7 @@ def cgroups(types: Mapping[str, str], own: str = _OWN_CGROUP) -> Finding:
         own: The path of the file that names this process's cgroup.
     """
     what = "cgroups"
-    mount = next((place for place, kind in types.items() if kind == "cgroup2"), None)
+    mount = next((mount_point for mount_point, kind in types.items() if kind == "cgroup2"), None)
     if mount is None:
         text = f"cgroup version 2 is not mounted: {_NOT_APPLIED}"
         return Finding(what, "warn", text, "boot with cgroup version 2, or pass it into the container")
@@ -49,26 +49,26 @@ def cgroups(types: Mapping[str, str], own: str = _OWN_CGROUP) -> Finding:
     return Finding(what, "ok", f"version 2 in {directory}, with {', '.join(_CONTROLLERS)}")
 
 
-def shared_memory(places: Iterable[str], types: Mapping[str, str]) -> Finding:
+def shared_memory(directories: Iterable[str], types: Mapping[str, str]) -> Finding:
     """Check whether a tmpfs has enough free space for the rings.
 
     Args:
-        places: The directories in which the runtime directory can be, the best first.
+        directories: The directories in which the runtime directory can be, the best first.
         types: The types of file systems by mount point.
     """
     from supervisor.host.shared_memory import type_of
 
     what = "shared memory"
-    for place in places:
-        there = _nearest(place)
+    for directory in directories:
+        there = _nearest(directory)
         if type_of(there, types) != "tmpfs" or not os.access(there, os.W_OK):
             continue
         found = os.statvfs(there)
         free = found.f_bavail * found.f_frsize
         if free < _MIN_SHARED_BYTES:
-            text = f"{place}: {size(free)} free; an active run needs up to 1.1 MB"
+            text = f"{directory}: {size(free)} free; an active run needs up to 1.1 MB"
             return Finding(what, "warn", text, "mount a larger tmpfs there (in a container: --shm-size)")
-        return Finding(what, "ok", f"{place}: {size(free)} free")
+        return Finding(what, "ok", f"{directory}: {size(free)} free")
     remedy = "mount a tmpfs at /run or /dev/shm, or set XDG_RUNTIME_DIR"
     return Finding(what, "fail", "no writable directory on tmpfs for live output", remedy)
 

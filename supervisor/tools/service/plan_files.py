@@ -21,7 +21,7 @@ class ComparedFile:
     """
 
     file: File
-    place: str
+    path: str
     """The path of the file, including the root."""
     state: str
     diff: str = ""
@@ -36,7 +36,7 @@ class ChangedByUser(Exception):
     """
 
     def __init__(self, files: Sequence[ComparedFile]) -> None:
-        super().__init__(", ".join(one.place for one in files))
+        super().__init__(", ".join(one.path for one in files))
         self.files = tuple(files)
 
 
@@ -54,18 +54,18 @@ def read_present(plan: Plan, root: str) -> list[ComparedFile]:
     return [_look(file, path_below(root, file.path)) for file in plan.files]
 
 
-def _look(file: File, place: str) -> ComparedFile:
-    if not os.path.lexists(place):
-        return ComparedFile(file, place, "new")
+def _look(file: File, path: str) -> ComparedFile:
+    if not os.path.lexists(path):
+        return ComparedFile(file, path, "new")
     with contextlib.suppress(FileNotFoundError):  # a dangling symbolic link
-        with open(place, encoding="utf-8", errors="replace") as there:
+        with open(path, encoding="utf-8", errors="replace") as there:
             text = there.read(_MAX_CHARS)
         if text == file.text:
-            return ComparedFile(file, place, "same")
-        lines = difflib.unified_diff(text.splitlines(), file.text.splitlines(), place, "new", lineterm="")
-        own = unchanged(text) and not os.path.islink(place)
-        return ComparedFile(file, place, "older" if own else "changed", "\n".join(lines))
-    return ComparedFile(file, place, "changed", f"{place} is a broken link")
+            return ComparedFile(file, path, "same")
+        lines = difflib.unified_diff(text.splitlines(), file.text.splitlines(), path, "new", lineterm="")
+        own = unchanged(text) and not os.path.islink(path)
+        return ComparedFile(file, path, "older" if own else "changed", "\n".join(lines))
+    return ComparedFile(file, path, "changed", f"{path} is a broken link")
 
 
 def write(found: Sequence[ComparedFile], *, force: bool) -> list[ComparedFile]:
@@ -80,24 +80,24 @@ def write(found: Sequence[ComparedFile], *, force: bool) -> list[ComparedFile]:
         raise ChangedByUser(changed)
     to_write = [one for one in found if one.state != "same"]
     for one in to_write:
-        put(one.place, one.file)
+        put(one.path, one.file)
     return to_write
 
 
-def put(place: str, file: File) -> None:
+def put(path: str, file: File) -> None:
     """Write a file atomically, so that no reader sees an incomplete file.
 
     Raises:
         OSError: the file cannot be written.
     """
-    make_parents(place)
-    temporary = f"{place}.{os.getpid()}"
+    make_parents(path)
+    temporary = f"{path}.{os.getpid()}"
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with open(fd, "w", encoding="utf-8") as output:
             output.write(file.text)
             os.fchmod(fd, file.mode)
-        os.replace(temporary, place)
+        os.replace(temporary, path)
     except BaseException:  # including Ctrl-C: no temporary file must remain
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
@@ -116,7 +116,7 @@ def remove(plan: Plan, root: str, found: Sequence[ComparedFile], *, force: bool)
         raise ChangedByUser(changed)
     gone = [one for one in found if one.state != "new"]
     for one in gone:
-        os.unlink(one.place)
+        os.unlink(one.path)
     for path in plan.state:
         shutil.rmtree(path_below(root, path), ignore_errors=True)
     own = {path for path in (os.path.dirname(one.file.path) for one in gone) if f"/{NAME}" in path}

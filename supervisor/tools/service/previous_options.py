@@ -19,8 +19,8 @@ def forgotten(wanted: InstallOptions, found: Sequence[ComparedFile], root: str) 
     Raises:
         OSError: a file cannot be read.
     """
-    there = [one.place for one in found if one.state in ("older", "changed") and os.path.exists(one.place)]
-    users = {user for place in there for user in _USER.findall(_text(place))}
+    there = [one.path for one in found if one.state in ("older", "changed") and os.path.exists(one.path)]
+    users = {user for path in there for user in _USER.findall(_text(path))}
     options = [f"--user {user}" for user in sorted(users - {wanted.user})]
     for_systemd = any(one.file.path == UNIT for one in found)
     if for_systemd and not wanted.hardened and os.path.lexists(path_below(root, HARDENING)):
@@ -28,6 +28,6 @@ def forgotten(wanted: InstallOptions, found: Sequence[ComparedFile], root: str) 
     return options
 
 
-def _text(place: str) -> str:
-    with open(place, encoding="utf-8", errors="replace") as file:
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
         return file.read(_MAX_CHARS)

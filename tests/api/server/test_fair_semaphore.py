@@ -99,7 +99,7 @@ def test_many_searches_of_one_client() -> None:
     searches, order = LogSearches(), list[str]()
 
     def search(who: str) -> None:
-        with working_for(who), searches.place():
+        with working_for(who), searches.turn():
             gevent.sleep(0)
             order.append(who)
 
@@ -109,10 +109,10 @@ def test_many_searches_of_one_client() -> None:
 
 def test_too_many_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """No search waits forever."""
-    monkeypatch.setattr(read_threads, "_PLACE_S", 0.01)
+    monkeypatch.setattr(read_threads, "_TURN_S", 0.01)
     searches = LogSearches()
     with contextlib.ExitStack() as stack:
         for _ in range(4):
-            stack.enter_context(searches.place())
+            stack.enter_context(searches.turn())
         with pytest.raises(ApiError, match="Too many concurrent searches"):
-            stack.enter_context(searches.place())
+            stack.enter_context(searches.turn())

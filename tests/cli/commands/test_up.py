@@ -72,7 +72,7 @@ def up(tmp_path: Path, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(os, "execv", execv)
     monkeypatch.setattr(listening_sockets, "listen", lambda _boot: [])
-    monkeypatch.setattr(runtime_directory, "places", lambda _environ, _euid: [str(shared_memory / "ringward")])
+    monkeypatch.setattr(runtime_directory, "candidates", lambda _environ, _euid: [str(shared_memory / "ringward")])
 
     def call(*args: str, config: str = CONFIG) -> Outcome:
         path = tmp_path / "ringward.toml"
@@ -373,8 +373,12 @@ class TestRuntimeDirectory:
     def test_places(self) -> None:
         """Root's own directory is tried first, and a relative XDG_RUNTIME_DIR is ignored."""
         session = {"XDG_RUNTIME_DIR": "/run/user/7"}
-        assert runtime_directory.places(session, 0) == ["/run/ringward", "/run/user/7/ringward", "/dev/shm/ringward-0"]
-        assert runtime_directory.places({"XDG_RUNTIME_DIR": "x"}, 7) == ["/dev/shm/ringward-7"]
+        assert runtime_directory.candidates(session, 0) == [
+            "/run/ringward",
+            "/run/user/7/ringward",
+            "/dev/shm/ringward-0",
+        ]
+        assert runtime_directory.candidates({"XDG_RUNTIME_DIR": "x"}, 7) == ["/dev/shm/ringward-7"]
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a directory of another user")
     def test_name_taken_by_another_user(
@@ -388,12 +392,12 @@ class TestRuntimeDirectory:
         (taken / self.ID).mkdir(parents=True)
         for path in (taken, taken / self.ID):
             os.chown(path, 12345, 12345)
-        assert runtime_directory.places({}, 0) == ["/run/ringward"]
+        assert runtime_directory.candidates({}, 0) == ["/run/ringward"]
         found = Path(runtime_directory.prepare(self.ID, {}, str(mounts)))
         assert found.parent.name.startswith("ringward-0-")
         assert [stat.S_IMODE(path.stat().st_mode) for path in (found, found.parent)] == [0o700] * 2
         assert runtime_directory.prepare(self.ID, {}, str(mounts)) == str(found)
-        assert runtime_directory.places({}, 0) == ["/run/ringward", str(found.parent)]
+        assert runtime_directory.candidates({}, 0) == ["/run/ringward", str(found.parent)]
         assert list(taken.iterdir()) == [taken / self.ID]
 
     def test_only_tmpfs(self, shared_memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,7 +412,7 @@ class TestRuntimeDirectory:
         for name in ("with blank", "over", "disk"):
             (shared_memory / name).mkdir()
         places = [f"{shared_memory}/{name}/r" for name in ("missing", "over", "disk", "with blank")]
-        monkeypatch.setattr(runtime_directory, "places", lambda _environ, _euid: list(places))
+        monkeypatch.setattr(runtime_directory, "candidates", lambda _environ, _euid: list(places))
         found = runtime_directory.prepare(self.ID, {}, str(mounts))
         assert found == f"{shared_memory}/with blank/r/{self.ID}"
         places.pop()
@@ -423,7 +427,7 @@ class TestRuntimeDirectory:
         """Links, and directories that another user owns or can write, are refused."""
         names = ["link", "file", "open", "foreign"]
         monkeypatch.setattr(
-            runtime_directory, "places", lambda _environ, _euid: [str(shared_memory / name) for name in names]
+            runtime_directory, "candidates", lambda _environ, _euid: [str(shared_memory / name) for name in names]
         )
         (shared_memory / "target").mkdir()
         (shared_memory / "link").symlink_to("target")
@@ -445,12 +449,12 @@ class TestRuntimeDirectory:
     def test_existing_runtime_directory(self, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The directory of a crashed daemon is found even if the environment has changed."""
         bases = [str(shared_memory / "first"), str(shared_memory / "second")]
-        monkeypatch.setattr(runtime_directory, "places", lambda _environ, _euid: list(bases))
+        monkeypatch.setattr(runtime_directory, "candidates", lambda _environ, _euid: list(bases))
         (shared_memory / "second" / self.ID).mkdir(parents=True, mode=0o700)
         assert runtime_directory.prepare(self.ID, {}) == f"{bases[1]}/{self.ID}"
 
     def test_long_paths_are_skipped(self, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A place whose socket paths would exceed 107 bytes is skipped."""
         bases = [str(shared_memory / ("x" * 80)), str(shared_memory / "y")]
-        monkeypatch.setattr(runtime_directory, "places", lambda _environ, _euid: list(bases))
+        monkeypatch.setattr(runtime_directory, "candidates", lambda _environ, _euid: list(bases))
         assert runtime_directory.prepare(self.ID, {}) == f"{bases[1]}/{self.ID}"

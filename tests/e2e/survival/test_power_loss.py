@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from logring.reader import LogReader
-from supervisor.startup.runtime_directory import places
+from supervisor.startup.runtime_directory import candidates
 from tests.support.daemon import program
 from tests.support.frozen import FrozenLogs, why_not
 from tests.support.waiting import until
@@ -56,7 +56,7 @@ class OwnDisk(FrozenLogs):
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
         self.process.wait()
-        for base in places(os.environ, os.geteuid()):
+        for base in candidates(os.environ, os.geteuid()):
             shutil.rmtree(f"{base}/{identity}", ignore_errors=True)
         until(lambda: not self._mounted(), "the disk to be let go of")
 

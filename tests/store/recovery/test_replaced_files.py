@@ -25,7 +25,7 @@ class Store(StoreListener):
         self.when_placing: Callable[[File], None] = self.placed.append
         self.thread = StoreThread(open_writer(str(path)), self)
 
-    def placing(self, file: File) -> None:
+    def before_replace(self, file: File) -> None:
         self.when_placing(file)
 
     def rescued(self, text: str) -> None:

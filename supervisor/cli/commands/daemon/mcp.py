@@ -109,12 +109,12 @@ def _token(path: str | None, role: str) -> str:
         Failure: there is no token.
     """
     if path is None:
-        token, place = os.environ.get("RINGWARD_TOKEN", "").strip(), "RINGWARD_TOKEN"
+        token, source = os.environ.get("RINGWARD_TOKEN", "").strip(), "RINGWARD_TOKEN"
         if not token:
             message = f"mcp needs a token, in a file (--token-file FILE) or in RINGWARD_TOKEN; {_create(role)}"
             raise Failure(message, exit_codes.USAGE)
     else:
-        place = path
+        source = path
         try:
             with open(path, encoding="utf-8") as file:
                 token = file.read().strip()
@@ -122,7 +122,7 @@ def _token(path: str | None, role: str) -> str:
             reason = err.strerror if isinstance(err, OSError) else "not UTF-8"
             raise Failure(f"{path}: cannot read the token: {reason}; {_create(role)}", exit_codes.USAGE) from err
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise Failure(f"{place}: this is not a token, which is one word; {_create(role)}", exit_codes.USAGE)
+        raise Failure(f"{source}: this is not a token, which is one word; {_create(role)}", exit_codes.USAGE)
     return token
 
 

@@ -113,15 +113,15 @@ def _begin(
     shared = api_user.account is not None
     daemon_id = data_directory.identity(directory)
     try:
-        place = runtime_directory.take(daemon_id, os.environ, shared=shared)
+        runtime = runtime_directory.take(daemon_id, os.environ, shared=shared)
     except runtime_directory.IdentityInUse:
         daemon_id = data_directory.renew(directory)
         click.echo(f"{directory} is a copy of the data directory of a running daemon; it gets a new id")
-        place = runtime_directory.take(daemon_id, os.environ, shared=shared)
+        runtime = runtime_directory.take(daemon_id, os.environ, shared=shared)
     boot = DaemonSettings(
         daemon_id=daemon_id,
         data_dir=directory,
-        runtime_dir=place.path,
+        runtime_dir=runtime.path,
         runtime_bases=runtime_directory.bases(daemon_id, os.environ, shared=shared),
         config_path=config.path,
         listen=addresses or list(config.http.listen),
@@ -169,7 +169,7 @@ def _begin(
         raise data_directory.unusable(directory, err) from err
     warnings = [*config.warnings, *advice.missing_soon(config, os.environ, _ADVICE_S)]
     _banner(boot, config, settled.password, api_user, warnings, as_json=as_json)
-    _become_root(boot, lock, place.lock, ready_fd)
+    _become_root(boot, lock, runtime.lock, ready_fd)
 
 
 def _check_text(path: str, code: int) -> None:
@@ -291,7 +291,7 @@ def _url(boot: "DaemonSettings", host: str, port: int) -> str:
     return f"{scheme}://{shown}:{port}{boot.base_path}"
 
 
-def _become_root(boot: "DaemonSettings", lock: int, place: int, ready: int | None) -> None:
+def _become_root(boot: "DaemonSettings", lock: int, runtime_lock: int, ready: int | None) -> None:
     """Bind the addresses, and replace this process by the root. Settings are passed in memory: they contain secrets.
 
     Raises:
@@ -323,7 +323,7 @@ def _become_root(boot: "DaemonSettings", lock: int, place: int, ready: int | Non
         server = None if api is None else [api.pid, api.pidfd, api.sock.fileno(), api.output]
         memory = _in_memory({"boot": boot.to_dict(), "listeners": fds, "api": server})
         os.environ.pop(VARIABLE, None)
-        arguments = [*RINGWARD, "root", "--start", str(memory), "--lock", str(lock), "--place", str(place)]
+        arguments = [*RINGWARD, "root", "--start", str(memory), "--lock", str(lock), "--place", str(runtime_lock)]
         if ready is not None:
             arguments += ["--ready", str(ready)]
         for fd in (memory, *fds, *(server or ())[1:], *([] if ready is None else [ready])):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from supervisor.cli.client import Api, Query
 
 _PAGE = 1000
-_PLACE, _MATCH, _RESET = "\x1b[36m", "\x1b[1;31m", "\x1b[0m"
+_LOCATION_STYLE, _MATCH, _RESET = "\x1b[36m", "\x1b[1;31m", "\x1b[0m"
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
 
@@ -196,10 +196,10 @@ class _Printer:
             self._out.write(json.dumps(hit).encode() + b"\n")
             return
         unit = f"{hit['taskName']} " if "taskName" in hit else ""
-        place, text = f"{unit}{hit['runId']}:{hit['n']}:", str(hit["text"])
+        location, text = f"{unit}{hit['runId']}:{hit['n']}:", str(hit["text"])
         if self._terminal:
-            place, text = f"{_PLACE}{place}{_RESET}", self._highlighted(text.removesuffix("\r"))
-        self._out.write(f"{place} {text}\n".encode("utf-8", "replace"))
+            location, text = f"{_LOCATION_STYLE}{location}{_RESET}", self._highlighted(text.removesuffix("\r"))
+        self._out.write(f"{location} {text}\n".encode("utf-8", "replace"))
 
     def _highlighted(self, text: str) -> str:
         """Return the text without its own colours, and with coloured matches."""

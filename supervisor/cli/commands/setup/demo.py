@@ -199,11 +199,11 @@ def _wait(daemon: "subprocess.Popen[bytes]", directory: str, log: str) -> str:
 
 def _address(data: str) -> str:
     """Return the address on which the daemon listens, because the kernel may have chosen the port."""
-    from supervisor.startup.runtime_directory import places
+    from supervisor.startup.runtime_directory import candidates
 
     with open(os.path.join(data, "id"), encoding="ascii") as file:
         daemon_id = file.read().strip()
-    for base in places(os.environ, os.geteuid()):
+    for base in candidates(os.environ, os.geteuid()):
         with (
             contextlib.suppress(FileNotFoundError),
             open(os.path.join(base, daemon_id, "listening.json"), encoding="utf-8") as file,

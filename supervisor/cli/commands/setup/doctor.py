@@ -47,7 +47,7 @@ def command(settings: Settings, as_json: bool) -> int:
 def _findings(settings: Settings) -> Iterator["Finding"]:
     from supervisor.config.files.lookup import data_dir
     from supervisor.host.shared_memory import file_system_types
-    from supervisor.startup.runtime_directory import places
+    from supervisor.startup.runtime_directory import candidates
     from supervisor.tools.doctor import data, host
     from supervisor.tools.doctor.clock import clock
 
@@ -65,7 +65,7 @@ def _findings(settings: Settings) -> Iterator["Finding"]:
         for name in config.exports:
             yield data.export(directory, name)
     types = file_system_types()
-    yield host.shared_memory(places(os.environ, os.geteuid()), types)
+    yield host.shared_memory(candidates(os.environ, os.geteuid()), types)
     yield host.cgroups(types)
     yield host.descriptors()
     if config is not None and (watched := [_folders(one) for one in config.tasks.values() if one.on_change]):

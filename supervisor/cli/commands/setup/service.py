@@ -171,9 +171,9 @@ def uninstall(_settings: Settings, options: _Options, *, now: bool) -> int:
     except OSError as err:
         raise _cannot(err) from err
     if options.as_json:
-        _print_json({"init": found_kind, "files": [one.place for one in gone]})
+        _print_json({"init": found_kind, "files": [one.path for one in gone]})
     for one in () if options.as_json else gone:
-        click.echo(f"{'would remove' if options.dry_run else 'removed'} {one.place}")
+        click.echo(f"{'would remove' if options.dry_run else 'removed'} {one.path}")
     if gone and planned.forget and now and not options.dry_run:
         _carry_out(planned.forget, quiet=options.as_json)
     elif gone and planned.forget and not options.as_json:
@@ -203,11 +203,11 @@ def _configure(wanted: "InstallOptions", root: str, *, dry_run: bool) -> bool:
     from supervisor.tools.service.plan_files import path_below, put
     from supervisor.tools.service.rendering import first_config
 
-    place = path_below(root, wanted.config)
-    if os.path.lexists(place):
+    path = path_below(root, wanted.config)
+    if os.path.lexists(path):
         return False
     if not dry_run:
-        put(place, File(wanted.config, first_config(wanted.config, wanted.data), 0o600))
+        put(path, File(wanted.config, first_config(wanted.config, wanted.data), 0o600))
     return True
 
 
@@ -220,16 +220,16 @@ def _cannot(err: OSError) -> Failure:
 
 
 def _file(one: "ComparedFile") -> dict[str, object]:
-    return {"path": one.place, "mode": f"{one.file.mode:04o}", "state": one.state, "text": one.file.text}
+    return {"path": one.path, "mode": f"{one.file.mode:04o}", "state": one.state, "text": one.file.text}
 
 
 def _show_installed(found: "Sequence[ComparedFile]", new_config: str | None, *, dry_run: bool) -> None:
     verb = {"new": "wrote", "same": "unchanged", "older": "replaced", "changed": "replaced"}
     for one in found:
         if dry_run:
-            click.echo(f"--- {one.place} (mode {one.file.mode:04o}, {one.state})\n{one.file.text}")
+            click.echo(f"--- {one.path} (mode {one.file.mode:04o}, {one.state})\n{one.file.text}")
             continue
-        click.echo(f"{verb[one.state]} {one.place}")
+        click.echo(f"{verb[one.state]} {one.path}")
         if one.diff:
             click.echo(one.diff)
     if new_config is not None:
