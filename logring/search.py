@@ -116,8 +116,8 @@ def _compile(text: str, *, ignore_case: bool, literal: bool = False, memory_byte
     try:
         return re2.compile(text, options)
     except re2.error as err:
-        said = err.args[0] if err.args else ""
-        raise BadPattern(said.decode(errors="replace") if isinstance(said, bytes) else str(said)) from err
+        reason = err.args[0] if err.args else ""
+        raise BadPattern(reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)) from err
     finally:
         re2.purge()  # its cache would keep 128 patterns, each with its full memory
 

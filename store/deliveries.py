@@ -193,13 +193,13 @@ def note_notification(
 
 def end_of_trouble(db: Database, kinds: Collection[str], task_name: str) -> set[str]:
     """Forget and return the notifiers that were told of these kinds of problems with a task."""
-    told = set()
+    notified = set()
     for kind in kinds:
-        told |= {
+        notified |= {
             name for (name,) in db.rows("SELECT notifier FROM told WHERE kind = ? AND task_name = ?", [kind, task_name])
         }
         db.execute("DELETE FROM told WHERE kind = ? AND task_name = ?", [kind, task_name])
-    return told
+    return notified
 
 
 def standings(db: Database) -> dict[str, DeliveryStatus]:

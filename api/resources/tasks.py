@@ -149,14 +149,14 @@ def _acknowledge(context: Context, call: Call, task: schemas.Task) -> None:
     if not _needs_attention(task):
         raise ApiError(409, f"{task.name} needs no attention, so there is nothing to acknowledge")
     body: schemas.AcknowledgeBody | None = call.body
-    said: dict[str, Any] = {
+    options: dict[str, Any] = {
         name: None if body is None or (value := getattr(body, name)) is UNSET else value for name in ("for_ms", "note")
     }
     run = None if task.last_run is UNSET else task.last_run.id
-    execute_command(lambda: context.control.call("acknowledge", task=task.name, run=run, by=call.by, **said))
-    span = "until the next failure" if said["for_ms"] is None else f"for {said['for_ms'] // 1000} s"
+    execute_command(lambda: context.control.call("acknowledge", task=task.name, run=run, by=call.by, **options))
+    span = "until the next failure" if options["for_ms"] is None else f"for {options['for_ms'] // 1000} s"
     call.target = task.name
-    call.result = f"{span}: {said['note']}" if said["note"] else span
+    call.result = f"{span}: {options['note']}" if options["note"] else span
     call.no_content()
 
 

@@ -297,9 +297,9 @@ class Api:
         headers: Mapping[str, str],
         data: bytes | None,
     ) -> http.client.HTTPResponse:
-        said = {name: value for name, value in (query or {}).items() if value is not None}
-        asked = urlencode(said, errors="surrogateescape")
-        target = self.endpoint.prefix + path + (f"?{asked}" if asked else "")
+        parameters = {name: value for name, value in (query or {}).items() if value is not None}
+        query_text = urlencode(parameters, errors="surrogateescape")
+        target = self.endpoint.prefix + path + (f"?{query_text}" if query_text else "")
         sent = {"Connection": "close", **headers}
         if self.endpoint.authorization:
             sent["Authorization"] = self.endpoint.authorization

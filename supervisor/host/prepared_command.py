@@ -37,8 +37,8 @@ _CARRIER_BYTES = 96 * 1024
 # - the command
 _PROGRAM = """\
 import binascii, errno, os, signal, sys
-told, uid, gid, groups, cwd, stdin, *argv = sys.argv[1:]
-status = os.dup(0) if told else None
+status_flag, uid, gid, groups, cwd, stdin, *argv = sys.argv[1:]
+status = os.dup(0) if status_flag else None
 
 def fail(word, what, err, code=125):
     if status is None:
@@ -150,8 +150,8 @@ def command_line(
     """
     uid, gid, groups = ("", "", "") if user is None else (str(user[0]), str(user[1]), joined_groups(*user[1:]))
     python = [sys.executable, "-I", "-S", "-c", _PROGRAM]
-    told = "pipe" if status_pipe else ""
-    return [*python, told, uid, gid, groups, cwd or "", "" if stdin is None else str(stdin), *argv]
+    status_flag = "pipe" if status_pipe else ""
+    return [*python, status_flag, uid, gid, groups, cwd or "", "" if stdin is None else str(stdin), *argv]
 
 
 def joined_groups(gid: int | None, groups: Sequence[int]) -> str:

@@ -91,13 +91,13 @@ class RunProcesses:
     members: dict[int, Process] = field(default_factory=dict)
     gone: _Sums = field(default_factory=_Sums)
     """Usage of ended processes that is not included in a parent's usage."""
-    told: _Sums = field(default_factory=_Sums)
+    reported: _Sums = field(default_factory=_Sums)
     """The last reported figures."""
 
     def go_on_from(self, before: TotalUsage) -> None:
         """Use earlier sums as lower bounds of later ones."""
         cpu = (before.user_ms * TICKS // 1000, before.system_ms * TICKS // 1000)
-        self.told = _Sums(*cpu, before.read_bytes or 0, before.written_bytes or 0)
+        self.reported = _Sums(*cpu, before.read_bytes or 0, before.written_bytes or 0)
 
     def take(self, members: dict[int, Process]) -> TotalUsage:
         """Return the usage of these processes and of all ended ones, and remember these for the next pass."""
@@ -113,17 +113,17 @@ class RunProcesses:
             sums.add(one)
         # Sums never decrease. A decrease means that a process without a parent in this run ended between two passes
         # and had used the difference.
-        missing = self.told.minus(sums)
+        missing = self.reported.minus(sums)
         self.gone.add(missing)
         sums.add(missing)
-        self.told = sums
-        told = any(one.read is not None for one in members.values())
+        self.reported = sums
+        has_io = any(one.read is not None for one in members.values())
         alive = [one for one in members.values() if one.alive]
         return TotalUsage(
             user_ms=sums.user * 1000 // TICKS,
             system_ms=sums.system * 1000 // TICKS,
             rss_bytes=sum(one.rss for one in alive),
             processes=len(alive),
-            read_bytes=sums.read if told else None,
-            written_bytes=sums.written if told else None,
+            read_bytes=sums.read if has_io else None,
+            written_bytes=sums.written if has_io else None,
         )

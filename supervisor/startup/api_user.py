@@ -119,11 +119,11 @@ def obstacle(user: ApiUser, paths: list[str]) -> str | None:
             os._exit(0)
     os.close(writing)
     with open(reading, "rb") as file:
-        said = file.read(_MAX_PATH_BYTES)
+        content = file.read(_MAX_PATH_BYTES)
     os.waitpid(pid, 0)
-    if not said:
+    if not content:
         return paths[0]  # the child failed to become the user
-    return os.fsdecode(said[1:]) or None
+    return os.fsdecode(content[1:]) or None
 
 
 def _kept_from(path: str) -> str | None:

@@ -111,8 +111,8 @@ def _commented(package: str, script: str) -> str:
 def _scripts(path: Path) -> tuple[str, ...]:
     """Return the names of the scripts in a package.json; none if it is missing or damaged."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        return tuple(str(name) for name in told["scripts"] if name.isascii())
+        package = json.loads(path.read_text(encoding="utf-8"))
+        return tuple(str(name) for name in package["scripts"] if name.isascii())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return ()
 

@@ -172,8 +172,8 @@ def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str,
             if operation == "bulk_rerun":  # a repetition would run all tasks twice
                 if isinstance(err, TemporarilyUnavailable | NotSent):
                     raise
-                told = "The scheduler is down; check whether the tasks have run before you repeat this"
-                raise unavailable(told) from err
+                message = "The scheduler is down; check whether the tasks have run before you repeat this"
+                raise unavailable(message) from err
             why = str(err).partition(" (")[0]  # the rest contains paths
             raise unavailable(f"The operation may be incomplete; repeat it to finish the rest: {why}") from err
 

@@ -121,7 +121,7 @@ class CommandProbes:
         try:
             attempt.watch()
             status = await attempt.ended
-            said, answer = attempt.outcome()
+            output, answer = attempt.outcome()
         finally:
             attempt.close()
             attempt.reaped.add_done_callback(lambda _: self._attempts.pop(attempt.pid))
@@ -129,7 +129,7 @@ class CommandProbes:
                 self._ending_leftovers = asyncio.get_running_loop().create_task(self._end_leftovers(self._leftovers))
         if status != 0:
             how = f"killed by signal {-status}" if status < 0 else f"exited with code {status}"
-            raise ProbeFailed(f"{request.argv[0]} {how}: {said}" if said else f"{request.argv[0]} {how}")
+            raise ProbeFailed(f"{request.argv[0]} {how}: {output}" if output else f"{request.argv[0]} {how}")
         return answer
 
     async def _end_leftovers(self, leftovers: ProbeLeftovers) -> None:

@@ -63,15 +63,15 @@ def check(fd: int) -> int:
         return 1
     settings = json.dumps(boot.to_dict()).encode()
     for process in _PROCESSES:
-        said = _begin(process, settings)
-        if said is not None:
-            print(said)
+        text = _begin(process, settings)
+        if text is not None:
+            print(text)
             return 1
     account = None if boot.api_account is None else (*boot.api_account, boot.api_groups)
-    said = _begin(_API, b"", account)  # the settings are not for the user of API workers
-    if said is not None:
+    text = _begin(_API, b"", account)  # the settings are not for the user of API workers
+    if text is not None:
         who = "" if account is None else f"API workers cannot start as user {account[0]}: "
-        before, _, last = said.rpartition("\n")
+        before, _, last = text.rpartition("\n")
         print(f"{before}\n{who}{last}")
         return 1
     return 0
@@ -103,6 +103,6 @@ def _begin(process: str, settings: bytes, account: tuple[int, int, list[int]] | 
     os.close(given)
     os.close(writing)
     with open(reading, errors="replace") as output:
-        said = output.read().strip()
+        text = output.read().strip()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return None if status == 0 else said or f"{process} ended with {status}"
+    return None if status == 0 else text or f"{process} ended with {status}"

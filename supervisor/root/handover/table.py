@@ -103,9 +103,9 @@ _BEFORE = Schema(
 """The schema of processes in handovers of formats 1 and 2 and in records of format 1."""
 
 
-def _state(found: dict[str, Any], heard: dict[str, Any] | None, exited: Exited | None = None) -> RunState:
+def _state(found: dict[str, Any], notify_state: dict[str, Any] | None, exited: Exited | None = None) -> RunState:
     """Convert a decoded run of an older format and the status that it has reported."""
-    heard = heard or {}
+    notify_state = notify_state or {}
     return RunState(
         RunStart(
             request=found["spawn"],
@@ -118,13 +118,13 @@ def _state(found: dict[str, Any], heard: dict[str, Any] | None, exited: Exited |
             **{name: found[name] for name in _OF_PROGRESS},
             steps_left=len(found["steps"]),
             unexecuted=found["status_fd"] is not None,
-            ready_at=heard.get("ready_at"),
+            ready_at=notify_state.get("ready_at"),
         ),
         RunDetails(
             **{name: found[name] for name in _OF_DETAILS},
             leftovers=[(pid, start, name) for (pid, start), name in found["leftovers"].items()],
             untouchable=sorted(found["untouchable"]),
-            says=heard.get("status"),
+            says=notify_state.get("status"),
             exited=exited,
         ),
     )

@@ -75,10 +75,10 @@ class Plan:
             self.env.setdefault("TERM", _TERM)
         joins = cgroup is not None and not inside
         lost = prepared_command.lost_in_shells(self.env, spawn.env)
-        self.argv, told = shim.wrapped(spawn, nofile, cgroup=joins, carries=bool(lost))
-        self.paths = shim.candidates(spawn, self.env) if inside and told else []
+        self.argv, reports_status = shim.wrapped(spawn, nofile, cgroup=joins, carries=bool(lost))
+        self.paths = shim.candidates(spawn, self.env) if inside and reports_status else []
         """Possible paths of a command that the pre-forked child executes without a shell; empty: it needs the shell."""
-        self.carried = lost if told else {}
+        self.carried = lost if reports_status else {}
         """Variables that the shell would lose. `env` contains them in carriers (:mod:`.prepared_command`)."""
         if self.carried:
             self.env = prepared_command.carried(self.env, lost)
@@ -91,7 +91,7 @@ class Plan:
         try:
             self._out = self._channel(terminal=spawn.tty)
             self._err = None if spawn.merge_stderr or spawn.tty else self._channel()
-            self._status = self._channel() if told else None
+            self._status = self._channel() if reports_status else None
             self._stdin = self._open_pipe() if spawn.stdin_open else None
             if spawn.uid is not None:  # so that the user may open the outputs by name, such as /dev/stderr
                 for one in (self._out, self._err):

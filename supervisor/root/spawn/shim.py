@@ -178,12 +178,12 @@ def explain(spawn: Spawn, words: str) -> str | None:
     """Return the shim's report in words for the log of the run; None: the command was executed."""
     if words.startswith("start "):
         return f"could not start: {os.strerror(int(words.split()[1]))}"
-    told = words.split("\n")
-    if spawn.uid is not None and told[0] == "user":
-        told = told[1:]
-    elif spawn.uid is not None and not told[0]:
+    parts = words.split("\n")
+    if spawn.uid is not None and parts[0] == "user":
+        parts = parts[1:]
+    elif spawn.uid is not None and not parts[0]:
         return f"cannot become user {spawn.uid}, group {spawn.gid}: permission denied, or its process limit is reached"
-    word = told[0]
+    word = parts[0]
     if not word:
         return None
     if word == "cgroup":

@@ -183,11 +183,11 @@ class BulkJobs:
             change.announce(known["event"], {"affected": unannounced})
 
 
-def _progress(job: Job, affected: int, told: int) -> Progress:
+def _progress(job: Job, affected: int, announced: int) -> Progress:
     return {
         "command": job.command,
         "event": job.event,
         "began": job.began_ms,
         "affected": affected,
-        "told": told,
+        "told": announced,
     }

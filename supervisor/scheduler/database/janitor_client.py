@@ -146,12 +146,12 @@ class JanitorClient:
         os.close(self._pidfd)
         self._process = None
         status = process.wait()
-        said = b"" if process.stdout is None else os.read(process.stdout.fileno(), _MAX_REPORT)
+        output = b"" if process.stdout is None else os.read(process.stdout.fileno(), _MAX_REPORT)
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()
         try:
-            report = Report.from_line(said.decode())
+            report = Report.from_line(output.decode())
         except ValueError:
             self._log.warning(f"the janitor failed with status {status}")
             report = _FAILED

@@ -60,11 +60,11 @@ class Restoration(NamedTuple):
     """Facts about a restored database.
 
     Attributes:
-        told: text of the notification.
+        text: text of the notification.
         waiting: ids of pending runs that certainly did not start.
     """
 
-    told: str
+    text: str
     waiting: frozenset[str]
 
 
@@ -139,7 +139,7 @@ def _start_again(
 
 
 def _remembered(again: Restoration) -> dict[str, object]:
-    return {_RESTORED: {**again._asdict(), "waiting": sorted(again.waiting)}}
+    return {_RESTORED: {"told": again.text, "waiting": sorted(again.waiting)}}
 
 
 def _from_copy(found: RestoreResult, why: DatabaseDamaged) -> Restoration:
@@ -183,7 +183,7 @@ def restored(database: Database) -> Restoration | None:
 def tell_restored(again: Restoration | None, change: Change, notifications: Notifications) -> None:
     """Notify users of a restoration as part of `change`, so that it happens once."""
     if again is not None:
-        notifications.database_restored(again.told, change, "The database was restored")
+        notifications.database_restored(again.text, change, "The database was restored")
         change.write(lambda db: set_meta(db, _RESTORED, None))
 
 
@@ -228,7 +228,7 @@ def open_database(boot: DaemonSettings, config: Config, root: RootConnection, lo
         RootGone: the root exited.
         StoreError: the database cannot be used, and waiting would not help.
     """
-    told = ""
+    last_error = ""
     lost = False
     while True:
         try:
@@ -243,16 +243,16 @@ def open_database(boot: DaemonSettings, config: Config, root: RootConnection, lo
         except (ServerUnreachable, InDoubt, HistoryLost, DatabaseReplaced) as err:
             if root.epoch == 1 and isinstance(err, (ConnectionRefused, HistoryLost)):
                 raise
-            if str(err) != told:
-                told = str(err)
-                log.error(f"waiting for the database, retrying every second: {told}")
+            if str(err) != last_error:
+                last_error = str(err)
+                log.error(f"waiting for the database, retrying every second: {last_error}")
                 if boot.database_url is None:
-                    tell_problem(boot, str(type(err).__doc__), told)
+                    tell_problem(boot, str(type(err).__doc__), last_error)
             if isinstance(err, HistoryLost):
                 lost = True
                 _rest_until_changed(boot, root)
         else:
-            if told:
+            if last_error:
                 log.info("the database answers")
             no_problem(boot)
             return database

@@ -114,10 +114,10 @@ class Notifications:
         """
         settings, task = self._settings, draft.task_name or ""
         over = notification_kinds.RECOVERIES.get(draft.kind)
-        told = set() if over is None else deliveries.end_of_trouble(db, over, task)
+        notified = set() if over is None else deliveries.end_of_trouble(db, over, task)
         lost: dict[str, int] | None = None
         for one in found:
-            if one.only_if_notified and one.notifier not in told:
+            if one.only_if_notified and one.notifier not in notified:
                 continue
             if over is None and not deliveries.note_notification(
                 db, one.notifier, draft.kind, task, draft.created_at, settings.coalesce_window_ms

@@ -172,13 +172,13 @@ class Outbox:
         if url is None:  # a reload removed the notifier
             return
         self._busy.add(name)
-        said = message(together, site=self._site, host=self._host, zone=self._zone)
+        text = message(together, site=self._site, host=self._host, zone=self._zone)
         run_id, task = together[0].run_id, together[0].task_name
         single = len(together) == 1 and not together[0].held
         paths: tuple[str | None, str | None] = (None, None)
         if single and run_id is not None and task is not None:
             paths = self._paths(task, run_id)
-        request = _request(f"{name}/{together[0].seq}", url, said, *paths)
+        request = _request(f"{name}/{together[0].seq}", url, text, *paths)
         self._notifier_client.send(request, lambda result: self._was_sent(together, result))
 
     def _paths(self, task: str, run_id: str) -> tuple[str, str]:
@@ -248,7 +248,7 @@ class Outbox:
         )
 
 
-def _request(key: str, url: str, said: Message, ring: str | None = None, file: str | None = None) -> DeliveryRequest:
+def _request(key: str, url: str, text: Message, ring: str | None = None, file: str | None = None) -> DeliveryRequest:
     return DeliveryRequest(
-        key=key, url=url, title=said.title, body=said.body, footer=said.footer, type=said.type, ring=ring, file=file
+        key=key, url=url, title=text.title, body=text.body, footer=text.footer, type=text.type, ring=ring, file=file
     )

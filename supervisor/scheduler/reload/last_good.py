@@ -109,8 +109,9 @@ def _decode(data: msgspec.Raw) -> Config:
     try:
         return msgspec.json.decode(data, type=Config)
     except msgspec.ValidationError:
-        said = {name: value for name, value in defaults_of("task").items() if name in GONE} | msgspec.json.decode(data)
-        return msgspec.convert(said, Config)
+        removed = {name: value for name, value in defaults_of("task").items() if name in GONE}
+        fields = removed | msgspec.json.decode(data)
+        return msgspec.convert(fields, Config)
 
 
 def keep(config: Config, boot: DaemonSettings, *, applied: bool) -> None:

@@ -263,9 +263,9 @@ def _notify(database: Database, runs: Sequence[Run]) -> None:
         at = run.ended_at or run.created_at
         attempts = f" (after {counted(run.retry_attempt, 'failed attempt')})" if run.retry_attempt else ""
         body = f"Run {run.id}: {run.end_reason} with exit code {run.exit_code}{attempts}."
-        told = _tell(database, "run.failed", f"{run.task_name} failed", body, at, run)
+        notification = _tell(database, "run.failed", f"{run.task_name} failed", body, at, run)
         if at < runs[-1].created_at - 6 * 86_400_000:
-            mark(database, told.id, at + 3_600_000)
+            mark(database, notification.id, at + 3_600_000)
     _tell(
         database,
         "service.recovered",

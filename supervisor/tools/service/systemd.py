@@ -73,10 +73,10 @@ def _state(wanted: InstallOptions) -> str:
 def version() -> int | None:
     """Return the version of the installed systemd; None if there is none or the version is unknown."""
     try:
-        said = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S607 - wherever it is
+        output = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S607 - wherever it is
     except OSError:
         return None
-    found = re.match(r"systemd (\d+)", said)
+    found = re.match(r"systemd (\d+)", output)
     return int(found[1]) if found else None
 
 

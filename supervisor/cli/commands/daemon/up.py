@@ -155,12 +155,12 @@ def _begin(
         started_at=time.time_ns() // 1_000_000,
         overridden=[
             key
-            for key, said in (
+            for key, value in (
                 ("data_dir", settings.data),
                 ("listen", addresses),
                 ("password_file", secret.VARIABLE in os.environ),
             )
-            if said
+            if value
         ],
     )
     try:

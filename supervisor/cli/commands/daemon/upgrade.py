@@ -114,8 +114,8 @@ def own_environment() -> dict[str, object]:
     An isolated interpreter, like that of the daemon, reports them: without PYTHONPATH and packages of the user. `trees`
     are the directories from which it can load modules.
     """
-    said = subprocess.run([sys.executable, "-I", "-c", _PROBE], stdout=subprocess.PIPE, check=True).stdout
-    found: dict[str, object] = json.loads(said)
+    output = subprocess.run([sys.executable, "-I", "-c", _PROBE], stdout=subprocess.PIPE, check=True).stdout
+    found: dict[str, object] = json.loads(output)
     return found
 
 

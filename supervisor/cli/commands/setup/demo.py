@@ -193,8 +193,8 @@ def _wait(daemon: "subprocess.Popen[bytes]", directory: str, log: str) -> str:
             pass
         time.sleep(_LOOK_S)
     with open(log, encoding="utf-8", errors="replace") as output:
-        said = output.read().strip()
-    raise Failure(f"the daemon did not start:\n{said}", daemon.poll() or exit_codes.UNREACHABLE)
+        text = output.read().strip()
+    raise Failure(f"the daemon did not start:\n{text}", daemon.poll() or exit_codes.UNREACHABLE)
 
 
 def _address(data: str) -> str:

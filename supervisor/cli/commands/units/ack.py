@@ -45,8 +45,8 @@ def command(settings: Settings, what: str, span: str | None, note: str | None, u
 def _tell(api: "Api", path: str, body: dict[str, Any]) -> None:
     from supervisor.cli.records import UnexpectedAnswer
 
-    said = {name: value for name, value in body.items() if value is not None}
-    if api.post(path, None, said or None):
+    options = {name: value for name, value in body.items() if value is not None}
+    if api.post(path, None, options or None):
         raise UnexpectedAnswer("unexpected response to a command")
 
 

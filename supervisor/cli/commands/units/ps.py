@@ -138,6 +138,6 @@ def _row(item: dict[str, Any], waits: str | None) -> list[str]:
 
 def _line(instances: list[dict[str, Any]]) -> str | None:
     """Return the status text of the first instance that is not ready, or else of the first instance that has one."""
-    told = [one for one in instances if one.get("detail")]
-    waiting = [one for one in told if not one.get("ready")]
-    return str((waiting or told)[0]["detail"]) if told else None
+    described = [one for one in instances if one.get("detail")]
+    waiting = [one for one in described if not one.get("ready")]
+    return str((waiting or described)[0]["detail"]) if described else None
