@@ -136,7 +136,7 @@ def test_acknowledged_failure(page: Page, site: Site) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Acknowledge").click()
     expect(entry).to_have_count(0)
     attention.get_by_text("1 acknowledged").click()
-    expect(attention).to_contain_text("until it fails anew: a bigger disk is ordered")
+    expect(attention).to_contain_text("until it fails again: a bigger disk is ordered")
     assert complaints_of(page) == []
     site.see(page, "#/task/backup")
     expect(page.get_by_role("main")).to_contain_text("a bigger disk is ordered")

@@ -151,7 +151,7 @@ export const startService = (name) => did(`${name} is starting`, () => post(task
 export async function restartService(name, rolling = false) {
   const sure = await confirm({
     title: `Restart ${name}?`,
-    text: rolling ? "Its instances restart one after the other, each when the one before is ready." : "All its instances end and start again at once.",
+    text: rolling ? "The instances restart one at a time. Each waits until the previous one is ready." : "All instances restart at the same time.",
     label: "Restart",
     danger: !rolling,
   });
@@ -163,7 +163,7 @@ export const pauseTask = (name) =>
 export const resumeTask = (name) => did(`${name} is resumed`, () => post(taskPath(name, "resume")));
 
 const SPANS = [
-  ["", "until it fails anew"],
+  ["", "until it fails again"],
   [3_600_000, "for an hour, whatever happens"],
   [4 * 3_600_000, "for 4 hours, whatever happens"],
   [86_400_000, "for a day, whatever happens"],
@@ -206,7 +206,7 @@ export async function stopService(name) {
 export async function stopRun(run) {
   const sure = await confirm({
     title: `Stop this run of ${run.taskName}?`,
-    text: "Its processes are asked to end, and killed if they do not.",
+    text: "Its processes are asked to stop, and killed if they do not.",
     label: "Stop",
   });
   return sure && did("The run is being stopped", () => post(runPath(run.id, "stop")));
@@ -216,7 +216,7 @@ export async function stopRun(run) {
 export async function stopTask(name) {
   const sure = await confirm({
     title: `Stop the runs of ${name}?`,
-    text: "Runs that are active end, and runs that wait do not start. The schedule goes on.",
+    text: "Active runs stop, and waiting runs do not start. The schedule continues.",
     label: "Stop",
   });
   return sure && did(`The runs of ${name} are being stopped`, () => post("api/runs/bulk/stop", { match_all: true, filter: { task_name: name } }));

@@ -15,7 +15,7 @@ export function sentence(run, ending) {
     failed: signal ? `Killed${signal}${after} (not by Ringward).` : `Failed${after} (exit code ${run.exitCode}).`,
     stopped: took === undefined ? `Stopped${by} before it started.` : `Stopped${by}${after}.`,
     timeout: `Timed out: stopped${after}.`,
-    crashed: "Outcome unknown: the daemon crashed while it ran.",
+    crashed: "Outcome unknown: the daemon crashed during the run.",
     skipped: "Skipped: another run of the task was active.",
     log_overflow: `Stopped${after}: its output exceeded log_max_size.`,
     queue_full: "Rejected: the queue of the task was full.",

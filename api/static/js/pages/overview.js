@@ -75,7 +75,7 @@ function Attention({ all, failures, known }) {
   const acknowledged = every.filter(({ unit }) => unit.acknowledged);
   const shown = more ? found : found.slice(0, 6);
   return html`<${Card} title="Needs attention" className="attention" tools=${found.length > 0 && html`<span class="badge bad">${found.length}</span>`}>
-    ${!found.length && html`<p class="calm"><${Icon} name="check" />${acknowledged.length ? "Nothing else: all other tasks and services are well." : "All good: no failed tasks, no failing services."}</p>`}
+    ${!found.length && html`<p class="calm"><${Icon} name="check" />${acknowledged.length ? "All other tasks and services are fine." : "All good: no failed tasks, no failing services."}</p>`}
     <ul>${shown.map(
       ({ unit, look, text, at, run }) => html`<li key=${unit.name}>
         <${Badge} look=${look ?? ofUnit(unit)} />

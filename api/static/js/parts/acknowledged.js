@@ -4,5 +4,5 @@ import { Ago, At } from "./basics.js";
 
 export function Acknowledged({ unit }) {
   const { by, at, until, note } = unit.acknowledged;
-  return html`<span>Acknowledged by ${by} <${Ago} at=${at} />, ${until ? html`until <${At} at=${until} />` : "until it fails anew"}${note && html`: <q>${note}</q>`}</span>`;
+  return html`<span>Acknowledged by ${by} <${Ago} at=${at} />, ${until ? html`until <${At} at=${until} />` : "until it fails again"}${note && html`: <q>${note}</q>`}</span>`;
 }
