@@ -262,6 +262,8 @@ def test_keep_for_zero_keeps_nothing(daemon: Daemon) -> None:
     daemon.trigger("u")
     until(lambda: daemon.get("/api/runs").json()["total"] == 0, "the runs to be removed")
     until(lambda: not log_files(daemon), "the files to be removed")
+    assert daemon.stop() == 0
+    assert log_files(daemon) == set()
 
 
 def test_scheduler_killed_during_a_bulk_delete(daemon: Daemon) -> None:

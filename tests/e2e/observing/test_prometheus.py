@@ -99,7 +99,9 @@ def test_promtool_and_dashboard_queries(daemon: Daemon, tmp_path: Path) -> None:
             if variable["type"] == "query":
                 found = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
                 assert found is not None
-                assert all(found[2] in series for series in server.query(filled(found[1])))
+                series = server.query(filled(found[1]))
+                assert series
+                assert all(found[2] in one for one in series)
     text = daemon.get("/metrics").body
     checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")

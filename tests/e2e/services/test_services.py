@@ -98,6 +98,8 @@ def test_restart_never_and_on_failure(daemon: Daemon) -> None:
     )
     daemon.start()
     until(lambda: daemon.task("a")["state"] == daemon.task("b")["state"] == "exited", "both to be exited")
+    ends = {name: [run["endReason"] for run in daemon.runs(name)] for name in "ab"}
+    assert ends == {"a": ["failed"], "b": ["succeeded"]}
 
 
 def test_stopped_run_of_a_service_is_replaced(daemon: Daemon) -> None:

@@ -59,6 +59,7 @@ def test_changed_healthy_after(bench: Make) -> None:
     """A changed healthy_after applies at once, counted from the start of each instance."""
     one = bench(SERVICE.replace('"0s"', '"1h"'))
     unit = taken_up(one)
+    assert not any(instance.healthy for instance in unit.instances)
     replaced(one, unit, healthy_after_ms=1)
 
     def healthy() -> bool:

@@ -1,6 +1,8 @@
 """Services that the next scheduler takes over."""
 
+import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +22,8 @@ from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns
 from supervisor.scheduler.startup_shutdown.take_over import _REMOVED as REMOVED
 from supervisor.scheduler.startup_shutdown.take_over import TakeOver, make_units
 from tests.scheduler.bench import Bench
+from tests.scheduler.fake_clock import FakeClock
 from tests.scheduler.service_bench import in_time, record, states, stored
-from tests.support.waiting import until
 
 Make = Callable[[str], Bench]
 SERVICE = '[services.s]\nrun = "true"\nrestart_delay = "1h"\nrestart_max_delay = "1h"\nhealthy_after = "1h"\n'
@@ -125,18 +127,17 @@ def test_ready_instance_stays_ready(bench: Make) -> None:
     assert stored(one)[0].ready
 
 
-def test_health_after_a_backward_step(bench: Make) -> None:
+def test_health_after_a_backward_step(tmp_path: Path) -> None:
     """An instance whose start lies in the future is healthy after healthy_after at the latest."""
-    one = bench(SERVICE.replace('healthy_after = "1h"', 'healthy_after = "1ms"'))
-    run_id = live(one)
-    left(one, "running", run_id=run_id)
-    unit = resumed(one, running={run_id: None}, since_ms=-HOUR_MS)
-
-    def healthy() -> bool:
-        one.loop.round(0)
-        return unit.instances[0].healthy
-
-    until(healthy, "the instance to be healthy")
+    clock = FakeClock()
+    with contextlib.closing(Bench(tmp_path, SERVICE, clock)) as one:
+        run_id = live(one)
+        set_instance(one.store.database, Instance("s", 0, "running", None, one.loop.now_ms(), 0))
+        unit = resumed(one, running={run_id: None}, since_ms=-HOUR_MS)
+        for elapsed_ms, healthy in ((0, False), (HOUR_MS - 1, False), (1, True)):
+            clock.advance_ms(elapsed_ms)
+            one.loop.round(0)
+            assert unit.instances[0].healthy is healthy
 
 
 @pytest.mark.parametrize("state", ["fatal", "exited"])
