@@ -7,105 +7,16 @@ fields begins with ``*``, both must match. Only the first character counts: ``5,
 An expression with a fixed minute and hour (neither begins with ``*``) is a time of day. If clocks skip such a time, it
 occurs once, at the end of the gap. If clocks repeat it, it occurs twice, and the task decides which instants run. Other
 expressions follow the clocks: every matching local time runs as often as it occurs.
-
-Clock changes divide a time zone into spans of real time with one offset each. :mod:`zoneinfo` does not list them. So
-offsets are compared every six hours, and bisection finds the exact second. Two changes within six hours that cancel
-each other would be missed, but no time zone has any.
 """
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache
-from itertools import pairwise
+from datetime import UTC, datetime
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from supervisor.schedule.clock_changes import DstGap, DstOverlap
+from supervisor.schedule.clock_changes import DstGap, DstOverlap, runs_repeated_time, runs_skipped_time, span_at
 from supervisor.schedule.cron_fields import FIELDS, InvalidField, Pattern
-
-_PROBE_S = 6 * 3600
-
-
-class Span(NamedTuple):
-    """A range of seconds since the epoch, without `end`, in which local time is `offset` seconds ahead of UTC.
-
-    If no change follows, a span ends after a few years, and another one with the same offset begins.
-    """
-
-    start: int
-    end: int
-    offset: int
-    before: int
-    """Offset of the previous span."""
-    after: int
-    """Offset of the next span."""
-
-    @property
-    def repeated_until(self) -> int:
-        """The instant before which the local times of this span are repetitions of the previous span's."""
-        return self.start + self.before - self.offset
-
-    @property
-    def repeated_from(self) -> int:
-        """The instant from which the next span will repeat the local times of this one."""
-        return self.end - (self.offset - self.after)
-
-
-def span_at(zone: ZoneInfo, at_s: int) -> Span:
-    """Return the span that contains the instant `at_s`."""
-    for span in _spans(zone, datetime.fromtimestamp(at_s, UTC).year):
-        if at_s < span.end:
-            return span
-    raise AssertionError("unreachable: the last span ends with the year after")
-
-
-@lru_cache(maxsize=4096)
-def _spans(zone: ZoneInfo, year: int) -> tuple[Span, ...]:
-    """Return the spans of a year and its two neighbours; the first and the last are cut at the ends of these years."""
-    changes = [change for number in (year - 1, year, year + 1) for change in _changes(zone, number)]
-    edges = [_new_year(year - 1), *(at for at, _, _ in changes), _new_year(year + 2)]
-    offsets = [later for _, _, later in changes]
-    offsets.insert(0, changes[0][1] if changes else _offset(zone, edges[0]))
-    around = [offsets[0], *offsets, offsets[-1]]
-    return tuple(
-        Span(start, end, offset, before, after)
-        for (start, end), before, offset, after in zip(pairwise(edges), around[:-2], offsets, around[2:], strict=True)
-    )
-
-
-@lru_cache(maxsize=4096)
-def _changes(zone: ZoneInfo, year: int) -> tuple[tuple[int, int, int], ...]:
-    """Return the clock changes in a year, each as (instant, offset before, offset after)."""
-    start, end = _new_year(year), _new_year(year + 1)
-    found = []
-    for low, high in pairwise(range(start - 1, end + _PROBE_S, _PROBE_S)):
-        last = min(high, end - 1)
-        before, offset = _offset(zone, low), _offset(zone, last)
-        if before != offset:
-            found.append((_first(zone, low, last, offset), before, offset))
-    return tuple(found)
-
-
-def _first(zone: ZoneInfo, low: int, high: int, offset: int) -> int:
-    """Return the first second with `offset` between `low`, which has another one, and `high`, which has it."""
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _offset(zone, middle) == offset:
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-def _new_year(year: int) -> int:
-    return int(datetime(year, 1, 1, tzinfo=UTC).timestamp())
-
-
-def _offset(zone: ZoneInfo, at_s: int) -> int:
-    offset = datetime.fromtimestamp(at_s, zone).utcoffset() or timedelta()
-    return offset.days * 86_400 + offset.seconds
-
 
 MACROS = {
     "@yearly": "0 0 1 1 *",
@@ -215,7 +126,7 @@ class Cron:
         self._zone = zone
         minute, hour = text.split()[-FIELDS:][:2]
         self._fixed = minute[0] != "*" and hour[0] != "*"
-        self._gap_runs = gap == "run"
+        self._gap_runs = runs_skipped_time(gap)
         self._overlap = overlap
 
     def occurrences(self, after_ms: int) -> Iterator[Occurrence]:
@@ -245,8 +156,8 @@ class Cron:
             span = following
 
     def _repeated(self, at_s: int, *, again: bool) -> Occurrence:
-        wanted = "second" if again else "first"
-        return Occurrence(at_s * 1000, not self._fixed or self._overlap in (wanted, "both"), "repeated")
+        runs = not self._fixed or runs_repeated_time(self._overlap, again=again)
+        return Occurrence(at_s * 1000, runs, "repeated")
 
 
 def local_text(at_ms: int, zone: ZoneInfo) -> str:
