@@ -19,6 +19,9 @@ from api.operations.parameters import Deprecation, Param
 from api.schemas.records import Body, Document
 from api.worker_context import Context
 
+COMMAND_LINE = "ringward/"
+"""The beginning of the command line's User-Agent."""
+
 
 class Access(Enum):
     """How a client must authenticate."""
@@ -62,6 +65,16 @@ class Call:
     def by(self) -> str:
         """The client's name, for records of actions; empty without authentication."""
         return "" if self.identity is None else self.identity.name
+
+    @property
+    def by_way(self) -> str:
+        """The client's name, with the way in which it sent the request: a page of ours, or the command line."""
+        identity = self.identity
+        if identity is not None and identity.by_browser and self.req.get_header("Origin"):
+            return f"{identity.name} (dashboard)"
+        if (self.req.user_agent or "").startswith(COMMAND_LINE):
+            return f"{self.by} (command line)"
+        return self.by
 
     @property
     def tasks(self) -> str | None:

@@ -176,7 +176,16 @@ class WaitingFor(Struct, kw_only=True, rename="camel"):
 class RunDetails(Document, kw_only=True, rename="camel"):
     """Details of a run beyond its record. Values that are unknown are absent."""
 
-    by: Annotated[str, Meta(description="Who requested the run or its end.")] | UnsetType = UNSET
+    by: (
+        Annotated[
+            str,
+            Meta(
+                description="Who started the run, or the run that it repeats; in brackets the way, if known.",
+                examples=["user alice (dashboard)", "uid 0 (command line)", "token ci", "hook:deploy"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     scheduled_for: Annotated[DateTime, Meta(description="The scheduled time of the run.")] | UnsetType = UNSET
     definition_hash: (
         Annotated[

@@ -138,6 +138,7 @@ class Ending(Document, kw_only=True, rename="camel"):
     oom_killed: (
         Annotated[bool, Meta(description="Present if the kernel killed a process for lack of memory.")] | UnsetType
     ) = UNSET
+    started_by: Annotated[str, Meta(description="The user who started the run, as in its details.")] | UnsetType = UNSET
     requested_by: (
         Annotated[str, Meta(description="The user who stopped the run, else the user who triggered it.")] | UnsetType
     ) = UNSET

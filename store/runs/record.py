@@ -24,7 +24,7 @@ class Run(NamedTuple):
         scheduled_at: The scheduled instant for which it runs.
         due_at: Earliest start, while it waits for its retry delay.
         signal: Number of the signal that ended it.
-        requested_by: The user who triggered or stopped it.
+        requested_by: The user who started it, and the way, as text.
         lines: Number of lines in its log.
         user_us: CPU time in user mode, in microseconds.
         system_us: CPU time in the kernel, in microseconds.
@@ -35,6 +35,7 @@ class Run(NamedTuple):
         failure_line: Number of the log line that made it fail; None if its exit code did, or it did not fail.
         missed_count: Number of instants that a run with the reason `missed` represents.
         definition_hash: Hash of its definition, see store.runs.definitions; None if it was not recorded.
+        stopped_by: The user who stopped it, or the reason for which the daemon did.
         deleted_at: When it was marked as deleted; None if it is visible.
     """
 
@@ -69,6 +70,7 @@ class Run(NamedTuple):
     failure_line: int | None = None
     missed_count: int | None = None
     definition_hash: str | None = None
+    stopped_by: str | None = None
     deleted_at: int | None = None
 
 

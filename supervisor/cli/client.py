@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
 from supervisor.cli.records import Record, UnexpectedAnswer, parse
+from supervisor.version import VERSION
 
 _TIMEOUT_S = 30.0
 _STREAM_TIMEOUT_S = 60.0
@@ -300,7 +301,7 @@ class Api:
         parameters = {name: value for name, value in (query or {}).items() if value is not None}
         query_text = urlencode(parameters, errors="surrogateescape")
         target = self.endpoint.prefix + path + (f"?{query_text}" if query_text else "")
-        sent = {"Connection": "close", **headers}
+        sent = {"Connection": "close", "User-Agent": f"ringward/{VERSION}", **headers}
         if self.endpoint.authorization:
             sent["Authorization"] = self.endpoint.authorization
         try:

@@ -70,7 +70,7 @@ _KINDS: tuple[tuple[Callable[[object], bool], str], ...] = (
     ),
     (_is_text, "startedAt startsAt createdBy detail endReason error from group kind location message name note"),
     (_is_text, "operation reason requestedBy result role signal state stream target taskName task_name tasks text"),
-    (_is_text, "title triggeredBy who configPath hostname password token version"),
+    (_is_text, "title triggeredBy who startedBy configPath hostname password token version"),
 )
 _KIND_OF = {name: kind for kind, names in _KINDS for name in names.split()}
 """The type of each field with one of these names, in every answer; other fields only have to be present."""

@@ -1,5 +1,6 @@
 """Causes of failed runs in lists and on pages."""
 
+import os
 import re
 from collections.abc import Iterator
 
@@ -122,6 +123,21 @@ def test_definition_beside_that_of_the_last_success(request: pytest.FixtureReque
     table = page.get_by_role("table", name="Definition: 3 changes")
     expect(table.locator("tbody tr")).to_have_text(["env.CODE03", "queue_prioritydefault7", "timeout5mdefault"])
     assert "secret" not in page.content()
+    assert complaints_of(page) == []
+
+
+def test_starter_of_a_run(page: Page, site: Site) -> None:
+    """A run and the list of runs name the person and the way: the dashboard, the command line, or neither."""
+    site.see(page, "#/task/colours")
+    page.get_by_role("button", name="Run", exact=True).first.click()
+    expect(page.get_by_role("cell", name="admin (dashboard)").first).to_be_visible()
+    assert site.cli("run", "colours", "--detach").returncode == 0
+    uid = f"uid {os.getuid()} (command line)"
+    row = page.get_by_role("row").filter(has_text=uid)
+    row.get_by_role("link", name="Run ").first.click()
+    expect(page.get_by_role("region", name="Run", exact=True)).to_contain_text(f"Started by{uid}")
+    site.see(page, f"#/run/{site.done['colours']}")
+    expect(page.get_by_role("region", name="Run", exact=True)).to_contain_text(f"Started byuid {os.getuid()}Created")
     assert complaints_of(page) == []
 
 

@@ -415,6 +415,7 @@ class TestEnding:
         "signal": "SIGSEGV",
         "coreDumped": True,
         "oomKilled": True,
+        "startedBy": "user alice (dashboard)",
         "requestedBy": "token ci",
         "scheduledFor": "2026-11-21T03:00:00.000Z",
         "missedCount": 2,
@@ -435,7 +436,8 @@ class TestEnding:
             "exit code\t139",
             "signal\tSIGSEGV, core dumped",
             "out of memory\tyes",
-            "requested by\ttoken ci",
+            "started by\tuser alice (dashboard)",
+            "stopped by\ttoken ci",
             "scheduled for\t2026-11-21T03:00:00.000Z",
             "missed times\t2",
             "failure line\t3",
@@ -453,6 +455,34 @@ class TestEnding:
         daemon.on("GET", self.ENDING, {"reason": "skipped", "exitCode": -1, "lastLines": []})
         assert ringward("ending", "job").stdout == f"FIELD\tVALUE\nrun\t{RUN}\nreason\tskipped\n"
         assert daemon.asked("/api/tasks/job/runs")[0].query["status"] == "ended"
+
+    def test_definition_of_the_run(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """--definition adds the definition with which the run started, under the names of the configuration file."""
+        daemon.on("GET", f"/api/runs/{RUN}", run())
+        ending = {
+            "reason": "succeeded",
+            "exitCode": 0,
+            "startedBy": "token ci",
+            "requestedBy": "token ci",
+            "lastLines": [],
+        }
+        daemon.on("GET", self.ENDING, ending)
+        definition = {"run": "exit 0", "timeoutMs": 5000, "env": {"A": "***"}}
+        daemon.on("GET", f"/api/runs/{RUN}/definition", {"hash": "1", "kind": "task", "definition": definition})
+        assert ringward("ending", "--definition", RUN).stdout.splitlines() == [
+            "FIELD\tVALUE",
+            f"run\t{RUN}",
+            "reason\tsucceeded",
+            "exit code\t0",
+            "started by\ttoken ci",
+            "",
+            "KEY\tVALUE",
+            "run\texit 0",
+            "timeout_ms\t5000",
+            'env\t{"A": "***"}',
+        ]
+        found = json.loads(ringward("ending", "--definition", "--json", RUN).stdout)
+        assert found == {**ending, "definition": definition}
 
     def test_no_ended_run(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """A task without an ended run, an active run and an unknown name are errors."""

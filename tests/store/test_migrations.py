@@ -8,7 +8,9 @@ from store.errors import NotReady, SchemaTooNew, StoreError
 from store.migrations.runner import Migration, check_readable, known, migrate
 from store.models import InstanceModel, MetaModel, OutboxModel, SessionModel, TaskModel
 from store.runs.record import COLUMNS
+from store.runs.writes import get_run, insert_run
 from tests.store.databases import on_sqlite
+from tests.store.making import T0, make_run
 
 pytestmark = pytest.mark.own
 
@@ -119,6 +121,31 @@ def test_failed_step(writer: Database) -> None:
     assert writer.rows("SELECT max(version) FROM schema_migration") == [(version + 1,)]
     steps[-1] = Migration(version + 2, "better", good_again, 1)
     assert migrate(writer._take(), steps) == ["better"]
+
+
+def test_users_who_stopped_earlier_runs(path: str, writer: Database) -> None:
+    """The migration knows who stopped earlier runs, and names nobody as the user who started them."""
+    ended = {"status": "ended", "ended_at": T0}
+    runs = {
+        "stopped": make_run(end_reason="stopped", requested_by="user anna", **ended),
+        "superseded": make_run(end_reason="skipped", requested_by="retry_superseded: it succeeded", **ended),
+        "skipped": make_run(end_reason="skipped", requested_by="user bert", **ended),
+        "failed": make_run(end_reason="failed", requested_by="user carl", **ended),
+    }
+    for run in runs.values():
+        insert_run(writer, run)
+    writer.execute("ALTER TABLE runs DROP COLUMN stopped_by")
+    writer.execute("DELETE FROM schema_migration WHERE version >= 7")
+    writer.close()
+    again = open_writer(path)
+    found = {name: get_run(again, run.id) for name, run in runs.items()}
+    again.close()
+    assert {name: (run.requested_by, run.stopped_by) for name, run in found.items() if run is not None} == {
+        "stopped": (None, "user anna"),
+        "superseded": (None, "retry_superseded: it succeeded"),
+        "skipped": ("user bert", None),
+        "failed": ("user carl", None),
+    }
 
 
 def good_again(db: Connection) -> None:

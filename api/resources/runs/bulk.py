@@ -167,7 +167,8 @@ def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str,
 
     def command() -> dict[str, object]:
         try:
-            return context.control.call_patiently(operation, command=new_ulid(), by=call.by, **selected, **more)
+            asked_for = {"by": call.by, **selected, **more}
+            return context.control.call_patiently(operation, command=new_ulid(), **asked_for)
         except Unavailable as err:
             if operation == "bulk_rerun":  # a repetition would run all tasks twice
                 if isinstance(err, TemporarilyUnavailable | NotSent):
@@ -245,7 +246,7 @@ def bulk_stop_runs(context: Context, call: Call) -> None:
 @_operation("rerun", json_of(schemas.Triggered), refusals=(409, 422, 503))
 def bulk_rerun_runs(context: Context, call: Call) -> None:
     """Run the tasks of the selected runs again, each once, with the parameters of its newest selected run."""
-    who = {} if call.identity is None else {"credential": call.identity.counted_as}
+    who = {"by": call.by_way} if call.identity is None else {"by": call.by_way, "credential": call.identity.counted_as}
     trigger = "api" if call.identity is None else call.identity.trigger
     triggered = _ask(context, call, "bulk_rerun", triggered_by=trigger, **who)["triggered"]
     call.result = counted_with_names([f"{one['task_name']} {one['run_id']}" for one in triggered], "run")

@@ -88,7 +88,7 @@ def _trigger(context: Context, call: Call, params: dict[str, str]) -> tuple[str,
     read from the database.
     """
     run_id, task = new_ulid(), call.path["taskName"]
-    arguments: dict[str, object] = {"run": run_id, "task": task, "triggered_by": "api", "by": call.by}
+    arguments: dict[str, object] = {"run": run_id, "task": task, "triggered_by": "api", "by": call.by_way}
     if params:
         arguments["params"] = params
     if call.identity is not None:

@@ -1,13 +1,20 @@
 // Why a run ended, in one sentence.
 import { count, duration, moment, tookMs } from "./format.js";
 
+const STARTERS = { cron: "schedule", api: "user or API client", cloud: "remote control plane", service: "service restart", startup: "daemon start" };
+
+const person = (by) => by.replace(/^(proxy )?user /, "").replace(/^hook:/, "hook ");
+
+/** Who or what started a run; `by`: from its details. */
+export const starter = (run, by) => (by ? person(by) : STARTERS[run.triggeredBy]);
+
 /** `ending`: the answer of /api/runs/{runId}/ending, or of …/details for a waiting run; null while it is not known. */
 export function sentence(run, ending) {
   if (run.status === "pending") return waiting(run, ending?.waitingFor ?? []);
   if (run.status === "running") return "Running.";
   const took = tookMs(run);
   const after = took === undefined ? "" : ` after ${duration(took)}`;
-  const by = ending?.requestedBy ? ` by ${ending.requestedBy}` : "";
+  const by = ending?.requestedBy ? ` by ${person(ending.requestedBy)}` : "";
   const signal = ending?.signal ? ` by ${ending.signal}${ending.coreDumped ? ", with a core dump" : ""}` : "";
   const told = systemLine(ending);
   const words = {

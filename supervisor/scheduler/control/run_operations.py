@@ -246,7 +246,7 @@ class RunOperations:
             run = self._runs.create_task_run(unit, task, change, request)
             self._keys.claim(asked, change)
             refusal = run.state is run_transitions.State.ENDED
-            answer = done() if refusal else done(row=answer_row(run, asked.by))
+            answer = done() if refusal else done(row=answer_row(run))
             change.then(lambda: reply(answer))
 
     def _caller(self, asked: Trigger, holders: Collection[str]) -> LiveRun | None:

@@ -31,6 +31,8 @@ class LiveRun:
     params: ParameterValues = NOTHING
     files: tuple[str, ...] = ()
     """The changed files that started it."""
+    by: str | None = None
+    """The user who started it; a retry has that of the run that it repeats."""
     queued_at: int = field(init=False)
     """When its waiting time begins, in milliseconds since the epoch: its creation, or the end of its retry delay."""
     state: run_transitions.State = field(default=run_transitions.State.QUEUED, init=False)

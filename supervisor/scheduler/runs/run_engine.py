@@ -112,6 +112,7 @@ class RunEngine:
             scheduled_at=request.scheduled_at,
             params=take(task, {}) if request.params is None else request.params,
             files=request.files,
+            by=request.by,
         )
         admission = overlap.admit(
             task.on_overlap,
@@ -123,11 +124,9 @@ class RunEngine:
             and any(one.scheduled_at is not None and not one.attempt for one in unit.queue),
         )
         if admission in (overlap.Admission.SKIP, overlap.Admission.FULL):
-            self.record_refused(
-                run, "skipped" if admission is overlap.Admission.SKIP else "queue_full", change, by=request.by
-            )
+            self.record_refused(run, "skipped" if admission is overlap.Admission.SKIP else "queue_full", change)
             return run
-        self._insert(run, pending_row(run, by=request.by), change)
+        self._insert(run, pending_row(run), change)
         self.enqueue(run)
         self.admit(change)
         if admission is overlap.Admission.TERMINATE:
@@ -144,14 +143,12 @@ class RunEngine:
             for older in staying[: -task.max_concurrent]:
                 self.stop(older, change, by="on_overlap = terminate")
 
-    def record_refused(
-        self, run: LiveRun, reason: str, change: Change, *, by: str | None = None, missed_count: int | None = None
-    ) -> None:
+    def record_refused(self, run: LiveRun, reason: str, change: Change, *, missed_count: int | None = None) -> None:
         """Store a run that ends when it is created: skipped, queue_full or missed."""
         run.state = run_transitions.State.ENDED
         stands_for = f", records {missed_count} missed times" if missed_count else ""
         self._log.warning(f"{run.unit.name} {run.id} ({run.trigger}): {reason}{stands_for}")
-        row = refused_row(run, reason, by=by, missed_count=missed_count)
+        row = refused_row(run, reason, missed_count=missed_count)
         change.write(lambda db: insert_run(db, row))
         self._notifications.run_refused(run, reason, change, missed_count)
         change.announce("run.created", event_body(run, "ended", endReason=reason))
@@ -508,7 +505,7 @@ class RunEngine:
                 "ended_at": change.now_ms,
             }
             if by is not None:
-                columns["requested_by"] = by
+                columns["stopped_by"] = by
         change.write(lambda db: update_run(db, run.id, **columns))
         if run.params.secret or run.files:
             change.then(lambda: self._on_private_obsolete(run))
@@ -562,6 +559,7 @@ class RunEngine:
             scheduled_at=run.scheduled_at,
             params=run.params,
             files=run.files,
+            by=run.by,
         )
         again.queued_at = change.now_ms + delay
         self._insert(again, pending_row(again, due_at=again.queued_at), change)

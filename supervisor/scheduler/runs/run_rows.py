@@ -12,18 +12,18 @@ from supervisor.scheduler.runs.run_policy import policy_of
 _TERMS = "terms"
 
 
-def pending_row(run: LiveRun, *, by: str | None = None, due_at: int | None = None) -> Run:
+def pending_row(run: LiveRun, *, due_at: int | None = None) -> Run:
     """Return the row of a new run that has not started."""
-    return _row(run, "pending", None, by=by, due_at=due_at)
+    return _row(run, "pending", None, due_at=due_at)
 
 
-def refused_row(run: LiveRun, reason: str, *, by: str | None = None, missed_count: int | None = None) -> Run:
+def refused_row(run: LiveRun, reason: str, *, missed_count: int | None = None) -> Run:
     """Return the row of a run that ends when it is created: skipped, queue_full or missed."""
-    return _row(run, "ended", reason, by=by, ended_at=run.created_at, missed_count=missed_count)
+    return _row(run, "ended", reason, ended_at=run.created_at, missed_count=missed_count)
 
 
-def _row(run: LiveRun, status: str, reason: str | None, *, by: str | None, **columns: Any) -> Run:
-    return Run(**_columns(run, status, reason), requested_by=by, definition_hash=run.definition_hash, **columns)
+def _row(run: LiveRun, status: str, reason: str | None, **columns: Any) -> Run:
+    return Run(**_columns(run, status, reason), definition_hash=run.definition_hash, **columns)
 
 
 def _columns(run: LiveRun, status: str, reason: str | None) -> dict[str, Any]:
@@ -40,6 +40,7 @@ def _columns(run: LiveRun, status: str, reason: str | None) -> dict[str, Any]:
         "retry_of_run_id": run.retry_of,
         "triggered_by": run.trigger,
         "created_at": run.created_at,
+        "requested_by": run.by,
     }
     params = run.params.record
     if run.scheduled_at is not None:
@@ -49,9 +50,9 @@ def _columns(run: LiveRun, status: str, reason: str | None) -> dict[str, Any]:
     return columns
 
 
-def answer_row(run: LiveRun, by: str | None) -> dict[str, Any]:
+def answer_row(run: LiveRun) -> dict[str, Any]:
     """Return :func:`pending_row` as a mapping, for the answer to a trigger; API servers of earlier releases read it."""
-    return {**_columns(run, "pending", None), "requested_by": by}
+    return _columns(run, "pending", None)
 
 
 def run_row_of(run: LiveRun) -> dict[str, Any]:
@@ -94,7 +95,7 @@ def ended_columns(verdict: Verdict, exited: Exited) -> dict[str, Any]:
         "leftovers": json.dumps(exited.leftovers) if exited.leftovers else None,
     }
     if exited.by is not None:
-        columns["requested_by"] = exited.by
+        columns["stopped_by"] = exited.by
     return columns
 
 

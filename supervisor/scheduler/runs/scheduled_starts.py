@@ -42,9 +42,7 @@ class ScheduledRuns(Protocol):
     def create_task_run(self, unit: Unit, task: Task, change: Change, request: RunRequest) -> LiveRun:
         """Create the first attempt of a run."""
 
-    def record_refused(
-        self, run: LiveRun, reason: str, change: Change, *, by: str | None = None, missed_count: int | None = None
-    ) -> None:
+    def record_refused(self, run: LiveRun, reason: str, change: Change, *, missed_count: int | None = None) -> None:
         """Store a run that never starts."""
 
 

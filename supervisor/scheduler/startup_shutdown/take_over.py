@@ -254,6 +254,7 @@ class TakeOver:
             scheduled_at=row.scheduled_at,
             params=secret_parameters.values_of_run(self._daemon.boot.data_dir, row),
             files=changed_files.read(self._daemon.boot.data_dir, row.id),
+            by=row.requested_by,
         )
         if origin:  # perhaps under an earlier definition
             run.definition_hash = origin.get("definition_hash")

@@ -128,7 +128,7 @@ class History:
             ended_at=None if started is None else started + int(took * 1000),
             scheduled_at=instant,
             signal=signal,
-            requested_by="anna" if reason == "stopped" else None,
+            stopped_by="user anna" if reason == "stopped" else None,
             lines=0 if started is None else lines,
             user_us=None if started is None else cpu_us,
             system_us=None if started is None else cpu_us // 6,

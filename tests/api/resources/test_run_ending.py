@@ -26,7 +26,11 @@ def ending(daemon: Daemon, run_id: str) -> dict[str, Any]:
     ("reason", "columns", "expected"),
     [
         ("succeeded", {"exit_code": 0}, {"exitCode": 0}),
-        ("failed", {"exit_code": 3, "requested_by": "token ci"}, {"exitCode": 3, "requestedBy": "token ci"}),
+        (
+            "failed",
+            {"exit_code": 3, "requested_by": "token ci"},
+            {"exitCode": 3, "startedBy": "token ci", "requestedBy": "token ci"},
+        ),
         (
             "failed",
             {"exit_code": 134, "signal": signal.SIGABRT, "core_dumped": True},
@@ -34,8 +38,8 @@ def ending(daemon: Daemon, run_id: str) -> dict[str, Any]:
         ),
         (
             "stopped",
-            {"exit_code": 143, "signal": signal.SIGTERM, "requested_by": "peer"},
-            {"exitCode": 143, "signal": "SIGTERM", "coreDumped": False, "requestedBy": "peer"},
+            {"exit_code": 143, "signal": signal.SIGTERM, "requested_by": "token ci", "stopped_by": "peer"},
+            {"exitCode": 143, "signal": "SIGTERM", "coreDumped": False, "startedBy": "token ci", "requestedBy": "peer"},
         ),
         (
             "timeout",

@@ -40,7 +40,7 @@ def test_success_failure_signal_and_failed_start(daemon: Daemon, tmp_path: Path)
         f'[tasks.broken]\nrun = "true"\nworking_dir = "{tmp_path}/nowhere"\n'
     )
     daemon.start()
-    who = {"requestedBy": f"uid {os.getuid()}"}
+    who = dict.fromkeys(("startedBy", "requestedBy"), f"uid {os.getuid()}")
     good = ending(daemon, daemon.trigger("good"))
     assert (texts(good), good.pop("lastLines")[0]["stream"]) == (["done"], "stdout")
     assert good == {"reason": "succeeded", "exitCode": 0, **who}
@@ -109,6 +109,27 @@ def test_stop_and_timeout_are_described(daemon: Daemon) -> None:
     assert found["exitCode"] == 128 + signal.SIGKILL
 
 
+def test_starter_and_stopper(daemon: Daemon) -> None:
+    """A run names the user who started it after another one stopped it; a retry names that of the first attempt."""
+    daemon.write(
+        f"[tasks.long]\nrun = {program('obeys_term')}\n"
+        '[tasks.again]\nrun = "exit 1"\nretry_attempts = 1\nretry_delay = "1ms"\n'
+    )
+    daemon.start()
+    secret = json.loads(daemon.cli("token", "create", "ci", "--role", "operator", "--json").stdout)["token"]
+    token = {"Authorization": f"Bearer {secret}"}
+    run_id = daemon.request("POST", "/api/tasks/long/run", headers=token).json()["id"]
+    until(lambda: daemon.texts(run_id), "its first line")
+    daemon.kill_helper("ringward scheduler")
+    assert daemon.cli("stop", run_id).returncode == 0
+    assert daemon.get(f"/api/runs/{run_id}/details").json()["by"] == "token ci"
+    assert ending(daemon, run_id)["requestedBy"] == f"uid {os.getuid()}"
+    daemon.request("POST", "/api/tasks/again/run", headers={**token, "User-Agent": "ringward/1"})
+    until(lambda: [run["status"] for run in daemon.runs("again")] == ["ended"] * 2, "the retry")
+    by = {daemon.get(f"/api/runs/{run['id']}/details").json()["by"] for run in daemon.runs("again")}
+    assert by == {"token ci (command line)"}
+
+
 def test_killed_leftovers_are_named(daemon: Daemon) -> None:
     """Processes that outlived the main process and were killed are named."""
     daemon.write(f"[tasks.t]\nrun = {program('leaves_child')}\n")
@@ -126,7 +147,7 @@ def test_skipped_and_retried_runs_are_described(daemon: Daemon) -> None:
     daemon.start()
     daemon.trigger("busy")
     skipped = ending(daemon, daemon.trigger("busy"))
-    assert skipped.pop("requestedBy") == f"uid {os.getuid()}"
+    assert skipped.pop("requestedBy") == skipped.pop("startedBy") == f"uid {os.getuid()}"
     assert skipped == {"reason": "skipped", "exitCode": -1, "lastLines": []}
     failed = daemon.ended(daemon.trigger("again"))
     found = ending(daemon, failed["id"])

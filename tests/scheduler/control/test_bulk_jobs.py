@@ -343,7 +343,7 @@ def test_delete_one_run(asked: BulkRequests) -> None:
         assert asked.ask("run_delete", run=waiting.id)["ok"]
     row = get_run(asked.jobs.db, waiting.id, include_deleted=True)
     assert row is not None
-    assert (row.end_reason, row.requested_by, row.deleted_at is not None) == ("stopped", "somebody", True)
+    assert (row.end_reason, row.stopped_by, row.deleted_at is not None) == ("stopped", "somebody", True)
     told = [(event.kind, event.body["runId"]) for event in since(asked.jobs.db, 0)]
     assert told[-2:] == [("run.ended", waiting.id), ("run.deleted", waiting.id)]
 

@@ -184,7 +184,7 @@ def test_removed_task(bench: Make) -> None:
     assert found["warnings"] == ["t is removed: 1 run continues to its end, 2 waiting runs are stopped"]
     for run in (waiting, retry):
         row = one.row(run)
-        assert (row.end_reason, row.requested_by) == ("stopped", "no longer configured")
+        assert (row.end_reason, row.stopped_by) == ("stopped", "no longer configured")
     assert timer is not None
     assert timer.cancelled
     assert one.row(running).status == "running"

@@ -44,7 +44,7 @@ def test_stop_while_the_start_is_stored(bench: Make) -> None:
     assert answers == [{"ok": True, "result": {}}]
     assert one.root.take("spawn") == []
     row = one.row(run)
-    assert (row.status, row.end_reason, row.exit_code, row.requested_by) == ("ended", "stopped", -1, "me")
+    assert (row.status, row.end_reason, row.exit_code, row.stopped_by) == ("ended", "stopped", -1, "me")
 
 
 def test_shutdown_while_a_start_is_stored(bench: Make) -> None:

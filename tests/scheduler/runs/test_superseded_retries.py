@@ -48,7 +48,7 @@ def test_newer_success_supersedes_a_retry(bench: Make) -> None:
     (retry,) = waiting(one)
     ends(one, scheduled(one, 2000), 0)
     row = one.row(retry)
-    assert (row.status, row.end_reason, row.requested_by) == ("ended", "skipped", SUPERSEDED_BY)
+    assert (row.status, row.end_reason, row.stopped_by) == ("ended", "skipped", SUPERSEDED_BY)
     assert waiting(one) == []
 
 
@@ -82,7 +82,7 @@ def test_failure_after_a_newer_success(bench: Make) -> None:
     assert newest_successes(one.store.database) == {"t": 2000}
     ends(one, older, FAILED)
     assert waiting(one) == []
-    rows = one.store.database.rows("SELECT requested_by FROM runs WHERE retry_of_run_id = ?", [older.id])
+    rows = one.store.database.rows("SELECT stopped_by FROM runs WHERE retry_of_run_id = ?", [older.id])
     assert [tuple(row) for row in rows] == [(SUPERSEDED_BY,)]
     assert newest_successes(one.store.database) == {}
 

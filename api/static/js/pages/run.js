@@ -20,7 +20,7 @@ import { firstPage } from "../log/view.js";
 import { go, link, route } from "../routes.js";
 import { mayOperate, throttle, trouble, unitNamed, units } from "../state.js";
 import { FAILURES, ofRun } from "../states.js";
-import { sentence } from "../verdict.js";
+import { sentence, starter } from "../verdict.js";
 
 const SHORT_MS = 15_000;
 
@@ -38,8 +38,8 @@ export function RunPage({ id }) {
     if (!at.stream && !at.level && !at.filter) made.askAhead(...firstPage(at.range));
     return made;
   }, [id]);
-  const { data: details } = useLoad((signal) => get(runPath(id, "details"), {}, signal), [id, run?.status]);
   const [logged, setLogged] = useState(false); // the cards below the log come after it, so that its lines move nothing
+  const { data: details } = useLoad(async (signal) => (logged ? get(runPath(id, "details"), {}, signal) : null), [id, logged, run?.status]);
   const gone = error instanceof Refused && (error.status === 404 || error.status === 422);
   if (gone || (error && !run)) {
     return html`<h1>Run</h1><${Card} label="Problem">
@@ -74,8 +74,8 @@ export function RunPage({ id }) {
       fileName=${`${run.taskName}-${id}.log`}
       loaded=${() => setLogged(true)}
     />
-    ${logged && FAILURES.includes(run.endReason) && html`<${LastGood} run=${run} details=${details} />`}
-    ${logged && html`<div class="cards"><${Facts} run=${run} /><${Resources} run=${run} /></div>`}`;
+    ${details && FAILURES.includes(run.endReason) && html`<${LastGood} run=${run} details=${details} />`}
+    ${details && html`<div class="cards"><${Facts} run=${run} details=${details} /><${Resources} run=${run} /></div>`}`;
 }
 
 function RunActions({ run }) {
@@ -117,10 +117,9 @@ function Verdict({ run }) {
   </section>`;
 }
 
-function Facts({ run }) {
-  const by = { cron: "schedule", api: "user or API client", cloud: "remote control plane", service: "service restart", startup: "daemon start" };
+function Facts({ run, details }) {
   return html`<${Card} title="Run"><div class="body"><dl class="facts">
-    <div><dt>Started by</dt><dd>${by[run.triggeredBy]}</dd></div>
+    <div><dt>Started by</dt><dd>${starter(run, details.by)}</dd></div>
     <div><dt>Created</dt><dd><${At} at=${run.createdAt} /></dd></div>
     ${run.startedAt && html`<div><dt>Started</dt><dd><${At} at=${run.startedAt} /></dd></div>`}
     ${run.endedAt && html`<div><dt>Ended</dt><dd><${At} at=${run.endedAt} /></dd></div>`}

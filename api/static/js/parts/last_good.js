@@ -41,17 +41,16 @@ async function definitions(good, then, run, now, signal) {
   return { changes: changedKeys(before, after) };
 }
 
-/** `details`: the answer of /api/runs/{runId}/details; null until it is there. */
+/** `details`: the answer of /api/runs/{runId}/details. */
 export function LastGood({ run, details }) {
   const load = async (signal) => {
-    if (!details) return null;
     const query = { status: "succeeded", createdBefore: run.createdAt, limit: 1, extended: true };
     const found = await get(taskPath(run.taskName, "runs"), query, signal);
     const [good] = found.items;
     if (!good) return null;
     return { good, ...(await definitions(good, found.details[good.id].definitionHash, run, details.definitionHash, signal)) };
   };
-  const { data } = useLoad(load, [run.id, details !== null]);
+  const { data } = useLoad(load, [run.id]);
   const [compared, setCompared] = useState(null);
   if (!data) return null;
   const { good } = data;

@@ -12,6 +12,7 @@ import { Cause } from "./cause.js";
 import { confirm } from "./dialog.js";
 import { Icon } from "./icon.js";
 import { FILTERS, Filters, bulkFilter, filterOf } from "./run_filters.js";
+import { starter } from "../verdict.js";
 
 export const PAGE = 50;
 const COLUMNS = [
@@ -34,7 +35,7 @@ export function RunsTable({ name, page, title = "Runs" }) {
   if (name) filter.task_name = name;
   const [selected, setSelected] = useState(new Map());
   const [all, setAll] = useState(null);
-  const parameters = { ...filter, naming: "camel", limit: PAGE, offset, sort_field: sort, sort_direction: direction };
+  const parameters = { ...filter, naming: "camel", extended: true, limit: PAGE, offset, sort_field: sort, sort_direction: direction };
   const { data, error, reload } = useLoad((signal) => get("api/runs", parameters, signal), [parameters]);
   useEffect(() => {
     setSelected(new Map());
@@ -155,7 +156,7 @@ export function RunsTable({ name, page, title = "Runs" }) {
         <th><input type="checkbox" aria-label="Select this page" checked=${whole} onChange=${toggleAll} /></th>
         ${columns.map(heading)}<th class="wide">Cause</th><th class="wide">Trigger</th>
       </tr></thead>
-      <tbody>${rows.map(({ run, earlier, of }) => html`<${Row} key=${run.id} run=${run} named=${!name} of=${of} selected=${[run, ...earlier].every(isSelected)} late=${all && run.createdAt > all.until} toggle=${() => toggleRow(run, earlier)}
+      <tbody>${rows.map(({ run, earlier, of }) => html`<${Row} key=${run.id} run=${run} by=${data.details[run.id]?.by} named=${!name} of=${of} selected=${[run, ...earlier].every(isSelected)} late=${all && run.createdAt > all.until} toggle=${() => toggleRow(run, earlier)}
         earlier=${earlier.length} open=${unfolded.has(run.id)} unfold=${() => unfold(run.id)} />`)}</tbody>
     </table></div>`}
     ${data && data.total > PAGE && html`<${Pager} offset=${offset} total=${data.total} to=${(value) => set({ offset: value || undefined })} />`}
@@ -181,8 +182,7 @@ function folded(runs, unfolded) {
  * late: it came after all that match were selected. earlier: how many attempts are folded into it. of: the last attempt,
  * if this is an earlier one.
  */
-function Row({ run, named, selected, late, toggle, earlier, open, unfold, of }) {
-  const by = { cron: "schedule", api: "by hand", cloud: "cloud", service: "service", startup: "daemon start" }[run.triggeredBy];
+function Row({ run, by, named, selected, late, toggle, earlier, open, unfold, of }) {
   const attempt = run.retryAttempt ? `, retry ${run.retryAttempt}` : "";
   const instance = run.triggeredBy === "service" || run.instanceIndex ? ` [${run.instanceIndex}]` : "";
   return html`<tr aria-selected=${selected} class=${of ? "earlier" : ""}>
@@ -195,7 +195,7 @@ function Row({ run, named, selected, late, toggle, earlier, open, unfold, of }) 
     <td class="number"><${Took} run=${run} /></td>
     <td class="number wide">${run.status === "ended" && run.exitCode >= 0 ? run.exitCode : ""}</td>
     <td class="wide why">${FAILURES.includes(run.endReason) && html`<${Cause} id=${run.id} />`}</td>
-    <td class="wide soft">${by}${attempt}${instance}</td>
+    <td class="wide soft">${starter(run, by)}${attempt}${instance}</td>
   </tr>`;
 }
 
