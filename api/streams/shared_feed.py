@@ -28,7 +28,7 @@ PACE_S = 0.02
 """Maximum time for which lines wait to be sent together."""
 _SHARE = 0.1
 _WAITER_S = 0.0001
-"""Approximate time that a woken stream takes later, in its own greenlet."""
+"""Approximate processor time that a woken stream uses later, in its own greenlet."""
 LIVE_LINES = 2000
 LIVE_BYTES = 65536
 
@@ -95,19 +95,23 @@ class Tail(Protocol):
 
 
 class Budget:
-    """Limits the wake-ups of a worker to a tenth of its time, as long as no line waits for more than 20 ms.
+    """Limits the wake-ups of a worker to a tenth of a processor, as long as no line waits for more than 20 ms.
 
     With few streams, lines therefore arrive within a millisecond or two. With many streams or chatty runs, each wake-up
-    serves more lines, because its cost hardly depends on their number.
+    serves more lines, because its cost hardly depends on their number. Elapsed time does not count: a client that a
+    wake-up serves may run on the same processor meanwhile.
     """
 
     def __init__(self) -> None:
         self.free_s = 0.0
         """Monotonic time at which the next wake-up is affordable."""
 
-    def spend(self, start_s: float, took_s: float) -> None:
-        """Account for a wake-up that began at `start_s` and took `took_s`. Unused time is not saved up."""
-        self.free_s = max(self.free_s, start_s) + took_s / _SHARE
+    def spend(self, start_s: float, used_s: float) -> None:
+        """Account for a wake-up that began at `start_s` and used `used_s` of a processor.
+
+        Unused time is not saved up. Excess over the budget is forgotten after 20 ms, because lines wait no longer.
+        """
+        self.free_s = min(max(self.free_s, start_s) + used_s / _SHARE, start_s + PACE_S)
 
 
 class Feed:
@@ -244,7 +248,7 @@ class Feed:
         if self._timer is not None:
             self._timer.close()
             self._timer = None
-        self._woken_s = time.monotonic()
+        self._woken_s, used_s = time.monotonic(), time.thread_time()
         # `expect` may already have served the lines that this bell announces. A ring that can be replaced must be
         # checked all the same.
         if self._given and not (self._alone or self.waiters) and self._given == self._reader.mark():
@@ -254,8 +258,8 @@ class Feed:
             waiter.set()
         if self.tails:
             self._serve()
-        took_s = time.monotonic() - self._woken_s
-        self._budget.spend(self._woken_s, took_s + _WAITER_S * len(self.waiters))
+        used_s = time.thread_time() - used_s
+        self._budget.spend(self._woken_s, used_s + _WAITER_S * len(self.waiters))
 
     def _serve(self) -> None:
         """Send new lines to the streams at the end of the ring; wake them for any other change, or after an error."""

@@ -5,8 +5,9 @@ pipes. A slow log file fills the ring of its run. The pump then stops reading th
 run waits as it would for any full pipe. After each round, the pump rings the doorbells. It enlarges the pipes of busy
 runs, so that these runs wait less often.
 
-A process that prints line by line would cost the pump one round per line. If many short rounds follow each other
-closely, the pump pauses for a millisecond so that the pipes can fill.
+A process that prints line by line would cost the pump one round per line. If many rounds that read little follow each
+other closely, the pump pauses for 2 ms after each, so that the pipes can fill. Readers hardly wait longer for that,
+because bells are 2 ms apart anyway.
 """
 
 import collections
@@ -89,8 +90,7 @@ _WIDE_PIPES = 32
 _BIG_READ_BYTES = 16384
 _TRICKLE_BYTES = 4096
 _TRICKLE_ROUNDS = 16
-_TRICKLE_GAP_S = 0.0005
-_TRICKLE_PAUSE_S = 0.001
+_TRICKLE_S = 0.002
 _MADE_AGAIN = "the shared-memory file of this log was removed; it was created again, and no line was lost"
 
 
@@ -114,6 +114,20 @@ class Listener(Protocol):
 
     def wake(self) -> None:
         """Act on the reports."""
+
+
+class Trickle:
+    """Many rounds in close succession that each read little."""
+
+    def __init__(self) -> None:
+        self._rounds = 0
+
+    def pause_s(self, taken: int, took_s: float) -> float:
+        """Return how long to wait after a round that read `taken` bytes and took `took_s`, waiting included."""
+        if not taken:  # a late bell or a command
+            return 0.0
+        self._rounds = self._rounds + 1 if taken < _TRICKLE_BYTES and took_s < _TRICKLE_S else 0
+        return _TRICKLE_S if self._rounds > _TRICKLE_ROUNDS else 0.0
 
 
 class Pump(threading.Thread):
@@ -219,8 +233,9 @@ class Pump(threading.Thread):
     def run(self) -> None:
         """Pump until :meth:`finish`."""
         take_short_slices()
-        trickle, last_s = 0, 0.0
+        trickle = Trickle()
         while not self._ending:
+            start_s = time.monotonic()
             try:
                 total = self._round()
             except SHORTAGES as err:
@@ -231,12 +246,9 @@ class Pump(threading.Thread):
             if self._short is not None:
                 time.sleep(REST_S)
                 continue
-            now_s = time.monotonic()
-            trickle = trickle + 1 if 0 < total < _TRICKLE_BYTES and now_s - last_s < _TRICKLE_GAP_S else 0
-            if trickle > _TRICKLE_ROUNDS:
-                time.sleep(_TRICKLE_PAUSE_S)
-                now_s = time.monotonic()
-            last_s = now_s
+            pause_s = trickle.pause_s(total, time.monotonic() - start_s)
+            if pause_s:
+                time.sleep(pause_s)
 
     def _round(self) -> int:
         """Wait for work and do it; return the bytes read."""

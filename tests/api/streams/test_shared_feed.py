@@ -31,8 +31,9 @@ def ring(tmp_path: Path) -> Iterator[RingWriter]:
 
 @pytest.fixture
 def feed(ring: RingWriter, monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
-    """It follows the ring; a wake-up takes a millisecond of its clock, so the next bell comes too early for another."""
-    monkeypatch.setattr("api.streams.shared_feed.time", SimpleNamespace(monotonic=count(1000.0, 0.001).__next__))
+    """It follows the ring; a wake-up takes a millisecond of its clocks, so the next bell comes too early for one."""
+    clocks = {"monotonic": count(1000.0, 0.001).__next__, "thread_time": count(0.0, 0.001).__next__}
+    monkeypatch.setattr("api.streams.shared_feed.time", SimpleNamespace(**clocks))
     made = Feed(RUN, ring.path, Budget(), alone=True)
     yield made
     made.close()
@@ -86,7 +87,7 @@ def test_followers_share_one_pace(ring: RingWriter, feed: Feed) -> None:
 
 
 def test_wake_ups_take_a_tenth_of_the_time() -> None:
-    """All rings of a worker share the budget, and unused time is not saved up."""
+    """All rings of a worker share the budget. Unused time is not saved up, and excess is forgotten after 20 ms."""
     budget = Budget()
     budget.spend(100.0, 0.001)
     assert budget.free_s == pytest.approx(100.01)
@@ -94,12 +95,17 @@ def test_wake_ups_take_a_tenth_of_the_time() -> None:
     assert budget.free_s == pytest.approx(100.015)
     budget.spend(200.0, 0.001)
     assert budget.free_s == pytest.approx(200.01)
+    for _ in range(100):
+        budget.spend(200.0, 0.001)
+    assert budget.free_s == pytest.approx(200.0 + PACE_S)
 
 
 def test_no_line_waits_longer_than_the_pace(ring: RingWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     """A ring whose last wake-up was 20 ms ago wakes its streams at the next bell, whatever other rings cost."""
     now = [1000.0]
-    monkeypatch.setattr("api.streams.shared_feed.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(
+        "api.streams.shared_feed.time", SimpleNamespace(monotonic=lambda: now[0], thread_time=lambda: 0.0)
+    )
     budget = Budget()
     budget.spend(1000.0, 1.0)
     feed, woken = Feed(RUN, ring.path, budget, alone=True), Event()
@@ -110,6 +116,21 @@ def test_no_line_waits_longer_than_the_pace(ring: RingWriter, monkeypatch: pytes
         feed.rang()
         assert woken.is_set()
         now[0] += PACE_S
+    feed.close()
+
+
+def test_only_processor_time_counts(ring: RingWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time for which a wake-up waits for a processor does not delay the next one."""
+    clocks = {"monotonic": count(1000.0, 0.005).__next__, "thread_time": count(0.0, 0.0002).__next__}
+    monkeypatch.setattr("api.streams.shared_feed.time", SimpleNamespace(**clocks))
+    feed, woken = Feed(RUN, ring.path, Budget(), alone=True), Event()
+    feed.tails.add(Standing())
+    feed.waiters.add(woken)
+    for _ in range(3):
+        woken.clear()
+        ring.append(STDOUT, b"line\n", 1000)
+        feed.rang()
+        assert woken.is_set()
     feed.close()
 
 

@@ -66,7 +66,8 @@ def runs() -> list[Run]:
 @pytest.fixture
 def rings(tmp_path: Path, runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> Rings:
     """On a clock on which every bell follows a pause, so that streams get it at once."""
-    monkeypatch.setattr("api.streams.shared_feed.time", SimpleNamespace(monotonic=count(1000.0).__next__))
+    clocks = {"monotonic": count(1000.0).__next__, "thread_time": lambda: 0.0}
+    monkeypatch.setattr("api.streams.shared_feed.time", SimpleNamespace(**clocks))
     return Rings(tmp_path, runs)
 
 

@@ -22,7 +22,7 @@ from supervisor.root.output import file_thread
 from supervisor.root.output import pump_thread as pump
 from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
-from supervisor.root.output.pump_thread import Pump, capacity
+from supervisor.root.output.pump_thread import Pump, Trickle, capacity
 from supervisor.root.output.run_log import Backpressure, RunLog, shape_of
 from tests.root.pump_bench import LINE, PumpBench, RecordedReports
 from tests.support.waiting import until
@@ -113,6 +113,20 @@ def test_herald_precedes_the_bell(bench: PumpBench, tmp_path: Path) -> None:
     assert client.receive() == ["R"]
     client.close()
     bench.out = os.open(os.devnull, os.O_WRONLY)
+
+
+def test_output_that_trickles_is_read_every_2_ms() -> None:
+    """After some short rounds in close succession, the pump pauses; a long round or much output ends the pauses."""
+    trickle = Trickle()
+    assert not any(trickle.pause_s(20, 0.001) for _ in range(10))
+    assert trickle.pause_s(0, 0.0005) == 0  # a bell counts for nothing
+    assert [trickle.pause_s(20, 0.001) for _ in range(10)][-1] == 0.002
+    assert trickle.pause_s(0, 0.0005) == 0
+    assert trickle.pause_s(40, 0.0001) == 0.002
+    for taken, took_s in ((20, 0.003), (5000, 0.001)):
+        assert trickle.pause_s(taken, took_s) == 0
+        assert trickle.pause_s(20, 0.001) == 0
+        assert [trickle.pause_s(20, 0.001) for _ in range(20)][-1] > 0
 
 
 def test_pipe_enlarged_by_its_run(bench: PumpBench) -> None:
