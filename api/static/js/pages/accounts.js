@@ -1,4 +1,4 @@
-// Accounts of people: the list, a new one, a new password, and removal.
+// The accounts page: lists user accounts, creates and removes them, and changes their passwords.
 import { html, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { Refused, get, post, remove } from "../api.js";
@@ -42,7 +42,10 @@ export function Accounts() {
   </${Card}>`;
 }
 
-/** A form that sends its data with `send`, closes, and shows a refusal. */
+/**
+ * A form in a dialog. Submitting it awaits `send(formData)`, closes the dialog and shows the toast `done`. If the API
+ * rejects the request, the dialog stays open and shows the error.
+ */
 function Form({ title, label, done, send, children }) {
   const [problem, setProblem] = useState(null);
   const submit = async (event) => {

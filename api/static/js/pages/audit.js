@@ -1,4 +1,4 @@
-// Who did what.
+// The audit page: lists the actions of all users, newest first. Only admins can read it.
 import { html, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { get } from "../api.js";
@@ -7,7 +7,7 @@ import { isAdmin } from "../state.js";
 
 const PAGE = 100;
 
-/** An operation of the API in words: "run task" for "runTask". */
+/** Convert the operation id of an API call to words: "runTask" becomes "run task". */
 const words = (operation) => operation.replace(/(?<=[a-z])(?=[A-Z])/g, " ").toLowerCase();
 
 export function Audit() {

@@ -1,4 +1,4 @@
-// The daemon: its version, the state of its configuration, its own log.
+// The daemon page: shows the daemon's version, configuration, problems and log.
 import { html, useMemo } from "../../vendor/preact.js";
 import { duration } from "../format.js";
 import { Ago, Badge, Card, Empty, Skeleton, useTitle } from "../parts/basics.js";
@@ -8,7 +8,7 @@ import { DaemonLog } from "../log/source.js";
 import { route } from "../routes.js";
 import { daemon, isAdmin, isLimited, now } from "../state.js";
 
-/** Problems that somebody has to solve, each with its subject; `ringward status` has the same. */
+/** The daemon's problems, each with its subject. `ringward status` prints the same list. */
 function Problems({ daemon: one }) {
   const found = [
     ...(one.databaseProblem ? [["Database", one.databaseProblem]] : []),
@@ -22,7 +22,7 @@ function Problems({ daemon: one }) {
 
 export function Daemon() {
   useTitle("Daemon");
-  const source = useMemo(() => new DaemonLog(), [daemon.value?.startedAt]); // another daemon has another log
+  const source = useMemo(() => new DaemonLog(), [daemon.value?.startedAt]); // a restarted daemon starts a new log
   const planned = route.value.query.get("plan") === "1";
   if (isLimited.value) return html`<h1>Daemon</h1><${Card} label="Not permitted"><${Empty}>Your token is limited to some tasks and cannot see the daemon.</${Empty}></${Card}>`;
   const one = daemon.value;

@@ -1,4 +1,4 @@
-// Runs that people deleted, as long as they can be brought back.
+// The page of deleted runs: filters and restores them within the undo window.
 import { html, useEffect } from "../../vendor/preact.js";
 import * as actions from "../actions.js";
 import { get } from "../api.js";

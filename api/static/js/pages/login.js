@@ -1,4 +1,4 @@
-// The way in. The form has the fields that password managers look for: a user name and the present password.
+// The login page. Password managers expect a user name field and a current-password field, so the form has both.
 import { html, useState } from "../../vendor/preact.js";
 import { Refused, post } from "../api.js";
 import { useTitle } from "../parts/basics.js";

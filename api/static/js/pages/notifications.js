@@ -1,4 +1,4 @@
-// Notifications, newest first.
+// The notifications page: lists notifications, newest first, and marks them as read.
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { get, post } from "../api.js";

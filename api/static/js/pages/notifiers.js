@@ -1,4 +1,4 @@
-// Notifiers outside of the dashboard: how deliveries by each notifier go, why they fail, and a message to try one.
+// The notifiers page: shows the deliveries and errors of each configured notifier, and sends test messages.
 import { html, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { get, post } from "../api.js";

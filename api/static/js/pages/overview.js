@@ -1,4 +1,5 @@
-// What needs attention first; then the host, slots, all tasks and services by their state, running runs, and coming runs.
+// The overview page: units that need attention, recent failures, the host, slots, the board of all units, running runs
+// and upcoming runs.
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import { acknowledge, unacknowledge } from "../actions.js";
 import { get } from "../api.js";
@@ -20,10 +21,10 @@ import { FAILURES, ofRun, ofUnit } from "../states.js";
 const COMING = 8;
 const LIVE_MS = 5000;
 const RECENT_DAYS = 7;
-const CAUSES_MS = 1500; // how long the page waits for the failures, which would move everything below them
-const FAILURES_MS = 10_000; // a service that crashes again and again must not have them loaded all the time
+const CAUSES_MS = 1500; // longest wait for failures and slots, which would move the content below them
+const FAILURES_MS = 10_000; // shortest interval between reloads, in case a service crashes in a loop
 
-/** The beginning of the day a week ago. */
+/** Return the local midnight RECENT_DAYS days ago, as ISO 8601 in UTC. */
 function lastWeek() {
   const day = new Date();
   day.setDate(day.getDate() - RECENT_DAYS);
@@ -31,7 +32,10 @@ function lastWeek() {
   return day.toISOString();
 }
 
-/** The newest failure of each unit in the last days, with its cause; loaded again when runs end. */
+/**
+ * Load the newest failure of each unit in the last RECENT_DAYS days, and reload when runs fail.
+ * Return {failures, known}: `failures` is [{run, cause}]; `known` is false until the first response.
+ */
 function useFailures() {
   const { data, error, reload } = useLoad((signal) => get("api/runs/failures", { since: lastWeek(), limit: 50 }, signal), []);
   useEffect(() => {
@@ -44,7 +48,7 @@ function useFailures() {
   return { failures: data?.items ?? [], known: Boolean(data || error) };
 }
 
-/** Units that failed in the last days and are well again. */
+/** Units that failed in the last RECENT_DAYS days but no longer need attention. */
 function Recent({ all, failures }) {
   const [more, setMore] = useState(false);
   const sick = new Set(attention(all, now.value).map(({ unit }) => unit.name));
@@ -61,7 +65,10 @@ function Recent({ all, failures }) {
   </${Card}>`;
 }
 
-/** Of a service its newest failure, of a task that of the run; it is asked for if it is older than the failures that are known. */
+/**
+ * The cause of a unit's failure: of a service's newest failure, or of the task's run with the id `run`. If `failures`
+ * lacks that run, its cause is requested.
+ */
 function Why({ unit, run, failures, known }) {
   const newest = failures.find((one) => one.run.taskName === unit.name);
   if (newest && (unit.kind === "service" || newest.run.id === run)) return newest.cause ? html`<${CauseLine} id=${newest.run.id} cause=${newest.cause} />` : null;

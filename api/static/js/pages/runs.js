@@ -1,4 +1,4 @@
-// All runs.
+// The runs page: a table of the runs of all units.
 import { html } from "../../vendor/preact.js";
 import { useTitle } from "../parts/basics.js";
 import { RunsTable } from "../parts/runs_table.js";

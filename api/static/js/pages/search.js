@@ -1,4 +1,4 @@
-// A search in the logs of all tasks and services.
+// The search page: searches the logs of all tasks and services.
 import { html } from "../../vendor/preact.js";
 import { moment } from "../format.js";
 import { Hits, SearchField, finder, parametersOf, queryOf, useSearch } from "../log/search.js";

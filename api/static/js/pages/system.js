@@ -1,4 +1,4 @@
-// The host: charts from the history, and its hardware.
+// The system page: charts of the host's metrics, its hardware, Ringward's own processes, disks and networks.
 import { html } from "../../vendor/preact.js";
 import { get } from "../api.js";
 import { duration, size } from "../format.js";

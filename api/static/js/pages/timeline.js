@@ -1,4 +1,4 @@
-// All runs of an hour, a day or a week side by side: what overlapped, waited and was late; as a chart and as a table.
+// The timeline page: shows the runs of a period, with overlaps, waits and late starts, as a chart or a table.
 import { html, useEffect, useMemo, useState } from "../../vendor/preact.js";
 import { count, duration, moment, tookMs } from "../format.js";
 import { listen } from "../live.js";
@@ -13,12 +13,12 @@ import { SPANS, moved, queryOf, windowOf, zoomed } from "../timeline/window.js";
 
 const AGAIN_MS = 3000;
 const SHOWN = 200;
-const STEP = 0.5; // of the window, for a press on Earlier or Later
+const STEP = 0.5; // share of the window that Earlier and Later move it by
 const ZOOM = 2;
 
 const usesOf = (name) => unitNamed(name)?.definition.uses ?? {};
 
-/** When a task that is not paused should have started, ms; null if it is not behind. */
+/** Return when an overdue task should have started, ms since the epoch; null if it is on time or paused. */
 function dueSince(name) {
   const unit = unitNamed(name);
   const due = unit?.nextRunAt && !unit.paused ? Date.parse(unit.nextRunAt) : null;
@@ -54,7 +54,7 @@ export function Timeline() {
   const all = useMemo(() => (data?.runs ?? []).filter((run) => services || !isService(run)), [data, services, units.value]);
   const overlaps = useMemo(() => overlapsOf(all, Date.now()), [all]);
   const chosen = all.filter(fits);
-  // The previous runs stay in their rows until the runs of this window are loaded.
+  // Keep the previous runs in their rows until the runs of this window are loaded.
   const runs = runsIn(chosen, late && data ? data.view : view, now.value);
   const sizes = new Map((useSlots().slots?.items ?? []).map((one) => [one.name, one.size]));
   const slots = slotsOf((data?.runs ?? []).filter(fits), usesOf, now.value)
@@ -98,7 +98,7 @@ export function Timeline() {
     </section>`;
 }
 
-/** What is left out, if anything is. */
+/** A note about runs that are not shown; false if none are missing. Parameters: see loadRuns. */
 function partOf({ missing, since, some }) {
   if (missing) return html`<b class="part">${count(missing, "older run")} not shown: complete since ${moment(since)}. Zoom in to see all.</b>`;
   return some && html`<b class="part">Some runs that began earlier are not shown.</b>`;

@@ -1,4 +1,4 @@
-// Tokens for programs: their holders and rights; creation and revocation.
+// The tokens page: lists API tokens with their roles, creates and revokes them.
 import { html, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { Refused, get, post, remove } from "../api.js";

@@ -1,4 +1,4 @@
-// One task or service: its state, schedule, history of a year, and definition.
+// The page of a task or service: its state, schedule or uptime, history, runs, logs and definition.
 import { html, useEffect, useMemo, useState } from "../../vendor/preact.js";
 import { unacknowledge } from "../actions.js";
 import { get, taskPath } from "../api.js";
@@ -75,7 +75,7 @@ function Facts({ unit }) {
     const again = throttle(() => (reload(), measure()), 2000);
     return listen((kind, body) => (kind === "resumed" || (kind === "run.ended" && body.taskName === unit.name)) && again());
   }, [unit.name]);
-  const judged = data ? data.success + data.failed : 0; // a run that has not ended is neither
+  const judged = data ? data.success + data.failed : 0; // excludes runs that have not ended
   const rate = judged ? Math.round((100 * data.success) / judged) : null;
   return html`<${Card} title="At a glance"><div class="body"><dl class="facts">
     <div><dt>${unit.kind === "task" ? "Schedule" : "Kind"}</dt><dd>${words(unit)}</dd></div>
@@ -90,13 +90,13 @@ function Facts({ unit }) {
   </dl></div></${Card}>`;
 }
 
-/** The time on the clocks of the task, where they show another one than the reader's. */
+/** Return the time in the task's time zone, such as "2026-03-01 02:30 there"; "" if the browser's clock shows the same. */
 function there({ at, local }) {
   const minute = local.slice(0, 16);
   return minute === localMinute(at) ? "" : `${minute.replace("T", " ")} there`;
 }
 
-/** Why no runs are coming. */
+/** Explain why a task has no upcoming runs. */
 function noneComing(unit) {
   if (unit.paused) return "The schedule is paused.";
   if (unit.definition.runOnStart) return "It runs each time the daemon starts, and has no other schedule.";

@@ -1,5 +1,5 @@
-// The timeline as a chart: a row for each unit, a bar for each run. One bar is in the order of Tab; the arrow keys go from
-// there to the others, and together with Shift they move the window.
+// The chart of the timeline: a row for each unit, a bar for each run. Only one bar is in the Tab order. The arrow keys
+// move the focus between bars; with Shift they move the window.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../../vendor/preact.js";
 import { UnitLink } from "../parts/basics.js";
 import { told } from "../parts/tip.js";
@@ -10,17 +10,17 @@ import { useGestures } from "./gestures.js";
 import { endOf } from "./runs.js";
 import { moved, ticksOf, zoomed } from "./window.js";
 
-export const LATE_MS = 60_000; // a start that is behind by less is none that anybody has to know of
-const KEY_SHARE = 0.25; // of the window: how far a key moves it
+export const LATE_MS = 60_000; // shorter delays do not count as late
+const KEY_SHARE = 0.25; // share of the window that an arrow key moves it by
 const KEY_ZOOM = 2;
-const BEYOND = 3; // percent: how far bars reach over the edge
+const BEYOND = 3; // percent of the width by which bars may extend past the edge
 const LANE_PX = 20;
-const TEXT_PX = 66; // of a time at the axis
+const TEXT_PX = 66; // width of a label on the time axis
 
-/** How long a run waited before it started, or was rejected, or waits so far, ms. */
+/** Return how long a run waited until it started or was rejected, or has waited so far, ms. */
 export const waitedMs = (run, nowMs) => (run.startedAt ? Date.parse(run.startedAt) : endOf(run, nowMs)) - Date.parse(run.createdAt);
 
-/** Whether a run started late, or not at all. */
+/** Return whether a run waited longer than LATE_MS or missed its time. */
 export const isLate = (run, nowMs) => run.endReason === "missed" || waitedMs(run, nowMs) > LATE_MS;
 
 export function atTheSameTime(overlap) {
@@ -37,7 +37,7 @@ function words(run, overlap, nowMs) {
   return parts.join(", ");
 }
 
-/** Places on the axis, in percent; what is outside ends just behind the edge. */
+/** Return a function from ms to a percentage of the axis. Times outside the window end BEYOND percent past the edge. */
 const placer = ({ from, to }) => (at) => Math.min(100 + BEYOND, Math.max(-BEYOND, (100 * (at - from)) / (to - from)));
 const share = (part) => `${part.toFixed(3)}%`;
 
@@ -54,10 +54,13 @@ function Bar({ run, overlap, place, nowMs, chosen }) {
   </a>`;
 }
 
-/** What runs are between two neighbours in time: of a row, those of all its lanes. */
+/** Return the runs of all lanes of a row by creation time, oldest first: the order of the arrow keys. */
 const inOrder = (row) => row.lanes.flat().sort((a, b) => a.createdAt.localeCompare(b.createdAt));
 
-/** The run that an arrow key leads to. */
+/**
+ * Return the run that `key` moves the focus to from the run `id`. Left, Right, Home and End stay in the row; Up and
+ * Down pick the run of the adjacent row that was created nearest in time.
+ */
 function next(rows, id, key) {
   const at = rows.findIndex((row) => row.lanes.some((lane) => lane.some((run) => run.id === id)));
   if (at < 0) return undefined;
@@ -71,7 +74,7 @@ function next(rows, id, key) {
   return inOrder(other).reduce((best, run) => (far(run) < far(best) ? run : best));
 }
 
-/** Of a slot whose size is not known, the height shows the share of the most places. */
+/** A row for a slot. A bar's height is the share of the slot's size that is held, or of the peak if the size is unknown. */
 function Slot({ slot, place }) {
   const full = Math.max(slot.most, slot.size ?? 0);
   return html`<div class="gantt-row slot">
@@ -85,8 +88,10 @@ function Slot({ slot, place }) {
 }
 
 /**
- * rows, slots, overlaps: see runs.js. view: the window. since: when before that time runs are left out, ms, else null.
- * behind: when a unit should have started already, by its name, ms. change(window): show that.
+ * rows, slots, overlaps: see runs.js; each slot may also have a `size`. view: the window, {from, to, live}.
+ * since: runs before this time (ms) may be missing; null if all are loaded.
+ * behind(name): the due time of an overdue unit, ms, or null. tagsOf(name): labels of a unit, a list of strings.
+ * change(window): called with {from, to} after a move or a zoom.
  */
 export function Chart({ rows, slots, overlaps, view, since, behind, nowMs, change, tagsOf }) {
   const box = useRef(null);
@@ -103,7 +108,7 @@ export function Chart({ rows, slots, overlaps, view, since, behind, nowMs, chang
     return () => observer.disconnect();
   }, []);
   useLayoutEffect(() => {
-    // A bar that has left the window takes the focus with it.
+    // The focus is lost when the focused bar leaves the window; move it to the chart.
     if (focused.current && document.activeElement === document.body) box.current.focus();
   });
   const place = placer(shown);

@@ -1,14 +1,15 @@
-// Dragging, pinching and the wheel on the timeline: each finger holds the time at which it was put down.
+// Drag, pinch and wheel gestures on the timeline. The time under a finger follows that finger.
 import { useEffect, useRef, useState } from "../../vendor/preact.js";
 import { moved, zoomed } from "./window.js";
 
-const DRAG_PX = 4; // less is a click
-const REST_MS = 250; // after the last turn of the wheel
-const NOTCH = 0.0015; // zoom for each unit that the wheel tells
+const DRAG_PX = 4; // a shorter movement is a click
+const REST_MS = 250; // a wheel gesture ends this long after its last event
+const NOTCH = 0.0015; // zoom per unit of deltaY, as an exponent of e
 
 /**
- * The window while it is moved by hand: [shown, properties of the element that is touched]. plot(): the rectangle of the
- * axis. change(window): it stays so. Put the element into `box`.
+ * Return [shown, handlers]. `shown` is the window during a gesture, otherwise `view`. The caller spreads `handlers`
+ * onto the chart's element and passes that element's ref as `box`.
+ * plot(): the axis's bounding rectangle. now(): the current time, ms. change(window): called when a gesture ends.
  */
 export function useGestures({ view, plot, box, change, now }) {
   const [held, setHeld] = useState(null);

@@ -1,23 +1,26 @@
-// The runs of a window of time, in rows and lanes; their overlaps, and the places that they held in slots.
+// Loads the runs of a window of time, arranges them in rows and lanes, and finds their overlaps and slot usage.
 import { get } from "../api.js";
 
-const TASKS = ["cron", "api", "cloud", "startup"]; // how runs of tasks are triggered
-const MOST = 500; // runs of each trigger
-const MOST_BEFORE = 200; // runs that began before the window
-const BEFORE_MS = 7 * 86_400_000; // how much earlier they may have begun
+const TASKS = ["cron", "api", "cloud", "startup"]; // triggers of task runs
+const MOST = 500; // runs loaded per trigger
+const MOST_BEFORE = 200; // runs loaded that were created before the window, per request
+const BEFORE_MS = 7 * 86_400_000; // ended runs created longer before the window are not loaded
 const VISIBLE = 0.01; // share of the window; a shorter run is too narrow to see
 const LANES = 4;
-const NAMED = 4; // units at the same time
+const NAMED = 4; // overlapping units listed by name
 
-/** When a run ended, ms; a run that goes on ends now. */
+/** Return when a run ended, ms since the epoch; `nowMs` if it has not ended. */
 export function endOf(run, nowMs) {
   if (run.endedAt) return Date.parse(run.endedAt);
   return run.status === "ended" ? Date.parse(run.startedAt ?? run.createdAt) : nowMs;
 }
 
 /**
- * The runs that were waiting or running between `from` and `to` (ms; to: null for now), oldest first: {runs, missing,
- * since}. missing: how many are left out; since: from when on none is, ms, or null if none is left out at all.
+ * Load the runs that were waiting or running between `from` and `to` (ms; `to` null: until now). `services` includes
+ * runs of services. Return {runs, missing, since, some}:
+ * runs: by creation time, oldest first. missing: the number of runs in the window that exceed the limit.
+ * since: the runs created after this time are complete, ms; null if none is missing.
+ * some: whether runs that began before the window may be missing.
  */
 export async function loadRuns({ from, to, services }, signal) {
   const list = (query) => get("api/runs", { naming: "camel", ...query }, signal);
@@ -45,12 +48,12 @@ export async function loadRuns({ from, to, services }, signal) {
 
 const lasted = (run) => (run.startedAt && run.endedAt ? Date.parse(run.endedAt) - Date.parse(run.startedAt) : 0);
 
-/** Which of the runs were waiting or running in a window. */
+/** Return the runs that were waiting or running in a window. */
 export const runsIn = (runs, { from, to }, nowMs) => runs.filter((run) => endOf(run, nowMs) >= from && Date.parse(run.createdAt) <= to);
 
 /**
- * Each unit with runs, by name: {name, lanes}; the runs are the oldest first. A lane is a list of runs of which no two are at the same
- * time; the last lane has all for which there is no room.
+ * Return a row {name, lanes} for each unit in `runs` (oldest first), sorted by name. A lane is a list of runs that do
+ * not overlap. The last of LANES lanes also holds the runs that fit in no other lane.
  */
 export function rowsOf(runs, nowMs) {
   const rows = new Map();
@@ -68,7 +71,10 @@ export function rowsOf(runs, nowMs) {
   return [...rows.values()].sort((a, b) => a.name.localeCompare(b.name));
 }
 
-/** By id of a run, which other units ran at the same time: {names, more}; `runs` are the oldest first. */
+/**
+ * Return a map from the id of a run to the other units that ran at the same time: {names, more}. `names` lists at most
+ * NAMED of them; `more` counts the rest.
+ */
 export function overlapsOf(runs, nowMs) {
   const found = new Map();
   const note = (run, other) => {
@@ -91,8 +97,8 @@ export function overlapsOf(runs, nowMs) {
 }
 
 /**
- * Each slot that any of the runs held: {name, most, parts}; a part is {from, to, held}: so many places were held between
- * these two times. usesOf(taskName): places by the name of the slot.
+ * Return the slots that the runs held, sorted by name: [{name, most, parts}]. A part {from, to, held} is a period (ms)
+ * in which the runs held `held` places; `most` is the maximum. usesOf(taskName): {slot: places}.
  */
 export function slotsOf(runs, usesOf, nowMs) {
   const changes = new Map();

@@ -1,4 +1,4 @@
-// The window of time that the timeline shows: from the address and back, moved and zoomed; and the times at its axis.
+// The window of time that the timeline shows: reads it from the query, moves and zooms it, and computes the axis ticks.
 
 const SECOND = 1000;
 const MINUTE = 60 * SECOND;
@@ -7,37 +7,40 @@ const DAY = 24 * HOUR;
 export const SPANS = [["hour", "Hour", HOUR], ["day", "Day", DAY], ["week", "Week", 7 * DAY]];
 const LEAST = MINUTE;
 const MOST = 28 * DAY;
-const AHEAD = 0.02; // of the window: room on the right of now
+const AHEAD = 0.02; // share of the window after the current time
 const STEPS = [1, 5, 15, 30].map((n) => n * SECOND).concat([1, 5, 10, 15, 30].map((n) => n * MINUTE), [1, 2, 3, 6, 12].map((n) => n * HOUR));
 const TICK_PX = 86;
 
-/** The window that an address means, {from, to, live}; live: it ends now, and goes on with the time. */
+/**
+ * Return the window {from, to, live} that a page's query (URLSearchParams) describes; times are ms since the epoch. A
+ * live window has no fixed end: it follows the current time.
+ */
 export function windowOf(query, nowMs) {
   const wanted = query.get("span") ?? "hour";
   const seconds = Number(wanted);
   const span = SPANS.find(([name]) => name === wanted)?.[2] ?? (seconds > 0 ? Math.min(MOST, Math.max(LEAST, seconds * SECOND)) : HOUR);
   const end = Date.parse(query.get("to") ?? "");
   if (!Number.isNaN(end)) return { from: end - span, to: end, live: false };
-  const step = Math.max(SECOND, span / 1000); // it does not move by less than a pixel
+  const step = Math.max(SECOND, span / 1000); // a live window advances by about a pixel at a time
   const to = Math.ceil(nowMs / step) * step + AHEAD * span;
   return { from: to - span, to, live: true };
 }
 
-/** What the address says of a window. */
+/** Return the query parameters {span, to} of a window; `to` is undefined for a live window. */
 export function queryOf({ from, to }, nowMs) {
   const span = Math.round((to - from) / SECOND);
   const name = SPANS.find((one) => one[2] === span * SECOND)?.[0];
   return { span: name ?? span, to: to >= nowMs ? undefined : new Date(Math.round(to / SECOND) * SECOND).toISOString() };
 }
 
-/** The window moved by a share of itself, not into the future. */
+/** Return the window moved by `share` of its span, but not into the future. */
 export function moved({ from, to }, share, nowMs) {
   const span = to - from;
   const end = Math.min(nowMs + AHEAD * span, to + share * span);
   return { from: end - span, to: end };
 }
 
-/** The window with `factor` of its span; what is at `at` (0: left, 1: right) stays there. */
+/** Return the window with its span multiplied by `factor`; the time at `at` (0: left edge, 1: right edge) stays put. */
 export function zoomed({ from, to }, factor, at, nowMs) {
   const before = to - from;
   const span = Math.min(MOST, Math.max(LEAST, before * factor));
@@ -49,7 +52,7 @@ const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-d
 const SECONDS = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const DATE = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short" });
 
-/** Times at the axis, [{at, text}], as many as there is room for; by the clocks of the browser. */
+/** Return the ticks [{at, text}] that fit on an axis `width` pixels wide, in the browser's time zone. `at` is in ms. */
 export function ticksOf({ from, to }, width) {
   const room = Math.max(1, Math.floor(width / TICK_PX));
   const step = STEPS.find((one) => (to - from) / one <= room);
@@ -61,7 +64,7 @@ export function ticksOf({ from, to }, width) {
     for (; day < to; day.setDate(day.getDate() + days)) if (day >= from) ticks.push({ at: day.getTime(), text: DATE.format(day) });
     return ticks;
   }
-  // From midnight to midnight, so that full hours stay full hours where clocks change.
+  // Start again at each midnight, so that ticks return to full hours after a clock change.
   for (; day < to; day.setDate(day.getDate() + 1)) {
     const next = new Date(day);
     next.setDate(day.getDate() + 1);
