@@ -308,16 +308,19 @@ notify = "hook"
 @pytest.mark.lent
 def test_reload_replaces_notifiers(daemon: Daemon, web: Web) -> None:
     """A reload replaces a notifier at once, so that waiting messages use its new address, and removes a deleted one."""
-    daemon.write(f'[tasks.t]\nrun = "false"\n[notifiers.hook]\n{hook(free_port())}\n[[routes]]\nnotify = "hook"\n')
+    old, new = hook(web.port, "old"), hook(web.port, "new")
+    daemon.write(f'[tasks.t]\nrun = "false"\n[notifiers.hook]\n{old}\n[[routes]]\nnotify = "hook"\n')
+    web.respond = lambda _number: (503, {"Retry-After": "3600"})
     daemon.start()
     daemon.trigger("t")
     until(lambda: "error" in notifiers(daemon)["hook"], "an attempt that fails")
+    web.respond = lambda _number: (200, {})
     text = daemon.config.read_text()
-    daemon.config.write_text(text.replace(text[text.index("[notifiers") :], f"[notifiers.hook]\n{hook(web.port)}\n"))
+    daemon.config.write_text(text.replace(text[text.index("[notifiers") :], f"[notifiers.hook]\n{new}\n"))
     answer = daemon.request("POST", "/api/daemon/reload")
     assert {"name": "[notifiers]", "reasons": ["notifiers: applies at once"]} in answer.json()["changed"]
-    until(lambda: web.messages, "the message by the new address")
-    assert web.messages[0]["title"] == "t failed"
+    until(lambda: "/new" in {path.partition("?")[0] for path in web.paths}, "the message by the new address")
+    assert {message["title"] for message in web.messages} == {"t failed"}
     until(lambda: not notifiers(daemon)["hook"]["waiting"], "the delivery to be stored")
     daemon.config.write_text(text[: text.index("[notifiers")])
     assert daemon.request("POST", "/api/daemon/reload").status == 200
