@@ -117,7 +117,7 @@ class Daemon:
     def processes(self) -> list[psutil.Process]:
         """Return the processes of the daemon, the supervisor first; leave out processes of runs."""
         root = psutil.Process(self.pid)
-        return [root, *(one for one in root.children(recursive=True) if title(one).split(" ")[0] == "ringward")]
+        return [root, *(child for child in root.children(recursive=True) if title(child).split(" ")[0] == "ringward")]
 
     def remove_logs(self) -> None:
         """Delete the log files, so that the kernel need not write them to the disk."""

@@ -177,9 +177,9 @@ def _said(listeners: Listeners) -> dict[str, Any]:
 
 def worker_of(daemon: Daemon) -> psutil.Process:
     """Return the API worker."""
-    for one in daemon.processes():
-        if title(one) == "ringward gunicorn worker":
-            return one
+    for process in daemon.processes():
+        if title(process) == "ringward gunicorn worker":
+            return process
     raise Failed("there is no worker")
 
 

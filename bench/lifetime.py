@@ -117,7 +117,7 @@ def idle(quick: bool) -> list[Row]:
         time.sleep(1.0 if quick else SETTLE_S)
         processes = daemon.processes()
         used, memory = idling(processes, span_s)
-        parts = [title(one).removeprefix("ringward ") for one in processes]
+        parts = [title(process).removeprefix("ringward ") for process in processes]
     with _sleeping_python() as pid:
         floor = _pss_mb(pid)
     cpu, total = sum(used), sum(memory)
@@ -145,11 +145,11 @@ def idle(quick: bool) -> list[Row]:
 
 def idling(processes: list[psutil.Process], span_s: float) -> tuple[list[float], list[float]]:
     """Return for each process its share of a core in % over the span, and its memory (PSS) in MB at the end."""
-    before, start_s = [cpu_ns(one) for one in processes], time.monotonic()
+    before, start_s = [cpu_ns(process) for process in processes], time.monotonic()
     time.sleep(span_s)
     took_s = time.monotonic() - start_s
     used = [(cpu_ns(one) - old) / 1e9 / took_s * 100 for one, old in zip(processes, before, strict=True)]
-    return used, [_pss_mb(one.pid) for one in processes]
+    return used, [_pss_mb(process.pid) for process in processes]
 
 
 def _shares(names: list[str], values: list[float], unit: str) -> str:
@@ -177,7 +177,7 @@ def wait_running(daemon: Daemon, count: int) -> None:
     client = daemon.client()
     deadline_s = time.monotonic() + _DEADLINE_S
     while time.monotonic() < deadline_s:
-        if sum(one.get("state") == "running" for one in client.get("/api/tasks")["items"]) == count:
+        if sum(item.get("state") == "running" for item in client.get("/api/tasks")["items"]) == count:
             client.close()
             return
         time.sleep(0.01)
@@ -270,7 +270,7 @@ def stopped() -> float:
         wait_running(daemon, 10)
         children = psutil.Process(daemon.pid).children(recursive=True)
         took_s = daemon.stop()
-        left = [one for one in children if one.is_running()]
+        left = [child for child in children if child.is_running()]
         identity = (daemon.directory / "data" / "id").read_text().strip()
         if left or any(os.path.exists(f"{base}/{identity}") for base in ("/run/ringward", "/dev/shm/ringward-0")):
             raise Failed(f"left behind: {left}")

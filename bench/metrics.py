@@ -86,7 +86,7 @@ def _answers(client: Client, days: int, rounds: int) -> list[Row]:
 
 
 def _scrape(daemon: Daemon, client: Client, tasks: int, rounds: int) -> list[Row]:
-    (worker,) = [one for one in daemon.processes() if title(one).endswith("worker")]
+    (worker,) = [process for process in daemon.processes() if title(process).endswith("worker")]
     _timed(client, "/metrics")
     before = cpu_ns(worker)
     ours, floor = _seconds(client, "/metrics", rounds)

@@ -72,7 +72,7 @@ def _scheduler(runs: int, span_s: float) -> Row:
         with Daemon("".join(f"[services.s{number}]\n{service}" for number in range(services))) as daemon:
             wait_running(daemon, services)
             time.sleep(10.0)  # until they are healthy and the first passes are done
-            (scheduler,) = [one for one in daemon.processes() if title(one) == "ringward scheduler"]
+            (scheduler,) = [process for process in daemon.processes() if title(process) == "ringward scheduler"]
             used.append(_share(scheduler, span_s))
     return Row(
         f"sampling {runs} runs: the scheduler",

@@ -91,9 +91,9 @@ def _idle(daemon: Daemon, count: int, *, quick: bool) -> Row:
 def _spent_ns(processes: Sequence[psutil.Process]) -> dict[int, int]:
     """Return the processor time of each existing process by pid: a spare becomes a run and ends with it."""
     found = {}
-    for one in processes:
+    for process in processes:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            found[one.pid] = cpu_ns(one)
+            found[process.pid] = cpu_ns(process)
     return found
 
 

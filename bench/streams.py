@@ -47,7 +47,7 @@ def ticks(client: Client, count: int) -> list[float]:
     lines = [one for one in client.stream(f"/api/runs/{run['id']}/log/stream?from=0") if one.name == b"line"]
     if len(lines) != count:
         raise Failed(f"{len(lines)} lines of {count}")
-    return [(one.at_ns - int(json.loads(one.data)["text"])) / 1e9 for one in lines]
+    return [(line.at_ns - int(json.loads(line.data)["text"])) / 1e9 for line in lines]
 
 
 def trigger_to_line(quick: bool) -> list[Row]:

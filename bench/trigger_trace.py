@@ -48,7 +48,7 @@ class Trace(NamedTuple):
 
 def _processes(daemon: Daemon) -> dict[str, int]:
     """Return the pid of each process on the way."""
-    return {_PROCESSES[name]: one.pid for one in daemon.processes() if (name := title(one)) in _PROCESSES}
+    return {_PROCESSES[name]: process.pid for process in daemon.processes() if (name := title(process)) in _PROCESSES}
 
 
 def _waited_ms(pid: int) -> float:

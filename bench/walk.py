@@ -146,10 +146,17 @@ def _release(gate: Path) -> None:
 def _table(label: str, found: Sequence[Walk]) -> str:
     lines = [f"{label:<12}{'modules':>9}{'encodings':>11}{'decodings':>11}{'structs':>9}{'transactions':>14}"]
     rows = [
-        (one.process, len(one.modules), len(one.encodings), len(one.decodings), len(one.structs), one.transactions)
-        for one in found
+        (
+            walk.process,
+            len(walk.modules),
+            len(walk.encodings),
+            len(walk.decodings),
+            len(walk.structs),
+            walk.transactions,
+        )
+        for walk in found
     ]
-    modules = len({name for one in found for name in one.modules})
+    modules = len({name for walk in found for name in walk.modules})
     rows.append(("all", modules, *(sum(column) for column in list(zip(*rows, strict=True))[2:])))
     lines += [f"{row[0]:<12}{row[1]:>9}{row[2]:>11}{row[3]:>11}{row[4]:>9}{row[5]:>14}" for row in rows]
     return "\n".join(lines)
@@ -157,8 +164,8 @@ def _table(label: str, found: Sequence[Walk]) -> str:
 
 def _listed(found: Sequence[Walk]) -> str:
     lines = []
-    for one in found:
-        lines += [f"{one.process}:", *(f"    {text}" for text in (*one.modules, *one.encodings, *one.decodings))]
+    for walk in found:
+        lines += [f"{walk.process}:", *(f"    {text}" for text in (*walk.modules, *walk.encodings, *walk.decodings))]
     return "\n".join(lines)
 
 

@@ -59,7 +59,9 @@ class Sample(NamedTuple):
 _BYTES = ("memory_used", "swap_used", "disk_used")
 _COLUMNS = ", ".join(Sample._fields)
 _MEANS = ", ".join(f"CAST(AVG({name}) AS BIGINT)" if name in _BYTES else f"AVG({name})" for name in Sample._fields[1:])
-_REPLACE = f"ON CONFLICT (width, at) DO UPDATE SET {', '.join(f'{one} = excluded.{one}' for one in Sample._fields[1:])}"
+_REPLACE = (
+    f"ON CONFLICT (width, at) DO UPDATE SET {', '.join(f'{field} = excluded.{field}' for field in Sample._fields[1:])}"
+)
 _INSERT = f"INSERT INTO samples (width, {_COLUMNS}) VALUES (?{', ?' * len(Sample._fields)}) {_REPLACE}"  # noqa: S608 - constants
 _ROLL_UP = f"""
 INSERT INTO samples (width, {_COLUMNS})

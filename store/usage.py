@@ -68,7 +68,7 @@ def total_usage(db: Database) -> dict[str, ResourceUse]:
             " WHERE t.configured = 1 GROUP BY s.task_name"
         )
         found = {name: ResourceUse(*sums) for name, *sums in rows}
-        for recent in (one for one in _recent(view) if one.configured):
+        for recent in (use for use in _recent(view) if use.configured):
             found[recent.task_name] = found.get(recent.task_name, ResourceUse()).and_also(recent.used)
     return found
 

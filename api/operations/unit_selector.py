@@ -67,7 +67,7 @@ class Units:
         Raises:
             ApiError: 404 a name, a glob, the group or the tag selects nothing.
         """
-        configured = {one.name: _Configured(one) for one in store_tasks.standings(db)}
+        configured = {standing.name: _Configured(standing) for standing in store_tasks.standings(db)}
         former = {name for name in self.names if name not in configured and self._has_runs(db, name)}
         names = tuple(name for name in self.names if name not in former)
         if former and not names and self.group is None and self.tag is None:

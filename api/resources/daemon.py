@@ -58,14 +58,15 @@ def get_daemon(context: Context, call: Call) -> None:
             hostname=socket.gethostname(),
             tasks=info.get("tasks", 0),
             services=info.get("services", 0),
-            exports=[_export(one) for one in info.get("exports", ())],
+            exports=[_export(export) for export in info.get("exports", ())],
             left_running=[
                 schemas.LeftRunning(run_id=left["run"], task_name=left["task"], processes=left["processes"])
                 for left in (answer or {}).get("left_running", ())
             ],
             silent_task_count=info.get("silent_task_count", 0),
             silent_tasks=[
-                schemas.SilentTask(one["name"], rfc3339(one["runs_again_at"])) for one in info.get("silent_tasks", ())
+                schemas.SilentTask(task["name"], rfc3339(task["runs_again_at"]))
+                for task in info.get("silent_tasks", ())
             ],
             removals_held_until=known_rfc3339(info.get("removals_held_until")),
             inotify_problems=info.get("inotify_problems", []),
@@ -213,14 +214,14 @@ def list_slots(context: Context, call: Call) -> None:
         Slots(
             items=[
                 Slot(
-                    name=one["name"],
-                    size=one["size"],
-                    used=one["used"],
-                    waiting=one["waiting"],
-                    held_by=_visible(call, one["held_by"]),
-                    next_runs=_visible(call, one["next_runs"]),
+                    name=slot["name"],
+                    size=slot["size"],
+                    used=slot["used"],
+                    waiting=slot["waiting"],
+                    held_by=_visible(call, slot["held_by"]),
+                    next_runs=_visible(call, slot["next_runs"]),
                 )
-                for one in found["slots"]
+                for slot in found["slots"]
             ],
             max_running=MaxRunning(limit=UNSET if limit is None else limit, running=found["max_running"]["running"]),
         )

@@ -342,7 +342,7 @@ def _uptime_day(number: int, times: list[StateTime]) -> UptimeDay:
 
 
 def _instance_uptime(index: int, times: list[StateTime], changes: list[StateChange], most: int) -> InstanceUptime:
-    own = [one for one in changes if one.instance_index == index][:most]
+    own = [change for change in changes if change.instance_index == index][:most]
     return InstanceUptime(
         index=index,
         **_sums(times),

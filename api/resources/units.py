@@ -137,7 +137,7 @@ def _act(context: Context, call: Call, verb: str, *, rolling: bool = False, forc
     units = [
         UnitResult(name=name, result=result, run_ids=ids if ends else UNSET) for name, result, ids in found["units"]
     ]
-    changed = [one.name for one in units if one.result not in ("unchanged", "busy")]
+    changed = [unit.name for unit in units if unit.result not in ("unchanged", "busy")]
     call.result = counted_with_names(changed, "unit")
     call.answer(UnitResults(affected=len(changed), units=units))
 

@@ -51,11 +51,13 @@ class Circus(Peer):
         self._process: subprocess.Popen[bytes] | None = None
         self._dealer: Dealer | None = None
         self._question = ""
-        check_s = self.check_s if any(one.service for one in programs) else _NEVER_S
+        check_s = self.check_s if any(program.service for program in programs) else _NEVER_S
         parts = [_COMMON.format(directory=self.directory, check_s=check_s)]
-        for one in self.programs:
-            command, service = shlex.join(one.argv), str(one.service).lower()
-            parts.append(_WATCHER.format(name=one.name, command=command, service=service, log=self.log(one.name)))
+        for program in self.programs:
+            command, service = shlex.join(program.argv), str(program.service).lower()
+            parts.append(
+                _WATCHER.format(name=program.name, command=command, service=service, log=self.log(program.name))
+            )
         (self.directory / "circus.ini").write_text("".join(parts))
 
     def launch(self) -> None:

@@ -60,9 +60,9 @@ class Peer(ABC):
     def __init__(self, executable: str, programs: Sequence[Program], *, start: bool = True) -> None:
         self.executable = executable
         self.directory = Path(tempfile.mkdtemp(prefix="ringward-bench-", dir=DISK))
-        self.programs = [Program(one.name, self._plain(one), one.service) for one in programs]
-        for one in programs:
-            self.log(one.name).touch()
+        self.programs = [Program(program.name, self._plain(program), program.service) for program in programs]
+        for program in programs:
+            self.log(program.name).touch()
         self.environment = {**os.environ, _MARK: str(self.directory)}
         self._start = start
         self._executed: list[subprocess.Popen[bytes]] = []

@@ -90,20 +90,20 @@ class Pm2(Peer):
         self._wait(self._command)
         apps = [
             {
-                "name": one.name,
-                "script": one.argv[0],
-                "args": one.argv[1:],
+                "name": program.name,
+                "script": program.argv[0],
+                "args": program.argv[1:],
                 "interpreter": "none",
-                "autostart": one.service,
-                "autorestart": one.service,
+                "autostart": program.service,
+                "autorestart": program.service,
                 "min_uptime": 0,
                 "max_restarts": 1_000_000,
-                "out_file": str(self.log(one.name)),
+                "out_file": str(self.log(program.name)),
                 "error_file": "/dev/null",
                 "merge_logs": True,
                 "vizion": False,
             }
-            for one in self.programs
+            for program in self.programs
         ]
         path = self.directory / "ecosystem.json"
         path.write_text(json.dumps({"apps": apps}))

@@ -226,7 +226,7 @@ def _flood(peer: Found, what: str, source: Source, writers: int, rounds: int) ->
             return own[-1]
 
         def theirs() -> float:
-            names = [one.name for one in programs]
+            names = [program.name for program in programs]
             return running.flood(names, source, size_bytes) / through_cat(source, writers)
 
         try:

@@ -43,11 +43,11 @@ class RunWisp(Peer):
         self._client: Client | None = None
         self._runs: dict[str, str] = {}
         parts = ["[daemon]\ncheck_updates = false\n"]  # it would ask the network
-        for one in self.programs:
-            kind = "services" if one.service else "tasks"
-            command = json.dumps(shlex.join(one.argv))
-            parts.append(_PROGRAM.format(kind=kind, name=one.name, command=command))
-            parts.append(self._service if one.service else _TASK)
+        for program in self.programs:
+            kind = "services" if program.service else "tasks"
+            command = json.dumps(shlex.join(program.argv))
+            parts.append(_PROGRAM.format(kind=kind, name=program.name, command=command))
+            parts.append(self._service if program.service else _TASK)
         (self.directory / "runwisp.toml").write_text("".join(parts))
 
     @classmethod

@@ -60,9 +60,11 @@ class Supervisord(Peer):
         self._process: subprocess.Popen[bytes] | None = None
         self._connection = _Connection(f"{self.directory}/socket")
         parts = [_COMMON.format(directory=self.directory)]
-        for one in self.programs:
-            command, service = shlex.join(one.argv).replace("%", "%%"), str(one.service).lower()
-            parts.append(_PROGRAM.format(name=one.name, command=command, service=service, log=self.log(one.name)))
+        for program in self.programs:
+            command, service = shlex.join(program.argv).replace("%", "%%"), str(program.service).lower()
+            parts.append(
+                _PROGRAM.format(name=program.name, command=command, service=service, log=self.log(program.name))
+            )
         (self.directory / "supervisord.conf").write_text("".join(parts))
 
     def launch(self) -> None:

@@ -91,7 +91,7 @@ def advisories(packages: dict[str, Locked]) -> Iterator[str]:
 def main() -> int:
     """Print the findings; return the exit status."""
     packages = locked()
-    hashes = sum(len(one.hashes) for one in packages.values())
+    hashes = sum(len(package.hashes) for package in packages.values())
     print(f"{len(packages)} packages with {hashes} hashes in {LOCKED.relative_to(ROOT)}")
     findings = [*unmet(packages)]
     for what, check in (("files in the index", withdrawn), ("security advisories", advisories)):

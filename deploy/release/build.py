@@ -47,7 +47,7 @@ def _normalise(archive: Path, output: Path, seconds: int) -> None:
         gzip.GzipFile("", "wb", mtime=seconds, fileobj=file) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as target,
     ):
-        for member in sorted(source.getmembers(), key=lambda one: one.name):
+        for member in sorted(source.getmembers(), key=lambda entry: entry.name):
             executable = member.isdir() or member.mode & 0o100
             clean = tarfile.TarInfo(member.name)
             clean.type, clean.size, clean.linkname = member.type, member.size, member.linkname

@@ -169,7 +169,7 @@ def write() -> None:
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
     found = resolve(".[postgresql]", *tools)
     run, database = needed(found, _OURS), needed(found, f"{_OURS}[postgresql]")
-    build = {name: marker for one in tools for name, marker in needed(found, one).items()}
+    build = {name: marker for tool in tools for name, marker in needed(found, tool).items()}
     del run[_OURS]
     del database[_OURS]
     for file, names in {

@@ -74,15 +74,16 @@ def _component(one: Material, kind: str, scope: str = "required") -> dict[str, A
 def bill(seconds: int) -> dict[str, Any]:
     """Return the bill of materials in the format CycloneDX 1.6, with this time."""
     packages, libraries = _packages(EXTRAS), list(_libraries())
-    always = needs(extras="").keys() | {one.name for one in libraries}
+    always = needs(extras="").keys() | {library.name for library in libraries}
     needed = {
-        packages[name].purl: {packages[one].purl for one in direct} | {one.purl for one in libraries if name == _OURS}
+        packages[name].purl: {packages[one].purl for one in direct}
+        | {library.purl for library in libraries if name == _OURS}
         for name, direct in needs(EXTRAS).items()
     }
     ours = packages.pop(_OURS)
     components = [
-        _component(one, "library", "required" if one.name in always else "optional")
-        for one in (*packages.values(), *libraries)
+        _component(package, "library", "required" if package.name in always else "optional")
+        for package in (*packages.values(), *libraries)
     ]
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -101,7 +102,7 @@ def bill(seconds: int) -> dict[str, Any]:
 
 def licences(extras: str) -> str:
     """Return a table of the licences of Ringward, its dependencies, these extras, and the dashboard's libraries."""
-    rows = [("NAME", "VERSION", "LICENCE"), *(one[:3] for one in (*_packages(extras).values(), *_libraries()))]
+    rows = [("NAME", "VERSION", "LICENCE"), *(package[:3] for package in (*_packages(extras).values(), *_libraries()))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "".join("  ".join(map(str.ljust, row, widths)).rstrip() + "\n" for row in rows)
 

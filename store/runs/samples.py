@@ -217,7 +217,10 @@ def _grown(known: Usage | None, last_pass: int, readings: Sequence[Reading]) -> 
     """Return the usage with additional readings; None if there is none at all."""
     if not readings:
         return known and known._replace(last_pass=last_pass)
-    points = [Point(one.at, one.user_ms + one.system_ms, one.rss_bytes, one.processes) for one in readings]
+    points = [
+        Point(reading.at, reading.user_ms + reading.system_ms, reading.rss_bytes, reading.processes)
+        for reading in readings
+    ]
     peak = max(point.rss_bytes for point in points)
     if known is not None:
         points = known.points + points

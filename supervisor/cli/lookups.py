@@ -207,7 +207,7 @@ def unknown(
     names: list[str] = []
     if _NAME.fullmatch(text):
         with suppress(Failure):  # without a suggestion, the error is still useful
-            names = [str(one["name"]) for one in api.get("/api/tasks")["items"] if one["kind"] in kinds]
+            names = [str(item["name"]) for item in api.get("/api/tasks")["items"] if item["kind"] in kinds]
     near = get_close_matches(text, names, n=1)
     hint = f' (did you mean "{near[0]}"?)' if near else ""
     return UnknownName(f'no {what} named "{text}"{hint}', code)

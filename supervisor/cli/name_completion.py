@@ -32,6 +32,6 @@ def _names(context: click.Context, incomplete: str, kinds: tuple[str, ...]) -> l
     settings = context.find_object(Settings) or Settings()
     try:
         items = settings.api().get("/api/tasks", timeout_s=_TIMEOUT_S)["items"]
-        return [one["name"] for one in items if one["kind"] in kinds and one["name"].startswith(incomplete)]
+        return [item["name"] for item in items if item["kind"] in kinds and item["name"].startswith(incomplete)]
     except click.ClickException:  # a completion must not print errors
         return []

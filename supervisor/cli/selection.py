@@ -111,7 +111,7 @@ class Selection:
             Failure: a filter is invalid, or there is no answer.
         """
         bodies: list[dict[str, object]] = [{"ids": list(self.ids)}] if self.ids else []
-        bodies += [{"match_all": True, "filter": _numbers(one)} for one in self._queries()]
+        bodies += [{"match_all": True, "filter": _numbers(query)} for query in self._queries()]
         answers = [api.post(f"/api/runs/bulk/{operation}", body=body, timeout_s=_TIMEOUT_S) for body in bodies]
         merged = Record(answers[0]) if answers else Record({"affected": 0, "triggered": []})
         for answer in answers[1:]:
@@ -218,14 +218,14 @@ def selection_of(
     filtered = bool(conditions) or units.group is not None or units.tag is not None
     daemon = api()
     ids: dict[str, str] = {}
-    for one in units.names:
-        if is_run_id(one.upper()):
-            ids[one] = one.upper()
-        elif (run := _by_part(daemon, runs_path, one)) is not None:
-            ids[one] = run["id"]
+    for name in units.names:
+        if is_run_id(name.upper()):
+            ids[name] = name.upper()
+        elif (run := _by_part(daemon, runs_path, name)) is not None:
+            ids[name] = run["id"]
     if ids and filtered:
         raise click.UsageError(f"{next(iter(ids))} is a run, which is selected without other options")
-    rest = replace(choice, names=tuple(one for one in units.names if one not in ids))
+    rest = replace(choice, names=tuple(name for name in units.names if name not in ids))
     unit_names = _unit_names(daemon, rest) if rest.names or filtered else None
     return Selection(tuple(dict.fromkeys(ids.values())), None if unit_names is None else conditions, unit_names)
 

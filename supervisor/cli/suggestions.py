@@ -29,7 +29,7 @@ def with_suggestion(err: click.NoSuchOption) -> click.NoSuchOption:
 
     from supervisor.config.synonyms import OPTIONS, meant
 
-    known = [] if err.ctx is None else [name for one in err.ctx.command.get_params(err.ctx) for name in one.opts]
+    known = [] if err.ctx is None else [name for param in err.ctx.command.get_params(err.ctx) for name in param.opts]
     long = {name.lstrip("-"): name for name in known if name.startswith("--")}
     synonym = meant(err.option_name, known, OPTIONS)
     near = difflib.get_close_matches(err.option_name.lstrip("-"), long, n=1, cutoff=0.7)

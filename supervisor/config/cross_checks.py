@@ -63,7 +63,7 @@ def _unknown(what: str, name: str, known: Collection[str]) -> InvalidValue:
 
 def _required_parameter(task: Task) -> str | None:
     """Return the name of a parameter without which `task` cannot run; None if there is none."""
-    return next((one.name for one in task.params if one.required and one.default is None), None)
+    return next((param.name for param in task.params if param.required and param.default is None), None)
 
 
 def _cycles(services: Mapping[str, Service]) -> Iterator[list[str]]:

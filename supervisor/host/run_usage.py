@@ -109,16 +109,16 @@ class RunProcesses:
         self.members = members
         sums = _Sums()
         sums.add(self.gone)
-        for one in members.values():
-            sums.add(one)
+        for member in members.values():
+            sums.add(member)
         # Sums never decrease. A decrease means that a process without a parent in this run ended between two passes
         # and had used the difference.
         missing = self.reported.minus(sums)
         self.gone.add(missing)
         sums.add(missing)
         self.reported = sums
-        has_io = any(one.read is not None for one in members.values())
-        alive = [one for one in members.values() if one.alive]
+        has_io = any(member.read is not None for member in members.values())
+        alive = [member for member in members.values() if member.alive]
         return TotalUsage(
             user_ms=sums.user * 1000 // TICKS,
             system_ms=sums.system * 1000 // TICKS,

@@ -107,7 +107,7 @@ def select(units: Iterable[U], wanted: Selector, kinds: Kinds) -> list[U]:
         else:
             named.add(name)
     for key, value in (("group", wanted.group), ("tag", wanted.tag)):
-        known = {one for unit in visible.values() for one in _labels(unit, key)}
+        known = {label for unit in visible.values() for label in _labels(unit, key)}
         if value is not None and value not in known:
             missing.append(_error(f"body.{key}", _unknown(key, value, known)))
     if missing or misfits:

@@ -67,7 +67,7 @@ def main() -> int:
         api.adopt(ChildProcess(pid, pidfd, socket.socket(fileno=sock), output), time.monotonic())
     if before is None and boot.cgroups:
         Cgroups.find(companion=api.pid)  # moves our own processes to their cgroup, now while there are only two
-    kept = KeptDescriptors(kept.lock, [one.fileno() for one in listeners])
+    kept = KeptDescriptors(kept.lock, [listener.fileno() for listener in listeners])
     launch = Launch(kept, before, stored, arguments.get("--ready"), umask)
     return run(boot, child_process.environment(os.environ), api, launch)
 

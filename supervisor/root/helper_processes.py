@@ -67,7 +67,7 @@ class Helper:
         self._started_s = now_s
         self._have(child_process.start(self._process, env))
         self._unsent = bytearray(hello(self.boot, self.epoch, worked=self.has_worked))
-        self._unsent_fds = [one.fileno() for one in self.listeners]
+        self._unsent_fds = [listener.fileno() for listener in self.listeners]
 
     def adopt(self, started: ChildProcess, now_s: float) -> None:
         """Take over a process that was started before the root and has received ``hello`` already."""

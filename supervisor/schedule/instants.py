@@ -131,7 +131,9 @@ class Instant(NamedTuple):
 def upcoming(schedule: Schedule, mark_ms: int | None, now_ms: int, count: int) -> list[Instant]:
     """Return the next `count` instants that run; `mark_ms` is the last one accounted for (None for a new task)."""
     mark_ms = now_ms if mark_ms is None else mark_ms
-    coming = (one for one in schedule.occurrences(mark_ms, now_ms - schedule.offset_ms) if one.runs)
+    coming = (
+        occurrence for occurrence in schedule.occurrences(mark_ms, now_ms - schedule.offset_ms) if occurrence.runs
+    )
     return [
         Instant(one.at, schedule.local(one.at), one.note, one.at + schedule.offset_ms) for one in islice(coming, count)
     ]

@@ -200,14 +200,14 @@ def _with_positions(config: Config, found: list[_Advice], *, only_set: bool = Fa
         for name in source.data.get(table, {})
     }
     problems = []
-    for one in found:
-        path = (f"{one.unit.kind}s", one.unit.name)
+    for advice in found:
+        path = (f"{advice.unit.kind}s", advice.unit.name)
         source = sources.get(path, main)
-        if one.key in defaults and one.key not in source.data.get(path[0], {}).get(path[1], {}):
-            message = f"{one.message} (of {one.unit.kind} {one.unit.name})"
-            problems.append(main.problem(("defaults", one.key), message, one.remedy))
-        elif not only_set or one.key in source.data.get(path[0], {}).get(path[1], {}):
-            problems.append(source.problem((*path, one.key), one.message, one.remedy))
+        if advice.key in defaults and advice.key not in source.data.get(path[0], {}).get(path[1], {}):
+            message = f"{advice.message} (of {advice.unit.kind} {advice.unit.name})"
+            problems.append(main.problem(("defaults", advice.key), message, advice.remedy))
+        elif not only_set or advice.key in source.data.get(path[0], {}).get(path[1], {}):
+            problems.append(source.problem((*path, advice.key), advice.message, advice.remedy))
     return problems
 
 

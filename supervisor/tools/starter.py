@@ -75,14 +75,14 @@ def text(path: str, data: str, found: list[DetectedFiles]) -> str:
         found: The found files of other programs.
     """
     parts = [DIRECTIVE, first_config(path, data)]
-    for one in found:
-        parts.append(f"\n# Found: {', '.join(one.files)}\n")
-        if one.command:
+    for detected in found:
+        parts.append(f"\n# Found: {', '.join(detected.files)}\n")
+        if detected.command:
             parts.append(
                 "# This command converts it. Read the file that it writes, and name it in `include` of [daemon].\n"
             )
-            parts.append(f"#     {one.command}\n")
-        parts += [_commented(one.files[0], script) for script in one.scripts]
+            parts.append(f"#     {detected.command}\n")
+        parts += [_commented(detected.files[0], script) for script in detected.scripts]
     return "".join(parts)
 
 

@@ -82,13 +82,23 @@ class AwaitedState:
 
     def _is_up(self, unit: Record, now_s: float) -> WaitProgress:
         instances = unit["instances"]
-        reached = [self._has_done_its_work(unit, one) or self._instance_is_up(unit, one, now_s) for one in instances]
-        for one in instances:
-            if not self._has_done_its_work(unit, one) and (why := self._why_failed(one)):
+        reached = [
+            self._has_done_its_work(unit, instance) or self._instance_is_up(unit, instance, now_s)
+            for instance in instances
+        ]
+        for instance in instances:
+            if not self._has_done_its_work(unit, instance) and (why := self._why_failed(instance)):
                 return WaitProgress(why, failed=True)
         if rolling := unit.get("rolling"):
             return WaitProgress(f"{unit['state']} (rolling {rolling['done']}/{rolling['total']})")
-        detail = next((f" ({one['detail']})" for one in instances if one.get("detail") and not one.get("ready")), "")
+        detail = next(
+            (
+                f" ({instance['detail']})"
+                for instance in instances
+                if instance.get("detail") and not instance.get("ready")
+            ),
+            "",
+        )
         return WaitProgress(f"{unit['state']}{detail}", reached=bool(instances) and all(reached))
 
     def _has_done_its_work(self, unit: Record, one: Record) -> bool:
@@ -212,7 +222,7 @@ def wait_for(
 
 
 def _look(api: Api, waiting: Sequence[AwaitedState], now_s: float) -> dict[AwaitedState, WaitProgress]:
-    names = [one.name for one in waiting if one.state != "ended"]
+    names = [state.name for state in waiting if state.state != "ended"]
     units = records(api, names)
 
     def active(name: str) -> list[str]:
@@ -221,7 +231,7 @@ def _look(api: Api, waiting: Sequence[AwaitedState], now_s: float) -> dict[Await
         except UnknownName:  # the unit is not configured and has no runs
             return []
 
-    return {one: one.standing_of(units.get(one.name), partial(active, one.name), now_s) for one in waiting}
+    return {state: state.standing_of(units.get(state.name), partial(active, state.name), now_s) for state in waiting}
 
 
 def records(api: Api, names: Sequence[str]) -> dict[str, Record]:
@@ -229,7 +239,7 @@ def records(api: Api, names: Sequence[str]) -> dict[str, Record]:
     if len(names) > _ONE_BY_ONE:
         with suppress(ErrorResponse):  # the token of a run does not permit listing all units
             wanted = set(names)
-            return {one["name"]: one for one in api.get("/api/tasks")["items"] if one["name"] in wanted}
+            return {item["name"]: item for item in api.get("/api/tasks")["items"] if item["name"] in wanted}
     found = {name: find_task(api, name) for name in names}
     return {name: unit for name, unit in found.items() if unit is not None}
 

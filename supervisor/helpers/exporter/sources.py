@@ -178,13 +178,17 @@ class NewRuns:
     def _add(self, found: Collection[Arrival]) -> None:
         """Note the rows of runs that are new, and follow the selected runs among them."""
         known = {run_id for _seq, run_id in self._cursors.seen}
-        new = [one for one in found if one.id not in known]
+        new = [arrival for arrival in found if arrival.id not in known]
         if new:
             rows = [(one.seq, one.id) for one in new]
             self._cursors.add_runs(rows, max(one.created_at for one in new), self._selected(new))
 
     def _selected(self, found: Iterable[Arrival]) -> list[FollowedRun]:
-        return [FollowedRun(one.id, one.task_name, one.instance_index) for one in found if self._selects(one.task_name)]
+        return [
+            FollowedRun(arrival.id, arrival.task_name, arrival.instance_index)
+            for arrival in found
+            if self._selects(arrival.task_name)
+        ]
 
     def _last_row(self, db: Database) -> int:
         """Return the number of the row after which unknown runs begin.

@@ -140,7 +140,7 @@ class Exporter:
                 self._ready[name] = None
 
     def _behind(self) -> tuple[int, int]:
-        behind = [one.end - one.line for one in self._runs.values() if one.end > one.line]
+        behind = [run.end - run.line for run in self._runs.values() if run.end > run.line]
         return sum(behind), len(behind)
 
     # Runs
@@ -325,8 +325,8 @@ class Exporter:
         except LinesRejected as err:
             taken = err.end
             self._report.failed(_REJECTED, str(err))
-        for one in ended[:taken]:
-            self._finish(self._ending[one.run.id])
+        for run in ended[:taken]:
+            self._finish(self._ending[run.run.id])
         # Runs that are still active move to the end of the queue.
         for run_id in asked:
             if run_id in self._ending:

@@ -47,8 +47,8 @@ def _serve(sock: socket.socket) -> None:
     except ConnectionResetError:  # the scheduler was killed
         pass
     finally:
-        for one in watches.values():
-            one.close()
+        for watch in watches.values():
+            watch.close()
 
 
 def _watch(directory: str, tasks: dict[str, Any], send: Any) -> dict[str, TaskWatch]:
@@ -61,8 +61,8 @@ def _watch(directory: str, tasks: dict[str, Any], send: Any) -> dict[str, TaskWa
         name: TaskWatch(name, globs, settle_ms / 1000, f"{directory}/{name}{_SUFFIX}", send, refusals)
         for name, (globs, settle_ms) in tasks.items()
     }
-    for one in watches.values():
-        one.start()
+    for watch in watches.values():
+        watch.start()
     return watches
 
 

@@ -308,7 +308,9 @@ class TaskWatch(threading.Thread):
         if self._inotify is None:
             return False
         look = False
-        by_watch = {one.watch: one for one in self._directories.values() if one.watch is not None}
+        by_watch = {
+            directory.watch: directory for directory in self._directories.values() if directory.watch is not None
+        }
         for event in self._inotify.events():
             if event.mask & inotify.Q_OVERFLOW:
                 self._send({"op": "said", "level": "warning", "text": f"{self._task}: {_OVERFLOW}"})

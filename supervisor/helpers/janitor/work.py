@@ -273,7 +273,7 @@ def _keep_within(logs: list[LogFile], budget: int, log: Log) -> list[LogFile]:
 
 
 def _obstacle_text(obstacle: str, some: list[LogFile]) -> str:
-    size = sum(one.occupied for one in some)
+    size = sum(file.occupied for file in some)
     return f"{counted(len(some), obstacle)} ({size} bytes, oldest: {some[0].path}): {_REMEDIES[obstacle]}"
 
 

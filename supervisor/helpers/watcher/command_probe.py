@@ -51,7 +51,7 @@ class ProbeLeftovers:
         for _ in range(_PASSES):
             roots, unknown = self._orphans(over, running)
             members = family([*over, *roots])
-            new = [one for one in members.values() if (one.pid, one.start) not in seen]
+            new = [member for member in members.values() if (member.pid, member.start) not in seen]
             if not new:
                 return bool(members) or unknown
             for process in new:
@@ -209,8 +209,8 @@ class _Attempt:
         try:
             self._pidfd = os.pidfd_open(self.pid)
             self._loop.add_reader(self._pidfd, self._exited)
-            for one in self._pipes():
-                self._loop.add_reader(one.fd, self._readable, one)
+            for pipe in self._pipes():
+                self._loop.add_reader(pipe.fd, self._readable, pipe)
         except OSError as err:  # EMFILE, ENFILE, ENOMEM; ENOSPC: too many descriptors are watched
             self._close_pidfd()
             raise ProbeFailed(f"{self._name} was killed, because it could not be tracked: {err.strerror}") from err
@@ -223,9 +223,9 @@ class _Attempt:
             self._loop.remove_reader(one.fd)
 
     def _close_pipes(self) -> None:
-        for one in self._pipes():
-            self._loop.remove_reader(one.fd)
-            os.close(one.fd)
+        for pipe in self._pipes():
+            self._loop.remove_reader(pipe.fd)
+            os.close(pipe.fd)
 
     def _exited(self) -> None:
         self._loop.remove_reader(self._pidfd)
@@ -236,8 +236,8 @@ class _Attempt:
 
     def outcome(self) -> tuple[str, str]:
         """Return the last line of the output, for display, and the answer of kind ask; both may be empty."""
-        for one in self._pipes():
-            one.finish()
+        for pipe in self._pipes():
+            pipe.finish()
         return self._output.last_line(), "" if self._answers is None else self._answers.beginning()
 
     def close(self) -> None:

@@ -393,7 +393,7 @@ def _conversions(kind: object) -> tuple[_Conversion | None, _Conversion | None]:
         return _CONVERSIONS[kind]
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is UnionType:
-        (inner,) = (one for one in arguments if one is not NoneType)
+        (inner,) = (argument for argument in arguments if argument is not NoneType)
         down, up = _conversions(inner)
         return _unless_none(down), _unless_none(up)
     if origin is list:

@@ -523,7 +523,7 @@ class ControlThread:
         if self._runtime_directory.new_lock is not None:
             os.close(runtime_lock)
             runtime_lock, self._runtime_directory.new_lock = self._runtime_directory.new_lock, None
-        self.kept = KeptDescriptors([data_lock, runtime_lock], [one.fileno() for one in self._api.listeners])
+        self.kept = KeptDescriptors([data_lock, runtime_lock], [listener.fileno() for listener in self._api.listeners])
         if anew:
             self._processes.note_again(self._boot)
         self._upgrade.introduce()

@@ -115,7 +115,7 @@ class CgroupManager:
 
     def load(self, found: Iterable[CgroupState]) -> None:
         """Restore the kept cgroups."""
-        self._left = [cgroup_of(one) for one in found]
+        self._left = [cgroup_of(state) for state in found]
 
 
 def _not_applied(wanted: Spawn, controllers: frozenset[str]) -> list[str]:

@@ -235,10 +235,14 @@ class _File:
             own = self._project.network(network)
             address = (settings or {}).get("ipv4_address")
             if len(networks) == 1:  # podman and older engines support only this form
-                found += [f"--network={own}", *(f"--network-alias={one}" for one in aliases)]
+                found += [f"--network={own}", *(f"--network-alias={alias}" for alias in aliases)]
                 found += [f"--ip={address}"] if address else []
             else:
-                parts = [f"name={own}", *(f"alias={one}" for one in aliases), *([f"ip={address}"] if address else [])]
+                parts = [
+                    f"name={own}",
+                    *(f"alias={alias}" for alias in aliases),
+                    *([f"ip={address}"] if address else []),
+                ]
                 found.append(f"--network={','.join(parts)}")
             for key in set(settings or {}) - {"aliases", "ipv4_address"}:
                 self._outcome.note(location, f"networks.{network}.{key} is not carried over")

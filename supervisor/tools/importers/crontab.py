@@ -229,7 +229,7 @@ def is_system(path: str, text: str = "") -> bool:
         return True
     commands = [line.command for _, line in _lines(path, text, system=False) if line is not None]
     words = [command.split() for command in commands]
-    return bool(words) and all(len(one) > 1 and _is_user(one[0]) for one in words)
+    return bool(words) and all(len(word) > 1 and _is_user(word[0]) for word in words)
 
 
 def _is_user(word: str) -> bool:

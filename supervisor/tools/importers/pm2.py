@@ -211,7 +211,7 @@ def _restarts(app: App, location: str, outcome: Outcome) -> dict[str, Any]:
     if codes := app.get("stop_exit_codes"):
         keys |= {
             "restart": "on_failure",
-            "exit_codes": [int(one) for one in (codes if isinstance(codes, list) else [codes])],
+            "exit_codes": [int(code) for code in (codes if isinstance(codes, list) else [codes])],
         }
     return keys
 

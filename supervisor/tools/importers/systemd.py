@@ -336,9 +336,10 @@ def _run(settings: Mapping[str, list[str]], path: str, outcome: Outcome) -> list
     only = commands[0]
     if len(commands) == 1 and not (only.fails_alone or only.has_variables):
         return only.words
-    *before, last = (f"{one.shown()} || :" if one.fails_alone else one.shown() for one in commands)
+    *before, last = (f"{command.shown()} || :" if command.fails_alone else command.shown() for command in commands)
     last = last if commands[-1].fails_alone else f"exec {last}"
-    plain = "set -f; " if any(one.splits for one in commands) else ""  # systemd splits values, but expands no patterns
+    # systemd splits values, but expands no patterns
+    plain = "set -f; " if any(command.splits for command in commands) else ""
     return plain + "\n".join((*before, last))  # with sh -e, the first command that fails ends the run
 
 

@@ -41,5 +41,5 @@ def _running(root: str) -> set[str]:
 
 def scan_directory(candidates: Sequence[str], root: str = "/") -> str:
     """Return the first existing directory of the candidates, or else the first candidate."""
-    there = (one for one in candidates if os.path.isdir(os.path.join(root, one.lstrip("/"))))
+    there = (candidate for candidate in candidates if os.path.isdir(os.path.join(root, candidate.lstrip("/"))))
     return next(there, candidates[0])

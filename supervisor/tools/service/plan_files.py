@@ -36,7 +36,7 @@ class ChangedByUser(Exception):
     """
 
     def __init__(self, files: Sequence[ComparedFile]) -> None:
-        super().__init__(", ".join(one.path for one in files))
+        super().__init__(", ".join(file.path for file in files))
         self.files = tuple(files)
 
 
@@ -75,10 +75,10 @@ def write(found: Sequence[ComparedFile], *, force: bool) -> list[ComparedFile]:
         ChangedByUser: the user has changed files and `force` is false. Then nothing is written.
         OSError: a file cannot be written.
     """
-    changed = [one for one in found if one.state == "changed"]
+    changed = [file for file in found if file.state == "changed"]
     if changed and not force:
         raise ChangedByUser(changed)
-    to_write = [one for one in found if one.state != "same"]
+    to_write = [file for file in found if file.state != "same"]
     for one in to_write:
         put(one.path, one.file)
     return to_write
@@ -111,10 +111,10 @@ def remove(plan: Plan, root: str, found: Sequence[ComparedFile], *, force: bool)
         ChangedByUser: the user has changed files and `force` is false. Then nothing is removed.
         OSError: a file cannot be removed.
     """
-    changed = [one for one in found if one.state == "changed"]
+    changed = [file for file in found if file.state == "changed"]
     if changed and not force:
         raise ChangedByUser(changed)
-    gone = [one for one in found if one.state != "new"]
+    gone = [file for file in found if file.state != "new"]
     for one in gone:
         os.unlink(one.path)
     for path in plan.state:

@@ -19,10 +19,10 @@ def forgotten(wanted: InstallOptions, found: Sequence[ComparedFile], root: str) 
     Raises:
         OSError: a file cannot be read.
     """
-    there = [one.path for one in found if one.state in ("older", "changed") and os.path.exists(one.path)]
+    there = [file.path for file in found if file.state in ("older", "changed") and os.path.exists(file.path)]
     users = {user for path in there for user in _USER.findall(_text(path))}
     options = [f"--user {user}" for user in sorted(users - {wanted.user})]
-    for_systemd = any(one.file.path == UNIT for one in found)
+    for_systemd = any(compared.file.path == UNIT for compared in found)
     if for_systemd and not wanted.hardened and os.path.lexists(path_below(root, HARDENING)):
         options.append("--hardened")
     return options

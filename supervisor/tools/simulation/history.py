@@ -39,9 +39,9 @@ def read_history(config: Config, data_dir: str) -> History:
     try:
         database = open_reader(target)
         try:
-            for one in totals(database):
-                timed[one.task_name] = timed.get(one.task_name, 0) + one.timed
-                taken[one.task_name] = taken.get(one.task_name, 0) + one.duration
+            for total in totals(database):
+                timed[total.task_name] = timed.get(total.task_name, 0) + total.timed
+                taken[total.task_name] = taken.get(total.task_name, 0) + total.duration
             marks = {row.name: row.last_instant for row in all_tasks(database) if row.last_instant is not None}
         finally:
             database.close()

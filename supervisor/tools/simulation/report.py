@@ -108,14 +108,14 @@ class Report:
             ],
             "clockChanges": [
                 {
-                    "date": one.date,
-                    "task": one.task,
-                    "timezone": one.zone,
-                    "movedToGapEnd": one.moved,
-                    "repeated": one.repeated,
-                    "dst_skipped": one.skipped,
+                    "date": change.date,
+                    "task": change.task,
+                    "timezone": change.zone,
+                    "movedToGapEnd": change.moved,
+                    "repeated": change.repeated,
+                    "dst_skipped": change.skipped,
                 }
-                for one in sorted(self.changes.values(), key=attrgetter("date", "task"))
+                for change in sorted(self.changes.values(), key=attrgetter("date", "task"))
             ],
         }
 

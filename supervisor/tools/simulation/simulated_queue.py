@@ -87,7 +87,7 @@ class SimulatedQueue:
         self, tasks: Sequence[SimulatedTask], capacity: Capacity | None = None, services: Iterable[Service] = ()
     ) -> None:
         """Begin without runs of tasks, but with all instances of `services`, which hold their slots until the end."""
-        self._tasks = {one.task.name: one for one in tasks}
+        self._tasks = {simulated.task.name: simulated for simulated in tasks}
         self._capacity = Capacity() if capacity is None else capacity
         self._held: dict[str, Claim] = {}
         self._queued = WaitingRuns()
@@ -103,7 +103,7 @@ class SimulatedQueue:
 
     def until(self, end_ms: int) -> Iterator[Arrival]:
         """Yield the scheduled times whose runs start before `end_ms`, in the order of the starts."""
-        coming = (one.until(end_ms) for one in self._tasks.values())
+        coming = (task.until(end_ms) for task in self._tasks.values())
         for starts_at, name, (at, runs, note) in merge(*coming, key=itemgetter(0, 1)):
             outcome = self._arrive(self._tasks[name], starts_at) if runs else DST_SKIPPED
             yield Arrival(starts_at, name, at, outcome, note)
@@ -113,8 +113,10 @@ class SimulatedQueue:
         """Let all active and waiting runs end, even after `end_ms`. A run that can never start waits until `end_ms`."""
         while self._ends:
             self._go_on(self._ends[0][0])
-        for one in self._tasks.values():
-            one.longest_wait_ms = max(one.longest_wait_ms, *(end_ms - since_ms for since_ms in one.waiting.values()), 0)
+        for task in self._tasks.values():
+            task.longest_wait_ms = max(
+                task.longest_wait_ms, *(end_ms - since_ms for since_ms in task.waiting.values()), 0
+            )
 
     def _arrive(self, one: SimulatedTask, now_ms: int) -> str:
         """Create a run in the same way as the scheduler, and return the outcome."""
@@ -190,7 +192,7 @@ class SimulatedQueue:
 
 def queues(tasks: Sequence[SimulatedTask], capacity: Capacity, services: Iterable[Service]) -> list[SimulatedQueue]:
     """Divide tasks into queues such that no task waits for one of another queue. Queues of one task are much faster."""
-    sharing = [one for one in tasks if one.task.uses or capacity.max_running is not None]
-    alone = [one for one in tasks if one not in sharing]
-    started = [one for one in services if one.autostart and one.uses]
+    sharing = [simulated for simulated in tasks if simulated.task.uses or capacity.max_running is not None]
+    alone = [task for task in tasks if task not in sharing]
+    started = [service for service in services if service.autostart and service.uses]
     return [SimulatedQueue(sharing, capacity, started), *(SimulatedQueue([one]) for one in alone)]

@@ -155,7 +155,7 @@ def _reason(err: click.ClickException, role: str) -> str:
         return err.message
     if err.status == HTTPStatus.UNAUTHORIZED:
         return f"the daemon no longer accepts the token: it is revoked or expired; {_create(role)}"
-    return "; ".join(f"{one.get('location', '')}: {one.get('message', '')}" for one in err.errors) or err.detail
+    return "; ".join(f"{error.get('location', '')}: {error.get('message', '')}" for error in err.errors) or err.detail
 
 
 def _json(answer: object) -> str:
@@ -484,8 +484,9 @@ def _reasons(unit: Record) -> list[str]:
     if unit["kind"] == "service":
         reasons.append(f"the service is {unit['state']}")
         reasons += [
-            f"instance {one['index']} is {one['state']}" + (f": {one['detail']}" if one.get("detail") else "")
-            for one in unit.get("instances", ())
+            f"instance {instance['index']} is {instance['state']}"
+            + (f": {instance['detail']}" if instance.get("detail") else "")
+            for instance in unit.get("instances", ())
         ]
         return reasons
     active = unit["active"]
@@ -515,9 +516,9 @@ def _of_the_daemon(daemon: Record | None, task: str) -> list[str]:
     if daemon.get("databaseProblem"):
         reasons.append(f"the daemon cannot store anything: {daemon['databaseProblem']}")
     reasons += [
-        f"the clock was set back: the task is silent until {one['runsAgainAt']}"
-        for one in daemon.get("silentTasks", ())
-        if one["name"] == task
+        f"the clock was set back: the task is silent until {silent_task['runsAgainAt']}"
+        for silent_task in daemon.get("silentTasks", ())
+        if silent_task["name"] == task
     ]
     if daemon.get("configStale"):
         reasons.append("the configuration file has changed since it was loaded; to load it: ringward reload")

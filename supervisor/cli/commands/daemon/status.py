@@ -128,9 +128,9 @@ def _of_daemon(daemon: Mapping[str, Any], health: str) -> Iterator[dict[str, str
         yield {"what": "configuration", "text": str(warning)}
     for problem in daemon.get("inotifyProblems", ()):
         yield {"what": "on_change", "text": str(problem)}
-    for one in daemon.get("exports", ()):
-        if "error" in one:
-            yield {"what": f"export {one['name']}", "text": f"{one['error']}; {_behind(one)}"}
+    for export in daemon.get("exports", ()):
+        if "error" in export:
+            yield {"what": f"export {export['name']}", "text": f"{export['error']}; {_behind(export)}"}
     yield from _of_clock(daemon)
 
 
@@ -205,7 +205,10 @@ def _show(found: Mapping[str, Any]) -> None:
             ["configuration", f"{daemon['configPath']}, {stale}"],
             ["tasks", _counted(found["tasks"])],
             ["services", _counted(found["services"])],
-            *([f"export {one['name']}", "failing" if "error" in one else _behind(one)] for one in found["exports"]),
+            *(
+                [f"export {export['name']}", "failing" if "error" in export else _behind(export)]
+                for export in found["exports"]
+            ),
             ["last 24 hours", f"{counted(day['runs'], 'run')}, {day['failed']} failed{missed}{failures}"],
         ],
         prose={"DETAIL"},

@@ -34,14 +34,14 @@ def command(settings: Settings, as_json: bool) -> int:
 
     findings = list(_findings(settings))
     if as_json:
-        show_json([asdict(one) for one in findings])
+        show_json([asdict(finding) for finding in findings])
     else:
         show_table(
             ("CHECK", "RESULT", "DETAIL", "REMEDY"),
-            [[one.what, one.verdict, one.text, one.remedy or "-"] for one in findings],
+            [[finding.what, finding.verdict, finding.text, finding.remedy or "-"] for finding in findings],
             prose={"DETAIL", "REMEDY"},
         )
-    return exit_codes.REFUSED if any(one.verdict == "fail" for one in findings) else exit_codes.OK
+    return exit_codes.REFUSED if any(finding.verdict == "fail" for finding in findings) else exit_codes.OK
 
 
 def _findings(settings: Settings) -> Iterator["Finding"]:
@@ -68,7 +68,7 @@ def _findings(settings: Settings) -> Iterator["Finding"]:
     yield host.shared_memory(candidates(os.environ, os.geteuid()), types)
     yield host.cgroups(types)
     yield host.descriptors()
-    if config is not None and (watched := [_folders(one) for one in config.tasks.values() if one.on_change]):
+    if config is not None and (watched := [_folders(task) for task in config.tasks.values() if task.on_change]):
         yield host.inotify(len(watched), sum(map(len, watched)))
     yield clock()
     yield _installation()
@@ -115,8 +115,8 @@ def _advice(config: "Config") -> Iterator["Finding"]:
     warnings += advice.cut_short(config, time.time_ns() // 1_000_000)
     if not warnings:
         yield Finding(what, "ok", "their users, directories and programs exist")
-    for one in warnings[:_MOST_WARNINGS]:
-        yield Finding(what, "warn", str(replace(one, remedy=None)), one.remedy)
+    for warning in warnings[:_MOST_WARNINGS]:
+        yield Finding(what, "warn", str(replace(warning, remedy=None)), warning.remedy)
     if len(warnings) > _MOST_WARNINGS:
         more = len(warnings) - _MOST_WARNINGS
         yield Finding(what, "warn", f"{counted(more, 'more warning')}", "ringward validate lists all of them")

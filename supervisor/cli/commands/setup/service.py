@@ -114,7 +114,7 @@ def install(
             write(found, force=options.force)
         new_config = _configure(wanted, options.root, dry_run=options.dry_run)
     except ChangedByUser as err:
-        shown = "\n".join(one.diff for one in err.files)
+        shown = "\n".join(file.diff for file in err.files)
         raise Failure(f"changed by hand, and left alone (--force replaces it): {err}\n{shown}") from err
     except OSError as err:
         raise _cannot(err) from err
@@ -134,8 +134,8 @@ def install(
         _print_json(report)
     else:
         _show_installed(found, path_below(options.root, wanted.config) if new_config else None, dry_run=options.dry_run)
-        for one in warnings:
-            click.echo(f"ringward: {one}", err=True)
+        for warning in warnings:
+            click.echo(f"ringward: {warning}", err=True)
     if now and not options.dry_run:
         _carry_out(planned.enable, quiet=options.as_json)
     elif not options.as_json:
@@ -225,13 +225,13 @@ def _file(one: "ComparedFile") -> dict[str, object]:
 
 def _show_installed(found: "Sequence[ComparedFile]", new_config: str | None, *, dry_run: bool) -> None:
     verb = {"new": "wrote", "same": "unchanged", "older": "replaced", "changed": "replaced"}
-    for one in found:
+    for compared in found:
         if dry_run:
-            click.echo(f"--- {one.path} (mode {one.file.mode:04o}, {one.state})\n{one.file.text}")
+            click.echo(f"--- {compared.path} (mode {compared.file.mode:04o}, {compared.state})\n{compared.file.text}")
             continue
-        click.echo(f"{verb[one.state]} {one.path}")
-        if one.diff:
-            click.echo(one.diff)
+        click.echo(f"{verb[compared.state]} {compared.path}")
+        if compared.diff:
+            click.echo(compared.diff)
     if new_config is not None:
         click.echo(f"{'would write' if dry_run else 'wrote'} {new_config}, without tasks; add yours there")
 

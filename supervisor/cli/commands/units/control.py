@@ -252,7 +252,7 @@ def _show_json(
     from supervisor.cli.lookups import find_task
     from supervisor.cli.tables import show_json
 
-    why = {one.name: one.why for one in missed}
+    why = {wait.name: wait.why for wait in missed}
     if name == "stop":
         show_json({"stopped": ids, "missed": why} if why else {"stopped": ids})
     elif choice.exact and len(choice.names) == 1:

@@ -97,10 +97,10 @@ def _waits(api: "Api") -> dict[str, str]:
 
 
 def _reason(reasons: "list[Record]") -> str | None:
-    slots = [one for one in reasons if one["kind"] == "slot"]
+    slots = [reason for reason in reasons if reason["kind"] == "slot"]
     if slots:
-        return "waits for " + "; ".join(_slot(one) for one in slots)
-    return "waits for max_running" if any(one["kind"] == "daemon" for one in reasons) else None
+        return "waits for " + "; ".join(_slot(slot) for slot in slots)
+    return "waits for max_running" if any(reason["kind"] == "daemon" for reason in reasons) else None
 
 
 def _slot(reason: dict[str, Any]) -> str:
@@ -138,6 +138,6 @@ def _row(item: dict[str, Any], waits: str | None) -> list[str]:
 
 def _line(instances: list[dict[str, Any]]) -> str | None:
     """Return the status text of the first instance that is not ready, or else of the first instance that has one."""
-    described = [one for one in instances if one.get("detail")]
+    described = [instance for instance in instances if instance.get("detail")]
     waiting = [one for one in described if not one.get("ready")]
     return str((waiting or described)[0]["detail"]) if described else None

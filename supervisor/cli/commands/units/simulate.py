@@ -141,14 +141,14 @@ def _show(found: dict[str, Any]) -> None:
         ),
         [
             [
-                one["name"],
-                str(one["times"]),
-                format_duration(one["durationMs"]) if one["durationMs"] else "-",
-                *(str(one[outcome] or "-") for outcome in _OUTCOMES),
-                format_duration(one["longestWaitMs"]) if one["longestWaitMs"] else "-",
-                ", ".join(map(_obstacle, one["waitingFor"])) or "-",
+                task["name"],
+                str(task["times"]),
+                format_duration(task["durationMs"]) if task["durationMs"] else "-",
+                *(str(task[outcome] or "-") for outcome in _OUTCOMES),
+                format_duration(task["longestWaitMs"]) if task["longestWaitMs"] else "-",
+                ", ".join(map(_obstacle, task["waitingFor"])) or "-",
             ]
-            for one in found["tasks"]
+            for task in found["tasks"]
         ],
         prose={"WAITS FOR"},
         gives_way=("TAKES", "DST SKIPPED", "TERMINATES", "QUEUED", "LONGEST WAIT", "QUEUE FULL", "SKIPPED"),
@@ -158,8 +158,13 @@ def _show(found: dict[str, Any]) -> None:
     show_table(
         ("TASKS", "OFTEN", "FIRST", "WHICH"),
         [
-            [str(len(one["tasks"])), str(one["count"]), when(one["first"]), ", ".join(one["tasks"])]
-            for one in collisions[:_SHOWN]
+            [
+                str(len(collision["tasks"])),
+                str(collision["count"]),
+                when(collision["first"]),
+                ", ".join(collision["tasks"]),
+            ]
+            for collision in collisions[:_SHOWN]
         ],
         prose={"WHICH"},
     )
@@ -167,8 +172,8 @@ def _show(found: dict[str, Any]) -> None:
     show_table(
         ("HOUR", "STARTS", "MOST STARTS", "RUNNING"),
         [
-            [f"{one['hour']:02}", f"{one['starts']:.1f}", str(one["mostStarts"]), f"{one['running']:.2f}"]
-            for one in found["hours"]
+            [f"{hour['hour']:02}", f"{hour['starts']:.1f}", str(hour["mostStarts"]), f"{hour['running']:.2f}"]
+            for hour in found["hours"]
         ],
     )
     changes = found["clockChanges"]
@@ -177,12 +182,12 @@ def _show(found: dict[str, Any]) -> None:
         ("DATE", "TASK", "TIME ZONE", "AT GAP END", "REPEATED", "DST SKIPPED"),
         [
             [
-                one["date"],
-                one["task"],
-                one["timezone"],
-                *(str(one[name] or "-") for name in ("movedToGapEnd", "repeated", "dst_skipped")),
+                change["date"],
+                change["task"],
+                change["timezone"],
+                *(str(change[name] or "-") for name in ("movedToGapEnd", "repeated", "dst_skipped")),
             ]
-            for one in changes[:_SHOWN]
+            for change in changes[:_SHOWN]
         ],
         gives_way=("TIME ZONE", "REPEATED"),
     )
