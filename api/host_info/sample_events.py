@@ -63,13 +63,13 @@ class Samples:
         self._waiters.add(woken)
         if not self._looking:
             self._looking = True
-            gevent.spawn(self._look)
+            gevent.spawn(self._poll)
 
     def leave(self, woken: Event) -> None:
         """Stop setting `woken`."""
         self._waiters.discard(woken)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         while self._waiters:
             try:
                 sample = self._reads(metrics.newest)

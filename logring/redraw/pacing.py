@@ -48,10 +48,10 @@ def redrawn(text: bytes, most: int) -> int:
 
 def settled(text: bytes) -> bytes:
     """Return the final state of complete lines from a pipe, equal to the text of `logring.redraw.reducer.Redraw`."""
-    return b"\n".join([_look(line) if b"\r" in line else line for line in text.split(b"\n")])
+    return b"\n".join([_appearance(line) if b"\r" in line else line for line in text.split(b"\n")])
 
 
-def _look(line: bytes) -> bytes:
+def _appearance(line: bytes) -> bytes:
     body = line[:-1] if line[-1] == _CR else line
     segments = body.rsplit(b"\r", SEGMENTS)[-SEGMENTS:]
     if len(segments) == 1:

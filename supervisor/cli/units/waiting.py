@@ -200,7 +200,7 @@ def wait_for(
     try:
         while waiting:
             now_s = time.monotonic()
-            found = patience.insist(partial(_look, api, tuple(waiting), now_s))
+            found = patience.insist(partial(_progress, api, tuple(waiting), now_s))
             patience.reset()
             standings |= found
             for one in list(waiting):
@@ -221,7 +221,7 @@ def wait_for(
     return missed
 
 
-def _look(api: Api, waiting: Sequence[AwaitedState], now_s: float) -> dict[AwaitedState, WaitProgress]:
+def _progress(api: Api, waiting: Sequence[AwaitedState], now_s: float) -> dict[AwaitedState, WaitProgress]:
     names = [state.name for state in waiting if state.state != "ended"]
     units = records(api, names)
 

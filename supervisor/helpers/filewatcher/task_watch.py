@@ -170,7 +170,7 @@ class TaskWatch(threading.Thread):
                     self._list_again()
                     look_s = 0.0
                 if now_s >= look_s:
-                    self._look(now_s)
+                    self._check_files(now_s)
                     look_s = now_s + _LOOK_S
                 due_s = self._changes.due_s()
                 if due_s is not None and due_s <= now_s and self._changes.take(now_s, entry_of) is not None:
@@ -192,7 +192,7 @@ class TaskWatch(threading.Thread):
 
     # Directories.
 
-    def _look(self, now_s: float) -> None:
+    def _check_files(self, now_s: float) -> None:
         if self._retries.due(now_s):
             self._retry()
         for directory in self._directories.values():

@@ -56,14 +56,14 @@ class LeftoverRuns:
         cgroup = None if instance.cgroup is None else instance.cgroup.path
         known = {process.pid: process.start for process in processes}
         self._runs.append(_Run(instance.spawn.task, instance.run, cgroup, known))
-        self._look(now_s)
+        self._check(now_s)
 
     def tend(self, now_s: float) -> None:
         """Check again if it is time (monotonic seconds)."""
         if self.due_s is not None and now_s >= self.due_s:
-            self._look(now_s)
+            self._check(now_s)
 
-    def _look(self, now_s: float) -> None:
+    def _check(self, now_s: float) -> None:
         before = self.listed()
         self._runs = [run for run in self._runs if run.scan()]
         self.due_s = now_s + _LOOK_S if self._runs else None
@@ -81,7 +81,7 @@ class LeftoverRuns:
     def load(self, found: Iterable[LeftoverRunState], now_s: float) -> None:
         """Restore the list of the previous root."""
         self._runs = [_Run(task, run, cgroup, dict(known)) for task, run, cgroup, known in found]
-        self._look(now_s)
+        self._check(now_s)
 
 
 _MAX_NAMED = 20

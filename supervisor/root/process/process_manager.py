@@ -151,7 +151,7 @@ class ProcessManager:
             Action.SET_DEADLINE: self._set_deadline,
             Action.SET_DEADLINE_NOW: self._set_deadline_now,
             Action.AWAIT_DEADLINE: self._await_deadline,
-            Action.LOOK: lambda process, _: self._look(process, time.monotonic()),
+            Action.LOOK: lambda process, _: self._check_run(process, time.monotonic()),
             Action.LOOK_LATER: self._look_later,
             Action.RETRY_LATER: self._retry_later,
             Action.SWEEP: self._sweep,
@@ -487,7 +487,7 @@ class ProcessManager:
             event = Event.LEFT
         self._happen(instance.run, event)
 
-    def _look(self, instance: ManagedProcess, now_s: float) -> None:
+    def _check_run(self, instance: ManagedProcess, now_s: float) -> None:
         self._happen(instance.run, Event.DUE if instance.is_due(now_s) else Event.LOOK)
 
     def _look_later(self, instance: ManagedProcess, _detail: None) -> None:
@@ -679,4 +679,4 @@ class ProcessManager:
             self._happen(instance.run, Event.TIMED_OUT, {"cause": "timeout"})
         if instance.notify_socket is not None:
             self._notify_sockets.tend(instance.notify_socket, now_s)
-        self._look(instance, now_s)
+        self._check_run(instance, now_s)

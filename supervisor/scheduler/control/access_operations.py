@@ -265,10 +265,10 @@ class CertificateReader:
             else:
                 reply(done(version=result[0], pem=result[1]))
 
-        self._files.submit(lambda: _look(paths, known), found)
+        self._files.submit(lambda: _read_certificate(paths, known), found)
 
 
-def _look(paths: list[str], known: str | None) -> _Found:
+def _read_certificate(paths: list[str], known: str | None) -> _Found:
     version = " ".join(map(_version, paths))
     return version, None if version == known else "".join(map(_read, paths))
 

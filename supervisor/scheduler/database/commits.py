@@ -248,9 +248,9 @@ class Committer:
 
     def _look_later(self) -> None:
         self._watched_batch = self._in_store
-        self._loop.after(_SLOW_MS, self._look)
+        self._loop.after(_SLOW_MS, self._check_store)
 
-    def _look(self) -> None:
+    def _check_store(self) -> None:
         """Check whether the store is still busy with the same batch."""
         watched, self._watched_batch = self._watched_batch, None
         if not self._in_store:

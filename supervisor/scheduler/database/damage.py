@@ -72,26 +72,26 @@ class DamageMonitor:
 
     def met(self, error: DatabaseDamaged) -> None:
         """Check the database after a read or write of the scheduler found damage."""
-        self._look(str(error))
+        self._check(str(error))
 
     @operation(_DamageArguments)
     def database_damaged(self, asked: _DamageArguments, reply: Reply) -> None:
         """Check the database after a read of an API worker found damage."""
         reply(done())
-        self._look(asked.why)
+        self._check(asked.why)
 
     def suspected(self) -> None:
         """Check the database after the janitor failed to copy it."""
-        self._look("the janitor cannot copy it")
+        self._check("the janitor cannot copy it")
 
-    def _look(self, why: str) -> None:
+    def _check(self, why: str) -> None:
         if self._boot.database_url is not None or self._looking or self._loop.now_s() < self._not_before_s:
             return
         self._looking = True
         self._listener.database_doubted(True)
         self._log.error(f"checking the whole database after an error: {why}")
         path = self._boot.database
-        self._reading.call(lambda: _look(path), self._found)
+        self._reading.call(lambda: _check_database(path), self._found)
 
     def _found(self, found: _CheckResult | BaseException) -> None:
         self._looking = False
@@ -113,7 +113,7 @@ class DamageMonitor:
             self._listener.database_lost(found.damage, _NO_COPY)
 
 
-def _look(path: str) -> _CheckResult:
+def _check_database(path: str) -> _CheckResult:
     with contextlib.suppress(OSError):  # the mark is not essential: this check or the next start finds the damage
         suspect(path)
     try:

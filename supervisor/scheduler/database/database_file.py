@@ -118,10 +118,10 @@ class DatabaseWatch:
         self._leave = leave
         self._problem = False
         self._lost = False
-        loop.after(LOOK_MS, self._look)
+        loop.after(LOOK_MS, self._check)
 
-    def _look(self) -> None:
-        self._loop.after(LOOK_MS, self._look)
+    def _check(self) -> None:
+        self._loop.after(LOOK_MS, self._check)
         if self._lost and new_history_allowed(self._boot.data_dir):
             self._leave()
         elif self._committer.idle:

@@ -93,9 +93,9 @@ class Retention:
                 return
             self._timer.cancel()
         self._at_s = at_s
-        self._timer = self._loop.after((at_s - now_s) * 1000, self._look)
+        self._timer = self._loop.after((at_s - now_s) * 1000, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         if self._bulk.ending:
             return

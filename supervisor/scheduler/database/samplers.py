@@ -173,9 +173,9 @@ class RunSampler:
             change.write(lambda db: run_samples.store_readings(db, number, {run_id: readings}))
 
     def _wait(self) -> None:
-        self._timer = self._loop.after(STEP_MS - self._loop.now_ms() % STEP_MS, self._look)
+        self._timer = self._loop.after(STEP_MS - self._loop.now_ms() % STEP_MS, self._sample_due)
 
-    def _look(self) -> None:
+    def _sample_due(self) -> None:
         """Begin a pass, if any run has been active for an interval."""
         if not self._runs:
             self._timer = None

@@ -309,10 +309,10 @@ class LaunchedJobs(RunObserver):
         job.then, job.delay_ms = then, _LOOK_EACH_MS[0]
         if patience_ms is not None:
             job.patience = self._loop.after(patience_ms, lambda: self._out_of_patience(job))
-        self._look(job)
+        self._probe_job(job)
         return True
 
-    def _look(self, job: _Job) -> None:
+    def _probe_job(self, job: _Job) -> None:
         """Probe for the job, or stop it if the launcher has no ``probe``."""
         if job.record.probe:
             self._ask(job, "probe", job.record.probe, _TIME_MS, lambda text, why: self._seen(job, text, why))
@@ -338,7 +338,7 @@ class LaunchedJobs(RunObserver):
             self._later(job)
 
     def _later(self, job: _Job) -> None:
-        job.timer = self._loop.after(job.delay_ms, lambda: self._look(job))
+        job.timer = self._loop.after(job.delay_ms, lambda: self._probe_job(job))
         job.delay_ms = min(2 * job.delay_ms, _LOOK_EACH_MS[1])
 
     def _log_unknown(self, job: _Job, why: str | None) -> None:

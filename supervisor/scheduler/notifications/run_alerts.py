@@ -53,9 +53,9 @@ class RunAlerts(RunObserver):
 
     def _watch_output(self, run: LiveRun, since: int, limit_ms: int) -> None:
         left = min(limit_ms, max(_MIN_WAIT_MS, since + limit_ms - self._loop.now_ms()))
-        self._silent[run.id] = self._loop.after(left, lambda: self._look(run, since, limit_ms))
+        self._silent[run.id] = self._loop.after(left, lambda: self._check(run, since, limit_ms))
 
-    def _look(self, run: LiveRun, since: int, limit_ms: int) -> None:
+    def _check(self, run: LiveRun, since: int, limit_ms: int) -> None:
         now_ms = self._loop.now_ms()
         last = max(since, self._last_output(run))
         if now_ms - last >= limit_ms:

@@ -61,7 +61,7 @@ class ConfigFiles:
             try:
                 work = self._todo.get(timeout=max(0.0, look_at_s - time.monotonic()))
             except Empty:
-                self._look(self._config)
+                self._check(self._config)
                 look_at_s = time.monotonic() + _LOOK_S
                 continue
             result: object
@@ -71,7 +71,7 @@ class ConfigFiles:
                 result = err
             self._finish(partial(work.done, result))
 
-    def _look(self, config: Config) -> None:
+    def _check(self, config: Config) -> None:
         if not self._stale and not is_current(config):
             self._finish(lambda: self._changed(config))
 

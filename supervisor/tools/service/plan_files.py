@@ -51,10 +51,10 @@ def read_present(plan: Plan, root: str) -> list[ComparedFile]:
     Raises:
         OSError: a file cannot be read.
     """
-    return [_look(file, path_below(root, file.path)) for file in plan.files]
+    return [_compare(file, path_below(root, file.path)) for file in plan.files]
 
 
-def _look(file: File, path: str) -> ComparedFile:
+def _compare(file: File, path: str) -> ComparedFile:
     if not os.path.lexists(path):
         return ComparedFile(file, path, "new")
     with contextlib.suppress(FileNotFoundError):  # a dangling symbolic link

@@ -421,7 +421,7 @@ def test_stale_configuration_is_reported_once(bench: Make) -> None:
     for number in range(2):
         one.write(f"# {number} changed\n")
         for _ in range(2):
-            one.files._look(one.config if not number else one.applied[-1].config)
+            one.files._check(one.config if not number else one.applied[-1].config)
             one.loop.round(0)
             one.drain()
         assert one.info["config_stale"] is True
