@@ -155,13 +155,13 @@ _STRANGER = """
 import json, socket, sys
 from api.server.worker import Worker
 from api.server.client_address import Exposure
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import DaemonSettings
 
 server = socket.create_server(("127.0.0.1", 0))
 stranger = socket.create_connection(server.getsockname())
 client, _ = server.accept()
 worker = object.__new__(Worker)
-worker.exposure = Exposure(Boot.from_dict(json.loads(sys.argv[1])))
+worker.exposure = Exposure(DaemonSettings.from_dict(json.loads(sys.argv[1])))
 stranger.sendall(b"GET /healthz HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n")
 worker.handle(server, client, ("198.51.100.1", 4711))
 try:

@@ -10,12 +10,12 @@ from gevent import monkey
 monkey.patch_all(os=False, signal=False, subprocess=False)
 import sys
 import gevent
-from api.streams.ring_follower import Bell
+from api.streams.ring_follower import DoorbellWatch
 
 COUNT = 600  # more than fit into the buffer of a socket
-hear, hearing = Bell._hear, gevent.event.Event()
-Bell._hear = lambda bell, client: (hearing.set(), hear(bell, client))
-bell = Bell(sys.argv[1], "token", {})
+hear, hearing = DoorbellWatch._hear, gevent.event.Event()
+DoorbellWatch._hear = lambda bell, client: (hearing.set(), hear(bell, client))
+bell = DoorbellWatch(sys.argv[1], "token", {})
 names = [str(number) for number in range(COUNT)]
 if sys.argv[2] == "again":
     bell._names.update(names)
