@@ -1,6 +1,6 @@
 """Following rings for many streams on one event loop.
 
-    doorbell socket -> Bell (a greenlet per socket) -> Feed of that ring -> the streams that wait for it
+    doorbell socket -> DoorbellWatch (a greenlet per socket) -> Feed of that ring -> the streams that wait for it
 
 In case a bell is lost, all heads are also polled every 250 ms.
 """
@@ -90,11 +90,11 @@ class DoorbellWatch:
             for name in list(self._names):
                 self._send("subscribe", name)
                 self._ring(name)
-            self._hear(client)
+            self._receive(client)
             self._client = None
             client.close()
 
-    def _hear(self, client: DoorbellClient) -> None:
+    def _receive(self, client: DoorbellClient) -> None:
         """Receive bells until the writer is gone. They are handled on the loop: waking a greenlet takes longer."""
         gone = Event()
         watcher = gevent.get_hub().loop.io(client.fileno(), 1)

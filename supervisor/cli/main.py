@@ -138,15 +138,15 @@ class CommandLine(SuggestingGroup):
             result = super().main(args, standalone_mode=False, **extra)
         except NotStarted as err:
             failure = startup_failure(err)
-            _tell(failure)
+            _print_error(failure)
             return failure.code
         except Failure as err:
             if err.code == exit_codes.OUTPUT:
                 _discard(1)
-            _tell(err)
+            _print_error(err)
             return err.code
         except click.ClickException as err:  # click's own errors are all about the command line
-            _tell(with_suggestion(err) if isinstance(err, click.NoSuchOption) else err)
+            _print_error(with_suggestion(err) if isinstance(err, click.NoSuchOption) else err)
             return exit_codes.USAGE
         except click.Abort:
             return exit_codes.INTERRUPTED
@@ -193,7 +193,7 @@ def _discard(fd: int) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), fd)
 
 
-def _tell(err: click.ClickException) -> None:
+def _print_error(err: click.ClickException) -> None:
     """Print an error; if standard error fails too, only the exit code reports it."""
     try:
         err.show()

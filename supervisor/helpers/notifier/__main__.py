@@ -23,7 +23,7 @@ async def _serve(sock: socket.socket) -> int:
     decoder = Decoder()
     stuck = asyncio.Event()
     work = RequestRunner(lambda message: writer.write(encode(message)), stuck.set)
-    hearing = asyncio.create_task(_hear(reader, decoder, work))
+    hearing = asyncio.create_task(_receive(reader, decoder, work))
     waiting = asyncio.create_task(stuck.wait())
     await asyncio.wait([hearing, waiting], return_when=asyncio.FIRST_COMPLETED)
     if hearing.done():
@@ -33,7 +33,7 @@ async def _serve(sock: socket.socket) -> int:
     return _STUCK
 
 
-async def _hear(reader: asyncio.StreamReader, decoder: Decoder, work: RequestRunner) -> None:
+async def _receive(reader: asyncio.StreamReader, decoder: Decoder, work: RequestRunner) -> None:
     try:
         while data := await reader.read(65536):
             for message in decoder.feed(data):

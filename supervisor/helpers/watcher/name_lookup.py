@@ -68,10 +68,10 @@ def _ask(host: str | None, loop: asyncio.AbstractEventLoop, found: _Answer) -> N
     except Exception as err:  # noqa: BLE001 - any exception is the answer
         answer = err
     with contextlib.suppress(RuntimeError):  # the event loop is closed
-        loop.call_soon_threadsafe(_tell, found, answer)
+        loop.call_soon_threadsafe(_set_result, found, answer)
 
 
-def _tell(found: _Answer, answer: list[Address] | Exception) -> None:
+def _set_result(found: _Answer, answer: list[Address] | Exception) -> None:
     if isinstance(answer, Exception):
         found.set_exception(answer)
     else:

@@ -304,7 +304,7 @@ class Upgrade:
 
     def introduce(self) -> None:
         """Write the first answer, which names the running version, when the daemon starts."""
-        self._tell("none")
+        self._report("none")
 
     def request(self, *, ready: bool, ending: bool) -> None:
         """Begin an upgrade at once, or as soon as the daemon is ready.
@@ -314,7 +314,7 @@ class Upgrade:
         if ending:
             self._log.info("upgrade ignored: the daemon is shutting down")
             self.number += 1
-            self._tell("refused", "the daemon is shutting down")
+            self._report("refused", "the daemon is shutting down")
             self._root.refuse_upgrade("the daemon is shutting down")
         elif self._stage not in (Stage.IDLE, Stage.REQUESTED):
             self._log.info("upgrade ignored: another upgrade is in progress")
@@ -327,7 +327,7 @@ class Upgrade:
         """Complete an upgrade, or begin a deferred one, now that the scheduler works."""
         if self.predecessor is not None:
             self._log.info(f"upgraded from {self.predecessor} to {VERSION}")
-            self._tell("done")
+            self._report("done")
             self.predecessor = None
         if self._stage is Stage.REQUESTED:
             self._begin()
@@ -335,7 +335,7 @@ class Upgrade:
     def _begin(self) -> None:
         self.number += 1
         self._stage = Stage.TRIAL
-        self._tell("trying")
+        self._report("trying")
         self._root.reloading.announce()
         try:
             self._python = requested_python(self._request) or sys.executable
@@ -425,11 +425,11 @@ class Upgrade:
         if retires:
             self._root.restart_scheduler()
         self._log.error(f"upgrade refused, {VERSION} continues: {why}")
-        self._tell("refused", why)
+        self._report("refused", why)
         self._root.refuse_upgrade(why)
         self._root.reloading.end()
 
-    def _tell(self, state: str, why: str | None = None) -> None:
+    def _report(self, state: str, why: str | None = None) -> None:
         answer = {
             "number": self.number,
             "state": state,

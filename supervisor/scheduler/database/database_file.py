@@ -138,14 +138,14 @@ class DatabaseWatch:
         """Report a replaced database file, once."""
         if isinstance(error, DatabaseReplaced) and not self._problem:
             self._log.error(f"nothing is stored: {error}; {REPLACED}")
-            self._tell(error, REPLACED)
+            self._notify(error, REPLACED)
 
     def lost(self, error: StoreError, remedy: str) -> None:
         """Report a damaged database without an intact copy; wait for the user's decision."""
         self._lost = True
-        self._tell(error, remedy)
+        self._notify(error, remedy)
 
-    def _tell(self, error: StoreError, remedy: str) -> None:
+    def _notify(self, error: StoreError, remedy: str) -> None:
         self._problem = True
         with contextlib.suppress(OSError):  # the log has the same message
             tell_problem(self._boot, str(type(error).__doc__), f"{error}; {remedy}")

@@ -70,7 +70,7 @@ class DiskReserve:
         """Create the file if it is missing and the disk has space."""
         with self._committer.changing(lambda _error: self._later()) as change:
             change.write(lambda _db: self._make())
-            change.then(self._tell)
+            change.then(self._report)
 
     def _later(self) -> None:
         """Schedule the next attempt, in place of one that is already scheduled."""
@@ -85,7 +85,7 @@ class DiskReserve:
                 os.unlink(self._path)
             self._there = False
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if not self._there:
             self.check()
             if self.missing:

@@ -75,16 +75,16 @@ class Heartbeats(RunObserver):
 
     def run_started(self, run: LiveRun) -> None:
         """Report the start of a run."""
-        self._tell(run, "start")
+        self._request_url(run, "start")
 
     def run_ended(self, run: LiveRun, verdict: Verdict, *, will_retry: bool) -> None:
         """Report the success or final failure of a run; a stop is neither."""
         if verdict.succeeded:
-            self._tell(run, None)
+            self._request_url(run, None)
         elif verdict.reason in RETRIED_REASONS and not will_retry:
-            self._tell(run, "fail")
+            self._request_url(run, "fail")
 
-    def _tell(self, run: LiveRun, suffix: str | None) -> None:
+    def _request_url(self, run: LiveRun, suffix: str | None) -> None:
         task = run.unit.task
         if task is not None and task.heartbeat is not None:
             self._ping(task.name, task.heartbeat if suffix is None else with_suffix(task.heartbeat, suffix))

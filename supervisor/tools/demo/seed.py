@@ -263,10 +263,10 @@ def _notify(database: Database, runs: Sequence[Run]) -> None:
         at = run.ended_at or run.created_at
         attempts = f" (after {counted(run.retry_attempt, 'failed attempt')})" if run.retry_attempt else ""
         body = f"Run {run.id}: {run.end_reason} with exit code {run.exit_code}{attempts}."
-        notification = _tell(database, "run.failed", f"{run.task_name} failed", body, at, run)
+        notification = _add_notification(database, "run.failed", f"{run.task_name} failed", body, at, run)
         if at < runs[-1].created_at - 6 * 86_400_000:
             mark(database, notification.id, at + 3_600_000)
-    _tell(
+    _add_notification(
         database,
         "service.recovered",
         "worker is back",
@@ -275,7 +275,9 @@ def _notify(database: Database, runs: Sequence[Run]) -> None:
     )
 
 
-def _tell(database: Database, kind: str, title: str, body: str, at: int, run: Run | None = None) -> Notification:
+def _add_notification(
+    database: Database, kind: str, title: str, body: str, at: int, run: Run | None = None
+) -> Notification:
     draft = Notification(
         id=new_ulid(),
         kind=kind,

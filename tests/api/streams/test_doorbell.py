@@ -13,8 +13,8 @@ import gevent
 from api.streams.ring_follower import DoorbellWatch
 
 COUNT = 600  # more than fit into the buffer of a socket
-hear, hearing = DoorbellWatch._hear, gevent.event.Event()
-DoorbellWatch._hear = lambda bell, client: (hearing.set(), hear(bell, client))
+hear, hearing = DoorbellWatch._receive, gevent.event.Event()
+DoorbellWatch._receive = lambda bell, client: (hearing.set(), hear(bell, client))
 bell = DoorbellWatch(sys.argv[1], "token", {})
 names = [str(number) for number in range(COUNT)]
 if sys.argv[2] == "again":

@@ -37,12 +37,12 @@ def command(settings: Settings, what: str, span: str | None, note: str | None, u
     if find_task(api, name) is None:
         raise unknown(api, name)
     path = f"/api/tasks/{name}" if run is None or undo else f"/api/runs/{run['id']}"
-    _tell(api, f"{path}/{'unacknowledge' if undo else 'acknowledge'}", body)
+    _post(api, f"{path}/{'unacknowledge' if undo else 'acknowledge'}", body)
     if as_json:
         show_json(find_task(api, name))
 
 
-def _tell(api: "Api", path: str, body: dict[str, Any]) -> None:
+def _post(api: "Api", path: str, body: dict[str, Any]) -> None:
     from supervisor.cli.records import UnexpectedAnswer
 
     options = {name: value for name, value in body.items() if value is not None}
