@@ -278,7 +278,7 @@ class Scheduler(CommitListener, StoreListener):
             take_over.reconcile(state.known, change)
             change.write(lambda db: set_meta(db, TAKEN_UP, self._boot.started_at))
             self._bulk.announce_unreported(change)
-            self._begin(change, first=state.first)
+            self._start_units(change, first=state.first)
             self._complete_reload(take_over, change)
             if state.first and state.earlier is not None:
                 self._notifications.daemon_restarted(change, orderly=state.orderly)
@@ -476,7 +476,7 @@ class Scheduler(CommitListener, StoreListener):
         wanted = {"stopped": unit.stopped, "rolling": stored_text(unit.rolling)}
         change.write(lambda db: update_task(db, unit.name, **wanted))
 
-    def _begin(self, change: Change, *, first: bool) -> None:
+    def _start_units(self, change: Change, *, first: bool) -> None:
         """Start services; if the daemon has just started, also tasks with ``run_on_start``."""
         if self._daemon.ending:
             return

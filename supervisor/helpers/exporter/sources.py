@@ -127,7 +127,7 @@ class NewRuns:
         db = self._open()
         cursors = self._cursors
         if cursors.seen_at is None:
-            self._begin(db)
+            self._start(db)
             return True
         room = min(_AT_ONCE, MOST_FOLLOWED - len(cursors.runs))
         if room <= 0:
@@ -168,7 +168,7 @@ class NewRuns:
             self._reader = open_reader(self._job.database)
         return self._reader
 
-    def _begin(self, db: Database) -> None:
+    def _start(self, db: Database) -> None:
         """Begin a new export with the runs that are active and all later ones. Ended runs are not exported."""
         begin_at = self._job.begin_at
         last = arrivals.last_before(db, begin_at)

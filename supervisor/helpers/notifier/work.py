@@ -109,12 +109,12 @@ class RequestRunner:
         op = message.pop("op")
         if op == "deliver":
             delivery = DeliveryRequest(**message)
-            self._begin(delivery.key, self._deliveries, partial(deliver, delivery))
+            self._start_task(delivery.key, self._deliveries, partial(deliver, delivery))
         else:
             ping_request = PingRequest(**message)
-            self._begin(ping_request.key, self._pings, partial(ping, ping_request))
+            self._start_task(ping_request.key, self._pings, partial(ping, ping_request))
 
-    def _begin(self, key: str, workers: _WorkerPool, function: Callable[[], DeliveryResult]) -> None:
+    def _start_task(self, key: str, workers: _WorkerPool, function: Callable[[], DeliveryResult]) -> None:
         task = asyncio.get_running_loop().create_task(self._carry_out(key, workers, function))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -63,12 +63,12 @@ def check(fd: int) -> int:
         return 1
     settings = json.dumps(boot.to_dict()).encode()
     for process in _PROCESSES:
-        text = _begin(process, settings)
+        text = _rehearse(process, settings)
         if text is not None:
             print(text)
             return 1
     account = None if boot.api_account is None else (*boot.api_account, boot.api_groups)
-    text = _begin(_API, b"", account)  # the settings are not for the user of API workers
+    text = _rehearse(_API, b"", account)  # the settings are not for the user of API workers
     if text is not None:
         who = "" if account is None else f"API workers cannot start as user {account[0]}: "
         before, _, last = text.rpartition("\n")
@@ -77,7 +77,7 @@ def check(fd: int) -> int:
     return 0
 
 
-def _begin(process: str, settings: bytes, account: tuple[int, int, list[int]] | None = None) -> str | None:
+def _rehearse(process: str, settings: bytes, account: tuple[int, int, list[int]] | None = None) -> str | None:
     """Let a process try its imports; return its output if they fail.
 
     The process gets `settings` on standard input. It inherits no other descriptors, since these include pipes of runs.

@@ -61,7 +61,7 @@ class Record:
         self.fd = fd
         self._held_seq = max(_read(fd, _HELD)[0], 0)
         self._details = b""
-        self._begun = _read(fd, _START)[0] >= 0
+        self._start_written = _read(fd, _START)[0] >= 0
         self._of_format_1 = bool(_whole(fd, _FORMAT_1))
         self._seq, self._details_seq, found = _newest(fd)
         if found is not None:
@@ -82,10 +82,10 @@ class Record:
         Raises:
             OSError: there is not enough memory, or the record is too large.
         """
-        if not self._begun:
+        if not self._start_written:
             start = {"start": state_schema.to_json(known.state.start), "fds": known.fds}
             _write(self.fd, _START, 0, json.dumps(start).encode())
-            self._begun = True
+            self._start_written = True
         details = json.dumps({**known.about, "details": state_schema.to_json(known.state.details)}).encode()
         if details != self._details:
             self._details = b""

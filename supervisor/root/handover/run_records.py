@@ -43,9 +43,9 @@ class RunRecords:
         self._about: dict[str, object] = {}
         self._records: dict[str, Record] = {}
         self._fds: dict[str, dict[str, list[int]]] = {}
-        self._begun = self._make_begun()
+        self._recent_starts = self._make_recent_starts()
 
-    def _make_begun(self) -> RecentStarts | None:
+    def _make_recent_starts(self) -> RecentStarts | None:
         try:
             return RecentStarts(self._boot.runtime_dir)
         except OSError as err:  # ENOSPC
@@ -56,7 +56,7 @@ class RunRecords:
     def make_again(self, boot: DaemonSettings, instances: Iterable[ManagedProcess]) -> None:
         """Write the records of all runs again after the runtime directory was restored or moved."""
         self._boot = boot
-        self._begun = self._make_begun()
+        self._recent_starts = self._make_recent_starts()
         self._about = {}
         for instance in instances:
             self.note(instance.run)
@@ -64,8 +64,8 @@ class RunRecords:
 
     def note(self, run: str) -> None:
         """List a run just before it is started."""
-        if self._begun is not None:
-            self._begun.note(run)
+        if self._recent_starts is not None:
+            self._recent_starts.note(run)
 
     def start_of(self, pid: int) -> int:
         """Return the start time of a process in clock ticks since the boot; 0 if it is gone or there is no store."""
@@ -126,9 +126,9 @@ class RunRecords:
         """Remove all records, and the list of started runs if all ends are `stored`."""
         for run in list(self._records):
             self.forget(run)
-        if stored and self._begun is not None:
+        if stored and self._recent_starts is not None:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                self._begun.clear()
+                self._recent_starts.clear()
 
     def record_of(self, run: str) -> Record | None:
         """Return the record of a run, if there is one."""

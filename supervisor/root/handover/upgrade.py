@@ -321,7 +321,7 @@ class Upgrade:
         elif not ready:
             self._stage = Stage.REQUESTED
         else:
-            self._begin()
+            self._start()
 
     def ready(self) -> None:
         """Complete an upgrade, or begin a deferred one, now that the scheduler works."""
@@ -330,9 +330,9 @@ class Upgrade:
             self._report("done")
             self.predecessor = None
         if self._stage is Stage.REQUESTED:
-            self._begin()
+            self._start()
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         self.number += 1
         self._stage = Stage.TRIAL
         self._report("trying")

@@ -124,7 +124,7 @@ class ProcessManager:
         return {
             Action.PREPARE: self._prepare,
             Action.QUEUE: lambda _run, wanted: self._waiting.start(wanted),
-            Action.BEGIN: lambda _run, wanted: self._begin(wanted),
+            Action.BEGIN: lambda _run, wanted: self._start_run(wanted),
             Action.PUT_BACK: self._put_back,
             Action.DEFER_STOP: lambda run, message: self.starts.under_way[run].stops.append(message),
             Action.ADOPT_START: lambda _run, detail: self._adopt_start(*detail),
@@ -364,7 +364,7 @@ class ProcessManager:
         if not self.starts.prepare(wanted, self._others):
             self._happen(run, Event.DROPPED)
 
-    def _begin(self, wanted: Spawn) -> None:
+    def _start_run(self, wanted: Spawn) -> None:
         if self.memory.enough():
             self.starts.start(wanted, self._others)
         else:

@@ -111,9 +111,9 @@ class BulkJobs:
         """Queue a job; it begins after the jobs before it."""
         self._waiting.append(job)
         if self._job is None:
-            self._begin()
+            self._start_next()
 
-    def _begin(self) -> None:
+    def _start_next(self) -> None:
         if self._waiting:
             self._job = job = self._waiting.popleft()
             self._affected = 0
@@ -162,7 +162,7 @@ class BulkJobs:
     def _finish(self, job: Job) -> None:
         self._job = None
         job.done(self._done_before(job.command) + self._affected)
-        self._begin()
+        self._start_next()
 
     def _give_up(self, job: Job, error: BaseException) -> None:
         self._slices.clear()
@@ -172,7 +172,7 @@ class BulkJobs:
                 self._announce(_progress(job, others + self._affected, others), change)
         self._job = None
         job.failed(error)
-        self._begin()
+        self._start_next()
 
     @staticmethod
     def _announce(known: Progress, change: Change) -> None:

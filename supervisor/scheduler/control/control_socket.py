@@ -134,9 +134,9 @@ class ControlServer:
             self._send(connection, encode({"id": asked.id, **refused(503, "the deadline of the request has passed")}))
         else:
             self._waiting[asked.id] = [connection]
-            self._begin(asked)
+            self._dispatch(asked)
 
-    def _begin(self, asked: _Request) -> None:
+    def _dispatch(self, asked: _Request) -> None:
         def finish(answer: dict[str, object]) -> None:
             message = encode({"id": asked.id, **answer})
             self._remember(asked.id, message)

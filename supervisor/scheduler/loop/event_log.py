@@ -63,14 +63,14 @@ class EventLog:
         self._daemon_id = daemon_id
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
-        self._writer = self._begin(first_number)
+        self._writer = self._new_ring(first_number)
         self._loop = loop
         self._bell = bell
         self._news = False
         loop.watch(bell.listener.fileno(), self._accept)
         loop.after(_CHECK_MS, self._check)
 
-    def _begin(self, first_number: int) -> RingWriter:
+    def _new_ring(self, first_number: int) -> RingWriter:
         return RingWriter(self._path, self._daemon_id, RingShape(0), first_line=first_number - 1)
 
     def _check(self) -> None:
@@ -91,7 +91,7 @@ class EventLog:
             if self._writer.gap is not None:
                 # The file system is full. The writer would report the gap in a line of its own, which would take the
                 # number of an event. Instead, a new ring begins with the next event.
-                self._writer = self._begin(first + len(events))
+                self._writer = self._new_ring(first + len(events))
 
     def ring_at_round_end(self) -> None:
         """Wake readers at the end of this round if there are new events."""

@@ -61,9 +61,9 @@ class ScheduledStarts:
         """Start the schedules of `units`; ``last_instant`` comes from the store (None for a new task)."""
         with self._committer.changing() as together:
             for unit in units:
-                self._begin(unit, together)
+                self._start(unit, together)
 
-    def _begin(self, unit: Unit, together: Change) -> None:
+    def _start(self, unit: Unit, together: Change) -> None:
         """Start one schedule as part of the change `together`.
 
         If an instant is due, its runs get a change of their own: a conflict must not undo other schedules.

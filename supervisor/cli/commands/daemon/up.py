@@ -64,13 +64,13 @@ def command(
     # A signal with another meaning than the end, such as SIGHUP, waits for the root.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal_sets.ignored(_ENDING))
     try:
-        _begin(settings, listen, ready_fd, new_history=new_history, as_json=as_json)
+        _prepare(settings, listen, ready_fd, new_history=new_history, as_json=as_json)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         gc.enable()
 
 
-def _begin(
+def _prepare(
     settings: Settings, listen: tuple[str, ...], ready_fd: int | None, *, new_history: bool, as_json: bool
 ) -> None:
     """Prepare everything, send the API server its settings, and become the root."""
