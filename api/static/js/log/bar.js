@@ -1,10 +1,13 @@
-// Where in the whole log the window is: a bar beside it that can be dragged, and moved by keys.
+// A vertical bar beside the log. It shows which part of the log is visible; dragging it or pressing keys moves there.
 import { html, useRef, useState } from "../../vendor/preact.js";
 import { number } from "../format.js";
 
-const SHARE = 20; // of the log: how far a page key goes
+const SHARE = 20; // Page Up and Page Down move by a twentieth of the log
 
-/** first, total, top: line numbers; shown: lines on the screen; to(n): go there. */
+/**
+ * first: number of the first kept line. total: number after the last line. top: number of the first visible line.
+ * shown: count of visible lines, which sets the size of the thumb. to(n): scroll to line n.
+ */
 export function PositionBar({ first, total, top, shown, to }) {
   const box = useRef(null);
   const [drag, setDrag] = useState(null);

@@ -1,12 +1,12 @@
-// Terminal escape sequences in a line: colours, styles and links (OSC 8) become styles of its parts; all others are
-// dropped. A style that is not reset carries over to the next line of the same stream.
+// Parses terminal escape sequences. Colours, styles and links (OSC 8) split a line into styled parts; other sequences
+// are removed. A style that is not reset carries over to the next line of the same stream.
 
 const SEQUENCE = new RegExp(
   [
-    "(?:\\x1b\\]|\\x9d)([^\\x07\\x1b\\x9c]*)(?:\\x07|\\x1b\\\\|\\x9c|$)", // OSC: 1
+    "(?:\\x1b\\]|\\x9d)([^\\x07\\x1b\\x9c]*)(?:\\x07|\\x1b\\\\|\\x9c|$)", // OSC; group 1: content
     "(?:\\x1b[PX^_]|[\\x90\\x98\\x9e\\x9f])[^\\x07\\x1b\\x9c]*(?:\\x07|\\x1b\\\\|\\x9c|$)", // DCS, SOS, PM, APC
-    "(?:\\x1b\\[|\\x9b)([0-?]*)[ -/]*([@-~]|$)", // CSI: 2, 3
-    "\\x1b[ -/]*[0-~]?", // all others
+    "(?:\\x1b\\[|\\x9b)([0-?]*)[ -/]*([@-~]|$)", // CSI; groups 2 and 3: parameters and final byte
+    "\\x1b[ -/]*[0-~]?", // other sequences
   ].join("|"),
   "g",
 );
@@ -14,8 +14,8 @@ const SPECIAL = /[\x1b\x90\x98\x9b\x9d-\x9f]/;
 const LINK = /^8;[^;]*;(.*)$/s;
 
 /**
- * How text looks. fg, bg: null (as the line), a number of the 256 colours, or [red, green, blue]. link: an address or
- * null. Styles are never changed, so two that are the same object are equal.
+ * The default style of text. fg, bg: null (the line's colour), 0 to 255 (xterm's colours) or [red, green, blue].
+ * link: a web address or null. Styles are never modified, so parts and lines share them.
  */
 export const PLAIN = Object.freeze({
   fg: null,
@@ -45,10 +45,10 @@ const PLAINLY = {
   49: { bg: null },
 };
 
-/** Whether a text has no escape sequences. */
+/** Whether a text contains escape sequences. */
 export const hasEscapes = (text) => SPECIAL.test(text);
 
-/** The parts of a line, [{text, style}], and the style after it. */
+/** Parse a line that begins with style `begin`. Return {parts: [{text, style}], end}; end: the style at its end. */
 export function parse(text, begin) {
   const parts = [];
   let style = begin;
@@ -64,10 +64,10 @@ export function parse(text, begin) {
   return { parts, end: style };
 }
 
-/** The text without its escape sequences. */
+/** Return the text without its escape sequences. */
 export const plain = (text) => (hasEscapes(text) ? parse(text, PLAIN).parts.map((part) => part.text).join("") : text);
 
-/** The style after a line that began with another. */
+/** Return the style at the end of a line that begins with style `begin`. */
 export const styleAfter = (text, begin) => (hasEscapes(text) ? parse(text, begin).end : begin);
 
 function afterOsc(style, content) {
@@ -76,7 +76,7 @@ function afterOsc(style, content) {
   return { ...style, link: webAddress(target) };
 }
 
-/** An address with http or https, as browsers write it; null for any other text. */
+/** Return `text` as a normalised URL if it is an http or https address, otherwise null. */
 export function webAddress(text) {
   try {
     const url = new URL(text);
@@ -87,7 +87,7 @@ export function webAddress(text) {
 }
 
 function afterSgr(style, content) {
-  if (/[<-?]/.test(content)) return style; // of a private kind
+  if (/[<-?]/.test(content)) return style; // a private sequence, not SGR
   const changes = {};
   const codes = content.split(";");
   while (codes.length) {
@@ -107,10 +107,10 @@ function afterSgr(style, content) {
   return Object.keys(PLAIN).every((name) => after[name] === PLAIN[name]) ? PLAIN : after;
 }
 
-/** Take the codes that follow 38 or 48 and belong to it. */
+/** Remove and return the codes that specify the colour of a preceding 38, 48 or 58. */
 const taken = (codes) => codes.splice(0, codes[0] === "2" ? 4 : 2).map(Number);
 
-/** The colour of "5;n" or "2;r;g;b"; undefined for anything else. */
+/** Return the colour of [5, n] or [2, red, green, blue]; undefined for anything else. */
 function colourOf([kind, ...values]) {
   const valid = values.every((value) => Number.isInteger(value) && value >= 0 && value <= 255);
   if (kind === 5 && valid && values.length >= 1) return values[0];

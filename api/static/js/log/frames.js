@@ -1,4 +1,4 @@
-// How a redrawn line came to be, frame by frame.
+// A dialog that shows the history of a redrawn line, frame by frame.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import { number } from "../format.js";
 import { show } from "../parts/dialog.js";

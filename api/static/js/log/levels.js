@@ -1,7 +1,7 @@
-// Classification of a log line: its level, whether it belongs to a stack trace, and whether it is JSON.
+// Classifies a log line: its level, its position in a stack trace, and its JSON object.
 import { plain } from "./escapes.js";
 
-/** Levels from the worst on, each with the letter of the gutter. */
+/** Levels, worst first, each with its letter in the gutter. */
 export const LEVELS = { error: "E", warn: "W", info: "I", debug: "D" };
 const RANK = Object.keys(LEVELS);
 const NAMES = {
@@ -12,11 +12,11 @@ const NAMES = {
 };
 const BY_NAME = new Map(Object.entries(NAMES).flatMap(([level, names]) => names.map((name) => [name, level])));
 const ANY = [...BY_NAME.keys()].join("|");
-const HEAD = 120; // characters of a line in which programs write a level
+const HEAD = 120; // characters at the start of a line that are searched for a level
 const WORD = new RegExp(`(?:^|[\\s\\[(<|:])(${ANY.toUpperCase()})(?=$|[\\s\\])>|:,])`);
 const LOGFMT = new RegExp(`\\b(?:level|lvl|severity)["']?\\s*[=:]\\s*["']?(${ANY})\\b`, "i");
 const BRACKETS = new RegExp(`^.{0,60}?[\\[<(](${ANY})[\\])>]`, "i");
-/** As compilers and command lines print it, "main.c:3:5: error: …", "pg_dump: warning: …". */
+/** The form of compilers and command-line tools: "main.c:3:5: error: …", "pg_dump: warning: …". */
 const AFTER_NAME = new RegExp(`^[^\\s:]+(?::\\d+)*: (?:fatal )?(${ANY}): `, "i");
 const BEGIN = new RegExp(`^(${ANY}):\\s`, "i");
 const GLOG = /^([EWIF])\d{4} \d\d:\d\d/;
@@ -26,7 +26,7 @@ const EXCEPTION = /^(?:Exception in thread |Caused by: )?(?:[\w$]+\.)*[A-Z][\w$]
 const FRAME = /^\s+(?:at\s\S|File ".*", line \d|\.\.\. \d+ (?:more|common))|^\t\S+\.go:\d+|^goroutine \d+ \[/;
 const TRACEBACK = /^(?:Traceback \(most recent call last\)|During handling of the above|Caused by: )/;
 
-/** The object that a line is in JSON; null for any other text. */
+/** Return the object of a line that is a JSON object; null for any other line. */
 export function objectOf(text) {
   if (text.charCodeAt(0) !== 123 || !text.trimEnd().endsWith("}")) return null;
   try {
@@ -36,7 +36,7 @@ export function objectOf(text) {
   }
 }
 
-/** Numbers as pino and bunyan have them. */
+/** Map a numeric level of pino or bunyan, 10 (trace) to 60 (fatal). */
 const ofNumber = (value) => (value >= 50 ? "error" : value >= 40 ? "warn" : value >= 30 ? "info" : "debug");
 
 function ofObject(found) {
@@ -61,19 +61,22 @@ function levelOfText(full) {
   return EXCEPTION.test(text) || TRACEBACK.test(text) || FRAME.test(text) ? "error" : null;
 }
 
-/** The level of a line; null when it names none. Found once. */
+/** Return the level of a line, or null if it names none. `line.level` caches the result. */
 export function levelOf(line) {
   if (line.level === undefined) line.level = levelOfText(line.text);
   return line.level;
 }
 
-/** Whether a line has the level, or a worse one. */
+/** Whether a line has level `least` or a worse one. */
 export function isAtLeast(line, least) {
   const level = levelOf(line);
   return level !== null && RANK.indexOf(level) <= RANK.indexOf(least);
 }
 
-/** Note the place of a line in a stack trace: `frame` from 0; undefined outside. `before`: the line before it. */
+/**
+ * Set `line.frame`, its index in a stack trace from 0, and `line.trace`, the number of the trace's first frame.
+ * Outside stack traces both are undefined. A frame without a level becomes an error. before: the previous line.
+ */
 export function placeInTrace(line, before) {
   const text = line.text;
   const follows = before?.n === line.n - 1 && before.stream === line.stream && before.frame !== undefined;

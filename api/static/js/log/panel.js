@@ -1,4 +1,4 @@
-// A log with everything around it: search, jumps, filters, and the position.
+// A log with its tools: search, jumps, filters, marked lines and the position bar.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import { taskPath } from "../api.js";
 import { HOURS_24, count, moment, number } from "../format.js";
@@ -32,7 +32,7 @@ const LEAST = [
 const TYPED_MS = 250;
 const WIDE_PX = 800;
 
-/** The lines that an address means, "12" or "12-20", as [first, last] from 0; null: none. */
+/** Parse the line numbers of an address, "12" or "12-20", counted from 1. Return [first, last] from 0, or null. */
 export function rangeOf(text) {
   const found = /^(\d+)(?:-(\d+))?$/.exec(text ?? "");
   if (!found) return null;
@@ -40,15 +40,20 @@ export function rangeOf(text) {
   return [first, Math.max(first, Number(found[2] ?? found[1]) - 1)];
 }
 
-/** The same as a part of an address. */
+/** Return the line numbers for an address from [first, last]: the inverse of `rangeOf`. */
 export const rangeText = ([first, last]) => (first === last ? String(first + 1) : `${first + 1}-${last + 1}`);
 
 /**
- * source: see source.js. at: what the address says, {range, stream, level, filter}; range: the lines to begin at, or null
- * for the end. moved(changes): the address is to say that, {line, stream, level, filter}. address(n): permanent address of
- * a line, or null. taskName, runId: for the search; without them there is none. asked: what is searched for at first, see
- * search.js; ask(query): it is searched for from now on. elsewhere(hit, query): go to a hit in another run of the task.
- * startMs: when the run started. loaded(): the first lines are there, or cannot be had.
+ * source: the lines of the log; see source.js.
+ * at: the state in the address, {range, stream, level, filter}. range: the lines to begin at, or null for the end.
+ * moved(changes): update the address. changes: some of {line, stream, level, filter}.
+ * address(n): the permanent address of a line, or null.
+ * taskName, runId: the logs to search. Without a task name there is no search field.
+ * asked: the initial query; see `queryOf` in search.js. ask(query): called when the query changes; null clears it.
+ * elsewhere(hit, query): go to a hit in another run of the task.
+ * startMs: the start of the run, in milliseconds since the epoch.
+ * fileName: the name of the downloaded file. oneStream: the log does not distinguish stdout, stderr and system.
+ * loaded(): called once the first lines have loaded or failed to load.
  */
 export function LogPanel({ source, at = {}, moved, address = () => null, taskName, runId, asked = null, ask, elsewhere, startMs = 0, title = "Log", fileName, oneStream = false, loaded }) {
   const scroll = useRef(null);
@@ -152,7 +157,7 @@ export function LogPanel({ source, at = {}, moved, address = () => null, taskNam
       return;
     }
     if (hitAt === hits.length - 1 && by > 0 && hasMore) more();
-    // Without a hit that is shown: the next one from here on, or the last.
+    // If no hit is shown, step forward to the next one after the first visible line, or back to the last one.
     const here = hits.findIndex((hit) => hit.runId === runId && hit.n >= top);
     const next = hitAt === null ? (by > 0 ? Math.max(0, here) : hits.length - 1) : hitAt + by;
     toHit(hits[(next + hits.length) % hits.length]);
@@ -179,7 +184,8 @@ export function LogPanel({ source, at = {}, moved, address = () => null, taskNam
     event.preventDefault();
     const first = event.shiftKey && range ? range[0] : n;
     const pressed = [Math.min(first, n), Math.max(first, n)];
-    // Marked before the address says so, which would put the first line where a jump puts it: away from the pointer.
+    // Mark the lines before the address changes. Otherwise the new address would scroll to them, and the pressed
+    // line would move away from the pointer.
     view.current.mark(pressed);
     moved({ line: rangeText(pressed) });
     getSelection().removeAllRanges();
@@ -270,7 +276,7 @@ export function LogPanel({ source, at = {}, moved, address = () => null, taskNam
   </section>`;
 }
 
-/** Which lines the filter has read, and what has it read the others. */
+/** The progress of the filter: the lines it has read, and buttons to read the others. */
 function Looked({ log }) {
   if (log.loading) {
     return html`<p class="log-foot" role="status">Filtering: ${count(log.looked, "line")} read …
@@ -283,7 +289,7 @@ function Looked({ log }) {
     ${end < total && html`<button class="link" onClick=${() => log.lookFurther(false)}>Filter ${count(total - end, "later line")}</button>`}</p>`;
 }
 
-/** The lines that the address names, and what can be done with them. */
+/** The marked lines, with buttons to copy them or a link to them. */
 function Marked({ log, range }) {
   const copy = async (text, told) => {
     try {
@@ -309,7 +315,10 @@ function stateOf(log) {
   return unseen > 0 ? `Paused · ${count(unseen, "new line")}` : "Paused";
 }
 
-/** A time that somebody typed, as ISO: "14:05", "2:05 pm", "14:05:30.5" (the day the run started), "2026-11-21 14:05". */
+/**
+ * Parse a time that the reader typed; return ISO 8601, or null. Examples: "2026-11-21 14:05", "14:05", "2:05 pm",
+ * "14:05:30.5". A time without a date is the first one after the start of the run, or today.
+ */
 function timeOf(text, startMs) {
   const clock = /^(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*([ap])?\.?(?:m\.?)?$/i.exec(text);
   let date = new Date(text.replace(" ", "T"));

@@ -1,9 +1,9 @@
-// One line of a log as a row of the page.
+// Renders a line of a log as a row of the page.
 import { plain } from "./escapes.js";
 import { LEVELS, levelOf, objectOf, placeInTrace } from "./levels.js";
 import { fill, isPlain } from "./text.js";
 
-const SHOWN_FRAMES = 2; // of a folded stack trace
+const SHOWN_FRAMES = 2; // frames that stay visible when a stack trace is folded
 
 const CLOCK = new Intl.DateTimeFormat(undefined, {
   hour: "2-digit",
@@ -12,7 +12,7 @@ const CLOCK = new Intl.DateTimeFormat(undefined, {
   fractionalSecondDigits: 3,
 });
 
-/** `format`, whose last result is kept: where many lines come, most have the time of the one before. */
+/** Wrap `format` to cache its last result: in a burst, most lines have the timestamp of the line before. */
 function remembering(format) {
   let last = null;
   let text = "";
@@ -32,7 +32,7 @@ function span(text, seconds) {
   return seconds >= 60 ? `${Math.floor(seconds / 60)}m${(seconds % 60).toFixed(3).padStart(6, "0")}s` : `${text}${seconds.toFixed(3)}s`;
 }
 
-/** The time of a line. mode: "clock", "start" (since `startMs`), "delta" (since the line before). */
+/** Return the time of a line. mode: "clock", "start" (since `startMs`) or "delta" (since the line before). */
 export function timeText(line, before, { mode, startMs }) {
   if (mode === "clock") return clock(line.ts);
   if (mode === "start") return span("+", Math.max(0, line.ts - startMs) / 1000);
@@ -46,7 +46,7 @@ function element(tag, className, text) {
   return made;
 }
 
-/** Set the text of an element that has none, or only text. */
+/** Set the text of an element; if its only child is a text node, change that node, which is cheaper. */
 function say(place, text) {
   const first = place.firstChild;
   if (first?.nodeType === Node.TEXT_NODE && !first.nextSibling) first.data = text;
@@ -57,12 +57,12 @@ const EMPTY = element("div", "log-row");
 EMPTY.append(element("a", "n"), element("span", "t"), element("span", "g"), element("span", "x"));
 EMPTY.firstChild.tabIndex = -1;
 
-/** A row for `fillRow`. */
+/** Return an empty row for `fillRow`. */
 export const newRow = () => EMPTY.cloneNode(true);
 
 /**
- * Make a row that of a line, whatever it was. `look`: {mode, startMs, found, address(n), frames(line), open, unfold(n)};
- * open: numbers of the lines and stack traces that are unfolded.
+ * Show a line in a new or reused row. look: {mode, startMs, found, address(n), frames(line), open, unfold(n)}.
+ * found: a RegExp whose matches are highlighted, or null. open: a Set of unfolded lines and stack traces, by number.
  */
 export function fillRow(row, line, before, look) {
   const [number, time, gutter, text] = row.children;
@@ -89,7 +89,7 @@ export function fillRow(row, line, before, look) {
   else if (line.text.charCodeAt(0) === 123) unfoldJson(row, line, look);
 }
 
-/** A line of a stack trace after its first ones: folded away, but for a button that stands for all of them. */
+/** Hide a frame of a folded stack trace. The first of them keeps the button that unfolds or folds all. */
 function fold(row, line, look) {
   const open = look.open.has(line.trace);
   const first = line.frame === SHOWN_FRAMES;
@@ -121,7 +121,7 @@ function framesButton(line, look) {
   return button;
 }
 
-/** The text of a range of rows, line by line as it was printed, without numbers, times and notes between the lines. */
+/** Return the text of a Range of rows as it was printed, without line numbers, times and gap rows. */
 export function textOf(rows, range) {
   let text = "";
   let before = false;
@@ -138,12 +138,12 @@ export function textOf(rows, range) {
   return text;
 }
 
-/** A row that says that lines are not here. */
+/** Return a row that reports missing lines; `why` follows the count: "3 lines …". */
 export function gapRow(count, why) {
   return element("div", "log-row gap", `${count.toLocaleString()} ${count === 1 ? "line" : "lines"} ${why}`);
 }
 
-/** What a stream draws now, below its settled lines, the last of which ended with the style `begin`. */
+/** Return rows for the region that a stream is redrawing; begin: the style at the end of its last settled line. */
 export function regionRows(stream, texts, begin) {
   let style = begin;
   return texts.map((text) => {

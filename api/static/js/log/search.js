@@ -1,4 +1,5 @@
-// Search in the logs of all units, of one unit, or of one run: hits as they are found, page by page until all was searched.
+// Search in the logs of all tasks and services, of one of them, or of one run. Hits load page by page and appear as
+// they arrive.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import { get } from "../api.js";
 import { count, size } from "../format.js";
@@ -6,34 +7,36 @@ import { Icon } from "../parts/icon.js";
 import { fill } from "./text.js";
 
 const HITS = 200;
-const ALL_HITS = 5000; // that are held at most
+const ALL_HITS = 5000; // total at which loading all hits pauses
 
-/** What an address says that is searched for: {q, regex, cased, all}, or null. all: in every run of the task. */
+/** Return the query in the parameters of an address, {q, regex, cased, all}, or null. all: search every run. */
 export function queryOf(parameters) {
   const has = (name) => parameters.get(name) === "true";
   const q = parameters.get("q");
   return q ? { q, regex: has("regex"), cased: has("case"), all: has("all") } : null;
 }
 
-/** A search as parameters of an address; null: none. */
+/** Return a query as parameters of an address; null clears them. The inverse of `queryOf`. */
 export function parametersOf(query) {
   const { q, regex, cased, all } = query ?? {};
   return { q, regex: regex || undefined, case: cased || undefined, all: all || undefined };
 }
 
-/** What is to be marked: a RegExp for `query`, or null when this browser cannot tell. */
+/** Return a RegExp that highlights the matches of a query, or null if the browser cannot compile it. */
 export function finder({ q, regex, cased }) {
   if (!q) return null;
   try {
     return new RegExp(regex ? q : q.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), cased ? "g" : "gi");
   } catch {
-    return null; // RE2 knows syntax that browsers do not: found it is all the same
+    return null; // the server still finds matches: RE2 has syntax that browsers lack
   }
 }
 
 /**
- * {hits, done, error, scanned, more(most)} of a search at an address of the API; `query`: {q, regex, cased} or null.
- * `scope`: more parameters; `since()` is asked once for all pages. `about`: changes with the scope.
+ * Search at `address`, a path of the API; return {hits, done, error, scanned, hasMore, more(most)}.
+ * query: {q, regex, cased}, or null for no search. scanned: searched bytes. more(most): load up to `most` further hits.
+ * scope: further parameters of the request; all pages share the result of one call of its `since()`.
+ * about: a value that changes with the scope and so restarts the search.
  */
 export function useSearch(address, scope, query, about) {
   const [found, setFound] = useState({ hits: [], done: true, error: null, scanned: 0 });
@@ -72,15 +75,16 @@ export function useSearch(address, scope, query, about) {
     if (query) run(undefined, { hits: [], scanned: 0 });
     else setFound({ hits: [], done: true, error: null, scanned: 0 });
     return () => {
-      turn.current += 1; // no caller waits for it any more
+      turn.current += 1; // ignore responses that are still under way
     };
   }, [address, about, key]);
   return { ...found, hasMore: next.current !== null, more: (most) => run(next.current, found, most) };
 }
 
 /**
- * The hits; `choose(hit)` when one is wanted. `label(hit)`: what stands before its text. `tools`: what else can be done.
- * `at`: the index of the hit that is shown, or null; `step(by)`: go to another.
+ * A list of hits. found: the result of `useSearch`. pattern: a RegExp to highlight, or null.
+ * choose(hit): called when a hit is pressed. label(hit): the text before the hit. tools: further buttons.
+ * at: the index of the current hit, or null. step(by): move by 1 or -1; with it, the list shows only HITS at a time.
  */
 export function Hits({ found, pattern, choose, label, tools, at = null, step }) {
   const { hits, done, error, scanned, hasMore, more } = found;
@@ -113,7 +117,7 @@ function Text({ text, pattern }) {
   return html`<span class="clip" ref=${box}></span>`;
 }
 
-/** A field for what to search for; `search(query)` with {q, regex, cased}, or null for nothing. */
+/** A search field. search(query): called with {q, regex, cased}, or null for empty text. initial: the first query. */
 export function SearchField({ search, label, initial = null }) {
   const [q, setQ] = useState(initial?.q ?? "");
   const [regex, setRegex] = useState(initial?.regex ?? false);

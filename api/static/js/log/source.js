@@ -1,10 +1,10 @@
-// Where the lines of a log come from: pages by absolute number, and a stream of new lines.
+// Sources of log lines: pages by absolute line number, and a stream of new lines.
 import { get, runPath, taskPath, withQuery } from "../api.js";
 import { count } from "../format.js";
 
 const KEPT = 20_000;
 
-/** The log of a run: any line can be asked for. */
+/** The log of a run; pages of all kept lines can be loaded. */
 export class RunLog {
   constructor(id) {
     this.id = id;
@@ -13,13 +13,13 @@ export class RunLog {
     this.partial = false;
   }
 
-  /** Ask for the page that will be wanted first, before the run itself is known: on a slow link that saves a round trip. */
+  /** Request the first page before the run itself has loaded, which saves a round trip on slow links. */
   askAhead(from, limit) {
     this.ahead = { from, limit, page: get(runPath(this.id, "log"), { from, limit }) };
-    this.ahead.page.catch(() => {}); // the view that wants the page reports it
+    this.ahead.page.catch(() => {}); // the view that uses the page reports the error
   }
 
-  /** {lines, firstAvailable, totalLines, finalized}; `from` negative: counted from the end. */
+  /** Return {lines, firstAvailable, totalLines, finalized}. A negative `from` counts from the end. */
   page(from, limit, stream) {
     const { ahead } = this;
     this.ahead = null;
@@ -27,12 +27,12 @@ export class RunLog {
     return get(runPath(this.id, "log"), { from, limit, stream });
   }
 
-  /** The page that begins with the first line of that time (ISO) or later. */
+  /** Return the page that begins with the first line at or after a time (ISO 8601). */
   pageAt(at, limit) {
     return get(runPath(this.id, "log"), { at, limit });
   }
 
-  /** How a redrawn line came to be. */
+  /** Return the frames of redrawn line `n`, each a list of row texts. */
   async frames(n) {
     return (await get(runPath(this.id, `log/line/${n}/history`))).frames;
   }
@@ -44,7 +44,7 @@ export class RunLog {
   keep() {}
 }
 
-/** A log of which there is only a stream; its newest lines are kept here. */
+/** A log that is only available as a stream; this object keeps its newest lines. */
 class StreamedLog {
   constructor() {
     this.raw = null;
@@ -85,8 +85,8 @@ export class DaemonLog extends StreamedLog {
 }
 
 /**
- * The lines of all runs of a task or service, in the order of time. Each has a number within the page, `n`; `name` has
- * its instance and its number in its run.
+ * The lines of all runs of a task or service, ordered by time. `n` numbers the lines in order of arrival; `name` shows
+ * the instance and the line's number in its run.
  */
 export class UnitLog extends StreamedLog {
   constructor(name) {
@@ -95,7 +95,7 @@ export class UnitLog extends StreamedLog {
     this.runs = new Map();
     this.next = 0;
     this.lastTs = null;
-    this.read = new Map(); // the number of the last line of each run that came, for streams that begin again
+    this.read = new Map(); // last received line number by run ID: a stream that reconnects repeats lines
   }
 
   streamFrom() {
@@ -108,7 +108,7 @@ export class UnitLog extends StreamedLog {
     return this.lines[n - (this.lines[0]?.n ?? 0)];
   }
 
-  /** An event of the stream as LogView knows them: [kind, bodies]. */
+  /** Translate events of this stream to the kinds that LogView handles; return [kind, bodies]. */
   translate(kind, bodies) {
     if (kind === "run") for (const run of bodies) this.runs.set(run.r, run);
     if (kind === "lines") return ["line", bodies.flat().flatMap((line) => this.known(line))];

@@ -1,16 +1,16 @@
-// Events of the server, read in bulk. An EventSource makes an event of the page of each of them, which is nearly all that
-// ten thousand lines a second cost; here a piece of the answer is taken apart at once.
+// Reads server-sent events in bulk. EventSource dispatches a DOM event for each of them, which takes nearly all the
+// time at 10,000 lines a second. This stream parses each chunk of the response as a whole.
 
-const SILENT_MS = 40_000; // the server says something at least every 15 s
+const SILENT_MS = 40_000; // the server sends something at least every 15 s
 const END = "\n\n";
 const DATA = "\ndata: ";
 
-/** Texts of `data` by kind, in runs of the same kind: [["line", ["{…}", "{…}"]], ["done", ["{…}"]]]. */
+/** Group the `data` texts of consecutive events of the same kind: [["line", ["{…}", "{…}"]], ["done", ["{…}"]]]. */
 export function runsOf(blocks) {
   const runs = [];
   for (const block of blocks) {
     const data = block.indexOf(DATA);
-    if (data < 0) continue; // a comment, or how long to wait
+    if (data < 0) continue; // a comment or a retry interval
     const name = block.indexOf("event: ") + 7;
     const kind = block.slice(name, block.indexOf("\n", name));
     if (runs.at(-1)?.[0] !== kind) runs.push([kind, []]);
@@ -22,15 +22,15 @@ export function runsOf(blocks) {
 
 export class EventStream {
   /**
-   * opened(): it begins to be answered. heard(kind, bodies): some events of one kind, in their order. lost(): it has
-   * ended, failed or fallen silent, and not by `close`.
+   * opened(): called when the response begins. heard(kind, bodies): called with consecutive events of one kind.
+   * lost(): called when the stream ends, fails or falls silent, but not after `close`.
    */
   constructor(address, { opened, heard, lost }) {
     Object.assign(this, { opened, heard, lost });
     this.abort = new AbortController();
     this.read(address).then(
       () => this.end(),
-      () => this.end(), // refused, cut off or closed: there is no more of it
+      () => this.end(), // refused, cut off or closed
     );
   }
 
@@ -72,7 +72,7 @@ export class EventStream {
     try {
       this.heard(kind, JSON.parse(`[${texts.join()}]`));
     } catch (error) {
-      reportError(error); // a fault of ours, not of the connection
+      reportError(error); // a bug in the page; the connection itself is intact
     }
   }
 }

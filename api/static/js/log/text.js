@@ -1,14 +1,15 @@
-// The text of a line as nodes, with its colours and links. Text from outside is only ever set as text.
+// Renders the text of a line as nodes with colours, links and highlights. Log text is only ever inserted as text, never
+// as HTML.
 import { coloursOf } from "./colours.js";
 import { PLAIN, hasEscapes, parse, webAddress } from "./escapes.js";
 
 const ADDRESS = /\bhttps?:\/\/[^\s<>"'`\\^{|}\x00-\x1f\x7f-\x9f]+/gi;
 const CLASSES = ["bold", "italic", "underline", "strikethrough"];
 
-/** Whether a text is shown just as it is: nothing of it is coloured, linked or marked. */
+/** Whether a text has no colours, links or highlights, so that a single text node can show it. */
 export const isPlain = (text, found, begin = PLAIN) => !found && begin === PLAIN && !hasEscapes(text) && !text.includes("://");
 
-/** Put `text` into `element`; `found` (a RegExp with the flag g, or null) is marked. Gives the style after it. */
+/** Append `text` to `element`, highlight matches of `found` (a global RegExp or null), and return the final style. */
 export function fill(element, text, found, begin = PLAIN) {
   const { parts, end } = parse(text, begin);
   for (const part of parts) {
@@ -33,11 +34,11 @@ function anchor(address) {
   made.href = address;
   made.target = "_blank";
   made.rel = "noopener noreferrer";
-  made.title = address; // its text may say something else
+  made.title = address; // the link's text may show another address
   return made;
 }
 
-/** Without the punctuation that ends a sentence, and without brackets that were opened before it. */
+/** Return an address without trailing punctuation and unmatched closing brackets. */
 function trimmed(address) {
   const times = (text, letter) => text.split(letter).length;
   let text = address;

@@ -1,9 +1,12 @@
-// A log on the page: a window of at most a few thousand lines around the visible part, moved by pages as the reader
-// scrolls, so that a log may have any length and lines any height. Nothing else of the log is held.
+// Shows a log through a window of at most a few thousand lines around the visible part. Pages load as the reader
+// scrolls, so a log may have any length and lines any height. The rest of the log is not in memory.
 //
-// Two states: following (the end is in the window, new lines are appended, the view stays at the end) and reading (the
-// window stays where it is; new lines are only counted). Who follows a log that is faster than anybody reads sees its end
-// some times a second: lines that would never be seen get no row, but stand where they belong as soon as one scrolls.
+// The view is in one of two states:
+// - following: the window includes the end; the view appends new lines and stays at the end.
+// - reading: the window stays where it is, and the view only counts new lines.
+//
+// While following, the view draws at most 30 times a second. Lines of a fast log that would scroll past between two
+// drawings get no row; they load when the reader scrolls back.
 import { away } from "../seen.js";
 import { throttle } from "../state.js";
 import { plain } from "./escapes.js";
@@ -13,23 +16,23 @@ import { EventStream } from "./stream.js";
 import { LineWindow } from "./window.js";
 
 const PAGE = 500;
-const AT_ONCE = 10_000; // lines that a filter reads at a time
-const LOOK = 100_000; // lines that a filter reads before it waits to be told to go on
-const MOST = 2000; // rows on the page
-const FOLLOWED = 100; // rows while the end is followed, two screens: each frame lays them out anew
-const NEAR_PX = 1200; // how close to the window's edge the next page is asked for
+const AT_ONCE = 10_000; // lines that a filter requests at a time
+const LOOK = 100_000; // lines that a filter reads before it stops and offers to continue
+const MOST = 2000; // most rows on the page
+const FOLLOWED = 100; // most rows while following: two screens, since the browser lays all of them out at each drawing
+const NEAR_PX = 1200; // distance from the window's edge at which the next page loads
 const END_PX = 24;
 const PACE_MS = 33; // between two drawings of new lines
-const TOLD_MS = 100; // between two tellings of it
+const TOLD_MS = 100; // between two calls of `changed` for new lines
 const AGAIN_MS = 1000;
 
-/** The first page that a view without filters asks for, [from, limit], when it begins at a range of lines or, null, at the end. */
+/** Return [from, limit] of the first page of an unfiltered view. range: the lines to begin at, or null for the end. */
 export const firstPage = (range) => [range === null ? -PAGE : Math.max(0, range[0] - PAGE / 2), PAGE];
 
 export class LogView {
   /**
-   * source: see source.js. scroll, rows, region: elements. look: see rows.js.
-   * changed(): called when first, total, top, following, finished, live, or error has changed.
+   * source: the lines; see source.js. scroll, rows, region: elements. look: see `fillRow` in rows.js.
+   * changed(): called when the first visible line, first, total, following, finished, live or error changes.
    */
   constructor({ source, scroll, rows, region, look, changed }) {
     Object.assign(this, { source, scroll, rows, region, look, changed });
@@ -41,18 +44,18 @@ export class LogView {
     this.loaded = false;
     this.error = null;
     this.stream = "";
-    this.asked = undefined; // the line before, see wanted
-    this.keep = null; // (line) => whether it is wanted; null: all are
-    this.noneBefore = false; // of the wanted lines, before the window
-    this.waitsAfter = false; // the filter has found nothing more behind the window
-    this.lookedFrom = 0; // from here on a filter has read every line up to those of the window
+    this.asked = undefined; // the previous line that `wanted` checked
+    this.keep = null; // (line) => whether the filter keeps it; null: it keeps all lines
+    this.noneBefore = false; // the last load before the window found no lines
+    this.waitsAfter = false; // the filter stopped after the window without finding a line
+    this.lookedFrom = 0; // a filter has read every line from this number to the window
     this.looked = 0; // lines that the filter has read in this load
-    this.most = LOOK; // that it may read in one
-    this.readTo = 0; // up to here there is none of this stream behind the window
+    this.most = LOOK; // lines that the filter may read in one load
+    this.readTo = 0; // after the window, no line below this number passes the filter
     this.queue = [];
-    this.behind = false; // the stream has left lines out
-    this.drawn = new Map();
-    this.redrawn = false; // and the page does not show it yet
+    this.behind = false; // the stream has dropped lines
+    this.drawn = new Map(); // rows of the region that each stream is redrawing
+    this.redrawn = false; // whether `drawn` has changed since the last drawing
     this.full = false;
     this.frame = 0;
     this.pause = 0;
@@ -60,12 +63,12 @@ export class LogView {
     this.loading = null;
     this.turn = 0;
     this.events = null;
-    this.live = false; // the stream is open, so that new lines arrive
+    this.live = false; // whether the stream is open and delivers new lines
     this.again = 0;
     this.tell = throttle(() => this.closed || changed(), TOLD_MS);
     this.onScroll = () => this.scrolled();
     scroll.addEventListener("scroll", this.onScroll, { passive: true });
-    // Text that is being read, or selected, must not move away: rows of lines that come would take its place.
+    // Pressing a row stops following, so that new lines do not move the text while the reader selects it.
     this.onPress = () => this.hold();
     rows.addEventListener("pointerdown", this.onPress, { passive: true });
     this.onCopy = (event) => this.copied(event);
@@ -73,13 +76,13 @@ export class LogView {
     this.unwatch = away.subscribe(() => (away.value ? this.disconnect() : this.connect()));
   }
 
-  /** Begin at the end, or at a range of lines, [first, last]. */
+  /** Load the end of the log, or a range of lines, [first, last]. */
   async open(range = null) {
     if (range === null) await this.toEnd();
     else await this.jump(range[0], { last: range[1] });
   }
 
-  /** Mark a range of lines, where they are. */
+  /** Mark a range of lines, [first, last], without scrolling to it. */
   mark(range) {
     this.following = false;
     this.window.target = range;
@@ -89,12 +92,12 @@ export class LogView {
     this.changed();
   }
 
-  /** Whether only some of the lines are wanted. */
+  /** Whether a filter is active. */
   get some() {
     return this.stream !== "" || this.keep !== null;
   }
 
-  /** Whether a line is wanted; to be asked in the order of lines, since a stack trace is one. */
+  /** Whether a line passes the filter. Call it in line order: stack traces depend on the previous line. */
   wanted(line) {
     placeInTrace(line, this.asked);
     this.asked = line;
@@ -112,14 +115,14 @@ export class LogView {
     document.removeEventListener("copy", this.onCopy);
   }
 
-  /** Follow the end no more, until somebody goes there. */
+  /** Stop following until the reader returns to the end. */
   hold() {
     if (!this.following || this.finished) return;
     this.following = false;
     this.changed();
   }
 
-  /** What is selected of the rows, a Range; null when nothing is. */
+  /** The selected Range within the rows, or null. */
   get selection() {
     const selection = getSelection();
     const some = !selection.isCollapsed && selection.rangeCount && this.rows.contains(selection.getRangeAt(0).commonAncestorContainer);
@@ -133,7 +136,7 @@ export class LogView {
     event.preventDefault();
   }
 
-  // Loading. A later wish makes an earlier one void.
+  // Loading. Each load cancels the previous one.
 
   async load(request, use) {
     const turn = ++this.turn;
@@ -144,7 +147,7 @@ export class LogView {
       if (turn !== this.turn || this.closed) return false;
       this.first = page.firstAvailable;
       this.total = Math.max(this.total, page.totalLines);
-      this.finished ||= page.finalized; // it may have ended since this page was made
+      this.finished ||= page.finalized; // the stream may have reported the end after the server made this page
       this.loaded = true;
       this.error = null;
       use(page.lines, page);
@@ -171,7 +174,7 @@ export class LogView {
     return this.window.lines;
   }
 
-  /** Number of the line up to which the window has everything behind its first. */
+  /** From its first line up to this number (exclusive), the window has every line that passes the filter. */
   get end() {
     return Math.max(this.window.last + 1, this.readTo);
   }
@@ -198,13 +201,13 @@ export class LogView {
     );
   }
 
-  /** The last lines. */
+  /** Return the last page of the log. */
   async lastPage() {
     if (this.some) return this.back(Infinity);
     return this.source.page(-PAGE, PAGE);
   }
 
-  /** Ask for a page of which only some lines are wanted, and count its lines; null: this load is void. */
+  /** Request a page for the filter and count its lines. Return null if a newer load has cancelled this one. */
   async read(from) {
     const { turn } = this;
     const page = await this.source.page(from, AT_ONCE, this.stream || undefined);
@@ -214,35 +217,36 @@ export class LogView {
     return page;
   }
 
-  /** Whether a filter has read so much in this load that it waits to be told to go on. */
+  /** Whether the filter has reached the limit of lines for this load. */
   get enough() {
     return this.looked >= this.most;
   }
 
-  /** Whether a filter has read all lines. */
+  /** Whether the filter has read all lines. */
   get isWhole() {
     return this.lookedFrom <= this.first && this.end >= this.total;
   }
 
-  /** Read every further line for the filter, before or behind the window, until there is a page of them, or `stop`. */
+  /** Filter further lines, before or after the window, until a page is found, `stop` is called or none are left. */
   lookFurther(before) {
     this.most = Infinity;
     return before ? this.loadBefore() : this.loadAfter();
   }
 
-  /** The filter shows what it has found so far. */
+  /** Stop the filter's current load and show the lines found so far. */
   stop() {
     this.most = 0;
   }
 
   /**
-   * The last wanted lines before `end`, read backwards until there is a page of them, or enough was read. lookedFrom: from
-   * here on all were read. A part begins with a line that is not indented, so that no stack trace is divided.
+   * Read backwards from `end`. Return the last page of lines that pass the filter, or fewer at the limit of the load.
+   * lookedFrom: every line from this number to `end` was read. Return null if a newer load has cancelled this one.
+   * Each part is cut at a line that is not indented, so that no stack trace is split.
    */
   async back(end) {
     let found = [];
     let from = end;
-    let newest; // the line before those that will come
+    let newest; // the last line read: `wanted` compares the next new line with it
     for (let step = PAGE; ; ) {
       const before = this.looked;
       const part = await this.part(from === Infinity ? -step : Math.max(0, from - step), from);
@@ -259,13 +263,13 @@ export class LogView {
         this.asked = newest;
         return { ...part, lines: found.slice(-PAGE), lookedFrom: from };
       }
-      if (this.looked - before < AT_ONCE / 2) step *= 8; // lines of other streams are not even sent
+      if (this.looked - before < AT_ONCE / 2) step *= 8; // few lines came, since the server omits other streams
     }
   }
 
   /**
-   * All lines before `end` from `begin` on; if that is negative, it is counted from the end of the log. first: the number
-   * at which that begins. null: this load is void.
+   * Return a page with all lines from `begin` to `end` (exclusive). A negative `begin` counts from the end of the log.
+   * first: the absolute number of `begin`. Return null if a newer load has cancelled this one.
    */
   async part(begin, end) {
     const lines = [];
@@ -279,7 +283,7 @@ export class LogView {
     }
   }
 
-  /** The next lines from `from` on; readTo: up to here there are no others. */
+  /** Return the next page from line `from`. readTo: no other line below this number passes the filter; 0: unknown. */
   async ahead(from) {
     if (!this.some) {
       const page = await this.source.page(from, PAGE);
@@ -297,7 +301,7 @@ export class LogView {
     }
   }
 
-  /** Show line `n` in the middle, marked; with `last`, all lines up to that one are marked. */
+  /** Scroll to line `n`, a third below the top. Mark the lines from `n` to `last`, unless `marked` is false. */
   jump(n, { marked = true, last = n } = {}) {
     return this.load(
       () => this.around(n),
@@ -315,7 +319,7 @@ export class LogView {
     );
   }
 
-  /** Lines on both sides of line `n`; where there are few behind it, more of those before it. */
+  /** Return a page with lines on both sides of line `n`, and more lines before it if few follow. */
   async around(n) {
     const from = Math.max(0, n - PAGE / 2);
     const page = await this.ahead(from);
@@ -324,7 +328,7 @@ export class LogView {
     return before && { ...page, lines: [...before.lines, ...page.lines], lookedFrom: before.lookedFrom };
   }
 
-  /** Show what was printed at that time (ISO). */
+  /** Jump to the first line at or after a time (ISO 8601), or to the last line. */
   async jumpToTime(at) {
     const page = await this.source.pageAt(at, 1);
     await this.jump(page.lines[0]?.n ?? page.totalLines - 1);
@@ -342,7 +346,7 @@ export class LogView {
       return;
     }
     if (!this.loading && this.loaded) {
-      // A filter that has found nothing more in what it read goes on when it is told to.
+      // If the last load of a filter found nothing, only the reader's buttons continue it.
       const before = this.some ? this.lookedFrom : this.lines[0]?.n;
       if (scrollTop < NEAR_PX && before > this.first && !this.noneBefore) this.loadBefore();
       else if (scrollHeight - scrollTop - clientHeight < NEAR_PX && this.lines.length && this.end < this.total && !this.waitsAfter) this.loadAfter();
@@ -405,14 +409,14 @@ export class LogView {
     this.stuckAt = this.scroll.scrollTop;
   }
 
-  /** Once the lines fill their place it keeps its size, and what changes in it changes nothing else of the page. */
+  /** Fix the log's size once its lines fill it, so that new lines do not lay out the rest of the page again. */
   fit() {
     if (this.full || this.rows.offsetHeight <= this.scroll.clientHeight) return;
     this.full = true;
     this.scroll.parentElement.dataset.full = "";
   }
 
-  /** Draw the rows anew, after `look` has changed. */
+  /** Draw the rows again after `look` has changed. */
   redraw() {
     const top = this.topLine();
     this.window.draw(this.lines);
@@ -420,7 +424,7 @@ export class LogView {
     else if (top !== null) this.scroll.scrollTop = this.window.rowAt(top)?.offsetTop ?? 0;
   }
 
-  /** Fold or unfold a line or a stack trace by the number of its (first) line. */
+  /** Fold or unfold the JSON of line `n`, or the stack trace whose first frame is line `n`. */
   unfold(n) {
     const { open } = this.look;
     if (!open.delete(n)) open.add(n);
@@ -431,17 +435,17 @@ export class LogView {
     this.changed();
   }
 
-  /** Only the times of the rows. */
+  /** Update only the times of the rows. */
   retime() {
     this.window.retime();
   }
 
-  /** Number of the first line that is seen; null when there is none. */
+  /** Return the number of the first visible line, or null. */
   topLine() {
     return this.window.lineAt(this.scroll.scrollTop);
   }
 
-  /** Want only lines of that stream ("": all), of that level or a worse one ("": all), with that text ("": any). */
+  /** Set the filter: a stream, a level (which includes worse ones) and a text (in any case). "" disables each. */
   want({ stream, level, text }) {
     this.stream = stream;
     const part = text.toLowerCase();
@@ -449,7 +453,7 @@ export class LogView {
     this.keep = all ? null : (line) => (!level || isAtLeast(line, level)) && (!part || line.text.toLowerCase().includes(part));
   }
 
-  /** Show only such lines. */
+  /** Set the filter and load the matching lines around the current position. */
   async only(wanted) {
     const top = this.topLine();
     this.want(wanted);
@@ -459,7 +463,7 @@ export class LogView {
     else await this.jump(top, { marked: false });
   }
 
-  /** The text of the lines from `first` to `last`, whether they are shown or not. */
+  /** Return the plain text of lines `first` to `last`; lines outside the window are loaded. */
   async textBetween(first, last) {
     const texts = [];
     for (let at = first; at <= last; ) {
@@ -472,7 +476,7 @@ export class LogView {
     return texts.join("\n");
   }
 
-  // What is new.
+  // New lines.
 
   disconnect() {
     this.events?.close();
@@ -485,7 +489,7 @@ export class LogView {
     if (this.events || this.finished || this.closed || !this.loaded || away.value) return;
     clearTimeout(this.again);
     this.events = new EventStream(this.source.streamFrom(this.total), {
-      // The stream repeats the present drawing, but not drawings that settled meanwhile.
+      // The stream sends current regions again, but omits regions that settled while it was closed.
       opened: () => {
         this.live = true;
         this.drawn.clear();
@@ -528,11 +532,11 @@ export class LogView {
     this.total = Math.max(this.total, lines.at(-1).n + 1);
     if (!this.following && !this.loading) return;
     this.queue.push(...(this.some ? lines.filter((line) => this.wanted(line)) : lines));
-    // A hidden page paints nothing. The rest is more than the window holds, so it will be there alone.
+    // A hidden page paints nothing, so the queue grows. The next drawing shows only its last lines anyway.
     if (this.queue.length > 2 * MOST) this.queue.splice(0, this.queue.length - MOST);
   }
 
-  /** Draw what is new with the next frame; the first at once, those that follow at a pace. */
+  /** Draw new content in the next animation frame, but at least PACE_MS after the previous drawing. */
   later() {
     if (this.frame || this.pause) return;
     const wait = this.paintedAt + PACE_MS - performance.now();
@@ -560,7 +564,7 @@ export class LogView {
     this.tell();
   }
 
-  /** Show what has come; when that is more than the window holds, its end alone. */
+  /** Append the queued lines; if they fill the whole window, show only the last of them. */
   drawQueue() {
     const { last } = this.window;
     const lines = this.queue.filter((line) => line.n > last);

@@ -1,9 +1,12 @@
-// The lines of a log that are on the page, and their rows: each line has one, between two that are not neighbours stands
-// a row that says so.
+// The lines of a log that are on the page, and their rows. Each line has a row, and a gap row separates lines that are
+// not consecutive.
 import { PLAIN, styleAfter } from "./escapes.js";
 import { fillRow, gapRow, newRow, timeText } from "./rows.js";
 
-/** Give each line the style with which it begins: that with which the line before it of the same stream ended. */
+/**
+ * Set `begin`, the initial style of each line, to the style at the end of the previous line of its stream.
+ * styles: a Map of each stream's last style; it is updated.
+ */
 function carry(lines, styles) {
   for (const line of lines) {
     line.begin = styles.get(line.stream) ?? PLAIN;
@@ -12,13 +15,13 @@ function carry(lines, styles) {
 }
 
 export class LineWindow {
-  /** box: the element of the rows. look: see rows.js. */
+  /** box: the element that contains the rows. look: see `fillRow` in rows.js. */
   constructor(box, look) {
     this.box = box;
     this.look = look;
     this.lines = [];
-    this.target = null; // [first, last]: numbers of the lines that are meant
-    this.some = false; // only some of the lines are wanted: what lies between them is not missed
+    this.target = null; // [first, last]: numbers of the marked lines
+    this.some = false; // whether a filter is active; then lines in between are not missing
   }
 
   get last() {
@@ -48,14 +51,14 @@ export class LineWindow {
     return fragment;
   }
 
-  /** The style with which the last line of each stream ends, by stream. Before the window nothing is known. */
+  /** Return a Map from each stream to the style at the end of its last line in the window. */
   styles() {
     const found = new Map();
     for (const line of this.lines.toReversed()) if (!found.has(line.stream)) found.set(line.stream, styleAfter(line.text, line.begin));
     return found;
   }
 
-  /** The same after further lines, which get no rows. */
+  /** Return the same Map for the end of further lines, which get no rows. */
   stylesAfter(lines) {
     const found = this.styles();
     carry(lines, found);
@@ -76,7 +79,7 @@ export class LineWindow {
     this.lines.unshift(...lines);
   }
 
-  /** Draw the first lines anew that begin otherwise, now that the styles before them are known. */
+  /** Fill rows again whose initial style differs, now that the styles of the preceding lines are known. */
   restyle(styles) {
     let before;
     for (const line of this.lines) {
@@ -92,13 +95,13 @@ export class LineWindow {
     }
   }
 
-  /** Have these lines instead; if they follow those that are here, `styles` says how these ended. */
+  /** Replace all lines. styles: if the new lines follow the current ones, each stream's style before them. */
   replace(lines, styles = new Map()) {
     carry(lines, styles);
     this.draw(lines);
   }
 
-  /** Have rows for these lines. Rows that are there are filled anew: that is cheaper than new ones. */
+  /** Show rows for exactly these lines. Existing rows are reused, which is cheaper than creating new ones. */
   draw(lines) {
     for (const gap of this.box.querySelectorAll(".gap")) gap.remove();
     let row = this.box.firstElementChild;
@@ -119,7 +122,7 @@ export class LineWindow {
     this.lines = [...lines];
   }
 
-  /** Leave the first lines out, so that `most` remain; gives how many went. */
+  /** Remove lines at the start so that at most `most` remain; return the number of removed lines. */
   trimTop(most) {
     const surplus = this.lines.length - most;
     if (surplus <= 0) return 0;
@@ -129,7 +132,7 @@ export class LineWindow {
     return surplus;
   }
 
-  /** Leave the last lines out, so that `most` remain; gives how many went. */
+  /** Remove lines at the end so that at most `most` remain; return the number of removed lines. */
   trimEnd(most) {
     const surplus = this.lines.length - most;
     if (surplus <= 0) return 0;
@@ -139,13 +142,13 @@ export class LineWindow {
     return surplus;
   }
 
-  /** The row of line `n`, or of the first one after it that is here. */
+  /** Return the row of line `n` or of the next line in the window; undefined if there is none. */
   rowAt(n) {
     const line = this.lines.find((one) => one.n >= n);
     return line && this.box.querySelector(`[data-n="${line.n}"]`);
   }
 
-  /** Only the times of the rows. */
+  /** Update only the times of the rows. */
   retime() {
     let before;
     for (const line of this.lines) {
@@ -155,7 +158,7 @@ export class LineWindow {
     }
   }
 
-  /** Number of the first line that is seen when `top` pixels of the rows are above; null when there is none. */
+  /** Return the number of the first line visible at scroll position `top`, in pixels; null if there are no rows. */
   lineAt(top) {
     const rows = this.box.children;
     let low = 0;
