@@ -17,6 +17,7 @@ from store.runs.samples import Usage, of_running, settle_passes
 from store.service_uptime import close_earlier
 from store.store_thread import StoreListener, StoreThread
 from store.tasks import drop_instances, ended_since, forget_missing, update_task, upsert_task
+from supervisor.config.public_definition import definition_text
 from supervisor.host.osport import current_boot
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.messages import DaemonSettings, Exited, Message, ProtocolError
@@ -29,7 +30,6 @@ from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.control.run_operations import RunOperations
 from supervisor.scheduler.control.unit_operations import UnitOperations
-from supervisor.scheduler.control.unit_view import definition_text
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change, CommitListener, Committer
 from supervisor.scheduler.database.damage import DamageMonitor

@@ -74,6 +74,7 @@ def test_failed_backup_in_two_clicks(
     expect(verdict).to_contain_text("Failed")
     expect(verdict).to_contain_text("/var/backups is full")
     expect(log).to_contain_text("No space left on device")
+    expect(page.get_by_role("region", name="Last good run", exact=True)).to_contain_text("Definition: unchanged")
     demonstration.held.touch()
     getattr(page.get_by_role("button", name="Run again"), press)()
     expect(verdict).to_contain_text("Running")

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from store.tasks import Instance, TaskRecord, all_tasks, get_task, instances, update_task, upsert_task
+from supervisor.config.public_definition import definition_text
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings
-from supervisor.scheduler.control.unit_view import definition_text
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.reload.active_config import ActiveConfig, ResolvedConfig
 from supervisor.scheduler.reload.config_files import ConfigFiles

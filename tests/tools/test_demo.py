@@ -22,7 +22,7 @@ from store.runs.writes import Run, list_runs
 from store.service_uptime import state_times
 from supervisor.cli import exit_codes
 from supervisor.config.load import load
-from supervisor.config.model import Service, Task
+from supervisor.config.model import Config, Service, Task
 from supervisor.tools.demo.configuration import text
 from supervisor.tools.demo.history import DAYS, LONG_LINES, History, disk_full_day
 from supervisor.tools.demo.seed import LOGS, seed
@@ -36,8 +36,15 @@ NOW_MS = int(datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()) * 1000
 @pytest.fixture(scope="module")
 def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data")
-    assert 5000 <= seed(str(path), NOW_MS, ZoneInfo("Europe/Prague")) <= 10_000
+    assert 5000 <= seed(str(path), configuration(path), NOW_MS, ZoneInfo("Europe/Prague")) <= 10_000
     return path
+
+
+def configuration(directory: Path) -> Config:
+    file = directory / "ringward.toml"
+    file.write_text(text())
+    file.chmod(0o600)
+    return load(str(file), {})
 
 
 def all_runs() -> list[Run]:
@@ -46,10 +53,7 @@ def all_runs() -> list[Run]:
 
 def test_configuration_is_valid(tmp_path: Path) -> None:
     """The configuration has twelve tasks and four services, all in groups, and no other unit has runs."""
-    file = tmp_path / "ringward.toml"
-    file.write_text(text())
-    file.chmod(0o600)
-    config = load(str(file), {})
+    config = configuration(tmp_path)
     assert (len(config.tasks), len(config.services)) == (12, 4)
     units: list[Task | Service] = [*config.tasks.values(), *config.services.values()]
     assert all(unit.group for unit in units)

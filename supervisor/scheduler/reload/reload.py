@@ -25,6 +25,7 @@ from supervisor.config.keys import Effect
 from supervisor.config.load import load
 from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import ConfigError, Problem
+from supervisor.config.public_definition import definition_text, recorded_definition
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.control.operation import (
@@ -36,7 +37,6 @@ from supervisor.scheduler.control.operation import (
     shutting_down,
     unavailable,
 )
-from supervisor.scheduler.control.unit_view import definition_text, recorded_definition
 from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.loop.daemon_state import DaemonState
 from supervisor.scheduler.loop.loop import Loop

@@ -1,10 +1,10 @@
 """Derive the end reason of a run from the exit that the root reports. Pure."""
 
 import os
-import signal
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from supervisor.host.signal_sets import signal_name
 from supervisor.ipc.messages import Exited
 
 CRASHED_EXIT_CODE = -2
@@ -21,14 +21,6 @@ REASONS = {
     "superseded": "skipped",
 }
 """End reasons by the cause of a stop."""
-
-
-def signal_name(number: int) -> str:
-    """Return a name such as ``SIGTERM``; most real-time signals have only a number (signal(7))."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 class Line(NamedTuple):

@@ -4,8 +4,8 @@ from dataclasses import KW_ONLY, dataclass, field
 
 from store.runs.definitions import Definition
 from supervisor.config.model import Service, Task
+from supervisor.config.public_definition import recorded_definition
 from supervisor.schedule.instants import Schedule
-from supervisor.scheduler.control.unit_view import recorded_definition
 from supervisor.scheduler.loop.loop import Timer
 from supervisor.scheduler.loop.user_lookup import Identity
 from supervisor.scheduler.runs import run_transitions

@@ -16,9 +16,12 @@ from logring.ring.writer import RingWriter
 from store.database import Database, open_writer
 from store.metrics import COARSE_MS, FINE_MS, Sample, add
 from store.notifications import Notification, mark, notify
+from store.runs.definitions import put_definition
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, insert_run
 from store.service_uptime import add_time
+from supervisor.config.model import Config, Service, Task
+from supervisor.config.public_definition import recorded_definition
 from supervisor.config.value_types.durations import format_duration
 from supervisor.ipc.plural import counted
 from supervisor.tools.demo.history import OUTAGE_MS, History, moment
@@ -171,11 +174,12 @@ _DATABASE = "ringward.db"
 _SHARED = "/dev/shm"  # noqa: S108 - a directory of our own is made there
 
 
-def seed(data_dir: str, now_ms: int, zone: ZoneInfo) -> int:
+def seed(data_dir: str, config: Config, now_ms: int, zone: ZoneInfo) -> int:
     """Fill a data directory, before the first start of a daemon on it.
 
     Args:
         data_dir: An existing, empty directory.
+        config: The configuration, under which all runs seem to have started.
         now_ms: The present time in ms since the epoch.
         zone: The time zone of the schedules.
 
@@ -190,8 +194,9 @@ def seed(data_dir: str, now_ms: int, zone: ZoneInfo) -> int:
     database = open_writer(os.path.join(data_dir, _DATABASE))
     try:
         with database.transaction():
+            hashes = _define(database, config)
             for run in runs:
-                insert_run(database, run)
+                insert_run(database, run._replace(definition_hash=hashes[run.task_name]))
             _record_uptime(database, runs)
             _notify(database, runs)
             for sample in samples(data_dir, now_ms):
@@ -235,6 +240,17 @@ def _write(data_dir: str, rings: str, run: Run) -> int:
         frames.close()
         file.close()
         ring.close()
+
+
+def _define(database: Database, config: Config) -> dict[str, str]:
+    """Store the definitions; return their hashes by the names of tasks and services."""
+    hashes = {}
+    units: list[Task | Service] = [*config.tasks.values(), *config.services.values()]
+    for unit in units:
+        recorded = recorded_definition(unit)
+        put_definition(database, unit.name, recorded, None)
+        hashes[unit.name] = recorded.hash
+    return hashes
 
 
 def _record_uptime(database: Database, runs: Sequence[Run]) -> None:

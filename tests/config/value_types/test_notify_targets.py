@@ -9,8 +9,8 @@ from supervisor.config.diff import diff
 from supervisor.config.keys import Effect
 from supervisor.config.model import Config
 from supervisor.config.problems import Problem
+from supervisor.config.public_definition import definition_text
 from supervisor.config.records import Match, QuietHours
-from supervisor.scheduler.control.unit_view import definition_text
 
 Load = Callable[..., Config]
 Problems = Callable[..., list[Problem]]

@@ -131,7 +131,7 @@ def _prepare(directory: str) -> int:
     config = load(path)
     data = os.path.join(directory, "data")
     os.mkdir(data, 0o700)
-    return seed(data, time.time_ns() // 1_000_000, zone_named(config.daemon.timezone))
+    return seed(data, config, time.time_ns() // 1_000_000, zone_named(config.daemon.timezone))
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from supervisor.config.load import load
-from supervisor.scheduler.control.unit_view import definition_text
+from supervisor.config.public_definition import definition_text
 
 
 def test_unlimited_numbers(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from store.runs.definitions import Definition
 from supervisor.config.model import Service, Task
 from supervisor.config.records import Dependency, Param, Probe
 from supervisor.config.value_types.timing import UNLIMITED_ATTEMPTS
-from supervisor.scheduler.runs.end_reason import signal_name
+from supervisor.host.signal_sets import signal_name
 
 _MASK = "***"
 _HASH_DIGITS = 32
