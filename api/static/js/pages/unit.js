@@ -90,7 +90,7 @@ function Facts({ unit }) {
   </dl></div></${Card}>`;
 }
 
-/** Return the time in the task's time zone, such as "2026-03-01 02:30 there"; "" if the browser's clock shows the same. */
+/** Return the time in the task's time zone, as "2026-03-01 02:30 there"; "" if the browser's clock shows the same. */
 function there({ at, local }) {
   const minute = local.slice(0, 16);
   return minute === localMinute(at) ? "" : `${minute.replace("T", " ")} there`;

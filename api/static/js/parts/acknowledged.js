@@ -1,4 +1,4 @@
-// Who has acknowledged the failure of a task or service, for how long, and the note.
+// A line about an acknowledged failure of a task or service: the user, the time, the expiry and the note.
 import { html } from "../../vendor/preact.js";
 import { Ago, At } from "./basics.js";
 

@@ -1,4 +1,4 @@
-// A run, the run that it repeats, and its repetitions: when each began, how long it took, and how long it waited.
+// A card with all attempts of a run: the start, the duration and the preceding wait of each.
 import { html, useEffect } from "../../vendor/preact.js";
 import { Refused, get, runPath, taskPath } from "../api.js";
 import { count, duration } from "../format.js";
@@ -8,7 +8,7 @@ import { now, throttle, unitNamed } from "../state.js";
 import { FAILURES, ofRun } from "../states.js";
 import { At, Badge, Card, Took, useLoad } from "./basics.js";
 
-/** The attempts that belong together, oldest first: each retry points at the attempt before it. */
+/** Load all attempts that `run` is one of, oldest first. The `retryOfRunId` of a retry names the previous attempt. */
 async function chain(run, signal) {
   const found = new Map([[run.id, run]]);
   for (let first = run; first.retryOfRunId && !found.has(first.retryOfRunId); ) {
@@ -29,7 +29,7 @@ async function chain(run, signal) {
   return [...found.values()].sort((a, b) => a.retryAttempt - b.retryAttempt);
 }
 
-/** How many attempts there probably are, before they are loaded: what is below must not move then. */
+/** Estimate the number of attempts before they are loaded, to reserve their space: the content below must not move. */
 function expected(run) {
   const retries = unitNamed(run.taskName)?.definition.retryAttempts ?? 0;
   return 1 + (FAILURES.includes(run.endReason) ? Math.max(retries, run.retryAttempt) : run.retryAttempt);
@@ -38,7 +38,7 @@ function expected(run) {
 const beginOf = (run) => Date.parse(run.startedAt ?? run.createdAt);
 const endOf = (run, at) => (run.endedAt ? Date.parse(run.endedAt) : run.startedAt ? at : beginOf(run));
 
-/** As high as an attempt, on all widths. */
+/** A placeholder as high as the row of an attempt, at every page width. */
 const Coming = () => html`<li><span class="badge">\u00a0</span><span class="small when">\u00a0</span><span class="track"></span><span class="small number"></span></li>`;
 
 export function Attempts({ run }) {

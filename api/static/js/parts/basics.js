@@ -1,4 +1,4 @@
-// Small things that every page needs.
+// Components and hooks that all pages share.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import { troubles } from "../attention.js";
 import { duration, exact, moment, relative, tookMs } from "../format.js";
@@ -14,7 +14,7 @@ export function Badge({ look, title }) {
 
 export const RunBadge = ({ run }) => html`<${Badge} look=${ofRun(run)} />`;
 
-/** A button that is pending from the press until `run()` has ended; meanwhile further presses do nothing. */
+/** A button that calls `run()` and is busy until its promise settles. While busy, it ignores clicks. */
 export function Act({ run, children, ...properties }) {
   const [busy, setBusy] = useState(false);
   const press = async () => {
@@ -29,17 +29,17 @@ export function Act({ run, children, ...properties }) {
   return html`<button ...${properties} aria-busy=${busy} onClick=${press}>${children}</button>`;
 }
 
-/** A time that is told as how far away it is. */
+/** A time relative to now, such as "3 minutes ago". `at` is an ISO 8601 string. */
 export function Ago({ at }) {
   return html`<time datetime=${at} title=${exact(at)}>${relative(at, now.value)}</time>`;
 }
 
-/** A time on the clock. */
+/** A time as date and clock time. `at` is an ISO 8601 string. */
 export function At({ at }) {
   return html`<time datetime=${at} title=${exact(at)}>${moment(at)}</time>`;
 }
 
-/** How long a run took; counts while it runs. */
+/** The duration of a run; it counts up while the run is active. */
 export function Took({ run }) {
   const ms = tookMs(run, run.endedAt || !run.startedAt ? 0 : now.value);
   return html`<span class="number">${duration(ms)}</span>`;
@@ -51,12 +51,12 @@ export function Card({ title, tools, children, label, className = "" }) {
   </section>`;
 }
 
-/** What stands where nothing is yet: its words, and what to do about it. */
+/** The placeholder of an empty list. `children` say why the list is empty and what the user can do. */
 export function Empty({ children }) {
   return html`<div class="empty">${children}</div>`;
 }
 
-/** Grey bars where something is being loaded. */
+/** A placeholder for content that is being loaded: `rows` grey bars. */
 export function Skeleton({ rows = 4 }) {
   const widths = Array.from({ length: rows }, (_, index) => ({ width: `${90 - ((index * 23) % 45)}%` }));
   return html`<div class="body" role="status" aria-label="Loading">
@@ -64,7 +64,7 @@ export function Skeleton({ rows = 4 }) {
   </div>`;
 }
 
-/** A failure, with what can be done. */
+/** An error message, with a "Try again" button if `retry` is given. */
 export function Problem({ error, retry }) {
   return html`<div class="empty" role="alert">
     <p class="problem">${error.message}</p>
@@ -72,15 +72,15 @@ export function Problem({ error, retry }) {
   </div>`;
 }
 
-const LONG = 30; // names that lists may have to cut
+const LONG = 30; // characters; lists may cut longer names, so their links get a title
 
-/** Link to the page of a task or service. */
+/** A link to the page of a task or service. */
 export const UnitLink = ({ name, children }) => html`<a href=${link("task", name)} title=${name.length > LONG ? name : undefined}>${children ?? name}</a>`;
 
 /**
- * What `load(signal)` gives, again whenever `keys` change: {data, error, reload}.
- * The data before stays while new data is loaded, so that nothing flickers; what has failed is tried again when the
- * daemon is back.
+ * Call `load(signal)` now and whenever `keys` change. Return {data, error, reload}; `data` is null before the first
+ * result. The previous data stays until the new data arrives, so that the page does not flicker. A failed load is
+ * repeated when the connection to the daemon is restored.
  */
 export function useLoad(load, keys) {
   const [result, setResult] = useState({ data: null, error: null });
@@ -105,7 +105,7 @@ export function useLoad(load, keys) {
   return { ...result, reload: reload.current };
 }
 
-/** The title of the window; with its icon it tells how many units need attention. */
+/** Set the title of the window to `text`. The title and the icon show the number of units that need attention. */
 export function useTitle(text) {
   const number = troubles.value;
   useEffect(() => {

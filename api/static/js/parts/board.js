@@ -1,4 +1,4 @@
-// All tasks and services: by state, group and tag, filtered and sorted as the address says; groups fold.
+// The board: a table of all tasks and services. The page's address holds its filters and sort order; groups fold.
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import { standsAs } from "../attention.js";
 import { count, number, relative } from "../format.js";
@@ -15,8 +15,8 @@ import { Views } from "./views.js";
 
 const ROWS = 200;
 const TABS = [["failing", "Failing"], ["flapping", "Flapping"], ["late", "Late"], ["running", "Running"], ["paused", "Paused"], ["", "All"]];
-const TONES = ["bad", "warn", "busy", "mute", "good"]; // the worst first
-const LAST = "\uffff"; // behind every name
+const TONES = ["bad", "warn", "busy", "mute", "good"]; // from worst to best
+const LAST = "\uffff"; // sorts after every name and time
 
 const byName = (a, b) => a.name.localeCompare(b.name);
 const lastOf = (unit) => unit.lastRun?.startedAt ?? unit.lastRun?.createdAt ?? "";
@@ -29,7 +29,7 @@ const SORTS = {
   next: ["next run first", (a, b) => (a.nextRunAt ?? LAST).localeCompare(b.nextRunAt ?? LAST) || byName(a, b)],
 };
 
-/** Which groups are folded, and what folds or unfolds one; the browser remembers them. */
+/** Return [folded, toggle]: the set of folded groups, which the browser stores, and toggle(name). */
 function useFolds() {
   const [folded, setFolded] = useState(() => new Set(remembered("folded", "").split("\n").filter(Boolean)));
   const toggle = (name) => {
@@ -53,7 +53,7 @@ function grouped(found, groupOf) {
 
 const WIDE = matchMedia("(min-width: 601px)");
 
-/** Whether there is room for the last runs, which are not even loaded otherwise. */
+/** Return whether the window is wide enough for the last runs. On narrower windows they are not loaded either. */
 function useWide() {
   const [wide, setWide] = useState(WIDE.matches);
   useEffect(() => {
@@ -76,7 +76,7 @@ function Row({ unit, wide }) {
   </tr>`;
 }
 
-/** A choice among the values that any unit has; nothing while there is none. */
+/** A drop-down list of the distinct `values`; renders nothing if there are none. */
 function Select({ label, all, value, values, set }) {
   const known = [...new Set(values)].sort((a, b) => a.localeCompare(b));
   if (!known.length && !value) return null;

@@ -1,5 +1,5 @@
-// Desktop notifications for warnings and errors, while the dashboard is open in a hidden tab. They are off by default;
-// each browser has its own setting.
+// Desktop notifications for warnings and errors while the dashboard is open in a hidden tab. They are off by default;
+// each browser stores its own setting.
 import { html, signal } from "../../vendor/preact.js";
 import { listen } from "../live.js";
 import { go, link } from "../routes.js";
@@ -13,7 +13,7 @@ const permission = signal(supported ? Notification.permission : "denied");
 
 function tell(notification) {
   if (!notifying.value || permission.value !== "granted" || !document.hidden || notification.severity === "info") return;
-  // The same tag in several windows: one of them is shown.
+  // The tag identifies the notification, so that several open windows show it once.
   const shown = new Notification(notification.title, { body: notification.body, tag: `ringward-${notification.id}`, icon: ICON });
   shown.onclick = () => {
     window.focus();
@@ -31,7 +31,9 @@ async function turn(on) {
   if (on && !notifying.value) toast("This browser blocks notifications of this site; allow them in its settings", { bad: true });
 }
 
-/** The switch; nothing where browsers permit none: over plain HTTP from another host. */
+/**
+ * The switch for desktop notifications; renders nothing where browsers forbid them: over plain HTTP from another host.
+ */
 export function NotifyHere() {
   if (!supported) return null;
   const on = notifying.value && permission.value === "granted";

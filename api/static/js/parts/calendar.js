@@ -1,24 +1,27 @@
-// The coming runs of a task as a calendar: five weeks from this one on, in the time zone of the browser.
+// A calendar of a task's upcoming runs: this week and the next four, in the browser's time zone.
 import { html } from "../../vendor/preact.js";
 import { get, taskPath } from "../api.js";
 import { count, moment } from "../format.js";
 import { Card, Problem, Skeleton, useLoad } from "./basics.js";
 
-const MOST = 100; // times that the daemon tells at once
+const MOST = 100; // upcoming times to request; the API allows no more
 const WEEKS = 5;
-const SHOWN = 3; // times in a day
+const SHOWN = 3; // times listed per day
 const WEEKDAY = new Intl.DateTimeFormat(undefined, { weekday: "short" });
 const TIME = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 const DATE = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 const LONG = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long" });
 
-/** The first day of the week by the reader's locale: 1 is Monday, 7 Sunday. */
+/** Return the first day of the week in the browser's locale: 1 is Monday, 7 is Sunday. */
 function firstWeekday() {
   const locale = new Intl.Locale(navigator.language);
   return (locale.getWeekInfo?.() ?? locale.weekInfo)?.firstDay ?? 1;
 }
 
-/** Days from the beginning of this week on, at midnight; where clocks change a day has not 24 hours. */
+/**
+ * Return the local midnights of WEEKS weeks, from the first day of this week on. The Date constructor adds the days,
+ * because a day with a clock change does not have 24 hours.
+ */
 function daysFrom(today) {
   const back = (today.getDay() - (firstWeekday() % 7) + 7) % 7;
   return Array.from({ length: 7 * WEEKS }, (_, index) => new Date(today.getFullYear(), today.getMonth(), today.getDate() - back + index));
@@ -41,7 +44,7 @@ export function Calendar({ unit }) {
   const { data, error, reload } = useLoad((signal) => get(taskPath(unit.name, "schedule"), { count: MOST }, signal), [unit.name, unit.nextRunAt, unit.paused]);
   if (unit.paused || (data && !data.items.length)) return null;
   const coming = (data?.items ?? []).map((one) => new Date(one.startsAt ?? one.at));
-  const last = coming.length < MOST ? null : coming.at(-1); // nothing is known behind it
+  const last = coming.length < MOST ? null : coming.at(-1); // null: the list is complete; otherwise later runs are unknown
   const now = new Date();
   const today = new Date(now.getFullYear(), now.getMonth(), now.getDate());
   const days = daysFrom(today);

@@ -1,14 +1,14 @@
-// Why runs failed: the line of output that says so. One request fetches the causes of a whole page.
+// The cause of a failed run: the line of its log that explains the failure. One request fetches those of a whole page.
 import { html, signal, useEffect } from "../../vendor/preact.js";
 import { Refused, get } from "../api.js";
 import { link } from "../routes.js";
 
 const AT_ONCE = 50;
-/** By the id of a run; null: it gave no cause. */
+/** The causes {line, text} by run id; null if a run's log names no cause. */
 const causes = signal(new Map());
 const waiting = new Set();
 
-/** Remember the causes of failures: [{run, cause}]. */
+/** Store the causes of `failures`, [{run, cause}], for later use by Cause. */
 export function learn(failures) {
   causes.value = new Map([...causes.value, ...failures.map(({ run, cause }) => [run.id, cause ?? null])]);
 }
@@ -29,12 +29,12 @@ async function loadAsked() {
       const found = new Map(items.map((one) => [one.run.id, one]));
       learn(some.map((id) => found.get(id) ?? { run: { id } }));
     } catch (error) {
-      if (!(error instanceof Refused)) throw error; // the page shows the runs without it
+      if (!(error instanceof Refused)) throw error; // the page shows the runs without their causes
     }
   }
 }
 
-/** The cause of a run that failed, as a link to that line of its log. */
+/** The cause of a failed run, as a link to its line of the log; loads the cause if necessary. */
 export function Cause({ id }) {
   useEffect(() => ask(id), [id]);
   const cause = causes.value.get(id);

@@ -1,4 +1,4 @@
-// Charts over time (uPlot, loaded when the first one is shown).
+// Line charts over time, drawn by uPlot, which is loaded with the first chart.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 
 let library = null;
@@ -7,7 +7,7 @@ const loadLibrary = () => {
   return library;
 };
 
-/** The colour that a token of the stylesheet stands for now, as canvas understands it. */
+/** Resolve a custom property of the stylesheet, such as "accent", to a colour for the canvas: "rgb(…)". */
 export function colour(token) {
   const probe = document.createElement("span");
   probe.style.color = `var(--${token})`;
@@ -22,7 +22,7 @@ const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-d
 const SECONDS = new Intl.DateTimeFormat(undefined, { minute: "2-digit", second: "2-digit" });
 const DATE = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 
-/** Labels of the axis of time: as fine as its step (seconds) asks for. */
+/** Format the ticks of the time axis (seconds since the epoch); their precision depends on `step` (seconds). */
 function hours(_plot, ticks, _axis, _space, step) {
   const format = step >= 86_400 ? DATE : step >= 60 ? CLOCK : SECONDS;
   return ticks.map((at) => format.format(at * 1000));
@@ -31,10 +31,12 @@ function hours(_plot, ticks, _axis, _space, step) {
 const faded = (value, alpha) => value.replace(/^rgb\((.*)\)$/, `rgba($1, ${alpha})`);
 
 /**
- * Lines over time.
+ * A line chart.
  *
- * times: seconds since the epoch, ascending. series: [{label, values, token, format, points}]; null: no value.
- * max: upper end of the scale, or undefined. height: pixels. text: what it shows, for those who do not see it.
+ * times: seconds since the epoch, ascending.
+ * series: [{label, values, token, format, points}]. A null in `values` is a gap; `points` draws dots without a line.
+ * max: upper end of the scale; undefined fits it to the values. height: pixels. text: description for screen readers.
+ * onPick(index): called with the index of the clicked sample.
  */
 export function Chart({ times, series, max, height = 110, text, onPick }) {
   const box = useRef(null);

@@ -1,9 +1,12 @@
-// A field for any number of a few values: a button that names them, and opens a box to check them in.
+// A multiple-choice field: a button that names the chosen values and opens a list of checkboxes.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 
 const NAMED = 2;
 
-/** options: [[value, label]]. chosen: values. set(values). presets: [[label, values]], which are set with one press. */
+/**
+ * options: [[value, label]]. chosen: the list of chosen values. set(values): called on every change.
+ * presets: [[label, values]]; each is a button that chooses exactly these values.
+ */
 export function Choices({ label, options, chosen, set, presets = [] }) {
   const [open, setOpen] = useState(false);
   const box = useRef(null);

@@ -1,12 +1,15 @@
-// One dialog at a time, over everything else; the browser keeps the focus in it, and afterwards it is where it was.
+// The modal dialog; only one is open at a time. The browser keeps the focus inside; closing it restores the focus.
 import { html, signal, useEffect, useRef } from "../../vendor/preact.js";
 
 const current = signal(null);
 let shownSoFar = 0;
 
-/** Show `content` (a component's call) until it calls the `close` it is given, or Escape is pressed. */
+/**
+ * Open a dialog whose body is the result of `content()`. Code closes it with `close`; the user with Escape, a click
+ * outside or the browser's Back button, which also calls `onClose`.
+ */
 export function show(content, { className = "", label, onClose } = {}) {
-  // Each has an element of its own: the browser reports a close a moment later, when another one may be shown.
+  // A new key gives each dialog its own element: the browser reports a close late, when another dialog may be open.
   current.value = { key: ++shownSoFar, content, className, label, onClose };
 }
 
@@ -18,7 +21,7 @@ addEventListener("popstate", () => current.value?.onClose?.() || close());
 
 export const isOpen = () => current.value !== null;
 
-/** Ask before something that cannot be undone; gives whether it is wanted. */
+/** Ask for confirmation in a dialog. Resolve to true if the user presses the button `label`, otherwise to false. */
 export function confirm({ title, text, label, danger = true }) {
   return new Promise((settle) => {
     const answer = (value) => {
@@ -45,7 +48,7 @@ export function confirm({ title, text, label, danger = true }) {
 
 export function Dialog() {
   const box = useRef(null);
-  const before = useRef(null); // where the focus was
+  const before = useRef(null); // the element that had the focus before the dialog opened
   const shown = current.value;
   useEffect(() => {
     if (shown) {

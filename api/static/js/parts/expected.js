@@ -1,4 +1,4 @@
-// How long a run of a task usually takes, and how much of that is left: the median of its last successful runs.
+// The expected duration of a task's run, which is the median of its last successful runs, and the time left.
 import { html } from "../../vendor/preact.js";
 import { get, taskPath } from "../api.js";
 import { duration, tookMs } from "../format.js";
@@ -6,9 +6,9 @@ import { now } from "../state.js";
 import { useLoad } from "./basics.js";
 
 const JUDGED = 20;
-const LEAST = 3; // fewer tell nothing
+const LEAST = 3; // fewer runs give no useful median
 
-/** The median duration of the last successful runs of a task, ms; null when there are too few. */
+/** Return the median duration of a task's last successful runs, ms; null if too few, or if it is not `wanted`. */
 export function useExpected(name, wanted) {
   const { data } = useLoad(
     async (signal) => (wanted ? get(taskPath(name, "runs"), { limit: JUDGED, status: "succeeded" }, signal) : null),
@@ -18,7 +18,7 @@ export function useExpected(name, wanted) {
   return took.length < LEAST ? null : took.sort((a, b) => a - b)[took.length >> 1];
 }
 
-/** A running task: what is left of its usual duration, or by how much it has exceeded that. */
+/** The progress of a run: the time left of its `expected` duration (ms), or the time by which the run exceeds it. */
 export function Left({ run, expected }) {
   if (!expected) return null;
   const took = tookMs(run, now.value) ?? 0;

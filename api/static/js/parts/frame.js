@@ -1,4 +1,4 @@
-// The frame around every page.
+// The frame around every page: navigation, top bar, banners, toasts and dialogs.
 import { html, signal } from "../../vendor/preact.js";
 import { post } from "../api.js";
 import { attempt } from "../actions.js";
@@ -26,7 +26,7 @@ const ITEMS = [
   ["accounts", "Accounts", "user", true],
   ["tokens", "Tokens", "key", true],
 ];
-const LONG_MS = 1000; // a shorter outage, such as an upgrade, moves nothing on the page
+const LONG_MS = 1000; // a shorter outage, such as an upgrade, shows no banner, which would move the page
 const THEMES = { auto: "contrast", light: "sun", dark: "moon" };
 const theme = signal(remembered("theme", "auto"));
 

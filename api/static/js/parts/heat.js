@@ -1,5 +1,5 @@
-// A year of days: a column for each week, a square for each day, coloured by what became of its runs. Those with runs
-// are links; one of them is in the order of Tab, and the arrow keys go from there to the others.
+// The runs of a year: a column for each week, a square for each day, coloured by the results of its runs. Days with
+// runs are links. Only one link is in the Tab order; the arrow keys move the focus to the others.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import { count, day, duration } from "../format.js";
 import { FAILURES } from "../states.js";
@@ -7,7 +7,7 @@ import { told as spoken } from "./tip.js";
 
 const DAY_MS = 86_400_000;
 const CELL = 12;
-const MONTH_ROOM = 3 * CELL; // the name of a month that has less is left out
+const MONTH_ROOM = 3 * CELL; // a month with less space gets no label
 const MONTHS = new Intl.DateTimeFormat(undefined, { month: "short", timeZone: "UTC" });
 const WEEKDAYS = new Intl.DateTimeFormat(undefined, { weekday: "short", timeZone: "UTC" });
 const SHOWN_WEEKDAYS = [0, 2, 4];
@@ -30,7 +30,7 @@ function told(one) {
   return `${day(one.day)}: ${parts.join(", ")}`;
 }
 
-/** A mark on the square, for those who cannot tell the colours: a stroke for failures, a dot for missed times. */
+/** A mark for readers who cannot distinguish the colours: a stroke for failures, a dot for missed runs. */
 function markOf(one, x, y) {
   if (failures(one)) return html`<path class="mark" d=${`M${x + 2} ${y + 8}l6 -6`} />`;
   return one.counts.missed ? html`<path class="mark" d=${`M${x + 4} ${y + 5}h2`} />` : null;
@@ -38,12 +38,12 @@ function markOf(one, x, y) {
 
 const keyOf = (at) => new Date(at).toISOString().slice(0, 10);
 
-/** `days` as /api/tasks/{taskName}/days gives them; `address(day)`: of the runs of a day. */
+/** days: the items of /api/tasks/{taskName}/days. address(day): the link to the runs of a day, such as "2026-03-01". */
 export function Heat({ days, address }) {
   const [chosen, setChosen] = useState(null);
   const box = useRef(null);
   useEffect(() => {
-    box.current.scrollLeft = box.current.scrollWidth; // where it does not fit, today is seen
+    box.current.scrollLeft = box.current.scrollWidth; // if the year is wider than the page, show its end
   }, []);
   const byDay = new Map(days.map((one) => [one.day, one]));
   const today = Math.floor(Date.now() / DAY_MS) * DAY_MS;
@@ -51,7 +51,7 @@ export function Heat({ days, address }) {
   const first = today - weekday * DAY_MS - 52 * 7 * DAY_MS;
   const most = Math.max(1, ...days.map((one) => one.total));
   const inTab = byDay.has(chosen) ? chosen : days.at(-1)?.day;
-  /** The nearest day with runs, from `day` on in the direction of a key. */
+  /** Return the nearest day with runs, from the day `from` in the direction of the key `name`. */
   const after = (from, name) => {
     if (name === "Home") return days.find((one) => Date.parse(one.day) >= first)?.day;
     if (name === "End") return days.at(-1)?.day;

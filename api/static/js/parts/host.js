@@ -1,4 +1,4 @@
-// Processor, memory, disk, network and pressure of the host over time, live through the events.
+// Charts of the host's processor, memory, disk, network and pressure. Events add new samples.
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import { get } from "../api.js";
 import { size } from "../format.js";
@@ -23,14 +23,17 @@ const CHARTS = [
   { title: "Pressure", format: percent, lines: [["processor", "cpuPressurePercent", "accent"], ["memory", "memoryPressurePercent", "bad-mark"], ["disk", "ioPressurePercent", "warn-mark"]] },
 ];
 
-/** Metrics of the last `seconds`, growing with each sample that comes. */
+/**
+ * Load the metrics of the last `seconds` and append each new sample. Return {items, step, error, reload}; `step` is the
+ * interval between samples, in seconds.
+ */
 function useMetrics(seconds) {
   const { data, error, reload } = useLoad(
     async (signal) =>
       isLimited.value ? null : get("api/system/metrics", { from: new Date(Date.now() - seconds * 1000).toISOString() }, signal),
     [seconds],
   );
-  // Nothing was heard meanwhile, but it was measured.
+  // While the page was disconnected, the daemon went on sampling.
   useEffect(() => listen((kind) => kind === "resumed" && reload()), []);
   const [items, setItems] = useState(null);
   useEffect(() => setItems(data?.items ?? null), [data]);
@@ -40,7 +43,7 @@ function useMetrics(seconds) {
     const at = Date.parse(live.t);
     setItems((before) => {
       const last = before?.at(-1);
-      if (!before || (last && at - Date.parse(last.t) < data.step * 900)) return before; // samples come a bit early, too
+      if (!before || (last && at - Date.parse(last.t) < data.step * 900)) return before; // 10 % tolerance: samples may be early
       const first = before.findIndex((one) => at - Date.parse(one.t) <= seconds * 1000);
       return [...before.slice(Math.max(0, first)), live];
     });
@@ -48,7 +51,10 @@ function useMetrics(seconds) {
   return { items, step: data?.step, error, reload };
 }
 
-/** Times in seconds and values of `keys`; where the daemon was down there is a hole. */
+/**
+ * Return {times, values}: seconds since the epoch, and a list of values for each of `keys`. A null in the values marks
+ * a gap where the daemon was not running.
+ */
 function columns(items, keys, step) {
   const times = [];
   const values = keys.map(() => []);
@@ -66,7 +72,7 @@ function columns(items, keys, step) {
   return { times, values };
 }
 
-/** The host in one line, which unfolds to charts; the browser remembers whether it is unfolded. */
+/** The host's current figures in one line that expands to charts. The browser remembers whether it is expanded. */
 export function HostLine() {
   const [open, setOpen] = useState(remembered("host", "") === "open");
   if (isLimited.value) return null;
@@ -90,7 +96,7 @@ export function HostLine() {
   </section>`;
 }
 
-/** low: as a band of small charts. more: what stands beside the choice of the time span. */
+/** low: render small charts in one row. more: an element to add after the choice of the time span. */
 export function HostCharts({ low = false, more }) {
   const [seconds, setSeconds] = useState(SPANS[0][1]);
   const { items, step, error, reload } = useMetrics(seconds);

@@ -1,7 +1,7 @@
-// Line icons on a grid of 24, drawn for this dashboard.
+// The icons of the dashboard: paths drawn as lines on a 24 × 24 grid.
 import { html } from "../../vendor/preact.js";
 
-/** The address of the picture that stands for Ringward, as the page has it. */
+/** The URL of Ringward's icon, from the page's <link>. */
 export const ICON = document.querySelector('link[rel="icon"]').href;
 
 const PATHS = {
@@ -44,7 +44,7 @@ const PATHS = {
   link: "M10 14l4-4M9 9l-3 3a4 4 0 006 6l2-2M15 15l3-3a4 4 0 00-6-6l-2 2",
 };
 
-/** A decoration; what it means stands beside it, or in the label of its button. */
+/** A decorative icon, hidden from screen readers. The text beside it or the label of its button gives its meaning. */
 export function Icon({ name }) {
   return html`<svg class=${`icon icon-${name}`} viewBox="0 0 24 24" aria-hidden="true"><path d=${PATHS[name]} /></svg>`;
 }

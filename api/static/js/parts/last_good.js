@@ -1,5 +1,5 @@
-// A failure beside the last run of the task that succeeded before it: when, how long, with which parameters, under which
-// definition, and where their logs begin to differ.
+// A failure beside the last run of the task that succeeded before it: when, how long, with which parameters, under
+// which definition, and where their logs begin to differ.
 import { html, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { get, runPath, taskPath } from "../api.js";

@@ -1,8 +1,8 @@
-// A button that opens a list of further things to do.
+// A button that opens a menu of further actions.
 import { html, useLayoutEffect, useRef, useState } from "../../vendor/preact.js";
 import { Icon } from "./icon.js";
 
-/** `items`: [{label, run, disabled, title}]; those that are falsy are left out. */
+/** items: [{label, run, disabled, title}]; falsy items are skipped. */
 export function Menu({ label, items }) {
   const [open, setOpen] = useState(false);
   const [busy, setBusy] = useState(false);
@@ -17,7 +17,7 @@ export function Menu({ label, items }) {
     }
   };
   const box = useRef(null);
-  // Before anything else can happen: who works by keyboard goes on at once.
+  // A layout effect moves the focus into the menu before the next key press.
   useLayoutEffect(() => {
     if (!open) return undefined;
     box.current.querySelector(".menu-list button:not(:disabled)")?.focus();

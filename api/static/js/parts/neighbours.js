@@ -1,4 +1,4 @@
-// The way from a run to its task and the overview, and to the previous and the next run of the task.
+// The head line of a run's page: links to the overview, the task, and the task's previous and next runs.
 import { html, useEffect, useRef } from "../../vendor/preact.js";
 import { get, taskPath } from "../api.js";
 import { listen } from "../live.js";
@@ -7,17 +7,20 @@ import { throttle } from "../state.js";
 import { At, UnitLink, useLoad } from "./basics.js";
 import { Icon } from "./icon.js";
 
-const TOGETHER = 10; // runs that are created in the same millisecond: the list has this run and they, too
+const TOGETHER = 10; // runs per request; the lists also contain this run and others created in the same millisecond
 const AGAIN_MS = 1000;
 
-let stepped = null; // the link that led to this run: it keeps the focus
+let stepped = null; // rel of the link that led to this run ("prev" or "next"), which gets the focus again
 
-/** The run in `list`, sorted by creation, that follows `run`; null: there is none. */
+/** Return the run that follows `run` in `list`, which is sorted by creation; null if there is none. */
 function after(run, list) {
   return list[list.findIndex((one) => one.id === run.id) + 1] ?? null;
 }
 
-/** {previous, next} of a run; asks for one after the other, so that at most one request is under way. */
+/**
+ * Load the neighbours of a run once `ready`. Return {id, previous, next}, or null before that. The two requests run one
+ * after the other, to use only one connection.
+ */
 function useNeighbours(run, ready) {
   const ask = async (filter, signal) => after(run, (await get(taskPath(run.taskName, "runs"), { ...filter, limit: TOGETHER }, signal)).items);
   const { data, reload } = useLoad(
@@ -38,7 +41,7 @@ function useNeighbours(run, ready) {
   return known;
 }
 
-/** The head line of the page of a run. `ready`: what the reader came for is loaded. */
+/** ready: whether the log is loaded; only then are the neighbours requested. */
 export function Trail({ run, ready }) {
   const found = useNeighbours(run, ready);
   const nav = useRef(null);

@@ -1,4 +1,4 @@
-// One field that finds tasks, runs, pages and things to do.
+// The command palette: one field that finds tasks, services, runs, pages and actions.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import * as actions from "../actions.js";
 import { get } from "../api.js";
@@ -30,7 +30,7 @@ export const openPalette = () => show(() => html`<${Palette} />`, { className: "
 
 const open = (address) => () => go(address);
 
-/** How well `text` fits what was typed: 0 not at all; each word has to be somewhere in it. */
+/** Return how well `text` matches the typed words. The result is 0 if it lacks any of them. */
 function fit(text, words) {
   const low = text.toLowerCase();
   let score = 0;
@@ -78,7 +78,7 @@ function Palette() {
     const timer = setTimeout(() => {
       get("api/runs", { search: text.trim(), naming: "camel", limit: 5 }, abort.signal)
         .then((page) => setRuns(page.runs))
-        .catch(() => {}); // tasks and pages are found without the daemon
+        .catch(() => {}); // tasks and pages are found without this request
     }, 150);
     return () => {
       clearTimeout(timer);

@@ -1,4 +1,4 @@
-// The plan of a configuration reload, and its execution.
+// A card that previews the changes of a configuration reload, and applies them.
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import { Refused, post } from "../api.js";
 import { loadDaemon, loadUnits } from "../state.js";

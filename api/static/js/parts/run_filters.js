@@ -1,4 +1,4 @@
-// The filters of a list of runs, as they stand in the address, in its form, and in the body of a bulk operation.
+// The filters of a list of runs: their form, their query parameters, and their encoding for bulk operations.
 import { html, useState } from "../../vendor/preact.js";
 import { localMinute } from "../format.js";
 import { units } from "../state.js";
@@ -11,10 +11,10 @@ const STATUS_OPTIONS = STATUSES.map((one) => [one, ofReason(one).word]);
 const MOST = Number.MAX_SAFE_INTEGER; // beyond every exit code
 const TRIGGERS = ["cron", "api", "cloud", "service", "startup"];
 
-/** Those that are set; `read(key)` gives the text of one, "" for none. */
+/** Return the filters that are set, as {key: text}. read(key) returns the text of a filter, "" if it is not set. */
 export const filterOf = (read) => Object.fromEntries(FILTERS.filter((key) => read(key)).map((key) => [key, read(key)]));
 
-/** Bulk selectors are exact, as lists in camelCase are; numbers and truth are typed there. */
+/** Convert the texts of `filter` for the body of a bulk operation, which requires JSON numbers and booleans. */
 export function bulkFilter(filter) {
   const typed = { ...filter };
   for (const key of ["exit_code_min", "exit_code_max"]) if (key in typed) typed[key] = Math.max(-MOST, Math.min(MOST, Number(typed[key])));
@@ -22,10 +22,13 @@ export function bulkFilter(filter) {
   return typed;
 }
 
-/** The time that a date-time field shows, as the API takes it. */
+/** Convert the value of a date-time field, which is in local time, to ISO 8601 in UTC for the API. */
 const toApi = (local) => (local ? new Date(local).toISOString() : "");
 
-/** name: the runs are of this task alone. set(changes): what the address is to say. active: whether any is set. */
+/**
+ * name: the task or service, if the list is limited to one. read(key): see filterOf. set(changes): change the query
+ * parameters. active: whether any filter is set. clear(): remove all filters.
+ */
 export function Filters({ name, read, set, active, clear }) {
   const [more, setMore] = useState(RARE.some(read));
   const statuses = read("status").split(",").map((one) => one.trim()).filter(Boolean);

@@ -1,4 +1,4 @@
-// Runs in a table, with every filter and sort in the address, a selection over all matches, and actions on it.
+// A table of runs. The page's address holds its filters and sort order. Bulk actions apply to selected or all matches.
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import * as actions from "../actions.js";
 import { get } from "../api.js";
@@ -24,7 +24,7 @@ const COLUMNS = [
   ["exitCode", "Exit", "number wide"],
 ];
 
-/** `name`: only of this task or service. `page`: parts of the address of the page that it stands in. */
+/** name: show only the runs of this task or service. page: path segments of the page that shows the table. */
 export function RunsTable({ name, page, title = "Runs" }) {
   const { query } = route.value;
   const read = (key) => query.get(key) ?? "";
@@ -55,7 +55,7 @@ export function RunsTable({ name, page, title = "Runs" }) {
   };
   const runs = data?.runs ?? [];
   useEffect(() => {
-    // This page no longer exists: go to the last one.
+    // This page of the list no longer exists: go to the last one.
     if (data?.total && !runs.length && offset >= data.total) set({ offset: Math.floor((data.total - 1) / PAGE) * PAGE || undefined });
   }, [data]);
   const isSelected = (run) => (all ? run.createdAt <= all.until && !all.except.has(run.id) : selected.has(run.id));
@@ -77,7 +77,7 @@ export function RunsTable({ name, page, title = "Runs" }) {
     setUnfolded(next);
   };
   const rows = sort === "createdAt" && !read("retries_only") ? folded(runs, unfolded) : runs.map((run) => ({ run, earlier: [] }));
-  /** A row stands for the attempts that are folded into it. */
+  /** Select or deselect a row, together with the attempts folded into it. */
   const toggleRow = (run, earlier) => {
     if (!earlier.length || unfolded.has(run.id)) toggle(run);
     else if (all) {
@@ -99,7 +99,7 @@ export function RunsTable({ name, page, title = "Runs" }) {
     if (whole || all) clear();
     else setSelected(new Map([...selected, ...runs.map((run) => [run.id, run])]));
   };
-  /** All that match now: the newest of them says up to when, so that none that comes later is meant. */
+  /** Select all current matches. `until`, the creation time of the newest, keeps later runs out of the selection. */
   const selectAll = async () => {
     const newest = { ...filter, naming: "camel", limit: 1, sort_field: "createdAt", sort_direction: "desc" };
     const found = await actions.attempt(() => get("api/runs", newest));
@@ -163,7 +163,10 @@ export function RunsTable({ name, page, title = "Runs" }) {
   </${Card}>`;
 }
 
-/** Attempts as one row, that of the last of them: [{run, earlier}]; if it is unfolded, the earlier ones follow. */
+/**
+ * Fold the attempts of each run into one row, that of the last attempt. Return [{run, earlier, of}]: `earlier` lists
+ * the previous attempts. If the id of `run` is in `unfolded`, they follow as rows whose `of` is this id.
+ */
 function folded(runs, unfolded) {
   const byId = new Map(runs.map((run) => [run.id, run]));
   const repeated = new Set(runs.map((run) => run.retryOfRunId));
@@ -179,8 +182,8 @@ function folded(runs, unfolded) {
 }
 
 /**
- * late: it came after all that match were selected. earlier: how many attempts are folded into it. of: the last attempt,
- * if this is an earlier one.
+ * named: whether to show the task. late: the run was created after "Select all", and cannot be selected.
+ * earlier: the number of attempts folded into the row. of: the id of the last attempt, if this is an earlier one.
  */
 function Row({ run, by, named, selected, late, toggle, earlier, open, unfold, of }) {
   const attempt = run.retryAttempt ? `, retry ${run.retryAttempt}` : "";

@@ -1,4 +1,4 @@
-// The keyboard: shortcuts for the whole dashboard, and the page that lists them.
+// The dashboard's global keyboard shortcuts, and the dialog that lists all shortcuts.
 import { html } from "../../vendor/preact.js";
 import { go, link } from "../routes.js";
 import { isOpen, show } from "./dialog.js";

@@ -1,4 +1,4 @@
-// Slots and the limit of the daemon: the places in use, the runs that hold them, and the runs that wait for them.
+// A card about slots and max_running: the places in use, the runs that hold them, and the runs that wait for them.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import { get } from "../api.js";
 import { count } from "../format.js";
@@ -11,12 +11,12 @@ const AGAIN_MS = 2000;
 const SHOWN = 9;
 const NAMED = 3;
 
-/** Whether the unit uses slots, or has runs that may wait because of max_running. */
+/** Return whether a unit uses slots, or has pending runs, which may wait because of max_running. */
 const concerned = (unit) => Object.keys(unit.definition.uses ?? {}).length > 0 || (unit.kind === "task" && unit.active.pending > 0);
 
 /**
- * {slots, known}: slots is the answer of /api/slots, null while nothing is known or configured. It is loaded when a unit
- * is concerned, and again when runs change.
+ * Load /api/slots once a unit is concerned, and again when runs change. Return {slots, known}: `slots` is the response,
+ * or null if there are no slots and no limit. `known` is false while the first request is pending.
  */
 export function useSlots() {
   const wanted = useRef(false);
@@ -30,7 +30,7 @@ export function useSlots() {
   return { slots: configured ? data : null, known: !wanted.current || Boolean(data || error) };
 }
 
-/** The first runs as links. */
+/** Links to the first NAMED of `runs`. */
 function Runs({ runs }) {
   return runs.slice(0, NAMED).map((run, index) => html`${index > 0 && ", "}<a key=${run.runId} href=${link("run", run.runId)}>${run.taskName}</a>`);
 }
@@ -49,7 +49,7 @@ function Slot({ slot }) {
   </li>`;
 }
 
-/** Slots that runs wait for come first if there are too many to show all. slots: see useSlots. */
+/** The card of slots. If there are more than SHOWN, slots with waiting runs come first. slots: see useSlots. */
 export function Slots({ slots }) {
   const [more, setMore] = useState(false);
   if (!slots) return null;

@@ -1,4 +1,4 @@
-// The last runs of a unit as a row of bars: height by duration, colour by how they ended.
+// The last runs of a unit as a row of bars: the height shows the duration, the colour the result.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import { Refused, get } from "../api.js";
 import { duration, moment, tookMs } from "../format.js";
@@ -10,12 +10,12 @@ import { told } from "./tip.js";
 
 const SHOWN = 20;
 const AGAIN_MS = 2000;
-const AT_ONCE = 100; // names in one request
+const AT_ONCE = 100; // unit names in one request
 const known = new Map();
 const waiting = new Map();
 let busy = false;
 
-/** Have the newest runs of `name` loaded, together with those of others that are asked for meanwhile. */
+/** Request the newest runs of `name` and pass them to take(runs). Requests made in the meantime are combined. */
 function ask(name, take) {
   waiting.set(name, take);
   if (!busy) loadAsked();
@@ -23,7 +23,7 @@ function ask(name, take) {
 
 async function loadAsked() {
   busy = true;
-  await new Promise((resolve) => setTimeout(resolve)); // the rows of a table ask one after the other
+  await new Promise((resolve) => setTimeout(resolve)); // first let all rows of the table add their names
   while (waiting.size) {
     const asked = [...waiting].slice(0, AT_ONCE);
     for (const [name] of asked) waiting.delete(name);
@@ -32,13 +32,13 @@ async function loadAsked() {
       for (const { taskName, runs } of items) known.set(taskName, runs);
       for (const [name, take] of asked) take(known.get(name) ?? []);
     } catch (error) {
-      if (!(error instanceof Refused)) throw error; // the next event tries again; the connection state shows the fault
+      if (!(error instanceof Refused)) throw error; // the next event repeats the request; the connection state shows the fault
     }
   }
   busy = false;
 }
 
-/** The newest runs of `name`, newest first, loaded once the element in `ref` is seen; kept up to date while it is. */
+/** Return the newest runs of `name`, newest first; null before they are loaded. They update while `ref` is in view. */
 function useLastRuns(name, ref) {
   const [runs, setRuns] = useState(known.get(name) ?? null);
   useEffect(() => {
@@ -65,7 +65,7 @@ function useLastRuns(name, ref) {
   return runs;
 }
 
-/** One of the bars is in the order of Tab, and the arrow keys go from there to the others. */
+/** The bars, oldest first. Only one is in the Tab order; the arrow keys move the focus to the others. */
 function Strip({ name, runs }) {
   const [chosen, setChosen] = useState(null);
   if (!runs?.length) return html`<span class="strip"></span>`;
@@ -90,7 +90,7 @@ function Strip({ name, runs }) {
   return html`<span class="strip" role="group" aria-label=${`Last runs of ${name}`} onKeyDown=${keys}>${shown.map(bar)}</span>`;
 }
 
-/** How the durations went. */
+/** A line of the durations of ended runs, with their median; renders nothing for fewer than three. */
 function Spark({ runs }) {
   const took = (runs ?? []).map((run) => (run.endedAt ? tookMs(run) : undefined)).filter((ms) => ms !== undefined);
   if (took.length < 3) return null;
@@ -105,7 +105,7 @@ function Spark({ runs }) {
   </span>`;
 }
 
-/** Strip and spark of a unit in one row of a table. */
+/** The strip of a unit's last runs, followed by their durations if `trend`. */
 export function History({ name, trend = true }) {
   const ref = useRef(null);
   const runs = useLastRuns(name, ref);

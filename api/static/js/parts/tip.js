@@ -1,10 +1,10 @@
-// The meaning of a small focused element, in words beside it. With a pointer its title tells that.
+// A tooltip for small elements with the keyboard focus. For a pointer, their title attribute gives the same text.
 import { html, signal, useEffect } from "../../vendor/preact.js";
 
 const WIDE_PX = 260;
 const shown = signal(null);
 
-/** Show `text` beside the element that a key has brought the focus to. */
+/** Show `text` below the focused element, unless a pointer moved the focus. */
 function tell(event, text) {
   if (!event.currentTarget.matches(":focus-visible")) return;
   const { left, bottom } = event.currentTarget.getBoundingClientRect();
@@ -15,7 +15,7 @@ const hide = () => {
   shown.value = null;
 };
 
-/** Properties of an element that is told so. */
+/** Return the event handlers of an element whose tooltip is `text`. */
 export const told = (text) => ({ onFocus: (event) => tell(event, text), onBlur: hide });
 
 export function Tip() {

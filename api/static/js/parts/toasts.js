@@ -1,11 +1,14 @@
-// Short messages at the edge, perhaps with something to do about them.
+// Toasts: short messages at the edge of the window, optionally with a button.
 import { html, signal } from "../../vendor/preact.js";
 
 const toasts = signal([]);
 const SHOWN_MS = 8000;
 let last = 0;
 
-/** Show `text`; `action` is {label, run}. Failures stay until they are closed. */
+/**
+ * Show `text` for `shownMs` milliseconds; an error (`bad`) stays until the user closes it. `action`, {label, run}, adds
+ * a button.
+ */
 export function toast(text, { bad = false, action = null, shownMs = SHOWN_MS } = {}) {
   const id = ++last;
   toasts.value = [...toasts.value.slice(-3), { id, text, bad, action }];

@@ -1,4 +1,4 @@
-// Actions on a task or service, in a list or on its own page.
+// The buttons and the menu for actions on a task or service, in a list or (`large`) on its own page.
 import { html } from "../../vendor/preact.js";
 import * as actions from "../actions.js";
 import { mayOperate } from "../state.js";

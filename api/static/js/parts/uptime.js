@@ -1,4 +1,4 @@
-// The uptime of a service: a bar for each of the last 90 days, and figures of its instances.
+// The uptime of a service: a bar for each of the last 90 days, and a list of its instances.
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import { get, taskPath } from "../api.js";
 import { count, day, duration } from "../format.js";
@@ -14,10 +14,10 @@ const DAYS = 90;
 const AGAIN_MS = 5000;
 const WELL = 0.9995;
 const POOR = 0.95;
-/** Days on which the service was never to run, or nobody observed it, have no share. */
+/** Return the share of time up, 0 to 1; null for a day on which the service was stopped or not observed. */
 const share = ({ upMs, downMs }) => (upMs + downMs ? upMs / (upMs + downMs) : null);
 
-/** A share in percent, rounded down: 100 % is without any outage. */
+/** Format a share (0 to 1) in percent, rounded down: only a time without any outage shows 100 %. */
 export const percent = (part) => (part === null ? "–" : `${(Math.floor(part * 10_000) / 100).toLocaleString()} %`);
 
 function tone(part) {
@@ -35,7 +35,7 @@ function words(key, one) {
   return `${day(key)}: ${percent(part)} up${one.downMs ? `, down for ${duration(one.downMs)}` : ""}`;
 }
 
-/** The uptime of a service, loaded and kept up to date: {data, error, reload}. */
+/** Load the uptime of a service, and again when its state changes. Return {data, error, reload}. */
 export function useUptime(name) {
   const found = useLoad((signal) => get(taskPath(name, "uptime"), { days: DAYS }, signal), [name]);
   useEffect(() => {
@@ -45,7 +45,7 @@ export function useUptime(name) {
   return found;
 }
 
-/** One of the bars is in the order of Tab, and the arrow keys go from there to the others. */
+/** A bar for each day. Only one is in the Tab order; the arrow keys move the focus to the others. */
 function Bars({ name, items }) {
   const [chosen, setChosen] = useState(DAYS - 1);
   const byDay = new Map(items.map((one) => [one.day, one]));
@@ -95,7 +95,7 @@ export function Uptime({ name, uptime: { data, error, reload } }) {
   </${Card}>`;
 }
 
-/** The instances of a service: the state of each and how long it has been so, its failures, and its newest changes. */
+/** The instances of a service: the state of each and its duration, consecutive failures, and latest state changes. */
 export function Instances({ unit, uptime }) {
   const known = new Map((uptime.data?.instances ?? []).map((one) => [one.index, one]));
   const rolling = unit.rolling && html`<${Badge} look=${{ tone: "busy", icon: "redo", word: `rolling restart: ${unit.rolling.done} of ${unit.rolling.total}` }} />`;

@@ -1,4 +1,4 @@
-// Saved views of the board: its filters and order under a name, kept by the browser.
+// Saved views of the board. The browser stores the filters and the sort order of each under a name.
 import { html, useState } from "../../vendor/preact.js";
 import { go, link, route } from "../routes.js";
 import { remember, remembered } from "../taste.js";
@@ -30,7 +30,7 @@ function NameForm({ save }) {
   </form>`;
 }
 
-/** The choice of a view; what is shown now can be saved, and the chosen view removed. */
+/** A list to choose a view from, with a button to save the current view or remove the chosen one. */
 export function Views() {
   const [views, setViews] = useState(stored);
   const here = route.value.query.toString();

@@ -74,7 +74,7 @@ function next(rows, id, key) {
   return inOrder(other).reduce((best, run) => (far(run) < far(best) ? run : best));
 }
 
-/** A row for a slot. A bar's height is the share of the slot's size that is held, or of the peak if the size is unknown. */
+/** A row for a slot. A bar's height is the share of the slot's size in use, or of the peak if the size is unknown. */
 function Slot({ slot, place }) {
   const full = Math.max(slot.most, slot.size ?? 0);
   return html`<div class="gantt-row slot">
