@@ -1,4 +1,4 @@
-// One run: the cause of its end, its attempts, its resource usage, and its log.
+// The page of a run: its result, attempts, log, comparison with the last good run, facts and resource usage.
 import { html, useEffect, useMemo, useState } from "../../vendor/preact.js";
 import * as actions from "../actions.js";
 import { Refused, get, runPath } from "../api.js";
@@ -38,7 +38,7 @@ export function RunPage({ id }) {
     if (!at.stream && !at.level && !at.filter) made.askAhead(...firstPage(at.range));
     return made;
   }, [id]);
-  const [logged, setLogged] = useState(false); // the cards below the log come after it, so that its lines move nothing
+  const [logged, setLogged] = useState(false); // render the cards below the log after its lines, which would move them
   const { data: details } = useLoad(async (signal) => (logged ? get(runPath(id, "details"), {}, signal) : null), [id, logged, run?.status]);
   const gone = error instanceof Refused && (error.status === 404 || error.status === 422);
   if (gone || (error && !run)) {
@@ -46,7 +46,7 @@ export function RunPage({ id }) {
       ${gone ? html`<${Empty}><p>No run <span class="mono">${id}</span>: it was deleted, or its retention has expired.</p><a class="button" href=${link("runs")}>All runs</a></${Empty}>` : html`<${Problem} error=${error} retry=${reload} />`}
     </${Card}>`;
   }
-  // How many attempts a failure may have is a matter of its task: without that, they would move the log when they come.
+  // The attempts of a failure are estimated from its task. Wait for the units, or late attempts would move the log.
   const known = units.value || trouble.value || !FAILURES.includes(run?.endReason);
   if (!run || run.id !== id || !known) return html`<h1>Run</h1><${Card} label="Loading"><${Skeleton} rows=${8} /></${Card}>`;
   const address = (changes) => link("run", id, { ...Object.fromEntries(query), ...changes });

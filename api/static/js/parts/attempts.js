@@ -15,7 +15,7 @@ async function chain(run, signal) {
     try {
       first = await get(runPath(first.retryOfRunId), { naming: "camel" }, signal);
     } catch (error) {
-      if (error instanceof Refused && error.status === 404) break; // no longer kept
+      if (error instanceof Refused && error.status === 404) break; // the previous attempt is no longer kept
       throw error;
     }
     found.set(first.id, first);

@@ -1,4 +1,4 @@
-// The cause of a failed run: the line of its log that explains the failure. One request fetches those of a whole page.
+// The cause of a failed run: the line of its log that explains the failure. One request serves all runs on the page.
 import { html, signal, useEffect } from "../../vendor/preact.js";
 import { Refused, get } from "../api.js";
 import { link } from "../routes.js";

@@ -1,5 +1,5 @@
-// A failure beside the last run of the task that succeeded before it: when, how long, with which parameters, under
-// which definition, and where their logs begin to differ.
+// A card that compares a failed run with the task's last successful run before it: start, duration, parameters,
+// definition, and on request the first difference of their logs.
 import { html, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { get, runPath, taskPath } from "../api.js";
@@ -9,14 +9,17 @@ import { plain } from "../log/escapes.js";
 import { link } from "../routes.js";
 import { Act, At, Card, useLoad } from "./basics.js";
 
-const COMPARED = 1000; // lines of each log
+const COMPARED = 1000; // lines compared of each log
 const BEFORE = 2;
 const AFTER = 8;
 
-/** A line as far as it is compared: times, counts and ids differ in any two runs. */
+/** Return the text of a line for comparison. It replaces numbers and ids, which differ between any two runs. */
 const shape = (line) => line.text.replace(/[0-9a-f]{8,}|[0-9]+/gi, "0");
 
-/** Where two logs begin to differ, and the lines around it: {same, here, there}; null: nowhere. */
+/**
+ * Find the first difference of two logs, given as lists of lines. Return null if there is none, otherwise
+ * {first, same, here, there}: its index, the equal lines before it, and the lines of both logs from there on.
+ */
 export function difference(here, there) {
   const most = Math.max(here.length, there.length);
   let first = 0;
@@ -33,7 +36,10 @@ async function logOf(run) {
 
 const definitionOf = async (run, signal) => (await get(runPath(run.id, "definition"), {}, signal)).definition;
 
-/** The definitions of the last good run and of this one, given their hashes, which earlier runs lack. */
+/**
+ * Compare the definitions of the runs `good` and `run`. `then` and `now` are their hashes; runs of earlier versions
+ * have none. Return {changes}, or {missing: "the last good run" or "this run"} if a hash is missing.
+ */
 async function definitions(good, then, run, now, signal) {
   if (!then || !now) return { missing: now ? "the last good run" : "this run" };
   if (then === now) return { changes: [] };
@@ -41,7 +47,7 @@ async function definitions(good, then, run, now, signal) {
   return { changes: changedKeys(before, after) };
 }
 
-/** `details`: the answer of /api/runs/{runId}/details. */
+/** details: the response of /api/runs/{runId}/details. */
 export function LastGood({ run, details }) {
   const load = async (signal) => {
     const query = { status: "succeeded", createdBefore: run.createdAt, limit: 1, extended: true };

@@ -8,7 +8,7 @@ import { Choices } from "./choices.js";
 export const FILTERS = ["status", "task_name", "triggered_by", "created_after", "created_before", "exit_code_min", "exit_code_max", "retries_only", "search"];
 const RARE = ["created_after", "created_before", "exit_code_min", "exit_code_max", "retries_only"];
 const STATUS_OPTIONS = STATUSES.map((one) => [one, ofReason(one).word]);
-const MOST = Number.MAX_SAFE_INTEGER; // beyond every exit code
+const MOST = Number.MAX_SAFE_INTEGER; // larger than every exit code
 const TRIGGERS = ["cron", "api", "cloud", "service", "startup"];
 
 /** Return the filters that are set, as {key: text}. read(key) returns the text of a filter, "" if it is not set. */

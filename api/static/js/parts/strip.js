@@ -49,7 +49,7 @@ function useLastRuns(name, ref) {
       const before = seen;
       seen = entries.at(-1).isIntersecting;
       if (seen && !before) load();
-      else if (!seen) waiting.delete(name); // scrolled past before its turn
+      else if (!seen) waiting.delete(name); // scrolled out of view before its request
     });
     observer.observe(ref.current);
     const stop = listen((kind, body) => {
