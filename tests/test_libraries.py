@@ -71,7 +71,7 @@ LATER = {
 
 HOOKS = {
     ("gevent._gevent_c_hub_local", "Hub", "WorkerHub"): "set by gevent.hub.set_default_hub_class",
-    ("gunicorn.workers.base", "WorkerTmp", "Pulse"): "gunicorn needs a writable directory, which a host may lack",
+    ("gunicorn.workers.base", "WorkerTmp", "Heartbeat"): "gunicorn needs a writable directory, which a host may lack",
     ("requests.sessions", "HTTPAdapter", "InspectingAdapter"): "Apprise opens sessions itself and hides their answers",
 }
 """Places where a module of a library holds an object of ours: module, name, object, reason."""

@@ -38,7 +38,7 @@ def test_blocked_read(tmp_path: Path) -> None:
     assert until(lambda: environments.read(7, 1), "its variables") == {"B": "3"}
 
 
-@pytest.mark.parametrize("where", ["_content", "_Read._run"])
+@pytest.mark.parametrize("where", ["_content", "_EnvironmentRead._run"])
 def test_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """A thread that failed for lack of memory is not waited for, and the next call tries again."""
 
