@@ -1,4 +1,4 @@
-// Actions on tasks, services and runs: each reports its result, and offers to undo it where that is possible.
+// Actions on tasks, services and runs. Each reports its result, and offers to undo it where possible.
 import { html, useState } from "../vendor/preact.js";
 import { Refused, post, remove, runPath, taskPath } from "./api.js";
 import { count } from "./format.js";
@@ -8,7 +8,7 @@ import { toast } from "./parts/toasts.js";
 import { go, link } from "./routes.js";
 import { loadUnits } from "./state.js";
 
-/** Do `work`; a refusal becomes a message. Gives its result, or undefined. */
+/** Return the result of `work`. If it throws `Refused`, show the message and return undefined. */
 export async function attempt(work) {
   try {
     return await work();
@@ -20,7 +20,7 @@ export async function attempt(work) {
   }
 }
 
-/** Do `work`, which starts a run: if there is no answer, the list of runs has it, or not. */
+/** Do `work`, which starts a run. If its outcome is unknown, the error refers the reader to the list of runs. */
 async function starting(work) {
   try {
     return await work();
@@ -30,10 +30,10 @@ async function starting(work) {
   }
 }
 
-const BULK_MS = 120_000; // it is answered when all of it is done
+const BULK_MS = 120_000; // the daemon responds once the whole operation is done
 const underWay = new Set();
 
-/** Do `work`, unless what is called `name` is under way already: who presses again because nothing happens means once. */
+/** Do `work` unless work of that `name` is under way: a second press on a slow button must not repeat the command. */
 async function once(name, work) {
   if (underWay.has(name)) return undefined;
   underWay.add(name);
@@ -54,7 +54,7 @@ async function did(text, work) {
   return result;
 }
 
-/** Trigger a task; one with parameters asks for them first. */
+/** Trigger a task. If it has parameters, show a form for them first. */
 export function trigger(unit) {
   const params = unit.definition.params ?? [];
   if (!params.length) return once(`run ${unit.name}`, () => start(unit.name));
@@ -62,7 +62,7 @@ export function trigger(unit) {
   return undefined;
 }
 
-/** Run the task of a run again, with its parameters, which can be changed before. */
+/** Show a form that runs the task of a run again; it begins with the parameters of that run. */
 export function rerunWithChanges(run, unit) {
   const params = unit.definition.params ?? [];
   show(() => html`<${ParameterForm} unit=${unit} params=${params} given=${run.params} />`, { label: `Run ${unit.name}` });
@@ -77,7 +77,7 @@ async function start(name) {
   return run;
 }
 
-/** given: values to begin with, by name; values of secrets are not among them. */
+/** given: initial values by parameter name; secrets have none. */
 function ParameterForm({ unit, params, given = {} }) {
   const [problems, setProblems] = useState({});
   const [general, setGeneral] = useState(null);
@@ -92,7 +92,7 @@ function ParameterForm({ unit, params, given = {} }) {
     const values = {};
     for (const one of params) {
       const value = one.kind === "flag" ? (data.has(one.name) ? "true" : "false") : data.get(one.name);
-      const empty = one.default !== undefined && one.choices?.includes(""); // nothing, chosen instead of the default
+      const empty = one.default !== undefined && one.choices?.includes(""); // an empty choice overrides the default
       if (value !== null && (value !== "" || empty)) values[one.name] = value;
     }
     try {
@@ -119,7 +119,7 @@ function ParameterForm({ unit, params, given = {} }) {
   </form>`;
 }
 
-/** given: the value to begin with, instead of the default. */
+/** given: the initial value; it replaces the default. */
 function Field({ param, given, problem }) {
   const chosen = given ?? param.default;
   const id = `param-${param.name}`;
@@ -170,7 +170,7 @@ const SPANS = [
   [7 * 86_400_000, "for a week, whatever happens"],
 ];
 
-/** Ask for a note and a time, and acknowledge the failure of a task or service. */
+/** Show a form that acknowledges the failure of a task or service, with a duration and a note. */
 export function acknowledge(name) {
   show(() => html`<${AcknowledgeForm} name=${name} />`, { label: `Acknowledge ${name}` });
 }
@@ -212,7 +212,7 @@ export async function stopRun(run) {
   return sure && did("The run is being stopped", () => post(runPath(run.id, "stop")));
 }
 
-/** Stop all runs of a task that are running or waiting. */
+/** Stop all running and waiting runs of a task. */
 export async function stopTask(name) {
   const sure = await confirm({
     title: `Stop the runs of ${name}?`,
@@ -231,7 +231,7 @@ export async function forceStopRun(run) {
   return sure && did("The run is being killed", () => post(runPath(run.id, "stop"), undefined, { force: true }));
 }
 
-/** Run the task of a run again, with its parameters. */
+/** Run the task of a run again with the same parameters. */
 export async function rerun(run) {
   const result = await once(`rerun ${run.id}`, () => attempt(() => starting(() => post("api/runs/bulk/rerun", { ids: [run.id] }))));
   if (!result) return;
@@ -246,7 +246,7 @@ export async function rerun(run) {
   go(link("run", again.run_id));
 }
 
-/** Delete a run, with a way back. */
+/** Delete a run and offer to undo it. Return whether it was deleted. */
 export async function deleteRun(run) {
   const done = await attempt(async () => {
     await remove(runPath(run.id));
@@ -257,14 +257,14 @@ export async function deleteRun(run) {
   return true;
 }
 
-/** Bring deleted runs back. */
+/** Restore deleted runs. selector: {ids}, or {match_all} together with a `deleted_at` in the query. */
 export async function restore(selector, query) {
   const result = await attempt(() => post("api/runs/bulk/restore", selector, query, BULK_MS));
   if (result) toast(`${count(result.affected, "run")} restored`);
   loadUnits();
 }
 
-/** Do something to all runs that `selector` selects: "stop", "rerun", "delete". */
+/** Apply `operation` ("stop", "rerun" or "delete") to all runs of `selector`. Return whether it succeeded. */
 export async function bulk(operation, selector) {
   const query = operation === "delete" ? { undo: true } : {};
   const result = await attempt(() => post(`api/runs/bulk/${operation}`, selector, query, BULK_MS));
@@ -272,7 +272,7 @@ export async function bulk(operation, selector) {
   if (operation === "rerun") toast(`${count(result.triggered?.length ?? 0, "task")} triggered`);
   else if (operation === "stop") toast(`${count(result.affected, "run")} being stopped`);
   else {
-    // Earlier deletions by the same selector stay.
+    // The time limits the undo to this deletion; runs deleted earlier stay deleted.
     const undo = () => restore({ match_all: true }, { deleted_at: result.deleted_at });
     toast(`${count(result.affected, "run")} deleted`, {
       action: result.affected ? { label: "Undo", run: undo } : null,

@@ -5,8 +5,8 @@ const READ_MS = 60_000;
 const COMMAND_MS = 10_000;
 
 /**
- * A refusal: `status` is that of HTTP (0: no answer), `errors` names what was wrong where. unknown: why it is not known
- * whether the command was carried out; null if it was not.
+ * A failed request. status: the HTTP status, or 0 without a response. errors: invalid fields, [{location, message}].
+ * unknown: the cause if the daemon may have executed the command nevertheless; null if it has not.
  */
 export class Refused extends Error {
   constructor(status, message, { errors = [], unknown = null } = {}) {
@@ -22,17 +22,17 @@ let onUnavailable = () => {};
 
 const waiting = [];
 
-/** Send the commands again that were refused because the session had ended. */
+/** Send the commands again that failed because the session had ended. */
 export function loggedIn() {
   for (const send of waiting.splice(0)) send();
 }
 
-/** Call `listener(waiting)` whenever an answer says that nobody is logged in; waiting: a command waits for that. */
+/** Call `listener(waiting)` on each response with status 401. waiting: whether a command waits for the login. */
 export function whenLoggedOut(listener) {
   onLoggedOut = listener;
 }
 
-/** Call `listener` whenever an answer says that something is away at the moment. */
+/** Call `listener` on each response with status 503: a part of the daemon is unavailable. */
 export function whenUnavailable(listener) {
   onUnavailable = listener;
 }
@@ -42,14 +42,14 @@ async function refusal(response) {
   try {
     problem = await response.json();
   } catch {
-    // A proxy's own page: the status has to do.
+    // The response is a page of a proxy, not JSON; the message is made of the status alone.
   }
   const details = (problem.errors ?? []).map((one) => `${one.location}: ${one.message}`).join("; ");
   const text = details || problem.detail || problem.title || `The server responded with status ${response.status}`;
   return new Refused(response.status, text, { errors: problem.errors });
 }
 
-/** No answer: it was cut off, or did not come within `limitMs`. */
+/** Return the error for a request that was cut off or received no response within `limitMs`. */
 function noAnswer(error, method, limitMs) {
   const late = error.name === "TimeoutError";
   if (method === "GET") return new Refused(0, late ? `No answer within ${limitMs / 1000} s` : "Cannot reach the daemon");
@@ -58,8 +58,8 @@ function noAnswer(error, method, limitMs) {
 }
 
 /**
- * Send a request; gives the decoded body, or null when there is none. Throws `Refused`. A command that reaches the
- * daemon only after its time limit, because the network was away, is not carried out.
+ * Send a request. Return the decoded body, or null for an empty response; throw `Refused` if the request fails.
+ * The header Ringward-Deadline makes the daemon reject a command that arrives after its time limit.
  */
 export async function call(path, { method = "GET", body, query, signal, limitMs = method === "GET" ? READ_MS : COMMAND_MS } = {}) {
   const limit = new AbortController();
@@ -96,7 +96,7 @@ async function answered(response) {
   return response.status === 204 ? null : response.json();
 }
 
-/** `path` with the parameters of `query` that have a value. */
+/** Return `path` with the parameters of `query`, except those that are undefined, null or "". */
 export function withQuery(path, query = {}) {
   const pairs = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
   return pairs.length ? `${path}?${new URLSearchParams(pairs)}` : path;
@@ -106,8 +106,8 @@ export const get = (path, query, signal) => call(path, { query, signal });
 export const post = (path, body, query, limitMs) => call(path, { method: "POST", body, query, limitMs });
 export const remove = (path) => call(path, { method: "DELETE" });
 
-/** Path of a task or service, or of what is below it. */
+/** The path of a task or service, or of a resource below it. */
 export const taskPath = (name, below = "") => `api/tasks/${encodeURIComponent(name)}${below && `/${below}`}`;
 
-/** Path of a run, or of what is below it. */
+/** The path of a run, or of a resource below it. */
 export const runPath = (id, below = "") => `api/runs/${encodeURIComponent(id)}${below && `/${below}`}`;

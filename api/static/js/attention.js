@@ -1,14 +1,17 @@
-// Which tasks and services a person should look at, and how each of them stands.
+// Finds the tasks and services that need attention, and the tabs that each belongs to.
 import { computed } from "../vendor/preact.js";
 import { duration } from "./format.js";
 import { now, units } from "./state.js";
 import { FAILURES, FLAPPING, ofRun } from "./states.js";
 
-const STARTING_MS = 60_000; // for services without a readiness probe, which has a time limit of its own
-const LATE_MS = 60_000; // a schedule that is behind by less may be about to start
+const STARTING_MS = 60_000; // for services without a readiness probe; a probe has its own time limit
+const LATE_MS = 60_000; // a run that is overdue by less may be about to start
 const DOWN = ["fatal", "backoff", "exited"];
 
-/** What a person should look at, the worst first: [{unit, tone, text, at, run}]. */
+/**
+ * Return the tasks and services that need attention, worst first: [{unit, rank, look, text, at, run}].
+ * all: every task and service. at: the current time, in milliseconds since the epoch. run: the ID of a run to look at.
+ */
 export function attention(all, at) {
   const found = [];
   for (const unit of all) {
@@ -33,7 +36,7 @@ export function attention(all, at) {
   return found.sort((a, b) => a.rank - b.rank || (b.at ?? "").localeCompare(a.at ?? ""));
 }
 
-/** An instance that has been starting for longer than it may. */
+/** Return an instance that has been starting for longer than its limit, or undefined. */
 function lateInstance(unit, at) {
   const limit = unit.definition.ready?.timeoutMs ?? STARTING_MS;
   return unit.instances?.find((one) => one.state === "starting" && at - Date.parse(one.since) > limit);
@@ -41,10 +44,10 @@ function lateInstance(unit, at) {
 
 const runOf = (unit) => unit.instances?.find((one) => one.state === unit.state)?.runId ?? unit.lastRun?.id;
 
-/** How many need attention that nobody has acknowledged. */
+/** How many tasks and services need attention and are not acknowledged. */
 export const troubles = computed(() => attention(units.value ?? [], now.value).filter(({ unit }) => !unit.acknowledged).length);
 
-/** How a task or service stands, as tabs count it: "failing", "flapping", "late", "running", "paused"; it may be in several. */
+/** Return the tabs that list a task or service, any of "failing", "flapping", "late", "running" and "paused". */
 export function standsAs(unit, at) {
   const service = unit.kind === "service";
   const last = unit.lastRun;

@@ -1,4 +1,4 @@
-// Shows openapi.json. Text from the document is only ever set as text.
+// Renders openapi.json. Text from the document is only ever inserted as text, never as HTML.
 const ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 const DEEPEST = 6;
 const byId = (id) => document.getElementById(id);
@@ -17,7 +17,7 @@ class Schemas {
     return name ? { name, ...this.components[name] } : schema;
   }
 
-  // Alternatives of a schema; null stands for the absence of a value.
+  // Return the alternatives of a schema, or null if it has none.
   variants(schema) { return schema.anyOf ?? schema.oneOf ?? null; }
 
   type(schema, depth = 0) {
@@ -46,7 +46,7 @@ class Schemas {
     return words.join("; ");
   }
 
-  // An example value; fields that may be absent are shown, too.
+  // Return an example value, which includes optional fields.
   example(schema, depth = 0) {
     const shown = this.resolve(schema);
     if (depth > DEEPEST) return null;
@@ -69,7 +69,7 @@ class Schemas {
     return { integer: 0, number: 0.5, boolean: true }[shown.type] ?? null;
   }
 
-  // The structure of a schema, as nested lists.
+  // Return the fields of a schema as nested lists, or null if it has none.
   fields(schema, depth = 0) {
     const shown = this.resolve(schema);
     if (depth > DEEPEST) return null;

@@ -1,4 +1,4 @@
-// Words and numbers for people. Times are in the zone of the browser; titles carry the exact one.
+// Formats times, durations, sizes and counts for display. Times are in the browser's time zone; titles add UTC.
 
 const UNITS = [
   ["d", 86_400_000],
@@ -20,7 +20,7 @@ export function duration(ms) {
   return rest ? `${whole}${unit} ${rest}${next[0]}` : `${whole}${unit}`;
 }
 
-/** How far `at` (Date, text or ms) is from `now`: "3m ago", "in 2h". */
+/** The distance of `at` (a Date, text or milliseconds since the epoch) from `now`: "3m ago", "in 2h". */
 export function relative(at, now = Date.now()) {
   const by = new Date(at).getTime() - now;
   if (Math.abs(by) < 1000) return "now";
@@ -36,12 +36,12 @@ const MINUTE = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-
 const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const DAY = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long", year: "numeric" });
 
-/** Whether clocks of the reader's locale count to 24. */
+/** Whether the reader's locale uses the 24-hour clock. */
 export const HOURS_24 = ["h23", "h24"].includes(SAME_DAY.resolvedOptions().hourCycle);
 
 const unbroken = (text) => text.replaceAll(" ", "\u00a0");
 
-/** A time, as short as it can be told; where room is short it breaks between the day and the clock. */
+/** A time, without the parts that equal those of `now`; a line breaks only between the day and the time of day. */
 export function moment(at, now = new Date()) {
   const date = new Date(at);
   if (date.toDateString() === now.toDateString()) return SAME_DAY.format(date);
@@ -49,22 +49,22 @@ export function moment(at, now = new Date()) {
   return `${unbroken(SAME_YEAR.format(date))}, ${unbroken(MINUTE.format(date))}`;
 }
 
-/** A time in full, for titles. */
+/** A time in full, for titles: local, and in UTC as ISO 8601. */
 export const exact = (at) => `${FULL.format(new Date(at))} (${new Date(at).toISOString()})`;
 
-/** A time on the clocks of the browser, to the minute, as date-time fields have it: "2026-11-21T14:05"; "" for none. */
+/** A local time to the minute, as datetime-local fields expect it: "2026-11-21T14:05"; "" for an invalid time. */
 export function localMinute(at) {
   const date = new Date(at || Number.NaN);
   if (Number.isNaN(date.getTime())) return "";
   return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 }
 
-/** A day of the calendar, in UTC: "2026-11-21". */
+/** A calendar day with its weekday, from text such as "2026-11-21". */
 export const day = (text) => DAY.format(new Date(`${text}T12:00:00`));
 
 const SIZES = ["B", "KB", "MB", "GB", "TB", "PB"];
 
-/** A size in bytes: "1.4 MB". Powers of 1024. */
+/** A number of bytes as text: "1.4 MB". The units are powers of 1024. */
 export function size(bytes) {
   if (bytes === undefined || bytes === null) return "–";
   let value = bytes;
@@ -76,13 +76,13 @@ export function size(bytes) {
   return `${value < 10 && unit ? value.toFixed(1) : Math.round(value)} ${SIZES[unit]}`;
 }
 
-/** A number with separators. */
+/** A number with the thousands separators of the reader's locale. */
 export const number = (value) => value.toLocaleString();
 
-/** "1 run", "2 runs". */
+/** A number with its noun: "1 run", "2 runs". */
 export const count = (value, noun, plural = `${noun}s`) => `${number(value)} ${value === 1 ? noun : plural}`;
 
-/** How long a run took, or takes so far, ms; undefined when it never started. */
+/** The duration of a run, until now if it is running, in milliseconds; undefined if it never started. */
 export function tookMs(run, now = Date.now()) {
   if (!run.startedAt) return undefined;
   const end = run.endedAt ? new Date(run.endedAt).getTime() : now;

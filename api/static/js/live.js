@@ -1,4 +1,4 @@
-// The stream of events, and whether it lives.
+// The daemon's event stream, and whether it is connected.
 import { signal } from "../vendor/preact.js";
 import { whenUnavailable } from "./api.js";
 import { away, listens } from "./seen.js";
@@ -24,15 +24,15 @@ const KINDS = [
   "dropped",
 ];
 const SILENT_MS = 10_000; // the daemon sends a ping every 5 s
-const QUIET_MS = 12_000; // the scheduler measures the host every five seconds
+const QUIET_MS = 12_000; // the scheduler measures the host every 5 s
 const AGAIN_MS = 2000;
 const REMEMBERED_MS = 3000;
-const UNOPENED_MS = 1000; // a proxy may hold the stream back
-const UNTOLD_MS = 30_000; // no event tells that a schedule is paused, or resumed
+const UNOPENED_MS = 1000; // a proxy may buffer the stream; after this time, load the state without it
+const UNTOLD_MS = 30_000; // no event reports that a schedule was paused or resumed
 
-/** "connecting", "live" or "lost". */
+/** The state of the event stream: "connecting", "live" or "lost". */
 export const connection = signal("connecting");
-/** Milliseconds since the epoch since when it is lost. */
+/** When the stream was lost, in milliseconds since the epoch; null if it was not. */
 export const lostSince = signal(null);
 
 const absent = () => away.value && !listens.value;
@@ -44,7 +44,7 @@ let sampledAt = 0;
 let wanted = false;
 let unopened = null;
 
-/** Call `listener(kind, body)` for every event; gives what ends that. */
+/** Call `listener(kind, body)` for every event. Return a function that removes the listener. */
 export function listen(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -94,20 +94,20 @@ function open() {
     heardAt = sampledAt = Date.now();
     connection.value = "live";
     lostSince.value = null;
-    // Changes between the load and this moment were not announced.
+    // Changes before the stream opened sent no event, so load everything.
     loadAll();
     for (const listener of listeners) listener("resumed", {});
   };
   mine.onerror = () => {
     lost();
     if (mine.readyState !== EventSource.CLOSED) return;
-    loadUnits(); // only an answer shows that the session has ended
+    loadUnits(); // a response with status 401 reveals that the session has ended; EventSource hides the status
     setTimeout(() => wanted && source === mine && open(), AGAIN_MS);
   };
   for (const kind of KINDS) mine.addEventListener(kind, (event) => heard(kind, event));
 }
 
-/** Follow the daemon from now on, and load what all pages share: once, when nothing can be missed any more. */
+/** Open the event stream. Load the shared state once the stream is open, so that no change is missed. */
 export function connect() {
   wanted = true;
   connection.value = "connecting";
@@ -115,7 +115,7 @@ export function connect() {
   unopened = setTimeout(loadAll, absent() ? 0 : UNOPENED_MS);
 }
 
-/** Follow it no more. */
+/** Close the event stream. */
 export function disconnect() {
   wanted = false;
   clearTimeout(unopened);
@@ -131,13 +131,13 @@ setInterval(() => {
 
 setInterval(() => {
   if (!wanted || absent()) return;
-  // Only asking tells whether the scheduler is away, or back.
+  // No event reports that the scheduler has stopped or returned, so poll.
   if (daemon.value && (!daemon.value.schedulerActive || Date.now() - sampledAt > QUIET_MS)) daemonSoon();
 }, 3000);
 
 setInterval(() => wanted && connection.value === "live" && unitsSoon(), UNTOLD_MS);
 
-// The network says nothing of a daemon on the same machine: only asking it tells whether it is reached.
+// A daemon on the same machine is reachable without a network, so try to connect in both cases.
 for (const kind of ["online", "offline"]) addEventListener(kind, () => wanted && open());
 
 whenUnavailable(daemonSoon);

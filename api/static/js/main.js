@@ -1,4 +1,4 @@
-// The dashboard: who is there, which page, and the frame around it.
+// The entry point of the dashboard: the login, the current page and the frame around it.
 import { html, render, useErrorBoundary, useEffect, useState } from "../vendor/preact.js";
 import { Refused, get, loggedIn, whenLoggedOut } from "./api.js";
 import { connect, disconnect } from "./live.js";

@@ -1,9 +1,9 @@
-// Where the reader was on each page of the history: Back leads there again.
+// Stores the scroll position of each history entry, so that Back returns to it.
 
-const WAIT_MS = 3000; // for content that a page loads above the position
+const WAIT_MS = 3000; // how long the position is kept while content above it loads
 const BY_READER = ["wheel", "touchmove", "keydown", "pointerdown"];
 
-const view = () => document.querySelector(".view"); // scrolls on a phone, where the window does not
+const view = () => document.querySelector(".view"); // on phones, this element scrolls instead of the window
 const position = () => scrollY + (view()?.scrollTop ?? 0);
 const keep = () => history.replaceState({ ...history.state, top: position() }, "");
 
@@ -21,12 +21,15 @@ addEventListener(
   },
   { passive: true, capture: true },
 );
-// A pending position belongs to the entry before.
+// A pending call of `keep` would store the position of the previous entry in this one.
 addEventListener("popstate", () => clearTimeout(timer));
-// Before the address changes: a link was pressed.
+// Store the position when a link is pressed, before the address changes.
 addEventListener("click", (event) => event.target.closest?.("a[href^='#/']") && keep(), { capture: true });
 
-/** Scroll to the position of this entry of the history, or to the top of a new one; gives what ends the waiting. */
+/**
+ * Scroll to the stored position of the current history entry, or to the top.
+ * While content above the position loads, scroll to it again. Return a function that stops this, if there is one.
+ */
 export function comeTo() {
   clearTimeout(timer);
   const top = history.state?.top ?? 0;

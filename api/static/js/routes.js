@@ -1,14 +1,14 @@
-// Where the reader is: the part of the address behind "#". It has a path and parameters: #/runs?status=failed
+// The current page: the part of the address after "#", with a path and parameters, such as #/runs?status=failed
 import { computed, signal } from "../vendor/preact.js";
 
 const hash = signal(location.hash);
-// Pages load after the browser would restore the position, see position.js.
+// The browser would restore the scroll position before the page has loaded; position.js restores it instead.
 history.scrollRestoration = "manual";
 addEventListener("hashchange", () => {
   hash.value = location.hash;
 });
 
-/** {path: ["run", "01M…"], query: URLSearchParams} */
+/** The current page: {path: ["run", "01M…"], query: URLSearchParams}. */
 export const route = computed(() => {
   const [path, query = ""] = hash.value.replace(/^#\/?/, "").split(/\?(.*)/s);
   const parts = path.split("/").filter(Boolean).map(decode);
@@ -23,7 +23,7 @@ function decode(text) {
   }
 }
 
-/** The address of a page: link("run", id), with parameters link("runs", {status: "failed"}). */
+/** Return the address of a page: link("run", id), or link("runs", {status: "failed"}) with parameters. */
 export function link(...parts) {
   const query = typeof parts.at(-1) === "object" ? parts.pop() : {};
   const pairs = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
@@ -31,7 +31,7 @@ export function link(...parts) {
   return `#/${path}${pairs.length ? `?${new URLSearchParams(pairs)}` : ""}`;
 }
 
-/** Go to an address made by `link`. */
+/** Go to an address that `link` returned. replace: do so without a new history entry. */
 export function go(address, { replace = false } = {}) {
   if (!replace) {
     location.hash = address;

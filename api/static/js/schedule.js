@@ -1,4 +1,4 @@
-// When a task runs, in words.
+// Describes in words when a task runs.
 import cronstrue from "../vendor/cronstrue.js";
 import { HOURS_24, duration, moment } from "./format.js";
 
@@ -6,14 +6,14 @@ function expression(text) {
   try {
     return cronstrue.toString(text, { use24HourTimeFormat: HOURS_24, verbose: false });
   } catch {
-    return text; // expressions that the describer does not know are shown unchanged
+    return text; // cronstrue cannot parse the expression, so show it unchanged
   }
 }
 
-/** By time zone, undefined: the reader's; making one takes long. */
+/** Formatters by time zone, undefined being the reader's; they are cached since they are slow to create. */
 const clocks = new Map();
 
-/** What clocks of a time zone show; null if it is a rule, or a zone that browsers do not know. */
+/** Return the time of day in a time zone; null for a zone that the browser does not know, such as a POSIX rule. */
 function clockOf(timeZone, at) {
   if (!clocks.has(timeZone)) {
     try {
@@ -25,13 +25,13 @@ function clockOf(timeZone, at) {
   return clocks.get(timeZone)?.format(at) ?? null;
 }
 
-/** The time zone of a schedule where its clocks show another time than the reader's: " (Europe/Berlin)". */
+/** Return the time zone of a schedule, " (Europe/Berlin)", if its clock differs from the reader's; otherwise "". */
 function zoneNote({ timezone, nextRunAt }) {
   const at = new Date(nextRunAt ?? Date.now());
   return timezone && clockOf(timezone, at) !== clockOf(undefined, at) ? ` (${timezone.replace(/^Etc\//, "")})` : "";
 }
 
-/** "At 03:30, only on Sunday", "At 03:30 (UTC)", "Every 90s", "When files change", "When the daemon starts", "On demand". */
+/** Describe when a task or service runs: "At 03:30, only on Sunday", "Every 90s", "When files change", "Always on". */
 export function words(unit) {
   if (unit.kind === "service") {
     const instances = unit.instances?.length ?? 1;

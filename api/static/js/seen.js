@@ -1,11 +1,11 @@
-// Whether the page is visible. A hidden page closes its streams: browsers have six connections for a host, and
+// Whether the page is visible. A hidden page closes its streams, because browsers allow six connections per host and
 // all tabs share them.
 import { signal } from "../vendor/preact.js";
 import { remembered } from "./taste.js";
 
 const AWAY_MS = 5000;
 
-/** True once the page has been hidden for a while, and as long as nobody has seen it yet. */
+/** True once the page has been hidden for AWAY_MS, and in a background tab until it is first visible. */
 export const away = signal(document.hidden);
 
 let timer = null;
@@ -20,9 +20,9 @@ document.addEventListener("visibilitychange", () => {
   }
 });
 
-/** Whether this browser is to notify somebody who does not look: then one of its hidden pages goes on listening. */
+/** Whether the browser shows notifications for hidden pages; one of these pages then keeps its event stream open. */
 export const notifying = signal(remembered("notify", "no") === "yes");
-/** Whether this is that page. */
+/** Whether this page is the one that keeps its event stream open. */
 export const listens = signal(false);
 
 let release = null;
@@ -38,7 +38,7 @@ notifying.subscribe((on) => {
           release = done;
         });
       })
-      .catch(() => {}); // not wanted any more
+      .catch(() => {}); // aborted, since notifications were turned off
   } else if (!on && release) {
     release();
     release = null;

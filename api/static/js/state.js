@@ -1,19 +1,19 @@
-// What all pages share, as signals: the user, the tasks, the daemon, unread notifications; and the passing time.
+// The state that all pages share, as signals: user, tasks, daemon, unread notifications and the current time.
 import { computed, signal } from "../vendor/preact.js";
 import { Refused, get } from "./api.js";
 
-/** null: not known yet; else the answer of /api/auth/status. */
+/** The response of /api/auth/status; null until it has loaded. */
 export const me = signal(null);
-/** null: not loaded yet; else all tasks and services. */
+/** All tasks and services; null until they have loaded. */
 export const units = signal(null);
-/** null: not loaded yet; else the answer of /api/daemon. */
+/** The response of /api/daemon; null until it has loaded, and for a token that is limited to some tasks. */
 export const daemon = signal(null);
 export const unread = signal(0);
-/** The last failure to load what is shared; null when all is well. */
+/** The message of the last load of shared state if it failed, otherwise null. */
 export const trouble = signal(null);
-/** Milliseconds since the epoch, every second while somebody looks. */
+/** The current time in milliseconds since the epoch, updated every second while the page is visible. */
 export const now = signal(Date.now());
-/** Newest sample of the host, from the events. */
+/** The newest measurement of the host, from the event stream. */
 export const sample = signal(null);
 
 setInterval(() => {
@@ -22,11 +22,11 @@ setInterval(() => {
 
 const RANKS = { viewer: 0, operator: 1, cloud: 1, admin: 2 };
 export const mayOperate = computed(() => (RANKS[me.value?.role] ?? -1) >= 1);
-/** A token for some tasks only: what concerns the whole daemon is not for it. */
+/** Whether the token is limited to some tasks; it then has no access to resources of the whole daemon. */
 export const isLimited = computed(() => Boolean(me.value?.tasks));
 export const isAdmin = computed(() => me.value?.role === "admin" && !isLimited.value);
 
-/** The task or service of that name; undefined when there is none. */
+/** Return the task or service of that name, or undefined. */
 export const unitNamed = (name) => units.value?.find((unit) => unit.name === name);
 
 async function load(what) {
@@ -56,7 +56,7 @@ export const loadUnread = () =>
 
 export const loadAll = () => Promise.all([loadUnits(), loadDaemon(), loadUnread()]);
 
-/** Call `work` soon, and not more often than every `everyMs`, however often it is asked for. */
+/** Return a function that calls `work` after at least 50 ms, and at most once in `everyMs`. */
 export function throttle(work, everyMs) {
   let timer = null;
   let last = 0;

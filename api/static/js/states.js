@@ -1,4 +1,4 @@
-// The appearance of states of runs and services: a tone (good, bad, warn, busy, mute), a word, an icon.
+// How the states of runs and services look: a tone (good, bad, warn, busy or mute), a word and an icon.
 
 const RUNS = {
   pending: ["mute", "waiting", "clock"],
@@ -28,27 +28,27 @@ const SERVICES = {
   fatal: ["bad", "down", "cross"],
 };
 
-/** How a service that fails again and again is shown, beside its state. */
+/** The look of a service that fails repeatedly, shown beside its state. */
 export const FLAPPING = { tone: "bad", word: "flapping", icon: "alert" };
 
 const look = ([tone, word, icon]) => ({ tone, word, icon });
 
-/** How a run is shown: by its phase, or by why it ended. */
+/** Return the look of a run: that of its end reason once it has ended, otherwise that of its status. */
 export const ofRun = (run) => look(RUNS[run.status === "ended" ? run.endReason : run.status] ?? ["mute", "?", "alert"]);
 
-/** How a reason, or a phase, is shown. */
+/** Return the look of an end reason or a status. */
 export const ofReason = (reason) => look(RUNS[reason] ?? ["mute", reason, "alert"]);
 
-/** How a service, or one of its instances, is shown. */
+/** Return the look of a service state; instances have the same states. */
 export const ofService = (state) => look(SERVICES[state] ?? ["mute", state, "alert"]);
 
-/** Every phase and end reason, for filters. */
+/** Every status and end reason, for filters. */
 export const STATUSES = Object.keys(RUNS);
 
-/** Reasons that mean that something went wrong. */
+/** End reasons that count as failures. */
 export const FAILURES = ["failed", "timeout", "crashed", "log_overflow", "start_failed"];
 
-/** How a task or service is shown as a whole. */
+/** Return the look of a task or service. A task looks like its active runs, or else its last run. */
 export function ofUnit(unit) {
   if (unit.kind === "service") return ofService(unit.state);
   if (unit.active.running) return ofReason("running");

@@ -1,4 +1,4 @@
-// The public page of states keeps itself up to date in place, so that focus and position stay.
+// Updates the public status page in place, so that focus and scroll position stay.
 
 const AGAIN_MS = 60_000;
 
@@ -11,7 +11,7 @@ async function refresh() {
     document.title = fresh.title;
     document.querySelector("main").replaceWith(fresh.querySelector("main"));
   } catch {
-    // The daemon is away; the next turn tries again.
+    // The daemon is unreachable; the next interval tries again.
   }
 }
 

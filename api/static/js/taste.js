@@ -1,7 +1,7 @@
-// Preferences of the reader that the browser stores. A browser that stores nothing for a site raises an error even on a
-// read. The page works without, since a token that a proxy sends needs no cookie either.
+// The reader's preferences, in the browser's storage. If the browser blocks storage for the site, even a read throws.
+// The dashboard works without storage: with a token that a proxy adds, it needs no cookie either.
 
-/** What was remembered under a key, or the fallback. */
+/** Return the stored value of a key, or the fallback. */
 export function remembered(key, fallback) {
   try {
     return localStorage.getItem(`ringward-${key}`) ?? fallback;
@@ -10,11 +10,11 @@ export function remembered(key, fallback) {
   }
 }
 
-/** Remember a value for the next time, where that can be. */
+/** Store a value, unless the browser blocks it. */
 export function remember(key, value) {
   try {
     localStorage.setItem(`ringward-${key}`, value);
   } catch {
-    // it holds until the page is left
+    // storage is blocked; the preference lasts until the page is closed
   }
 }

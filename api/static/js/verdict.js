@@ -1,4 +1,4 @@
-// Why a run ended, in one sentence.
+// Describes in words why a run ended, or why it is waiting.
 import { count, duration, moment, tookMs } from "./format.js";
 
 const STARTERS = { cron: "schedule", api: "user or API client", cloud: "remote control plane", service: "service restart", startup: "daemon start" };
@@ -8,7 +8,7 @@ const person = (by) => by.replace(/^(proxy )?user /, "").replace(/^hook:/, "hook
 /** Who or what started a run; `by`: from its details. */
 export const starter = (run, by) => (by ? person(by) : STARTERS[run.triggeredBy]);
 
-/** `ending`: the answer of /api/runs/{runId}/ending, or of …/details for a waiting run; null while it is not known. */
+/** ending: the response of /api/runs/{runId}/ending, or of …/details for a waiting run; null until it has loaded. */
 export function sentence(run, ending) {
   if (run.status === "pending") return waiting(run, ending?.waitingFor ?? []);
   if (run.status === "running") return "Running.";
