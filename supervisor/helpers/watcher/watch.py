@@ -128,7 +128,8 @@ class ProbeRunner:
             why = await self._attempt(request)
             failures = 0 if why is None else failures + 1
             if why is not None and failures >= request.times:
-                self._send({"op": "failed", "key": request.key, "why": f"{why} ({failures} times in a row)"})
+                times = f" ({failures} times in a row)" if failures > 1 else ""
+                self._send({"op": "failed", "key": request.key, "why": why + times})
                 return
             if why != reported:
                 reported = why

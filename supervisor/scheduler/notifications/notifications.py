@@ -237,13 +237,13 @@ class Notifications:
     def deliveries_lost(self, notifier: str, number: int, why: str, change: Change) -> None:
         """Report messages that a notifier could not deliver, through the other notifiers."""
         fact = RoutedEvent(kind=notification_kinds.DELIVERY_FAILED, severity="error", without=notifier)
-        messages = "1 message" if number == 1 else f"{number} messages"
-        text = f"{messages} could not be delivered by {notifier}: {why}."
+        text = f"{counted(number, 'message')} could not be delivered by {notifier}: {why}."
         self._raise_notification(change, fact, f"Notifier {notifier} cannot deliver", text)
 
     def service_fatal(self, unit: Unit, instance: ServiceInstance, run_id: str | None, change: Change) -> None:
         """Report that an instance became fatal."""
-        text = f"Instance {instance.index} failed {instance.failures} times in a row. No more restarts."
+        times = f" {instance.failures} times in a row" if instance.failures > 1 else ""
+        text = f"Instance {instance.index} failed{times}. No more restarts."
         named = unit.definition.notify_on_failure
         fact = RoutedEvent(kind=notification_kinds.SERVICE_FATAL, severity="error", task=unit.name, named=named)
         self._raise_notification(change, fact, f"{unit.name} is down", text, run_id=run_id)

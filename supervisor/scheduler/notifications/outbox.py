@@ -18,6 +18,7 @@ from supervisor.config.notification_kinds import DELIVERY_FAILED
 from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings
+from supervisor.ipc.plural import counted
 from supervisor.scheduler.control.operation import Arguments, Reply, done, operation, refused, unavailable
 from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.loop.loop import Loop, Timer
@@ -107,7 +108,7 @@ class Outbox:
 
         def stored(dropped: int) -> None:
             if dropped:
-                self._log.warning(f"dropped {dropped} notifications for removed notifiers")
+                self._log.warning(f"dropped {counted(dropped, 'notification')} for removed notifiers")
 
         change.read(lambda db: deliveries.forget_others(db, names)).then(stored)
 
@@ -116,7 +117,7 @@ class Outbox:
         if lost:
             with self._committer.changing() as change:
                 for name, number in lost.items():
-                    self._log.error(f"the notifier {name}: dropped {number} notifications, {TOO_MANY}")
+                    self._log.error(f"the notifier {name}: dropped {counted(number, 'notification')}, {TOO_MANY}")
                     self._on_lost(name, number, TOO_MANY, change)
         self.send_due()
 
@@ -216,7 +217,8 @@ class Outbox:
         if due:
             change.write(lambda db: deliveries.failed(db, name, due, why, now_ms))
         if lost:
-            self._log.error(f"the notifier {name}: dropped {len(lost)} notifications after a day of failures")
+            dropped = counted(len(lost), "notification")
+            self._log.error(f"the notifier {name}: dropped {dropped} after a day of failures")
             change.write(lambda db: deliveries.give_up(db, name, lost, why, now_ms))
             if any(one.kind != DELIVERY_FAILED for one in together if one.seq in lost):
                 self._on_lost(name, len(lost), why, change)
