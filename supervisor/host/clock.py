@@ -95,7 +95,8 @@ class Clock:
         """Return the seconds since the host booted, including its sleep."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    def wait(self, epoll: select.epoll, timeout_s: float) -> list[tuple[int, int]]:
+    # Quoted, because gevent removes epoll from the module in API workers.
+    def wait(self, epoll: "select.epoll", timeout_s: float) -> list[tuple[int, int]]:
         """Wait at most `timeout_s` seconds (-1: no limit); return the ready descriptors and their events."""
         return epoll.poll(timeout_s)
 

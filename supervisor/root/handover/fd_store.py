@@ -8,9 +8,9 @@ or has room: if the next root does not get a descriptor, it was not stored.
 import array
 import os
 import socket
-import time
 from collections.abc import Callable, Iterable, Mapping
 
+from supervisor.host.clock import Clock
 from supervisor.root.handover.state_schema import StoreRequest
 
 _PREFIX = "ringward-"
@@ -26,7 +26,8 @@ class DescriptorStore:
         address: The value of ``NOTIFY_SOCKET``; empty: nothing is sent.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, clock: Clock | None = None) -> None:
+        self._clock = clock or Clock()
         self.there = bool(address)
         """Whether there is a service manager, which may have a descriptor store."""
         # A leading @ stands for the NUL of an abstract address (unix(7)).
@@ -58,7 +59,7 @@ class DescriptorStore:
 
     def _again(self) -> None:
         if self.due_s is None:
-            self.due_s = time.monotonic() + _AGAIN_S
+            self.due_s = self._clock.monotonic_s() + _AGAIN_S
 
     def tend(self, now_s: float) -> None:
         """Send the waiting requests if it is time."""

@@ -1,7 +1,6 @@
 """Pauses the pump and the file thread, so that their state does not change."""
 
 import threading
-import time
 from collections.abc import Callable
 
 from supervisor.host.osport import Wakeup
@@ -34,6 +33,7 @@ class Quiesce:
     """Pauses the file thread, which may take long, and then the pump. Belongs to the control thread."""
 
     def __init__(self, watch: EpollWatch, pump: Pump, files: FileThread) -> None:
+        self._clock = watch.clock
         self._pump = pump
         self._files = files
         self._wakeup = Wakeup()
@@ -47,7 +47,7 @@ class Quiesce:
     def start(self, then: Callable[[bool], None]) -> None:
         """Call ``then(True)`` once both threads wait. If that takes too long, release both and call ``then(False)``."""
         self._then = then
-        self.due_s = time.monotonic() + _PATIENCE_S
+        self.due_s = self._clock.monotonic_s() + _PATIENCE_S
         self._files.hold(self._gate().wait)
 
     def _gate(self) -> Gate:

@@ -19,7 +19,6 @@ import select
 import signal
 import stat
 import sys
-import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -69,7 +68,7 @@ class Trial:
         self._watch = watch
         self._then = then
         self._output = b""
-        self.due_s = time.monotonic() + LIMIT_S
+        self.due_s = self._watch.clock.monotonic_s() + LIMIT_S
         """Monotonic time at which :meth:`end` is called if there is no answer."""
         self._reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -371,7 +370,7 @@ class Upgrade:
     def scheduler_retired(self) -> None:
         """Continue the upgrade: the scheduler has exited, so it can start no more runs."""
         self._stage = Stage.SCHEDULER_RETIRED
-        self._no_start_by_s = time.monotonic() + _PATIENCE_S
+        self._no_start_by_s = self._watch.clock.monotonic_s() + _PATIENCE_S
 
     def _execute(self, held: bool) -> None:
         if not held:

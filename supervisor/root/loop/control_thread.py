@@ -72,12 +72,13 @@ class ControlThread:
         self._bell = bell
         self._base_env = base_env
         self._scheduler, self._api = helpers
-        self._watch = EpollWatch()
-        self._trees = ProcessTrees(boot.daemon_id, self._helper_pids, log.warning)
+        self._clock = pump.clock
+        self._watch = EpollWatch(self._clock)
+        self._trees = ProcessTrees(boot.daemon_id, self._helper_pids, log.warning, self._clock)
         runs_env = {name: value for name, value in base_env.items() if name not in boot.private_variables}
         # If process 1 ends, the kernel kills all other processes, so there is nothing to recover.
-        self._store = DescriptorStore(os.environ.get("NOTIFY_SOCKET", "") if os.getpid() != 1 else "")
-        self._watchdog = Watchdog(os.environ, time.monotonic())
+        self._store = DescriptorStore(os.environ.get("NOTIFY_SOCKET", "") if os.getpid() != 1 else "", self._clock)
+        self._watchdog = Watchdog(os.environ, self._clock.monotonic_s())
         self._records = RunRecords(boot, self._store, log)
         self._processes = ProcessManager(
             boot.daemon_id, self._watch, pump, log, runs_env, self._scheduler.send, self._trees, self._records
@@ -181,7 +182,7 @@ class ControlThread:
         ready = self._watch.wait(self._timeout_s())
         self._pump.wakeup.hold()
         take_all((functools.partial(self._watch.call, ready), self._pump.wakeup.release, self._recover))
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic_s()
         timed = (self._watchdog, self._store, self._upgrade, self._place_hold)
         steps = (self._processes.run_timers, *(one.tend for one in timed), self._tend_shutdown, self._tend_helpers)
         take_all(
@@ -205,7 +206,7 @@ class ControlThread:
         if isinstance(err, MemoryError):
             # Messages may be lost in both directions. The next scheduler starts from a complete snapshot.
             self._scheduler.kill()
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic_s()
         if now_s >= self._quiet_until_s:
             self._quiet_until_s = now_s + _QUIET_S
             self._log.error(f"{reason(err)}: retrying the failed call; active runs continue")
@@ -215,7 +216,7 @@ class ControlThread:
             self._watch_helper(helper)
 
     def _timeout_s(self) -> float:
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic_s()
         helpers = (self._scheduler, self._api)
         times = [at for helper in helpers for at in (helper.start_at_s, helper.kill_at_s) if at is not None]
         if self._short is not None:
@@ -243,7 +244,7 @@ class ControlThread:
         if signal.SIGUSR2 in numbers:
             ready = self._told_ready and self._upgrade.predecessor is None  # otherwise the last upgrade is unfinished
             self._upgrade.request(ready=ready, ending=self._ending is not None)
-        self._ignored.note(numbers & self._ignored_signals, time.monotonic())
+        self._ignored.note(numbers & self._ignored_signals, self._clock.monotonic_s())
 
     def _helper_pids(self) -> set[int]:
         pids = (self._scheduler.pid, self._api.pid, self._upgrade.trial_pid, *self._processes.starts.prefork.pids)
@@ -286,7 +287,7 @@ class ControlThread:
             self._watch.remove(helper.sock.fileno())
         self._trees.reap_soon()  # its children may have become ours
         say = self._log.info if helper.replaced else self._log.warning
-        delay_s = helper.ended(time.monotonic())
+        delay_s = helper.ended(self._clock.monotonic_s())
         code = os.waitstatus_to_exitcode(status)
         if helper is self._scheduler and code == _EX_CANTCREAT and not self._told_ready:
             # The scheduler has logged the reason. Restarting it would not help, so the daemon ends.
@@ -318,7 +319,7 @@ class ControlThread:
             if not count:
                 self._watch.remove(helper.sock.fileno())
                 helper.hang_up()
-                helper.kill_at_s = time.monotonic() + _HELPER_END_S
+                helper.kill_at_s = self._clock.monotonic_s() + _HELPER_END_S
                 return
             self._on_messages(helper, self._received[:count])
 
@@ -370,7 +371,7 @@ class ControlThread:
                 tell_descriptor(self.ready_fd)
         self.reloading.scheduler_started()
         if self._upgrade.predecessor is not None:
-            self._api.replace(time.monotonic())
+            self._api.replace(self._clock.monotonic_s())
         self._upgrade.ready()
 
     def _on_settings(self, message: Message) -> None:
@@ -381,7 +382,7 @@ class ControlThread:
         self._log.set_level(self._boot.log_level)
         self._processes.use_cgroups(self._boot.cgroups)
         self._pump.files.disk_space.configure(self._boot)
-        if message["api"] and self._ending is None and self._api.replace(time.monotonic()):
+        if message["api"] and self._ending is None and self._api.replace(self._clock.monotonic_s()):
             self._log.info("restarting gunicorn with new settings")
 
     def _use(self, boot: DaemonSettings) -> None:
@@ -407,13 +408,13 @@ class ControlThread:
 
     def retire_scheduler(self) -> None:
         """Ask the scheduler to exit before the next root takes over."""
-        if not self._scheduler.retire(time.monotonic()):
+        if not self._scheduler.retire(self._clock.monotonic_s()):
             self._upgrade.scheduler_retired()
 
     def restart_scheduler(self) -> None:
         """Start a scheduler again after a refused upgrade."""
         if self._scheduler.pid is None:
-            self._scheduler.start_at_s = time.monotonic()
+            self._scheduler.start_at_s = self._clock.monotonic_s()
 
     def is_starting(self) -> bool:
         """Return whether a run is being started."""
@@ -527,7 +528,7 @@ class ControlThread:
         if anew:
             self._processes.note_again(self._boot)
         self._upgrade.introduce()
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic_s()
         self._api.replace(now_s)
         if self._scheduler.retire(now_s):
             self._log.info("restarting scheduler and gunicorn")
@@ -538,7 +539,7 @@ class ControlThread:
 
     def _shut_down(self, why: str, *, at_once: bool = False) -> None:
         """Begin the shutdown. With `at_once`, or if it has begun already, kill the remaining runs."""
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic_s()
         if self._ending is not None:
             self._log.info(f"{why} again: killing all remaining runs")
             self._ending.kill_remaining(now_s)
@@ -575,7 +576,7 @@ class ControlThread:
             return False
         if self._scheduler_done and self._processes.over:
             return True
-        if time.monotonic() < self._ending.give_up_at_s:
+        if self._clock.monotonic_s() < self._ending.give_up_at_s:
             return False
         # A process is in uninterruptible sleep, a log cannot be written, or the scheduler cannot store exits.
         self._exit_status = self._exit_status or _EX_LEFT

@@ -5,6 +5,7 @@ import functools
 import select
 from collections.abc import Callable
 
+from supervisor.host.clock import Clock
 from supervisor.host.shortage import is_shortage, take_all
 
 Handler = Callable[[int], None]
@@ -16,7 +17,9 @@ _LONGEST_S = 3600.0
 class EpollWatch:
     """An epoll object and a handler for each descriptor."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock = clock or Clock()
+        """The clock of everything that this thread does."""
         self._epoll = select.epoll()
         self._handlers: dict[int, Handler] = {}
 
@@ -51,7 +54,9 @@ class EpollWatch:
 
     def wait(self, timeout_s: float) -> Ready:
         """Return the ready descriptors, after at most `timeout_s` (-1: no limit) or an hour."""
-        return [(fd, mask, self._handlers.get(fd)) for fd, mask in self._epoll.poll(min(timeout_s, _LONGEST_S))]
+        return [
+            (fd, mask, self._handlers.get(fd)) for fd, mask in self.clock.wait(self._epoll, min(timeout_s, _LONGEST_S))
+        ]
 
     def call(self, ready: Ready) -> None:
         """Call the handlers of the ready descriptors.

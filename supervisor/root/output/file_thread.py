@@ -20,6 +20,7 @@ from typing import Protocol
 from logring.log_paths import frames_path
 from logring.logfile.log_file import LogFileWriter
 from logring.redraw.history_file import FramesWriter
+from supervisor.host.clock import Clock
 from supervisor.host.shortage import REST_S, SHORTAGES, is_shortage
 from supervisor.ipc.log_line import Log
 from supervisor.root.handover.state_schema import FilesState
@@ -88,8 +89,9 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 class FileThread(threading.Thread):
     """Writes finished blocks at once, unfinished ones every second, and everything when a run is sealed."""
 
-    def __init__(self, log: Log, echo_fd: int, disk_space: DiskSpace) -> None:
+    def __init__(self, log: Log, echo_fd: int, disk_space: DiskSpace, clock: Clock | None = None) -> None:
         super().__init__(name="file", daemon=True)
+        self.clock = clock or Clock()
         self._log = log
         self.disk_space = disk_space
         self._echo = StderrEcho(echo_fd)
@@ -159,13 +161,13 @@ class FileThread(threading.Thread):
 
     def run(self) -> None:
         """Write until :meth:`finish`."""
-        tick = time.monotonic() + _TICK_S
+        tick = self.clock.monotonic_s() + _TICK_S
         while True:
             try:
-                item = self._queue.get(timeout=max(0.0, tick - time.monotonic()))
+                item = self._queue.get(timeout=max(0.0, tick - self.clock.monotonic_s()))
             except queue.Empty:
                 self._insist(self._tick)
-                tick = time.monotonic() + _TICK_S
+                tick = self.clock.monotonic_s() + _TICK_S
                 continue
             if item is None:
                 return
@@ -175,9 +177,9 @@ class FileThread(threading.Thread):
                 self._insist(self._write, item)
             else:
                 self._insist(item)
-            if time.monotonic() >= tick:
+            if self.clock.monotonic_s() >= tick:
                 self._insist(self._tick)
-                tick = time.monotonic() + _TICK_S
+                tick = self.clock.monotonic_s() + _TICK_S
 
     def _insist(self, step: Callable[..., None], *arguments: RunLog) -> None:
         """Take a step. After a shortage of memory, pause and repeat it; after another, leave it to the next tick."""

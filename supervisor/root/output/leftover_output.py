@@ -8,10 +8,10 @@ run's id to each line. A run that prints too much loses lines here, but its proc
 import contextlib
 import os
 import select
-import time
 from collections.abc import Callable, Iterable, Sequence
 
 from logring.mask import Mask
+from supervisor.host.clock import Clock
 from supervisor.ipc.log_line import Log
 from supervisor.root.handover.state_schema import HeldText, LeftoverOutputState, LeftoverPipeState
 
@@ -111,9 +111,11 @@ class LeftoverPipes:
     Args:
         epoll: The pump's epoll object.
         write: Writes lines to the daemon's log.
+        clock: The clock of the pump.
     """
 
-    def __init__(self, epoll: select.epoll, write: Callable[[bytes], None]) -> None:
+    def __init__(self, epoll: select.epoll, write: Callable[[bytes], None], clock: Clock) -> None:
+        self._clock = clock
         self._epoll = epoll
         self._write = write
         self._by_fd: dict[int, LeftoverPipe] = {}
@@ -135,7 +137,7 @@ class LeftoverPipes:
             return
         except OSError:  # EIO: every process has closed the terminal
             data = b""
-        if lines := self._by_fd[fd].take(data, time.monotonic()):
+        if lines := self._by_fd[fd].take(data, self._clock.monotonic_s()):
             self._write(lines)
         if not data:
             self._epoll.unregister(fd)
@@ -149,4 +151,4 @@ class LeftoverPipes:
     def load(self, found: Iterable[LeftoverPipeState]) -> None:
         """Restore the outputs of another root."""
         for fd, output in found:
-            self.add(fd, LeftoverPipe.load(output, time.monotonic()))
+            self.add(fd, LeftoverPipe.load(output, self._clock.monotonic_s()))

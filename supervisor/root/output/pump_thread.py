@@ -138,6 +138,8 @@ class Pump(threading.Thread):
         self._runtime_dir = runtime_dir
         self._bell = bell
         self._files = files
+        self.clock = files.clock
+        """The clock of all threads."""
         self._listener: Listener | None = None
         self._epoll = select.epoll()
         self.wakeup = Wakeup()
@@ -158,7 +160,7 @@ class Pump(threading.Thread):
         self._backpressure = Backpressure()
         ring = ring_path(runtime_dir, DAEMON_RING)
         self._daemon = RunLog(DAEMON_RING, "", RingWriter(ring, daemon_id, RingShape(0)))
-        self._left = LeftoverPipes(self._epoll, self._daemon_lines)
+        self._left = LeftoverPipes(self._epoll, self._daemon_lines, self.clock)
 
     @property
     def files(self) -> FileThread:
@@ -235,7 +237,7 @@ class Pump(threading.Thread):
         take_short_slices()
         trickle = Trickle()
         while not self._ending:
-            start_s = time.monotonic()
+            start_s = self.clock.monotonic_s()
             try:
                 total = self._round()
             except SHORTAGES as err:
@@ -246,7 +248,7 @@ class Pump(threading.Thread):
             if self._short is not None:
                 time.sleep(REST_S)
                 continue
-            pause_s = trickle.pause_s(total, time.monotonic() - start_s)
+            pause_s = trickle.pause_s(total, self.clock.monotonic_s() - start_s)
             if pause_s:
                 time.sleep(pause_s)
 
@@ -254,7 +256,7 @@ class Pump(threading.Thread):
         """Wait for work and do it; return the bytes read."""
         if self._short is not None:
             self._look_again(self._short)
-        events = self._epoll.poll(self._timeout_s())
+        events = self.clock.wait(self._epoll, self._timeout_s())
         ready = [(fd, mask, self._by_fd.get(fd)) for fd, mask in events]
         self._pre_wake(events)
         self._taken = 0
@@ -265,7 +267,7 @@ class Pump(threading.Thread):
     def _serve(self, fd: int, mask: int, source: Source | None) -> None:
         if self._by_fd.get(fd) is not source:  # closed by a command; another one may have its number
             return
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self.clock.wall_ms()
         if source is not None and source.log.silent and mask == select.EPOLLHUP and is_empty(fd):
             self._close(source, now_ms)
         elif source is not None:
@@ -280,7 +282,7 @@ class Pump(threading.Thread):
         fd, mask = events[0] if events else (-1, 0)
         source = self._by_fd.get(fd)
         if source is not None and mask & select.EPOLLIN:
-            self._bell.pre_wake(source.log.name, time.monotonic())
+            self._bell.pre_wake(source.log.name, self.clock.monotonic_s())
 
     def _obey(self) -> None:
         """Execute the commands. After a shortage, the next round repeats the interrupted command."""
@@ -330,7 +332,7 @@ class Pump(threading.Thread):
         for log in gone:
             log.make_ring_again()
             if log.path:
-                log.writer.system_line(_MADE_AGAIN, time.time_ns() // 1_000_000)
+                log.writer.system_line(_MADE_AGAIN, self.clock.wall_ms())
             self._touched.add(log)
         return len(gone)
 
@@ -374,7 +376,7 @@ class Pump(threading.Thread):
         if not log.sealing:
             self._by_run[log.name] = log
         if log.stalled:
-            self._backpressure.stalled(log, time.monotonic() if stalled_at_s is None else stalled_at_s)
+            self._backpressure.stalled(log, self.clock.monotonic_s() if stalled_at_s is None else stalled_at_s)
         for source in log.sources:
             self._by_fd[source.fd] = source
             source.wide = is_wide(source.fd) or None
@@ -395,7 +397,7 @@ class Pump(threading.Thread):
         if bell_s is None and trouble_s is None:
             return -1
         due_s = min(due_s for due_s in (bell_s, trouble_s) if due_s is not None)
-        return max(0.0, due_s - time.monotonic())
+        return max(0.0, due_s - self.clock.monotonic_s())
 
     def _read(self, source: Source, now_ms: int) -> int:
         """Read one pipe for one round; return the bytes read."""
@@ -427,7 +429,7 @@ class Pump(threading.Thread):
         return taken
 
     def _stall(self, log: RunLog) -> None:
-        self._backpressure.stalled(log, time.monotonic())
+        self._backpressure.stalled(log, self.clock.monotonic_s())
         log.stalled = True
         for source in log.sources:
             self._ignore(source.fd)
@@ -470,7 +472,7 @@ class Pump(threading.Thread):
         self._wide -= source.wide is True
         log.sources.discard(source)
         if for_others and log.left is not None:
-            self._left.add(source.fd, LeftoverPipe(log.left.task, log.name, log.left.secrets, time.monotonic()))
+            self._left.add(source.fd, LeftoverPipe(log.left.task, log.name, log.left.secrets, self.clock.monotonic_s()))
         else:
             os.close(source.fd)
 
@@ -480,7 +482,7 @@ class Pump(threading.Thread):
             for log in open_logs:
                 log.save_held()
                 log.writer.mirror_pending()
-            now_s = time.monotonic()
+            now_s = self.clock.monotonic_s()
             self._bell.ring([log.name for log in self._touched], now_s)
             for log in self._touched:
                 self._report_log(log, now_s)
@@ -489,7 +491,7 @@ class Pump(threading.Thread):
                     self._pass_on(log)
             self._touched.clear()
         if self._backpressure.due_s() is not None:
-            now_s = time.monotonic()
+            now_s = self.clock.monotonic_s()
             for log in self._backpressure.slow(now_s):
                 self._report_log(log, now_s)
 
@@ -585,7 +587,7 @@ class Pump(threading.Thread):
 
     def _take_the_rest(self, log: RunLog) -> None:
         """Read the present content of the pipes, and close them. If the ring is full, continue when it has room."""
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self.clock.wall_ms()
         for source in list(log.sources):
             left = capacity(source.fd)  # a process that holds the other end may write forever
             while left > 0 and source in log.sources and (taken := self._read(source, now_ms)):
@@ -597,7 +599,7 @@ class Pump(threading.Thread):
 
     def _seal(self, run: str, system_lines: list[str]) -> None:
         log = self._by_run[run]
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self.clock.wall_ms()
         if not log.sealing:
             masked = [f"masked secrets: {log.writer.masked}"] if log.writer.masked else []
             for line in (*system_lines, *masked):
@@ -617,7 +619,7 @@ class Pump(threading.Thread):
             self._stall(log)
             return
         log.sealed = True
-        self._report_log(log, time.monotonic())
+        self._report_log(log, self.clock.monotonic_s())
         self._touched.add(log)
         self._files.work(log)
         if self._listener is not None:
@@ -626,16 +628,16 @@ class Pump(threading.Thread):
     def _note(self, run: str, text: str) -> None:
         log = self._by_run.get(run)
         if log is not None:
-            log.writer.system_line(text, time.time_ns() // 1_000_000)
+            log.writer.system_line(text, self.clock.wall_ms())
             self._touched.add(log)
 
     def _daemon_lines(self, lines: bytes) -> None:
-        self._daemon.writer.append(STDERR, lines, time.time_ns() // 1_000_000)
+        self._daemon.writer.append(STDERR, lines, self.clock.wall_ms())
         self._touched.add(self._daemon)
         self._files.echo(lines)
 
     def _finish(self) -> None:
-        self._daemon.writer.seal(time.time_ns() // 1_000_000)
+        self._daemon.writer.seal(self.clock.wall_ms())
         self._touched.add(self._daemon)
         self._publish()
         self._ending = True

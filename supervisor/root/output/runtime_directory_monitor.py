@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import os
 import socket
-import time
 from dataclasses import replace
 from typing import Protocol
 
@@ -74,7 +73,7 @@ class RuntimeDirectoryMonitor:
         """The last logged reason why the directory cannot be restored; empty: no failure."""
         self.new_lock: int | None = None
         """The lock of a new directory, until the control thread takes it over."""
-        self.due_s = time.monotonic() + _LOOK_S
+        self.due_s = pump.clock.monotonic_s() + _LOOK_S
         """When :meth:`tend` is due (monotonic seconds)."""
         self._holding = False
         """Whether the other threads were asked to wait."""

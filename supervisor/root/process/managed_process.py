@@ -18,10 +18,6 @@ from supervisor.root.process.notify_socket import NotifySocket
 from supervisor.root.process.transitions import ALIVE, CLOSES, DRAINS, OVERDUE, State
 
 
-def _boot_s() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 class ProcessState(enum.Enum):
     """The part of a state that recovery records and handovers contain."""
 
@@ -38,7 +34,7 @@ class MainProcess:
     pidfd: int
     started_at: int
     """Milliseconds since the epoch."""
-    started_s: float = field(default_factory=_boot_s)
+    started_s: float
     """Start in seconds since the boot, including sleep. This clock cannot be set."""
     ticks: int = 0
     """Start in clock ticks since the boot, as in proc(5); 0: unknown."""
@@ -146,9 +142,12 @@ class ManagedProcess:
         """Return whether the state's deadline has passed (`now_s` is monotonic)."""
         return self.deadline_s is not None and now_s >= self.deadline_s
 
-    def has_ended(self) -> None:
-        """Record the exit of the main process; its duration does not depend on the wall clock."""
-        self.outcome.ended_at = self.main.started_at + round(1000 * (_boot_s() - self.main.started_s))
+    def has_ended(self, boot_s: float) -> None:
+        """Record the exit of the main process, `boot_s` seconds after the boot of the host.
+
+        The duration does not depend on the wall clock.
+        """
+        self.outcome.ended_at = self.main.started_at + round(1000 * (boot_s - self.main.started_s))
 
 
 class MainProcessExit(NamedTuple):

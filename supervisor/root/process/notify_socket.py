@@ -17,7 +17,6 @@ import signal
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable
 
 from logring.mask import Mask
@@ -206,12 +205,12 @@ class NotifySockets:
     def _readable(self, one: NotifySocket) -> None:
         if self._listen(one):
             self._watch.remove(one.fileno())
-            one.resume_at_s = time.monotonic() + REST_S
+            one.resume_at_s = self._watch.clock.monotonic_s() + REST_S
             self._at(one.resume_at_s, one.run)
 
     def _listen(self, one: NotifySocket) -> bool:
         """Read the waiting datagrams, up to a batch; return whether more may be waiting."""
-        news, more = one.listen(functools.partial(self._belongs, one.run), time.time_ns() // 1_000_000)
+        news, more = one.listen(functools.partial(self._belongs, one.run), self._watch.clock.wall_ms())
         if news:
             self._send({"op": "notified", "run": one.run, **news})
         return more

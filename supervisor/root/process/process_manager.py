@@ -7,7 +7,6 @@ None of them blocks.
 
 import contextlib
 import os
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -56,10 +55,6 @@ _UNKNOWN = (
 )
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class ProcessManager:
     """All processes of runs, and the exits that the scheduler has not acknowledged."""
 
@@ -76,6 +71,7 @@ class ProcessManager:
     ) -> None:
         """`send` sends a message to the scheduler. `records` are for a root that follows a killed one."""
         self._watch = watch
+        self._clock = watch.clock
         self._pump = pump
         self._log = log
         self._send = send
@@ -88,12 +84,14 @@ class ProcessManager:
         self._timers = self._dispatcher.timers
         self.live = self._dispatcher.live
         self._notify_sockets = NotifySockets(watch, self._has, self._on_notified, self._timers.add)
-        self._waiting = WaitingStarts(log, lambda wanted: self._happen(wanted.run, Event.TURN, wanted), send)
+        self._waiting = WaitingStarts(
+            self._clock, log, lambda wanted: self._happen(wanted.run, Event.TURN, wanted), send
+        )
         self.exits: dict[str, Exited] = {}
         """Unacknowledged exits by run id, as in the other collections."""
         self.failed_starts: dict[str, str] = {}
         """Why starts have failed, until the log that contains the reason is sealed."""
-        self.memory = MemoryReserve(log, lambda short: send({"op": "memory", "short": short}))
+        self.memory = MemoryReserve(self._clock, log, lambda short: send({"op": "memory", "short": short}))
         self._left = LeftoverRuns(send)
         self._ended_pipes: dict[str, bool] = {}
         """Runs whose pipes have ended; True: the run printed nothing."""
@@ -151,7 +149,7 @@ class ProcessManager:
             Action.SET_DEADLINE: self._set_deadline,
             Action.SET_DEADLINE_NOW: self._set_deadline_now,
             Action.AWAIT_DEADLINE: self._await_deadline,
-            Action.LOOK: lambda process, _: self._check_run(process, time.monotonic()),
+            Action.LOOK: lambda process, _: self._check_run(process, self._clock.monotonic_s()),
             Action.LOOK_LATER: self._look_later,
             Action.RETRY_LATER: self._retry_later,
             Action.SWEEP: self._sweep,
@@ -200,7 +198,7 @@ class ProcessManager:
             self._dispatcher.restore(run, State.NEVER_STARTED)
         self._ended_pipes.update(dict.fromkeys(state.ended_pipes, False))
         self.cgroup_manager.load(state.left)
-        self._left.load(state.left_running, time.monotonic())
+        self._left.load(state.left_running, self._clock.monotonic_s())
         self.starts.descriptors.original = state.nofile  # ours was raised before the upgrade
         self._trees.load(state.owners)
         self._records.load(state.records)
@@ -379,14 +377,16 @@ class ProcessManager:
 
     def _adopt_start(self, start: Start, started: StartedProcess) -> None:
         """Take over a started process."""
-        now_ms = _now_ms()
+        now_ms = self._clock.wall_ms()
         wanted = start.spawn
-        main = MainProcess(started.pid, started.pidfd, now_ms, ticks=self._records.start_of(started.pid))
+        main = MainProcess(
+            started.pid, started.pidfd, now_ms, self._clock.boot_s(), self._records.start_of(started.pid)
+        )
         instance = ManagedProcess(wanted, main, started.status_fd, start.cgroup, start.notify_socket)
         self.live[wanted.run] = instance
         self._trees.mains.add(started.pid)
         if wanted.timeout_ms is not None:
-            instance.deadline_s = time.monotonic() + wanted.timeout_ms / 1000
+            instance.deadline_s = self._clock.monotonic_s() + wanted.timeout_ms / 1000
             self._timers.add(instance.deadline_s, wanted.run)
         record = self._records.add(instance, *started.pipes)
         self._pump.add(wanted, *started.pipes, record)
@@ -411,7 +411,7 @@ class ProcessManager:
 
     def _note_exit(self, instance: ManagedProcess, _detail: None) -> None:
         """Note the end of the main process. The pidfd is closed last, because a shortage repeats the whole action."""
-        instance.has_ended()
+        instance.has_ended(self._clock.boot_s())
         if instance.state is State.RUNNING:
             instance.deadline_s = None  # the time-out; a stop keeps its time
         unbegun = procfs.has_executed_nothing(instance.main.pid) and not instance.main.adopted
@@ -432,10 +432,10 @@ class ProcessManager:
 
     def _set_deadline(self, instance: ManagedProcess, _detail: None) -> None:
         if instance.deadline_s is None:
-            instance.deadline_s = time.monotonic() + _DRAIN_S
+            instance.deadline_s = self._clock.monotonic_s() + _DRAIN_S
 
     def _set_deadline_now(self, instance: ManagedProcess, _detail: None) -> None:
-        instance.deadline_s = time.monotonic()
+        instance.deadline_s = self._clock.monotonic_s()
 
     def _await_deadline(self, instance: ManagedProcess, _detail: None) -> None:
         if instance.deadline_s is not None:
@@ -476,7 +476,7 @@ class ProcessManager:
 
     def _sweep(self, instance: ManagedProcess, _detail: None) -> None:
         """Look for leftovers."""
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic_s()
         if instance.abandoned or leftovers.nobody_left(self._trees, instance):
             event = Event.UNEXECUTED if self._begins_again(instance) else Event.NOBODY_LEFT
         elif instance.spawn.leave:
@@ -491,7 +491,7 @@ class ProcessManager:
         self._happen(instance.run, Event.DUE if instance.is_due(now_s) else Event.LOOK)
 
     def _look_later(self, instance: ManagedProcess, _detail: None) -> None:
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic_s()
         instance.sweep_interval_s = min(max(_LOOK_S[0], 2 * instance.sweep_interval_s), _LOOK_S[1])
         at_s = now_s + instance.sweep_interval_s
         if instance.deadline_s is not None and now_s < instance.deadline_s:
@@ -499,10 +499,10 @@ class ProcessManager:
         self._timers.add(at_s, instance.run)
 
     def _retry_later(self, instance: ManagedProcess, _detail: None) -> None:
-        self._timers.add(time.monotonic() + _LOOK_S[1], instance.run)
+        self._timers.add(self._clock.monotonic_s() + _LOOK_S[1], instance.run)
 
     def _leave(self, instance: ManagedProcess, _detail: None) -> None:
-        self._left.add(instance, list(self._trees.members(instance).values()), time.monotonic())
+        self._left.add(instance, list(self._trees.members(instance).values()), self._clock.monotonic_s())
         self._abandon(instance, "left running")
 
     def _kill_leftovers(self, instance: ManagedProcess, _detail: None) -> None:
@@ -573,12 +573,18 @@ class ProcessManager:
 
     def _report_unstarted(self, run: str, message: Message) -> None:
         self._waiting.drop(run)
-        self._exited(Exited(run=run, status=None, cause=message["cause"], by=message.get("by"), ended_at=_now_ms()))
+        self._exited(
+            Exited(run=run, status=None, cause=message["cause"], by=message.get("by"), ended_at=self._clock.wall_ms())
+        )
 
     def _report_refused(self, run: str, lines: int) -> None:
         self._noted.discard(run)
         reason = self.failed_starts.pop(run)
-        self._exited(Exited(run=run, status=None, cause="start_failed", reason=reason, ended_at=_now_ms(), lines=lines))
+        self._exited(
+            Exited(
+                run=run, status=None, cause="start_failed", reason=reason, ended_at=self._clock.wall_ms(), lines=lines
+            )
+        )
 
     def _exited(self, exited: Exited, instance: ManagedProcess | None = None) -> None:
         self.exits[exited.run] = exited
@@ -637,7 +643,7 @@ class ProcessManager:
             instance.cause, instance.by = message["cause"], message.get("by")
 
     def _kill_at_once(self, instance: ManagedProcess, _message: Message) -> None:
-        stop.kill_at_once(instance, time.monotonic())
+        stop.kill_at_once(instance, self._clock.monotonic_s())
         self._await_deadline(instance, None)
         self._records.update(instance)
 
@@ -645,14 +651,14 @@ class ProcessManager:
         if not instance.steps_left:
             self._happen(instance.run, Event.LADDER_OVER)
             return
-        text = stop.next_signal(self._trees, instance, time.monotonic())
+        text = stop.next_signal(self._trees, instance, self._clock.monotonic_s())
         self._records.update(instance)
         if text is not None:
             self._note(instance.run, text)
         self._await_deadline(instance, None)
 
     def _sigkill(self, instance: ManagedProcess, _detail: None) -> None:
-        self._note(instance.run, stop.kill(self._trees, instance, time.monotonic()))
+        self._note(instance.run, stop.kill(self._trees, instance, self._clock.monotonic_s()))
         self._await_deadline(instance, None)
 
     def _say_alive(self, instance: ManagedProcess, _detail: None) -> None:

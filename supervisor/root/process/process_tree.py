@@ -8,11 +8,11 @@ Without cgroups, a process cannot be assigned if it has left its session and gro
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterable
 
 from supervisor.host.cgroup_names import is_spare
 from supervisor.host.cgroups import name_of_cgroup, own_cgroup
+from supervisor.host.clock import Clock
 from supervisor.host.process_environ import Environments
 from supervisor.host.procfs import Process, family, find_process, own_children, parent, send
 from supervisor.root.handover.state_schema import OwnerState
@@ -33,7 +33,14 @@ _PASSES = 20
 class ProcessTrees:
     """The processes of all runs."""
 
-    def __init__(self, daemon_id: str, helpers: Callable[[], set[int]], warn: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        daemon_id: str,
+        helpers: Callable[[], set[int]],
+        warn: Callable[[str], None],
+        clock: Clock | None = None,
+    ) -> None:
+        self._clock = clock or Clock()
         """`helpers` returns the process ids of our children that are not runs. `warn` logs a warning."""
         self._daemon_id = daemon_id
         self._helpers = helpers
@@ -64,7 +71,7 @@ class ProcessTrees:
     def reap_soon(self) -> None:
         """Schedule a search for zombies, because a child may have ended."""
         if self.reap_at_s is None:
-            self.reap_at_s = time.monotonic() + _REAP_S
+            self.reap_at_s = self._clock.monotonic_s() + _REAP_S
 
     def tend(self, now_s: float) -> None:
         """Reap the zombies that are neither helpers nor main processes, if it is time (monotonic seconds)."""
@@ -152,7 +159,7 @@ class ProcessTrees:
 
     def _wait_for(self, pid: int, start: int) -> None:
         """Delay the end of runs for a while, because a dying process may belong to any of them. It may also hang."""
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic_s()
         if (pid, start) not in self._dying:
             there = {(one.pid, one.start) for pid, _ in self._dying if (one := find_process(pid)) is not None}
             self._dying = {key: since_s for key, since_s in self._dying.items() if key in there}

@@ -9,7 +9,6 @@ import os
 import select
 import signal
 import socket
-import time
 from collections.abc import Callable
 from errno import E2BIG, EACCES, EINVAL, ENOSYS, EPERM
 
@@ -94,6 +93,7 @@ class PreforkPool:
         on_change: Callable[[], None],
     ) -> None:
         self._watch = watch
+        self._clock = watch.clock
         self._log = log
         self._env = env
         self._cgroup_manager = cgroup_manager
@@ -131,7 +131,7 @@ class PreforkPool:
 
     def wake(self) -> None:
         """Start the zygote, if possible."""
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic_s()
         if self._zygote is None and self._useful and now_s - self._launched_s >= self._again_s:
             self._launched_s = now_s
             self._wake_at_s = None
@@ -202,7 +202,7 @@ class PreforkPool:
                 return False
             ours.pop_all()
         channel.setblocking(False)
-        child = self._child = _Child(cgroup, channel, time.monotonic() + _PATIENCE_S)
+        child = self._child = _Child(cgroup, channel, self._clock.monotonic_s() + _PATIENCE_S)
         self._watch.add(channel.fileno(), lambda _mask: self._on_word(child))
         return True
 
@@ -278,7 +278,7 @@ class PreforkPool:
         code = self._reap()
         if self._useful:
             self._log.warning(f"the zygote exited with {f'signal {-code}' if code < 0 else f'exit status {code}'}")
-            lasted = time.monotonic() - self._launched_s >= _SOON_S
+            lasted = self._clock.monotonic_s() - self._launched_s >= _SOON_S
             self._again_s = _AGAIN_S if lasted else min(2 * self._again_s, _LONGEST_S)
             self._wake_at_s = self._launched_s + self._again_s
 

@@ -90,6 +90,7 @@ class StartQueue:
         show: Callable[[int], None],
         observer: StartObserver,
     ) -> None:
+        self._clock = watch.clock
         self._env = env
         self._cgroup_manager = cgroup_manager
         self._observer = observer
@@ -109,13 +110,13 @@ class StartQueue:
         """Expect a start soon."""
         if self._cgroup_manager.directory is not None:
             self.prefork.wake()
-            self._order_at_s = time.monotonic()
+            self._order_at_s = self._clock.monotonic_s()
 
     @property
     def can_prepare(self) -> bool:
         """Return whether an announced run can be prepared in the child."""
         idle = self._prepared is None and not self.under_way
-        return idle and self.prefork.ready and self._can_prefork(time.monotonic())
+        return idle and self.prefork.ready and self._can_prefork(self._clock.monotonic_s())
 
     def prepare(self, spawn: Spawn, others: int) -> bool:
         """Prepare an announced run; return False if that fails, which does no harm.
@@ -133,7 +134,7 @@ class StartQueue:
             self._leave(start)
             return False
         self._prepared = start, held
-        self._drop_at_s = time.monotonic() + _HOLD_S
+        self._drop_at_s = self._clock.monotonic_s() + _HOLD_S
         return True
 
     def drop(self) -> None:
@@ -178,7 +179,7 @@ class StartQueue:
             return
         if self.under_way:
             self.under_way[spawn.run] = start
-        elif spawn.stdin_open or not self._can_prefork(time.monotonic()):
+        elif spawn.stdin_open or not self._can_prefork(self._clock.monotonic_s()):
             self._start_directly(start)
         elif self.prefork.ready:
             self._start_in_child(start)
@@ -269,7 +270,7 @@ class StartQueue:
     def _hold(self, start: Start) -> HeldChild | None:
         """Send the plan of a run to the child, which then waits; return None if that is not possible."""
         cgroup = self.prefork.cgroup
-        self._order_at_s = time.monotonic() + _REST_S
+        self._order_at_s = self._clock.monotonic_s() + _REST_S
         if cgroup is None:
             return None
         try:
@@ -296,7 +297,7 @@ class StartQueue:
         try:
             start.cgroup, start.log_notes = self._cgroup_manager.assign(start.spawn)
             if start.cgroup is not None:
-                self._joined_s = time.monotonic()
+                self._joined_s = self._clock.monotonic_s()
                 self._order_at_s = self._joined_s + _QUIET_S
             plan = Plan(start.spawn, self._env, self.descriptors.restore(), start.cgroup)
             try:

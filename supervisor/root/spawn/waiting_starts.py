@@ -1,9 +1,9 @@
 """Starts that wait for a resource, and the memory reserve that decides whether another run may start."""
 
 import mmap
-import time
 from collections.abc import Callable, Iterator
 
+from supervisor.host.clock import Clock
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Message, Spawn
 
@@ -19,12 +19,14 @@ class WaitingStarts:
     """Holds waiting starts in order. Belongs to the control thread.
 
     Args:
+        clock: The clock of the control thread.
         log: The daemon's log.
         begin: Starts a run, or returns it to :meth:`put_back`.
         send: Sends a message to the scheduler.
     """
 
-    def __init__(self, log: Log, begin: Callable[[Spawn], None], send: Callable[[Message], None]) -> None:
+    def __init__(self, clock: Clock, log: Log, begin: Callable[[Spawn], None], send: Callable[[Message], None]) -> None:
+        self._clock = clock
         self._log = log
         self._begin = begin
         self._send = send
@@ -68,7 +70,7 @@ class WaitingStarts:
         self._why = why
         self._spawns = {spawn.run: spawn, **self._spawns}
         self._explain(spawn.run)
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic_s()
         if self._look_at_s is None:
             self._look_at_s = now_s + self._look_s
         if self._report_at_s is None and not self._reported:
@@ -94,7 +96,7 @@ class WaitingStarts:
         """Try again at once, and often for a while, because a process has ended."""
         if self._look_at_s is not None:
             self._look_s = _LOOK_S[0]
-            self._look_at_s = time.monotonic()
+            self._look_at_s = self._clock.monotonic_s()
 
     def tend(self, now_s: float) -> None:
         """Start as many runs as possible if it is time, and report a lasting shortage (monotonic seconds)."""
@@ -130,11 +132,13 @@ class MemoryReserve:
     mapped again as soon as twice as much is free.
 
     Args:
+        clock: The clock of the control thread.
         log: The daemon's log.
         tell: Called with True when memory is short, and with False when it is available again.
     """
 
-    def __init__(self, log: Log, tell: Callable[[bool], None]) -> None:
+    def __init__(self, clock: Clock, log: Log, tell: Callable[[bool], None]) -> None:
+        self._clock = clock
         self._log = log
         self._tell = tell
         self._kept = _mapped(_RESERVE_BYTES)
@@ -180,7 +184,7 @@ class MemoryReserve:
             self._kept.close()
             self._kept = None
         if self.due_s is None:
-            self.due_s = time.monotonic() + _RESERVE_LOOK_S
+            self.due_s = self._clock.monotonic_s() + _RESERVE_LOOK_S
             self._log.error("out of memory: new runs wait until memory is available")
             self._tell(True)
 

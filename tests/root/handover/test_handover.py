@@ -473,7 +473,7 @@ def test_change_covers_every_attribute() -> None:
         found = {name: copy.copy(getattr(one, name)) for name in ManagedProcess.__slots__ if name != "outcome"}
         return {**found, **{name: copy.copy(getattr(one.outcome, name)) for name in Outcome.__slots__}}
 
-    one = ManagedProcess(spawn, MainProcess(6, 7, 9), 8, Cgroup("/x"), NotifySocket(spawn))
+    one = ManagedProcess(spawn, MainProcess(6, 7, 9, 0.0), 8, Cgroup("/x"), NotifySocket(spawn))
     before = values(one)
     change(one)
     after = values(one)

@@ -130,7 +130,7 @@ def test_unresponsive_tracer() -> None:
     )
     with subprocess.Popen(["sleep", "1000"]) as process:
         with traced(process.pid):
-            main = MainProcess(process.pid, os.pidfd_open(process.pid), 1)
+            main = MainProcess(process.pid, os.pidfd_open(process.pid), 1, 0.0)
             lives.live["R"] = instance = ManagedProcess(spawn("R"), main)
             process.kill()
             select.select([main.pidfd], [], [])
@@ -161,7 +161,7 @@ def test_end_of_a_run_retries_starts() -> None:
     )
     lives._waiting = starts.waiting
     with subprocess.Popen(["true"]) as process:
-        main = MainProcess(process.pid, os.pidfd_open(process.pid), 1)
+        main = MainProcess(process.pid, os.pidfd_open(process.pid), 1, 0.0)
         select.select([main.pidfd], [], [])
         os.close(main.pidfd)
         lives.live["R"] = instance = ManagedProcess(spawn("R"), main)

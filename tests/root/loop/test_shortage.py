@@ -6,7 +6,6 @@ import os
 import resource
 import signal
 import socket
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from supervisor.root.spawn import posix_spawn as spawn
 from supervisor.root.spawn.waiting_starts import WaitingStarts
 from tests.root.spawn.test_posix_spawn import wanted
 from tests.root.start_bench import RecordedLog, bench
+from tests.scheduler.fake_clock import FakeClock
 from tests.support.waiting import until
 
 BOOT = DaemonSettings(
@@ -236,7 +236,8 @@ class FailingStarts:
         self.frames: list[dict[str, Any]] = []
         self.short = True
         self.attempts = 0
-        self.waiting = WaitingStarts(RecordedLog(), self.begin, self.frames.append)
+        self.clock = FakeClock()
+        self.waiting = WaitingStarts(self.clock, RecordedLog(), self.begin, self.frames.append)
 
     def begin(self, spawn: Spawn) -> None:
         self.attempts += 1
@@ -252,7 +253,7 @@ class FailingStarts:
 def test_waiting_starts_are_retried() -> None:
     """Retry delays double from 0.25 s to 5 s. After a minute the scheduler is notified once, and again on success."""
     starts = FailingStarts()
-    begin_s = time.monotonic()
+    begin_s = starts.clock.monotonic_s()
     for run in "AB":
         starts.waiting.start(wanted(["true"], run=run))
     why = "too few free descriptors"
@@ -270,18 +271,18 @@ def test_early_retry() -> None:
     """The first waiting start can be retried before its delay is over, and its next delays are short again."""
     starts = FailingStarts()
     starts.waiting.start(wanted(["true"]))
-    starts.until(time.monotonic() + 60)
+    starts.until(starts.clock.monotonic_s() + 60)
     attempts = starts.attempts
-    starts.waiting.tend(time.monotonic())
+    starts.waiting.tend(starts.clock.monotonic_s())
     assert starts.attempts == attempts
     starts.waiting.retry_soon()
-    now_s = time.monotonic()
+    now_s = starts.clock.monotonic_s()
     starts.waiting.tend(now_s)
     assert starts.attempts == attempts + 1
     assert starts.waiting.due_s == now_s + 0.5
     starts.short = False
     starts.waiting.retry_soon()
-    starts.waiting.tend(time.monotonic())
+    starts.waiting.tend(starts.clock.monotonic_s())
     assert not starts.waiting
 
 

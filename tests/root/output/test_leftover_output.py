@@ -6,6 +6,7 @@ import select
 
 from supervisor.root.handover.state_schema import LeftoverOutputState, from_json, to_json
 from supervisor.root.output.leftover_output import LeftoverPipe, LeftoverPipes
+from tests.scheduler.fake_clock import FakeClock
 
 
 def texts(lines: bytes) -> list[str]:
@@ -52,7 +53,7 @@ def test_pipe_is_closed_at_its_end() -> None:
     written: list[bytes] = []
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     with select.epoll() as epoll:
-        outputs = LeftoverPipes(epoll, written.append)
+        outputs = LeftoverPipes(epoll, written.append, FakeClock())
         outputs.add(reading, LeftoverPipe("t", "R", [], 0.0))
         outputs.read(reading)
         os.write(writing, b"last\n")

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -14,6 +13,7 @@ from supervisor.root.process.managed_process import MainProcess, ManagedProcess
 from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.transitions import State
 from tests.root.loop.test_control_thread import spawn
+from tests.scheduler.fake_clock import FakeClock
 
 _LATE = "import os, sys; sys.stdin.read(1); os.setsid(); print(flush=True); sys.stdin.read()"
 
@@ -35,7 +35,7 @@ def test_group_created_during_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
                 stdout.readline()
 
         monkeypatch.setattr(os, "killpg", too_early)
-        instance = ManagedProcess(spawn("R"), MainProcess(late.pid, os.pidfd_open(late.pid), 1))
+        instance = ManagedProcess(spawn("R"), MainProcess(late.pid, os.pidfd_open(late.pid), 1, 0.0))
         ProcessTrees("D", set, print).signal(instance, signal.SIGTERM, signal.SIGCONT)
         os.close(instance.main.pidfd)
         assert late.wait(60) == -signal.SIGTERM
@@ -43,7 +43,7 @@ def test_group_created_during_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_exiting_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exiting process loses its variables before it ends; for a second it counts as part of the run."""
-    now_s = 1000.0
+    clock = FakeClock()
 
     def without_memory(pid: int) -> Process | None:
         process = find_process(pid)
@@ -51,16 +51,15 @@ def test_exiting_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with subprocess.Popen(["sleep", "1000"], env={}, start_new_session=True) as child:
         monkeypatch.setattr(process_tree, "own_children", lambda: [child.pid])
-        monkeypatch.setattr(time, "monotonic", lambda: now_s)
-        instance = ManagedProcess(spawn("R"), MainProcess(os.getpid(), os.pidfd_open(os.getpid()), 1))
+        instance = ManagedProcess(spawn("R"), MainProcess(os.getpid(), os.pidfd_open(os.getpid()), 1, 0.0))
         instance.state = State.SEALING
-        trees = ProcessTrees("D", set, print)
+        trees = ProcessTrees("D", set, print, clock)
         assert trees.nobody(instance)
         monkeypatch.setattr(process_tree, "find_process", without_memory)
         assert not trees.nobody(instance)
-        now_s += 0.9
+        clock.advance(0.9)
         assert not trees.nobody(instance)
-        now_s += 0.2
+        clock.advance(0.2)
         assert trees.nobody(instance)
         os.close(instance.main.pidfd)
         child.kill()

@@ -379,7 +379,7 @@ def test_groups_of_states() -> None:
 @pytest.mark.parametrize("state", sorted(ALIVE | DRAINS | {State.SEALING, State.REAPING}, key=str))
 def test_state_is_handed_over(state: State) -> None:
     """The next root derives the state of a process from the fields of the handover."""
-    one = ManagedProcess(spawn("R"), MainProcess(1, 1, 1))
+    one = ManagedProcess(spawn("R"), MainProcess(1, 1, 1, 0.0))
     one.state = state
     found = state_from(
         one.phase,
@@ -420,7 +420,7 @@ class Bench:
         self.manager._dispatcher._of_processes = self.actions
         self.child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
         trees.mains.add(self.child.pid)
-        self.process = ManagedProcess(spawn("R"), MainProcess(self.child.pid, os.pidfd_open(self.child.pid), 1))
+        self.process = ManagedProcess(spawn("R"), MainProcess(self.child.pid, os.pidfd_open(self.child.pid), 1, 0.0))
         self.manager.live["R"] = self.process
         self.manager._hold(self.process)
 
