@@ -7,7 +7,6 @@ is stored. The rows of all watched runs are read in batches, off the event loop.
 
 import logging
 import re
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
@@ -21,6 +20,7 @@ from logring.errors import LogError
 from store.database import Database
 from store.errors import StoreError
 from store.runs import writes as store_runs
+from supervisor.host.clock import Clock
 
 log = logging.getLogger("gunicorn.error")
 
@@ -42,6 +42,10 @@ class Rings(Protocol):
 
     def start(self) -> None:
         """Start the greenlets that follow rings."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of all streams."""
 
     def feed(self, name: str) -> AbstractContextManager[Feed]:
         """Follow a ring for the duration of the context."""
@@ -102,7 +106,7 @@ class CompletionWatches:
         watch = self._watches.get(run_id)
         if watch is None:
             watch = self._watches[run_id] = Watch(run_id, urgent=urgent)
-            watch.looked_s = time.monotonic()
+            watch.looked_s = self._rings.clock.monotonic_s()
         watch.users += 1
         self._rings.start()
         if urgent:
@@ -154,7 +158,7 @@ class CompletionWatches:
             self._due.wait(_LOOK_S)
             self._due.clear()
             due: list[str] = []
-            now_s = time.monotonic()
+            now_s = self._rings.clock.monotonic_s()
             for run_id, watch in self._watches.items():
                 if watch.outcome is None and (watch.urgent or now_s - watch.looked_s >= _ROW_POLL_S):
                     watch.urgent = False

@@ -6,7 +6,6 @@ In case a bell is lost, all heads are also polled every 250 ms.
 """
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from logring.errors import LogError
 from logring.log_paths import log_path, ring_path
 from store.errors import StoreError
 from store.runs.writes import Run
+from supervisor.host.clock import Clock
 from supervisor.host.shortage import is_shortage
 from supervisor.ipc.doorbell import HERALD, DoorbellClient
 from supervisor.ipc.messages import DaemonSettings
@@ -137,7 +137,14 @@ class Follower(Protocol):
 class Hub:
     """All feeds, bells, watches and streams of one worker."""
 
-    def __init__(self, boot: DaemonSettings, reads: DatabaseReads, valid: Callable[[Credential], bool]) -> None:
+    def __init__(
+        self,
+        boot: DaemonSettings,
+        reads: DatabaseReads,
+        valid: Callable[[Credential], bool],
+        clock: Clock | None = None,
+    ) -> None:
+        self.clock = clock or Clock()
         self.streams: dict[Follower, None] = {}
         """All open streams, oldest first."""
         self._boot = boot
@@ -181,7 +188,7 @@ class Hub:
 
     def _wake_silent(self) -> None:
         """Wake streams whose heartbeat is due. All streams share one timer, so idle streams cost nothing."""
-        now_s = time.monotonic()
+        now_s = self.clock.monotonic_s()
         for stream in self.streams:
             if now_s >= stream.beat_s:
                 stream.woken.set()
@@ -225,7 +232,7 @@ class Hub:
         feed = self._feeds.get(name)
         if feed is None:
             ring = ring_path(self._boot.runtime_dir, name)
-            feed = Feed(name, ring, self._budget, alone=name in (EVENTS, DAEMON))
+            feed = Feed(name, ring, self._budget, self.clock, alone=name in (EVENTS, DAEMON))
             self._feeds[name] = feed
         feed.users += 1  # first, because subscribing may block while other users leave
         if feed.users == 1:

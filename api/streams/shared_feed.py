@@ -8,7 +8,6 @@ afford it (:class:`Budget`), but 20 ms at most. There is always a wake-up after 
 
 import logging
 import os
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -21,6 +20,7 @@ from api.streams.sse_encoding import Render, log_batch
 from api.streams.sse_encoding import page as render_page
 from logring.errors import Corrupt, LogError
 from logring.reader import Batch, Head, Line, Lines, LogReader, Page
+from supervisor.host.clock import Clock
 
 log = logging.getLogger("gunicorn.error")
 
@@ -121,7 +121,7 @@ class Feed:
     the streams in a thread; without a log file they are lost.
     """
 
-    def __init__(self, name: str, ring: str, budget: Budget, *, alone: bool) -> None:
+    def __init__(self, name: str, ring: str, budget: Budget, clock: Clock, *, alone: bool) -> None:
         self.name = name
         self.users = 0
         self.waiters: set[Waiter] = set()
@@ -130,6 +130,7 @@ class Feed:
         """Streams that every bell wakes, without pacing."""
         self._ring = ring
         self._budget = budget
+        self._clock = clock
         self._alone = alone
         self._reader = LogReader(ring, None)
         self._inode = _inode(ring)
@@ -231,7 +232,7 @@ class Feed:
             waiter.set()
         if self._timer is not None or not followed:
             return
-        wait_s = min(self._budget.free_s, self._woken_s + PACE_S) - time.monotonic()
+        wait_s = min(self._budget.free_s, self._woken_s + PACE_S) - self._clock.monotonic_s()
         if wait_s <= 0:
             self._wake()
         else:
@@ -248,7 +249,7 @@ class Feed:
         if self._timer is not None:
             self._timer.close()
             self._timer = None
-        self._woken_s, used_s = time.monotonic(), time.thread_time()
+        self._woken_s, used_s = self._clock.monotonic_s(), self._clock.thread_s()
         # `expect` may already have served the lines that this bell announces. A ring that can be replaced must be
         # checked all the same.
         if self._given and not (self._alone or self.waiters) and self._given == self._reader.mark():
@@ -258,7 +259,7 @@ class Feed:
             waiter.set()
         if self.tails:
             self._serve()
-        used_s = time.thread_time() - used_s
+        used_s = self._clock.thread_s() - used_s
         self._budget.spend(self._woken_s, used_s + _WAITER_S * len(self.waiters))
 
     def _serve(self) -> None:

@@ -17,7 +17,6 @@ through gunicorn would take twice the CPU time.
 
 import socket
 import ssl
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
@@ -33,6 +32,7 @@ from api.streams.completion_watch import Watch
 from api.streams.shared_feed import Feed
 from api.worker_context import Context
 from logring.reader import Head
+from supervisor.host.clock import Clock
 
 HEARTBEAT_S = 15.0
 SILENT_MS = 30_000
@@ -55,7 +55,7 @@ class EventStream(ABC):
         self.credential = call.identity.credential if call.identity else None
         self.greenlet = gevent.getcurrent()
         self.context = context
-        self.beat_s = time.monotonic() + HEARTBEAT_S
+        self.beat_s = self.clock.monotonic_s() + HEARTBEAT_S
         self._environ: dict[str, Any] = call.req.env
         self._feed: Feed | None = None
         self._watch: Watch | None = None
@@ -99,6 +99,11 @@ class EventStream(ABC):
         return feed
 
     @property
+    def clock(self) -> Clock:
+        """The clock of all streams."""
+        return self.context.hub.clock
+
+    @property
     def over(self) -> bool:
         """Whether the stream must end now."""
         gone = self._departure is not None and self._departure.seen
@@ -107,7 +112,7 @@ class EventStream(ABC):
     def sleep(self, at_most_s: float | None = None) -> bytes:
         """Wait until the stream is woken; return a heartbeat if one is due, otherwise b""."""
         self.woken.wait(at_most_s)
-        return self.beat() if time.monotonic() >= self.beat_s else b""
+        return self.beat() if self.clock.monotonic_s() >= self.beat_s else b""
 
     def beat(self) -> bytes:
         """Return a heartbeat. Called when one is due."""
@@ -115,7 +120,7 @@ class EventStream(ABC):
 
     def was_sent(self) -> None:
         """Postpone the heartbeat after anything was sent."""
-        self.beat_s = time.monotonic() + HEARTBEAT_S
+        self.beat_s = self.clock.monotonic_s() + HEARTBEAT_S
 
     def wait_at_end(self, feed: Feed, position: int, shown_from: int) -> tuple[bytes, int]:
         """Wait like :meth:`sleep`, while `feed` sends new lines. The stream must have sent all earlier lines.

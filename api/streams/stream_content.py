@@ -1,7 +1,6 @@
 """The content of log and event streams: replay, gaps, live lines and the end."""
 
 import re
-import time
 from abc import abstractmethod
 from collections.abc import Iterator
 
@@ -58,11 +57,13 @@ class Regions:
         """Whether nothing is shown or about to be shown."""
         return not self._shown and not self._due_s
 
-    def events(self, drawn: dict[int, Rows], epoch: int) -> tuple[bytes, float | None]:
-        """Return the events to send, and the seconds after which to call again; None: only after a change."""
+    def events(self, drawn: dict[int, Rows], epoch: int, now_s: float) -> tuple[bytes, float | None]:
+        """Return the events to send, and the seconds after which to call again; None: only after a change.
+
+        `now_s` is monotonic.
+        """
         if not drawn and self.idle:
             return b"", None
-        now_s = time.monotonic()
         parts: list[bytes] = []
         again_s: float | None = None
         for stream in (STDOUT, STDERR):
@@ -147,7 +148,7 @@ class LogStream(EventStream):
         """Return the event for removed lines, at most once a second; the `last` one is always returned."""
         if head.first_available <= self._first_shown:
             return b""
-        now_s = time.monotonic()
+        now_s = self.clock.monotonic_s()
         if not last and now_s - self._rotated_s < _ROTATED_S:
             return b""
         self._first_shown, self._rotated_s = head.first_available, now_s
@@ -163,7 +164,7 @@ class RunLogStream(LogStream):
         # The row of an ended run has the number of lines, even if its log is gone.
         self._lines = run.lines
         self._live = run.status != "ended"
-        self._opened_ms = time.time_ns() // 1_000_000 - _CLOCK_MS
+        self._opened_ms = self.clock.wall_ms() - _CLOCK_MS
         self._head: Head | None = None
         self._reader = LogReader(*context.hub.paths(run))
 
@@ -274,7 +275,8 @@ class RunLogStream(LogStream):
                     gevent.sleep(0)
                     continue
             if outcome is not None:
-                end = regions.events({}, head.region_epoch)[0] + self.rotation(head, last=True)
+                end, _ = regions.events({}, head.region_epoch, self.clock.monotonic_s())
+                end += self.rotation(head, last=True)
                 if position < watch.lines:  # there was no space for the log, or it is already gone
                     end += sse_encoding.dropped(position - 1, watch.lines - position)
                     position = watch.lines
@@ -282,7 +284,7 @@ class RunLogStream(LogStream):
                 return
             if head.sealed:
                 watch.urgent = True
-            data, again_s = regions.events(feed.unfinished(), head.region_epoch)
+            data, again_s = regions.events(feed.unfinished(), head.region_epoch, self.clock.monotonic_s())
             data += self.rotation(head)
             if data:
                 yield data
@@ -351,7 +353,7 @@ class EventsStream(EventStream):
         super().__init__(context, call)
         self._pings = not types or "ping" in types
         if self._pings:
-            self.beat_s = time.monotonic() + PING_S
+            self.beat_s = self.clock.monotonic_s() + PING_S
         self.render = sse_encoding.EventLines(types, call.tasks)
         # Samples describe the whole host, so clients that may only see some tasks do not get them.
         self._samples = call.tasks is None and (not types or "system" in types)
@@ -370,8 +372,8 @@ class EventsStream(EventStream):
         """Return a heartbeat or ping. Pings are sent at fixed intervals, even if other events are sent."""
         if not self._pings:
             return super().beat()
-        self.beat_s = time.monotonic() + PING_S
-        return sse_encoding.ping(time.time_ns() // 1_000_000)
+        self.beat_s = self.clock.monotonic_s() + PING_S
+        return sse_encoding.ping(self.clock.wall_ms())
 
     def was_sent(self) -> None:
         """Postpone the heartbeat, unless it is a ping."""

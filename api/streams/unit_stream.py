@@ -8,7 +8,6 @@ In each round, it reads all runs that have new lines, and then sends everything 
 event carries the positions of all runs.
 """
 
-import time
 from collections.abc import Iterator
 
 import gevent
@@ -132,7 +131,7 @@ class UnitStream(EventStream):
         self._from = _begin_of(query["from"], self._since_ms)
         until_ms: int | None = query["until"]
         if query["follow"] is False:
-            now_ms = time.time_ns() // 1_000_000
+            now_ms = self.clock.wall_ms()
             until_ms = now_ms if until_ms is None else min(until_ms, now_ms)
         self._filter = LineFilter(
             None if query["stream"] is None else STREAM_NAMES.index(query["stream"]),
@@ -199,13 +198,13 @@ class UnitStream(EventStream):
             self._open_run(row, now_ms)
 
     def _next_row(self) -> Run | None:
-        if time.monotonic() < self._retry_s:
+        if self.clock.monotonic_s() < self._retry_s:
             return None
         try:
             return self._runs.next_run(self._merge.first_ms if self._merge else None)
         except StoreError as err:
             self.context.reads.log_unreadable("runs of units", err)
-            self._retry_s = time.monotonic() + _AGAIN_S
+            self._retry_s = self.clock.monotonic_s() + _AGAIN_S
             return None
 
     def _open_run(self, row: Run, now_ms: int) -> None:
@@ -342,7 +341,7 @@ class UnitStream(EventStream):
         yield sse_encoding.RETRY
         while not self.over:
             self.woken.clear()
-            now_ms = time.time_ns() // 1_000_000
+            now_ms = self.clock.wall_ms()
             try:
                 if self.events_rang and self._feed is not None:
                     self.events_rang = False
@@ -352,7 +351,7 @@ class UnitStream(EventStream):
                 self.context.reads.log_unreadable("runs of units", err)
                 return
             data = self._take(now_ms)
-            yield data or (self.beat() if time.monotonic() >= self.beat_s else b"")
+            yield data or (self.beat() if self.clock.monotonic_s() >= self.beat_s else b"")
             if self._is_over(now_ms):
                 yield self._done()
                 return
@@ -370,10 +369,11 @@ class UnitStream(EventStream):
         if self._merge:
             return
         at_most_s = None
-        if self._retry_s > time.monotonic():
+        if self._retry_s > self.clock.monotonic_s():
             at_most_s = _AGAIN_S
         elif self._filter.until_ms is not None:
-            at_most_s = max(PACE_S, min(_AGAIN_S, (self._filter.until_ms + 2 * _HOLD_MS) / 1000 - time.time()))
+            left_ms = self._filter.until_ms + 2 * _HOLD_MS - self.clock.wall_ms()
+            at_most_s = max(PACE_S, min(_AGAIN_S, left_ms / 1000))
         self.sleep(at_most_s)
 
     def _has_work(self, now_ms: int) -> bool:
@@ -381,7 +381,7 @@ class UnitStream(EventStream):
         if self._merge:
             if self._merge.first_ms <= self._due_ms(now_ms):
                 return True
-        elif self._runs.waiting and len(self._open) < MAX_RUNS and self._retry_s <= time.monotonic():
+        elif self._runs.waiting and len(self._open) < MAX_RUNS and self._retry_s <= self.clock.monotonic_s():
             return True
         return any(run.behind and not run.queue for run in self.news)
 

@@ -81,7 +81,7 @@ def _timer_error(name: str) -> OSError:
 
 
 class Clock:
-    """The three clocks of the host; intervals use the monotonic one, schedules and records the wall clock."""
+    """The clocks of the host; intervals use the monotonic one, schedules and records the wall clock."""
 
     def wall_ms(self) -> int:
         """Return the wall clock in milliseconds since the epoch."""
@@ -94,6 +94,10 @@ class Clock:
     def boot_s(self) -> float:
         """Return the seconds since the host booted, including its sleep."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def thread_s(self) -> float:
+        """Return the processor seconds that this thread has used."""
+        return time.thread_time()
 
     # Quoted, because gevent removes epoll from the module in API workers.
     def wait(self, epoll: "select.epoll", timeout_s: float) -> list[tuple[int, int]]:

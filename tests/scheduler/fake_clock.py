@@ -22,6 +22,9 @@ class FakeClock(Clock):
     def boot_s(self) -> float:
         return self.boot
 
+    def thread_s(self) -> float:
+        return 0.0
+
     def wait(self, epoll: select.epoll, timeout_s: float) -> list[tuple[int, int]]:
         """Return the descriptors that are ready now; if there are none, let the whole time-out pass."""
         ready = epoll.poll(0)

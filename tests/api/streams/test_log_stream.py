@@ -16,8 +16,6 @@ from tests.api.support.client import Event, Stream
 from tests.api.support.harness import Daemon
 from tests.api.support.records import Log, make_run, now_ms
 
-NOTIFICATIONS = "/api/notifications/stream"
-
 
 def running(daemon: Daemon) -> Run:
     return daemon.insert(make_run(task="stream", status="running", started_at=1))
@@ -436,22 +434,6 @@ def test_rotation_during_a_stream(daemon: Daemon) -> None:
     assert first == sorted(set(first))
     assert first[-1] == daemon.get(f"/api/runs/{run.id}/log?limit=1").json["firstAvailable"]
     stream.close()
-
-
-def test_heartbeats(daemon: Daemon) -> None:
-    """An idle stream sends a comment every 15 s; a stream with pings sends these instead."""
-    run = running(daemon)
-    quiet = [path(run), "/api/daemon/log/stream?from=0", "/api/events/stream?types=run.ended", NOTIFICATIONS]
-    streams = [daemon.stream(one) for one in quiet]
-    happenings = daemon.stream("/api/events/stream")
-    pinged = daemon.stream("/api/events/stream?types=ping")
-    for stream in (happenings, pinged):
-        event = next(stream.events())
-        assert (event.name, event.id) == ("ping", None)
-        stream.close()
-    for stream in streams:
-        assert [stream.response.readline() for _ in range(2)] == [b"retry: 1000\n", b":\n"]
-        stream.close()
 
 
 @pytest.mark.parametrize("url", ["/api/daemon/log/stream", "/api/events/stream", "/api/notifications/stream"])

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gevent
@@ -17,8 +16,23 @@ from logring.errors import Corrupt
 from logring.layout import STDOUT, RingShape
 from logring.reader import Head
 from logring.ring.writer import RingWriter
+from tests.scheduler.fake_clock import FakeClock
 
 RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+class TickingClock(FakeClock):
+    """A clock on which time passes between two readings; the thread has a processor for some of it."""
+
+    def __init__(self, passes_s: float = 0.001, used_s: float = 0.001) -> None:
+        super().__init__()
+        self._monotonic, self._thread = count(1000.0, passes_s), count(0.0, used_s)
+
+    def monotonic_s(self) -> float:
+        return next(self._monotonic)
+
+    def thread_s(self) -> float:
+        return next(self._thread)
 
 
 @pytest.fixture
@@ -30,11 +44,9 @@ def ring(tmp_path: Path) -> Iterator[RingWriter]:
 
 
 @pytest.fixture
-def feed(ring: RingWriter, monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
-    """It follows the ring; a wake-up takes a millisecond of its clocks, so the next bell comes too early for one."""
-    clocks = {"monotonic": count(1000.0, 0.001).__next__, "thread_time": count(0.0, 0.001).__next__}
-    monkeypatch.setattr("api.streams.shared_feed.time", SimpleNamespace(**clocks))
-    made = Feed(RUN, ring.path, Budget(), alone=True)
+def feed(ring: RingWriter) -> Iterator[Feed]:
+    """It follows the ring; a wake-up takes a millisecond of its clock, so the next bell comes too early for another."""
+    made = Feed(RUN, ring.path, Budget(), TickingClock(), alone=True)
     yield made
     made.close()
 
@@ -100,30 +112,24 @@ def test_wake_ups_take_a_tenth_of_the_time() -> None:
     assert budget.free_s == pytest.approx(200.0 + PACE_S)
 
 
-def test_no_line_waits_longer_than_the_pace(ring: RingWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_line_waits_longer_than_the_pace(ring: RingWriter) -> None:
     """A ring whose last wake-up was 20 ms ago wakes its streams at the next bell, whatever other rings cost."""
-    now = [1000.0]
-    monkeypatch.setattr(
-        "api.streams.shared_feed.time", SimpleNamespace(monotonic=lambda: now[0], thread_time=lambda: 0.0)
-    )
-    budget = Budget()
-    budget.spend(1000.0, 1.0)
-    feed, woken = Feed(RUN, ring.path, budget, alone=True), Event()
+    clock, budget = FakeClock(), Budget()
+    budget.spend(clock.monotonic_s(), 1.0)
+    feed, woken = Feed(RUN, ring.path, budget, clock, alone=True), Event()
     feed.waiters.add(woken)
     for _ in range(3):
         woken.clear()
         ring.append(STDOUT, b"line\n", 1000)
         feed.rang()
         assert woken.is_set()
-        now[0] += PACE_S
+        clock.advance(PACE_S)
     feed.close()
 
 
-def test_only_processor_time_counts(ring: RingWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_processor_time_counts(ring: RingWriter) -> None:
     """Time for which a wake-up waits for a processor does not delay the next one."""
-    clocks = {"monotonic": count(1000.0, 0.005).__next__, "thread_time": count(0.0, 0.0002).__next__}
-    monkeypatch.setattr("api.streams.shared_feed.time", SimpleNamespace(**clocks))
-    feed, woken = Feed(RUN, ring.path, Budget(), alone=True), Event()
+    feed, woken = Feed(RUN, ring.path, Budget(), TickingClock(0.005, 0.0002), alone=True), Event()
     feed.tails.add(Standing())
     feed.waiters.add(woken)
     for _ in range(3):

@@ -20,9 +20,23 @@ from logring.layout import STDOUT, RingShape
 from logring.ring.writer import RingWriter
 from store.runs import runs_by_unit
 from store.runs.writes import Run
+from supervisor.host.clock import Clock
 from tests.api.support.records import make_run, now_ms
 
 _LINES = re.compile(rb"^event: lines\ndata: (.*)$", re.MULTILINE)
+
+
+class RestingClock(Clock):
+    """A clock on which a second passes between two readings."""
+
+    def __init__(self) -> None:
+        self._seconds = count(1000.0)
+
+    def monotonic_s(self) -> float:
+        return next(self._seconds)
+
+    def thread_s(self) -> float:
+        return 0.0
 
 
 class Rings:
@@ -30,6 +44,7 @@ class Rings:
 
     def __init__(self, directory: Path, runs: list[Run]) -> None:
         self._directory = directory
+        self.clock = Clock()
         self.streams: dict[Any, None] = {}
         self.ends = SimpleNamespace(enter=lambda run_id: Watch(run_id, urgent=False), leave=lambda _watch: None)
         self.feeds: dict[str, Feed] = {}
@@ -42,7 +57,7 @@ class Rings:
         return str(self._directory / f"{run.id}.ring"), str(self._directory / f"{run.id}.log")
 
     def enter(self, name: str) -> Feed:
-        feed = Feed(name, str(self._directory / f"{name}.ring"), Budget(), alone=False)
+        feed = Feed(name, str(self._directory / f"{name}.ring"), Budget(), RestingClock(), alone=False)
         return self.feeds.setdefault(name, feed)
 
     def leave(self, feed: Feed) -> None:
@@ -64,10 +79,8 @@ def runs() -> list[Run]:
 
 
 @pytest.fixture
-def rings(tmp_path: Path, runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> Rings:
+def rings(tmp_path: Path, runs: list[Run]) -> Rings:
     """On a clock on which every bell follows a pause, so that streams get it at once."""
-    clocks = {"monotonic": count(1000.0).__next__, "thread_time": lambda: 0.0}
-    monkeypatch.setattr("api.streams.shared_feed.time", SimpleNamespace(**clocks))
     return Rings(tmp_path, runs)
 
 

@@ -5,7 +5,6 @@ import select
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -155,10 +154,10 @@ def test_end_of_a_run_retries_starts() -> None:
     """When a run has ended, the starts that wait for a resource are due at once."""
     starts = FailingStarts()
     starts.waiting.start(spawn("W"))
-    starts.until(time.monotonic() + 3600)
-    lives = ProcessManager(
-        "D", EpollWatch(), cast(Pump, _Pump()), _Log(), {}, lambda _: None, ProcessTrees("D", set, print), RECORDS
-    )
+    clock = starts.clock
+    starts.until(clock.monotonic_s() + 3600)
+    trees = ProcessTrees("D", set, print, clock)
+    lives = ProcessManager("D", EpollWatch(clock), cast(Pump, _Pump()), _Log(), {}, lambda _: None, trees, RECORDS)
     lives._waiting = starts.waiting
     with subprocess.Popen(["true"]) as process:
         main = MainProcess(process.pid, os.pidfd_open(process.pid), 1, 0.0)
@@ -168,14 +167,14 @@ def test_end_of_a_run_retries_starts() -> None:
         instance.state = State.SEALING
         due_s = lives.next_s()
         assert due_s is not None
-        assert due_s > time.monotonic()
+        assert due_s > clock.monotonic_s()
         lives.notices.sealed("R", 7)
         lives.notices.catch_up()
         process.returncode = 0
     assert not lives.live
     due_s = lives.next_s()
     assert due_s is not None
-    assert due_s <= time.monotonic()
+    assert due_s <= clock.monotonic_s()
 
 
 def test_unkillable_helper(bell: DoorbellServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
