@@ -1,13 +1,29 @@
-"""Names of modules, and the modules that the root loads, proved by reading every file."""
+"""Names of modules, the modules that the root loads, and the shape of functions, proved by reading every file."""
 
 import ast
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.paths import ROOT
 
 PACKAGES = ("api", "logring", "store", "supervisor")
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+SCHEDULER = ROOT / "supervisor" / "scheduler"
+CLOCK_READERS = {
+    "supervisor/root/__main__.py",
+    "supervisor/root/handover/run_recovery.py",
+    "supervisor/root/process/managed_process.py",
+    "supervisor/root/service_manager/reload_signal.py",
+    "supervisor/root/spawn/start_queue.py",
+    "supervisor/scheduler/database/opening.py",
+    "supervisor/scheduler/reload/config_files.py",
+    "supervisor/scheduler/startup_shutdown/data_lock.py",
+    "supervisor/scheduler/startup_shutdown/orphans.py",
+    "api/streams/unit_runs.py",
+}
+"""Modules that read a clock of the host before or after their loop, or in a thread of their own."""
 
 
 def module_of(path: Path) -> str:
@@ -54,3 +70,47 @@ def test_root_is_standard_library_only() -> None:
             elif name.rpartition(".")[0] not in files:
                 assert name.split(".")[0] in sys.stdlib_module_names, f"{path}: {name}"
     assert "logring.ring.writer" in seen
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def test_few_functions_have_many_parameters() -> None:
+    """At most five functions have more than six parameters."""
+    found = []
+    for path in FILES:
+        for one in functions(path):
+            every = [*one.args.posonlyargs, *one.args.args, *one.args.kwonlyargs]
+            if len([arg for arg in every if arg.arg not in {"self", "cls"}]) > 6:
+                found.append(f"{path}: {one.name}")
+    assert len(found) <= 5, found
+
+
+def test_no_callback_is_bound_later() -> None:
+    """No object begins with an empty callback that another object replaces later."""
+    later = re.compile(r"^\s+self\.\w+(: .*)? = lambda", re.MULTILINE)
+    assert [path for path in FILES if later.search(path.read_text())] == []
+
+
+def test_builders_of_the_scheduler_are_short() -> None:
+    """Each function that assembles the scheduler has fewer than 40 lines."""
+    for one in functions(SCHEDULER / "assembly.py"):
+        assert one.end_lineno is not None
+        assert one.end_lineno - one.lineno + 1 < 40, one.name
+
+
+def test_only_the_take_over_gets_the_whole_run_engine() -> None:
+    """Parts of the scheduler receive only the calls of the run engine that they use; the take-over restores it."""
+    users = {path.stem for path in SCHEDULER.rglob("*.py") if "runs.run_engine import" in path.read_text()}
+    assert users == {"assembly", "take_over"}
+
+
+def test_loops_read_their_own_clock() -> None:
+    """The scheduler, the root and the streams read the clock of their loop, which a test can set."""
+    reading = re.compile(r"\btime\.(monotonic|time|time_ns|monotonic_ns|clock_gettime)\b")
+    rooms = (ROOT / "supervisor/root", SCHEDULER, ROOT / "api/streams")
+    files = [path for path in FILES if any(path.is_relative_to(room) for room in rooms)]
+    assert {str(path.relative_to(ROOT)) for path in files if reading.search(path.read_text())} == CLOCK_READERS

@@ -4,11 +4,17 @@ import ctypes
 import http.client
 import socket
 import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
 
 from store.runs.writes import Run
 from tests.api.support.client import Stream
 from tests.api.support.credentials import basic, bearer, make_token
 from tests.api.support.harness import PASSWORD, Daemon
+from tests.api.support.starting import PATIENCE
 from tests.api.support.streaming import (
     Ledger,
     connect,
@@ -108,34 +114,47 @@ def fall_silent(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
 
 
-def test_disconnected_clients(own: Daemon) -> None:
+class Impatient(Daemon):
+    """A server that soon closes connections on which sent data is not acknowledged."""
+
+    constants: ClassVar = {**PATIENCE, "api.streams.sse_response": {"SILENT_MS": 2000}}
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[Daemon]:
+    daemon = Impatient(tmp_path)
+    yield daemon
+    daemon.close()
+
+
+def test_disconnected_clients(impatient: Daemon) -> None:
     """However a client disconnects, even without a FIN, nothing of its stream remains."""
-    run = running(own)
-    log = own.log_of(run)
+    run = running(impatient)
+    log = impatient.log_of(run)
     # The first stream of a worker opens what all of them share.
-    own.stream(path(run)).close()
-    until(lambda: open_streams(own) == 0, "the first stream to end")
-    (worker,) = own.workers()
+    impatient.stream(path(run)).close()
+    until(lambda: open_streams(impatient) == 0, "the first stream to end")
+    (worker,) = impatient.workers()
     before = tcp_connections(worker)
     streams: list[socket.socket] = []
     for _ in range(40):
-        sock = connect(own)
+        sock = connect(impatient)
         sock.sendall(request(path(run)))
         assert sock.recv(65536).startswith(b"HTTP/1.1 200")
         streams.append(sock)
-    assert open_streams(own) == 40
+    assert open_streams(impatient) == 40
     assert tcp_connections(worker) >= 40
     silent, *going = (streams[begin : begin + 10] for begin in range(0, 40, 10))
     for group, leave in zip(going, (hang_up, reset, half_close), strict=True):
         for sock in group:
             leave(sock)
-    until(lambda: open_streams(own) == 10, "the streams of the others to end")
+    until(lambda: open_streams(impatient) == 10, "the streams of the others to end")
     for sock in silent:
         fall_silent(sock)
     log.write(b"is anybody there?\n")
-    until(lambda: open_streams(own) == 0, "the streams of the silent ones to end", 90)
+    until(lambda: open_streams(impatient) == 0, "the streams of the silent ones to end")
     until(lambda: tcp_connections(worker) <= before, "their sockets to be closed")
-    assert "Traceback" not in own.log.read_text()
+    assert "Traceback" not in impatient.log.read_text()
     for sock in silent:
         sock.close()
     log.finish()

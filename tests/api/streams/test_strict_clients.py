@@ -1,24 +1,42 @@
 """Streams as clients read them that take every empty line for the end of an event."""
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
 import pytest
 
 from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run
+from tests.api.support.starting import PATIENCE
 
 httpx = pytest.importorskip("httpx")
 httpx_sse = pytest.importorskip("httpx_sse")
 
 
-def test_no_empty_events(daemon: Daemon) -> None:
+class Lively(Daemon):
+    """A server that sends a heartbeat every second."""
+
+    constants: ClassVar = {**PATIENCE, "api.streams.sse_response": {"HEARTBEAT_S": 1.0}}
+
+
+@pytest.fixture
+def lively(tmp_path: Path) -> Iterator[Daemon]:
+    daemon = Lively(tmp_path)
+    yield daemon
+    daemon.close()
+
+
+def test_no_empty_events(lively: Daemon) -> None:
     """On a quiet stream with heartbeats, a strict client sees only lines and the end."""
-    run = daemon.insert(make_run(task="stream", status="running", started_at=1))
-    stream = daemon.stream(f"/api/runs/{run.id}/log/stream")
+    run = lively.insert(make_run(task="stream", status="running", started_at=1))
+    stream = lively.stream(f"/api/runs/{run.id}/log/stream")
     received = b"".join(stream.response.readline() for _ in range(2))
     assert received == b"retry: 1000\n:\n"
-    log = daemon.log_of(run)
+    log = lively.log_of(run)
     log.write(b"one\ntwo\n")
     log.finish()
-    daemon.end(run.id, lines=2)
+    lively.end(run.id, lines=2)
     received += stream.response.read()
     stream.close()
     response = httpx.Response(200, headers={"Content-Type": "text/event-stream"}, content=received)
