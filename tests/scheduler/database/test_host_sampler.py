@@ -18,12 +18,20 @@ from tests.support.waiting import until
 Make = Callable[[str], Bench]
 
 
+@pytest.fixture
+def one(tmp_path: Path) -> Iterator[Bench]:
+    """A scheduler whose clock moves on while its loop waits."""
+    made = Bench(tmp_path, "", FakeClock(START))
+    yield made
+    made.close()
+
+
 def sampled(one: Bench) -> HostSampler:
     """Return a sampler whose first sample waits for the store."""
     made = HostSampler(one.loop, RemovalClock(one.loop, "", None), "/", lambda: 3, one.committer.commit)
 
     def taken() -> bool:
-        one.loop.round(0.05)
+        one.loop.round(5.0)
         return bool(one.store.jobs)
 
     # The sampler waits for the next multiple of five seconds of the wall clock.
@@ -31,12 +39,11 @@ def sampled(one: Bench) -> HostSampler:
     return made
 
 
-def test_sample(bench: Make) -> None:
+def test_sample(one: Bench) -> None:
     """A sample has the number of runs, memory, disk usage and the lag of the loop.
 
     Old statistics are removed with it.
     """
-    one = bench("")
     one.store.database.execute("INSERT INTO task_days VALUES ('a', ?, 55, 1, 0, 0, NULL)", [20_000 - KEPT_DAYS])
     one.store.database.execute("INSERT INTO task_usage VALUES ('a', 300000, 0, 1, 0, 0, NULL, NULL, NULL)")
     sampler = sampled(one)
@@ -53,9 +60,8 @@ def test_sample(bench: Make) -> None:
     sampler.close()
 
 
-def test_failed_sample_is_dropped(bench: Make) -> None:
+def test_failed_sample_is_dropped(one: Bench) -> None:
     """A sample that cannot be stored is dropped and delays nothing."""
-    one = bench("")
     sampler = sampled(one)
     one.store.fail(DiskFull("full"))
     assert one.committer.idle
