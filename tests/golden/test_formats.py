@@ -64,7 +64,7 @@ FORMAT_3 = "2026-11-26"
 
 
 def name_of(path: Path) -> str:
-    return path.name.partition(".")[0]
+    return path.name.removesuffix(".tar.xz")
 
 
 @pytest.fixture(params=ARCHIVES, ids=name_of)
