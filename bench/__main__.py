@@ -4,8 +4,8 @@ The table shows each figure beside its floor, measured in turn with it in the sa
 runs on loopback and in temporary directories. ``--quick`` shortens everything, to check that it works; its figures mean
 little.
 
-``python -m bench.ring_micro`` measures ring and log file alone, ``python -m bench.store_micro`` the database with a
-million runs, and ``python -m bench.search`` the search.
+``python -m bench.logs.ring_micro`` measures ring and log file alone, ``python -m bench.queries.store_micro`` the
+database with a million runs, and ``python -m bench.logs.search`` the search.
 
 ``peers`` replaces the floor by other process managers on this machine; bench/peers/rows.py describes them.
 """
@@ -16,31 +16,13 @@ import sys
 import time
 from collections.abc import Callable
 
-from bench import (
-    admission,
-    command_line,
-    dashboard,
-    demo,
-    endpoints,
-    exporting,
-    fanout,
-    ingest,
-    lifetime,
-    memory,
-    metrics,
-    notifying,
-    redraw,
-    reload,
-    sampling,
-    scale,
-    short_runs,
-    simulating,
-    streams,
-    unit_streams,
-)
 from bench.client import Failed
+from bench.lifecycle import demo, lifetime, memory, metrics, reload, scale
+from bench.logs import command_line, exporting, fanout, ingest, redraw, streams, unit_streams
 from bench.measure import Row, table
 from bench.peers import rows as peers
+from bench.queries import dashboard, endpoints
+from bench.runs import admission, notifying, sampling, short_runs, simulating
 
 ROWS: dict[str, Callable[[bool], list[Row]]] = {
     "ingest": ingest.ingest,

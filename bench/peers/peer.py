@@ -20,7 +20,7 @@ import psutil
 
 from bench.client import Failed
 from bench.daemon import DISK
-from bench.ingest import Source
+from bench.logs.ingest import Source
 from bench.peers.tail import Tail
 
 DEADLINE_S = 60.0

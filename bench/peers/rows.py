@@ -40,8 +40,7 @@ import psutil
 
 from bench.client import Failed
 from bench.daemon import Daemon, toml
-from bench.ingest import WRITERS, Source, at_once, numbers, through_cat, through_daemon, wide
-from bench.lifetime import (
+from bench.lifecycle.lifetime import (
     SERVICES,
     SETTLE_S,
     SLEEP,
@@ -52,14 +51,15 @@ from bench.lifetime import (
     stopped,
     wait_running,
 )
+from bench.logs.ingest import WRITERS, Source, at_once, numbers, through_cat, through_daemon, wide
+from bench.logs.streams import ECHO, clock, first_line, ticks
 from bench.measure import Row, in_turn, latency_rows, peer_row
 from bench.peers.circus import Circus
 from bench.peers.peer import DEADLINE_S, Lost, Peer, Program
 from bench.peers.pm2 import Pm2
 from bench.peers.runwisp import RunWisp
 from bench.peers.supervisord import Supervisord
-from bench.short_runs import SHORT, ShortRuns
-from bench.streams import ECHO, clock, first_line, ticks
+from bench.runs.short_runs import SHORT, ShortRuns
 
 _KINDS: tuple[type[Peer], ...] = (RunWisp, Supervisord, Circus, Pm2)
 _BARS = {

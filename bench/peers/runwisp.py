@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from bench.client import Client, Failed, flood
-from bench.ingest import Source
+from bench.logs.ingest import Source
+from bench.logs.streams import first_line, ticks
 from bench.peers.peer import DEADLINE_S, Lost, Peer, Program
-from bench.short_runs import CONNECTIONS
-from bench.short_runs import DEADLINE_S as RUNS_DEADLINE_S
-from bench.streams import first_line, ticks
+from bench.runs.short_runs import CONNECTIONS
+from bench.runs.short_runs import DEADLINE_S as RUNS_DEADLINE_S
 
 _LOOK_S = 0.005
 _PROGRAM = """\

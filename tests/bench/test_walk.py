@@ -1,6 +1,6 @@
 """The count of modules and encodings on the way of a run."""
 
-from bench.walk import walks
+from bench.runs.walk import walks
 
 
 def test_walk_covers_all_processes() -> None:

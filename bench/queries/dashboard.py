@@ -13,8 +13,8 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from api.resources.pages import FOLDER
 from bench.client import Failed
 from bench.daemon import PASSWORD, Daemon, toml
-from bench.history import task_name
 from bench.measure import Row, in_turn, limit_row, quantile
+from bench.queries.history import task_name
 
 _EMPTY = "static/css/docs.css"
 """A text of some lines: the smallest page on which scripts are allowed."""

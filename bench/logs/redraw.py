@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass
 
 from bench.daemon import Daemon
-from bench.ingest import Source, through_daemon
+from bench.logs.ingest import Source, through_daemon
 from bench.measure import Row, in_turn, ratio_row
 
 

@@ -7,7 +7,7 @@ import time
 import psutil
 
 from bench.daemon import Daemon, title, toml
-from bench.lifetime import cpu_ns, wait_running
+from bench.lifecycle.lifetime import cpu_ns, wait_running
 from bench.measure import Row, between, quantile
 from supervisor.host.process_usage import Processes, boot_ticks
 from supervisor.host.run_usage import TotalUsage

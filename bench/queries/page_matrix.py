@@ -1,4 +1,4 @@
-"""Latency of every kind of page of runs: `python -m bench.page_matrix HISTORY [--runs N] [--database URL]`.
+"""Latency of every kind of page of runs: `python -m bench.queries.page_matrix HISTORY [--runs N] [--database URL]`.
 
 A cell is a filter or a pair of filters, a sort, and the first, middle or last page of 50. HISTORY is in `HISTORIES`.
 The program prints the cells over their bar, and the slowest of each kind. Times with fewer runs are scaled to a
@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
-from bench.history import DAY, SPAN_DAYS, T0, Shape, fill, task_name
-from bench.store_micro import COMMON, FAST_SORTS, MIDDLE, NOW, RARE, TASKS, WEEK, new_run
+from bench.queries.history import DAY, SPAN_DAYS, T0, Shape, fill, task_name
+from bench.queries.store_micro import COMMON, FAST_SORTS, MIDDLE, NOW, RARE, TASKS, WEEK, new_run
 from store.database import Database, open_reader, open_writer
 from store.runs.bulk import RunSelector, find_ended, mark_deleted
 from store.runs.run_pages import Direction, Sort, SortField
@@ -32,7 +32,7 @@ _DELETED = {
     "deleted-newest": RunFilter(created_after=T0 + SPAN_DAYS * DAY * 9 // 10),
 }
 HISTORIES = (*_SHAPES, *_DELETED, "many-active")
-"""The shapes of bench.history, a tenth of the runs deleted in two ways, and 5,000 pending runs."""
+"""The shapes of bench.queries.history, a tenth of the runs deleted in two ways, and 5,000 pending runs."""
 _FILTERS: dict[str, RunFilter] = {
     **COMMON,
     **RARE,

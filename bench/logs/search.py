@@ -1,4 +1,4 @@
-"""Speed of a log search, side by side with GNU grep and ripgrep on the same lines: `python -m bench.search`.
+"""Speed of a log search, side by side with GNU grep and ripgrep on the same lines: `python -m bench.logs.search`.
 
 It writes a log of many lines (`--lines`, 10,000,000) and a text file with the same lines. Then it searches both in
 turn, `--rounds` times, with both files in the page cache; figures are medians. Ringward is

@@ -1,6 +1,6 @@
 """Many clients of one run: while it prints 1,000 lines/s, while it is silent, and at the moment of the trigger.
 
-The clients share one process (`bench.listeners`), which does too little to distort the figures.
+The clients share one process (`bench.logs.listeners`), which does too little to distort the figures.
 """
 
 import json
@@ -144,10 +144,10 @@ def herd(quick: bool) -> list[Row]:
 
 @contextmanager
 def _listening(daemon: Daemon, mode: str, count: int, target: str) -> Iterator[Listeners]:
-    command = [sys.executable, "-m", "bench.listeners", mode, daemon.port, daemon.authorization, count, target]
+    command = [sys.executable, "-m", "bench.logs.listeners", mode, daemon.port, daemon.authorization, count, target]
     process = subprocess.Popen(
         [str(word) for word in command],
-        cwd=Path(__file__).parent.parent,
+        cwd=Path(__file__).parents[2],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,7 +1,7 @@
 """Cost of the API with a history of a million runs: each endpoint, and every filter with every sort.
 
 The floor is the same worker answering ``/healthz``, over the same connections, in turn. With ``BENCH_DATABASE``,
-everything runs on PostgreSQL (bench/database.py).
+everything runs on PostgreSQL (bench/queries/database.py).
 """
 
 import contextlib
@@ -18,9 +18,9 @@ from urllib.parse import unquote, urlencode
 
 from bench.client import Client, Failed, flood
 from bench.daemon import Daemon
-from bench.database import database
-from bench.history import DAY, T0, fill, task_name
 from bench.measure import Row, in_turn, latency_rows, quantile
+from bench.queries.database import database
+from bench.queries.history import DAY, T0, fill, task_name
 from store.database import open_writer
 from store.runs.phases import END_REASONS, PHASES
 

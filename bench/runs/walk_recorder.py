@@ -1,4 +1,4 @@
-"""Records which functions a process of the daemon calls, for :mod:`bench.walk`. Standard library only.
+"""Records which functions a process of the daemon calls, for :mod:`bench.runs.walk`. Standard library only.
 
 Each process loads it before its own code and records while the first byte of the switch is not 0. A record is a line
 with the number of the phase, the kind of the call, the module and the function.
@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 _PACKAGES = ("api", "logring", "store", "supervisor")
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_ROOT = str(Path(__file__).parents[2]) + os.sep
 _ENCODERS = {"encode", "pack", "pack_into"}
 _DECODERS = {"decode", "convert", "unpack", "unpack_from", "iter_unpack"}
 _STANDARD = {"json/encoder.py": "encode", "json/decoder.py": "decode"}

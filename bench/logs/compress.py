@@ -1,4 +1,4 @@
-"""Gain and cost of compression: `python -m bench.compress`.
+"""Gain and cost of compression: `python -m bench.logs.compress`.
 
 The first table shows ratio and speed for some kinds of logs, at several levels. The second one compares a log of many
 lines (`--lines`, 10,000,000), plain and compressed: a page from its middle, opened anew each time, and a search without
@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 
-from bench.search import CASES, SHARED_MEMORY, make, ours
+from bench.logs.search import CASES, SHARED_MEMORY, make, ours
 from logring.layout import STDOUT, RingShape
 from logring.logfile.compress import LEVEL, compress
 from logring.logfile.log_file import LogFileWriter

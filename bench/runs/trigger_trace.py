@@ -1,4 +1,4 @@
-"""``python -m bench.trigger_trace [COUNT]``: where the time from a trigger to its first line goes, in the slow ones.
+"""``python -m bench.runs.trigger_trace [COUNT]``: where the time from a slow trigger to its first line goes.
 
 The daemon has no code for it. The time stamps come from the daemon's records, in milliseconds, and from the client::
 
@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from bench.client import Client, Failed
 from bench.daemon import Daemon, title, toml
+from bench.logs.streams import ECHO
 from bench.measure import quantile
-from bench.streams import ECHO
 
 _STEPS = ("created", "started", "line", "received")
 _SHOWN = 10
@@ -101,7 +101,7 @@ def _table(traces: Sequence[Trace]) -> str:
 
 def main() -> int:
     """Trace triggers one after the other, and print the table."""
-    parser = argparse.ArgumentParser(prog="python -m bench.trigger_trace", description="Trace slow triggers.")
+    parser = argparse.ArgumentParser(prog="python -m bench.runs.trigger_trace", description="Trace slow triggers.")
     parser.add_argument("count", nargs="?", type=int, default=300)
     count = parser.parse_args().count
     with Daemon(f"[tasks.echo]\nrun = {toml(ECHO)}\n") as daemon:

@@ -1,4 +1,4 @@
-"""``python -m bench.listeners MODE PORT AUTHORIZATION COUNT TARGET``: many clients of streams in one process.
+"""``python -m bench.logs.listeners MODE PORT AUTHORIZATION COUNT TARGET``: many clients of streams in one process.
 
 It does little work for each event, so that the daemon dominates the figures: all sockets are in one epoll, regular
 expressions find the events, and there is no HTTP library. It prints one JSON object a line:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bench.client import Client, Failed
 from bench.daemon import Daemon, toml
-from bench.fanout import cpu_s, worker_of
+from bench.logs.fanout import cpu_s, worker_of
 from bench.measure import Row, in_turn, ratio_row
 
 _INSTANCES = 64

@@ -1,4 +1,4 @@
-"""``python -m bench.walk [--list]``: through how many modules one trigger and one exit pass, in all processes.
+"""``python -m bench.runs.walk [--list]``: through how many modules one trigger and one exit pass, in all processes.
 
 Runs are triggered over HTTP, and later exit. Each process of the daemon records its calls. What an idle daemon calls as
 well does not count, nor what happens for some of the runs only. For both ways, the table shows for each process:
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.daemon import Daemon, title, toml
-from bench.walk_recorder import make_switch
+from bench.runs.walk_recorder import make_switch
 
 _IDLE = 1
 _IDLE_TIMES = 6
@@ -57,8 +57,8 @@ def _environment(directory: Path) -> Path:
     """Create an environment whose Python records its calls; return its ``ringward`` program."""
     venv.EnvBuilder(symlinks=True, with_pip=False).create(directory)
     (packages,) = directory.glob("lib/python*/site-packages")
-    root = Path(__file__).parent.parent
-    start = f"import bench.walk_recorder; bench.walk_recorder.start({str(directory)!r})"
+    root = Path(__file__).parents[2]
+    start = f"import bench.runs.walk_recorder; bench.runs.walk_recorder.start({str(directory)!r})"
     (packages / "walk.pth").write_text("\n".join([str(root), *site.getsitepackages(), start, ""]))
     program = directory / "bin" / "ringward"
     program.write_text(f"#!{directory}/bin/python\nfrom ringward import main\nmain()\n")
@@ -171,7 +171,9 @@ def _listed(found: Sequence[Walk]) -> str:
 
 def main() -> int:
     """Print both tables."""
-    parser = argparse.ArgumentParser(prog="python -m bench.walk", description="Count the modules on the way of a run.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.runs.walk", description="Count the modules on the way of a run."
+    )
     parser.add_argument("--list", action="store_true", help="also print the modules, and where values are coded")
     everything = parser.parse_args().list
     for label, found in walks().items():

@@ -1,6 +1,6 @@
 """Speed of the redraw reducer in MB/s, and relative to plain lines, which cost a search for newlines.
 
-A chunk is one read: 64 KiB from a pipe, 4 KiB from a terminal. Run it with ``python -m bench.redraw_micro``.
+A chunk is one read: 64 KiB from a pipe, 4 KiB from a terminal. Run it with ``python -m bench.logs.redraw_micro``.
 """
 
 import statistics

@@ -12,7 +12,7 @@ import psutil
 
 from bench.client import Client, Failed
 from bench.daemon import RINGWARD, Daemon
-from bench.lifetime import cpu_ns
+from bench.lifecycle.lifetime import cpu_ns
 from bench.measure import Row, quantile
 
 _ZONES = ("Europe/Prague", "America/New_York", "Australia/Lord_Howe", "UTC")

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.client import Client, Failed
 from bench.daemon import Daemon, toml
-from bench.ingest import wide
+from bench.logs.ingest import wide
 from bench.measure import Row
 
 _DEADLINE_S = 600.0

@@ -1,4 +1,6 @@
-"""Latencies of the store, at a million runs: `python -m bench.store_micro [--runs N] [--part PART] [--database URL]`.
+"""Latencies of the store, at a million runs.
+
+``python -m bench.queries.store_micro [--runs N] [--part PART] [--database URL]``
 
 The URL names an empty PostgreSQL database; the default is SQLite in a temporary directory.
 
@@ -19,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
-from bench.history import DAY, SPAN_DAYS, T0, fill, task_name
+from bench.queries.history import DAY, SPAN_DAYS, T0, fill, task_name
 from store import events
 from store.connection import Connection
 from store.database import Database, open_reader, open_writer

@@ -10,7 +10,7 @@ from itertools import count
 
 from bench.client import Client, Failed
 from bench.daemon import DISK, Daemon, title
-from bench.lifetime import cpu_ns
+from bench.lifecycle.lifetime import cpu_ns
 from bench.measure import Row, in_turn, latency_rows, limit_row
 from store.database import open_writer
 from store.metrics import COARSE_MS, FINE_MS, Sample, add

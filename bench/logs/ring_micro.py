@@ -4,7 +4,7 @@ All are measured in turn in the same run, on the same disk. The table shows medi
 ratio of the CPU times. With fewer cores than threads (program, pump, file thread), the first ratio cannot be better
 than the second. "bare" goes the same way, from the pipe to mapped memory in one thread and to the file in another,
 without lines, times, checksums and readers. The ratio to "bare" is the cost of these. Run it with ``python -m
-bench.ring_micro [--rounds N] [--dir DIRECTORY]``; the directory must be on a disk.
+bench.logs.ring_micro [--rounds N] [--dir DIRECTORY]``; the directory must be on a disk.
 """
 
 import argparse

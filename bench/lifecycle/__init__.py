@@ -1,0 +1,1 @@
+"""Benchmarks of a whole daemon: start, memory, reload, metrics, and thousands of tasks."""

@@ -1,0 +1,1 @@
+"""Benchmarks of logs: writing, reading, streams, search and exports."""

@@ -1,0 +1,1 @@
+"""Benchmarks of queries: the store, the endpoints and the dashboard, with a million runs."""

@@ -1,0 +1,1 @@
+"""Benchmarks of runs: triggers, short runs, slots, notifications and simulation."""
