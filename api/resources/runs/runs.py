@@ -325,7 +325,7 @@ def describe_run(context: Context, call: Call) -> None:
     answers={200: json_of(RunDefinition)},
     refusals=(404, 422),
 )
-def get_run_definition(context: Context, call: Call) -> None:
+def read_run_definition(context: Context, call: Call) -> None:
     """Get the definition with which a run started, without secrets.
 
     It is stored as long as runs of the task refer to it.
@@ -564,7 +564,7 @@ OPERATIONS = (
     list_newest_runs,
     get_run,
     describe_run,
-    get_run_definition,
+    read_run_definition,
     delete_run,
     stop_run,
     list_deleted_runs,
