@@ -1,6 +1,7 @@
 import gc
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,12 @@ _FIRST = (
     "tests/logring/test_fuzz",
 )
 """Folders and files with the longest tests."""
+
+
+def pytest_configure() -> None:
+    """Let SIGINT interrupt the programs of tests, even if pytest is a background process, which ignores it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

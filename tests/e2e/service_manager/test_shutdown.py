@@ -34,7 +34,9 @@ def test_ignored_signals(daemon: Daemon) -> None:
     unheeded = {signal.SIGALRM, signal.SIGVTALRM, signal.SIGXCPU, signal.SIGTTOU, signal.SIGRTMIN + 3}
     daemon.write('[tasks.t]\nrun = "grep SigIgn /proc/self/status; kill -s ALRM $$"\n')
     daemon.launch()
-    until(lambda: _is_settling(daemon.pid) or "supervisor" in psutil.Process(daemon.pid).cmdline()[-1], "its start")
+    until(
+        lambda: _is_settling(daemon.pid) or "supervisor" in " ".join(psutil.Process(daemon.pid).cmdline()), "its start"
+    )
     for number in unheeded:
         os.kill(daemon.pid, number)
     until(daemon.ready, "the daemon to be ready")
