@@ -71,6 +71,7 @@ _BARS = {
 
 Unlike bars in seconds, these are comparable between machines.
 """
+_ROUNDS = 5
 _SLEEPS = [Program(f"s{number}", SLEEP, service=True) for number in range(10)]
 
 
@@ -127,7 +128,7 @@ def _cold_start(peer: Found, quick: bool) -> list[Row]:
             running.wait_answer()
             return time.monotonic() - start_s
 
-    pairs = in_turn(2 if quick else 5, lambda: first_answer()[0], theirs)
+    pairs = in_turn(2 if quick else _ROUNDS, lambda: first_answer()[0], theirs)
     bar = _BARS.get(("cold start", peer.name))
     return [peer_row(f"cold start to the first answer, {peer.name}", pairs, "{:.3f} s", bar)]
 
@@ -181,7 +182,7 @@ def _revive(peer: Found, quick: bool) -> list[Row]:
         finally:
             fifo.close()
 
-    one, other = _rounds(1 if quick else 3, lambda: alone(ours), lambda: alone(theirs))
+    one, other = _rounds(1 if quick else _ROUNDS, lambda: alone(ours), lambda: alone(theirs))
     return latency_rows(f"service killed -> running again, {peer.name}", one, other)
 
 
@@ -195,7 +196,7 @@ def _stop(peer: Found, quick: bool) -> list[Row]:
             left.append(count)
         return took_s
 
-    pairs = in_turn(1 if quick else 5, stopped, theirs)
+    pairs = in_turn(1 if quick else _ROUNDS, stopped, theirs)
     return [
         peer_row(f"clean stop, 10 services, {peer.name}", pairs, "{:.3f} s", _BARS.get(("stop", peer.name))),
         Row(f"clean stop: left behind, {peer.name}", "0", str(max(left)), "", "", None),
@@ -204,11 +205,11 @@ def _stop(peer: Found, quick: bool) -> list[Row]:
 
 def _ingest(peer: Found, quick: bool) -> list[Row]:
     source = numbers(100_000 if quick else 5_000_000)
-    return [_flood(peer, f"ingest: seq 1 {source.last}", source, 1, 2 if quick else 3)]
+    return [_flood(peer, f"ingest: seq 1 {source.last}", source, 1, 2 if quick else _ROUNDS)]
 
 
 def _eight(peer: Found, quick: bool) -> list[Row]:
-    return [_flood(peer, f"{WRITERS} writers at once", wide(1 if quick else 20), WRITERS, 2 if quick else 3)]
+    return [_flood(peer, f"{WRITERS} writers at once", wide(1 if quick else 20), WRITERS, 2 if quick else _ROUNDS)]
 
 
 def _flood(peer: Found, what: str, source: Source, writers: int, rounds: int) -> Row:
@@ -255,7 +256,7 @@ def _trigger(peer: Found, quick: bool) -> list[Row]:
         def ours() -> list[float]:
             return [first_line(trigger, stream) for _ in range(count)]
 
-        one, other = _rounds(2 if quick else 4, ours, lambda: running.first_lines("echo", count))
+        one, other = _rounds(2 if quick else _ROUNDS, ours, lambda: running.first_lines("echo", count))
     p50, p99 = latency_rows(f"trigger -> first line, {peer.name}", one, other)
     bar = _BARS.get(("first line", peer.name))
     if bar is not None:
@@ -272,7 +273,9 @@ def _output(peer: Found, quick: bool) -> list[Row]:
         peer.running(Program("clock", argv, service=False)) as running,
         closing(daemon.client()) as client,
     ):
-        one, other = _rounds(1 if quick else 2, lambda: ticks(client, count), lambda: running.ticks("clock", count))
+        one, other = _rounds(
+            1 if quick else _ROUNDS, lambda: ticks(client, count), lambda: running.ticks("clock", count)
+        )
     return latency_rows(f"output -> who follows, {peer.name}", one, other)
 
 
@@ -281,7 +284,9 @@ def _short(peer: Found, quick: bool) -> list[Row]:
     with Daemon(SHORT) as daemon, peer.running(Program("true", ["/bin/true"], service=False)) as running:
         ours = ShortRuns(daemon)
         try:
-            pairs = in_turn(2 if quick else 5, lambda: ours.measure(count), lambda: running.short_runs("true", count))
+            pairs = in_turn(
+                2 if quick else _ROUNDS, lambda: ours.measure(count), lambda: running.short_runs("true", count)
+            )
         except NotImplementedError:
             return []
     return [peer_row(f"short runs, {peer.name}", pairs, "{:.0f} /s")]
