@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from deploy.release import release
-from supervisor.version import VERSION
 from tests.support.paths import ROOT
 
 WHO = {
@@ -28,6 +27,7 @@ LOG = """Changelog
 0.1.0 (2026-01-01)
 ------------------
 """
+NEXT = "999.0.0"
 TARGETS = "lint test:\n\t@echo $@ >> ran\nclean-dist:\n\t@rm -rf dist\ndist deb:\n\t@mkdir -p dist; echo $@ > dist/$@\n"
 
 
@@ -117,14 +117,18 @@ def test_uncommitted_changes_are_refused(clone: Path) -> None:
 
 
 def test_dry_run_changes_nothing(tmp_path: Path) -> None:
-    """In a clone of the repository, a dry run lists the steps of a release and changes nothing."""
+    """In a clone, even of a release, a dry run lists the steps of the next release and changes nothing."""
     if not (ROOT / ".git").exists():
         pytest.skip("these sources are no clone")
     place = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", "--no-local", "--depth=1", f"file://{ROOT}", place], check=True)
-    command = [sys.executable, "-m", "deploy.release.release", VERSION, "--dry-run"]
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, env={**os.environ, **WHO})
+    env = {**os.environ, **WHO}
+    log = place / "CHANGELOG.rst"
+    log.write_text(f"\n{NEXT} (unreleased)\n------------------\n\n{log.read_text()}")
+    subprocess.run(["git", "commit", "--all", "--quiet", "--message", "Begin"], cwd=place, check=True, env=env)
+    command = [sys.executable, "-m", "deploy.release.release", NEXT, "--dry-run"]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
-    assert f"write {VERSION} to supervisor/version.py" in done.stdout
+    assert f"write {NEXT} to supervisor/version.py" in done.stdout
     status = ["git", "-C", str(place), "status", "--porcelain"]
     assert subprocess.run(status, capture_output=True, text=True).stdout == ""
