@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 _THREADS = 2
 _TURNS = 2 * _THREADS
-"""Number of concurrent reads: for each thread, one that runs and one that is ready to run next."""
+"""Number of concurrent reads: for each thread, a running read and the next one, ready to run."""
 _READ_S = 5.0
 """Time limit for the start of a read, and again for its result."""
 _HUNG_S = 0.5

@@ -70,7 +70,7 @@ class Connection(ABC):
 
     @abstractmethod
     def execute(self, sql: str, params: Sequence[Value] = ()) -> int:
-        """Run a statement that changes data; return the number of changed rows, without those of triggers."""
+        """Run a statement that changes data; return the number of rows that it, not its triggers, changed."""
 
     @abstractmethod
     def fetch(self, query: Any) -> list[Any]:

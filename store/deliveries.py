@@ -1,7 +1,7 @@
 """Pending deliveries: messages that wait for their notifier, stored together with the events that they report.
 
-The table ``told`` has the time of the last notification by notifier, kind and task. So repeats can be suppressed, and
-whoever was told of a failure is also told of the recovery.
+The table ``told`` has the time of the last notification by notifier, kind and task. It serves to suppress repeats,
+and to report a recovery to the notifiers that reported the failure.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -70,7 +70,7 @@ def notify(db: Database, draft: Notification, *, window_ms: int, keep: int) -> N
 
 
 def page(db: Database, limit: int, before: str | None = None) -> list[Notification]:
-    """Return at most `limit` notifications, latest first; with `before`, only those that come after that id.
+    """Return at most `limit` notifications, latest first; with `before`, continue after the notification with that id.
 
     If that notification has been deleted, return the notifications that were created before it.
     """

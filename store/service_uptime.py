@@ -103,7 +103,7 @@ def close_earlier(db: Database, now_ms: int, surviving: Collection[str]) -> None
 
 
 def state_times(db: Database | Connection, name: str, first_day: int) -> list[StateTime]:
-    """Return the stored times of a service's instances from a UTC day on, without those of the current states."""
+    """Return how long a service's instances were in each state, from a UTC day on, without the current states."""
     rows = db.rows(
         "SELECT day, instance_index, state, ms FROM instance_days WHERE task_name = ? AND day >= ?"
         " ORDER BY day, instance_index, state",

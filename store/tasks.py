@@ -76,7 +76,7 @@ class Instance(NamedTuple):
 class UnitStatus(NamedTuple):
     """The state of a configured task or service that the API shows: equal objects are shown alike.
 
-    The last six fields are the id of the last run and its fields that can change. The others are those of `TaskRecord`.
+    The last six fields are the id of the last run and its fields that can change. `TaskRecord` has the others too.
     """
 
     name: str
@@ -166,7 +166,7 @@ def update_task(db: Database, name: str, **columns: Any) -> bool:
     """Change columns of a task's state, by their names in `TaskRecord`; return whether the task exists.
 
     Raises:
-        ValueError: No column is given, or one that cannot be changed.
+        ValueError: no columns, or a column that cannot be changed.
     """
     if not columns or not columns.keys() <= _CHANGEABLE:
         raise ValueError(f"cannot be changed in a task: {', '.join(columns) or 'nothing'}")
@@ -228,7 +228,7 @@ def last_runs(db: _Queries, task_name: str | None = None) -> dict[str, Run]:
 
 
 def ended_since(db: Database, since: int) -> dict[str, bool]:
-    """Return, for each task with ended runs started since a time (ms), whether the one that ended last succeeded."""
+    """Return, for each task, whether its last ended run succeeded. Only runs that started since a time (ms) count."""
     rows = db.rows(
         "SELECT task_name, state FROM runs INDEXED BY runs_started"  # noqa: S608 - constants
         f" WHERE kind = 'task' AND started_at >= ? AND state < {FIRST_ACTIVE} ORDER BY ended_at, id",

@@ -230,7 +230,7 @@ def test_shown_commands_exist(page: Path) -> None:
 
 
 def test_commands_are_found() -> None:
-    """The search for shown commands finds those of the pages."""
+    """The search for shown commands finds the commands on the pages."""
     assert {arguments[0] for arguments in commands(BY_NAME["cli"])} == set(COMMANDS)
     assert {"ps", "run", "logs", "runs", "stop", "password"} <= {call[0] for call in commands(BY_NAME["README"])}
 

@@ -27,7 +27,7 @@ PROCESSES = {
     ),
     "gunicorn": ("api.serve", "api.server.arbiter", "api.server.worker"),
 }
-"""The first modules of each process; sinks: those that an exporter loads with its job."""
+"""The first modules of each process; sinks: the modules that an exporter loads with its job."""
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _WHOLE = "a package of others, which is loaded whole, whichever release it is"

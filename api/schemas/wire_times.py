@@ -39,7 +39,7 @@ def parse_rfc3339(text: str, *, up: bool) -> int:
         raise ValueError("is not an RFC 3339 date-time with an offset, such as 2026-11-21T03:04:05Z")
     year, month, day, hour, minute, second = (int(part) for part in match.group(1, 2, 3, 4, 5, 6))
     try:
-        # Python's years begin at 1, those of RFC 3339 at 0. The calendar repeats every 400 years.
+        # RFC 3339 has a year 0; Python's first year is 1. The calendar repeats every 400 years.
         whole = datetime(year or 400, month, day, hour, minute, tzinfo=UTC)
     except ValueError as err:
         raise ValueError("is not an existing day or time") from err

@@ -21,7 +21,7 @@ class Formatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Format a record as one or more lines."""
         head = f"{rfc3339(int(record.created * 1000))} {record.levelname} api: "
-        # Line breaks in the message come from outside, so they are escaped. Only those of the traceback are genuine.
+        # A line break in a message comes from a client, so it is escaped. Only a traceback has several lines.
         lines = [record.getMessage().translate(_ESCAPES)]
         if record.exc_info:
             lines += [line.translate(_ESCAPES) for line in self.formatException(record.exc_info).split("\n")]

@@ -327,7 +327,7 @@ class TailFinder:
             self._count -= heapq.heappop(self._batches)[3]
 
     def _end(self, run: Run, reader: LogReader, lines: int) -> int:
-        """Return the number of the line after the last one that counts."""
+        """Return the number of the line after the last line within the time span."""
         until_ms = self.until_ms
         if until_ms is None or (run.ended_at is not None and run.ended_at <= until_ms):
             return lines

@@ -58,7 +58,7 @@ class RedrawnLine(NamedTuple):
     """The line without its newline; it sets its own colours and resets them."""
     frames: tuple[Frame, ...]
     """The history of the line: pictures from its whole life, oldest first, each as its rows; the last is its end state.
-    At most 64 pictures and 16 KiB. In a block, the first line has those of the whole block. Empty if not redrawn.
+    At most 64 pictures and 16 KiB. The first line of a block has the pictures of the whole block. Empty if not redrawn.
     """
 
 

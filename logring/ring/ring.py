@@ -80,7 +80,7 @@ def boot_id() -> bytes:
 
 
 def _new_file(path: str) -> int:
-    """Create a file, replacing one that a crash left behind."""
+    """Create a file; replace a file that a crash left behind."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         return os.open(path, flags, 0o600)

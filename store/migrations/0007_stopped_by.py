@@ -1,4 +1,4 @@
-"""Column for the user who stopped a run. Until now, that user replaced the one who started it."""
+"""Column for the user who stopped a run. Earlier versions stored that user in place of the user who started the run."""
 
 from store.connection import Connection
 from store.migrations.define import define

@@ -50,7 +50,7 @@ class DamagedFile:
         return next(iter(self._connection.execute("SELECT 1 FROM pragma_table_info(?)", [name])), None) is not None
 
     def columns(self, table: str, names: Iterable[str]) -> str:
-        """Return columns for a query; those that the table lacks, because its schema is older, are NULL."""
+        """Return columns for a query, with NULL for columns that the table lacks because its schema is older."""
         there = {name for (name,) in self._connection.execute("SELECT name FROM pragma_table_info(?)", [table])}
         return ", ".join(name if name in there else f"NULL AS {name}" for name in names)
 

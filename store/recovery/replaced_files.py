@@ -1,7 +1,7 @@
 """Repair after other programs remove or replace the files of a SQLite database while a writer has them open.
 
 The writer holds descriptors, so after a removal it writes to files without a name. Before each transaction it compares
-its files with those that have the names. It only uses stat(2): closing any other descriptor of the database file would
+its open files with the files at their paths. It only uses stat(2): closing any other descriptor of the database would
 drop SQLite's locks on it (https://sqlite.org/howtocorrupt.html#_posix_advisory_locks).
 
 ===========================  =======================================================================================

@@ -98,7 +98,7 @@ def find_deleted(db: Database, selector: RunSelector, deleted_after: int, delete
 
 
 def first_ids(db: Database, slices: Sequence[str], number: int) -> list[str]:
-    """Return the ids of the first `number` runs of slices, at most those of the first slice."""
+    """Return the ids of the first `number` runs of the first slice."""
     query = f"SELECT id FROM runs WHERE seq IN {NUMBERS} ORDER BY seq LIMIT ?"  # noqa: S608 - constants
     return [row[0] for row in db.rows(query, [slices[0], number])] if slices else []
 

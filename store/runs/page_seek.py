@@ -76,7 +76,7 @@ def _ids_by_time(db: Connection, first: int, last: int, width: int) -> dict[int,
 
 
 def _in_order(buckets: list[int], ids: dict[int, tuple[str, str]]) -> list[list[int]]:
-    """Group the buckets in parts such that all ids of a part are greater than those of the parts before it."""
+    """Group the buckets in parts such that each id of a part is greater than all ids of the parts before it."""
     parts: list[tuple[list[int], str, str]] = []
     for bucket in buckets:
         part, (first, last) = [bucket], ids[bucket]

@@ -175,7 +175,7 @@ class _UnixConnection(http.client.HTTPConnection):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
             sock.connect(self._path)
             sock.settimeout(self._timeout_s)
-        except BaseException:  # nobody else closes the socket
+        except BaseException:  # no other code closes the socket
             sock.close()
             raise
         self.sock = sock

@@ -24,7 +24,7 @@ _PLAIN = re.compile(r"/[\w/.,:=@+~-]*")
 
 
 def init_system(kind: str | None) -> str:
-    """Return the init system `kind`; None: the one that runs on this host.
+    """Return the init system `kind`, or detect this host's init system if it is None.
 
     Raises:
         Failure: none is named, and it cannot be detected.

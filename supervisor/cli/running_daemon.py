@@ -59,7 +59,7 @@ class RunningDaemon:
             return False
 
     def answer(self) -> dict[str, Any]:
-        """Return what the daemon published about upgrades.
+        """Return the daemon's published answer about upgrades.
 
         Raises:
             Failure: its runtime directory cannot be found or read.

@@ -170,7 +170,7 @@ class Selection:
             click.UsageError: ``--all`` was given, and there is no terminal.
         """
         if self.everything and not is_interactive():
-            raise click.UsageError("--all needs --yes, because nobody can be asked here")
+            raise click.UsageError("--all needs --yes when the command does not run on a terminal")
         return self.filters is not None and is_interactive()
 
     def confirm(self, api: "Api", verb: str, *, ended: bool) -> None:

@@ -85,7 +85,7 @@ def key(
         name: the name in the file, if it differs from that of the field.
         shown: whether the repr of the record contains the value; False for values that may contain a secret.
         resolved: whether the loader replaces the value by the record that it names; then the field defaults to None.
-        deprecated: since when and by what the key is replaced; the loader then warns about it.
+        deprecated: the date since when the key is deprecated, and its replacement; the loader warns about the key.
     """
     metadata = {Key: Key(name, kind, default, doc, effect, deprecated=deprecated)}
     if default is REQUIRED:
@@ -97,7 +97,7 @@ def key(
 
 
 def keys_in(record: Any, tables: tuple[str, ...]) -> Iterator[Key]:
-    """Yield the keys that a record of the model declares itself, not those of its bases, as keys of `tables`."""
+    """Yield the keys that a record of the model declares itself, as keys of `tables`; its bases' keys are omitted."""
     for name in get_annotations(record):
         declared = record.__dataclass_fields__[name]
         if Key in declared.metadata:

@@ -334,7 +334,7 @@ class _Loader(TableReader):
     def _included(self, main: Source, patterns: tuple[str, ...]) -> Iterable[Source]:
         names, problems = included(main, patterns)
         self.problems += problems
-        self.files += names  # even those that cannot be read, for the order of their errors
+        self.files += names  # even unreadable files, for the order of their errors
         for name in names:
             try:
                 source = read_source(name)

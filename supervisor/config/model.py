@@ -676,7 +676,7 @@ class Config:
     host_zone: str | None = None
     """The host's time zone if schedules follow it, because the file sets no ``timezone``; else None."""
     read: dict[str, Stamp] = field(default_factory=dict)
-    """The states of all files when they were read, by path, including those that values refer to."""
+    """The states of all files when they were read, by path, including files that values refer to."""
     tasks: dict[str, Task] = field(default_factory=dict)
     services: dict[str, Service] = field(default_factory=dict)
     notifiers: dict[str, Notifier] = field(default_factory=dict)

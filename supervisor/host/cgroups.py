@@ -264,7 +264,7 @@ def _usable(runs: str) -> bool:
 
 
 def _enable(own: str, runs: str, companion: int | None) -> frozenset[str]:
-    """Enable the available controllers for the runs' cgroups; return those that could be enabled."""
+    """Enable the available controllers for the runs' cgroups; return the enabled ones."""
     try:
         there = set(_read(f"{own}/cgroup.controllers").split())
         wanted = [name for name in _CONTROLLERS if name in there]

@@ -127,7 +127,7 @@ def carried(env: Mapping[str, str], lost: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_carriers(env: Sequence[bytes], lost: Sequence[bytes]) -> list[bytes]:
-    """Return the command's entries ``NAME=VALUE``: those of its shell with the lost ones instead of the carriers."""
+    """Return the command's entries ``NAME=VALUE``: its shell's environment, with the carriers replaced by `lost`."""
     return [entry for entry in env if not entry.startswith(_CARRIER.encode())] + list(lost)
 
 

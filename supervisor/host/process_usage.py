@@ -98,7 +98,7 @@ class Processes:
                 found[run_id] = run.take(own)
 
     def _candidates(self) -> list[int]:
-        """Return the ids of all processes except those that are known to belong to no run."""
+        """Return the ids of all processes that may belong to a run."""
         now_s = time.monotonic()
         if now_s >= self._forget_at_s:
             self._others.clear()

@@ -25,7 +25,7 @@ KEPT = frozenset({*_FAULTS, signal.SIGTSTP})
 
 
 def ignored(heeded: Iterable[int]) -> set[signal.Signals]:
-    """Return the signals that would terminate the daemon, except those that it handles."""
+    """Return the signals that would terminate the daemon and that it does not handle."""
     return {*CATCHABLE} - KEPT - STOPS_OF_TERMINALS - _WITHOUT_EFFECT - {*heeded}
 
 

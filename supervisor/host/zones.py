@@ -1,4 +1,4 @@
-"""Time zones: IANA names, and rules like those of the POSIX variable TZ ("CET-1CEST,M3.5.0,M10.5.0/3")."""
+"""Time zones: IANA names, and rules in the format of the POSIX variable TZ ("CET-1CEST,M3.5.0,M10.5.0/3")."""
 
 import io
 import re
@@ -12,8 +12,8 @@ _OFFSET = r"[+-]?\d{1,2}(?::\d{2}){0,2}"
 _CHANGE = r",M\d{1,2}\.\d\.\d(?:/[+-]?\d{1,3}(?::\d{2}){0,2})?"
 """Only rules with month, week and weekday. zoneinfo is a day off for day numbers (Jn, n), so they are invalid here."""
 _RULE = re.compile(rf"{_NAME}{_OFFSET}(?:{_NAME}(?:{_OFFSET})?{_CHANGE}{_CHANGE})?")
-"""glibc also accepts a rule without the dates of changes, and then applies those of the United States. Nobody who
-writes CET-1CEST means that, so such a rule is invalid here."""
+"""glibc also accepts CET-1CEST, without dates, and then applies the dates of the United States. That is never the
+intention, so such a rule is invalid here."""
 _HEADER = struct.Struct(">4s c 15x 6l")
 _TYPE = struct.Struct(">l ? B")
 

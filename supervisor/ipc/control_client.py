@@ -20,7 +20,7 @@ from supervisor.ipc.msgspec_messages import decoder, encode
 
 _DEADLINE_S = 10.0
 _GRACE_S = 20.0
-"""How long the client waits after the deadline, since the scheduler must still store what it accepted in time."""
+"""How long the client waits after the deadline, because the scheduler must still store a command accepted in time."""
 _PATIENCE_S = 600.0
 """The deadline for work on many rows."""
 _RECONNECT_S = 2.0

@@ -4,9 +4,9 @@ The notes are a file in the runtime directory. Its header is the number of noted
 32 bytes follow, which are used in turn. Each has a run id (26 characters), padded with zeros. The root notes a run
 before the run executes its first instruction.
 
-After a root was killed, the next scheduler looks here for runs that are still waiting according to the database. Those
-that were started have crashed and must not start again. A run starts only after it is stored as waiting. So while the
-database is not writable, at most the runs of one transaction start.
+After a root was killed, the next scheduler looks here for runs that are still waiting according to the database. If
+such a run was started, it has crashed and must not start again. A run starts only after it is stored as waiting. So
+while the database is not writable, at most the runs of one transaction start.
 """
 
 import mmap

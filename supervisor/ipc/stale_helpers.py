@@ -56,7 +56,7 @@ def clear(runtime_dir: str) -> None:
 
 
 def end(runtime_dir: str) -> list[Process]:
-    """End all helpers of the previous daemon and return those that had to be killed.
+    """End all helpers of the previous daemon; return the processes that had to be killed.
 
     The caller must hold the daemon's lock, which proves that the previous root has ended.
     """

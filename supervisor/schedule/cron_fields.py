@@ -37,7 +37,7 @@ _NEAREST = re.compile(r"([0-9]+)w|w([0-9]+)")
 _NTH = re.compile(r"(?P<days>[^*/#]+)#(?P<number>[1-5])|l(?P<last>[0-9]+)")
 _DAY_S = 86_400
 _HORIZON_MONTHS = 50 * 12
-"""A date that does not occur within this time counts as one that never occurs."""
+"""If a date does not occur within this time, it counts as impossible."""
 _EPOCH = date(1970, 1, 1).toordinal()
 _EPOCH_WEEKDAY = 4
 _SATURDAY = 6

@@ -17,7 +17,7 @@ class Admission(enum.Enum):
 def admit(
     policy: str, *, running: int, queued: int, max_concurrent: int, queue_max: int, another_waits: bool = False
 ) -> Admission:
-    """Return the decision about a new run; one that may start can still have to wait for slots or the daemon.
+    """Return the decision about a new run. A run that may start may still wait for slots or the daemon's limit.
 
     Args:
         policy: ``queue``, ``skip`` or ``terminate``.

@@ -24,8 +24,8 @@ _OWN_CGROUP = "/proc/self/cgroup"
 def available_controllers(types: Mapping[str, str] | None = None, own: str = _OWN_CGROUP) -> frozenset[str]:
     """Return the cgroup controllers that a daemon of this user can give to its runs.
 
-    The daemon of root can use all controllers of the hierarchy. The daemon of another user can use those of this
-    process's cgroup, if that is writable.
+    A daemon of root can use all controllers of the hierarchy. A daemon of another user can use the controllers of this
+    process's cgroup, if the cgroup is writable.
 
     Args:
         types: type of the file system at each mount point; None to read them from the host.

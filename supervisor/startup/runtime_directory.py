@@ -48,7 +48,7 @@ def bases(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> list[s
     # Prefer the place of an earlier daemon: rings that it left in a crash must be found.
     found.sort(key=lambda base: not os.path.isdir(os.path.join(base, daemon_id)))
     if _is_others(_usual(euid), euid) and not any(base.startswith(_usual(euid)) for base in found):
-        # Another user has created the directory, as anybody can in /dev/shm. Nobody can anticipate a random name.
+        # Another user has created the directory, which any user can do in /dev/shm. A random name cannot be predicted.
         found.append(f"{_usual(euid)}-{os.urandom(4).hex()}")
     return found
 

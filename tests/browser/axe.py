@@ -20,7 +20,7 @@ def small_targets_of(page: Page) -> list[str]:
 
 
 def complaints_of(page: Page) -> list[str]:
-    """Return all faults of a page, and those of its colours in the dark theme."""
+    """Return all faults of a page, and the faults of its colours in the dark theme."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE_SCRIPT)
     page.emulate_media(color_scheme="light")

@@ -66,7 +66,7 @@ def fulfil(route: Route, released: TestClient, address: str) -> int:
 
 
 class Lockstep:
-    """A page whose requests are answered in rounds, as on a slow link: those of one round all at once.
+    """A page whose requests are answered in rounds, as on a slow link: all requests of a round at once.
 
     A request that depends on an answer is in a later round, so the number of rounds is the length of the longest chain
     of dependent requests.

@@ -121,7 +121,7 @@ def test_sorts(daemon: Contract, kinds: Runs, field: str, direction: str) -> Non
 
 
 def test_sorts_have_one_name_each() -> None:
-    """The values of sort_field are those of sortField in the other naming."""
+    """sort_field accepts the values of sortField, in the other naming."""
     camel = next(one.schema["enum"] for one in OF_TASK_RUNS if one.name == "sortField")
     snake = next(one.schema["enum"] for one in OF_RUNS if one.name == "sort_field")
     assert [NAMES.get(name, name) for name in camel] == snake

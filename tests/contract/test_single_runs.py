@@ -8,7 +8,7 @@ from tests.contract.tables import BOTH, CAMEL, SNAKE, SNAKE_WITH_PARAMS
 
 
 def test_single_run(daemon: Contract, kinds: list[dict[str, Any]]) -> None:
-    """A single run has all fields of both conventions and params, or on request those of one convention."""
+    """A single run has all fields of both conventions and params, or on request only the fields of one convention."""
     run = next(run for run in kinds if "params" in run)
     found = daemon.ok(f"/api/runs/{run['id']}")
     check_object(found, BOTH)

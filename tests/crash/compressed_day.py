@@ -226,7 +226,7 @@ def _compared(name: str, plan: Plan, due: dict[int, bool], rows: Sequence[tuple[
     if plan.complete and (there != wanted or any(reason == "missed" for _, reason, _ in accounted)):
         found.append(f"{name}: lost {sorted(set(wanted) - set(there))}, too many {sorted(set(there) - set(wanted))}")
     if len(set(there)) != len(there) or not set(there) <= set(wanted):
-        found.append(f"{name}: an instant twice, or one that is none")
+        found.append(f"{name}: an instant twice, or a run at a time that is no instant")
     if sum(count for _, _, count in accounted) != len(wanted):
         found.append(f"{name}: {len(wanted)} instants, accounted for are {sum(count for _, _, count in accounted)}")
     return found

@@ -1,4 +1,4 @@
-"""A shell on a terminal beside a daemon, like those of a reader of the documentation."""
+"""A shell on a terminal beside a daemon, as a reader of the documentation has them."""
 
 import contextlib
 import os

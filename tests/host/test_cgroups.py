@@ -52,7 +52,7 @@ def test_members(cgroup: Cgroup) -> None:
 
 
 def test_usage(cgroup: Cgroup) -> None:
-    """Processor time counts even for processes that nobody waited for."""
+    """Processor time counts even for processes whose parent did not wait for them."""
     burn = f"echo 0 >{cgroup.procs}; for i in $(seq 100000); do :; done"
     subprocess.run(["sh", "-c", burn], check=True)
     usage = cgroup.usage()

@@ -1,4 +1,4 @@
-"""Local times of expressions, compared with those of croniter."""
+"""Local times of expressions, compared with croniter's."""
 
 import random
 from datetime import UTC, datetime

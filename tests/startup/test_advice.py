@@ -31,7 +31,7 @@ def warned(tmp_path: Path, text: str) -> list[tuple[int | None, str, str]]:
 @pytest.mark.parametrize(
     ("lines", "key", "message"),
     [
-        ("run = 'x'\nuser = 'nobody-here'", "user", "no such user: nobody-here"),
+        ("run = 'x'\nuser = 'no-such-user'", "user", "no such user: no-such-user"),
         ("run = 'x'\nuser = 'root:no-such'", "user", "no such group: no-such"),
         ("run = 'x'\nworking_dir = '/no/such'", "working_dir", "no such directory: /no/such"),
         ("run = 'x'\nworking_dir = '/bin/sh'", "working_dir", "no such directory: /bin/sh"),
@@ -121,11 +121,11 @@ def test_rare_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep_for
 def test_validate_and_doctor_warn(ringward: Ringward, tmp_path: Path) -> None:
     """A configuration with warnings stays valid: validate exits with 0, and doctor does not fail."""
     path = tmp_path / "ringward.toml"
-    path.write_text("[tasks.a]\nrun = ['/no/such']\nuser = 'nobody-here'\n")
+    path.write_text("[tasks.a]\nrun = ['/no/such']\nuser = 'no-such-user'\n")
     path.chmod(0o644)
     result = ringward("validate", str(path))
     assert result.exit_code == exit_codes.OK
-    assert f"warning: {path}:3: tasks.a.user: no such user: nobody-here\n  create" in result.stderr
+    assert f"warning: {path}:3: tasks.a.user: no such user: no-such-user\n  create" in result.stderr
     found = json.loads(ringward("validate", "--json", str(path)).stdout)
     assert [(one["key"], one["line"]) for one in found["warnings"]] == [("tasks.a.user", 3), ("tasks.a.run", 2)]
     findings = json.loads(ringward("doctor", "-c", str(path), "--json").stdout)

@@ -83,7 +83,7 @@ def test_other_commands(arguments: list[str]) -> None:
 
 
 def test_server_cannot_be_started(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the API server cannot be started ahead, the start continues, and the root is told to start the server."""
+    """If the API server cannot be started ahead, the start continues, and the root must start the server."""
 
     def refuse(*_: object) -> None:
         raise OSError(11, "Resource temporarily unavailable")

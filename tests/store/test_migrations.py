@@ -124,7 +124,7 @@ def test_failed_step(writer: Database) -> None:
 
 
 def test_users_who_stopped_earlier_runs(path: str, writer: Database) -> None:
-    """The migration knows who stopped earlier runs, and names nobody as the user who started them."""
+    """The migration keeps who stopped earlier runs, and leaves the user who started them empty."""
     ended = {"status": "ended", "ended_at": T0}
     runs = {
         "stopped": make_run(end_reason="stopped", requested_by="user anna", **ended),

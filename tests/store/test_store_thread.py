@@ -197,7 +197,7 @@ def test_close(path: str) -> None:
 
 
 def test_submissions_from_many_threads(store: StoreThread, path: str) -> None:
-    """Functions may be submitted from any thread; those of one thread run in order."""
+    """Functions may be submitted from any thread; functions from the same thread run in order."""
     got: list[Any] = []
 
     def produce(name: str) -> None:

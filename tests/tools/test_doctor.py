@@ -71,7 +71,7 @@ def test_writable_configuration(ringward: Ringward, config: Path) -> None:
 
 @pytest.mark.parametrize(("mode", "verdict"), [(0o700, "ok"), (0o750, "warn"), (0o777, "fail")])
 def test_data_directory_permissions(data: Path, mode: int, verdict: str) -> None:
-    """A data directory that others can enter is a warning, and one that they can write is a failure."""
+    """A data directory that others can enter is a warning; write permission for others is a failure."""
     data.chmod(mode)
     finding = look.directory(str(data))
     assert finding.verdict == verdict

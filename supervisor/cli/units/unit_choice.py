@@ -133,7 +133,7 @@ def choice_of(units: UnitChoice, needed: str | None = None) -> UnitChoice:
 
     Args:
         units: The given arguments and options.
-        needed: What the user must name, for the message; None: without a choice, all units are chosen.
+        needed: The objects that the user must name, for the message; None: no choice means all units.
 
     Raises:
         click.UsageError: the options conflict, one is empty, or nothing is chosen.

@@ -140,7 +140,7 @@ class FailedWait:
     lines: tuple[str, ...] = ()
 
     def print_to_stderr(self, what: str) -> None:
-        """Print the reason and the lines to standard error; `what` says what the unit failed to do."""
+        """Print the failure `what`, such as "did not start", the reason and the lines to standard error."""
         print(f"ringward: {self.name} {what}: {harmless(self.why)}", file=sys.stderr)
         for line in self.lines:
             print(f"  | {harmless(line)}", file=sys.stderr)
@@ -155,7 +155,7 @@ class LiveLines:
         self._drawn: list[str] = []
 
     def show(self, standings: "Mapping[AwaitedState, WaitProgress]") -> None:
-        """Draw the lines. If they do not all fit on the terminal, only those of unfinished units are drawn."""
+        """Draw the lines. If they do not fit on the terminal, draw only lines of unfinished units."""
         if not self._enabled:
             return
         import shutil
@@ -189,7 +189,7 @@ def wait_for(
     Args:
         api: The API.
         wanted: The units and their wanted states.
-        timeout_s: A time limit that replaces those of the units; None: no replacement.
+        timeout_s: One time limit for all units; None: each unit has its own.
         say: Shows a message to the user.
 
     Raises:

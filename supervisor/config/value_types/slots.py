@@ -7,7 +7,7 @@ from supervisor.config.value_types.values import Integer, ListOf, Name
 
 MAX_SLOTS = 1000
 PLACES = Integer(1, 10_000)
-"""A number of places: the size of a slot, or those that a run takes."""
+"""A number of places: the size of a slot, or the places that a run takes."""
 NAMES = ListOf(Name("the name of a slot"), 100)
 
 

@@ -93,7 +93,7 @@ def remove(path: str) -> None:
 
 
 def remove_if_empty(folder: str) -> None:
-    """Remove a folder if it is empty. Whoever writes the next log there creates it again."""
+    """Remove a folder if it is empty. The next log creates it again."""
     with suppress(OSError):
         os.rmdir(folder)
 

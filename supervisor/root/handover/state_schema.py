@@ -7,7 +7,7 @@ root. The functions at the end map the attributes of a run to the fields.
 
 The field names are the format, so they never change; the names of classes and attributes may. A new field is added at
 the end of its class, with a default for handovers of older versions. A field with its default value is not written. So
-an older version accepts a handover that does not use the new field, and refuses one that does.
+an older version accepts a handover unless it uses the new field.
 """
 
 import dataclasses

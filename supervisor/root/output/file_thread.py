@@ -66,7 +66,7 @@ class StderrEcho:
             lines = self._waiting[0]
             try:
                 written = os.write(self._fd, lines[:_WRITE_BYTES])
-            except OSError:  # EPIPE, EIO, EBADF: nobody reads standard error any more
+            except OSError:  # EPIPE, EIO, EBADF: standard error has no reader any more
                 written = len(lines)
             self._gone_bytes += written
             if written < len(lines):
@@ -102,7 +102,7 @@ class FileThread(threading.Thread):
         self._pump: RingUser | None = None
 
     def connect(self, pump: RingUser) -> None:
-        """Set the pump, which is told when a ring has room again. Call it before :meth:`start`."""
+        """Set the pump, which the thread informs when a ring has room again. Call it before :meth:`start`."""
         self._pump = pump
 
     def work(self, log: RunLog) -> None:

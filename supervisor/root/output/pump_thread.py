@@ -201,7 +201,7 @@ class Pump(threading.Thread):
         self._do(self._note, run, text)
 
     def forget(self, run: str) -> None:
-        """Drop the state of a run that never printed anything, so it has no log to seal. This wakes nobody."""
+        """Drop the state of a run that never printed anything, so it has no log to seal. No thread wakes for that."""
         self._commands.append(functools.partial(self._forget, run))
 
     def seal(self, run: str, system_lines: list[str]) -> None:

@@ -198,7 +198,7 @@ def exit_report(instance: ManagedProcess, reaped: MainProcessExit, lines: int) -
     read_bytes, write_bytes = _most(reaped, usage)
     user_us, system_us = reaped.user_us, reaped.system_us
     if usage is not None and usage.user_us + usage.system_us > user_us + system_us:
-        # The cgroup also counts processes that nobody waited for.
+        # The cgroup also counts processes whose parent did not wait for them.
         user_us, system_us = usage.user_us, usage.system_us
     return Exited(
         run=instance.run,
@@ -222,7 +222,11 @@ def exit_report(instance: ManagedProcess, reaped: MainProcessExit, lines: int) -
 
 
 def _most(reaped: MainProcessExit, usage: Usage | None) -> tuple[int | None, int | None]:
-    """Return the bytes read and written. A cgroup also counts processes nobody waited for, but no unwritten pages."""
+    """Return the bytes read and written: the larger count of the main process and the cgroup.
+
+    Only a cgroup counts processes whose parent did not wait for them. Only the kernel's count for a process includes
+    pages that are not yet on disk.
+    """
     counted = (None, None) if usage is None else (usage.read_bytes, usage.write_bytes)
     pairs = zip((reaped.read_bytes, reaped.write_bytes), counted, strict=True)
     read_bytes, write_bytes = (max((one for one in pair if one is not None), default=None) for pair in pairs)

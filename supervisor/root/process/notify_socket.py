@@ -186,7 +186,7 @@ class NotifySockets:
             self._watch.add(one.fileno(), lambda _mask: self._readable(one))
 
     def tend(self, one: NotifySocket, now_s: float) -> None:
-        """Watch a socket again after a flood, if the pause is over."""
+        """Watch a socket again once the pause after a flood has passed."""
         if one.resume_at_s is not None and now_s >= one.resume_at_s:
             one.resume_at_s = None
             self.open(one)

@@ -22,7 +22,7 @@ def notify(text: str, address: str | None = None) -> None:
 
 def tell_descriptor(fd: int) -> None:
     """Report readiness to s6, dinit or OpenRC: write a line to the descriptor and close it."""
-    with contextlib.suppress(OSError):  # EPIPE, EAGAIN: nobody reads it
+    with contextlib.suppress(OSError):  # EPIPE, EAGAIN: the pipe has no reader, or is full
         os.write(fd, b"\n")
     os.close(fd)
 

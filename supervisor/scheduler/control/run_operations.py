@@ -124,7 +124,7 @@ class IdempotencyKeys:
 
 
 class Runs(Protocol):
-    """Starts and stops runs, and knows what they wait for."""
+    """Starts and stops runs, and knows their reasons to wait."""
 
     @property
     def live(self) -> Mapping[str, LiveRun]:

@@ -73,7 +73,7 @@ class DiskReserve:
             change.then(self._report)
 
     def _later(self) -> None:
-        """Schedule the next attempt, in place of one that is already scheduled."""
+        """Schedule the next attempt; it replaces a scheduled attempt."""
         self._timer.cancel()
         self._timer = self._loop.after(_AGAIN_MS, self._keep)
 

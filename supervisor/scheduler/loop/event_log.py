@@ -29,7 +29,7 @@ _AGAIN = 1000
 def left_over(db: Database, runtime_dir: str) -> tuple[int, list[Draft]]:
     """Return the first event number of a new ring, and the events with which it begins.
 
-    The first ones repeat what the previous scheduler announced. It stored the others, but did not announce them.
+    The first events repeat announcements of the previous scheduler; it had stored the others but not announced them.
     """
     last = last_seq(db)
     newest = announced(runtime_dir)

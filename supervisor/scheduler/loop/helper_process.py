@@ -23,7 +23,7 @@ _HEALTHY_S = 10.0
 
 
 def start_tracked(argv: list[str], **options: Any) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a process, and return it with a pidfd; `options` are those of :class:`subprocess.Popen`.
+    """Start a process with `options` of :class:`subprocess.Popen`; return it with a pidfd.
 
     Raises:
         OSError: it cannot be started, or it was killed because it cannot be tracked.

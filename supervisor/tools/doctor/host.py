@@ -86,7 +86,7 @@ def descriptors() -> Finding:
 def inotify(instances: int, watches: int, proc: str = "/proc") -> Finding:
     """Check whether enough inotify instances and watches are free for the tasks with ``on_change``.
 
-    Those of a running file watcher count as free, because it needs no others.
+    Instances and watches of a running file watcher count as free, because it needs no others.
     """
     what = "inotify"
     texts, short = [], []

@@ -200,7 +200,7 @@ class _File:
         outcome.add("tasks" if is_task else "services", names[name], keys, location)
 
     def _plain(self, options: list[str], location: str) -> list[str]:
-        """Return the options except those that a launcher would take for placeholders, and report these."""
+        """Return the options; report and omit any that a launcher would take for a placeholder."""
         for option in options:
             if PLACEHOLDER.search(option):
                 self._outcome.note(location, f"{option} is not carried over: names in braces are placeholders here")

@@ -7,7 +7,7 @@ NAME = "ringward"
 DEFAULT_PROGRAM = "/opt/ringward/.venv/bin/ringward"
 """The path of the program in the files of ``deploy/``."""
 _MARK = "# Written by ringward service install; as long as it is not changed, this is its sum: "
-"""The beginning of a file's last line, by which unchanged files are distinguished from those that a user changed."""
+"""The beginning of a file's last line, which shows whether a user has changed the file."""
 _SUM_CHARS = 16
 
 Command = tuple[str, ...]

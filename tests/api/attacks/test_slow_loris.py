@@ -109,7 +109,7 @@ def test_many_slow_clients(daemon: Daemon) -> None:
 
 
 def test_trickling_body(daemon: Daemon) -> None:
-    """A client that sends its body byte by byte delays nobody and takes no place of an active client."""
+    """A client that sends its body byte by byte delays no other client and takes no place of an active client."""
     with contextlib.ExitStack() as stack:
         for _ in range(50):
             client = stack.enter_context(socket.create_connection(("127.0.0.1", daemon.port)))
@@ -209,6 +209,6 @@ def test_tiny_chunks() -> None:
 
 @pytest.mark.parametrize(("turns", "said"), [(0, "answered\n"), (1, "")], ids=["begun", "not begun"])
 def test_request_on_a_connection_that_is_being_closed(turns: int, said: str) -> None:
-    """A request that has begun is answered; one that has not begun is never executed."""
+    """A request is answered if its execution has begun, and is otherwise never executed."""
     run = [sys.executable, "-c", ROOM, str(turns)]
     assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == said

@@ -272,7 +272,7 @@ def test_a_configured_password_is_not_shown(tmp_path_factory: pytest.TempPathFac
 
 
 def test_sessions_report_their_use(daemon: Daemon) -> None:
-    """The scheduler is told at intervals that a session is in use, which keeps it valid."""
+    """The API reports to the scheduler at intervals that a session is in use, which keeps the session valid."""
     answer = login(daemon)
     _, created = next(call for call in daemon.scheduler.calls if call[0] == "session_create")
     with daemon.lock:

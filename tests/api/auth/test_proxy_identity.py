@@ -110,7 +110,7 @@ def unix(path: str, headers: dict[str, str]) -> int:
 
 
 def test_on_the_unix_sockets(behind: Daemon) -> None:
-    """Headers name nobody on the Unix sockets; on the trusting socket, they remove the trust."""
+    """Headers name no user on the Unix sockets; on the trusting socket, they remove the trust."""
     assert unix(behind.boot.http_socket, {}) == 200
     for proof in ({}, PROVEN):
         assert unix(str(behind.boot.proxy_socket), FORGED | proof) == 401

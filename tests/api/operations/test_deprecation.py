@@ -62,7 +62,7 @@ def test_the_header(client: falcon.testing.TestClient, url: str, header: str | N
 
 
 def test_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The OpenAPI document marks what is deprecated, with the date, the remedy and the header."""
+    """The OpenAPI document marks deprecated operations and parameters, with the date, the remedy and the header."""
     monkeypatch.setattr(openapi, "OPERATIONS", OPERATIONS)
     paths = openapi.document()["paths"]
     operation, parameter = paths["/operation"]["get"], paths["/parameter"]["get"]

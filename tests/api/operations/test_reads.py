@@ -95,7 +95,7 @@ def test_only_the_first_request_waits(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_missing_database_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: StoreError, reported: bool
 ) -> None:
-    """The scheduler is told of a missing database, but not while it opens one."""
+    """A read reports a missing database to the scheduler, but not while the scheduler opens one."""
     monkeypatch.setattr(read_threads, "_COMING_S", 0.0)
     path = str(tmp_path / "ringward.db")
     open_writer(path).close()

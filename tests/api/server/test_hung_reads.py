@@ -67,7 +67,7 @@ def test_slow_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_logs_on_a_hung_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client is told that the log's disk does not respond; once it does, everything is as before."""
+    """A read from a disk that does not respond fails with that reason; reads succeed again once the disk responds."""
     monkeypatch.setattr(read_threads, "_FILE_S", 0.05)
     files, thawed = LogFileReads(), threading.Event()
     for _ in range(9):

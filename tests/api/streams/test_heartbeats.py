@@ -33,7 +33,7 @@ class Streams:
         return stream
 
     def sent(self, stream: EventsStream, seconds: float) -> bytes:
-        """Let time pass; return what the stream sends, which waits until its worker wakes it."""
+        """Let time pass; return the data that the stream sends. The stream waits until its worker wakes it."""
         self.clock.advance(seconds)
         self.hub._wake_silent()
         if not stream.woken.is_set():

@@ -26,7 +26,7 @@ def test_every_preset_is_complete(config: Callable[..., Config], name: str) -> N
 
 
 def test_custom_launcher(config: Callable[..., Config]) -> None:
-    """A launcher's own commands are used, or replace those of its preset; local means no launcher."""
+    """A launcher's own commands are used, or replace its preset's commands; local means no launcher."""
     found = config(
         """
 [launchers.own]

@@ -133,7 +133,7 @@ def test_impossible_dependencies(tmp_path: Path, edges: dict[str, str], message:
 
 
 def test_dependency_with_required_parameters(tmp_path: Path) -> None:
-    """A task that a service depends on needs defaults for its required parameters, because nobody passes them."""
+    """A task that a service depends on needs defaults for its required parameters, because no client passes them."""
     path = tmp_path / "r.toml"
     task = '[tasks.t]\nrun = "true"\nparams = [{{ name = "X", kind = "env", required = true{} }}]\n'
     service = '[services.a]\nrun = "true"\ndepends_on = ["t"]\n'

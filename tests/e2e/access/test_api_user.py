@@ -376,11 +376,11 @@ def refusal(daemon: Daemon) -> tuple[int, str]:
 def test_missing_api_user_is_refused(make: Make) -> None:
     """A start and ``validate`` refuse a configured user that does not exist, and name the place and the remedy."""
     daemon = make(user=False)
-    daemon.write("", http='user = "nobody-at-all"\n')
-    line = daemon.config.read_text().split("\n").index('user = "nobody-at-all"') + 1
+    daemon.write("", http='user = "no-such-user"\n')
+    line = daemon.config.read_text().split("\n").index('user = "no-such-user"') + 1
     status, said = refusal(daemon)
-    expected = f"{daemon.config}:{line}: http.user: no such user on this host: nobody-at-all"
-    assert (status, expected in said, "useradd --system nobody-at-all" in said) == (78, True, True), said
+    expected = f"{daemon.config}:{line}: http.user: no such user on this host: no-such-user"
+    assert (status, expected in said, "useradd --system no-such-user" in said) == (78, True, True), said
     tried = daemon.cli("validate")
     assert tried.returncode == 78
     assert expected in tried.stderr
@@ -426,7 +426,7 @@ def test_changed_api_user_needs_a_restart(shared: Apart) -> None:
     """A reload with another API user is refused and changes nothing."""
     daemon = shared
     text = daemon.config.read_text()
-    daemon.config.write_text(text.replace("[http]\n", '[http]\nuser = "nobody"\n'))
+    daemon.config.write_text(text.replace("[http]\n", '[http]\nuser = "daemon"\n'))
     answer = daemon.request("POST", "/api/daemon/reload")
     daemon.config.write_text(text)
     assert answer.status == 409

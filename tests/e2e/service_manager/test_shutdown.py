@@ -53,7 +53,7 @@ def test_ignored_signals(daemon: Daemon) -> None:
 
 
 def _is_settling(pid: int) -> bool:
-    """Return whether the root blocks all signals except those that end a start.
+    """Return whether the root blocks all signals except the ones that end a start.
 
     While it starts a process, it blocks all.
     """

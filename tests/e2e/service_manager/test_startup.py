@@ -48,7 +48,7 @@ def test_invalid_configuration_lists_all_errors(daemon: Daemon) -> None:
 
 def test_start_warns_of_missing_users_and_programs(daemon: Daemon) -> None:
     """The start warns of an unknown user, a missing directory and a missing program, each with its line."""
-    text = '[tasks.t]\nrun = ["/no/such"]\nuser = "nobody-here"\n[tasks.u]\nrun = "true"\nworking_dir = "/no/dir"\n'
+    text = '[tasks.t]\nrun = ["/no/such"]\nuser = "no-such-user"\n[tasks.u]\nrun = "true"\nworking_dir = "/no/dir"\n'
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -57,7 +57,7 @@ def test_start_warns_of_missing_users_and_programs(daemon: Daemon) -> None:
         outcome = up(daemon)
     for line, message in (
         (2, "tasks.t.run: no such program: /no/such"),
-        (3, "tasks.t.user: no such user: nobody-here"),
+        (3, "tasks.t.user: no such user: no-such-user"),
         (6, "tasks.u.working_dir: no such directory: /no/dir"),
     ):
         assert f"warning: {daemon.config}:{line}: {message}\n" in outcome.stderr, outcome.stderr

@@ -218,7 +218,7 @@ def test_start_during_a_stop(daemon: Daemon) -> None:
 
 
 def test_stop_reaches_children_that_ignore_sigterm(daemon: Daemon) -> None:
-    """All processes of a service end with it; those that ignore SIGTERM end after graceful_stop."""
+    """All processes of a service end with it; processes that ignore SIGTERM end after graceful_stop."""
     daemon.write(f'[services.s]\nrun = {program("leaves_child", "deaf")}\ngraceful_stop = "200ms"\n')
     daemon.start()
     ids = until(lambda: running(daemon, "s"), "the service")

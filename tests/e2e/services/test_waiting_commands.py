@@ -56,7 +56,7 @@ def test_failed_start(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 def test_start_times_out(daemon: Daemon) -> None:
-    """The last lines are those of the unready run, and the end of an earlier run is not given as the reason."""
+    """The command shows the last lines of the unready run, and does not name an earlier run's end as the reason."""
     daemon.write(
         "[services.slow]\nautostart = false\nrun = 'echo no bus; exec sleep 1000'\n"
         'ready = { exec = "false", timeout = "1h" }\n'

@@ -130,7 +130,7 @@ def test_parts_of_ids(shop: Daemon) -> None:
 
 
 def test_terminal_shows_the_ends_of_ids(shop: Daemon) -> None:
-    """The shortened id in the table is one that other commands accept."""
+    """Other commands accept the shortened id in the table."""
     run = shop.trigger("export-a")
     shop.ended(run)
     ours, theirs = os.openpty()

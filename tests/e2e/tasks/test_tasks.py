@@ -284,7 +284,7 @@ def test_drop_old_keeps_the_newest_lines(daemon: Daemon) -> None:
     daemon.write(f'[tasks.t]\nrun = {program("floods", 2_000_000)}\nlog_max_size = "512kb"\n')
     daemon.start()
     run = daemon.ended(daemon.trigger("t"))
-    daemon.log_file(run["id"])  # until it is complete, the ring adds its lines to those of the file
+    daemon.log_file(run["id"])  # until it is complete, a page also has lines of the ring
     page = daemon.get(f"/api/runs/{run['id']}/log?from=0&limit=10").json()
     assert page["totalLines"] == 20_000
     assert page["truncated"]

@@ -63,14 +63,14 @@ def refused(daemon: Daemon, keys: str) -> str:
 @root_only
 def test_user_sets_groups_and_login_variables(output_of: Said) -> None:
     """A run has the user, group and supplementary groups of ``user``, and the variables of a login."""
-    entry = pwd.getpwnam("nobody")
+    entry = pwd.getpwnam("daemon")
     command = 'id -u; id -g; id -G; echo "$HOME $USER $LOGNAME $SHELL"; echo error >/dev/stderr; echo 2 >/dev/stdout'
-    groups = " ".join(map(str, os.getgrouplist("nobody", entry.pw_gid)))
-    assert output_of(command, 'user = "nobody"') == [
+    groups = " ".join(map(str, os.getgrouplist("daemon", entry.pw_gid)))
+    assert output_of(command, 'user = "daemon"') == [
         str(entry.pw_uid),
         str(entry.pw_gid),
         groups,
-        f"{entry.pw_dir} nobody nobody {entry.pw_shell}",
+        f"{entry.pw_dir} daemon daemon {entry.pw_shell}",
         "2",
     ]
 
@@ -78,14 +78,14 @@ def test_user_sets_groups_and_login_variables(output_of: Said) -> None:
 @root_only
 def test_group_replaces_the_primary_group(output_of: Said) -> None:
     """``group`` becomes the primary group; ``env`` overrides the variables of the login."""
-    keys = 'user = "nobody:daemon"\nworking_dir = "/"\numask = "027"\nenv = { HOME = "/elsewhere" }'
+    keys = 'user = "games:daemon"\nworking_dir = "/"\numask = "027"\nenv = { HOME = "/elsewhere" }'
     assert output_of('id -gn; echo "$HOME"; pwd; umask', keys) == ["daemon", "/elsewhere", "/", "0027"]
 
 
 @root_only
 def test_another_user_can_open_its_terminal(output_of: Said) -> None:
     """A run of another user can open its terminal by name."""
-    assert output_of("id -un; echo there >/dev/tty", 'user = "nobody"\ntty = true') == ["nobody", "there"]
+    assert output_of("id -un; echo there >/dev/tty", 'user = "daemon"\ntty = true') == ["daemon", "there"]
 
 
 def test_unknown_user_fails_the_start(daemon: Daemon) -> None:
@@ -96,21 +96,21 @@ def test_unknown_user_fails_the_start(daemon: Daemon) -> None:
 @root_only
 def test_unknown_group_fails_the_start(daemon: Daemon) -> None:
     """A run with an unknown group is not started, and its log names the cause."""
-    assert "no such group: no-such-group" in refused(daemon, 'user = "nobody:no-such-group"')
+    assert "no such group: no-such-group" in refused(daemon, 'user = "daemon:no-such-group"')
 
 
 @root_only
 def test_working_dir_is_entered_as_the_user(daemon: Daemon, tmp_path: Path) -> None:
     """The working directory is entered with the permissions of the user."""
     (tmp_path / "private").mkdir(mode=0o700)
-    keys = f'user = "nobody"\nworking_dir = "{tmp_path}/private"'
+    keys = f'user = "daemon"\nworking_dir = "{tmp_path}/private"'
     assert "cannot enter working_dir" in refused(daemon, keys)
 
 
 @root_only
 def test_command_errors_with_another_user(daemon: Daemon, tmp_path: Path) -> None:
     """A command that another user lacks, or may not execute, is reported as such."""
-    text = refused(daemon, f'user = "nobody"\nshell = "{tmp_path}/no-shell"')
+    text = refused(daemon, f'user = "daemon"\nshell = "{tmp_path}/no-shell"')
     assert f"cannot execute {tmp_path}/no-shell: permission denied" in text
 
 
@@ -234,14 +234,14 @@ def test_unsettable_limit_fails_the_start(daemon: Daemon) -> None:
 @root_only
 def test_limits_are_set_before_the_user(output_of: Said) -> None:
     """Limits are set before the user, so that they can be raised."""
-    keys = 'user = "nobody"\nlimits = { nice = -5, nofile = 77 }'
-    assert output_of("nice; ulimit -n; id -un", keys) == ["-5", "77", "nobody"]
+    keys = 'user = "daemon"\nlimits = { nice = -5, nofile = 77 }'
+    assert output_of("nice; ulimit -n; id -un", keys) == ["-5", "77", "daemon"]
 
 
 @root_only
 def test_runs_of_another_user_can_be_stopped(daemon: Daemon) -> None:
     """A run of another user is stopped like any other."""
-    daemon.write('[tasks.t]\nuser = "nobody"\nrun = "echo $$; exec sleep 1000"\ngraceful_stop = "60s"\n')
+    daemon.write('[tasks.t]\nuser = "daemon"\nrun = "echo $$; exec sleep 1000"\ngraceful_stop = "60s"\n')
     daemon.start()
     run_id = daemon.trigger("t")
     until(lambda: daemon.texts(run_id), "its pid")

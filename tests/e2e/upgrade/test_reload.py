@@ -135,7 +135,7 @@ def test_running_task_keeps_its_definition(daemon: Daemon, tmp_path: Path) -> No
 def test_invalid_file_changes_nothing(daemon: Daemon) -> None:
     """An invalid file changes nothing, by API or command.
 
-    The errors are those of validate, and the file stays stale.
+    The reload reports the same errors as validate, and the file stays stale.
     """
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
     daemon.start()

@@ -41,7 +41,7 @@ both_ways = pytest.mark.parametrize(
         if (FORMATS[name], SCHEMAS[name]) == (HANDOVER, known()[-1].version) and name not in EARLIER
     ],
 )
-"""From these versions to the working tree, and back to those that know its formats and the names of its processes."""
+"""From these versions to the working tree, and back if they know its formats and the names of its processes."""
 
 
 @pytest.fixture

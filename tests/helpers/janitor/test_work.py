@@ -58,7 +58,7 @@ def test_failed_compression(
 
 
 def test_undeletable_log(place: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next oldest logs are removed instead, and the daemon's log names the one that stays."""
+    """The next oldest logs are removed instead, and the daemon's log names the log that stays."""
     paths = [place.log("t", number, ended_ms=NOW_MS + number * HOUR_MS) for number in range(4)]
     unlink = os.unlink
 

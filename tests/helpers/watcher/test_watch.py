@@ -380,7 +380,7 @@ def daemonises(*arguments: object) -> list[str]:
 
 @pytest.mark.parametrize("bare", [[], ["bare"]])
 def test_leftover_processes_of_a_command(real: WatcherProcess, tmp_path: Path, bare: list[str]) -> None:
-    """Daemons that a command leaves are killed and reaped; those of a running command are not."""
+    """Daemons that a command leaves are killed and reaped; daemons of a running command are not."""
     journal, running = tmp_path / "pid", tmp_path / "running"
     daemon = " ".join(daemonises(running))
     going_on = command("/bin/sh", "-c", f"{daemon}; sleep 1000")

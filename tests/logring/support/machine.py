@@ -196,7 +196,7 @@ class World:
         cursor.position = page.next
 
     def compare(self, lines: list[Line]) -> None:
-        """Check that lines equal those of the model and those seen before."""
+        """Check that lines equal the model's lines, and the same lines seen before."""
         for line in lines:
             assert self._seen.setdefault(line.n, line) == line
             if not self.loose:

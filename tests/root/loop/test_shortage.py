@@ -268,7 +268,7 @@ def test_waiting_starts_are_retried() -> None:
 
 
 def test_early_retry() -> None:
-    """The first waiting start can be retried before its delay is over, and its next delays are short again."""
+    """The first waiting start can be retried before its delay ends, and its next delays are short again."""
     starts = FailingStarts()
     starts.waiting.start(wanted(["true"]))
     starts.until(starts.clock.monotonic_s() + 60)

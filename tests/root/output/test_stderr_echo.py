@@ -22,5 +22,5 @@ def test_stalled_reader_delays_nothing() -> None:
     echo.flush()
     assert echo.add(b"x" * 2_000_000)
     echo.flush()
-    assert echo.add(b"nobody reads: dropped, not kept\n")
+    assert echo.add(b"no reader: dropped, not kept\n")
     os.close(write_end)

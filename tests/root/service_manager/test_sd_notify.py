@@ -34,7 +34,7 @@ def test_watchdog_keep_alive(notices: socket.socket) -> None:
 @pytest.mark.parametrize(
     "env",
     [{}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}],
-    ids=["nobody watches", "never", "nonsense", "another process"],
+    ids=["no watchdog", "never", "nonsense", "another process"],
 )
 def test_no_watchdog_keep_alive(notices: socket.socket, env: dict[str, str]) -> None:
     """Without a valid watchdog interval for this process, no keep-alive is sent."""

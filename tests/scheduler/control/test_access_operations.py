@@ -120,7 +120,7 @@ def test_failing_store(bench: Make) -> None:
 
 
 def test_wrong_passwords(bench: Make) -> None:
-    """A client may send ten wrong passwords a minute, and is told when it may try again."""
+    """A client may send ten wrong passwords a minute, and then learns when it may try again."""
     clock = FakeClock()
     operations = operations_of(AccessOperations(Loop(clock), bench("").committer))
     answers: list[dict[str, Any]] = []

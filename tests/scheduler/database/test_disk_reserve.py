@@ -1,4 +1,4 @@
-"""The file that reserves disk space for the database, on a disk that is full and on one that has space."""
+"""The file that reserves disk space for the database, on full disks and on disks with space."""
 
 import os
 from pathlib import Path

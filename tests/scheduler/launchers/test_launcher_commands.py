@@ -88,7 +88,7 @@ def test_user_and_directory(tmp_path: Path) -> None:
 
 
 def test_stop_signals(tmp_path: Path) -> None:
-    """With a stop command, the client gets no signal before the grace of the job is over; otherwise at once."""
+    """With a stop command, the client gets no signal until the job's grace period ends; without one, at once."""
     unit = 'run = "true"\nstop_signal = [["SIGINT", "1s"], ["SIGTERM", "2s"]]\n'
     slurm = spawn(tmp_path, 'preset = "slurm"', unit)
     assert (slurm.launched, slurm.stop_signal, slurm.grace_ms) == (True, 0, 8000)

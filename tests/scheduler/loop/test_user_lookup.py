@@ -13,8 +13,8 @@ from tests.scheduler.bench import Bench
 from tests.support.waiting import until
 
 Make = Callable[[str], Bench]
-TASK = '[tasks.t]\nrun = "true"\nuser = "somebody"\n[tasks.other]\nrun = "true"\n'
-SOMEBODY = Identity(Account(7, 8, (8,), {"USER": "somebody"}), None, {"USER": "somebody"})
+TASK = '[tasks.t]\nrun = "true"\nuser = "anna"\n[tasks.other]\nrun = "true"\n'
+ANNA = Identity(Account(7, 8, (8,), {"USER": "anna"}), None, {"USER": "anna"})
 
 
 class NameService:
@@ -27,7 +27,7 @@ class NameService:
     def __call__(self, user: str | None, _clean: bool) -> Identity:
         self.asked.append(user)
         self.go.wait()
-        return SOMEBODY
+        return ANNA
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def test_only_runs_of_the_user_wait_for_the_lookup(bench: Make, service: NameSer
     spawn = spawned(one)[1]
     assert (spawn["run"], spawn["uid"], spawn["gid"]) == (runs[0].id, 7, 8)
     assert isinstance(spawn["env"], dict)
-    assert spawn["env"]["USER"] == "somebody"
-    assert service.asked == ["somebody"]
+    assert spawn["env"]["USER"] == "anna"
+    assert service.asked == ["anna"]
 
 
 def test_stop_during_the_lookup(bench: Make, service: NameService) -> None:
@@ -96,8 +96,8 @@ def test_unresponsive_name_service(bench: Make, service: NameService) -> None:
     run = one.trigger("t")
     one.store.work_all()
     turned(one, lambda: spawned(one))
-    assert spawned(one)[0]["refusal"] == "the user somebody could not be looked up within 1ms"
-    assert one.user_lookup._open == {("somebody", False): []}, "an answered lookup is not kept"
+    assert spawned(one)[0]["refusal"] == "the user anna could not be looked up within 1ms"
+    assert one.user_lookup._open == {("anna", False): []}, "an answered lookup is not kept"
     service.go.set()
     answered: list[Identity] = []
     one.user_lookup.ask(run.definition, answered.append)
@@ -108,7 +108,7 @@ def test_unresponsive_name_service(bench: Make, service: NameService) -> None:
 @pytest.mark.parametrize("retaken", [False, True])
 def test_probe_waits_for_its_user(bench: Make, service: NameService, retaken: bool) -> None:
     """A probe never runs as another user: a new scheduler looks the user up again before it probes."""
-    one = bench('[services.s]\nrun = "true"\nuser = "somebody"\nready = { exec = "true", timeout = "1h" }\n')
+    one = bench('[services.s]\nrun = "true"\nuser = "anna"\nready = { exec = "true", timeout = "1h" }\n')
     one.make_user_lookup = lambda loop: UserLookup(loop, 3_600_000, service)
     one.take_up(first=True)
     unit = one.units["s"]
@@ -130,7 +130,7 @@ def test_probe_waits_for_its_user(bench: Make, service: NameService, retaken: bo
         service.go.set()
     turned(one, lambda: one.watcher.open)
     ((order, _),) = one.watcher.open.values()
-    assert (order.uid, order.gid, order.env["USER"]) == (7, 8, "somebody")
+    assert (order.uid, order.gid, order.env["USER"]) == (7, 8, "anna")
 
 
 def test_lookup_results() -> None:
@@ -147,7 +147,7 @@ def test_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError
 
     monkeypatch.setattr(user_lookup, "resolve", resolve)
-    assert look_up("somebody", clean_env=False).refusal == "Cannot allocate memory"
+    assert look_up("anna", clean_env=False).refusal == "Cannot allocate memory"
 
 
 def test_no_user_needs_no_lookup(service: NameService, bench: Make) -> None:

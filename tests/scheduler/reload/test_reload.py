@@ -372,7 +372,7 @@ def test_unchangeable_setting_is_refused(bench: Make) -> None:
 
 
 def test_dry_run(bench: Make) -> None:
-    """A dry run reports what a reload would do, and does nothing."""
+    """A dry run reports the effects of a reload, and does nothing."""
     one = bench(f'{SERVICE}instances = 2\n[tasks.t]\nrun = "true"\n')
     before = ids(one, "s")
     service = SERVICE.replace("sleep 9", "sleep 1")

@@ -403,7 +403,7 @@ def test_schedule_change_during_jitter(make: Make) -> None:
 
 
 def test_changed_single_time(make: Make) -> None:
-    """A new single time in the future runs, one in the past is recorded as missed, and one that ran is not repeated."""
+    """A new single time in the future runs; a past one is recorded as missed, and is not repeated if it ran."""
     one = make("at = 2026-06-01T01:00:00Z")
     one.until(START + 2 * HOUR)
     redefined(one, "at = 2026-06-01T01:00:00Z\ndst_gap = 'skip'")

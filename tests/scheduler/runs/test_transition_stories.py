@@ -91,7 +91,7 @@ INSTANCES = {
         again: -> stopped
         restart: start -> starting
     """,
-    "a process that nobody wants": """
+    "a process that started after the stop": """
         stopped
         started: stop -> stopped
     """,

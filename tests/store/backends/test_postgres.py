@@ -277,7 +277,7 @@ def test_connection_lost_during_a_commit(
 
 
 def test_refused_login(postgres: PostgresServer) -> None:
-    """A server that refuses the login is distinguished from one that is down; the error has no secret."""
+    """A refused login is distinguished from a server that is down; the error has no secret."""
     with pytest.raises(ConnectionRefused, match="no_such_database") as caught:
         open_writer(postgres.url("no_such_database"))
     assert PASSWORD not in str(caught.value)

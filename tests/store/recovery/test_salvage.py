@@ -258,7 +258,7 @@ def test_invalid_rows(made: Made, path: str) -> None:
 
 
 def test_values_of_a_sound_run() -> None:
-    """Each value of a salvaged run must be one that the store could have written."""
+    """A salvaged run may only contain values that the store could have written."""
     good = make_run(**END, started_at=T0, params={"a": "b", "c": None}, leftovers='["sleep"]')
     assert is_sound(good)
     for wrong in (

@@ -26,7 +26,7 @@ FIELDS: tuple[SortField, ...] = ("created_at", "start_at", "duration")
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 REASONS = {"succeeded": 880, "failed": 80, "skipped": 20, "timeout": 10, "missed": 6, "start_failed": 3, "crashed": 1}
 QUICK = {"job-000", "job-020"}
-"""Tasks whose runs are all quicker than those of other tasks."""
+"""Tasks whose runs are all quicker than the runs of other tasks."""
 NEVER_STARTED = {"skipped", "missed", "start_failed"}
 TRIGGERS = {"cron": 900, "api": 90, "cloud": 9, "startup": 1}
 MIDDLE = T0 + RUNS // 2 * APART_MS

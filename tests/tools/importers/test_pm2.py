@@ -113,7 +113,7 @@ def test_commands(tmp_path: Path, keys: dict[str, Any], run: list[str]) -> None:
 
 
 def test_times_and_restarts(tmp_path: Path) -> None:
-    """Defaults match those of pm2, and values of an app replace them."""
+    """Defaults match pm2's defaults, and values of an app replace them."""
     found = web(tmp_path)
     assert (found["restart_attempts"], found["healthy_after"], found["restart_delay"]) == (15, "1s", "0s")
     assert (found["stop_signal"], found["graceful_stop"]) == ("SIGINT", "1600ms")

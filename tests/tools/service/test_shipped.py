@@ -66,7 +66,7 @@ def test_dedicated_user(tmp_path: Path) -> None:
     for command in [one for one in plan("systemd", wanted).enable if one[0] != "systemctl"]:
         done = subprocess.run([command[0], f"--root={tmp_path}", *command[1:]], capture_output=True, text=True)
         assert done.returncode == 0, done
-    # The ids are those of the other root, not of this host.
+    # The ids come from the other root directory, not from this host.
     line = next(one for one in (tmp_path / "etc/passwd").read_text().splitlines() if one.startswith("ringward:"))
     _, _, uid, gid, _, home, _ = line.split(":")
     assert home == "/var/lib/ringward"

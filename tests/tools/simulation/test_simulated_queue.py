@@ -36,7 +36,7 @@ def alone(definition: Task, start_ms: int, duration_ms: int = 0, mark_ms: int | 
 
 
 def test_year_in_time_zones(tmp_path: Path) -> None:
-    """The instants of a year, and those that run, match a walk over every minute."""
+    """The instants of a year, and which of them run, match a walk over every minute."""
     choose = random.Random()
     for zone in ("Europe/Prague", "Australia/Lord_Howe", "America/Santiago"):
         oracle = Oracle(ZoneInfo(zone), FIRST_MS // 60_000, (FIRST_MS + YEAR_MS) // 60_000)
