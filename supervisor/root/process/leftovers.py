@@ -87,7 +87,7 @@ class LeftoverRuns:
 _MAX_NAMED = 20
 
 
-def nobody_left(trees: ProcessTrees, instance: ManagedProcess) -> bool:
+def none_left(trees: ProcessTrees, instance: ManagedProcess) -> bool:
     """Return whether all processes of a run have ended; its cgroup is then removed."""
     if instance.cgroup is not None:
         usage = instance.cgroup.usage()
@@ -96,7 +96,7 @@ def nobody_left(trees: ProcessTrees, instance: ManagedProcess) -> bool:
         instance.outcome.usage = usage
         instance.cgroup = None
         return not trees.members(instance)
-    return trees.nobody(instance)
+    return trees.is_empty(instance)
 
 
 def kill(trees: ProcessTrees, instance: ManagedProcess) -> None:

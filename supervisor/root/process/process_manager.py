@@ -477,8 +477,8 @@ class ProcessManager:
     def _sweep(self, instance: ManagedProcess, _detail: None) -> None:
         """Look for leftovers."""
         now_s = self._clock.monotonic_s()
-        if instance.abandoned or leftovers.nobody_left(self._trees, instance):
-            event = Event.UNEXECUTED if self._begins_again(instance) else Event.NOBODY_LEFT
+        if instance.abandoned or leftovers.none_left(self._trees, instance):
+            event = Event.UNEXECUTED if self._begins_again(instance) else Event.NONE_LEFT
         elif instance.spawn.leave:
             event = Event.TO_LEAVE
         elif instance.deadline_s is not None and now_s >= instance.deadline_s + _GIVE_UP_S:

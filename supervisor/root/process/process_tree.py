@@ -86,7 +86,7 @@ class ProcessTrees:
             self._strangers()
 
     def _strangers(self) -> list[int]:
-        """Return the ids of the living orphans, and reap those that have ended."""
+        """Return the ids of the living orphans, and reap the ended ones."""
         helpers = self._helpers()
         living = []
         for pid in own_children():
@@ -187,7 +187,7 @@ class ProcessTrees:
                     found[pid] = process
         return found
 
-    def nobody(self, instance: ManagedProcess) -> bool:
+    def is_empty(self, instance: ManagedProcess) -> bool:
         """Return whether the run has no processes.
 
         A search may miss a process that forks and exits meanwhile, but then it meets the zombie and searches again.

@@ -6,7 +6,7 @@
        |                                        ^                 |   |                                   |
        +-------------- spawn -------------------+---- short ------+   +--refused--> NEVER_STARTED       KILLED
 
-    RUNNING, STOPPING, KILLED --exited--> DRAINING --drained--> DRAINED --nobody left--> SEALING --sealed--> REAPING
+    RUNNING, STOPPING, KILLED --exited--> DRAINING --drained--> DRAINED --none left--> SEALING --sealed--> REAPING
                                              | deadline            | deadline              ^                    | reaped
                                              v                     v                       |                    v
                                           CLOSING, SWEPT --drained--> KILLING -------------+                 REPORTED
@@ -85,7 +85,7 @@ class Event(enum.Enum):
     """The main process has exited after its pipes ended."""
     DRAINED = "drained"
     """The pipes have ended."""
-    NOBODY_LEFT = "nobody left"
+    NONE_LEFT = "none left"
     UNEXECUTED = "unexecuted"
     """The main process died before it executed the command, was not being stopped, and left no processes."""
     LEFT = "left"
@@ -212,7 +212,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.DRAINING, _E.LOOK): (_S.DRAINING, (_A.AWAIT_DEADLINE,)),
     (_S.DRAINING, _E.DRAINED): (_S.DRAINED, (_A.NOTE_DRAINED, _A.LOOK)),
     (_S.DRAINING, _E.DUE): (_S.DRAINING, (_A.SWEEP,)),
-    (_S.DRAINING, _E.NOBODY_LEFT): (_S.SWEPT, (_A.CLOSE_PIPES,)),
+    (_S.DRAINING, _E.NONE_LEFT): (_S.SWEPT, (_A.CLOSE_PIPES,)),
     (_S.DRAINING, _E.UNEXECUTED): (_S.SWEPT, (_A.CLOSE_PIPES,)),
     (_S.DRAINING, _E.LEFT): (_S.CLOSING, (_A.KILL_LEFTOVERS, _A.CLOSE_PIPES, _A.LOOK_LATER)),
     (_S.DRAINING, _E.TO_LEAVE): (_S.SWEPT, (_A.LEAVE, _A.CLOSE_PIPES)),
@@ -222,7 +222,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.DRAINING, _E.OVERFLOWED): (_S.DRAINING, (_A.NOTE_CAUSE,)),
     (_S.DRAINED, _E.LOOK): (_S.DRAINED, (_A.SWEEP,)),
     (_S.DRAINED, _E.DUE): (_S.KILLING, (_A.SWEEP,)),
-    (_S.DRAINED, _E.NOBODY_LEFT): (_S.SEALING, (_A.SEAL,)),
+    (_S.DRAINED, _E.NONE_LEFT): (_S.SEALING, (_A.SEAL,)),
     (_S.DRAINED, _E.UNEXECUTED): (_S.DRAINED, (_A.REAP,)),
     (_S.DRAINED, _E.REAPED): (_S.STARTING, (_A.RENEW,)),
     (_S.DRAINED, _E.TRACED): (_S.DRAINED, (_A.RETRY_LATER,)),
@@ -237,7 +237,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.CLOSING, _E.LOOK): (_S.CLOSING, (_A.SWEEP,)),
     (_S.CLOSING, _E.DUE): (_S.CLOSING, (_A.SWEEP,)),
     (_S.CLOSING, _E.DRAINED): (_S.KILLING, (_A.NOTE_DRAINED, _A.LOOK)),
-    (_S.CLOSING, _E.NOBODY_LEFT): (_S.SWEPT, ()),
+    (_S.CLOSING, _E.NONE_LEFT): (_S.SWEPT, ()),
     (_S.CLOSING, _E.UNEXECUTED): (_S.SWEPT, ()),
     (_S.CLOSING, _E.LEFT): (_S.CLOSING, (_A.KILL_LEFTOVERS, _A.LOOK_LATER)),
     (_S.CLOSING, _E.TO_LEAVE): (_S.SWEPT, (_A.LEAVE,)),
@@ -256,7 +256,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.SWEPT, _E.OVERFLOWED): (_S.SWEPT, (_A.NOTE_CAUSE,)),
     (_S.KILLING, _E.LOOK): (_S.KILLING, (_A.SWEEP,)),
     (_S.KILLING, _E.DUE): (_S.KILLING, (_A.SWEEP,)),
-    (_S.KILLING, _E.NOBODY_LEFT): (_S.SEALING, (_A.SEAL,)),
+    (_S.KILLING, _E.NONE_LEFT): (_S.SEALING, (_A.SEAL,)),
     (_S.KILLING, _E.UNEXECUTED): (_S.KILLING, (_A.REAP,)),
     (_S.KILLING, _E.REAPED): (_S.STARTING, (_A.RENEW,)),
     (_S.KILLING, _E.TRACED): (_S.KILLING, (_A.RETRY_LATER,)),

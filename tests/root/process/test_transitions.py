@@ -24,7 +24,7 @@ WORDS = Words(State, Event, Action)
 
 STARTS = "prepare dropped spawn rejected turn started refused short forgotten"
 """Events of a start."""
-SWEEPS = "nobody_left unexecuted left to_leave unkillable"
+SWEEPS = "none_left unexecuted left to_leave unkillable"
 """Results of a look for leftovers."""
 EXITS = "exited exited_drained"
 MAIN = f"timed_out ladder_over {EXITS}"
@@ -46,7 +46,7 @@ IGNORED = {
     State.DRAINING: f"{STARTS} {MAIN} sealed reaped traced acknowledged",
     State.DRAINED: f"{STARTS} {MAIN} drained sealed acknowledged",
     State.CLOSING: f"{STARTS} {MAIN} sealed reaped traced acknowledged",
-    State.SWEPT: f"{STARTS} {MAIN} nobody_left unexecuted sealed reaped traced acknowledged",
+    State.SWEPT: f"{STARTS} {MAIN} none_left unexecuted sealed reaped traced acknowledged",
     State.KILLING: f"{STARTS} {MAIN} drained sealed acknowledged",
     State.SEALING: f"{STARTS} stop kill look due drained {MAIN} {SWEEPS} reaped traced acknowledged",
     State.REAPING: f"{STARTS} stop kill drained {MAIN} {SWEEPS} sealed acknowledged",
@@ -64,7 +64,7 @@ STORIES = {
         look: await deadline -> draining
         drained: note drained, look -> drained
         look: sweep -> drained
-        nobody left: seal -> sealing
+        none left: seal -> sealing
         sealed: note lines, look -> reaping
         look: reap -> reaping
         reaped: report -> reported
@@ -163,7 +163,7 @@ STORIES = {
         left: kill leftovers, look later -> killing
         look: sweep -> killing
         due: sweep -> killing
-        nobody left: seal -> sealing
+        none left: seal -> sealing
     """,
     "leftovers that hold the pipes": """
         draining
@@ -177,7 +177,7 @@ STORIES = {
     "leftovers that end before the pipes": """
         draining
         left: kill leftovers, close pipes, look later -> closing
-        nobody left: -> swept
+        none left: -> swept
         look: sweep -> swept
         due: sweep -> swept
         left: kill leftovers, look later -> closing
@@ -186,7 +186,7 @@ STORIES = {
     """,
     "pipes that another process holds": """
         draining
-        nobody left: close pipes -> swept
+        none left: close pipes -> swept
     """,
     "leftovers that the run leaves": """
         drained
@@ -339,7 +339,7 @@ def test_order_of_an_end(begin: State, state: State) -> None:
 def test_log_is_sealed_after_pipes_and_leftovers() -> None:
     """The log is sealed only after the pipes have ended and no processes are left, or the run abandons them."""
     sealing = {pair for pair, (_, actions) in TABLE.items() if Action.SEAL in actions}
-    over = {Event.NOBODY_LEFT, Event.TO_LEAVE, Event.UNKILLABLE}
+    over = {Event.NONE_LEFT, Event.TO_LEAVE, Event.UNKILLABLE}
     assert sealing <= set(itertools.product({State.DRAINED, State.KILLING}, over))
     assert all(TABLE[pair][0] is State.SEALING for pair in sealing)
 
