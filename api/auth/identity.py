@@ -2,9 +2,10 @@
 
 import fnmatch
 import hashlib
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, NamedTuple
+
+from msgspec import Struct
 
 from supervisor.ipc import run_token
 
@@ -39,8 +40,7 @@ class Credential(NamedTuple):
     """The hash of the secret; the run id for the token of a run; the tag of an account."""
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """An authenticated client."""
 
     method: str

@@ -1,6 +1,6 @@
 """The decision whether a request may be executed, by client, origin, role and task."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from api.auth.identity import Identity, Role
 from api.errors import ApiError

@@ -17,7 +17,8 @@ import base64
 import binascii
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 TOLERANCE_S = 300
 """Maximum difference between the signed time and now."""
@@ -27,8 +28,7 @@ _MAX_SIGNATURES = 20
 Headers = Callable[[str], str | None]
 
 
-@dataclass(frozen=True)
-class Proof:
+class Proof(Struct, frozen=True):
     """A valid proof.
 
     Attributes:

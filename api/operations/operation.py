@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 
 import falcon
 import msgspec
+from msgspec import Struct
 
 from api.auth.identity import Identity, Role
 from api.errors import base_url
@@ -107,8 +108,7 @@ class Call:
         self.resp.status = 204
 
 
-@dataclass(frozen=True)
-class Content:
+class Content(Struct, frozen=True):
     """A response body: its media type and schema."""
 
     media_type: str

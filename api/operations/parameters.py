@@ -6,10 +6,11 @@ all invalid parameters. An empty parameter counts as absent.
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from typing import Any
 from urllib.parse import parse_qsl
+
+from msgspec import Struct
 
 from api.errors import invalid
 from api.schemas.records import PHASES, REASONS, REASONS_FOLDED, ErrorDetail
@@ -26,8 +27,7 @@ STATUSES = "^[, \\t]*(({words})([ \\t]*,[, \\t]*({words}))*[, \\t]*)?$".format(w
 _MAX_PARAMETERS = 200
 
 
-@dataclass(frozen=True)
-class Deprecation:
+class Deprecation(Struct, frozen=True):
     """An operation or parameter that still works, but that the next major release may remove.
 
     Attributes:
@@ -44,8 +44,7 @@ class Deprecation:
         return f"@{int(datetime.combine(self.since, time(), UTC).timestamp())}"
 
 
-@dataclass(frozen=True)
-class Param:
+class Param(Struct, frozen=True):
     """A query parameter.
 
     Attributes:
@@ -64,13 +63,12 @@ class Param:
     schema: dict[str, Any]
     default: object = None
     description: str = ""
-    aliases: tuple[str, ...] = field(default=())
+    aliases: tuple[str, ...] = ()
     required: bool = False
     deprecated: Deprecation | None = None
 
 
-@dataclass(frozen=True)
-class PathParam:
+class PathParam(Struct, frozen=True):
     """A path parameter, with its pattern and its length."""
 
     name: str

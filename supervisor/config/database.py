@@ -2,8 +2,9 @@
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
+
+from msgspec import Struct
 
 from supervisor.config.files.substitute import variables_in
 from supervisor.config.problems import InvalidValue
@@ -16,8 +17,7 @@ _LAST_PORT = 65535
 _BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})|%00")
 
 
-@dataclass(frozen=True)
-class DatabaseUrl:
+class DatabaseUrl(Struct, frozen=True):
     """``sqlite``, or the URL of a database on a PostgreSQL server. No message quotes it: it may contain a password."""
 
     what = '"sqlite" or a URL such as "postgresql://ringward@/ringward"'

@@ -3,9 +3,11 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache
 from typing import Any
+
+from msgspec import NODEFAULT, Struct, field
+from msgspec.structs import FieldInfo, fields
 
 from supervisor.config.keys import Effect, Key
 from supervisor.config.model import Config, Service, Task
@@ -20,8 +22,7 @@ _OF_CRON = frozenset({"timezone", "dst_gap", "dst_overlap"})
 """Keys that affect the schedule of a task only if it has cron expressions."""
 
 
-@dataclass(frozen=True)
-class ChangedKey:
+class ChangedKey(Struct, frozen=True):
     """A key whose value differs."""
 
     key: str
@@ -29,8 +30,7 @@ class ChangedKey:
     effect: Effect
 
 
-@dataclass(frozen=True)
-class UnitChange:
+class UnitChange(Struct, frozen=True):
     """A task or service whose definition differs; name and kind are the same."""
 
     old: Task | Service
@@ -42,8 +42,7 @@ class UnitChange:
         return any(changed.effect in effects for changed in self.keys)
 
 
-@dataclass(frozen=True)
-class ConfigDiff:
+class ConfigDiff(Struct, frozen=True):
     """The differences between two configurations; units are sorted by name."""
 
     added: tuple[Task | Service, ...] = ()
@@ -97,7 +96,7 @@ def process_hash(unit: Task | Service) -> str:
     unsaid = defaults_of(unit.kind)
     values = {name: getattr(unit, name) for name in _hashed(unit.kind)}
     parts = [[name, value] for name, value in values.items() if value not in (None, unsaid.get(name))]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=_said).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=_not_default).encode()).hexdigest()
 
 
 @cache
@@ -108,13 +107,13 @@ def _hashed(kind: str) -> tuple[str, ...]:
     return (*sorted(names[:end], key=lambda name: name == "timeout_ms"), *names[end:])
 
 
-def _said(record: Any) -> dict[str, Any]:
+def _not_default(record: Struct) -> dict[str, Any]:
     """Return the fields of a record that do not have their default values."""
-    return {one.name: value for one in fields(record) if (value := getattr(record, one.name)) != _default(one)}
+    return {field.name: value for field in fields(record) if (value := getattr(record, field.name)) != _default(field)}
 
 
-def _default(one: Field[object]) -> object:
-    return one.default_factory() if one.default_factory is not MISSING else one.default
+def _default(field: FieldInfo) -> object:
+    return field.default if field.default_factory is NODEFAULT else field.default_factory()
 
 
 def _units(config: Config) -> dict[str, Task | Service]:

@@ -2,9 +2,12 @@
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields
 from inspect import get_annotations
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from supervisor.config.value_types.values import ValueType
 
@@ -35,8 +38,7 @@ class Effect(enum.Enum):
     """The value cannot change while the daemon runs."""
 
 
-@dataclass(frozen=True)
-class Deprecation:
+class Deprecation(Struct, frozen=True):
     """A key that still works, but that the next major release may remove."""
 
     since: str
@@ -45,8 +47,7 @@ class Deprecation:
     """What to write instead, as the remedy of a warning."""
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(Struct, frozen=True):
     """A key of the configuration."""
 
     name: str

@@ -9,7 +9,8 @@ Exception
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.synonyms import KEYS, meant
@@ -20,8 +21,7 @@ _SHOWN_BITS = 64
 _BARE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """An error or a warning, with its position and remedy."""
 
     file: str

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
+
 OnOverlap = Literal["queue", "skip", "terminate"]
 Backoff = Literal["constant", "linear", "exponential"]
 Restart = Literal["always", "on_failure", "never"]
@@ -24,8 +26,7 @@ Command = str | tuple[str, ...]
 """A string is executed by ``shell -e -c``; a tuple is executed directly."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProxyIdentity:
+class ProxyIdentity(Struct, frozen=True, kw_only=True):
     """``[http.identity]``."""
 
     secret_file: str
@@ -47,16 +48,14 @@ class DatabaseServer:
     """Names of the environment variables that were substituted in the URL."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuietHours:
+class QuietHours(Struct, frozen=True):
     """A range of minutes of the day; it spans midnight if `begin` is after `end`."""
 
     start: int
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """The conditions for notifications that take a route."""
 
     kinds: tuple[str, ...] = ()
@@ -74,8 +73,7 @@ JsonPath = tuple[str | int, ...]
 Until = Literal["started", "ready", "succeeded"]
 
 
-@dataclass(frozen=True, slots=True)
-class Dependency:
+class Dependency(Struct, frozen=True):
     """A condition that must be met before a service starts."""
 
     name: str
@@ -87,8 +85,7 @@ class Dependency:
 ProbeKind = Literal["notify", "http", "tcp", "exec", "log"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Probe:
+class Probe(Struct, frozen=True, kw_only=True):
     """A check of whether an instance of a service works."""
 
     kind: ProbeKind
@@ -102,8 +99,7 @@ class Probe:
     """For liveness: number of consecutive failed attempts that make an instance unhealthy."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Launcher:
+class Launcher(Struct, frozen=True, kw_only=True):
     """``[launchers.NAME]``: starts runs through the client of another engine. Words may contain placeholders."""
 
     name: str
@@ -120,7 +116,7 @@ class Launcher:
     """Whether secrets reach the job without being visible to others on the way."""
     expands: bool = False
     """Whether the engine expands variables, so that dollars in arguments and values must be doubled."""
-    own_failures: dict[str, str] = field(default_factory=dict)
+    own_failures: dict[str, str] = {}
     """Exit statuses of the client itself, and their meanings."""
 
 

@@ -4,9 +4,10 @@ The loader, its messages and the JSON Schema use this table.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Final
+
+from msgspec.structs import replace
 
 from supervisor.config.keys import REQUIRED, Key, keys_in
 from supervisor.config.model import (

@@ -13,9 +13,10 @@ No counters are kept. The rows of the runs tell which runs are active or waiting
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
+
+from msgspec import Struct, field
 
 POINT_MS = 60_000
 """The waiting time that is worth a point of priority."""
@@ -23,8 +24,7 @@ MOST_HOLDERS = 100
 """The maximum number of runs that an obstacle lists."""
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
+class Capacity(Struct, frozen=True):
     """The limits that runs share."""
 
     slots: Mapping[str, int] = field(default_factory=dict)
@@ -33,8 +33,7 @@ class Capacity:
     """Maximum number of active runs of tasks; None: no limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """The resources that a run needs or holds."""
 
     run: str
@@ -52,8 +51,7 @@ class Claim:
         return self.rank, self.run
 
 
-@dataclass(frozen=True, slots=True)
-class Obstacle:
+class Obstacle(Struct, frozen=True):
     """One reason why a run waits."""
 
     kind: str
@@ -65,8 +63,7 @@ class Obstacle:
     """Runs that hold places, then waiting runs that start earlier."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlotUse:
+class SlotUse(Struct, frozen=True):
     """The present use of a slot."""
 
     name: str

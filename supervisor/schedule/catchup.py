@@ -5,8 +5,9 @@ Usually a single instant is due. There may be many after a gap, when the daemon 
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice, takewhile
+
+from msgspec import Struct
 
 from supervisor.schedule.cron import Occurrence
 from supervisor.schedule.instants import Schedule
@@ -17,8 +18,7 @@ _MAX_COUNTED = 100_000
 _FIRST_LOOK_MS = 60_000
 
 
-@dataclass(frozen=True)
-class DueInstants:
+class DueInstants(Struct, frozen=True):
     """The decision about due instants; all times in milliseconds since the epoch."""
 
     runs: tuple[int, ...]

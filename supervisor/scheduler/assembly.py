@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from store.daemon_values import get_meta, set_meta
 from store.database import Database
@@ -78,8 +79,7 @@ _SHUT_DOWN = "shut_down"
 """Name in the store of the start time of the latest daemon that was shut down in order."""
 
 
-@dataclass(frozen=True)
-class StartConfig:
+class StartConfig(Struct, frozen=True):
     """The configuration with which a scheduler starts."""
 
     resolved: ResolvedConfig
@@ -93,8 +93,7 @@ class StartConfig:
     """Whether a restarted scheduler had to read the files, because it found no copy."""
 
 
-@dataclass(frozen=True)
-class StoredState:
+class StoredState(Struct, frozen=True):
     """The state of the store and the root, read before the store thread takes over the database."""
 
     known: KnownRuns

@@ -1,6 +1,6 @@
 """The parts that almost every other part of the scheduler uses."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from supervisor.ipc.log_line import Log
 from supervisor.scheduler.database.commits import Committer
@@ -8,8 +8,7 @@ from supervisor.scheduler.loop.daemon_state import DaemonState
 from supervisor.scheduler.loop.loop import Loop
 
 
-@dataclass(frozen=True)
-class Core:
+class Core(Struct, frozen=True):
     """The loop, the state of the daemon, the way into the database, and the log."""
 
     loop: Loop

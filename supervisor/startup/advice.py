@@ -8,8 +8,9 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain, islice, takewhile
+
+from msgspec import Struct
 
 from supervisor.config.files.reading import read_source
 from supervisor.config.model import Config, Service, Task
@@ -58,8 +59,7 @@ _SPAN_MS = 366 * 86_400_000
 """The period from which these instants are taken, unless ``keep_for`` is longer."""
 
 
-@dataclass(frozen=True)
-class _Advice:
+class _Advice(Struct, frozen=True):
     """A warning about a key of a task or service; the key may be set in [defaults]."""
 
     unit: Unit

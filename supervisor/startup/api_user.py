@@ -3,8 +3,9 @@
 import os
 import pwd
 import sys
-from dataclasses import dataclass, field
 from importlib.util import find_spec
+
+from msgspec import Struct, field
 
 from supervisor.config.files.lookup import API_USER
 from supervisor.config.model import Http
@@ -19,8 +20,7 @@ LOGS = "logs"
 """Name of the directory of logs in the data directory."""
 
 
-@dataclass(frozen=True)
-class ApiUser:
+class ApiUser(Struct, frozen=True):
     """The user of API workers."""
 
     account: tuple[int, int] | None = None

@@ -5,7 +5,8 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from supervisor.config.files.lookup import SOCKET_NAME
 from supervisor.config.files.positions import KeyPath
@@ -23,8 +24,7 @@ MAX_SOCKET_PATH_BYTES = 107
 """The size of sun_path (unix(7)) without the terminating NUL."""
 
 
-@dataclass(frozen=True)
-class HostValues:
+class HostValues(Struct, frozen=True):
     """Values of a configuration that this host determines."""
 
     hosts: list[str]

@@ -5,10 +5,10 @@ import math
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from supervisor.config import jsonschema
 from supervisor.config import load as loading

@@ -5,10 +5,10 @@ import os
 import re
 import stat
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import tomli
+from msgspec import Struct
 
 from supervisor.config.files.positions import KeyPath, Positions
 from supervisor.config.files.substitute import read_small
@@ -34,8 +34,7 @@ _REMEDIES = {
 }
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Struct, frozen=True):
     """A file that was read."""
 
     name: str

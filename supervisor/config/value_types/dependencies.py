@@ -1,7 +1,8 @@
 """Dependencies of services: the type of the value."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from supervisor.config.records import Dependency
 from supervisor.config.value_types.values import Name, ValueType, choice, parse_table
@@ -10,8 +11,7 @@ _UNIT = Name("the name of a task or service")
 KEYS: Mapping[str, ValueType] = {"name": _UNIT, "until": choice("started", "ready", "succeeded")}
 
 
-@dataclass(frozen=True)
-class DependencyEntry:
+class DependencyEntry(Struct, frozen=True):
     """A service or task, and the condition for which a service waits."""
 
     what = 'a name, or a table such as { name = "database", until = "ready" }'

@@ -1,9 +1,10 @@
 """Exports: types of values, and the check of a table, whose keys depend on its ``type``."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from supervisor.config.problems import Faults, InvalidValue
 from supervisor.config.value_types.values import Text
@@ -30,8 +31,7 @@ _MAX_SOCKET_PATH_BYTES = 107
 """The size of sun_path (unix(7)) without the terminating NUL."""
 
 
-@dataclass(frozen=True)
-class SyslogAddress:
+class SyslogAddress(Struct, frozen=True):
     """The address of a syslog server: a Unix socket, or a protocol with host and port."""
 
     what = 'an address such as "unix:/dev/log", "udp://HOST:514", "tcp://HOST:601" or "tls://HOST:6514"'
@@ -58,8 +58,7 @@ class SyslogAddress:
         return f"{parts.scheme}://{host}:{port}"
 
 
-@dataclass(frozen=True)
-class HeaderText:
+class HeaderText(Struct, frozen=True):
     """A text for an HTTP header: printable ASCII without a colon, which would end a user name."""
 
     what = "printable ASCII without a colon"

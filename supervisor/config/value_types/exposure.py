@@ -3,9 +3,10 @@
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.problems import InvalidValue
@@ -40,8 +41,7 @@ def unsafe(http: Mapping[str, Any]) -> Iterator[tuple[KeyPath, InvalidValue]]:
             yield ("listen", index), err
 
 
-@dataclass(frozen=True)
-class Network:
+class Network(Struct, frozen=True):
     """A network in CIDR notation, or a single address."""
 
     what = 'a network such as "10.0.0.0/8" or an address such as "10.1.2.3"'
@@ -60,8 +60,7 @@ class Network:
         return str(network)
 
 
-@dataclass(frozen=True)
-class HostName:
+class HostName(Struct, frozen=True):
     """A host name or numeric address, without a port."""
 
     what = 'a host name without a port such as "jobs.example.com" or "*.example.com"'
@@ -77,8 +76,7 @@ class HostName:
         return text
 
 
-@dataclass(frozen=True)
-class BasePath:
+class BasePath(Struct, frozen=True):
     """A path prefix, with a slash at the beginning and none at the end."""
 
     what = 'a path such as "/jobs"'
@@ -92,8 +90,7 @@ class BasePath:
         return text
 
 
-@dataclass(frozen=True)
-class Url:
+class Url(Struct, frozen=True):
     """An http or https address without a query, a fragment or a password."""
 
     what = 'an address such as "https://example.com/jobs"'

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from supervisor.config.problems import Faults, InvalidValue, quoted
 from supervisor.config.records import JsonPath
@@ -23,8 +24,7 @@ EVENTS: Mapping[str, tuple[re.Pattern[str], str]] = {
 _ACCEPTED = ListOf(Text(limit=1000), 100, empty=False, single=True)
 
 
-@dataclass(frozen=True)
-class Path:
+class Path(Struct, frozen=True):
     """The path to a value in a JSON document: names and indexes, the outermost first."""
 
     what = 'a JSON path such as "$.commits[0].id"'
@@ -46,8 +46,7 @@ def _table(value: object, what: str) -> dict[str, object]:
     return value
 
 
-@dataclass(frozen=True)
-class ParamPaths:
+class ParamPaths(Struct, frozen=True):
     """The paths of values for a task's parameters in the body of a request."""
 
     what = 'a table of JSON paths such as { ref = "$.ref" }'
@@ -63,8 +62,7 @@ class ParamPaths:
         return found
 
 
-@dataclass(frozen=True)
-class Conditions:
+class Conditions(Struct, frozen=True):
     """The conditions for the body of a request that starts a run: accepted values by path."""
 
     what = 'a table of JSON paths and values such as { "$.ref" = "refs/heads/main" }'

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from supervisor.config.problems import Faults, InvalidValue, quoted
 from supervisor.config.records import ProxyIdentity
@@ -22,8 +23,7 @@ _TAKEN = re.compile(
 """Headers that cannot be used, because they have another meaning."""
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(Struct, frozen=True):
     """The name of an HTTP header."""
 
     what = 'the name of a header such as "Remote-User"'
@@ -38,8 +38,7 @@ class Header:
         return text
 
 
-@dataclass(frozen=True)
-class Roles:
+class Roles(Struct, frozen=True):
     """A table of groups, each with the role of its members."""
 
     what = 'a table such as { admins = "admin", "*" = "viewer" }'
@@ -73,8 +72,7 @@ KEYS: Mapping[str, Any] = {
 REQUIRED: Collection[str] = ("secret_file", "roles")
 
 
-@dataclass(frozen=True)
-class IdentityTable:
+class IdentityTable(Struct, frozen=True):
     """The table ``[http.identity]``."""
 
     what = 'a table such as { secret_file = "proxy-secret", roles = { "*" = "viewer" } }'

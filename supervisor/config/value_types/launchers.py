@@ -9,8 +9,9 @@ Each word of ``start``, ``stop`` and ``probe`` becomes one argument, whatever re
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from supervisor.config.problems import Faults, InvalidValue, nearest, quoted
 from supervisor.config.records import Launcher
@@ -32,8 +33,7 @@ _COMMANDS: Final = ("start", "stop", "probe")
 _PLACE = re.compile(r"[^\s{}-][^\s{}]*")
 
 
-@dataclass(frozen=True)
-class ArgumentList:
+class ArgumentList(Struct, frozen=True):
     """Arguments for a client, as a list."""
 
     program: bool = False
@@ -60,8 +60,7 @@ class ArgumentList:
         return "a list of arguments, the program first" if self.program else "a list of arguments"
 
 
-@dataclass(frozen=True)
-class HostOrImageName:
+class HostOrImageName(Struct, frozen=True):
     """The name of a host or an image, as one word."""
 
     example: str

@@ -2,7 +2,8 @@
 
 import ipaddress
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from supervisor.config.problems import InvalidValue
 from supervisor.config.value_types.values import Text
@@ -56,8 +57,7 @@ def check_exposed(host: str, *, tls: bool, behind_proxy: bool) -> None:
     )
 
 
-@dataclass(frozen=True)
-class Listen:
+class Listen(Struct, frozen=True):
     """An address to listen on."""
 
     what = 'an address and a port such as "127.0.0.1:7464"'

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from supervisor.config.notification_kinds import KINDS, SEVERITIES
 from supervisor.config.problems import InvalidValue, nearest, quoted
@@ -17,8 +18,7 @@ _QUIET = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][
 _MINUTES_PER_HOUR = 60
 
 
-@dataclass(frozen=True)
-class NotifierUrl:
+class NotifierUrl(Struct, frozen=True):
     """A URL for Apprise. No message quotes it, because it may contain a password."""
 
     what = "the URL of a notification service, as Apprise writes it"
@@ -32,8 +32,7 @@ class NotifierUrl:
         return Text().parse(value, directory)
 
 
-@dataclass(frozen=True)
-class PingUrl:
+class PingUrl(Struct, frozen=True):
     """A URL to request. No message quotes it, because anyone who knows it can use it."""
 
     what = 'a URL such as "https://hc-ping.com/ID"'
@@ -51,8 +50,7 @@ class PingUrl:
         return str(text)
 
 
-@dataclass(frozen=True)
-class QuietRange:
+class QuietRange(Struct, frozen=True):
     """A range of times of day, such as "22:00-07:00"."""
 
     what = 'hours such as "22:00-07:00"'
@@ -77,8 +75,7 @@ MATCHES: Mapping[str, ValueType] = {
 }
 
 
-@dataclass(frozen=True)
-class MatchTable:
+class MatchTable(Struct, frozen=True):
     """The conditions for notifications that take a route."""
 
     what = 'a table such as { kinds = ["run.failed"], tasks = "backup-*" }'

@@ -14,8 +14,10 @@ Each value is text, and becomes exactly one argument or variable: no shell or ot
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
+
+from msgspec import Struct
 
 from supervisor.config.problems import Faults, InvalidValue
 from supervisor.config.records import Param
@@ -48,8 +50,7 @@ With them the requester could choose the code to execute, or block the run's mes
 """
 
 
-@dataclass(frozen=True)
-class ParamPattern:
+class ParamPattern(Struct, frozen=True):
     """A regular expression."""
 
     what = 'a regular expression (RE2) such as "[a-z]+"'
@@ -61,8 +62,7 @@ class ParamPattern:
         return text
 
 
-@dataclass(frozen=True)
-class ParamValue:
+class ParamValue(Struct, frozen=True):
     """A value in the file: a string, or a TOML number or boolean, which becomes text."""
 
     what = "a string, a number, true or false"
@@ -89,8 +89,7 @@ KEYS: Mapping[str, ValueType] = {
 }
 
 
-@dataclass(frozen=True)
-class ParamDeclaration:
+class ParamDeclaration(Struct, frozen=True):
     """The declaration of a parameter, as a table."""
 
     what = 'a table such as { name = "DAY", kind = "env", required = true }'
@@ -113,8 +112,7 @@ class ParamDeclaration:
         return Param(**parsed)
 
 
-@dataclass(frozen=True)
-class Params:
+class Params(Struct, frozen=True):
     """The declarations of all parameters of a task."""
 
     what = f"a list, each item {ParamDeclaration().what}"

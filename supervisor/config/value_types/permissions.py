@@ -1,7 +1,8 @@
 """The type of a permission that a run has towards the daemon."""
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from supervisor.config.problems import InvalidValue, nearest, quoted
 from supervisor.ipc.run_token import SEPARATOR, VERBS
@@ -9,8 +10,7 @@ from supervisor.ipc.run_token import SEPARATOR, VERBS
 _GLOB = re.compile(r"[a-zA-Z0-9._:*?\[\]!-]{1,200}")
 
 
-@dataclass(frozen=True)
-class Permission:
+class Permission(Struct, frozen=True):
     """A verb, and a name or a glob for names."""
 
     what = 'a permission such as "restart:web" or "run:report-*"'

@@ -6,8 +6,9 @@ them as arguments or variables.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from msgspec import Struct, field
 
 FEED_VARIABLE = "RINGWARD_INPUT"
 REMOTE_MARK = "RINGWARD_LAUNCHED"
@@ -15,8 +16,7 @@ REMOTE_MARK = "RINGWARD_LAUNCHED"
 COMMAND_VARIABLE = "RINGWARD_COMMAND"
 
 
-@dataclass(frozen=True)
-class Preset:
+class Preset(Struct, frozen=True):
     """The launcher of an engine, with words as in the configuration."""
 
     start: tuple[str, ...]

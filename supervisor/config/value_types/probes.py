@@ -1,8 +1,9 @@
 """The types of values of readiness and liveness probes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from logring.search import BadPattern, Pattern
 from supervisor.config.problems import InvalidValue
@@ -14,8 +15,7 @@ INSTANCE = "{instance}"
 _SCHEMES = ("http", "https")
 
 
-@dataclass(frozen=True)
-class ProbeUrl:
+class ProbeUrl(Struct, frozen=True):
     """A URL that an HTTP probe requests."""
 
     what = 'a URL such as "http://127.0.0.1:8080/healthz"'
@@ -33,8 +33,7 @@ class ProbeUrl:
         return text
 
 
-@dataclass(frozen=True)
-class ProbeAddress:
+class ProbeAddress(Struct, frozen=True):
     """The host and port to which a TCP probe connects."""
 
     what = 'a host and a port such as "127.0.0.1:5432"'
@@ -52,8 +51,7 @@ class ProbeAddress:
         return text
 
 
-@dataclass(frozen=True)
-class LinePattern:
+class LinePattern(Struct, frozen=True):
     """A regular expression for a line of output."""
 
     what = 'a regular expression (RE2) such as "listening on port [0-9]+"'
@@ -68,8 +66,7 @@ class LinePattern:
         return text
 
 
-@dataclass(frozen=True)
-class TrueOnly:
+class TrueOnly(Struct, frozen=True):
     """``true``, the only allowed value."""
 
     what = "true"
@@ -95,8 +92,7 @@ SETTINGS: Mapping[str, ValueType] = {
 }
 
 
-@dataclass(frozen=True)
-class ProbeTable:
+class ProbeTable(Struct, frozen=True):
     """A probe of one of several kinds, with its times."""
 
     what = 'a table such as { http = "http://127.0.0.1:8080/healthz", timeout = "30s" }'

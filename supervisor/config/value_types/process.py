@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from supervisor.config.files.substitute import Substituted
 from supervisor.config.problems import Faults, InvalidValue, nearest
@@ -18,8 +19,7 @@ MIN_CPUS, MAX_CPUS = 0.01, 1024
 _KB, _TB = 1 << 10, 1 << 40
 
 
-@dataclass(frozen=True)
-class User:
+class User(Struct, frozen=True):
     """A user, with or without a group: names or numeric ids."""
 
     what = 'a user such as "backup", or a user and a group such as "backup:adm"'
@@ -32,8 +32,7 @@ class User:
         return text
 
 
-@dataclass(frozen=True)
-class Umask:
+class Umask(Struct, frozen=True):
     """The permissions that new files do not get (umask(2)), as a number."""
 
     what = 'a umask such as "027"'
@@ -45,8 +44,7 @@ class Umask:
         return int(value, 8)
 
 
-@dataclass(frozen=True)
-class StopSignal:
+class StopSignal(Struct, frozen=True):
     """A signal, or several, each with the time before the next one."""
 
     what = 'the name of a signal such as "SIGTERM", or a list of steps such as ["SIGINT", "10s"]'
@@ -71,8 +69,7 @@ def _step(value: object, directory: str) -> tuple[int, int]:
     return Signal().parse(value[0], directory), Duration().parse(value[1], directory)
 
 
-@dataclass(frozen=True)
-class Stdin:
+class Stdin(Struct, frozen=True):
     """The standard input of a run."""
 
     what = '"null", "open" or a file such as "file:input.txt"'
@@ -87,8 +84,7 @@ class Stdin:
         return FilePath().parse(value.removeprefix(_FILE), directory)
 
 
-@dataclass(frozen=True)
-class Cpus:
+class Cpus(Struct, frozen=True):
     """Number of processors that may be used, which can be a fraction."""
 
     what = f"a number of processors from {MIN_CPUS} to {MAX_CPUS}"
@@ -102,8 +98,7 @@ class Cpus:
         return float(value)
 
 
-@dataclass(frozen=True)
-class Seconds:
+class Seconds(Struct, frozen=True):
     """A duration in seconds, rounded up."""
 
     what = Duration().what
@@ -113,8 +108,7 @@ class Seconds:
         return -(-Duration(low_ms=1).parse(value, directory) // 1000)
 
 
-@dataclass(frozen=True)
-class Amount:
+class Amount(Struct, frozen=True):
     """A size, or ``unlimited``."""
 
     low: int = 0
@@ -152,8 +146,7 @@ def _limit(name: str) -> ValueType:
     return LIMITS[name]
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Resource limits of the processes of a run."""
 
     what = 'a table of limits such as { memory = "512mb", nice = 10 }'

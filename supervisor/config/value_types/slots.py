@@ -1,6 +1,6 @@
 """The types of the size of a slot, and of ``uses``."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from supervisor.config.problems import Faults, InvalidValue, quoted
 from supervisor.config.value_types.values import Integer, ListOf, Name
@@ -11,8 +11,7 @@ PLACES = Integer(1, 10_000)
 NAMES = ListOf(Name("the name of a slot"), 100)
 
 
-@dataclass(frozen=True)
-class SlotUses:
+class SlotUses(Struct, frozen=True):
     """The number of places that a run takes, by slot."""
 
     what = 'a list of slots such as ["db"], or a table with numbers of places such as { db = 2 }'

@@ -4,8 +4,9 @@ import os
 import re
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from logring.mask import MAX_SECRET, MIN_SECRET, Mask
 from supervisor.config.files.substitute import Substituted
@@ -42,8 +43,7 @@ class ValueType(Protocol):
         """A short description of valid values, for messages and documentation."""
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(Struct, frozen=True):
     """A string of limited length without NUL characters."""
 
     limit: int = 4096
@@ -63,8 +63,7 @@ class Text:
         return str(value)
 
 
-@dataclass(frozen=True)
-class Name:
+class Name(Struct, frozen=True):
     """The name of an object in the configuration."""
 
     what: str
@@ -77,8 +76,7 @@ class Name:
         return text
 
 
-@dataclass(frozen=True)
-class FilePath:
+class FilePath(Struct, frozen=True):
     """A path; a relative one starts from the directory of the configuration file that contains it."""
 
     what = "a path"
@@ -98,8 +96,7 @@ class FilePath:
         return path
 
 
-@dataclass(frozen=True)
-class FileGlob:
+class FileGlob(Struct, frozen=True):
     """A path whose last component may contain wildcards."""
 
     what = 'a path such as "/srv/in/*.csv"'
@@ -116,8 +113,7 @@ class FileGlob:
         return path
 
 
-@dataclass(frozen=True)
-class Flag:
+class Flag(Struct, frozen=True):
     """True or false."""
 
     what = "true or false"
@@ -131,8 +127,7 @@ class Flag:
         return value
 
 
-@dataclass(frozen=True)
-class Integer:
+class Integer(Struct, frozen=True):
     """A whole number within limits."""
 
     low: int
@@ -152,8 +147,7 @@ class Integer:
         return f"a whole number from {self.low} to {self.high}"
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """One of several words, each for a value in the model."""
 
     words: dict[str, object]
@@ -176,8 +170,7 @@ def choice(*words: str) -> Choice:
     return Choice({word: word for word in words})
 
 
-@dataclass(frozen=True)
-class Duration:
+class Duration(Struct, frozen=True):
     """A duration, in milliseconds."""
 
     what = 'a duration such as "30s" or "1h30m"'
@@ -198,8 +191,7 @@ class Duration:
         return ms
 
 
-@dataclass(frozen=True)
-class Size:
+class Size(Struct, frozen=True):
     """An amount of storage, in bytes."""
 
     what = 'a size such as "64kb" or "100mb"'
@@ -219,8 +211,7 @@ class Size:
         return size
 
 
-@dataclass(frozen=True)
-class ListOf:
+class ListOf(Struct, frozen=True):
     """A list of values of one type, as a tuple."""
 
     item: ValueType
@@ -282,8 +273,7 @@ def _known(name: str, types: Mapping[str, ValueType]) -> ValueType:
     return types[name]
 
 
-@dataclass(frozen=True)
-class VariableName:
+class VariableName(Struct, frozen=True):
     """The name of an environment variable."""
 
     what = "the name of a variable"
@@ -295,8 +285,7 @@ class VariableName:
         return name
 
 
-@dataclass(frozen=True)
-class Environment:
+class Environment(Struct, frozen=True):
     """Environment variables for a command."""
 
     what = 'a table of strings such as { LANG = "C.UTF-8" }'
@@ -319,8 +308,7 @@ class Environment:
         return variables
 
 
-@dataclass(frozen=True)
-class Secrets:
+class Secrets(Struct, frozen=True):
     """Environment variables for a command, with values that are masked in its output."""
 
     what = 'a table of strings such as { TOKEN = "${file:token}" }'
@@ -344,8 +332,7 @@ class Secrets:
         return variables
 
 
-@dataclass(frozen=True)
-class CommandLine:
+class CommandLine(Struct, frozen=True):
     """The command to execute: a string for the shell, or a list of arguments."""
 
     what = "a command: a string for the shell, or a list of arguments"
@@ -370,8 +357,7 @@ class CommandLine:
         return tuple(arguments)
 
 
-@dataclass(frozen=True)
-class Signal:
+class Signal(Struct, frozen=True):
     """A signal, given by its name."""
 
     what = 'the name of a signal such as "SIGTERM"'
@@ -393,8 +379,7 @@ class Signal:
         raise InvalidValue(f"must be {self.what}", nearest(name, signal.Signals.__members__))
 
 
-@dataclass(frozen=True)
-class TimeZone:
+class TimeZone(Struct, frozen=True):
     """A time zone: an IANA name, or a rule."""
 
     what = 'a time zone such as "Europe/Prague"'
@@ -409,8 +394,7 @@ class TimeZone:
         return text
 
 
-@dataclass(frozen=True)
-class CronExpression:
+class CronExpression(Struct, frozen=True):
     """A cron expression of five or six fields, or a macro."""
 
     what = 'a cron expression such as "*/5 * * * *" or "@hourly"'

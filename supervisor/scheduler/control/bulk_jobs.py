@@ -10,8 +10,9 @@ command. The job then continues, and the answer has the total number of rows.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from store.daemon_values import get_meta, set_meta
 from store.database import Database
@@ -40,8 +41,7 @@ class ShuttingDown(Exception):
     """The daemon is shutting down."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(Struct, frozen=True, kw_only=True):
     """A change of many rows."""
 
     command: str

@@ -5,11 +5,10 @@ database cannot store, are rejected before the operation begins.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 Reply = Callable[[dict[str, object]], None]
 Operation = Callable[[dict[str, Any], Reply], None]
@@ -39,8 +38,7 @@ def operation(arguments: type[A]) -> Callable[[Callable[[S, A, Reply], None]], C
     return register
 
 
-@dataclass(frozen=True)
-class _CheckedOperation:
+class _CheckedOperation(Struct, frozen=True):
     """Calls a method with its arguments, or answers 400."""
 
     name: str

@@ -10,10 +10,9 @@ a caller repeats the request to the next scheduler, it gets the same answer, and
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from store.database import Database
 from store.tasks import get_task, update_task
@@ -91,8 +90,7 @@ class _Units(Arguments):
     force: bool
 
 
-@dataclass(frozen=True)
-class _Verb:
+class _Verb(Struct, frozen=True):
     """An operation on units, except stop.
 
     Attributes:

@@ -8,8 +8,9 @@ changes are retried.
 """
 
 import contextlib
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from store.errors import DatabaseDamaged, StoreError
 from store.recovery.copies import check, check_copy, suspect
@@ -27,8 +28,7 @@ _NO_COPY = (
 )
 
 
-@dataclass(frozen=True)
-class _CheckResult:
+class _CheckResult(Struct, frozen=True):
     """Result of a check of the whole database."""
 
     damage: str | None

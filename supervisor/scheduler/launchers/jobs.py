@@ -15,8 +15,11 @@ started, even after the configuration changed. Records contain no secrets; these
 
 import os
 from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from store.runs.writes import update_run
 from supervisor.config.records import Launcher
@@ -41,8 +44,7 @@ from supervisor.scheduler.services.health import Watcher
 _FOLDER = "launches"
 
 
-@dataclass(frozen=True)
-class JobRecord:
+class JobRecord(Struct, frozen=True):
     """How to stop and find the job of a run: the commands, their user and their environment."""
 
     daemon: str

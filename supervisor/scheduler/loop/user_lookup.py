@@ -5,7 +5,8 @@ import errno
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from supervisor.config.model import Service, Task
 from supervisor.config.value_types.durations import format_duration
@@ -18,8 +19,7 @@ _PATIENCE_MS = 30_000
 _Key = tuple[str | None, bool]
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """The user of a run, or the reason why it cannot be determined."""
 
     account: Account | None = None

@@ -1,9 +1,10 @@
 """Routes decide which notifiers receive a notification, and when. Pure."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+
+from msgspec import Struct
 
 from supervisor.config.model import Route
 from supervisor.config.notification_kinds import FAILURES, ONLY_NAMED, RECOVERIES, SEVERITIES
@@ -42,8 +43,7 @@ def end_of_quiet(quiet: QuietHours | None, zone: str, now_ms: int) -> int | None
     return max(now_ms, round(at.timestamp() * 1000))
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoutedEvent:
+class RoutedEvent(Struct, frozen=True, kw_only=True):
     """An occurrence that routes may turn into a notification."""
 
     kind: str
@@ -62,8 +62,7 @@ class RoutedEvent:
     """A notifier that must not receive it, because it reports a failure of this notifier."""
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Struct, frozen=True):
     """A notifier that receives a notification."""
 
     notifier: str

@@ -1,8 +1,9 @@
 """Texts of the messages that notifiers send. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from store.deliveries import Delivery
 from supervisor.config.notification_kinds import RECOVERIES
@@ -14,8 +15,7 @@ _MAX_LISTED = 50
 _OF_SEVERITY = {"info": "info", "warn": "warning", "error": "failure"}
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(Struct, frozen=True):
     """The parts of a message, as plain text."""
 
     title: str

@@ -1,8 +1,9 @@
 """The active configuration: its settings, its copy on disk, and the facts about it that clients see."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from store.daemon_values import set_meta
 from supervisor.config.files.stamps import has_same_zone
@@ -18,8 +19,7 @@ INFO = "info"
 """Name in the store of the facts about the configuration."""
 
 
-@dataclass(frozen=True)
-class ResolvedConfig:
+class ResolvedConfig(Struct, frozen=True):
     """A configuration, with the daemon settings that result from it."""
 
     config: Config

@@ -1,8 +1,9 @@
 """Derive the end reason of a run from the exit that the root reports. Pure."""
 
 import os
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from supervisor.host.signal_sets import signal_name
 from supervisor.ipc.messages import Exited
@@ -31,8 +32,7 @@ class Line(NamedTuple):
     """Without control characters, shortened."""
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """End reason and exit code of a run, and the signal that killed it, if any."""
 
     reason: str

@@ -2,6 +2,8 @@
 
 from dataclasses import KW_ONLY, dataclass, field
 
+from msgspec import Struct
+
 from store.runs.definitions import Definition
 from supervisor.config.model import Service, Task
 from supervisor.config.public_definition import recorded_definition
@@ -50,8 +52,7 @@ class LiveRun:
         self.definition_hash = self.unit.recorded.hash
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunRequest:
+class RunRequest(Struct, frozen=True, kw_only=True):
     """A request for a first run of a task."""
 
     trigger: str
@@ -115,8 +116,7 @@ class ServiceInstance:
         """The timer of ``healthy_after`` or of the restart delay."""
 
 
-@dataclass(frozen=True)
-class RollingRestart:
+class RollingRestart(Struct, frozen=True):
     """A rolling restart in progress."""
 
     index: int

@@ -4,7 +4,8 @@ import ipaddress
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 import supervisor
 from supervisor.ipc import run_token
@@ -15,8 +16,7 @@ FOLDER = os.path.join(os.path.dirname(os.path.abspath(supervisor.__file__)), "pa
 """Directory that contains only the ``ringward`` program."""
 
 
-@dataclass(frozen=True)
-class RunAccess:
+class RunAccess(Struct, frozen=True):
     """The access that the daemon grants to its runs."""
 
     url: str

@@ -6,8 +6,9 @@ events) follow the commit. Only stop requests do not wait for it.
 
 from bisect import insort
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, insert_run, update_run

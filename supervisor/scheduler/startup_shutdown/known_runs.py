@@ -1,8 +1,9 @@
 """The runs that the store and the root know when a scheduler starts."""
 
 import json
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from store.database import Database
 from store.errors import InstantTaken
@@ -12,8 +13,7 @@ from supervisor.ipc.messages import Exited, Message
 from supervisor.scheduler.runs.run_rows import running_row
 
 
-@dataclass(frozen=True)
-class KnownRuns:
+class KnownRuns(Struct, frozen=True):
     """The runs that the store and the root knew when this scheduler started."""
 
     unfinished: list[Run]

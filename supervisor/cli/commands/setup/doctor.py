@@ -3,10 +3,11 @@
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from supervisor.cli import exit_codes
 from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
