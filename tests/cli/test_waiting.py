@@ -47,6 +47,13 @@ def test_second_without_a_check() -> None:
     ]
 
 
+def test_text_of_the_first_second() -> None:
+    """Until a service without a readiness check has lived for a second, the progress says why it is not ready."""
+    wanted = AwaitedState("web", "ready", at_once=True)
+    texts = [wanted.standing_of(unit(runs()), lambda: (), now_s).text for now_s in (0, 0.9, 1)]
+    assert texts == ["running for less than 1 s"] * 2 + ["running"]
+
+
 def test_readiness_check() -> None:
     """With a readiness check, only the check counts, and every instance has to pass it."""
     wanted = AwaitedState("web", "ready", at_once=True)

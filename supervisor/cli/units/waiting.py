@@ -99,6 +99,8 @@ class AwaitedState:
             ),
             "",
         )
+        if unit["state"] == "running" and not all(reached) and self._lives and not unit["definition"].get("ready"):
+            detail = f" for less than {ALIVE_S:g} s"
         return WaitProgress(f"{unit['state']}{detail}", reached=bool(instances) and all(reached))
 
     def _has_done_its_work(self, unit: Record, one: Record) -> bool:
@@ -210,8 +212,8 @@ def wait_for(
                 if standing.reached or standing.failed or late:
                     waiting.remove(one)
                 if not standing.reached and (standing.failed or late):
-                    after = "" if standing.failed else f" after {round(now_s - began_s)} s"
-                    missed.append(_missed(api, one, f"{standing.text}{after}", failed=standing.failed))
+                    why = standing.text if standing.failed else f"timed out after {limit_s:g} s; {standing.text}"
+                    missed.append(_missed(api, one, why, failed=standing.failed))
             lines.show(standings)
             if waiting:
                 time.sleep(pause_s)

@@ -164,7 +164,7 @@ def test_timeout(ringward: Ringward, daemon: FakeDaemon) -> None:
     daemon.on("GET", "/api/tasks/web/runs", {"items": [], "total": 0})
     result = ringward("restart", "web", "--timeout", "0")
     assert result.exit_code == exit_codes.REFUSED
-    assert result.stderr == "ringward: web did not restart: starting (waits for db to be ready) after 0 s\n"
+    assert result.stderr == "ringward: web did not restart: timed out after 0 s; starting (waits for db to be ready)\n"
 
 
 def test_no_wait(ringward: Ringward, daemon: FakeDaemon) -> None:
@@ -192,7 +192,7 @@ def test_stop_times_out(ringward: Ringward, daemon: FakeDaemon) -> None:
     daemon.on("GET", "/api/tasks/web/runs", {"items": [run()], "total": 1})
     result = ringward("stop", "web", "--timeout", "0")
     assert (result.exit_code, result.stdout) == (exit_codes.REFUSED, f"{RUN}\n")
-    assert result.stderr == "ringward: web did not stop: waits for 1 run to end after 0 s\n"
+    assert result.stderr == "ringward: web did not stop: timed out after 0 s; waits for 1 run to end\n"
 
 
 def test_stop_of_runs_and_units(ringward: Ringward, daemon: FakeDaemon) -> None:

@@ -50,7 +50,7 @@ def test_failed_start(daemon: Daemon) -> None:
     assert "good" not in done.stderr
     assert daemon.task("good")["state"] == "running"
     done = daemon.cli("restart", "slow", "--timeout", "100ms")
-    assert (done.returncode, "slow did not restart: starting" in done.stderr) == (1, True)
+    assert (done.returncode, "slow did not restart: timed out after 0.1 s; starting" in done.stderr) == (1, True)
     assert daemon.cli("wait", "slow", "--for", "running").returncode == 0
 
 
@@ -69,7 +69,7 @@ def test_start_times_out(daemon: Daemon) -> None:
     done = daemon.cli("start", "slow", "--timeout", "0s")
     assert done.returncode == 1
     reason, *lines = done.stderr.splitlines()
-    assert reason.startswith("ringward: slow did not start: starting")
+    assert reason.startswith("ringward: slow did not start: timed out after 0 s; starting")
     assert lines == ["  | no bus"]
 
 
@@ -99,7 +99,10 @@ def test_wait_for_a_task(daemon: Daemon, tmp_path: Path) -> None:
     assert daemon.cli("wait", "t", "--for", "running").returncode == 0
     assert daemon.cli("wait", run_id, "--timeout", "0").returncode == 1
     done = daemon.cli("wait", "t", "--timeout", "0")
-    assert (done.returncode, done.stderr) == (1, "ringward: t is not idle: waits for 1 run to end after 0 s\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "ringward: t is not idle: timed out after 0 s; waits for 1 run to end\n",
+    )
     flag.touch()
     assert daemon.cli("wait", "t", "--for", "ended").returncode == daemon.cli("wait", run_id).returncode == 0
     assert daemon.run(run_id)["status"] == "ended"
