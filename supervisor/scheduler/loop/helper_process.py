@@ -12,6 +12,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from supervisor.host.signal_sets import signal_name
 from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Decoder, Message, ProtocolError, encode
@@ -142,7 +143,8 @@ class HelperProcess:
         if dismissed and status == 0:
             self._start()
             return
-        self._failed(f"the {self._title} exited with status {status}")
+        how = f"exited with code {status}" if status >= 0 else f"was killed by {signal_name(-status)}"
+        self._failed(f"the {self._title} {how}")
 
     def _failed(self, why: str) -> None:
         self._log.warning(why)

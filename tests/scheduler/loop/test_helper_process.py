@@ -11,6 +11,7 @@ from supervisor.ipc.log_line import Log
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop
 from tests.scheduler.fake_clock import FakeClock
+from tests.support.waiting import until
 
 
 class _Client(HelperClient):
@@ -21,8 +22,19 @@ class _Client(HelperClient):
         pass
 
 
-def partner_of(loop: Loop) -> HelperProcess:
-    return HelperProcess(loop, Log("test", "error"), "none", _Client())
+class _Once(_Client):
+    def __init__(self) -> None:
+        self.failures: list[str] = []
+
+    def helper_wanted(self) -> bool:
+        return not self.failures
+
+    def helper_failed(self, why: str) -> None:
+        self.failures.append(why)
+
+
+def partner_of(loop: Loop, client: HelperClient) -> HelperProcess:
+    return HelperProcess(loop, Log("test", "error"), "none", client)
 
 
 @pytest.mark.parametrize(
@@ -42,9 +54,30 @@ def test_failing_starts_back_off(monkeypatch: pytest.MonkeyPatch, module: Module
     loop = Loop(clock)
     descriptors = set(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(module, name, cannot)
-    partner_of(loop).ensure_started()
+    partner_of(loop, _Client()).ensure_started()
     for _ in range(300):
         clock.advance(0.05)
         loop.round(0)
     assert len(tried) == 7, "in 15 s: at once twice, then after 0.1, 0.5, 1, 5 and 5"
     assert set(os.listdir("/proc/self/fd")) <= descriptors
+
+
+@pytest.mark.parametrize(
+    ("ends", "why"),
+    [
+        ("raise SystemExit(3)", "the none exited with code 3"),
+        ("import os; os.kill(os.getpid(), 9)", "the none was killed by SIGKILL"),
+    ],
+)
+def test_reason_of_an_exit(monkeypatch: pytest.MonkeyPatch, ends: str, why: str) -> None:
+    """The owner gets the exit code of a helper, or the name of the signal that killed it."""
+    monkeypatch.setattr("supervisor.scheduler.loop.helper_process.RINGWARD", ("-c", ends))
+    loop, client = Loop(FakeClock()), _Once()
+    partner_of(loop, client).ensure_started()
+
+    def failures() -> list[str]:
+        loop.round(0)
+        return client.failures
+
+    until(failures, "the exit of the helper")
+    assert client.failures == [why]
