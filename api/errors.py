@@ -35,6 +35,8 @@ _TITLES = {
 HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 _RETRY_AFTER_S = 2
 _NAMED = 20
+_LONGEST_VALUE_BYTES = 1000
+"""Maximum length of a value in an error, as JSON."""
 
 
 class ApiError(Exception):
@@ -58,7 +60,15 @@ def invalid(errors: Sequence[ErrorDetail]) -> ApiError:
     """Return a 422 that lists every invalid parameter."""
     names = ", ".join(error.location[:100] for error in errors[:_NAMED])
     more = f" and {len(errors) - _NAMED} more" if len(errors) > _NAMED else ""
-    return ApiError(422, f"Invalid: {names}{more}", errors)
+    return ApiError(422, f"Invalid: {names}{more}", [_without_long_value(error) for error in errors])
+
+
+def _without_long_value(error: ErrorDetail) -> ErrorDetail:
+    """Return an error without its value if it is long: the client has it, and a body may have megabytes."""
+    value = error.value
+    if isinstance(value, (str, list, dict)) and len(msgspec.json.encode(value)) > _LONGEST_VALUE_BYTES:
+        return ErrorDetail(error.location, error.message)
+    return error
 
 
 def unavailable(detail: str) -> ApiError:

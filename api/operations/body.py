@@ -14,7 +14,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn, get_args, get_origin
 
 import falcon
@@ -231,7 +231,7 @@ def _parsed(raw: bytes) -> tuple[object, list[ErrorDetail]]:
     except (msgspec.DecodeError, UnicodeDecodeError) as err:
         errors = unusable_values(raw)
         if not errors:
-            raise ApiError(400, f"The body is not JSON: {err}") from err
+            raise _not_json(err) from err
         return None, errors
     return data, _given_twice(raw, data)
 
@@ -249,7 +249,13 @@ def parsed_json(raw: bytes) -> object:
             raise ApiError(400, "The body is nested too deeply") from err
         if errors := unusable_values(raw):
             raise invalid(errors) from err
-        raise ApiError(400, f"The body is not JSON: {err}") from err
+        raise _not_json(err) from err
+
+
+def _not_json(err: Exception) -> ApiError:
+    return ApiError(
+        400, "The body is not UTF-8" if isinstance(err, UnicodeDecodeError) else f"The body is not JSON: {err}"
+    )
 
 
 def _holds_many(raw: bytes) -> bool:
@@ -331,7 +337,7 @@ def _convert(
             if field.name in checks:
                 checks[field.name](values[field.name])
         except ValueError as err:  # includes msgspec's ValidationError
-            wrong = ErrorDetail(f"{location}.{name}", str(err), UNSET if value is None else value)
+            wrong = _wrong(f"{location}.{name}", err, value)
             errors += _wrong_items(value, field.type, wrong.location) or [wrong]
     errors += [
         ErrorDetail(f"{location}.{name}", "is required")
@@ -341,28 +347,40 @@ def _convert(
     return values, errors
 
 
+def _wrong(location: str, err: ValueError, value: object) -> ErrorDetail:
+    """Return the error of a value; without msgspec's path, which `location` replaces, and its escapes of patterns."""
+    message = str(err).partition(" - at `")[0].replace("\\\\", "\\")
+    return ErrorDetail(location, message, UNSET if value is None else value)
+
+
 def _wrong_items(value: object, kind: object, location: str) -> list[ErrorDetail]:
-    """Return the errors of single items, if the field is an object whose values have one type; otherwise none."""
-    found = _mapping_in(kind)
-    if found is None or not isinstance(value, dict):
+    """Return the errors of single items, if the field is a list or an object of one type; otherwise none."""
+    items: Iterable[tuple[str, object]]
+    if isinstance(value, dict):
+        found, items = _item_type(kind, dict), ((f".{name}", item) for name, item in value.items())
+    elif isinstance(value, list):
+        found, items = _item_type(kind, list), ((f"[{index}]", item) for index, item in enumerate(value))
+    else:
         return []
     errors: list[ErrorDetail] = []
-    for name, item in value.items():
+    if found is None:
+        return errors
+    for place, item in items:
         try:
             msgspec.convert(item, found)
         except ValueError as err:
-            errors.append(ErrorDetail(f"{location}.{name}", str(err), UNSET if item is None else item))
+            errors.append(_wrong(f"{location}{place}", err, item))
         if len(errors) == _MAX_ITEMS:
             break
     return errors
 
 
 @functools.cache
-def _mapping_in(kind: object) -> object:
-    """Return the value type of the object that a field's type allows; None if it allows none."""
-    if get_origin(kind) is dict:
-        return get_args(kind)[1]
-    return next((found for one in get_args(kind) if (found := _mapping_in(one)) is not None), None)
+def _item_type(kind: object, container: type) -> object:
+    """Return the type of the items of the list or object that a field's type allows; None if it allows none."""
+    if get_origin(kind) is container:
+        return get_args(kind)[-1]
+    return next((found for one in get_args(kind) if (found := _item_type(one, container)) is not None), None)
 
 
 @functools.cache

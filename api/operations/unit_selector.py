@@ -26,7 +26,7 @@ def _names(value: str) -> tuple[str, ...]:
         raise ValueError(f"has more than {_MOST_NAMES} names")
     for name in names:
         if not _NAME.fullmatch(name):
-            raise ValueError(f'"{name}" is neither a name of a task or service nor a glob')
+            raise ValueError(f'"{name[:100]}" is neither a name of a task or service nor a glob')
     return names
 
 

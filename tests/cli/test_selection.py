@@ -88,7 +88,7 @@ def test_all_runs_without_a_terminal(ringward: Ringward, daemon: FakeDaemon, com
     everything = (command, "--all", "--status", "failed")
     refused = ringward(*everything)
     assert refused.exit_code == exit_codes.USAGE
-    assert "--all needs --yes" in refused.stderr
+    assert "--all needs --yes when the command does not run on a terminal" in refused.stderr
     assert daemon.requests == []
     assert ringward(*everything, "--yes").exit_code == 0
     assert sent(daemon, path) == {"match_all": True, "filter": {"status": "failed"}}

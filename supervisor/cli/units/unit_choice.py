@@ -164,7 +164,7 @@ def confirm_all(names: Callable[[], list[str]], verb: str) -> None:
         Failure: the user did not confirm the action.
     """
     if not is_interactive():
-        raise click.UsageError("--all needs --yes unless standard input is a terminal")
+        raise click.UsageError("--all needs --yes when the command does not run on a terminal")
     found = names()
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     click.echo(f"{', '.join(found[:_SHOWN])}{more}", err=True)

@@ -151,6 +151,31 @@ def test_all_invalid_fields_are_named(daemon: Daemon) -> None:
     assert "123456" not in json.dumps(body)
 
 
+def test_invalid_items_are_named(daemon: Daemon) -> None:
+    """Each invalid item of a list is named by its position, with its own value."""
+    body = json.dumps({"names": ["web", 1, "a b"]})
+    errors = assert_problem(daemon.ask("POST", "/api/units/stop", body, JSON), 422)["errors"]
+    pattern = r"Expected `str` matching regex '^[a-zA-Z0-9._:*?\[\]!^-]+$'"
+    assert errors == [
+        {"location": "body.names[1]", "message": "Expected `str`, got `int`", "value": 1},
+        {"location": "body.names[2]", "message": pattern, "value": "a b"},
+    ]
+
+
+@pytest.mark.parametrize("value", ["x" * 900_000, ["web"] * 100_000, [["x"] * 100_000]])
+def test_long_values_are_not_repeated(daemon: Daemon, value: object) -> None:
+    """An error does not contain the whole of a long value."""
+    body = json.dumps({"names": value})
+    assert len(assert_problem(daemon.ask("POST", "/api/units/stop", body, JSON), 422)["errors"]) == 1
+    assert len(daemon.ask("POST", "/api/units/stop", body, JSON).body) < 2000
+
+
+def test_body_of_another_encoding(daemon: Daemon) -> None:
+    """The message for a text that is not UTF-8 says so."""
+    found = assert_problem(daemon.ask("POST", "/api/units/stop", b'{"group": "\xff"}', JSON), 400)
+    assert found["detail"] == "The body is not UTF-8"
+
+
 @pytest.mark.parametrize("body", [b'"secret phrase"', b'["secret phrase"]', b'{"pasword": "secret phrase"}'])
 def test_login_errors_do_not_repeat_the_password(daemon: Daemon, body: bytes) -> None:
     """A password under a misspelt or empty name is not repeated either."""

@@ -207,7 +207,7 @@ def test_match_all(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
     ("selector", "locations"),
     [
         ({"matchall": True}, {"body.matchall"}),
-        ({"match_all": 1, "ids": [1], "except_ids": "x"}, {"body.match_all", "body.ids", "body.except_ids"}),
+        ({"match_all": 1, "ids": [1], "except_ids": "x"}, {"body.match_all", "body.ids[0]", "body.except_ids"}),
         ({"match_all": True, "filter": {"taskname": "x", "stat": ""}}, {"body.filter.taskname", "body.filter.stat"}),
         (
             {
