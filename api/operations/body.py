@@ -267,7 +267,7 @@ def _holds_many(raw: bytes) -> bool:
 
 
 def is_json(content_type: str | None) -> bool:
-    """Return whether a Content-Type is that of JSON."""
+    """Return whether a Content-Type denotes JSON."""
     media_type = (content_type or "").split(";")[0].strip().lower()
     return media_type == "application/json" or (media_type.startswith("application/") and media_type.endswith("+json"))
 

@@ -69,7 +69,7 @@ _TEXT: dict[str, object] = {"type": "string"}
     access=Access.HOOK,
 )
 def receive_hook(context: Context, call: Call) -> None:
-    """Receive a webhook: start the task of the hook, or nothing if the event or the body is filtered."""
+    """Receive a webhook: run the hook's task, unless a filter excludes the event or the body."""
     name = call.path["hookName"]
     found = execute_command(lambda: context.control.call("hook", name=name))["hook"]
     hook = _UNKNOWN if found is None else msgspec.convert(found, _Hook)

@@ -70,7 +70,7 @@ _ASK_S = 2.0
 class CertificateFromScheduler:
     """A certificate and key that the scheduler sends, because this process's user cannot read the key.
 
-    The scheduler is asked for a new version at most once a second.
+    It requests a new version from the scheduler at most once a second.
     """
 
     def __init__(self, boot: DaemonSettings) -> None:

@@ -270,8 +270,8 @@ class TailFinder:
 
     Attributes:
         limit: the maximum number of lines.
-        since_ms: the time of the oldest lines that count, in ms.
-        until_ms: the time of the newest lines that count, in ms; None for no limit.
+        since_ms: the start of the time span, in ms; earlier lines are dropped.
+        until_ms: the end of the time span, in ms; later lines are dropped. None for no limit.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ class Drawing:
 
     @property
     def busy(self) -> bool:
-        """Whether the next output must be fed, because it may change earlier output."""
+        """Whether the next output must go through `feed`, because it may change earlier output."""
         return self._redraw.busy
 
     @property
@@ -79,13 +79,13 @@ class Drawing:
         return rows if self._mask is None else tuple(map(self._mask.clean, rows))
 
     def concerns(self, mm: mmap, start: int, end: int) -> bool:
-        """Return whether these bytes of a mapping must be fed. For plain output this is one search for a byte."""
+        """Return whether these bytes of a mapping must go through `feed`. Plain output takes one search for a byte."""
         if not self._full and mm.find(b"\r", start, end) < 0:
             return False
         return needs(mm[start:end], self._full)
 
     def wants(self, data: bytes) -> bool:
-        """Return whether these bytes must be fed."""
+        """Return whether these bytes must go through `feed`: they redraw text, or may change earlier output."""
         return self.busy or needs(data, self._full)
 
     def feed(self, data: bytes, now_ms: int) -> list[bytes]:

@@ -8,9 +8,9 @@ Frame = tuple[bytes, ...]
 
 
 class Samples:
-    """Frames of a line or block. At first every picture is taken; when there are too many, every second is dropped.
+    """Frames of a line or block. When there are too many, half of them are dropped: every other picture.
 
-    The first picture is always kept, and so is the last, which is added when the line settles.
+    The first picture is always kept. The last is added when the line settles.
     """
 
     __slots__ = ("_count", "_frames", "_size", "_stride")

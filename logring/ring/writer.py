@@ -207,7 +207,7 @@ class RingWriter(BlockWriter):
             Bytes read, at most 128 KiB; 0 at end of file.
 
         Raises:
-            BlockingIOError: there is nothing to read, or no place for it while `writable` is False.
+            BlockingIOError: there is nothing to read, or no room for it while `writable` is False.
             OSError: the read failed.
         """
         drawing = self._drawings[stream]

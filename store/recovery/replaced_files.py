@@ -38,7 +38,7 @@ class FileRepair(NamedTuple):
     """A repair after other programs removed files."""
 
     text: str
-    """What happened and how it was repaired, as sentences for people."""
+    """What happened and how it was repaired, as sentences for users."""
     moved: bool
     """Whether the database is another file now. Keep the old connection until the next one has opened that file."""
 

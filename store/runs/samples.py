@@ -208,7 +208,7 @@ def _passes(db: Database | Connection, after: int) -> list[tuple[int, dict[str, 
 
 
 def _after(known: Usage | None, run_id: str, passes: Iterable[tuple[int, dict[str, Any]]]) -> list[Reading]:
-    """Return the readings of a run in those passes that its row lacks."""
+    """Return the readings of a run from passes that are not yet part of its row."""
     after = 0 if known is None else known.last_pass
     return [Reading(*body[run_id]) for number, body in passes if number > after and run_id in body]
 

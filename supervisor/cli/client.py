@@ -103,7 +103,7 @@ class UnixEndpoint:
 
 @dataclass(frozen=True)
 class UrlEndpoint:
-    """A TCP address, perhaps under TLS and below a path."""
+    """A TCP address, optionally with TLS and a path prefix."""
 
     scheme: str
     host: str

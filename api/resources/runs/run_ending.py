@@ -191,7 +191,7 @@ def _hint(db: Database, run: Run) -> str | None:
     "GET", "/api/runs/{runId}/ending", role=Role.VIEWER, answers={200: json_of(Ending)}, refusals=(404, 409, 422)
 )
 def explain_run_ending(context: Context, call: Call) -> None:
-    """Get why and how a run ended, with the last lines of its log."""
+    """Explain why and how a run ended, with the last lines of its log."""
     run = the_run(context, call.path["runId"])
     if run.end_reason is None:
         raise ApiError(409, f"The run {run.id} has not ended")

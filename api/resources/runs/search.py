@@ -62,7 +62,7 @@ _CHECK_KEY = b"ringward search"
 
 
 class Position(NamedTuple):
-    """The position at which a search continues: a line of a run. If the run is gone, it is the next older run."""
+    """The position at which a search continues: a line of a run, or the next older run if it was removed."""
 
     created_at: int
     run_id: str

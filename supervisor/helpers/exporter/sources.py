@@ -176,7 +176,7 @@ class NewRuns:
         self._cursors.add_runs([(last, arrivals.id_at(db, last) or "")], begin_at, active)
 
     def _add(self, found: Collection[Arrival]) -> None:
-        """Note the rows of runs that are new, and follow the selected runs among them."""
+        """Note the rows of new runs, and follow the selected ones."""
         known = {run_id for _seq, run_id in self._cursors.seen}
         new = [arrival for arrival in found if arrival.id not in known]
         if new:

@@ -174,7 +174,7 @@ class ControlThread:
         except SHORTAGES as err:
             if not is_shortage(err):
                 raise
-            self._short = err.with_traceback(None)  # as in take_all
+            self._short = err.with_traceback(None)  # a traceback would keep memory in use
         if self._short is not None:
             time.sleep(REST_S)
 

@@ -243,7 +243,7 @@ class Pump(threading.Thread):
             except SHORTAGES as err:
                 if not is_shortage(err):
                     raise
-                self._short = err.with_traceback(None)  # as in take_all
+                self._short = err.with_traceback(None)  # a traceback would keep memory in use
                 total = 0
             if self._short is not None:
                 time.sleep(REST_S)
@@ -387,7 +387,7 @@ class Pump(threading.Thread):
         self._files.adopt(log)
 
     def complete(self, log: RunLog) -> None:
-        """Complete the file of a log that a killed root had sealed; before :meth:`start`."""
+        """Complete the file of a log that a killed root had sealed. Call it before :meth:`start`."""
         log.writer.seal(log.writer.last_ms)
         log.sealing = log.sealed = True
         self._files.work(log)

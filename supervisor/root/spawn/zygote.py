@@ -271,7 +271,8 @@ def main() -> int:
     arguments = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
     sock = socket.socket(fileno=int(arguments["--fd"]))
     sock.set_inheritable(False)
-    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):  # Python changes these
+    # Python handles SIGINT and ignores the other two; runs must not inherit that.
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     set_title("ringward spawner")
     gc.disable()

@@ -180,7 +180,7 @@ class Committer:
         self._stuck = False
         """Whether the last attempt to store the first waiting change failed."""
         self._reasons: set[type[BaseException]] = set()
-        """Types of errors that were logged since then; each is logged once."""
+        """Types of errors that were logged since the last success; each is logged once."""
         self._lingers = False
         """Whether a change waits to share a transaction."""
         self._unresponsive = False

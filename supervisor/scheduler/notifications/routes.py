@@ -67,7 +67,7 @@ class Target(Struct, frozen=True):
 
     notifier: str
     only_if_notified: bool = False
-    """Whether it receives a recovery only if it was told of the failure."""
+    """Whether it receives a recovery only if it received the failure."""
     until: int | None = None
     """When quiet hours end, in milliseconds since the epoch; None to send at once."""
 

@@ -2,8 +2,8 @@
 
 ::
 
-    files -> read, checked, settled (thread) -> plan -> copied -> stored -> memory -> stored -> answer
-             nothing is changed until here ------^
+    read and check the files (in a thread) -> plan -> replace the copy -> store -> change memory -> store -> answer
+                  nothing has changed until here ---^
 
 Only one reload takes place at a time:
 
@@ -183,15 +183,15 @@ class Reloader:
             self._answer(done(**found))
             return
 
-        def given_up(error: BaseException) -> None:
+        def not_stored(error: BaseException) -> None:
             self._active.applied()
             unavailable(self._answer)(error)
 
         def store() -> None:
-            with self._committer.changing(given_up) as change:
+            with self._committer.changing(not_stored) as change:
                 self._store_definitions(new.config, difference, shown, change)
                 # An empty change would be dropped with its effects, but this one has an effect and so is not empty.
-                change.then(lambda: self._bring_into_force(request, new, difference, found))
+                change.then(lambda: self._activate(request, new, difference, found))
 
         self._active.copy(new, applied=False, then=store)
 
@@ -209,7 +209,7 @@ class Reloader:
         for before, _after in difference.turned:
             change.write(partial(update_task, name=before.name, paused=False, next_run_at=None))
 
-    def _bring_into_force(self, request: _Request, new: ResolvedConfig, difference: ConfigDiff, found: Report) -> None:
+    def _activate(self, request: _Request, new: ResolvedConfig, difference: ConfigDiff, found: Report) -> None:
         """Redefine the changed tasks, then apply all other differences.
 
         If a shutdown begins meanwhile, the rest is left to the next daemon. A refusal would be wrong, because it

@@ -137,13 +137,13 @@ class History:
         )
 
     def _of_services(self) -> Iterator[Run]:
-        """Yield the runs of services, each of some weeks. Few of them failed, and the last ones ended just now."""
+        """Yield the runs of services, each several weeks long. A few failed, and the last ones ended just now."""
         for name, instances in (("web", 1), ("worker", 3), ("cache", 1)):
             for index in range(instances):
                 at = self._now_ms - DAYS * _DAY_MS
                 while at < self._now_ms - _DAY_MS:
                     end = min(at + int(self._random.uniform(9, 31) * _DAY_MS), self._now_ms - 60_000)
-                    # Their logs do not exist, so no recent failure may lack its cause.
+                    # The demo writes no logs for services, so a recent failure would have no visible cause.
                     failed = self._random.random() < 0.1 and end < self._now_ms - 10 * _DAY_MS
                     yield Run(
                         id=f"{name} {index} {at}",

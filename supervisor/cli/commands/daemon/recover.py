@@ -57,10 +57,10 @@ def allow(directory: str, *, allowed: bool = True) -> None:
 
 
 def _wait(api: Any, problem: str) -> None:
-    """Wait until the daemon works again.
+    """Wait until the daemon has opened the new history and schedules runs again.
 
     Raises:
-        Failure: it does not in time; the next start withdraws the permission.
+        Failure: that takes too long. The next start withdraws the permission for a new history.
     """
     from supervisor.cli.client import ErrorResponse, Unreachable
 
