@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -50,6 +52,24 @@ def _link_pages(app: Sphinx, tree: nodes.document, name: str) -> None:
         link["internal"] = True
 
 
+class _IndexEntries(SphinxTransform):
+    """Turns comments such as ``.. index: nightly restart; daily restart`` into more names for search to find a section.
+
+    A directive would do the same, but code hosts do not know it.
+    """
+
+    default_priority = 400
+
+    def apply(self, **_: object) -> None:
+        """Add the entries to the sections."""
+        for comment in list(self.document.findall(nodes.comment)):
+            if comment.astext().startswith("index: ") and isinstance(comment.parent, nodes.section):
+                names = comment.astext().removeprefix("index: ").split("; ")
+                target = comment.parent["ids"][0]
+                entries = [("single", name, target, "main", None) for name in names]
+                comment.parent.insert(1, addnodes.index(entries=entries))
+
+
 def _link_keys(app: Sphinx, tree: nodes.document, _name: str) -> None:
     """Turn each key with an anchor into a link to itself, so that readers can copy its address."""
     if app.builder.name == "man":
@@ -84,6 +104,7 @@ def _inline(entry: nodes.Node) -> list[nodes.Node]:
 
 def setup(app: Sphinx) -> None:
     """Register the handlers; Sphinx calls this."""
+    app.add_transform(_IndexEntries)
     app.connect("doctree-resolved", _link_pages)
     app.connect("doctree-resolved", _link_keys)
     app.connect("doctree-resolved", _list_tables)

@@ -288,7 +288,10 @@ def test_commands_are_console_blocks(page: Path) -> None:
 
 
 def test_pages_build_without_warnings(tmp_path: Path) -> None:
-    """Sphinx builds the pages without warnings: each is in the table of contents, and every reference resolves."""
+    """Sphinx builds the pages without warnings: each is in the table of contents, and every reference resolves.
+
+    The search finds recipes by the other phrases that the page lists.
+    """
     command = [sys.executable, "-m", "sphinx", "-W", "-n", "--keep-going", "-q", "-d", str(tmp_path / "trees")]
     done = subprocess.run([*command, str(DOCS), str(tmp_path / "pages")], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -296,6 +299,10 @@ def test_pages_build_without_warnings(tmp_path: Path) -> None:
         text = (tmp_path / "pages" / f"{page.stem}.html").read_text()
         assert not re.search(r'href="[\w-]+\.rst', text), f"{page.name} has a link to a file instead of a page"
         assert not re.search(r'(src|rel="stylesheet" href)="https?:', text), f"{page.name} needs a network"
+    index = json.loads(
+        (tmp_path / "pages/searchindex.js").read_text().removeprefix("Search.setIndex(").removesuffix(")")
+    )
+    assert [anchor for _, anchor, _ in index["indexentries"]["nightly restart"]] == ["restart-a-service-every-night"]
 
 
 def test_man_pages_have_every_command_and_key(tmp_path: Path) -> None:
