@@ -7,6 +7,7 @@ may have packages of these names. In a checkout the packages are beside this fil
 The directory of the packages becomes the first entry of ``sys.path``, before any installed package of the same name.
 """
 
+import gc
 import os
 import sys
 from importlib import import_module
@@ -38,7 +39,10 @@ def main() -> None:
 
 def run(process: str) -> int | None:
     """Be one of the processes, with its arguments in ``sys.argv``; return the exit status."""
-    status: int | None = import_module(PROCESSES[process]).main()
+    gc.disable()  # what an import creates stays alive, so collections meanwhile would only take time
+    module = import_module(PROCESSES[process])
+    gc.enable()
+    status: int | None = module.main()
     return status
 
 
