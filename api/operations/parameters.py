@@ -91,10 +91,9 @@ class PathParam(Struct, frozen=True):
         """Return the error if `value` is invalid, otherwise None."""
         if self.min_length <= len(value) <= self.max_length and self.pattern.fullmatch(value):
             return None
+        length = self.min_length if self.min_length == self.max_length else f"{self.min_length} to {self.max_length}"
         return ErrorDetail(
-            f"path.{self.name}",
-            f"must have {self.min_length} to {self.max_length} characters and match {self.pattern.pattern}",
-            value,
+            f"path.{self.name}", f"must have {length} characters and match {self.pattern.pattern}", value
         )
 
 

@@ -186,3 +186,10 @@ def test_run_ids(run_id: str) -> None:
     """An id has 26 upper-case characters of the ULID alphabet."""
     assert RUN_ID.check(run_id)
     assert RUN_ID.check("0123456789ABCDEFGHJKMNPQRS") is None
+
+
+def test_fixed_length_of_a_path_parameter() -> None:
+    """The error for an id names its length, not a range."""
+    error = RUN_ID.check("x")
+    assert error is not None
+    assert error.message.startswith("must have 26 characters and match ")
