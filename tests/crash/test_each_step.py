@@ -2,8 +2,10 @@
 
 import contextlib
 import random
-from itertools import islice
+from collections.abc import Iterable
+from itertools import accumulate, islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,14 +15,23 @@ from tests.crash.harness import all_runs, numbered, numbered_quickly, numbered_t
 from tests.support.daemon import Daemon
 from tests.support.waiting import until
 
+PLACES = 2
+
 
 def configuration(sides: Path) -> str:
     return f"""
+[slots.db]
+size = {PLACES}
 [tasks.quick]
 {numbered_quickly(20, sides)}
 max_concurrent = 2
+uses = ["db"]
+[tasks.whole]
+{numbered_quickly(5, sides)}
+uses = {{ db = {PLACES} }}
 [tasks.failing]
 {numbered_quickly(5, sides, "; exit 3")}
+uses = ["db"]
 retry_attempts = 1
 retry_delay = "20ms"
 [tasks.stopped]
@@ -48,13 +59,13 @@ def begin_load(daemon: Daemon) -> set[str]:
                 return found
         return None
 
-    tasks = ("quick", "quick", "quick", "failing", "superseded", "superseded", "stopped", "stopped")
+    tasks = ("quick", "quick", "whole", "quick", "failing", "superseded", "superseded", "stopped", "stopped")
     return {until(lambda task=task: trigger(task), f"{task} to be taken") for task in tasks}  # type: ignore[misc]
 
 
 def finish_load(daemon: Daemon) -> None:
     """Wait for runs that end by themselves, and stop the others."""
-    for task in ("quick", "failing"):
+    for task in ("quick", "whole", "failing"):
         until(lambda task=task: all(run["status"] == "ended" for run in daemon.runs(task)), f"{task} to end")  # type: ignore[misc]
     for task in ("stopped", "superseded"):
         for run in daemon.runs(task):
@@ -71,21 +82,34 @@ def stopped(daemon: Daemon, run_id: str) -> bool:
     return daemon.request("POST", f"/api/runs/{run_id}/stop").status in (204, 409)
 
 
+def most_places(runs: Iterable[dict[str, Any]]) -> int:
+    """Return how many places of the slot were taken at once, according to the times of the runs."""
+    places = {"quick": 1, "failing": 1, "whole": PLACES}
+    changes = [
+        change
+        for run in runs
+        if (taken := places.get(run["taskName"])) and "startedAt" in run
+        for change in ((run["startedAt"], taken), (run["endedAt"], -taken))
+    ]
+    return max(accumulate(places for _, places in sorted(changes)), default=0)
+
+
 def all_is_well(daemon: StepsDaemon, accepted: set[str]) -> None:
-    """Check that every accepted trigger ran once, and that every line and every ending is stored."""
+    """Check that every accepted trigger ran once, within its slot, and that every line and every ending is stored."""
     assert daemon.verdict(accepted).differences == []
+    assert most_places(all_runs(daemon).values()) == PLACES
     endings = {run["taskName"]: set[tuple[str, int]]() for run in all_runs(daemon).values()}
     for run in all_runs(daemon).values():
         if run["status"] == "ended" and run["exitCode"] >= 0:
             endings[run["taskName"]].add((run["endReason"], run["exitCode"]))
-    assert endings["quick"] == {("succeeded", 0)}
+    assert endings["quick"] == endings["whole"] == {("succeeded", 0)}
     assert endings["failing"] == {("failed", 3)}
     assert endings["stopped"] | endings["superseded"] == {("stopped", 143)}
 
 
 @at_some_time
 def test_scheduler_dies_at_each_step(times: tuple[int, ...], daemon: StepsDaemon) -> None:
-    """When a scheduler dies at any step, every accepted trigger runs once, and every line and every end is kept."""
+    """When a scheduler dies at any step, each trigger runs once, within its slot, and every line and end is kept."""
     daemon.write(configuration(daemon.sides))
     accepted = set()
     daemon.start()
