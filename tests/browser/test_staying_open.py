@@ -274,6 +274,17 @@ def test_emptied_page_leads_to_the_last_one(page: Page, site: Site) -> None:
     ).to_be_visible()
 
 
+def test_reload_does_not_abort_the_first_load(timed: Page, site: Site) -> None:
+    """A page appears with the first answer, even if the event stream opens before it and requests a new one."""
+    held, hold = holding()
+    timed.route(re.compile(rf"/api/runs/{site.done['backup']}\?"), hold)
+    site.see(timed, f"#/run/{site.done['backup']}")
+    expect(timed.get_by_role("status").filter(has_text="live")).to_be_visible()
+    timed.clock.run_for(1000)
+    held[0].continue_()
+    expect(timed.get_by_role("region", name="Verdict")).to_be_visible()
+
+
 def test_one_request_for_histories_at_a_time(page: Page, site: Site) -> None:
     """With any number of tasks on the screen, one request at a time fetches their last runs."""
     held, hold = holding()

@@ -77,10 +77,13 @@ const LONG = 30; // characters; lists may cut longer names, so their links get a
 /** A link to the page of a task or service. */
 export const UnitLink = ({ name, children }) => html`<a href=${link("task", name)} title=${name.length > LONG ? name : undefined}>${children ?? name}</a>`;
 
+const HUNG_MS = 5000;
+
 /**
  * Call `load(signal)` now and whenever `keys` change. Return {data, error, reload}; `data` is null before the first
  * result. The previous data stays until the new data arrives, so that the page does not flicker. A failed load is
- * repeated when the connection to the daemon is restored.
+ * repeated when the connection to the daemon is restored. `reload` waits for a load that is under way, because to
+ * abort it would delay the first result on a slow link; it aborts a load that has taken longer than HUNG_MS.
  */
 export function useLoad(load, keys) {
   const [result, setResult] = useState({ data: null, error: null });
@@ -88,17 +91,29 @@ export function useLoad(load, keys) {
   const latest = useRef(load);
   latest.current = load;
   const key = JSON.stringify(keys);
+  const underWay = useRef(null); // {since, again}; again: whether to load again afterwards
   useEffect(() => {
     const abort = new AbortController();
+    const mine = { since: Date.now(), again: false };
+    underWay.current = mine;
     latest
       .current(abort.signal)
       .then((data) => !abort.signal.aborted && setResult({ data, error: null }))
       .catch((error) => {
         if (!abort.signal.aborted) setResult((before) => ({ data: before.data, error }));
+      })
+      .finally(() => {
+        if (abort.signal.aborted) return;
+        underWay.current = null;
+        if (mine.again) setTurn((value) => value + 1);
       });
     return () => abort.abort();
   }, [key, turn]);
-  const reload = useRef(() => setTurn((value) => value + 1));
+  const reload = useRef(() => {
+    const load = underWay.current;
+    if (load && Date.now() - load.since < HUNG_MS) load.again = true;
+    else setTurn((value) => value + 1);
+  });
   const failed = useRef(false);
   failed.current = result.error !== null;
   useEffect(() => listen((kind) => kind === "resumed" && failed.current && reload.current()), []);
