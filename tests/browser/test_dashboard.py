@@ -148,7 +148,7 @@ def test_delete_and_restore_all_matches(page: Page, site: Site) -> None:
     first = site.request("GET", "/api/runs?task_name=old&sort_direction=asc&limit=1").json()["runs"][0]["id"]
     site.request("POST", "/api/runs/bulk/delete", {"ids": [first]})
     site.see(page, "#/runs?task_name=old")
-    card = page.get_by_role("region", name="Runs", exact=True)
+    card = page.get_by_role("main")
     expect(card.get_by_text(f"{PAST - 1} runs")).to_be_visible()
     card.get_by_role("checkbox").first.check()
     card.get_by_role("button", name=f"Select all {PAST - 1} that match").click()
@@ -184,13 +184,13 @@ def test_audit_names_runs(page: Page, site: Site) -> None:
 
     def is_there() -> bool:
         page.get_by_role("button", name="Refresh").click()
-        return row("delete runs").count() == 1
+        return row("Delete runs").count() == 1
 
     until(is_there, "the entry")
-    expect(row("rerun runs")).to_contain_text(site.done["colours"])
-    expect(row("rerun runs")).to_contain_text(f"1 run: colours {again}")
-    expect(row("delete runs")).to_contain_text(f"runs with task colours, search {again}")
-    expect(row("delete runs")).to_contain_text(f"1 run: {again}")
+    expect(row("Run again")).to_contain_text(site.done["colours"])
+    expect(row("Run again")).to_contain_text(f"1 run: colours {again}")
+    expect(row("Delete runs")).to_contain_text(f"runs with task colours, search {again}")
+    expect(row("Delete runs")).to_contain_text(f"1 run: {again}")
 
 
 def test_run_bars_by_keyboard(page: Page, site: Site) -> None:
@@ -226,7 +226,7 @@ def test_year_by_keyboard(page: Page, site: Site) -> None:
         expect(here).to_be_focused()
     expect(here).to_have_accessible_name(re.compile("1 run, 1 succeeded"))
     page.keyboard.press("Enter")
-    expect(page.get_by_role("region", name="Runs", exact=True).get_by_text("1 run", exact=True)).to_be_visible()
+    expect(page.get_by_role("main").get_by_text("1 run", exact=True)).to_be_visible()
     assert f"created_after={newest}" in page.url
 
 

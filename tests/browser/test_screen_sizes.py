@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import pytest
 from playwright.sync_api import Browser, Page, StorageState, expect
 
 from tests.browser.conftest import opened
@@ -39,6 +40,15 @@ TOO_SMALL = """() => {
     return [...found];
 }"""
 """Text that is smaller than 12 px on the screen."""
+COVERED = """() => [...document.querySelectorAll(".hits button")].filter((hit) => {
+    const [label, text] = [...hit.children].map((one) => {
+        const range = document.createRange();
+        range.selectNodeContents(one);
+        return range.getBoundingClientRect();
+    });
+    return label.right > text.left && label.bottom > text.top + 1;
+}).map((hit) => hit.textContent)"""
+"""Hits of a search whose line covers the label before it."""
 PAGES = (
     "#/",
     "#/task/backup",
@@ -98,6 +108,18 @@ def test_table_fits_a_small_desktop(browser: Browser, session: StorageState, sit
     context.close()
 
 
+@pytest.mark.parametrize("width", [1280, 1024, 801])
+def test_board_fits_a_small_desktop(browser: Browser, session: StorageState, site: Site, width: int) -> None:
+    """The overview cuts off no column, so that the buttons of each unit are on the screen."""
+    context = browser.new_context(storage_state=session, viewport={"width": width, "height": 768})
+    page = opened(context)
+    site.see(page, "#/")
+    table = page.get_by_role("region", name="Tasks and services").locator(".scroll-x")
+    expect(table.get_by_role("row").filter(has_text="shaky")).to_be_visible()
+    assert table.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+    context.close()
+
+
 def test_api_page_fits(browser: Browser, site: Site) -> None:
     """The description of the API is not wider than the screen."""
     for width in (1440, 1024, 390):
@@ -109,10 +131,12 @@ def test_api_page_fits(browser: Browser, site: Site) -> None:
 
 
 def test_hits_fit_a_phone(phone: Page, site: Site) -> None:
-    """Lines that a search finds are cut at the edge of the screen, however long they are."""
-    site.see(phone, "#/search?q=1")
-    expect(phone.get_by_role("list", name="Hits").get_by_role("button").first).to_be_visible()
-    assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+    """Lines that a search finds are cut at the edge of the screen, and cover no name or time before them."""
+    for address in ("#/search?q=1", f"#/run/{site.done['long']}?q=1"):
+        site.see(phone, address)
+        expect(phone.get_by_role("list", name="Hits").get_by_role("button").first).to_be_visible()
+        assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+        assert phone.evaluate(COVERED) == []
 
 
 def test_dialog_fits_a_phone(phone: Page, site: Site) -> None:

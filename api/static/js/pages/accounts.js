@@ -2,7 +2,7 @@
 import { html, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { Refused, get, post, remove } from "../api.js";
-import { Ago, Card, Empty, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
+import { Ago, Card, Empty, Head, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
 import { close, confirm, show } from "../parts/dialog.js";
 import { toast } from "../parts/toasts.js";
 import { isAdmin } from "../state.js";
@@ -25,7 +25,7 @@ export function Accounts() {
   };
   const add = () => show(() => html`<${NewAccount} made=${reload} />`, { label: "New account" });
   const change = (one) => show(() => html`<${NewPassword} name=${one.name} made=${reload} />`, { label: `New password of ${one.name}` });
-  return html`<h1 class="hidden-text">Accounts</h1><${Card} title="Accounts" tools=${html`<button class="primary" onClick=${add}>New account</button>`}>
+  return html`<${Head} title="Accounts" tools=${html`<button class="primary" onClick=${add}>New account</button>`} /><${Card} label="Accounts">
     ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
     ${!data && !error && html`<${Skeleton} />`}
     ${data && !data.items.length && html`<${Empty}>Only the account admin exists; it has the daemon's own password.</${Empty}>`}

@@ -2,13 +2,50 @@
 import { html, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { get } from "../api.js";
-import { At, Badge, Card, Empty, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
+import { At, Badge, Card, Empty, Head, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
 import { isAdmin } from "../state.js";
 
 const PAGE = 100;
 
-/** Convert the operation id of an API call to words: "runTask" becomes "run task". */
-const words = (operation) => operation.replace(/(?<=[a-z])(?=[A-Z])/g, " ").toLowerCase();
+/** Names of operations, in the words of the buttons. */
+const ACTIONS = {
+  login: "Log in",
+  logout: "Log out",
+  runTask: "Run",
+  receiveHook: "Run by webhook",
+  startService: "Start",
+  stopService: "Stop",
+  restartService: "Restart",
+  pauseTask: "Pause schedule",
+  resumeTask: "Resume schedule",
+  acknowledgeTask: "Acknowledge",
+  acknowledgeRun: "Acknowledge",
+  unacknowledgeTask: "Undo acknowledgement",
+  startUnits: "Start several",
+  stopUnits: "Stop several",
+  restartUnits: "Restart several",
+  pauseUnits: "Pause several schedules",
+  resumeUnits: "Resume several schedules",
+  stopRun: "Stop run",
+  deleteRun: "Delete run",
+  bulkStopRuns: "Stop runs",
+  bulkDeleteRuns: "Delete runs",
+  bulkRestoreRuns: "Restore runs",
+  bulkRerunRuns: "Run again",
+  markNotificationRead: "Mark as read",
+  markNotificationUnread: "Mark as unread",
+  markAllNotificationsRead: "Mark all as read",
+  testNotifier: "Send test message",
+  reloadDaemon: "Reload configuration",
+  trustClock: "Confirm clock",
+  createToken: "Create token",
+  revokeToken: "Revoke token",
+  createUser: "Create account",
+  setUserPassword: "Change password",
+  removeUser: "Remove account",
+};
+/** Return the name of an operation; one that a newer daemon added is its id in words. */
+const words = (operation) => ACTIONS[operation] ?? operation.replace(/(?<=[a-z])(?=[A-Z])/g, " ").toLowerCase();
 
 export function Audit() {
   useTitle("Audit");
@@ -24,8 +61,8 @@ export function Audit() {
     setCursor(page.nextCursor ?? "");
   };
   const items = [...(data?.items ?? []), ...older];
-  const look = (status) => (status < 400 ? { tone: "good", word: "ok", icon: "check" } : { tone: "bad", word: `rejected (${status})`, icon: "cross" });
-  return html`<h1 class="hidden-text">Audit</h1><${Card} title="Audit" tools=${html`<button onClick=${reload}>Refresh</button>`}>
+  const look = (status) => (status < 400 ? { tone: "good", word: "ok", icon: "check" } : { tone: "bad", word: "rejected", icon: "cross" });
+  return html`<${Head} title="Audit" tools=${html`<button onClick=${reload}>Refresh</button>`} /><${Card} label="Audit">
     ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
     ${!data && !error && html`<${Skeleton} rows=${8} />`}
     ${data && !items.length && html`<${Empty}>No entries yet.</${Empty}>`}

@@ -4,7 +4,7 @@ import * as actions from "../actions.js";
 import { get } from "../api.js";
 import { count } from "../format.js";
 import { listen } from "../live.js";
-import { Ago, At, Card, Empty, Problem, RunBadge, Skeleton, UnitLink, useLoad, useTitle } from "../parts/basics.js";
+import { Ago, At, Card, Empty, Head, Problem, RunBadge, Skeleton, UnitLink, useLoad, useTitle } from "../parts/basics.js";
 import { FILTERS, Filters, bulkFilter, filterOf } from "../parts/run_filters.js";
 import { PAGE, Pager } from "../parts/runs_table.js";
 import { go, link, route } from "../routes.js";
@@ -33,11 +33,11 @@ export function Deleted() {
   };
   const active = FILTERS.some(read);
   const runs = data?.runs ?? [];
-  const tools = html`${data && html`<span class="soft small">${count(data.total, "run")}</span>`}<a class="button" href=${link("runs")}>All runs</a>
+  const tools = html`${data && html`<span class="soft small">${count(data.total, "run")}</span>`}
     <button disabled=${!runs.length || !mayOperate.value} onClick=${() => restore({ match_all: true, filter: bulkFilter(filter) })}>
       ${active ? "Restore all matching" : "Restore all"}
     </button>`;
-  return html`<h1 class="hidden-text">Deleted runs</h1><${Card} title="Deleted runs" tools=${tools} className="runs">
+  return html`<${Head} title="Deleted runs" above=${[["Runs", link("runs")]]} tools=${tools} /><${Card} label="Deleted runs" className="runs">
     <${Filters} read=${read} set=${set} active=${active} clear=${() => go(link("deleted"), { replace: true })} />
     ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
     ${error && data && html`<p class="problem body" role="alert">${error.message}</p>`}

@@ -3,7 +3,7 @@ import { html, useEffect, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { get, post } from "../api.js";
 import { NotifyHere } from "../parts/browser_notifications.js";
-import { Ago, Badge, Card, Empty, Problem, Skeleton, UnitLink, useLoad, useTitle } from "../parts/basics.js";
+import { Ago, Badge, Card, Empty, Head, Problem, Skeleton, UnitLink, useLoad, useTitle } from "../parts/basics.js";
 import { Cause } from "../parts/cause.js";
 import { listen } from "../live.js";
 import { link } from "../routes.js";
@@ -14,6 +14,12 @@ const LOOKS = {
   error: { tone: "bad", word: "error", icon: "cross" },
   warn: { tone: "warn", word: "warning", icon: "alert" },
   info: { tone: "busy", word: "info", icon: "bell" },
+};
+
+/** Return the body of a notification without the id of its run, which has a button. */
+const withoutId = ({ body, runId }) => {
+  const prefix = `Run ${runId}: `;
+  return body.startsWith(prefix) ? body.charAt(prefix.length).toUpperCase() + body.slice(prefix.length + 1) : body;
 };
 
 export function Notifications() {
@@ -48,7 +54,7 @@ export function Notifications() {
     loadUnread();
   };
   const tools = html`<${NotifyHere} /><a class="button" href=${link("notifiers")}>Notifiers</a><button disabled=${!mayOperate.value || !unread.value} onClick=${markAll}>Mark all as read</button>`;
-  return html`<h1 class="hidden-text">Notifications</h1><${Card} title="Notifications" className="attention" tools=${tools}>
+  return html`<${Head} title="Notifications" tools=${tools} /><${Card} label="Notifications" className="attention">
     ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
     ${!data && !error && html`<${Skeleton} rows=${6} />`}
     ${data && !items.length && html`<${Empty}>No notifications.</${Empty}>`}
@@ -56,7 +62,7 @@ export function Notifications() {
       <${Badge} look=${LOOKS[one.severity]} />
       <div class="what">
         <p>${one.readAt ? one.title : html`<b>${one.title}</b>`}${one.count > 1 && html` <span class="badge">${one.count} times</span>`}</p>
-        <p class="small soft">${one.body}</p>
+        <p class="small soft">${withoutId(one)}</p>
         ${one.runId && one.severity !== "info" && html`<${Cause} id=${one.runId} />`}
         <p class="small faint"><${Ago} at=${one.lastOccurredAt} />${one.taskName && html`, <${UnitLink} name=${one.taskName} />`}</p>
       </div>

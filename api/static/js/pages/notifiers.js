@@ -3,7 +3,7 @@ import { html, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { get, post } from "../api.js";
 import { count, number } from "../format.js";
-import { Ago, Badge, Card, Empty, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
+import { Ago, Badge, Card, Empty, Head, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
 import { toast } from "../parts/toasts.js";
 import { link } from "../routes.js";
 import { isAdmin, isLimited, now } from "../state.js";
@@ -26,8 +26,7 @@ export function Notifiers() {
   const turn = Math.floor(now.value / LOOK_MS);
   const { data, error, reload } = useLoad(async (signal) => (isLimited.value ? null : get("api/notifiers", {}, signal)), [turn]);
   if (isLimited.value) return html`<h1>Notifiers</h1><${Card} label="Not permitted"><${Empty}>Your token is limited to some tasks and cannot see notifiers.</${Empty}></${Card}>`;
-  const tools = html`<a class="button" href=${link("notifications")}>Notifications</a>`;
-  return html`<h1 class="hidden-text">Notifiers</h1><${Card} title="Notifiers" tools=${tools}>
+  return html`<${Head} title="Notifiers" above=${[["Notifications", link("notifications")]]} /><${Card} label="Notifiers">
     ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
     ${!data && !error && html`<${Skeleton} />`}
     ${data && !data.items.length && html`<${None} />`}

@@ -5,5 +5,5 @@ import { RunsTable } from "../parts/runs_table.js";
 
 export function Runs() {
   useTitle("Runs");
-  return html`<h1 class="hidden-text">Runs</h1><${RunsTable} page=${["runs"]} title="Runs" />`;
+  return html`<${RunsTable} page=${["runs"]} />`;
 }

@@ -7,7 +7,7 @@ import { HostCharts } from "../parts/host.js";
 import { isLimited, now } from "../state.js";
 
 const LIVE_MS = 5000;
-const RESOURCES = { cpu: "processor", memory: "memory", io: "disk" };
+const RESOURCES = { cpu: "CPU", memory: "memory", io: "disk" };
 
 export function System() {
   useTitle("System");
@@ -27,7 +27,7 @@ function Host({ host }) {
     <div><dt>System</dt><dd>${host.os}</dd></div>
     <div><dt>Kernel</dt><dd>${host.kernel}, ${host.arch}</dd></div>
     <div><dt>Up for</dt><dd>${duration(now.value - Date.parse(host.bootedAt))}</dd></div>
-    <div><dt>Processor</dt><dd>${host.cpu.percent.toFixed(0)} % of ${host.cpu.cores} cores</dd></div>
+    <div><dt>CPU</dt><dd>${host.cpu.percent.toFixed(0)} % of ${host.cpu.cores} cores</dd></div>
     <div><dt>Each core</dt><dd>${host.cpu.perCore.map((value) => `${value.toFixed(0)} %`).join(", ")}</dd></div>
     <div><dt>Load (1, 5, 15 min)</dt><dd>${load}</dd></div>
     <div><dt>Memory</dt><dd>${size(host.memory.usedBytes)} of ${size(host.memory.totalBytes)}</dd></div>
@@ -39,7 +39,7 @@ function Host({ host }) {
 
 function Processes({ host }) {
   return html`<${Card} title="Ringward's own processes"><div class="scroll-x"><table>
-    <thead><tr><th>Process</th><th class="number">Pid</th><th class="number">Processor</th><th class="number">Memory</th></tr></thead>
+    <thead><tr><th>Process</th><th class="number">Pid</th><th class="number">CPU</th><th class="number">Memory</th></tr></thead>
     <tbody>${host.processes.map((one) => html`<tr key=${one.pid}><td>${one.name}</td><td class="number">${one.pid}</td><td class="number">${one.cpuPercent.toFixed(1)} %</td><td class="number">${size(one.pssBytes ?? one.rssBytes)}</td></tr>`)}</tbody>
   </table></div></${Card}>`;
 }

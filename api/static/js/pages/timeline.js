@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useState } from "../../vendor/preact.js";
 import { count, duration, moment, tookMs } from "../format.js";
 import { listen } from "../live.js";
-import { At, Card, Empty, Problem, RunBadge, Skeleton, UnitLink, useLoad, useTitle } from "../parts/basics.js";
+import { At, Card, Empty, Head, Problem, RunBadge, Skeleton, UnitLink, useLoad, useTitle } from "../parts/basics.js";
 import { Icon } from "../parts/icon.js";
 import { useSlots } from "../parts/slots.js";
 import { go, link, route } from "../routes.js";
@@ -64,10 +64,9 @@ export function Timeline() {
   const table = read("view") === "table";
   const span = view.to - view.from;
   const nowMs = now.value;
-  return html`<h1 class="hidden-text">Timeline</h1>
+  return html`<${Head} title="Timeline" />
     <section class="card timeline" aria-label="Timeline" aria-busy=${late}>
       <header>
-        <h2>Timeline</h2>
         <div class="row" role="group" aria-label="Span">${SPANS.map(([name, label, ms]) => html`<button key=${name} aria-pressed=${Math.abs(ms - span) < 1000} onClick=${() => change(zoomed(view, ms / span, view.live ? 1 : 0.5, nowMs))}>${label}</button>`)}</div>
         <div class="row" role="group" aria-label="Window">
           <button title="Earlier (Shift ←)" aria-label="Earlier" onClick=${() => change(moved(view, -STEP, nowMs))}><${Icon} name="back" /></button>

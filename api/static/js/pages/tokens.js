@@ -2,7 +2,7 @@
 import { html, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { Refused, get, post, remove } from "../api.js";
-import { Ago, At, Badge, Card, Empty, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
+import { Ago, At, Badge, Card, Empty, Head, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
 import { close, confirm, show } from "../parts/dialog.js";
 import { toast } from "../parts/toasts.js";
 import { isAdmin } from "../state.js";
@@ -26,7 +26,7 @@ export function Tokens() {
     reload();
   };
   const make = () => show(() => html`<${NewToken} made=${reload} />`, { label: "New token" });
-  return html`<h1 class="hidden-text">Tokens</h1><${Card} title="Tokens" tools=${html`<button class="primary" onClick=${make}>New token</button>`}>
+  return html`<${Head} title="Tokens" tools=${html`<button class="primary" onClick=${make}>New token</button>`} /><${Card} label="Tokens">
     ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
     ${!data && !error && html`<${Skeleton} />`}
     ${data && !data.items.length && html`<${Empty}>No tokens yet. Create one for scripts and CI.</${Empty}>`}

@@ -5,7 +5,7 @@ import { get, taskPath } from "../api.js";
 import { keyName, valueText } from "../definition.js";
 import { duration, localMinute, moment, number, size, tookMs } from "../format.js";
 import { Acknowledged } from "../parts/acknowledged.js";
-import { Act, Ago, At, Badge, Card, Empty, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
+import { Act, Ago, At, Badge, Card, Crumbs, Empty, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
 import { Calendar } from "../parts/calendar.js";
 import { Chart } from "../parts/chart.js";
 import { Heat, HeatKey } from "../parts/heat.js";
@@ -34,7 +34,8 @@ export function UnitPage({ name }) {
     </${Empty}></${Card}><${RunsTable} name=${name} page=${["task", name]} />`;
   }
   const task = unit.kind === "task";
-  return html`<div class="page-head">
+  return html`<div class="trail"><${Crumbs} above=${[["Overview", link()]]}>${name}</${Crumbs}></div>
+    <div class="page-head">
       <h1>${name}</h1><${Badge} look=${ofUnit(unit)} />
       ${unit.flapping && html`<${Badge} look=${FLAPPING} />`}
       ${unit.paused && html`<${Badge} look=${{ tone: "warn", word: "schedule paused", icon: "pause" }} />`}
@@ -173,7 +174,7 @@ function LogSearch({ name }) {
 
 function Definition({ unit }) {
   const entries = Object.entries(unit.definition).filter(([, value]) => value !== null && value !== "" && !(Array.isArray(value) && !value.length) && !(typeof value === "object" && !Object.keys(value).length));
-  return html`<${Card} title="Definition, as configured"><div class="body"><dl class="definition">
+  return html`<${Card} title="Definition"><div class="body"><dl class="definition">
     ${entries.map(([key, value]) => html`<dt>${keyName(key)}</dt><dd>${valueText(key, value)}</dd>`)}
   </dl></div></${Card}>`;
 }

@@ -8,6 +8,8 @@ import { now } from "../state.js";
 import { ofRun } from "../states.js";
 import { ICON, Icon } from "./icon.js";
 
+const LONG = 30; // characters; lists may cut longer names, so their links get a title
+
 export function Badge({ look, title }) {
   return html`<span class="badge ${look.tone}" title=${title}><${Icon} name=${look.icon} />${look.word}</span>`;
 }
@@ -45,6 +47,20 @@ export function Took({ run }) {
   return html`<span class="number">${duration(ms)}</span>`;
 }
 
+/** Links to the pages above a page, [[label, address]], and its own name as `children`. */
+export function Crumbs({ above, children }) {
+  return html`<nav aria-label="Breadcrumb"><ol>
+    ${above.map(([label, address]) => html`<li class="clip"><a href=${address} title=${label.length > LONG ? label : undefined}>${label}</a></li>`)}
+    <li><span aria-current="page">${children}</span></li>
+  </ol></nav>`;
+}
+
+/** The head of a page: links to the pages above it, if there are any, its title, and its `tools`. */
+export function Head({ title, above = [], tools }) {
+  return html`${above.length > 0 && html`<div class="trail"><${Crumbs} above=${above}>${title}</${Crumbs}></div>`}
+    <div class="page-head"><h1>${title}</h1><span class="spring"></span>${tools}</div>`;
+}
+
 export function Card({ title, tools, children, label, className = "" }) {
   return html`<section class="card ${className}" aria-label=${label ?? title}>
     ${title && html`<header><h2>${title}</h2><span class="spring"></span>${tools}</header>`} ${children}
@@ -71,8 +87,6 @@ export function Problem({ error, retry }) {
     ${retry && html`<button onClick=${retry}>Try again</button>`}
   </div>`;
 }
-
-const LONG = 30; // characters; lists may cut longer names, so their links get a title
 
 /** A link to the page of a task or service. */
 export const UnitLink = ({ name, children }) => html`<a href=${link("task", name)} title=${name.length > LONG ? name : undefined}>${children ?? name}</a>`;

@@ -71,7 +71,7 @@ function Row({ unit, wide }) {
     <td class="state"><${Badge} look=${ofUnit(unit)} />${unit.flapping && html` <${Badge} look=${FLAPPING} />`}${unit.paused && html` <${Badge} look=${{ tone: "warn", word: "paused", icon: "pause" }} />`}</td>
     ${wide && html`<td class="runs-of"><${History} name=${unit.name} trend=${unit.kind === "task"} /></td>`}
     <td class="wide small soft last">${last && html`<a href=${link("run", last.id)}><${Ago} at=${last.startedAt ?? last.createdAt} /></a>${unit.kind === "task" && last.startedAt && html`, <${Took} run=${last} />`}`}</td>
-    <td class="wide small soft when"><div class="clip" title=${words(unit)}>${unit.nextRunAt ? html`<span title=${unit.nextRunAt}>${relative(unit.nextRunAt, now.value)}</span> · ` : ""}${words(unit)}</div></td>
+    <td class="wide small soft when"><div class="clip" title=${words(unit)}>${unit.nextRunAt ? html`<span title=${unit.nextRunAt}>${relative(unit.nextRunAt, now.value)}</span><span class="words"> · ${words(unit)}</span>` : words(unit)}</div></td>
     <td class="actions"><${UnitActions} unit=${unit} /></td>
   </tr>`;
 }
@@ -127,7 +127,7 @@ export function Board({ all }) {
     ${!found.length && html`<${Empty}><p>No task or service matches the filter.</p></${Empty}>`}
     ${found.length > 0 &&
     html`<div class="scroll-x"><table class="units">
-      <thead><tr><th>Name</th><th>State</th>${wide && html`<th>Last runs</th>`}<th class="wide">Last</th><th class="wide">Next</th><th><span class="hidden-text">Actions</span></th></tr></thead>
+      <thead><tr><th>Name</th><th>State</th>${wide && html`<th>Last runs</th>`}<th class="wide last">Last</th><th class="wide when">Next</th><th><span class="hidden-text">Actions</span></th></tr></thead>
       ${[...groups].map(([name, members]) => {
         const open = searching || !folded.has(name);
         const shown = open ? members.slice(0, left) : [];

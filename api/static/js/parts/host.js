@@ -1,4 +1,4 @@
-// Charts of the host's processor, memory, disk, network and pressure. Events add new samples.
+// Charts of the host's CPU, memory, disk, network and pressure. Events add new samples.
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import { get } from "../api.js";
 import { size } from "../format.js";
@@ -16,11 +16,11 @@ const SPANS = [
 const percent = (value) => `${value.toFixed(value < 10 ? 1 : 0)} %`;
 const rate = (value) => `${size(value)}/s`;
 const CHARTS = [
-  { title: "Processor", max: 100, format: percent, lines: [["used", "cpuPercent", "accent"]] },
+  { title: "CPU", max: 100, format: percent, lines: [["used", "cpuPercent", "accent"]] },
   { title: "Memory", format: size, lines: [["used", "memoryUsedBytes", "accent"], ["swap", "swapUsedBytes", "warn-mark"]] },
   { title: "Disk", format: rate, lines: [["read", "diskReadBytesPerSecond", "accent"], ["written", "diskWrittenBytesPerSecond", "warn-mark"]] },
   { title: "Network", format: rate, lines: [["received", "receivedBytesPerSecond", "accent"], ["sent", "sentBytesPerSecond", "warn-mark"]] },
-  { title: "Pressure", format: percent, lines: [["processor", "cpuPressurePercent", "accent"], ["memory", "memoryPressurePercent", "bad-mark"], ["disk", "ioPressurePercent", "warn-mark"]] },
+  { title: "Pressure", format: percent, lines: [["CPU", "cpuPressurePercent", "accent"], ["memory", "memoryPressurePercent", "bad-mark"], ["disk", "ioPressurePercent", "warn-mark"]] },
 ];
 
 /**

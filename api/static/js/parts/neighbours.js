@@ -4,7 +4,7 @@ import { get, taskPath } from "../api.js";
 import { listen } from "../live.js";
 import { link } from "../routes.js";
 import { throttle } from "../state.js";
-import { At, UnitLink, useLoad } from "./basics.js";
+import { At, Crumbs, useLoad } from "./basics.js";
 import { Icon } from "./icon.js";
 
 const TOGETHER = 10; // runs per request; the lists also contain this run and others created in the same millisecond
@@ -57,11 +57,7 @@ export function Trail({ run, ready }) {
   const step = (label, rel, icon, to) =>
     html`<a class="button" role="link" rel=${rel} href=${to ? link("run", to.id) : undefined} aria-disabled=${to ? undefined : "true"} aria-label=${`${label} run`}>${icon === "back" && html`<${Icon} name="back" />`}${label}${icon === "closed" && html`<${Icon} name="closed" />`}</a>`;
   return html`<div class="page-head trail">
-    <nav aria-label="Breadcrumb"><ol>
-      <li><a href=${link()}>Overview</a></li>
-      <li class="clip"><${UnitLink} name=${run.taskName} /></li>
-      <li><span aria-current="page">Run of <${At} at=${run.createdAt} /></span></li>
-    </ol></nav>
+    <${Crumbs} above=${[["Overview", link()], [run.taskName, link("task", run.taskName)]]}>Run of <${At} at=${run.createdAt} /></${Crumbs}>
     <span class="spring"></span>
     <nav class="row" aria-label="Neighbouring runs" ref=${nav} onClick=${leave}>${step("Previous", "prev", "back", found?.previous)}${step("Next", "next", "closed", found?.next)}</nav>
   </div>`;

@@ -7,7 +7,7 @@ import { listen } from "../live.js";
 import { go, link, route } from "../routes.js";
 import { mayOperate, throttle } from "../state.js";
 import { FAILURES, ofRun } from "../states.js";
-import { At, Card, Empty, Problem, RunBadge, Skeleton, Took, UnitLink, useLoad } from "./basics.js";
+import { At, Card, Empty, Head, Problem, RunBadge, Skeleton, Took, UnitLink, useLoad } from "./basics.js";
 import { Cause } from "./cause.js";
 import { confirm } from "./dialog.js";
 import { Icon } from "./icon.js";
@@ -24,8 +24,11 @@ const COLUMNS = [
   ["exitCode", "Exit", "number wide"],
 ];
 
-/** name: show only the runs of this task or service. page: path segments of the page that shows the table. */
-export function RunsTable({ name, page, title = "Runs" }) {
+/**
+ * name: show only the runs of this task or service; without it, the table is a page of its own, with a head.
+ * page: path segments of the page that shows the table.
+ */
+export function RunsTable({ name, page }) {
   const { query } = route.value;
   const read = (key) => query.get(key) ?? "";
   const offset = Math.max(0, Number.parseInt(read("offset"), 10) || 0);
@@ -134,7 +137,8 @@ export function RunsTable({ name, page, title = "Runs" }) {
   };
   const tools = html`${data && html`<span class="soft small">${count(data.total, "run")}</span>`}
     ${!name && html`<a class="button" href=${link("deleted")}>Deleted runs</a>`}`;
-  return html`<${Card} title=${title} tools=${tools} className="runs">
+  return html`${!name && html`<${Head} title="Runs" tools=${tools} />`}
+  <${Card} title=${name && "Runs"} label="Runs" tools=${tools} className="runs">
     <${Filters} name=${name} read=${read} set=${set} active=${FILTERS.some((key) => read(key))} clear=${() => go(link(...page), { replace: true })} />
     ${chosen > 0 &&
     html`<div class="selection" role="region" aria-label="Selection">
