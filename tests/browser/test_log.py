@@ -395,6 +395,14 @@ def test_back_from_a_hit(page: Page, site: Site) -> None:
     expect(hits.first).to_contain_text("disk full")
 
 
+def test_daemon_log_shows_each_time_once(page: Page, site: Site) -> None:
+    """A line of the daemon's log shows its time only beside its text, so that the text fits a phone."""
+    site.see(page, "#/daemon")
+    row = page.get_by_role("log").locator(".log-row").first
+    expect(row.locator(".t")).to_have_text(re.compile(r"^\d\d:\d\d:\d\d"))
+    expect(row.locator(".x")).to_have_text(re.compile(r"^[A-Z]+ \w+: "))
+
+
 def test_time_leads_to_its_line(page: Page, site: Site) -> None:
     """A time leads to the first line at or after it."""
     site.see(page, "#/daemon")

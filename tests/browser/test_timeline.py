@@ -65,7 +65,7 @@ def bars(page: Page, task: str) -> Locator:
 
 def test_timeline_shows_overlaps_and_waits(page: Page, site: Site, waited: dict[str, str]) -> None:
     """A bar shows how a run ended, how long it waited, and what ran meanwhile; a slot shows its used places."""
-    site.see(page, "#/timeline")
+    site.see(page, "#/timeline?span=hour")
     imported = bars(page, "import")
     expect(imported).to_have_accessible_name(re.compile("^import: succeeded, .*at the same time: .*mails"))
     expect(imported).not_to_have_accessible_name(re.compile("at the same time: .*reindex"))
@@ -83,6 +83,13 @@ def test_timeline_shows_overlaps_and_waits(page: Page, site: Site, waited: dict[
     expect(page).to_have_url(re.compile(f"#/run/{waited['import']}"))
 
 
+def test_timeline_begins_with_a_day(page: Page, site: Site, waited: dict[str, str]) -> None:
+    """Without a span in its address, the timeline shows the last day."""
+    site.see(page, "#/timeline")
+    expect(page.get_by_role("button", name="Day")).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(f"[data-run='{waited['import']}']")).to_be_visible()
+
+
 def test_late_run_is_marked(page: Page, site: Site, waited: dict[str, str]) -> None:
     """A run that started more than a minute late is marked as late, in the chart and in the table."""
 
@@ -96,7 +103,7 @@ def test_late_run_is_marked(page: Page, site: Site, waited: dict[str, str]) -> N
         route.fulfill(response=answer, json=body)
 
     page.route("**/api/runs?*", delay)
-    site.see(page, "#/timeline")
+    site.see(page, "#/timeline?span=hour")
     expect(page.locator(f"[data-run='{waited['reindex']}']")).to_have_class(re.compile(r"\blate\b"))
     expect(page.locator(f"[data-run='{waited['import']}']")).not_to_have_class(re.compile(r"\blate\b"))
     page.get_by_role("button", name="Table").click()
@@ -111,7 +118,7 @@ def test_late_run_is_marked(page: Page, site: Site, waited: dict[str, str]) -> N
 
 def test_timeline_by_keyboard(page: Page, site: Site, waited: dict[str, str]) -> None:
     """Arrow keys move between runs, Shift and an arrow key move the window, plus and minus zoom, Enter opens a run."""
-    site.see(page, "#/timeline?q=")
+    site.see(page, "#/timeline?span=hour&q=")
     chart = page.get_by_role("group", name=re.compile("^Runs from "))
     expect(bars(page, "import")).to_be_visible()
     expect(chart.locator("a.run[tabindex='0']")).to_have_count(1)

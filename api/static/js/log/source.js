@@ -1,6 +1,7 @@
 // Sources of log lines: pages by absolute line number, and a stream of new lines.
 import { get, runPath, taskPath, withQuery } from "../api.js";
 import { count } from "../format.js";
+import { ofReason } from "../states.js";
 
 const KEPT = 20_000;
 
@@ -77,8 +78,14 @@ class StreamedLog {
   }
 }
 
-/** The daemon's own log. */
+const STAMP = /^\d{4}-\d\d-\d\dT[\d:.]+Z /;
+
+/** The daemon's own log. Its lines begin with their time, which the view shows beside them. */
 export class DaemonLog extends StreamedLog {
+  translate(kind, bodies) {
+    return [kind, kind === "line" ? bodies.map((line) => ({ ...line, text: line.text.replace(STAMP, "") })) : bodies];
+  }
+
   streamFrom(n) {
     return withQuery("api/daemon/log/stream", { from: this.lines.length ? n : -2000, replayLimit: 5000 });
   }
@@ -113,7 +120,7 @@ export class UnitLog extends StreamedLog {
     if (kind === "run") for (const run of bodies) this.runs.set(run.r, run);
     if (kind === "lines") return ["line", bodies.flat().flatMap((line) => this.known(line))];
     if (kind === "gap") return ["line", bodies.map(({ r, count: lost }) => this.note(r, `${count(lost, "line")} not kept`))];
-    if (kind === "end") return ["line", bodies.map(({ r, endReason, exitCode }) => this.note(r, `${endReason.replaceAll("_", " ")} (exit code ${exitCode})`))];
+    if (kind === "end") return ["line", bodies.map(({ r, endReason, exitCode }) => this.note(r, `${ofReason(endReason).word}${exitCode >= 0 ? ` (exit code ${exitCode})` : ""}`))];
     return ["none", []];
   }
 

@@ -16,9 +16,9 @@ const TICK_PX = 86;
  * live window has no fixed end: it follows the current time.
  */
 export function windowOf(query, nowMs) {
-  const wanted = query.get("span") ?? "hour";
+  const wanted = query.get("span") ?? "day";
   const seconds = Number(wanted);
-  const span = SPANS.find(([name]) => name === wanted)?.[2] ?? (seconds > 0 ? Math.min(MOST, Math.max(LEAST, seconds * SECOND)) : HOUR);
+  const span = SPANS.find(([name]) => name === wanted)?.[2] ?? (seconds > 0 ? Math.min(MOST, Math.max(LEAST, seconds * SECOND)) : DAY);
   const end = Date.parse(query.get("to") ?? "");
   if (!Number.isNaN(end)) return { from: end - span, to: end, live: false };
   const step = Math.max(SECOND, span / 1000); // a live window advances by about a pixel at a time
