@@ -7,6 +7,7 @@ import { Icon } from "./parts/icon.js";
 import { toast } from "./parts/toasts.js";
 import { go, link } from "./routes.js";
 import { loadUnits } from "./state.js";
+import { ofRun } from "./states.js";
 
 /** Return the result of `work`. If it throws `Refused`, show the message and return undefined. */
 export async function attempt(work) {
@@ -71,7 +72,7 @@ export function rerunWithChanges(run, unit) {
 async function start(name) {
   const run = await attempt(() => starting(() => post(taskPath(name, "run"), undefined, { naming: "camel" })));
   if (!run) return undefined;
-  const text = run.status === "ended" ? `${name} did not start: ${run.endReason}` : `${name} was triggered`;
+  const text = run.status === "ended" ? `${name} did not start: ${ofRun(run).word}` : `${name} was triggered`;
   toast(text, { action: { label: "Show", run: () => go(link("run", run.id)) } });
   loadUnits();
   return run;

@@ -37,6 +37,14 @@ export function whenUnavailable(listener) {
   onUnavailable = listener;
 }
 
+/** Return the name of a field in words: "body.expiresInMs" is "expires in". */
+const fieldOf = (location) =>
+  location
+    .replace(/^.*\./, "")
+    .replace(/Ms$/, "")
+    .replace(/(?<=[a-z])(?=[A-Z])|_/g, " ")
+    .toLowerCase();
+
 async function refusal(response) {
   let problem = {};
   try {
@@ -44,7 +52,7 @@ async function refusal(response) {
   } catch {
     // The response is a page of a proxy, not JSON; the message is made of the status alone.
   }
-  const details = (problem.errors ?? []).map((one) => `${one.location}: ${one.message}`).join("; ");
+  const details = (problem.errors ?? []).map((one) => `${fieldOf(one.location)}: ${one.message}`).join("; ");
   const text = details || problem.detail || problem.title || `The server responded with status ${response.status}`;
   return new Refused(response.status, text, { errors: problem.errors });
 }

@@ -1,7 +1,8 @@
 // Describes in words why a run ended, or why it is waiting.
 import { count, duration, moment, tookMs } from "./format.js";
 
-const STARTERS = { cron: "schedule", api: "user or API client", cloud: "remote control plane", service: "service restart", startup: "daemon start" };
+/** Names of triggers. */
+export const STARTERS = { cron: "schedule", api: "user or API client", cloud: "remote control plane", service: "service restart", startup: "daemon start" };
 
 const person = (by) => by.replace(/^(proxy )?user /, "").replace(/^hook:/, "hook ");
 

@@ -22,6 +22,13 @@ REASONS = {
     "superseded": "skipped",
 }
 """End reasons by the cause of a stop."""
+_WORDS = {
+    "timeout": "timed out",
+    "log_overflow": "stopped because of too much output",
+    "daemon_stopped": "stopped with the daemon",
+    "start_failed": "could not start",
+}
+"""End reasons in words, unless their name is one."""
 
 
 class Line(NamedTuple):
@@ -52,13 +59,17 @@ class Verdict(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The verdict for a log line, such as "failed with exit code 1"."""
+        words = _WORDS.get(self.reason, self.reason)
         if self.line is not None:
-            return f"{self.reason} by its output: {self.line.text}"
+            return f"{words} by its output: {self.line.text}"
         if self.why is not None:
-            return f"{self.reason}, {self.why}"
+            return f"{words}: {self.why}"
+        if self.reason != "failed" and (self.signal is not None or self.exit_code > 0):
+            how = f"exit code {self.exit_code}" if self.signal is None else signal_name(self.signal)
+            return f"{words} ({how})"
         if self.signal is not None:
-            return f"{self.reason} by {signal_name(self.signal)}"
-        return f"{self.reason} with exit code {self.exit_code}" if self.exit_code > 0 else self.reason
+            return f"{words} by {signal_name(self.signal)}"
+        return f"{words} with exit code {self.exit_code}" if self.exit_code > 0 else words
 
 
 def verdict_of(exited: Exited, exit_codes: tuple[int, ...]) -> Verdict:

@@ -29,7 +29,7 @@ from supervisor.tools.demo.jobs import BACKUP, INDEX
 
 _HOUR_MS = 3_600_000
 _HOURS = 24
-_SEVERITIES = {"run.failed": "error", "service.recovered": "info"}
+_SEVERITIES = {"run.failed": "error", "run.timeout": "error", "service.recovered": "info"}
 
 
 def samples(data_dir: str, now_ms: int) -> Iterator[Sample]:
@@ -278,8 +278,10 @@ def _notify(database: Database, runs: Sequence[Run]) -> None:
     for run in failed:
         at = run.ended_at or run.created_at
         attempts = f" (after {counted(run.retry_attempt, 'failed attempt')})" if run.retry_attempt else ""
-        body = f"Run {run.id}: {run.end_reason} with exit code {run.exit_code}{attempts}."
-        notification = _add_notification(database, "run.failed", f"{run.task_name} failed", body, at, run)
+        ended = "timed out (SIGTERM)" if run.end_reason == "timeout" else f"failed with exit code {run.exit_code}"
+        body = f"Run {run.id}: {ended}{attempts}."
+        kind, word = ("run.timeout", "timed out") if run.end_reason == "timeout" else ("run.failed", "failed")
+        notification = _add_notification(database, kind, f"{run.task_name} {word}", body, at, run)
         if at < runs[-1].created_at - 6 * 86_400_000:
             mark(database, notification.id, at + 3_600_000)
     _add_notification(

@@ -56,7 +56,7 @@ def test_timeout(bench: Make) -> None:
     one = bench('[tasks.t]\nrun = "false"\ntimeout = "1s"\n')
     fail(one, cause="timeout")
     (found,) = told(one)
-    assert "timeout" in found.body
+    assert "timed out" in found.body
 
 
 def test_only_the_last_attempt(bench: Make) -> None:

@@ -45,7 +45,17 @@ def test_start_failure_reason() -> None:
     verdict = verdict_of(
         Exited(run="R", status=None, cause="start_failed", reason="x cannot be executed", ended_at=1), OK
     )
-    assert verdict.text == "start_failed, x cannot be executed"
+    assert verdict.text == "could not start: x cannot be executed"
+
+
+def test_verdict_in_words() -> None:
+    """The text of a verdict says in words how a run ended, without the names of end reasons."""
+    assert verdict_of(exited(signal.SIGTERM, "timeout"), OK).text == "timed out (SIGTERM)"
+    assert verdict_of(exited(3 << 8, "timeout"), OK).text == "timed out (exit code 3)"
+    assert verdict_of(exited(signal.SIGTERM, "overflow"), OK).text == "stopped because of too much output (SIGTERM)"
+    assert verdict_of(exited(0, "shutdown"), OK).text == "stopped with the daemon"
+    assert verdict_of(exited(0, "stop"), OK).text == "stopped"
+    assert verdict_of(exited(2 << 8), OK).text == "failed with exit code 2"
 
 
 def test_signal_names() -> None:

@@ -2,7 +2,7 @@
 // runs are links. Only one link is in the Tab order; the arrow keys move the focus to the others.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import { count, day, duration } from "../format.js";
-import { FAILURES } from "../states.js";
+import { FAILURES, ofReason } from "../states.js";
 import { told as spoken } from "./tip.js";
 
 const DAY_MS = 86_400_000;
@@ -25,7 +25,7 @@ function tone(one, most) {
 
 function told(one) {
   const parts = [count(one.total, "run")];
-  for (const [reason, times] of Object.entries(one.counts)) parts.push(`${times} ${reason}`);
+  for (const [reason, times] of Object.entries(one.counts)) parts.push(`${times} ${ofReason(reason).word}`);
   if (one.meanMs !== undefined) parts.push(`mean ${duration(one.meanMs)}`);
   return `${day(one.day)}: ${parts.join(", ")}`;
 }

@@ -3,13 +3,13 @@ import { html, useState } from "../../vendor/preact.js";
 import { localMinute } from "../format.js";
 import { units } from "../state.js";
 import { FAILURES, STATUSES, ofReason } from "../states.js";
+import { STARTERS } from "../verdict.js";
 import { Choices } from "./choices.js";
 
 export const FILTERS = ["status", "task_name", "triggered_by", "created_after", "created_before", "exit_code_min", "exit_code_max", "retries_only", "search"];
 const RARE = ["created_after", "created_before", "exit_code_min", "exit_code_max", "retries_only"];
 const STATUS_OPTIONS = STATUSES.map((one) => [one, ofReason(one).word]);
 const MOST = Number.MAX_SAFE_INTEGER; // larger than every exit code
-const TRIGGERS = ["cron", "api", "cloud", "service", "startup"];
 
 /** Return the filters that are set, as {key: text}. read(key) returns the text of a filter, "" if it is not set. */
 export const filterOf = (read) => Object.fromEntries(FILTERS.filter((key) => read(key)).map((key) => [key, read(key)]));
@@ -43,7 +43,7 @@ export function Filters({ name, read, set, active, clear }) {
     <label>Triggered by
       <select value=${read("triggered_by")} onChange=${text("triggered_by")}>
         <option value="">any</option>
-        ${TRIGGERS.map((one) => html`<option>${one}</option>`)}
+        ${Object.entries(STARTERS).map(([trigger, words]) => html`<option value=${trigger}>${words}</option>`)}
       </select>
     </label>
     ${more &&
