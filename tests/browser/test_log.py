@@ -395,6 +395,20 @@ def test_back_from_a_hit(page: Page, site: Site) -> None:
     expect(hits.first).to_contain_text("disk full")
 
 
+def test_text_size(page: Page, site: Site) -> None:
+    """The text of a log has 13 px; a choice of smaller and larger text holds for all logs."""
+    size = "row => parseFloat(getComputedStyle(row).fontSize)"
+    site.see(page, f"#/run/{site.done['backup']}")
+    row = page.get_by_role("log").locator(".log-row").first
+    assert round(row.evaluate(size), 1) == 13
+    page.get_by_label("Text size").select_option("small")
+    assert 12 <= row.evaluate(size) < 13
+    page.get_by_label("Text size").select_option("large")
+    assert row.evaluate(size) > 14
+    site.see(page, "#/daemon")
+    assert row.evaluate(size) > 14
+
+
 def test_daemon_log_shows_each_time_once(page: Page, site: Site) -> None:
     """A line of the daemon's log shows its time only beside its text, so that the text fits a phone."""
     site.see(page, "#/daemon")

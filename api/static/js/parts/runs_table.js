@@ -158,7 +158,7 @@ export function RunsTable({ name, page }) {
     html`<div class="scroll-x"><table>
       <thead><tr>
         <th><input type="checkbox" aria-label="Select this page" checked=${whole} onChange=${toggleAll} /></th>
-        ${columns.map(heading)}<th class="wide">Cause</th><th class="wide">Trigger</th>
+        ${columns.map(heading)}<th class="wide">Cause</th><th class="wide trigger">Trigger</th>
       </tr></thead>
       <tbody>${rows.map(({ run, earlier, of }) => html`<${Row} key=${run.id} run=${run} by=${data.details[run.id]?.by} named=${!name} of=${of} selected=${[run, ...earlier].every(isSelected)} late=${all && run.createdAt > all.until} toggle=${() => toggleRow(run, earlier)}
         earlier=${earlier.length} open=${unfolded.has(run.id)} unfold=${() => unfold(run.id)} />`)}</tbody>
@@ -202,7 +202,7 @@ function Row({ run, by, named, selected, late, toggle, earlier, open, unfold, of
     <td class="number"><${Took} run=${run} /></td>
     <td class="number wide">${run.status === "ended" && run.exitCode >= 0 ? run.exitCode : ""}</td>
     <td class="wide why">${FAILURES.includes(run.endReason) && html`<${Cause} id=${run.id} />`}</td>
-    <td class="wide soft">${starter(run, by)}${attempt}${instance}</td>
+    <td class="wide trigger soft">${starter(run, by)}${attempt}${instance}</td>
   </tr>`;
 }
 
