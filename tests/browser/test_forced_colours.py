@@ -74,8 +74,8 @@ def test_selection_is_outlined(forced: Page, site: Site) -> None:
     for chosen in (".nav [aria-current='page']", ".log-row.target"):
         expect(forced.locator(chosen)).to_have_css("outline-style", "solid")
     site.see(forced, "#/timeline")
-    expect(forced.get_by_role("button", name="Hour")).to_have_css("outline-style", "solid")
-    expect(forced.get_by_role("button", name="Day")).to_have_css("outline-style", "none")
+    expect(forced.get_by_role("button", name="Day")).to_have_css("outline-style", "solid")
+    expect(forced.get_by_role("button", name="Hour")).to_have_css("outline-style", "none")
     badges = forced.locator(".badge svg")
     site.see(forced, "#/")
     expect(badges.first).to_be_visible()
