@@ -195,12 +195,12 @@ class Bench:
         self.units: dict[str, Unit] = make_units(self.store.database, self.config, first=first)
         self.controller.dependency_gate.know(self.units, {})
 
-    def trigger(self, name: str) -> LiveRun:
+    def trigger(self, name: str, by: str | None = None) -> LiveRun:
         unit = self.units[name]
         assert unit.task is not None
         change = self.committer.change()
         run = self.engine.create_task_run(
-            unit, unit.task, change, RunRequest(trigger="api", run_id=new_ulid(change.now_ms))
+            unit, unit.task, change, RunRequest(trigger="api", run_id=new_ulid(change.now_ms), by=by)
         )
         self.committer.commit(change)
         return run

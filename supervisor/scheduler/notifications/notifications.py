@@ -163,14 +163,14 @@ class Notifications:
         )
         attempts = f" (after {counted(run.attempt, 'failed attempt')})" if run.attempt else ""
         more = " A retry follows." if again else ""
-        body = f"Run {run.id}: {verdict.text}{attempts}.{more}"
+        body = f"Run {run.id}: {verdict.text}{attempts}.{more}{_started_by(run)}"
         self._raise_notification(
             change, fact, f"{task.name} {_TITLES.get(kind, 'failed')}", body, run_id=run.id, listed=not again
         )
 
     def _succeeded(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
         unit = run.unit
-        name, body = unit.name, f"Run {run.id}: {verdict.text}."
+        name, body = unit.name, f"Run {run.id}: {verdict.text}.{_started_by(run)}"
         if unit.failed_attempts:
             failures, unit.failures, unit.failed_attempts = unit.failures, 0, 0
             self._count(unit, change)
@@ -189,7 +189,8 @@ class Notifications:
         name, named = run.unit.name, run.unit.definition.notify_on_success
         if named or self._told_of_success:
             fact = RoutedEvent(kind=notification_kinds.RUN_SUCCEEDED, severity="info", task=name, named=named)
-            self._raise_notification(change, fact, f"{name} succeeded", f"Run {run.id}: {verdict.text}.", run_id=run.id)
+            body = f"Run {run.id}: {verdict.text}.{_started_by(run)}"
+            self._raise_notification(change, fact, f"{name} succeeded", body, run_id=run.id)
 
     @staticmethod
     def _count(unit: Unit, change: Change) -> None:
@@ -213,12 +214,14 @@ class Notifications:
 
     def run_slow(self, run: LiveRun, limit_ms: int, change: Change) -> None:
         """Report a run that exceeds ``max_duration_alert``."""
-        text = f"Run {run.id} has been active for more than {format_duration(limit_ms)}. It continues."
+        text = (
+            f"Run {run.id} has been active for more than {format_duration(limit_ms)}. It continues.{_started_by(run)}"
+        )
         self._about_live(notification_kinds.RUN_SLOW, run, f"{run.unit.name} is taking too long", text, change)
 
     def run_silent(self, run: LiveRun, limit_ms: int, change: Change) -> None:
         """Report a run without output for ``silence_alert``."""
-        text = f"Run {run.id} has printed nothing for {format_duration(limit_ms)}. It continues."
+        text = f"Run {run.id} has printed nothing for {format_duration(limit_ms)}. It continues.{_started_by(run)}"
         self._about_live(notification_kinds.RUN_SILENT, run, f"{run.unit.name} is silent", text, change)
 
     def _about_live(self, kind: str, run: LiveRun, title: str, text: str, change: Change) -> None:
@@ -425,6 +428,11 @@ class NotificationOperations:
         change.announce_result(marked)
         change.then(lambda: reply(done()))
         self._committer.commit(change)
+
+
+def _started_by(run: LiveRun) -> str:
+    """Return a sentence that names the user who started a run, with a blank before it; empty for any other run."""
+    return f" Started by {run.by}." if run.by else ""
 
 
 def _count(db: Database, before: int) -> Events:

@@ -27,8 +27,8 @@ def announced(one: Bench) -> list[tuple[str, dict[str, Any]]]:
     return [(event.kind, event.body) for event in found if event.kind.startswith("notification")]
 
 
-def fail(one: Bench, status: int = FAILED, cause: str | None = None) -> str:
-    run = one.trigger("t")
+def fail(one: Bench, status: int = FAILED, cause: str | None = None, by: str | None = None) -> str:
+    run = one.trigger("t", by)
     one.store.work_all()
     one.started(run.id)
     one.exited(run.id, status=status, cause=cause)
@@ -49,6 +49,27 @@ def test_failed_run(bench: Make) -> None:
     assert [kind for kind, _ in announced(one)] == ["notification.created", "notification.unreadCountChanged"]
     assert announced(one)[0][1]["notification"]["id"] == found.id
     assert announced(one)[1][1] == {"count": 1}
+
+
+def test_user_who_started_the_run(bench: Make) -> None:
+    """Notifications about a run, its retries and its recovery name the user who started it."""
+    one = bench(
+        f'[[routes]]\nmatch = {{ kinds = ["run.succeeded"] }}\nnotify = "n"\n[notifiers.n]\nurl = "json://localhost"\n{RETRIED}'
+    )
+    fail(one, by="user alice")
+    (again,) = one.units["t"].waiting.values()
+    one.engine.retry_due(again)
+    one.store.work_all()
+    one.started(again.id)
+    one.exited(again.id, status=FAILED)
+    fail(one, 0, by="token ci")
+    bodies = {found.kind: found.body for found in told(one)}
+    assert set(bodies) == {"run.failed", "run.recovered", "run.succeeded"}
+    assert bodies["run.failed"].endswith("(after 1 failed attempt). Started by user alice.")
+    assert "succeeded. Started by token ci." in bodies["run.recovered"]
+    assert bodies["run.succeeded"].endswith("succeeded. Started by token ci.")
+    fail(one, 0)
+    assert "Started by" not in told(one)[0].body
 
 
 def test_timeout(bench: Make) -> None:
