@@ -148,7 +148,7 @@ class Checkpoints:
         self._due = threading.Event()
         self._closing = False
         self._pages = 0
-        self._asked = 0
+        self._requested_pages = 0
         self._moved = 0
         self._move_all = False
         writer.set_wal_hook(self._committed)
@@ -159,8 +159,8 @@ class Checkpoints:
         return self._move_all
 
     def _committed(self, writer: apsw.Connection, name: str, pages: int) -> int:
-        if pages < self._asked:  # the WAL was restarted
-            self._asked = self._moved = 0
+        if pages < self._requested_pages:  # the WAL was restarted
+            self._requested_pages = self._moved = 0
         self._pages = pages
         few = pages - self._moved <= 2 * PAGES_BESIDE
         if self._move_all:
@@ -171,7 +171,7 @@ class Checkpoints:
             # is full, which the next write reports.
             with contextlib.suppress(apsw.Error):
                 writer.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
-        elif pages >= self._asked + PAGES_BESIDE:
+        elif pages >= self._requested_pages + PAGES_BESIDE:
             self._ask(pages)
         return apsw.SQLITE_OK
 
@@ -183,7 +183,7 @@ class Checkpoints:
             except RuntimeError:  # no thread can be started now; try again after a later commit
                 return
             self._thread = thread
-        self._asked = pages
+        self._requested_pages = pages
         self._due.set()
 
     def _work(self) -> None:

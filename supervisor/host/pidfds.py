@@ -36,9 +36,9 @@ def exit_status(pidfd: int, pid: int, start: int) -> int | None:
 
 
 def _kept(pidfd: int) -> int | None:
-    asked = _INFO.pack(_PIDFD_INFO_EXIT, *[0] * 13)
+    query = _INFO.pack(_PIDFD_INFO_EXIT, *[0] * 13)
     with contextlib.suppress(OSError):  # ENOTTY, EINVAL: the kernel is too old; ESRCH: before 6.15, it was reaped
-        mask, *_, status = _INFO.unpack(fcntl.ioctl(pidfd, _PIDFD_GET_INFO, asked))
+        mask, *_, status = _INFO.unpack(fcntl.ioctl(pidfd, _PIDFD_GET_INFO, query))
         if mask & _PIDFD_INFO_EXIT:
             return int(status)
     return None

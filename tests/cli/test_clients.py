@@ -200,7 +200,7 @@ class TestLogs:
         daemon.on("GET", "/api/logs/stream", self.units("a", "b"))
         for arguments in ((), ("-n", "2"), ("-n", "0", "-f"), ("--grep", "x"), ("--stream", "stderr", "-n", "5")):
             assert ringward("logs", "job", *arguments).stdout == "a\nb\n"
-        asked = [request.query for request in daemon.asked("/api/logs/stream")]
+        asked = [request.query for request in daemon.requests_to("/api/logs/stream")]
         assert [one["from"] for one in asked] == ["-100", "-2", "1", "0", "-5"]
         assert [one.get("follow") for one in asked] == ["false", "false", None, "false", "false"]
         assert (asked[3]["grep"], asked[4]["stream"], asked[0]["task"]) == ("x", "stderr", "job")
@@ -227,7 +227,7 @@ class TestLogs:
         done = event("done", {"runs": 1})
         daemon.on("GET", "/api/logs/stream", events(run, first, half, broken=True), events(run, rest, done))
         assert ringward("logs", "-f", "job").stdout == "a\nb\n"
-        cursors = [request.headers.get("Last-Event-ID") for request in daemon.asked("/api/logs/stream")]
+        cursors = [request.headers.get("Last-Event-ID") for request in daemon.requests_to("/api/logs/stream")]
         assert cursors == [None, "C1"]
 
     def test_contradictory_arguments(self, ringward: Ringward, daemon: FakeDaemon) -> None:
@@ -328,7 +328,7 @@ class TestLists:
         daemon.on("GET", "/api/tasks/job", self.TASK)
         rows = [row.split("\t") for row in ringward("runs", "--status", "failed", "--limit", "5").stdout.splitlines()]
         assert rows[1] == [RUN, "job", "0", "succeeded", "cron, retry 2", "2026-11-21T03:00:00.000Z", "1.5s"]
-        assert daemon.asked("/api/runs")[0].query == {"naming": "camel", "limit": "5", "status": "failed"}
+        assert daemon.requests_to("/api/runs")[0].query == {"naming": "camel", "limit": "5", "status": "failed"}
         assert ringward("runs", "job").stdout.splitlines()[1].split("\t")[3] == "running"
         assert json.loads(ringward("runs", "--json").stdout)[0]["id"] == RUN
 
@@ -454,7 +454,7 @@ class TestEnding:
         daemon.on("GET", "/api/tasks/job/runs", runs_page(run()))
         daemon.on("GET", self.ENDING, {"reason": "skipped", "exitCode": -1, "lastLines": []})
         assert ringward("ending", "job").stdout == f"FIELD\tVALUE\nrun\t{RUN}\nreason\tskipped\n"
-        assert daemon.asked("/api/tasks/job/runs")[0].query["status"] == "ended"
+        assert daemon.requests_to("/api/tasks/job/runs")[0].query["status"] == "ended"
 
     def test_definition_of_the_run(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """--definition adds the definition with which the run started, under the names of the configuration file."""
@@ -505,9 +505,9 @@ class TestStop:
             daemon.on("POST", f"/api/runs/{one}/stop", Answer(204))
         assert ringward("stop", "--no-wait", RUN).stdout == f"{RUN}\n"
         assert ringward("stop", "--no-wait", "--force", "job").stdout == f"{RUN}\n{OTHER}\n"
-        stops = [request.query for one in (RUN, OTHER) for request in daemon.asked(f"/api/runs/{one}/stop")]
+        stops = [request.query for one in (RUN, OTHER) for request in daemon.requests_to(f"/api/runs/{one}/stop")]
         assert stops == [{}, {"force": "true"}, {"force": "true"}]
-        assert daemon.asked("/api/tasks/job/runs")[0].query["status"] == "pending,running"
+        assert daemon.requests_to("/api/tasks/job/runs")[0].query["status"] == "pending,running"
         assert json.loads(ringward("stop", "--no-wait", "--json", "job").stdout) == {"stopped": [RUN, OTHER]}
 
     def test_many_active_runs(self, ringward: Ringward, daemon: FakeDaemon) -> None:

@@ -49,7 +49,7 @@ def test_lines_are_printed_until_the_run_has_ended(daemon: FakeDaemon, following
     region = event("region", {"epoch": 1, "rows": [], "stream": "stdout"})
     daemon.on("GET", STREAM, events(sent(0, 1), region, event("rotated", {"firstAvailable": 1}), DONE))
     assert following.lines() == ["0", "1"]
-    (request,) = daemon.asked(STREAM)
+    (request,) = daemon.requests_to(STREAM)
     assert request.query == {"from": "0", "replayLimit": "50000", "batch": "true"}
     assert "Last-Event-ID" not in request.headers
 
@@ -69,7 +69,7 @@ def test_daemon_without_batches(daemon: FakeDaemon, following: Following) -> Non
     daemon.on("GET", STREAM, of_before)
     assert following.lines() == ["0", "1", "2"]
     assert following.messages == []
-    assert ["batch" in request.query for request in daemon.asked(STREAM)] == [True, False, False]
+    assert ["batch" in request.query for request in daemon.requests_to(STREAM)] == [True, False, False]
 
 
 def test_other_rejected_parameter(daemon: FakeDaemon, following: Following) -> None:
@@ -77,7 +77,7 @@ def test_other_rejected_parameter(daemon: FakeDaemon, following: Following) -> N
     daemon.on("GET", STREAM, problem(422, "one error", [{"location": "query.from", "message": "must be a number"}]))
     with pytest.raises(ErrorResponse, match="must be a number"):
         following.lines()
-    assert len(daemon.asked(STREAM)) == 1
+    assert len(daemon.requests_to(STREAM)) == 1
 
 
 def batch(first: int, *texts: str) -> bytes:
@@ -90,7 +90,7 @@ def test_batches_are_printed_line_by_line(daemon: FakeDaemon, following: Followi
     first = events(batch(0, "a", "", "c"), sent(3))
     daemon.on("GET", STREAM, first, events(batch(2, "c", "3", "4"), batch(0, "a", ""), batch(5, "5"), DONE))
     assert following.lines() == ["a", "", "c", "3", "4", "5"]
-    assert [request.headers.get("Last-Event-ID") for request in daemon.asked(STREAM)] == [None, "3"]
+    assert [request.headers.get("Last-Event-ID") for request in daemon.requests_to(STREAM)] == [None, "3"]
 
 
 def test_many_omitted_lines(daemon: FakeDaemon, following: Following) -> None:
@@ -99,7 +99,7 @@ def test_many_omitted_lines(daemon: FakeDaemon, following: Following) -> None:
     rest = batch(2, *map(str, range(2, 20_002)))
     daemon.on("GET", STREAM, events(sent(0, 1), hole, sent(20_002), DONE), events(rest, sent(20_002), DONE))
     assert following.lines() == [str(number) for number in range(20_003)]
-    assert [request.headers.get("Last-Event-ID") for request in daemon.asked(STREAM)] == [None, "1"]
+    assert [request.headers.get("Last-Event-ID") for request in daemon.requests_to(STREAM)] == [None, "1"]
     assert following.now_s == 0
 
 
@@ -110,7 +110,7 @@ def test_many_removed_lines(daemon: FakeDaemon, following: Following) -> None:
     daemon.on("GET", LOG, Answer(body=_page([])))
     assert following.lines() == ["20000"]
     assert following.messages == ["20000 lines are no longer kept or unreadable"]
-    assert (len(daemon.asked(STREAM)), len(daemon.asked(LOG))) == (1, 1)
+    assert (len(daemon.requests_to(STREAM)), len(daemon.requests_to(LOG))) == (1, 1)
 
 
 def test_resumed_stream(daemon: FakeDaemon, following: Following) -> None:
@@ -125,7 +125,7 @@ def test_resumed_stream(daemon: FakeDaemon, following: Following) -> None:
         events(sent(1, 2, 3), DONE),
     )
     assert following.lines() == ["0", "1", "2", "3"]
-    assert [request.headers.get("Last-Event-ID") for request in daemon.asked(STREAM)] == [None, "1", "1", "1"]
+    assert [request.headers.get("Last-Event-ID") for request in daemon.requests_to(STREAM)] == [None, "1", "1", "1"]
     assert following.messages == []
 
 
@@ -133,7 +133,7 @@ def test_stream_closes_before_the_first_line(daemon: FakeDaemon, following: Foll
     """A stream that closes before its first line is started again from the beginning."""
     daemon.on("GET", STREAM, events(), events(sent(0), DONE))
     assert following.lines() == ["0"]
-    assert [request.query["from"] for request in daemon.asked(STREAM)] == ["0", "0"]
+    assert [request.query["from"] for request in daemon.requests_to(STREAM)] == ["0", "0"]
 
 
 def test_omitted_lines_are_fetched(daemon: FakeDaemon, following: Following) -> None:
@@ -146,7 +146,7 @@ def test_omitted_lines_are_fetched(daemon: FakeDaemon, following: Following) -> 
     }
     daemon.on("GET", LOG, lambda request: Answer(body=_page(pages[int(request.query["from"])])))
     assert following.lines() == ["0", "3", "4", "5", "6", "7", "10"]
-    assert [(request.query["from"], request.query["limit"]) for request in daemon.asked(LOG)] == [
+    assert [(request.query["from"], request.query["limit"]) for request in daemon.requests_to(LOG)] == [
         ("1", "9"),
         ("5", "5"),
         ("8", "2"),

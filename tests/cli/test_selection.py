@@ -19,7 +19,7 @@ TRIGGERED = {"triggered": [{"run_id": OTHER, "task_name": "job"}]}
 
 def sent(daemon: FakeDaemon, path: str) -> Any:
     """Return the body of the only request."""
-    (request,) = daemon.asked(path)
+    (request,) = daemon.requests_to(path)
     return json.loads(request.body)
 
 
@@ -190,14 +190,14 @@ def test_confirmation(terminal: FakeDaemon, command: str, path: str) -> None:
         result = answered(terminal, answer, command, "--task", "job")
         assert result.exit_code == code
         assert asked in result.stderr
-        assert not terminal.asked(path)
+        assert not terminal.requests_to(path)
     assert answered(terminal, "y\n", command, "--task", "job").exit_code == 0
-    assert len(terminal.asked(path)) == 1
-    looked = len(terminal.asked("/api/runs"))
+    assert len(terminal.requests_to(path)) == 1
+    looked = len(terminal.requests_to("/api/runs"))
     assert answered(terminal, "", command, "--all", "--yes").exit_code == 0
     answered(terminal, "", command, RUN)
-    assert len(terminal.asked(path)) == 3
-    assert len(terminal.asked("/api/runs")) == looked
+    assert len(terminal.requests_to(path)) == 3
+    assert len(terminal.requests_to("/api/runs")) == looked
 
 
 def test_rerun_confirmation(terminal: FakeDaemon) -> None:
@@ -231,7 +231,7 @@ def test_confirmation_of_all(terminal: FakeDaemon, command: str, path: str) -> N
     result = answered(terminal, "n\n", command, "--all", "--status", "failed")
     assert result.exit_code == exit_codes.REFUSED
     assert "[y/N]" in result.stderr
-    assert not terminal.asked(path)
+    assert not terminal.requests_to(path)
 
 
 def test_completion() -> None:

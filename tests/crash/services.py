@@ -26,7 +26,7 @@ from tests.support.paths import PROGRAMS
 from tests.support.waiting import until
 
 SIGNALLED = 128
-ASKED = ("stopped", "daemon_stopped")
+REQUESTED = ("stopped", "daemon_stopped")
 _SETTLE_S = 60.0
 _WARM_UP_RUNS = 3
 _OPENED_LATER = 6
@@ -181,7 +181,7 @@ class Crashes:
         path = self._sides / f"{run['id']}.notes"
         notes = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
         if not notes:  # stopped before it wrote notes
-            return [] if run["endReason"] in ASKED else ["it noted nothing"]
+            return [] if run["endReason"] in REQUESTED else ["it noted nothing"]
         found = []
         if notes[0] != ["instance", str(run["instanceIndex"])]:
             found.append(f"another instance: {notes[0]}")
@@ -191,7 +191,7 @@ class Crashes:
                 if psutil.pid_exists(int(pid)) and _run_of(int(pid)) == run["id"]:
                     found.append(f"process {pid} is left")
         ends = [(word, int(number)) for word, number in notes if word in ("exit", "signal")]
-        if run["endReason"] in ASKED:
+        if run["endReason"] in REQUESTED:
             return found
         if not ends:
             return [*found, "it did not end by itself"]
@@ -209,7 +209,7 @@ class Crashes:
             logged = self._daemon.get(f"/api/runs/{run['id']}/log/raw?stream={stream}").body
             self.report.bytes += len(logged)
             # If it was killed while printing, the end of its output exists only in its notes.
-            whole = own.startswith(logged) if run["endReason"] in ASKED else own == logged
+            whole = own.startswith(logged) if run["endReason"] in REQUESTED else own == logged
             if not whole:
                 found.append(f"{stream}: {len(own)} bytes printed, {len(logged)} logged")
         return found

@@ -67,7 +67,7 @@ def send(one: Bench, operation: str, name: str, **arguments: Any) -> list[Answer
     return answers
 
 
-def asked(one: Bench, operation: str, name: str = "s", **arguments: Any) -> Answer:
+def answer_to(one: Bench, operation: str, name: str = "s", **arguments: Any) -> Answer:
     """Send a request, store all changes and return the answer."""
     answers = send(one, operation, name, **arguments)
     one.store.work_all()
@@ -76,7 +76,7 @@ def asked(one: Bench, operation: str, name: str = "s", **arguments: Any) -> Answ
 
 
 def restarted(one: Bench, command: str = "1", *, rolling: bool = False) -> Answer:
-    return asked(one, "service_restart", command=command, rolling=rolling)
+    return answer_to(one, "service_restart", command=command, rolling=rolling)
 
 
 def record(one: Bench, name: str = "s") -> TaskRecord:

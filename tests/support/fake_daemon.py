@@ -64,7 +64,7 @@ class FakeDaemon:
         handler = self.handlers.get((request.method, request.path))
         return handler(request) if handler else problem(404, f"nothing is at {request.path}")
 
-    def asked(self, path: str) -> list[Request]:
+    def requests_to(self, path: str) -> list[Request]:
         """Return the requests for `path`."""
         return [request for request in self.requests if request.path == path]
 

@@ -167,8 +167,8 @@ def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str,
 
     def command() -> dict[str, object]:
         try:
-            asked_for = {"by": call.by, **selected, **more}
-            return context.control.call_patiently(operation, command=new_ulid(), **asked_for)
+            arguments = {"by": call.by, **selected, **more}
+            return context.control.call_patiently(operation, command=new_ulid(), **arguments)
         except Unavailable as err:
             if operation == "bulk_rerun":  # a repetition would run all tasks twice
                 if isinstance(err, TemporarilyUnavailable | NotSent):

@@ -287,7 +287,7 @@ def get_run(context: Context, call: Call) -> None:
         call.answer(run_view.both(run))
 
 
-_ASKED_AT_ONCE = 50
+_RUNS_PER_REQUEST = 50
 """Number of runs in one question to the scheduler, which can serve other requests in between."""
 _AWAY = (400, 503)
 """Statuses of a scheduler that is down, or of an older release that does not know the operation."""
@@ -352,15 +352,15 @@ def _details(context: Context, call: Call, runs: list[Run]) -> dict[str, RunDeta
         for run in runs
     }
     active = [run.id for run in runs if run.status != "ended"]
-    for first in range(0, len(active), _ASKED_AT_ONCE):
-        asked_for = active[first : first + _ASKED_AT_ONCE]
+    for first in range(0, len(active), _RUNS_PER_REQUEST):
+        run_ids = active[first : first + _RUNS_PER_REQUEST]
         try:
-            answer = execute_command(functools.partial(context.control.call, "runs_wait", runs=asked_for))
+            answer = execute_command(functools.partial(context.control.call, "runs_wait", runs=run_ids))
         except ApiError as err:
             if err.status not in _AWAY:
                 raise
             break
-        for run_id in asked_for:
+        for run_id in run_ids:
             waits = answer["runs"].get(run_id, {"uses": {}, "waiting_for": []})  # it has ended meanwhile
             found[run_id].slots = waits["uses"]
             found[run_id].waiting_for = [_waiting_for(call, one) for one in waits["waiting_for"]]

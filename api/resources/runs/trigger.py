@@ -103,8 +103,8 @@ def _trigger(context: Context, call: Call, params: dict[str, str]) -> tuple[str,
     if text is not None:
         arguments["key"] = key_of(call.identity.key if call.identity else "", text)
         # Parameters may be secret. The key is not stored, so the hash cannot be used to guess them.
-        asked_for = msgspec.json.encode([task, params], order="sorted")
-        arguments["request"] = hmac.digest(text.encode(), asked_for, "sha256").hex()
+        content = msgspec.json.encode([task, params], order="sorted")
+        arguments["request"] = hmac.digest(text.encode(), content, "sha256").hex()
     return create_run(context, arguments)
 
 

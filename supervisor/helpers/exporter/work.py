@@ -301,14 +301,14 @@ class Exporter:
     def _deliver_ends(self) -> None:
         """Deliver the ends of runs whose lines are delivered. A row can show the end later than the log does."""
         assert self._ends is not None  # noqa: S101 - it has runs
-        asked = [*islice(self._ending, _MOST_ENDS)]
+        run_ids = [*islice(self._ending, _MOST_ENDS)]
         try:
-            rows = self._new_runs.rows(asked)
+            rows = self._new_runs.rows(run_ids)
         except StoreError as err:
             self._report.failed(_DATABASE, f"cannot read the database: {err}")
             return
         ended: list[EndedRun] = []
-        for run_id in asked:
+        for run_id in run_ids:
             followed, row = self._ending[run_id], rows.get(run_id)
             if row is None or (row.end_reason is not None and row.end_reason in NEVER_RAN):
                 self._finish(followed)
@@ -328,7 +328,7 @@ class Exporter:
         for run in ended[:taken]:
             self._finish(self._ending[run.run.id])
         # Runs that are still active move to the end of the queue.
-        for run_id in asked:
+        for run_id in run_ids:
             if run_id in self._ending:
                 self._ending[run_id] = self._ending.pop(run_id)
         self._store()

@@ -105,7 +105,7 @@ class ControlThread:
         self._signals: Signals | None = None
         self._caught: set[int] = set()
         """Signals that the previous root had caught but not handled."""
-        self._asked_for_upgrade = False
+        self._upgrade_requested = False
         """Whether the scheduler requested the upgrade and must be told if it is refused."""
         self.kept = KeptDescriptors([], [])
         """Descriptors that are only kept for the next root."""
@@ -397,13 +397,13 @@ class ControlThread:
 
     def _on_upgrade(self, _message: Message) -> None:
         """Begin an upgrade, because the scheduler's version differs from ours."""
-        self._asked_for_upgrade = True
+        self._upgrade_requested = True
         self._upgrade.request(ready=True, ending=self._ending is not None)
 
     def refuse_upgrade(self, why: str) -> None:
         """Report to the scheduler why the upgrade was refused, if it requested one."""
-        if self._asked_for_upgrade:
-            self._asked_for_upgrade = False
+        if self._upgrade_requested:
+            self._upgrade_requested = False
             self._scheduler.send({"op": "upgrade_refused", "why": why})
 
     def retire_scheduler(self) -> None:
@@ -438,7 +438,7 @@ class ControlThread:
             number=self._upgrade.number,
             told_ready=self._told_ready,
             terminal=self._terminal.ends_us,
-            reload=self.reloading.asked,
+            reload=self.reloading.pending,
             kept=self.kept,
             scheduler=self._scheduler.dump(keep),
             api=self._api.dump(keep),
@@ -455,7 +455,7 @@ class ControlThread:
         self._caught = {signal.SIGCHLD, *state.signals}
         self._told_ready = self._scheduler.has_worked = state.told_ready
         self._terminal.ends_us = state.terminal
-        self.reloading.resume(asked=state.reload)
+        self.reloading.resume(pending=state.reload)
         self._upgrade.number, self._upgrade.predecessor = state.number, state.version
         logs = [*(run.log for run in found.runs if run.log is not None), *(log for log, _ in found.logs)]
         self._pump.load(logs, found.daemon, state.pump)

@@ -38,12 +38,12 @@ class ReloadSignal:
         """`send` sends a message to the scheduler, if there is one."""
         self._send = send
         self._under_way = False
-        self.asked = False
+        self.pending = False
         """Whether the scheduler must still reload the configuration."""
 
     def request_reload(self) -> None:
         """Request a reload of the configuration."""
-        self.asked = True
+        self.pending = True
         self.announce()
         self._send({"op": "reload"})
 
@@ -52,23 +52,23 @@ class ReloadSignal:
         self._under_way = True
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
-    def resume(self, *, asked: bool) -> None:
-        """Resume a reload that the previous root announced; `asked`: the scheduler has not answered yet."""
-        self._under_way, self.asked = True, asked
+    def resume(self, *, pending: bool) -> None:
+        """Resume a reload that the previous root announced; `pending`: the scheduler has not answered yet."""
+        self._under_way, self.pending = True, pending
 
     def scheduler_started(self) -> None:
         """Repeat an unanswered request to a new scheduler, which knows whether the configuration was applied."""
-        if self.asked:
+        if self.pending:
             self._send({"op": "reload"})
         self.end()
 
     def reloaded(self) -> None:
         """Record that the scheduler has reloaded the configuration."""
-        self.asked = False
+        self.pending = False
         self.end()
 
     def end(self) -> None:
         """Report the end of the reload to the service manager once the scheduler has answered."""
-        if self._under_way and not self.asked:
+        if self._under_way and not self.pending:
             self._under_way = False
             notify("READY=1\nSTATUS=running")

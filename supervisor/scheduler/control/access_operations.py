@@ -104,16 +104,16 @@ class AccessOperations:
             change.read(lambda db: write(db, change.now_ms)).then(lambda result: reply(answer(result)))
 
     @operation(_Session)
-    def session_create(self, asked: _Session, reply: Reply) -> None:
+    def session_create(self, request: _Session, reply: Reply) -> None:
         """Store a web session; a session of `admin` also ends the sessions of that account's former passwords."""
-        tag, of_account = asked.password_tag, asked.account
+        tag, of_account = request.password_tag, request.account
 
         def write(db: Database, now_ms: int) -> bool:
             if not of_account:
                 sessions.delete_of_former_passwords(db, tag)
             elif accounts.by_tag(db, tag) is None:
                 return False
-            sessions.create(db, asked.hash, tag, now_ms)
+            sessions.create(db, request.hash, tag, now_ms)
             return True
 
         def answer(stored: bool) -> dict[str, object]:
@@ -122,19 +122,19 @@ class AccessOperations:
         self._store(write, reply, answer)
 
     @operation(_Hash)
-    def session_delete(self, asked: _Hash, reply: Reply) -> None:
+    def session_delete(self, request: _Hash, reply: Reply) -> None:
         """End a web session."""
-        self._store(lambda db, _now_ms: sessions.delete(db, asked.hash), reply)
+        self._store(lambda db, _now_ms: sessions.delete(db, request.hash), reply)
 
     @operation(_Hash)
-    def session_touch(self, asked: _Hash, reply: Reply) -> None:
+    def session_touch(self, request: _Hash, reply: Reply) -> None:
         """Record that a web session was used now."""
-        self._store(lambda db, now_ms: sessions.touch(db, asked.hash, now_ms), reply)
+        self._store(lambda db, now_ms: sessions.touch(db, request.hash, now_ms), reply)
 
     @operation(_Token)
-    def token_create(self, asked: _Token, reply: Reply) -> None:
+    def token_create(self, request: _Token, reply: Reply) -> None:
         """Store a token; refuse a name that exists, and a number above the limit."""
-        token = Token(**msgspec.structs.asdict(asked))
+        token = Token(**msgspec.structs.asdict(request))
 
         def answer(refusal: str | None) -> dict[str, object]:
             return done() if refusal is None else refused(409, _TOKEN_REFUSALS[refusal])
@@ -142,19 +142,19 @@ class AccessOperations:
         self._store(lambda db, _now_ms: tokens.create(db, token), reply, answer)
 
     @operation(_Name)
-    def token_delete(self, asked: _Name, reply: Reply) -> None:
+    def token_delete(self, request: _Name, reply: Reply) -> None:
         """Revoke a token."""
-        self._store(lambda db, _now_ms: tokens.delete(db, asked.name), reply, lambda found: done(found=found))
+        self._store(lambda db, _now_ms: tokens.delete(db, request.name), reply, lambda found: done(found=found))
 
     @operation(_Hash)
-    def token_touch(self, asked: _Hash, reply: Reply) -> None:
+    def token_touch(self, request: _Hash, reply: Reply) -> None:
         """Record that a token was used now."""
-        self._store(lambda db, now_ms: tokens.touch(db, asked.hash, now_ms), reply)
+        self._store(lambda db, now_ms: tokens.touch(db, request.hash, now_ms), reply)
 
     @operation(_Account)
-    def account_create(self, asked: _Account, reply: Reply) -> None:
+    def account_create(self, request: _Account, reply: Reply) -> None:
         """Store an account; refuse a name that exists, and a number above the limit."""
-        account = Account(**msgspec.structs.asdict(asked))
+        account = Account(**msgspec.structs.asdict(request))
 
         def answer(refusal: str | None) -> dict[str, object]:
             return done() if refusal is None else refused(409, _ACCOUNT_REFUSALS[refusal])
@@ -162,40 +162,40 @@ class AccessOperations:
         self._store(lambda db, _now_ms: accounts.create(db, account), reply, answer)
 
     @operation(_AccountPassword)
-    def account_password(self, asked: _AccountPassword, reply: Reply) -> None:
+    def account_password(self, request: _AccountPassword, reply: Reply) -> None:
         """Replace an account's password."""
-        values = (asked.name, asked.password_hash, asked.tag)
+        values = (request.name, request.password_hash, request.tag)
         self._store(
             lambda db, now_ms: accounts.set_password(db, *values, now_ms), reply, lambda found: done(found=found)
         )
 
     @operation(_Name)
-    def account_delete(self, asked: _Name, reply: Reply) -> None:
+    def account_delete(self, request: _Name, reply: Reply) -> None:
         """Remove an account."""
-        self._store(lambda db, _now_ms: accounts.delete(db, asked.name), reply, lambda found: done(found=found))
+        self._store(lambda db, _now_ms: accounts.delete(db, request.name), reply, lambda found: done(found=found))
 
     @operation(_Client)
-    def login_attempt(self, asked: _Client, reply: Reply) -> None:
+    def login_attempt(self, request: _Client, reply: Reply) -> None:
         """Answer whether a client may try a password now."""
-        retry_after_s = self._logins.blocked_s(asked.client, asked.account)
+        retry_after_s = self._logins.blocked_s(request.client, request.account)
         reply(done(allowed=not retry_after_s, retry_after_s=retry_after_s))
 
     @operation(_Client)
-    def login_failed(self, asked: _Client, reply: Reply) -> None:
+    def login_failed(self, request: _Client, reply: Reply) -> None:
         """Count a wrong password that a client sent."""
-        self._logins.failed(asked.client, asked.account)
+        self._logins.failed(request.client, request.account)
         reply(done())
 
     @operation(_Client)
-    def login_succeeded(self, asked: _Client, reply: Reply) -> None:
+    def login_succeeded(self, request: _Client, reply: Reply) -> None:
         """Remember that a client sent an account's right password."""
-        self._logins.succeeded(asked.client, asked.account)
+        self._logins.succeeded(request.client, request.account)
         reply(done())
 
     @operation(_Audit)
-    def audit(self, asked: _Audit, reply: Reply) -> None:
+    def audit(self, request: _Audit, reply: Reply) -> None:
         """Store entries of the audit log."""
-        entries = {key: Entry(*entry) for key, entry in asked.entries.items()}
+        entries = {key: Entry(*entry) for key, entry in request.entries.items()}
         self._store(lambda db, _now_ms: audit.append(db, entries), reply)
 
 
@@ -214,9 +214,9 @@ class HookOperations:
         self._hooks = config.hooks
 
     @operation(_Name)
-    def hook(self, asked: _Name, reply: Reply) -> None:
+    def hook(self, request: _Name, reply: Reply) -> None:
         """Answer with the definition of a hook; None if no hook has that name."""
-        hook = self._hooks.get(asked.name)
+        hook = self._hooks.get(request.name)
         if hook is None:
             reply(done(hook=None))
             return
@@ -255,9 +255,9 @@ class CertificateReader:
         self._paths = [path for path in (config.http.tls_cert, config.http.tls_key) if path is not None]
 
     @operation(_Version)
-    def certificate(self, asked: _Version, reply: Reply) -> None:
+    def certificate(self, request: _Version, reply: Reply) -> None:
         """Answer with the version of certificate and key, and, unless the worker has that version, both as PEM."""
-        paths, known = self._paths, asked.version
+        paths, known = self._paths, request.version
 
         def found(result: _Found | BaseException) -> None:
             if isinstance(result, BaseException):

@@ -137,9 +137,9 @@ class BulkOperations:
         self._last_ms = 0
 
     @operation(_Run)
-    def run_delete(self, asked: _Run, reply: Reply) -> None:
+    def run_delete(self, request: _Run, reply: Reply) -> None:
         """Delete a run so that it can be restored; a pending run is first ended, an active one refused."""
-        run_id = asked.run
+        run_id = request.run
         run = self._runs.live.get(run_id)
         if run is not None and run.state in run_transitions.HELD_BY_ROOT:
             reply(refused(409, f"{run_id} is running; stop it first"))
@@ -151,7 +151,7 @@ class BulkOperations:
             # The run ends in memory at once, so this change must be retried until it is stored.
             # It contains end and deletion, so that no client sees the end alone.
             change = self._committer.change()
-            self._runs.stop(run, change, by=asked.by)
+            self._runs.stop(run, change, by=request.by)
         at_ms = self._moment_ms()
         task_name = change.read(lambda db: _delete(db, run_id, at_ms))
         change.announce_result(
@@ -171,14 +171,14 @@ class BulkOperations:
         return self._last_ms
 
     @operation(_Bulk)
-    def bulk_delete(self, asked: _Bulk, reply: Reply) -> None:
+    def bulk_delete(self, request: _Bulk, reply: Reply) -> None:
         """Delete the selected runs that have ended; all get the same time, which identifies this deletion."""
-        at_ms = self._bulk.began_ms(asked.command) or self._moment_ms()
+        at_ms = self._bulk.began_ms(request.command) or self._moment_ms()
 
         first: list[str] = []
 
         def find(db: Database) -> list[str]:
-            slices = find_ended(db, _selector(asked))
+            slices = find_ended(db, _selector(request))
             first.extend(first_ids(db, slices, _NAMED))
             return slices
 
@@ -188,7 +188,7 @@ class BulkOperations:
 
         self._bulk.submit(
             Job(
-                command=asked.command,
+                command=request.command,
                 find=find,
                 work=lambda db, rows, _now_ms: mark_deleted(db, rows, at_ms),
                 event="run.deleted",
@@ -199,21 +199,21 @@ class BulkOperations:
         )
 
     @operation(_Restore)
-    def bulk_restore(self, asked: _Restore, reply: Reply) -> None:
+    def bulk_restore(self, request: _Restore, reply: Reply) -> None:
         """Restore the selected runs that were deleted within the undo window; `deleted_at` selects one deletion."""
         window_ms = self._retention.undo_window_ms
-        deleted_at = asked.deleted_at
+        deleted_at = request.deleted_at
         now_ms = self._loop.now_ms()
         first: list[str] = []
 
         def find(db: Database) -> list[str]:
-            slices = find_deleted(db, _selector(asked), now_ms - window_ms, deleted_at)
+            slices = find_deleted(db, _selector(request), now_ms - window_ms, deleted_at)
             first.extend(first_ids(db, slices, _NAMED))
             return slices
 
         self._bulk.submit(
             Job(
-                command=asked.command,
+                command=request.command,
                 find=find,
                 work=lambda db, rows, at_ms: unmark_deleted(db, rows, at_ms - window_ms, deleted_at),
                 event="run.restored",
@@ -223,16 +223,16 @@ class BulkOperations:
         )
 
     @operation(_Bulk)
-    def bulk_stop(self, asked: _Bulk, reply: Reply) -> None:
+    def bulk_stop(self, request: _Bulk, reply: Reply) -> None:
         """Stop the selected runs that are active and not already stopping."""
 
         def found(ids: list[str] | BaseException) -> None:
             if isinstance(ids, BaseException):
                 unavailable(reply, _UNFINISHED)(ids)
             else:
-                self._stop_some(ids, [], asked.by, reply)
+                self._stop_some(ids, [], request.by, reply)
 
-        self._bulk.read(lambda db: find_active(db, _selector(asked)), found)
+        self._bulk.read(lambda db: find_active(db, _selector(request)), found)
 
     def _stop_some(self, ids: list[str], stopped: list[str], by: str, reply: Reply) -> None:
         change = self._committer.change()
@@ -250,7 +250,7 @@ class BulkOperations:
             self._committer.commit(change)
 
     @operation(_Rerun)
-    def bulk_rerun(self, asked: _Rerun, reply: Reply) -> None:
+    def bulk_rerun(self, request: _Rerun, reply: Reply) -> None:
         """Run each task of the selected runs once, with the parameter values of its newest selected run.
 
         A repeated request returns the same runs. If any values are no longer valid, no run starts.
@@ -258,8 +258,8 @@ class BulkOperations:
         data_dir = self._daemon.boot.data_dir
 
         def find(db: Database) -> dict[str, _RerunTask]:
-            newest = find_newest(db, _selector(asked))
-            return {name: _again(db, data_dir, asked.command, name, run) for name, run in newest.items()}
+            newest = find_newest(db, _selector(request))
+            return {name: _again(db, data_dir, request.command, name, run) for name, run in newest.items()}
 
         def found(tasks: dict[str, _RerunTask] | BaseException) -> None:
             if isinstance(tasks, BaseException):
@@ -267,11 +267,11 @@ class BulkOperations:
             elif self._daemon.ending:
                 reply(shutting_down())
             else:
-                self._run_all(tasks, asked, reply)
+                self._run_all(tasks, request, reply)
 
         self._bulk.read(find, found)
 
-    def _run_all(self, tasks: dict[str, _RerunTask], asked: _Rerun, reply: Reply) -> None:
+    def _run_all(self, tasks: dict[str, _RerunTask], request: _Rerun, reply: Reply) -> None:
         errors: list[dict[str, object]] = []
         triggered: list[dict[str, str]] = []
         new: list[tuple[Unit, Task, str, ParameterValues]] = []
@@ -290,16 +290,16 @@ class BulkOperations:
         if errors:
             reply(refused(409, "Parameters of a selected run are no longer valid; nothing was started", errors))
             return
-        trigger, by = asked.triggered_by, asked.by
-        credential = asked.credential or by
+        trigger, by = request.triggered_by, request.by
+        credential = request.credential or by
         if new and (wait_s := self._limit.blocked_s(credential)):
             reply(refused_for_now(self._limit.refusal(by, wait_s), wait_s))
             return
         self._limit.count(credential, len(new))
         with self._committer.changing(unavailable(reply)) as change:
             for unit, task, run_id, params in new:
-                request = RunRequest(trigger=trigger, run_id=run_id, by=by, params=params)
-                self._runs.create_task_run(unit, task, change, request)
+                run = RunRequest(trigger=trigger, run_id=run_id, by=by, params=params)
+                self._runs.create_task_run(unit, task, change, run)
             change.then(lambda: reply(done(triggered=triggered)))
 
 
@@ -310,12 +310,12 @@ def _again(db: Database, data_dir: str, command: str, name: str, newest: str) ->
     return _RerunTask(run_id, get_run(db, run_id, True) is not None, given)
 
 
-def _selector(asked: _Bulk) -> RunSelector:
+def _selector(request: _Bulk) -> RunSelector:
     return RunSelector(
-        match_all=asked.match_all,
-        filter=RunFilter(**asked.filter),
-        except_ids=_unpacked(asked.except_ids),
-        ids=_unpacked(asked.ids),
+        match_all=request.match_all,
+        filter=RunFilter(**request.filter),
+        except_ids=_unpacked(request.except_ids),
+        ids=_unpacked(request.ids),
     )
 
 

@@ -122,35 +122,35 @@ class ControlServer:
             self._strangers.discard(connection.sock)
             return
         try:
-            asked = msgspec.convert(message, _Request)
+            request = msgspec.convert(message, _Request)
         except msgspec.ValidationError as err:
             raise ProtocolError(str(err)) from err
-        known, waiting = self._answers.get(asked.id), self._waiting.get(asked.id)
+        known, waiting = self._answers.get(request.id), self._waiting.get(request.id)
         if known is not None:
             self._send(connection, known)
         elif waiting is not None:
             waiting.append(connection)
-        elif self._loop.now_s() > asked.deadline:
-            self._send(connection, encode({"id": asked.id, **refused(503, "the deadline of the request has passed")}))
+        elif self._loop.now_s() > request.deadline:
+            self._send(connection, encode({"id": request.id, **refused(503, "the deadline of the request has passed")}))
         else:
-            self._waiting[asked.id] = [connection]
-            self._dispatch(asked)
+            self._waiting[request.id] = [connection]
+            self._dispatch(request)
 
-    def _dispatch(self, asked: _Request) -> None:
+    def _dispatch(self, request: _Request) -> None:
         def finish(answer: dict[str, object]) -> None:
-            message = encode({"id": asked.id, **answer})
-            self._remember(asked.id, message)
-            for connection in self._waiting.pop(asked.id):
+            message = encode({"id": request.id, **answer})
+            self._remember(request.id, message)
+            for connection in self._waiting.pop(request.id):
                 self._send(connection, message)
 
-        operation = self._operations.get(asked.op)
+        operation = self._operations.get(request.op)
         if operation is None:
-            finish(refused(400, f"unknown operation {asked.op}"))
+            finish(refused(400, f"unknown operation {request.op}"))
         else:
-            operation(asked.args, finish)
+            operation(request.args, finish)
 
-    def _remember(self, request: str, message: bytes) -> None:
-        self._answers[request] = message
+    def _remember(self, request_id: str, message: bytes) -> None:
+        self._answers[request_id] = message
         self._answered_bytes += len(message)
         while self._answered_bytes > _REMEMBERED_BYTES:
             self._answered_bytes -= len(self._answers.popitem(last=False)[1])

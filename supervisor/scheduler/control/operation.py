@@ -47,11 +47,11 @@ class _CheckedOperation(Struct, frozen=True):
 
     def __call__(self, arguments: dict[str, object], reply: Reply) -> None:
         try:
-            asked = msgspec.convert(arguments, self.arguments)
+            request = msgspec.convert(arguments, self.arguments)
         except msgspec.ValidationError as err:
             reply(refused(400, f"{self.name}: {err}"))
         else:
-            self.method(asked, reply)
+            self.method(request, reply)
 
 
 def operations_of(*subjects: object) -> dict[str, Operation]:

@@ -84,14 +84,14 @@ class IdempotencyKeys:
         self._committer = committer
         self._waiting: dict[str, list[Callable[[], None]]] = {}
 
-    def trigger(self, asked: Trigger, reply: Reply, create: Callable[[Reply], None]) -> None:
+    def trigger(self, request: Trigger, reply: Reply, create: Callable[[Reply], None]) -> None:
         """Reply with the run that has the key of the request; without one, call `create`."""
-        key = asked.key
+        key = request.key
         if key is None:
             create(reply)
             return
         if key in self._waiting:
-            self._waiting[key].append(lambda: self.trigger(asked, reply, create))
+            self._waiting[key].append(lambda: self.trigger(request, reply, create))
             return
         self._waiting[key] = []
 
@@ -102,25 +102,25 @@ class IdempotencyKeys:
 
         with self._committer.changing(unavailable(finish)) as change:
             claim = change.read(lambda db: idempotency.find(db, key, change.now_ms))
-            claim.then(lambda found: self._answer(found, asked.request, finish, create))
+            claim.then(lambda found: self._answer(found, request.request, finish, create))
 
     @staticmethod
-    def _answer(found: KeyClaim | None, request: str, finish: Reply, create: Callable[[Reply], None]) -> None:
+    def _answer(found: KeyClaim | None, fingerprint: str, finish: Reply, create: Callable[[Reply], None]) -> None:
         if found is None:
             create(finish)
-        elif found.request == request:
+        elif found.request == fingerprint:
             finish(done(run=found.run_id))
         else:
             error = {"location": "header.Idempotency-Key", "message": "was used for another request"}
             finish(refused(422, _OTHER, [error]))
 
     @staticmethod
-    def claim(asked: Trigger, change: Change) -> None:
+    def claim(request: Trigger, change: Change) -> None:
         """Add the key of a request, if it has one, to the change that stores its run."""
-        key = asked.key
+        key = request.key
         if key is not None:
-            run_id, request = asked.run, asked.request
-            change.write(lambda db: idempotency.claim(db, key, run_id, request, change.now_ms))
+            run_id, fingerprint = request.run, request.request
+            change.write(lambda db: idempotency.claim(db, key, run_id, fingerprint, change.now_ms))
 
 
 class Runs(Protocol):
@@ -182,17 +182,17 @@ class RunOperations:
         self._environments = Environments(_PATIENCE_S)
 
     @operation(Arguments)
-    def info(self, _asked: Arguments, reply: Reply) -> None:
+    def info(self, _request: Arguments, reply: Reply) -> None:
         """Answer with facts about the configuration and the state of the daemon."""
         reply(done(**self._info, **self._tell()))
 
     @operation(Trigger)
-    def trigger(self, asked: Trigger, reply: Reply) -> None:
+    def trigger(self, request: Trigger, reply: Reply) -> None:
         """Run a task now; answer after the run is stored, whether it starts, waits, or is refused by ``on_overlap``.
 
         The answer includes the stored row, unless the run was refused or the request was repeated.
         """
-        name, run_id = asked.task, asked.run
+        name, run_id = request.task, request.run
         unit = self._units.get(name)
         if not is_ulid(run_id):  # it becomes part of file names
             reply(refused(422, f"not a run id: {run_id}"))
@@ -207,9 +207,9 @@ class RunOperations:
         elif self._daemon.ending:
             reply(shutting_down())
         else:
-            self._keys.trigger(asked, reply, lambda reply: self._create(unit, asked, reply))
+            self._keys.trigger(request, reply, lambda reply: self._create(unit, request, reply))
 
-    def _create(self, unit: Unit, asked: Trigger, reply: Reply) -> None:
+    def _create(self, unit: Unit, request: Trigger, reply: Reply) -> None:
         def on_failed(error: BaseException) -> None:
             if isinstance(error, Conflict):  # the run id exists, so this request is a repetition
                 reply(done())
@@ -221,13 +221,13 @@ class RunOperations:
             reply(refused(404, f'no task named "{unit.name}"'))
             return
         try:
-            params = take(task, asked.params or {})
+            params = take(task, request.params or {})
         except InvalidParameters as err:
             errors = [{"location": f"body.params.{one.name}", "message": one.message} for one in err.wrong]
             reply(refused(422, f"Invalid parameters for {unit.name}", errors))
             return
         holders = self._runs.holders_in_the_way(task, self._committer.change().now_ms)
-        caller = self._caller(asked, holders) if holders else None
+        caller = self._caller(request, holders) if holders else None
         if caller is not None:
             slot = holders[caller.id]
             message = (
@@ -236,36 +236,36 @@ class RunOperations:
             )
             reply(refused(409, message))
             return
-        credential = asked.credential or asked.by
+        credential = request.credential or request.by
         if wait_s := self._limit.blocked_s(credential):
-            reply(refused_for_now(self._limit.refusal(asked.by, wait_s), wait_s))
+            reply(refused_for_now(self._limit.refusal(request.by, wait_s), wait_s))
             return
         self._limit.count(credential)
         with self._committer.changing(on_failed) as change:
-            request = RunRequest(trigger=asked.triggered_by, run_id=asked.run, by=asked.by, params=params)
-            run = self._runs.create_task_run(unit, task, change, request)
-            self._keys.claim(asked, change)
+            new = RunRequest(trigger=request.triggered_by, run_id=request.run, by=request.by, params=params)
+            run = self._runs.create_task_run(unit, task, change, new)
+            self._keys.claim(request, change)
             refusal = run.state is run_transitions.State.ENDED
             answer = done() if refusal else done(row=answer_row(run))
             change.then(lambda: reply(answer))
 
-    def _caller(self, asked: Trigger, holders: Collection[str]) -> LiveRun | None:
+    def _caller(self, request: Trigger, holders: Collection[str]) -> LiveRun | None:
         """Return the run that sent a request, if it is one of `holders`; None otherwise.
 
         Its token identifies it or, for a local connection, the process that connected. If it waited for a new run that
         needs the slot which it holds itself, both would wait forever.
         """
-        run_id = asked.from_run
-        if run_id is None and (process := asked.from_process) is not None:
+        run_id = request.from_run
+        if run_id is None and (process := request.from_process) is not None:
             owners = _owning_runs(process, self._daemon.boot.daemon_id, self._environments)
             run_id = next((owner for owner in owners if owner in self._runs.live), None)
         return self._runs.live[run_id] if run_id is not None and run_id in holders else None
 
     @operation(_Runs)
-    def runs_wait(self, asked: _Runs, reply: Reply) -> None:
+    def runs_wait(self, request: _Runs, reply: Reply) -> None:
         """Answer with the slots that each unfinished run uses, and the reasons why it waits."""
         live = self._runs.live
-        runs = [live[run_id] for run_id in asked.runs if run_id in live]
+        runs = [live[run_id] for run_id in request.runs if run_id in live]
         queued = [run for run in runs if run.state is run_transitions.State.QUEUED]
         waiting_for: dict[str, list[dict[str, object]]] = {
             run.id: [{"kind": "retry", "until": run.queued_at}]
@@ -286,7 +286,7 @@ class RunOperations:
         reply(done(runs=found))
 
     @operation(_Slots)
-    def slots(self, asked: _Slots, reply: Reply) -> None:
+    def slots(self, request: _Slots, reply: Reply) -> None:
         """Answer with the use of each configured slot and of ``max_running``."""
 
         def runs(claims: list[Claim], slot: str) -> list[tuple[str, str, int]]:
@@ -301,25 +301,25 @@ class RunOperations:
                 "held_by": runs(one.holders, one.name),
                 "next_runs": runs(one.next_runs, one.name),
             }
-            for one in self._runs.slots(asked.listed)
+            for one in self._runs.slots(request.listed)
         ]
         limit, running = self._runs.task_load()
         reply(done(slots=slots, max_running={"limit": limit, "running": running}))
 
     @operation(_Stop)
-    def stop(self, asked: _Stop, reply: Reply) -> None:
+    def stop(self, request: _Stop, reply: Reply) -> None:
         """Stop a run; succeed without effect if it has ended.
 
         For a run with a process, answer as soon as the root is asked: a full disk must not delay a stop.
         """
-        run_id = asked.run
+        run_id = request.run
         run = self._runs.live.get(run_id)
         change = self._committer.change()
         if run is None:
             self._answer_ended(run_id, reply)
             return
         signalled = run.state in run_transitions.HELD_BY_ROOT
-        self._runs.stop(run, change, by=asked.by, force=asked.force)
+        self._runs.stop(run, change, by=request.by, force=request.force)
         if not signalled:
             change.then(lambda: reply(done()))
         self._committer.commit(change)

@@ -137,31 +137,31 @@ class UnitOperations:
     # One unit.
 
     @operation(_Unit)
-    def service_start(self, asked: _Unit, reply: Reply) -> None:
+    def service_start(self, request: _Unit, reply: Reply) -> None:
         """Start the instances of a service."""
-        self._one("start", asked, reply)
+        self._one("start", request, reply)
 
     @operation(_Restart)
-    def service_restart(self, asked: _Restart, reply: Reply) -> None:
+    def service_restart(self, request: _Restart, reply: Reply) -> None:
         """Restart the instances of a service."""
-        self._one("restart", asked, reply)
+        self._one("restart", request, reply)
 
     @operation(_Unit)
-    def task_pause(self, asked: _Unit, reply: Reply) -> None:
+    def task_pause(self, request: _Unit, reply: Reply) -> None:
         """Pause the schedule of a task."""
-        self._one("pause", asked, reply)
+        self._one("pause", request, reply)
 
     @operation(_Unit)
-    def task_resume(self, asked: _Unit, reply: Reply) -> None:
+    def task_resume(self, request: _Unit, reply: Reply) -> None:
         """Resume the schedule of a task."""
-        self._one("resume", asked, reply)
+        self._one("resume", request, reply)
 
-    def _one(self, name: str, asked: _Unit, reply: Reply) -> None:
+    def _one(self, name: str, request: _Unit, reply: Reply) -> None:
         verb = self._verbs[name]
-        unit = self._unit(verb.kinds, asked, reply)
+        unit = self._unit(verb.kinds, request, reply)
         if unit is None or (verb.starts and self._refused_at_the_end(reply)):
             return
-        command = asked.command if isinstance(asked, _Restart) else None
+        command = request.command if isinstance(request, _Restart) else None
         if command is not None and unit.last_command == command:
             reply(done())
             return
@@ -173,7 +173,7 @@ class UnitOperations:
             with self._committer.changing() as change:
                 if command is not None:
                     _remember(unit, command, change)
-                verb.acts(unit, change, asked)
+                verb.acts(unit, change, request)
                 change.then(lambda: reply(done()))
 
         with self._committer.changing(unavailable(reply)) as change:
@@ -181,34 +181,34 @@ class UnitOperations:
             change.then(act)
 
     @operation(_Unit)
-    def service_stop(self, asked: _Unit, reply: Reply) -> None:
+    def service_stop(self, request: _Unit, reply: Reply) -> None:
         """Stop all instances of a service."""
-        unit = self._unit(_SERVICES, asked, reply)
+        unit = self._unit(_SERVICES, request, reply)
         if unit is not None:
-            self._stop([unit], asked, lambda: reply(done()))
+            self._stop([unit], request, lambda: reply(done()))
 
     @operation(_Acknowledgement)
-    def acknowledge(self, asked: _Acknowledgement, reply: Reply) -> None:
+    def acknowledge(self, request: _Acknowledgement, reply: Reply) -> None:
         """Store that a person knows of a unit's present failure: the failed run, or that the service is flapping."""
-        unit = self._unit(ANY, asked, reply)
+        unit = self._unit(ANY, request, reply)
         if unit is None:
             return
         change = self._committer.change(unavailable(reply))
-        for_ms = asked.for_ms
+        for_ms = request.for_ms
         acknowledged = {
-            "run": asked.run,
+            "run": request.run,
             "flapping_since": unit.flapping_since,
             "at": change.now_ms,
             "until": None if for_ms is None else change.now_ms + for_ms,
-            "by": asked.by,
-            "note": asked.note,
+            "by": request.by,
+            "note": request.note,
         }
         self._store_acknowledged(unit, json.dumps(acknowledged), change, reply)
 
     @operation(_Unit)
-    def unacknowledge(self, asked: _Unit, reply: Reply) -> None:
+    def unacknowledge(self, request: _Unit, reply: Reply) -> None:
         """Withdraw a unit's acknowledgement."""
-        unit = self._unit(ANY, asked, reply)
+        unit = self._unit(ANY, request, reply)
         if unit is not None:
             self._store_acknowledged(unit, None, self._committer.change(unavailable(reply)), reply)
 
@@ -217,10 +217,10 @@ class UnitOperations:
         change.then(lambda: reply(done()))
         self._committer.commit(change)
 
-    def _unit(self, kinds: Kinds, asked: _Unit, reply: Reply) -> Unit | None:
-        unit = self._units.get(asked.task)
+    def _unit(self, kinds: Kinds, request: _Unit, reply: Reply) -> Unit | None:
+        unit = self._units.get(request.task)
         if unit is None:
-            reply(refused(404, f'no {kinds.what} named "{asked.task}"'))
+            reply(refused(404, f'no {kinds.what} named "{request.task}"'))
         elif not kinds.fits(unit.definition):
             reply(refused(409, kinds.misfit(unit.definition)))
         else:
@@ -228,9 +228,9 @@ class UnitOperations:
         return None
 
     @operation(_Schedule)
-    def schedule(self, asked: _Schedule, reply: Reply) -> None:
+    def schedule(self, request: _Schedule, reply: Reply) -> None:
         """Answer with a task's next `count` instants, and notes about clock changes."""
-        name = asked.task
+        name = request.task
         unit = self._units.get(name)
         if unit is None:
             reply(refused(404, f'no task named "{name}"'))
@@ -238,25 +238,25 @@ class UnitOperations:
             reply(refused(409, f"{name} is a service and has no schedule"))
         else:
             now_ms = self._committer.change().now_ms
-            found = upcoming(unit.schedule, unit.last_instant, now_ms, asked.count)
+            found = upcoming(unit.schedule, unit.last_instant, now_ms, request.count)
             reply(done(items=[list(instant) for instant in found]))
 
     # Many units.
 
     @operation(_Units)
-    def units(self, asked: _Units, reply: Reply) -> None:
+    def units(self, request: _Units, reply: Reply) -> None:
         """Carry out an operation on all selected units, or on none if a part of the selector matches nothing.
 
         The answer lists, for each selected unit, its name, the result, and the ids of the runs that were asked to end.
         """
-        names, reach = asked.names, asked.reach
+        names, reach = request.names, request.reach
         wanted = Selector(
             None if names is None else tuple(names),
-            asked.group,
-            asked.tag,
+            request.group,
+            request.tag,
             None if reach is None else tuple(reach),
         )
-        verb = self._verbs.get(asked.verb)
+        verb = self._verbs.get(request.verb)
         try:
             definitions = [unit.definition for unit in self._units.values()]
             chosen = select(definitions, wanted, ANY if verb is None else verb.kinds)
@@ -265,12 +265,12 @@ class UnitOperations:
             return
         units = [self._units[one.name] for one in chosen]
         if verb is None:
-            self._stop_many(units, asked, reply)
+            self._stop_many(units, request, reply)
         elif not (verb.starts and self._refused_at_the_end(reply)):
-            self._carry_out(verb, units, asked, reply)
+            self._carry_out(verb, units, request, reply)
 
-    def _carry_out(self, verb: _Verb, units: Sequence[Unit], asked: _Units, reply: Reply) -> None:
-        command = asked.command
+    def _carry_out(self, verb: _Verb, units: Sequence[Unit], request: _Units, reply: Reply) -> None:
+        command = request.command
         restarts = verb is self._verbs["restart"]
         known = [unit for unit in units if unit.last_command == command]
         new = [unit for unit in units if unit.last_command != command and verb.changes(unit)]
@@ -285,7 +285,7 @@ class UnitOperations:
                         results[unit.name] = [_BUSY, []]
                     else:
                         _remember(unit, command, change)
-                        verb.acts(unit, change, asked)
+                        verb.acts(unit, change, request)
                 change.then(lambda: reply(done(units=_answer(units, results))))
 
         if not new:
@@ -300,9 +300,9 @@ class UnitOperations:
                     change.write(_stored_command(unit, command))
             change.then(act)
 
-    def _stop_many(self, units: Sequence[Unit], asked: _Units, reply: Reply) -> None:
+    def _stop_many(self, units: Sequence[Unit], request: _Units, reply: Reply) -> None:
         """Stop the selected services, and all unfinished runs of the selected tasks."""
-        command = asked.command
+        command = request.command
         changed = [unit for unit in units if unit.last_command == command or _would_stop(unit)]
         results = {unit.name: ["stopped" if unit in changed else _UNCHANGED, _live_runs(unit)] for unit in units}
 
@@ -310,36 +310,36 @@ class UnitOperations:
             for unit in changed:
                 _remember(unit, command, change)
 
-        self._stop(units, asked, lambda: reply(done(units=_answer(units, results))), remember)
+        self._stop(units, request, lambda: reply(done(units=_answer(units, results))), remember)
 
     # Effects.
 
-    def _start(self, unit: Unit, change: Change, _asked: object) -> None:
+    def _start(self, unit: Unit, change: Change, _request: object) -> None:
         self._controller.start(unit, change)
 
-    def _restart(self, unit: Unit, change: Change, asked: _Restart | _Units) -> None:
-        if asked.rolling:
+    def _restart(self, unit: Unit, change: Change, request: _Restart | _Units) -> None:
+        if request.rolling:
             self._controller.roll(unit, change)
         else:
-            self._controller.restart(unit, change, by=asked.by)
+            self._controller.restart(unit, change, by=request.by)
 
-    def _pause(self, unit: Unit, change: Change, _asked: object) -> None:
+    def _pause(self, unit: Unit, change: Change, _request: object) -> None:
         unit.paused = True
         self._scheduled_starts.pause(unit, change)
 
-    def _resume(self, unit: Unit, change: Change, _asked: object) -> None:
+    def _resume(self, unit: Unit, change: Change, _request: object) -> None:
         if unit.paused and unit.configured:  # a reload may have removed it
             unit.paused = False
             self._scheduled_starts.resume(unit, change)
 
     def _stop(
-        self, units: Sequence[Unit], asked: _Unit | _Units, finish: Finish, remember: Act = lambda _change: None
+        self, units: Sequence[Unit], request: _Unit | _Units, finish: Finish, remember: Act = lambda _change: None
     ) -> None:
         """Stop units at once and store it afterwards; call `finish` when the answer may be sent.
 
         `remember` adds the id of the command to the change.
         """
-        by, force = asked.by, isinstance(asked, _Units) and asked.force
+        by, force = request.by, isinstance(request, _Units) and request.force
 
         def act(chosen: Iterable[Unit], change: Change) -> None:
             services = [unit for unit in chosen if unit.service is not None]

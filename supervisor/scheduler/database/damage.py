@@ -75,10 +75,10 @@ class DamageMonitor:
         self._check(str(error))
 
     @operation(_DamageArguments)
-    def database_damaged(self, asked: _DamageArguments, reply: Reply) -> None:
+    def database_damaged(self, request: _DamageArguments, reply: Reply) -> None:
         """Check the database after a read of an API worker found damage."""
         reply(done())
-        self._check(asked.why)
+        self._check(request.why)
 
     def suspected(self) -> None:
         """Check the database after the janitor failed to copy it."""

@@ -61,9 +61,9 @@ class ClockReport:
         }
 
     @operation(_TrustArguments)
-    def clock_trust(self, asked: _TrustArguments, reply: Reply) -> None:
+    def clock_trust(self, request: _TrustArguments, reply: Reply) -> None:
         """Trust the wall clock as it is now set, also for removals."""
-        self._log.info(f"{asked.by} confirmed the wall clock; runs are removed by age again")
+        self._log.info(f"{request.by} confirmed the wall clock; runs are removed by age again")
         self._clock.believe()
         with self._committer.changing(unavailable(reply)) as change:
             state = self._clock.state()

@@ -101,9 +101,9 @@ class Heartbeats(RunObserver):
 
     def _ask(self, name: str, url: str) -> None:
         request = PingRequest(key=f"ping/{next(self._numbers)}", url=url)
-        self._notifier_client.send(request, lambda result: self._asked(name, result))
+        self._notifier_client.send(request, lambda result: self._was_sent(name, result))
 
-    def _asked(self, name: str, result: DeliveryResult) -> None:
+    def _was_sent(self, name: str, result: DeliveryResult) -> None:
         self._note_result(name, result)
         waiting = self._waiting[name]
         if waiting:

@@ -396,27 +396,27 @@ class NotificationOperations:
         self._committer = committer
 
     @operation(_Mark)
-    def notification_mark(self, asked: _Mark, reply: Reply) -> None:
+    def notification_mark(self, request: _Mark, reply: Reply) -> None:
         """Mark a notification as read or unread."""
         change = self._committer.change(unavailable(reply))
-        found = change.read(lambda db: notifications.get(db, asked.id))
+        found = change.read(lambda db: notifications.get(db, request.id))
 
         def marked(db: Database) -> Events:
             before = notifications.unread_count(db)
-            if not notifications.mark(db, asked.id, change.now_ms if asked.read else None):
+            if not notifications.mark(db, request.id, change.now_ms if request.read else None):
                 return []
-            stored = notifications.get(db, asked.id)
+            stored = notifications.get(db, request.id)
             if stored is None:
                 return []
             return [("notification.updated", {"notification": _shown(stored)}), *_count(db, before)]
 
         change.announce_result(marked)
-        unknown = refused(404, f"no such notification: {asked.id}")
+        unknown = refused(404, f"no such notification: {request.id}")
         found.then(lambda notification: reply(unknown if notification is None else done()))
         self._committer.commit(change)
 
     @operation(Arguments)
-    def notifications_read(self, _asked: Arguments, reply: Reply) -> None:
+    def notifications_read(self, _request: Arguments, reply: Reply) -> None:
         """Mark all notifications as read; one event announces it."""
         change = self._committer.change(unavailable(reply))
 

@@ -204,11 +204,11 @@ class Outbox:
 
     def _has_failed(self, name: str, together: Sequence[Delivery], result: DeliveryResult, change: Change) -> None:
         now_ms, why = change.now_ms, result.error or ""
-        asked_ms = result.retry_after_ms or 0
-        self._resting[name] = self._loop.now_s() + max(_REST_MS, asked_ms) / 1000
+        retry_after_ms = result.retry_after_ms or 0
+        self._resting[name] = self._loop.now_s() + max(_REST_MS, retry_after_ms) / 1000
         due, lost = {}, []
         for one in together:
-            delay_ms = max(_DELAYS_MS[min(one.attempts, len(_DELAYS_MS) - 1)], asked_ms)
+            delay_ms = max(_DELAYS_MS[min(one.attempts, len(_DELAYS_MS) - 1)], retry_after_ms)
             if now_ms + delay_ms > one.created_at + _MAX_AGE_MS and one.attempts:
                 lost.append(one.seq)
             else:
@@ -226,7 +226,7 @@ class Outbox:
     # Requests of users.
 
     @operation(Arguments)
-    def notifiers(self, _asked: Arguments, reply: Reply) -> None:
+    def notifiers(self, _request: Arguments, reply: Reply) -> None:
         """Answer with the delivery status of each notifier, without its URL, which may contain secrets."""
         names = sorted(self._urls)
 
@@ -238,15 +238,15 @@ class Outbox:
             change.read(deliveries.standings).then(answer)
 
     @operation(_Name)
-    def notifier_test(self, asked: _Name, reply: Reply) -> None:
+    def notifier_test(self, request: _Name, reply: Reply) -> None:
         """Send a test message through a notifier once, and answer with the result."""
-        url = self._urls.get(asked.name)
+        url = self._urls.get(request.name)
         if url is None:
-            reply(refused(404, f'No notifier named "{asked.name}"'))
+            reply(refused(404, f'No notifier named "{request.name}"'))
             return
-        key = f"{asked.name}/test/{os.urandom(8).hex()}"
+        key = f"{request.name}/test/{os.urandom(8).hex()}"
         self._notifier_client.send(
-            _request(key, url, trial_message(asked.name, self._host)), lambda result: reply(done(error=result.error))
+            _request(key, url, trial_message(request.name, self._host)), lambda result: reply(done(error=result.error))
         )
 
 

@@ -38,8 +38,8 @@ def resolve(config: Config, boot: DaemonSettings) -> DaemonSettings:
     http = config.http
     password, ephemeral = boot.password, boot.password_ephemeral
     again = "password_file" not in boot.overridden and (http.password_file is not None or not ephemeral)
-    asked = config if again else replace(config, http=replace(http, password_file=None))
-    resolved = host_check.check_host(asked, {})
+    checked = config if again else replace(config, http=replace(http, password_file=None))
+    resolved = host_check.check_host(checked, {})
     if again:
         password, ephemeral = resolved.password.value, resolved.password.ephemeral
     directory = boot.data_dir

@@ -127,7 +127,7 @@ class Reloader:
         self._requests: deque[_Request] = deque()
 
     @operation(ReloadRequest)
-    def reload(self, asked: ReloadRequest, reply: Reply) -> None:
+    def reload(self, request: ReloadRequest, reply: Reply) -> None:
         """Read the files and apply the differences; answer with the report after everything is stored.
 
         If a shutdown begins after the definitions were stored, a warning in the report says so.
@@ -135,7 +135,7 @@ class Reloader:
         A refusal has the status 422 if the configuration is invalid, and 409 if it requires a restart of the daemon. It
         has 503 if the files cannot be read, the database cannot be written, or the daemon is shutting down.
         """
-        self._requests.append(_Request(asked.by, asked.dry_run, reply))
+        self._requests.append(_Request(request.by, request.dry_run, reply))
         if len(self._requests) == 1:
             self._next()
 

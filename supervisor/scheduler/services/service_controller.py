@@ -29,7 +29,7 @@ from supervisor.scheduler.services.start_order import OrderedStop
 NOT_CONFIGURED = "no longer configured"
 _RECONFIGURED = "configuration changed"
 _WAITING = frozenset({State.BACKOFF, State.FATAL})
-_ASKED = frozenset({State.STOPPING, State.RESTARTING})
+_ENDS_ON_REQUEST = frozenset({State.STOPPING, State.RESTARTING})
 
 
 class ServiceRuns(Protocol):
@@ -272,8 +272,8 @@ class ServiceController:
         instance.run = None
         self._cancel(instance)
         # A run that died in a crash or shutdown of the daemon is not a failure of the service.
-        asked = requested or instance.state in _ASKED
-        innocent = asked or verdict.reason == "crashed" or self._daemon.ending
+        intended = requested or instance.state in _ENDS_ON_REQUEST
+        innocent = intended or verdict.reason == "crashed" or self._daemon.ending
         if not innocent:
             instance.failures = 0 if healthy else instance.failures + 1
         event = instance_transitions.classify(

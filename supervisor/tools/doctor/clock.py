@@ -46,11 +46,11 @@ def judged(now_s: float, free: bool | None) -> Finding:
 
 def unsynchronised() -> bool | None:
     """Return whether the clock is not synchronised; None if the kernel does not report it."""
-    asked = _Timex()
+    timex = _Timex()
     try:
         adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
     except (OSError, AttributeError):
         return None
-    if adjtimex(ctypes.byref(asked)) < 0:  # EPERM, ENOSYS: a system call filter forbids it
+    if adjtimex(ctypes.byref(timex)) < 0:  # EPERM, ENOSYS: a system call filter forbids it
         return None
-    return bool(asked.status & _STA_UNSYNC)
+    return bool(timex.status & _STA_UNSYNC)

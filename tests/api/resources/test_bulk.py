@@ -26,7 +26,7 @@ KINDS = ("delete", "restore", "stop")
 
 
 @pytest.fixture
-def asked(daemon: Daemon) -> list[dict[str, Any]]:
+def requests(daemon: Daemon) -> list[dict[str, Any]]:
     """The request to the scheduler, without the command's id."""
     found: list[dict[str, Any]] = []
 
@@ -45,11 +45,11 @@ def post(daemon: Daemon, kind: str, selector: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_affected(daemon: Daemon, asked: list[dict[str, Any]], kind: str) -> None:
+def test_affected(daemon: Daemon, requests: list[dict[str, Any]], kind: str) -> None:
     """The answer has the number of changed runs."""
     answer = post(daemon, kind, {"match_all": True})
     assert (answer.status, answer.json["affected"], "deleted_at" in answer.json) == (200, 7, False)
-    assert asked == [
+    assert requests == [
         {
             **({"deleted_at": None} if kind == "restore" else {}),
             "match_all": True,
@@ -61,11 +61,11 @@ def test_affected(daemon: Daemon, asked: list[dict[str, Any]], kind: str) -> Non
     ]
 
 
-def test_one_deletion(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
+def test_one_deletion(daemon: Daemon, requests: list[dict[str, Any]]) -> None:
     """On request, a deletion returns its time, and a restore is limited to that deletion."""
     assert post(daemon, "delete?undo=true", {"match_all": True}).json["deleted_at"] == "2026-01-02T03:04:05.001Z"
     assert post(daemon, "restore?deleted_at=2026-01-02T03:04:05.001Z", {"match_all": True}).json["affected"] == 7
-    assert asked[-1]["deleted_at"] == 1767323045001
+    assert requests[-1]["deleted_at"] == 1767323045001
     assert post(daemon, "restore?deleted_at=then", {"match_all": True}).status == 422
 
 
@@ -118,7 +118,7 @@ def test_concurrent_large_requests(daemon: Daemon) -> None:
     def status(body: str) -> int:
         return daemon.ask("POST", "/api/runs/bulk/stop", body, JSON).status
 
-    def asked(times: int) -> bool:
+    def requests(times: int) -> bool:
         return len(daemon.scheduler.calls) >= times
 
     with ThreadPoolExecutor() as clients:
@@ -126,11 +126,11 @@ def test_concurrent_large_requests(daemon: Daemon) -> None:
             waiting = []
             for number in range(1, 5):
                 waiting.append(clients.submit(status, large))
-                until(partial(asked, number), "the scheduler to be asked")
+                until(partial(requests, number), "the scheduler to be asked")
             more = clients.submit(status, large)
-            until(lambda: more.done() or asked(5), "one more to be answered")
+            until(lambda: more.done() or requests(5), "one more to be answered")
             small = clients.submit(status, "{}")
-            until(partial(asked, 5), "the scheduler to be asked for little")
+            until(partial(requests, 5), "the scheduler to be asked for little")
         finally:
             going_on.set()
         assert [one.result() for one in (*waiting, more, small)] == [200] * 4 + [503, 200]
@@ -169,21 +169,25 @@ def test_rerun(daemon: Daemon) -> None:
         ),
     ],
 )
-def test_filter(daemon: Daemon, asked: list[dict[str, Any]], sent: dict[str, Any], understood: dict[str, Any]) -> None:
+def test_filter(
+    daemon: Daemon, requests: list[dict[str, Any]], sent: dict[str, Any], understood: dict[str, Any]
+) -> None:
     """Every condition works: values are exact, `success` means `succeeded`, and an empty text is no condition."""
     assert post(daemon, "delete", {"match_all": True, "filter": sent}).status == 200
-    assert asked[0]["filter"] == {"tasks": None, "retries_only": False, **understood}
+    assert requests[0]["filter"] == {"tasks": None, "retries_only": False, **understood}
 
 
 @pytest.mark.parametrize("match_all", [{}, {"match_all": False}, {"match_all": None}])
-def test_ids(daemon: Daemon, asked: list[dict[str, Any]], match_all: dict[str, Any]) -> None:
+def test_ids(daemon: Daemon, requests: list[dict[str, Any]], match_all: dict[str, Any]) -> None:
     """Without match_all only the ids count; invalid and repeated ids are ignored."""
     one, two = new_ulid(), new_ulid()
     selector = {"ids": [one, two, one, "nonsense", "", "é" * 26], "filter": {"status": "failed"}, "except_ids": [one]}
     assert post(daemon, "delete", {**selector, **match_all}).status == 200
-    assert asked == [{"match_all": False, "filter": {"tasks": None}, "except_ids": "", "ids": one + two, "by": "uid 0"}]
+    assert requests == [
+        {"match_all": False, "filter": {"tasks": None}, "except_ids": "", "ids": one + two, "by": "uid 0"}
+    ]
     assert post(daemon, "delete", {"ids": None, "except_ids": None, **match_all}).json["affected"] == 7
-    assert asked[1]["ids"] == ""
+    assert requests[1]["ids"] == ""
 
 
 def test_many_ids_do_not_block_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,11 +200,11 @@ def test_many_ids_do_not_block_the_loop(monkeypatch: pytest.MonkeyPatch) -> None
     assert bulk._ask(cast(Context, context), cast(Call, call), "bulk_delete")["went_on"]
 
 
-def test_match_all(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
+def test_match_all(daemon: Daemon, requests: list[dict[str, Any]]) -> None:
     """With match_all, ids are ignored and exceptions count."""
     one, two = new_ulid(), new_ulid()
     assert post(daemon, "delete", {"match_all": True, "ids": [one], "except_ids": [two]}).status == 200
-    assert (asked[0]["ids"], asked[0]["except_ids"]) == ("", two)
+    assert (requests[0]["ids"], requests[0]["except_ids"]) == ("", two)
 
 
 @pytest.mark.parametrize(
@@ -241,17 +245,17 @@ def test_match_all(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
         ([], {"body"}),
     ],
 )
-def test_invalid_requests(daemon: Daemon, asked: list[dict[str, Any]], selector: Any, locations: set[str]) -> None:
+def test_invalid_requests(daemon: Daemon, requests: list[dict[str, Any]], selector: Any, locations: set[str]) -> None:
     """422 has an element for each problem, including those in the filter, and nothing is done."""
     answer = post(daemon, "delete", selector)
     assert answer.status == 422
     assert {error["location"] for error in answer.json["errors"]} == locations
     assert len(answer.json["errors"]) == len(locations)
-    assert asked == []
+    assert requests == []
     assert "Traceback" not in daemon.log.read_text()
 
 
-def test_bodies(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
+def test_bodies(daemon: Daemon, requests: list[dict[str, Any]]) -> None:
     """A body is required, and may have 16 MiB."""
     assert daemon.ask("POST", "/api/runs/bulk/delete").status == 400
     ids = [f"01ARZ3{number:020d}" for number in range(570_000)]
@@ -259,7 +263,7 @@ def test_bodies(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
     assert len(body) > 15 << 20
     answer = daemon.ask("POST", "/api/runs/bulk/delete", body, JSON)
     assert answer.status == 200
-    assert asked[0]["ids"] == "".join(ids)
+    assert requests[0]["ids"] == "".join(ids)
     assert daemon.ask("POST", "/api/runs/bulk/delete", body + " " * (2 << 20), JSON).status == 413
     assert daemon.ask("POST", "/api/tasks/job/run", b"{" + b" " * (1 << 20) + b"}", JSON).status == 413
 
@@ -338,7 +342,7 @@ def test_summary(daemon: Daemon) -> None:
     assert {error["location"] for error in answer.json["errors"]} == {"query.since", "query.what"}
 
 
-def test_scope_and_role(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
+def test_scope_and_role(daemon: Daemon, requests: list[dict[str, Any]]) -> None:
     """A token limited to some tasks affects only their runs; a viewer deletes nothing."""
     mine = daemon.insert(make_run(task="bulk-mine-1", status="ended", end_reason="failed"))
     other = daemon.insert(make_run(task="other-1", status="ended", end_reason="failed"))
@@ -347,7 +351,7 @@ def test_scope_and_role(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
     for selector in ({"match_all": True}, {"ids": [other.id]}):
         body = json.dumps(selector)
         assert daemon.ask("POST", "/api/runs/bulk/delete", body, {**JSON, **some}, unix=False).status == 200
-    assert [arguments["filter"]["tasks"] for arguments in asked] == ["bulk-mine-*", "bulk-mine-*"]
+    assert [arguments["filter"]["tasks"] for arguments in requests] == ["bulk-mine-*", "bulk-mine-*"]
     assert daemon.ask("DELETE", f"/api/runs/{other.id}", headers=some, unix=False).status == 404
     assert daemon.ask("DELETE", f"/api/runs/{mine.id}", headers=some, unix=False).status == 204
     assert daemon.get("/api/runs/summary", some, unix=False).json["lastFailure"]["id"] == mine.id

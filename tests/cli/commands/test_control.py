@@ -19,7 +19,7 @@ def answers(daemon: FakeDaemon, action: str, result: str = "unchanged", *names: 
     daemon.on("POST", f"/api/units/{action}", {"affected": 0, "units": units})
 
 
-def asked(daemon: FakeDaemon) -> list[tuple[str, dict[str, str], Any]]:
+def posted(daemon: FakeDaemon) -> list[tuple[str, dict[str, str], Any]]:
     found = [request for request in daemon.requests if request.method == "POST"]
     return [(one.path, one.query, json.loads(one.body) if one.body else None) for one in found]
 
@@ -47,7 +47,7 @@ def test_one_unit(ringward: Ringward, daemon: FakeDaemon, action: str) -> None:
     result = ringward(action, "web")
     assert (result.exit_code, result.output) == (0, "")
     assert json.loads(ringward(action, "--json", "web").stdout) == service()
-    assert asked(daemon) == [(f"/api/units/{action}", {}, {"names": ["web"]})] * 2
+    assert posted(daemon) == [(f"/api/units/{action}", {}, {"names": ["web"]})] * 2
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_many_units(ringward: Ringward, daemon: FakeDaemon, arguments: list[str]
         daemon.on("GET", f"/api/tasks/{name}", service(name, runId=OTHER))
     shown = json.loads(ringward("restart", "--json", *arguments).stdout)
     assert [(one["name"], one["result"]) for one in shown["units"]] == [("web", "restarted"), ("worker", "restarted")]
-    assert asked(daemon) == [("/api/units/restart", {}, selector)]
+    assert posted(daemon) == [("/api/units/restart", {}, selector)]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_rolling_restart(ringward: Ringward, daemon: FakeDaemon) -> None:
     answers(daemon, "restart", "busy")
     result = ringward("restart", "--rolling", "web")
     assert (result.exit_code, "a rolling restart is in progress" in result.stderr) == (exit_codes.REFUSED, True)
-    assert asked(daemon) == [("/api/units/restart", {"rolling": "true"}, {"names": ["web"]})]
+    assert posted(daemon) == [("/api/units/restart", {"rolling": "true"}, {"names": ["web"]})]
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -181,9 +181,9 @@ def test_stop(ringward: Ringward, daemon: FakeDaemon) -> None:
     daemon.on("GET", "/api/tasks/web", service())
     daemon.on("GET", "/api/tasks/web/runs", {"items": [run()], "total": 1}, {"items": [], "total": 0})
     assert ringward("stop", "web").stdout == f"{RUN}\n"
-    assert len(daemon.asked("/api/tasks/web/runs")) == 2
+    assert len(daemon.requests_to("/api/tasks/web/runs")) == 2
     assert json.loads(ringward("stop", "--force", "--json", "web").stdout) == {"stopped": [RUN]}
-    assert [query for _, query, _ in asked(daemon)] == [{}, {"force": "true"}]
+    assert [query for _, query, _ in posted(daemon)] == [{}, {"force": "true"}]
 
 
 def test_stop_times_out(ringward: Ringward, daemon: FakeDaemon) -> None:
@@ -201,7 +201,7 @@ def test_stop_of_runs_and_units(ringward: Ringward, daemon: FakeDaemon) -> None:
     daemon.on("GET", f"/api/runs/{RUN}", run(status="running"))
     daemon.on("POST", f"/api/runs/{RUN}/stop", Answer(204))
     assert ringward("stop", "--no-wait", RUN.lower(), "web").stdout == f"{RUN}\n"
-    assert asked(daemon) == [("/api/units/stop", {}, {"names": ["web"]}), (f"/api/runs/{RUN}/stop", {}, None)]
+    assert posted(daemon) == [("/api/units/stop", {}, {"names": ["web"]}), (f"/api/runs/{RUN}/stop", {}, None)]
 
 
 def test_stop_of_a_removed_unit(ringward: Ringward, daemon: FakeDaemon) -> None:
@@ -219,12 +219,12 @@ def test_stop_of_everything(ringward: Ringward, daemon: FakeDaemon, monkeypatch:
     daemon.on("GET", "/api/tasks", {"items": [service()]})
     result = ringward("stop", "--all")
     assert (result.exit_code, "--yes" in result.stderr) == (exit_codes.USAGE, True)
-    assert asked(daemon) == []
+    assert posted(daemon) == []
     monkeypatch.setattr("supervisor.cli.units.unit_choice.is_interactive", lambda: True)
     assert ringward("stop", "--all").exit_code == exit_codes.INTERRUPTED
-    assert asked(daemon) == []
+    assert posted(daemon) == []
     assert ringward("stop", "--all", "--yes", "--no-wait").exit_code == 0
-    assert asked(daemon) == [("/api/units/stop", {}, {"all": True})]
+    assert posted(daemon) == [("/api/units/stop", {}, {"all": True})]
 
 
 def test_rolling_restart_in_ps(ringward: Ringward, daemon: FakeDaemon) -> None:

@@ -34,7 +34,7 @@ def test_one_task(ringward: Ringward, daemon: FakeDaemon) -> None:
             f"gap: this local time does not exist; needs {slots}",
         ],
     ]
-    assert daemon.asked("/api/tasks/backup/schedule")[0].query == {"count": "2"}
+    assert daemon.requests_to("/api/tasks/backup/schedule")[0].query == {"count": "2"}
     assert json.loads(ringward("next", "--json", "backup").stdout)[1] == {"taskName": "backup", **GAP}
 
 

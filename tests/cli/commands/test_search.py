@@ -24,7 +24,7 @@ def test_lines_with_their_position(ringward: Ringward, daemon: FakeDaemon) -> No
     daemon.on("GET", PATH, found("one \x1b[31mred", "two"))
     result = ringward("search", "job", "o")
     assert (result.exit_code, result.stdout) == (0, f"{RUN}:0: one \x1b[31mred\n{RUN}:1: two\n")
-    assert daemon.asked(PATH)[0].query == {"q": "o", "case": "true", "limit": "1000"}
+    assert daemon.requests_to(PATH)[0].query == {"q": "o", "case": "true", "limit": "1000"}
 
 
 def test_nothing_found(ringward: Ringward, daemon: FakeDaemon) -> None:
@@ -32,7 +32,7 @@ def test_nothing_found(ringward: Ringward, daemon: FakeDaemon) -> None:
     daemon.on("GET", PATH, found(cursor="c"), found())
     result = ringward("search", "job", "o")
     assert (result.exit_code, result.output) == (1, "")
-    assert [request.query.get("cursor") for request in daemon.asked(PATH)] == [None, "c"]
+    assert [request.query.get("cursor") for request in daemon.requests_to(PATH)] == [None, "c"]
 
 
 def test_options(ringward: Ringward, daemon: FakeDaemon) -> None:
@@ -40,7 +40,7 @@ def test_options(ringward: Ringward, daemon: FakeDaemon) -> None:
     daemon.on("GET", PATH, found("a"))
     options = ("--regex", "-i", "--stream", "stderr", "--run", RUN.lower(), "-n", "7")
     assert ringward("search", *options, "job", "--", "-a|b").exit_code == 0
-    assert daemon.asked(PATH)[0].query == {
+    assert daemon.requests_to(PATH)[0].query == {
         "q": "-a|b",
         "regex": "true",
         "stream": "stderr",
@@ -58,7 +58,7 @@ def test_all_logs(ringward: Ringward, daemon: FakeDaemon) -> None:
     for words in (("o",), ("web", "j*", "o"), ("--group", "g", "--since", "2026-11-20T00:00:00Z", "o")):
         result = ringward("search", *words)
         assert (result.exit_code, result.stdout) == (0, f"web {RUN}:0: one\n")
-        query = daemon.asked("/api/logs/search")[-1].query
+        query = daemon.requests_to("/api/logs/search")[-1].query
         asked.append({name: value for name, value in query.items() if name not in ("q", "case", "limit")})
     assert asked == [{}, {"task": "web,j*"}, {"group": "g", "since": "2026-11-20T00:00:00.000Z"}]
 

@@ -203,19 +203,19 @@ def test_several_scheduler_deaths(jobs: Jobs) -> None:
     assert jobs.told() == [("run.deleted", 8), ("run.deleted", 4), ("run.deleted", 8)]
 
 
-def test_unanswered_request(asked: "BulkRequests") -> None:
+def test_unanswered_request(requests: "BulkRequests") -> None:
     """If a scheduler dies before it answers, only the repeated request gets the counts and the time."""
-    jobs = asked.jobs
+    jobs = requests.jobs
     answers: list[Any] = []
-    asked.commands["bulk_delete"]({**ALL, "command": COMMAND}, answers.append)
+    requests.commands["bulk_delete"]({**ALL, "command": COMMAND}, answers.append)
     while jobs.left():
         jobs.one.store.work()
         jobs.one.loop.round(0)
     jobs.die()
-    asked.renew()
+    requests.renew()
     [[deleted_at]] = jobs.db.rows("SELECT DISTINCT deleted_at FROM deleted_runs")
-    assert asked.ask("bulk_delete")["result"] == {"affected": 20, "deleted_at": deleted_at}
-    assert asked.ask("bulk_delete", command=COMMAND[:-1] + "W")["result"]["affected"] == 0
+    assert requests.ask("bulk_delete")["result"] == {"affected": 20, "deleted_at": deleted_at}
+    assert requests.ask("bulk_delete", command=COMMAND[:-1] + "W")["result"]["affected"] == 0
     assert jobs.told() == [("run.deleted", 20)]
 
 
@@ -230,24 +230,24 @@ def test_shutdown(jobs: Jobs) -> None:
     assert "shutting down" in str(jobs.results[0])
 
 
-def test_deletion_times_are_unique(asked: "BulkRequests") -> None:
+def test_deletion_times_are_unique(requests: "BulkRequests") -> None:
     """Deletions in the same millisecond have different times, so each can be restored alone.
 
     A repeated, unfinished deletion continues at its own time under a new scheduler.
     """
-    jobs = asked.jobs
+    jobs = requests.jobs
     some = [run.id for run in list_runs(jobs.db, RunFilter(), limit=8, now_ms=0)[0]]
-    first = asked.ask("bulk_delete", match_all=False, ids="".join(some))["result"]
-    rest = asked.ask("bulk_delete")["result"]
+    first = requests.ask("bulk_delete", match_all=False, ids="".join(some))["result"]
+    rest = requests.ask("bulk_delete")["result"]
     assert (first["affected"], rest["affected"]) == (8, 12)
     assert first["deleted_at"] != rest["deleted_at"]
-    assert asked.ask("bulk_restore", deleted_at=rest["deleted_at"])["result"] == {"affected": 12}
+    assert requests.ask("bulk_restore", deleted_at=rest["deleted_at"])["result"] == {"affected": 12}
     assert {get_run(jobs.db, one) for one in some} == {None}
-    assert asked.ask("bulk_restore", deleted_at=rest["deleted_at"] + 1)["result"] == {"affected": 0}
+    assert requests.ask("bulk_restore", deleted_at=rest["deleted_at"] + 1)["result"] == {"affected": 0}
     set_meta(jobs.db, "bulk", {"command": COMMAND, "event": "run.deleted", "began": 5, "affected": 4})
     jobs.begin()
-    asked.renew()
-    assert asked.ask("bulk_delete")["result"] == {"affected": 12 + 4, "deleted_at": 5}
+    requests.renew()
+    assert requests.ask("bulk_delete")["result"] == {"affected": 12 + 4, "deleted_at": 5}
 
 
 class BulkRequests:
@@ -287,64 +287,64 @@ class BulkRequests:
 
 
 @pytest.fixture
-def asked(jobs: Jobs) -> BulkRequests:
+def requests(jobs: Jobs) -> BulkRequests:
     return BulkRequests(jobs)
 
 
-def test_undo_window(asked: BulkRequests) -> None:
+def test_undo_window(requests: BulkRequests) -> None:
     """Runs that were deleted before the undo window are not restored, even if they are not purged yet."""
-    assert asked.ask("bulk_delete")["result"]["affected"] == 20
-    assert asked.first == [run_id for (run_id,) in asked.jobs.db.rows("SELECT id FROM runs ORDER BY seq LIMIT 3")]
-    assert asked.deleted == 1
-    asked.jobs.db.execute("UPDATE deleted_runs SET deleted_at = deleted_at - 60000 WHERE run <= 5")
-    assert asked.ask("bulk_restore")["result"] == {"affected": 15}
-    assert asked.ask("bulk_restore")["result"] == {"affected": 0}
+    assert requests.ask("bulk_delete")["result"]["affected"] == 20
+    assert requests.first == [run_id for (run_id,) in requests.jobs.db.rows("SELECT id FROM runs ORDER BY seq LIMIT 3")]
+    assert requests.deleted == 1
+    requests.jobs.db.execute("UPDATE deleted_runs SET deleted_at = deleted_at - 60000 WHERE run <= 5")
+    assert requests.ask("bulk_restore")["result"] == {"affected": 15}
+    assert requests.ask("bulk_restore")["result"] == {"affected": 0}
 
 
-def test_repeated_rerun(asked: BulkRequests) -> None:
+def test_repeated_rerun(requests: BulkRequests) -> None:
     """A repeated command gives the same runs, and skips services, removed tasks and tasks with api_trigger = false."""
     for task in ("own", "s", "removed"):
-        insert_run(asked.jobs.db, make_run(task_name=task, status="ended", end_reason="failed"))
-    first = asked.ask("bulk_rerun", triggered_by="api")["result"]["triggered"]
+        insert_run(requests.jobs.db, make_run(task_name=task, status="ended", end_reason="failed"))
+    first = requests.ask("bulk_rerun", triggered_by="api")["result"]["triggered"]
     assert [one["task_name"] for one in first] == ["t"]
-    assert asked.ask("bulk_rerun", triggered_by="api")["result"]["triggered"] == first
-    assert asked.jobs.one.root.take("spawn") == [first[0]["run_id"]]
-    other = asked.ask("bulk_rerun", triggered_by="api", command="01ARZ3NDEKTSV4RRFFQ69G5FAW")["result"]["triggered"]
+    assert requests.ask("bulk_rerun", triggered_by="api")["result"]["triggered"] == first
+    assert requests.jobs.one.root.take("spawn") == [first[0]["run_id"]]
+    other = requests.ask("bulk_rerun", triggered_by="api", command="01ARZ3NDEKTSV4RRFFQ69G5FAW")["result"]["triggered"]
     assert other != first
 
 
-def test_stop(asked: BulkRequests) -> None:
+def test_stop(requests: BulkRequests) -> None:
     """A bulk stop ends running and waiting runs, and does not count a run that is already stopping."""
-    one = asked.jobs.one
+    one = requests.jobs.one
     made = [one.trigger("t") for _ in range(3)]
     one.store.work_all()
     one.started(made[0].id)
     one.store.work_all()
-    assert asked.ask("bulk_stop")["result"] == {"affected": 3}
-    assert set(asked.first) == {run.id for run in made}
+    assert requests.ask("bulk_stop")["result"] == {"affected": 3}
+    assert set(requests.first) == {run.id for run in made}
     assert one.root.take("stop") == [made[0].id]
     assert [one.row(run).status for run in made] == ["running", "ended", "ended"]
-    assert asked.ask("bulk_stop")["result"] == {"affected": 0}
+    assert requests.ask("bulk_stop")["result"] == {"affected": 0}
     assert one.root.take("stop") == []
 
 
-def test_delete_one_run(asked: BulkRequests) -> None:
+def test_delete_one_run(requests: BulkRequests) -> None:
     """Deleting a running run gets 409.
 
     A waiting run ends as stopped and is deleted, and a repetition changes nothing.
     """
-    one = asked.jobs.one
+    one = requests.jobs.one
     running, waiting = one.trigger("t"), one.trigger("t")
     one.store.work_all()
     one.started(running.id)
     one.store.work_all()
-    assert asked.ask("run_delete", run=running.id)["status"] == 409
+    assert requests.ask("run_delete", run=running.id)["status"] == 409
     for _ in range(2):
-        assert asked.ask("run_delete", run=waiting.id)["ok"]
-    row = get_run(asked.jobs.db, waiting.id, include_deleted=True)
+        assert requests.ask("run_delete", run=waiting.id)["ok"]
+    row = get_run(requests.jobs.db, waiting.id, include_deleted=True)
     assert row is not None
     assert (row.end_reason, row.stopped_by, row.deleted_at is not None) == ("stopped", "somebody", True)
-    told = [(event.kind, event.body["runId"]) for event in since(asked.jobs.db, 0)]
+    told = [(event.kind, event.body["runId"]) for event in since(requests.jobs.db, 0)]
     assert told[-2:] == [("run.ended", waiting.id), ("run.deleted", waiting.id)]
 
 

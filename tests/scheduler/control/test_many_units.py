@@ -12,7 +12,7 @@ from supervisor.scheduler.runs.live_units import RunRequest
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from supervisor.scheduler.services.instance_transitions import State
 from tests.scheduler.bench import Bench
-from tests.scheduler.service_bench import Answer, asked, ends, record, run_of, states, taken_up
+from tests.scheduler.service_bench import Answer, answer_to, ends, record, run_of, states, taken_up
 
 Make = Callable[[str], Bench]
 MORE = 'run = "true"\nhealthy_after = "0s"\n'
@@ -45,7 +45,7 @@ def test_answer_lists_each_unit(bench: Make) -> None:
     """The answer lists each unit, whether it changed, and its runs that end."""
     one = bench(TWO)
     a, b = taken_up(one, "a"), taken_up(one, "b")
-    asked(one, "service_stop", "b")
+    answer_to(one, "service_stop", "b")
     run_a, run_b = run_of(a.instances[0]), run_of(b.instances[0])
     assert act(one, "stop", "?") == [["t", "unchanged", []], ["a", "stopped", [run_a]], ["b", "unchanged", [run_b]]]
     ends(one, a.instances[0], cause="stop")
@@ -167,7 +167,7 @@ def test_rolling_restart_in_progress(bench: Make) -> None:
     one = bench(TWO + f"[services.many]\n{MORE}instances = 2\n")
     taken_up(one, "a")
     taken_up(one, "many")
-    asked(one, "service_restart", "many", command="1", rolling=True)
+    answer_to(one, "service_restart", "many", command="1", rolling=True)
     one.root.take("stop")
     assert [unit[:2] for unit in act(one, "restart", "a", "many")] == [["a", "restarted"], ["many", "busy"]]
     assert one.root.take("stop") == [run_of(one.units["a"].instances[0])]
@@ -179,7 +179,7 @@ def test_failing_store(bench: Make, verb: str) -> None:
     one = bench(TWO)
     for name in ("a", "b"):
         unit = taken_up(one, name)
-        asked(one, "service_stop", name)
+        answer_to(one, "service_stop", name)
         ends(one, unit.instances[0], cause="stop")
     if verb == "resume":
         act(one, "pause", "t")

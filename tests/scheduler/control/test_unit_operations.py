@@ -11,7 +11,7 @@ from supervisor.scheduler.services.instance_transitions import State
 from tests.scheduler.bench import Bench
 from tests.scheduler.service_bench import (
     DONE,
-    asked,
+    answer_to,
     ends,
     in_time,
     record,
@@ -47,15 +47,15 @@ def test_stopped_service_stays_down(bench: Make) -> None:
     """A stopped service stays down, its runs end as stopped, and a second stop changes nothing."""
     one = bench(SERVICE)
     unit = taken_up(one)
-    assert asked(one, "service_stop") == DONE
-    assert asked(one, "service_stop") == DONE
+    assert answer_to(one, "service_stop") == DONE
+    assert answer_to(one, "service_stop") == DONE
     assert len(one.root.take("stop")) == 2
     first = unit.instances[0].run
     assert first is not None
     for instance in unit.instances:
         ends(one, instance, cause="stop")
     assert states(unit) == [State.STOPPED] * 2
-    assert asked(one, "service_stop") == DONE
+    assert answer_to(one, "service_stop") == DONE
     assert one.root.take("spawn") == []
     assert one.row(first).end_reason == "stopped"
 
@@ -67,7 +67,7 @@ def test_stop_during_the_restart_delay(bench: Make) -> None:
     )
     unit, other = taken_up(one), taken_up(one, "t")
     ends(one, unit.instances[0])
-    assert asked(one, "service_stop") == DONE
+    assert answer_to(one, "service_stop") == DONE
     assert states(unit) == [State.STOPPED]
     ends(one, other.instances[0])
     in_time(one, State.STARTING, other.instances[0])  # same delay, started later
@@ -90,7 +90,7 @@ def test_failing_store(bench: Make, operation: str) -> None:
     """An operation that cannot be stored gets 503 and changes nothing."""
     one = bench(SERVICE + '[tasks.t]\nrun = "true"\n')
     unit = taken_up(one)
-    asked(one, "service_stop")
+    answer_to(one, "service_stop")
     for instance in unit.instances:
         ends(one, instance, cause="stop")
     name = "t" if operation.startswith("task") else "s"
@@ -106,13 +106,13 @@ def test_start(bench: Make) -> None:
     """A start brings up a stopped service and leaves running instances alone."""
     one = bench(SERVICE)
     unit = taken_up(one)
-    asked(one, "service_stop")
+    answer_to(one, "service_stop")
     for instance in unit.instances:
         ends(one, instance, cause="stop")
-    assert asked(one, "service_start") == DONE
+    assert answer_to(one, "service_start") == DONE
     assert len(one.root.take("spawn")) == 2
     assert not record(one).stopped
-    assert asked(one, "service_start") == DONE
+    assert answer_to(one, "service_start") == DONE
     assert one.root.take("spawn") == []
 
 
@@ -120,13 +120,13 @@ def test_start_of_a_stopping_service(bench: Make) -> None:
     """A start of a stopping service takes effect after the stop, and a later stop overrides it."""
     one = bench(SERVICE)
     unit = taken_up(one)
-    asked(one, "service_stop")
-    asked(one, "service_start")
+    answer_to(one, "service_stop")
+    answer_to(one, "service_start")
     assert [state.shown for state in states(unit)] == ["stopping"] * 2
     ends(one, unit.instances[0], cause="stop")
     assert states(unit) == [State.STARTING, State.RESTARTING]
     assert len(one.root.take("spawn")) == 1
-    asked(one, "service_stop")
+    answer_to(one, "service_stop")
     ends(one, unit.instances[1], cause="stop")
     assert unit.instances[1].state is State.STOPPED
 
@@ -171,7 +171,7 @@ def test_restart_after_a_final_state(bench: Make, operation: str, policy: str, s
     unit = taken_up(one)
     ends(one, unit.instances[0], status=status << 8)
     assert states(unit) == [state]
-    assert asked(one, operation, command="1", rolling=False) == DONE
+    assert answer_to(one, operation, command="1", rolling=False) == DONE
     assert states(unit) == [State.STARTING]
     assert unit.instances[0].failures == 0
 
@@ -181,7 +181,7 @@ def test_restart_of_a_stopped_service(bench: Make) -> None:
     one = bench(SERVICE)
     unit = taken_up(one)
     for rolling in (False, True):
-        asked(one, "service_stop")
+        answer_to(one, "service_stop")
         for instance in unit.instances:
             ends(one, instance, cause="stop")
         assert restarted(one, str(rolling), rolling=rolling) == DONE
@@ -211,12 +211,12 @@ def test_refusals(bench: Make) -> None:
     taken_up(one)
     for operation in ("service_start", "service_stop", "service_restart", "task_pause", "task_resume"):
         more = {"command": "1", "rolling": False}
-        assert asked(one, operation, "x", **more)["status"] == 404
-        assert asked(one, operation, "s" if operation.startswith("task") else "t", **more)["status"] == 409
+        assert answer_to(one, operation, "x", **more)["status"] == 404
+        assert answer_to(one, operation, "s" if operation.startswith("task") else "t", **more)["status"] == 409
     one.daemon.ending = True
-    assert asked(one, "service_start")["status"] == 503
+    assert answer_to(one, "service_start")["status"] == 503
     assert restarted(one)["status"] == 503
-    assert asked(one, "service_stop") == DONE
+    assert answer_to(one, "service_stop") == DONE
 
 
 TASK = '[tasks.t]\nrun = "true"\ncron = "* * * * *"\n'
@@ -226,8 +226,8 @@ def test_paused_schedule(bench: Make) -> None:
     """A paused schedule has no next run and fires nothing, but the task can still be triggered."""
     one = bench(TASK)
     unit = one.units["t"]
-    assert asked(one, "task_pause", "t") == DONE
-    assert asked(one, "task_pause", "t") == DONE
+    assert answer_to(one, "task_pause", "t") == DONE
+    assert answer_to(one, "task_pause", "t") == DONE
     assert (unit.paused, record(one, "t").paused, record(one, "t").next_run_at) == (True, True, None)
     assert unit.timer is None
     one.trigger("t")
@@ -241,9 +241,9 @@ def test_resumed_schedule(bench: Make) -> None:
     unit = one.units["t"]
     unit.last_instant = 60_000
     update_task(one.store.database, "t", last_instant=60_000)
-    asked(one, "task_pause", "t")
+    answer_to(one, "task_pause", "t")
     before = one.loop.now_ms()
-    assert asked(one, "task_resume", "t") == DONE
+    assert answer_to(one, "task_resume", "t") == DONE
     found = record(one, "t")
     assert found.last_instant is not None
     assert found.last_instant >= before
@@ -258,7 +258,7 @@ def test_resume_of_an_unpaused_task(bench: Make) -> None:
     one = bench(TASK)
     one.units["t"].last_instant = 60_000
     update_task(one.store.database, "t", last_instant=60_000)
-    assert asked(one, "task_resume", "t") == DONE
+    assert answer_to(one, "task_resume", "t") == DONE
     assert record(one, "t").last_instant == one.units["t"].last_instant == 60_000
 
 

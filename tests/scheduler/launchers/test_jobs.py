@@ -73,7 +73,7 @@ class LauncherBench(Bench):
         self.turn()
         return run
 
-    def asked(self, run: LiveRun, what: str) -> ProbeRequest:
+    def request_of(self, run: LiveRun, what: str) -> ProbeRequest:
         return self.watcher.open[f"{run.id}/{what}"][0]
 
     def answers(self, run: LiveRun, what: str, text: str | None, why: str | None = None) -> None:
@@ -101,7 +101,7 @@ def test_job_name_from_the_probe(desk: LauncherBench) -> None:
     them.
     """
     run = desk.running()
-    request = desk.asked(run, "probe")
+    request = desk.request_of(run, "probe")
     assert (request.argv, request.kind) == (["probe", run.id], "ask")
     assert {"PLACE": "here", "TOKEN": "abcdefgh", "RINGWARD_RUN_ID": run.id}.items() <= request.env.items()
     assert request.secrets == ["TOKEN"]
@@ -194,7 +194,7 @@ def test_stop(desk: LauncherBench) -> None:
     run = desk.running()
     desk.answers(run, "probe", "4711")
     desk.jobs.stopping(run.id)
-    assert desk.asked(run, "stop").argv == ["stop", run.id]
+    assert desk.request_of(run, "stop").argv == ["stop", run.id]
     desk.answers(run, "stop", None, "stop exited with code 1: no such job")
     (note,) = (frame for frame in desk.root.sent if frame["op"] == "note")
     assert note["text"] == "could not stop the job: stop exited with code 1: no such job"
@@ -211,7 +211,7 @@ def test_daemon_death(desk: LauncherBench) -> None:
     desk.another()
     assert desk.waits(run)
     behind = desk.trigger("t")
-    request = desk.asked(run, "probe")
+    request = desk.request_of(run, "probe")
     assert (request.argv, request.env["PLACE"], request.secrets) == (["probe", run.id], "here", ["TOKEN"])
     for _ in range(10):
         desk.answers(run, "probe", None, "no route to host")
@@ -219,7 +219,7 @@ def test_daemon_death(desk: LauncherBench) -> None:
     assert desk.waits(run)
     assert behind.id not in desk.root.take("spawn")
     desk.answers(run, "probe", "4711")
-    assert desk.asked(run, "stop").argv == ["stop", run.id]
+    assert desk.request_of(run, "stop").argv == ["stop", run.id]
     desk.answers(run, "stop", "")
     desk.turn(5)
     desk.answers(run, "probe", "")

@@ -22,10 +22,10 @@ class NameService:
 
     def __init__(self) -> None:
         self.go = threading.Event()
-        self.asked: list[str | None] = []
+        self.lookups: list[str | None] = []
 
     def __call__(self, user: str | None, _clean: bool) -> Identity:
-        self.asked.append(user)
+        self.lookups.append(user)
         self.go.wait()
         return ANNA
 
@@ -72,7 +72,7 @@ def test_only_runs_of_the_user_wait_for_the_lookup(bench: Make, service: NameSer
     assert (spawn["run"], spawn["uid"], spawn["gid"]) == (runs[0].id, 7, 8)
     assert isinstance(spawn["env"], dict)
     assert spawn["env"]["USER"] == "anna"
-    assert service.asked == ["anna"]
+    assert service.lookups == ["anna"]
 
 
 def test_stop_during_the_lookup(bench: Make, service: NameService) -> None:
@@ -155,4 +155,4 @@ def test_no_user_needs_no_lookup(service: NameService, bench: Make) -> None:
     answered: list[Identity] = []
     UserLookup(Loop(), 1, service).ask(bench(TASK).units["other"].definition, answered.append)
     assert answered == [Identity()]
-    assert service.asked == []
+    assert service.lookups == []

@@ -7,7 +7,7 @@ import pytest
 from store import notifications
 from supervisor.scheduler.services.instance_transitions import State
 from tests.scheduler.bench import Bench
-from tests.scheduler.service_bench import DONE, asked, ends, fails, in_time, record, restarted, run_all, taken_up
+from tests.scheduler.service_bench import DONE, answer_to, ends, fails, in_time, record, restarted, run_all, taken_up
 
 Make = Callable[[str], Bench]
 ONCE = '[notify]\ncoalesce_window = "0s"\n'
@@ -81,7 +81,7 @@ def test_failure_after_a_command(bench: Make, operation: str) -> None:
     one = bench(service())
     unit = taken_up(one)
     ends(one, unit.instances[0], status=FAILED)
-    assert asked(one, operation, command="1", rolling=False) == DONE
+    assert answer_to(one, operation, command="1", rolling=False) == DONE
     run_all(one)
     ends(one, unit.instances[0], status=FAILED)
     assert told(one) == ["service.fatal"] * 2
@@ -92,9 +92,9 @@ def test_stop_ends_the_incident(bench: Make) -> None:
     one = bench(service("0s"))
     unit = taken_up(one)
     fails(one, unit.instances[0])
-    assert asked(one, "service_stop") == DONE
+    assert answer_to(one, "service_stop") == DONE
     assert record(one).fatal_since is None
-    assert asked(one, "service_start") == DONE
+    assert answer_to(one, "service_start") == DONE
     run_all(one)
     assert unit.instances[0].state is State.RUNNING
     assert told(one) == ["service.fatal"]

@@ -145,7 +145,7 @@ def test_dropped_output(bench: Make) -> None:
     assert "the disk is full" in found.body
 
 
-def asked(one: Bench, op: str, **arguments: Any) -> dict[str, Any]:
+def answer_to(one: Bench, op: str, **arguments: Any) -> dict[str, Any]:
     answers: list[dict[str, Any]] = []
     units = UnitOperations(one.core, one.engine.stop, one.controller, ScheduledStarts(one.core, one.engine), one.units)
     operations_of(NotificationOperations(one.committer), units)[op](arguments, answers.append)
@@ -160,29 +160,29 @@ def test_mark_as_read(bench: Make) -> None:
     fail(one)
     (found,) = told(one)
     before = len(announced(one))
-    assert asked(one, "notification_mark", id=found.id, read=True)["ok"]
-    assert asked(one, "notification_mark", id=found.id, read=True)["ok"]
+    assert answer_to(one, "notification_mark", id=found.id, read=True)["ok"]
+    assert answer_to(one, "notification_mark", id=found.id, read=True)["ok"]
     (marked,) = told(one)
     assert marked.read_at is not None
     (updated, counted) = announced(one)[before:]
     assert (updated[0], "readAt" in updated[1]["notification"]) == ("notification.updated", True)
     assert counted == ("notification.unreadCountChanged", {"count": 0})
-    assert asked(one, "notification_mark", id=found.id, read=False)["ok"]
+    assert answer_to(one, "notification_mark", id=found.id, read=False)["ok"]
     assert told(one)[0].read_at is None
-    assert asked(one, "notifications_read")["ok"]
+    assert answer_to(one, "notifications_read")["ok"]
     assert notifications.unread_count(one.store.database) == 0
     assert announced(one)[-1] == ("notification.unreadCountChanged", {"count": 0})
-    assert asked(one, "notification_mark", id="0" * 26, read=True)["status"] == 404
+    assert answer_to(one, "notification_mark", id="0" * 26, read=True)["status"] == 404
 
 
 def test_schedule_operation(bench: Make) -> None:
     """The schedule operation lists the next instants of a task, and refuses services and unknown names."""
     one = bench('[tasks.t]\nrun = "true"\ncron = "0 3 * * *"\n[tasks.n]\nrun = "true"\n[services.s]\nrun = "true"\n')
-    answer = asked(one, "schedule", task="t", count=3)
+    answer = answer_to(one, "schedule", task="t", count=3)
     items = answer["result"]["items"]
     assert len(items) == 3
     assert all("T03:00:00" in local for _, local, _, _ in items)
     assert items[0][0] < items[1][0] < items[2][0]
-    assert asked(one, "schedule", task="n", count=3)["result"] == {"items": []}
-    assert asked(one, "schedule", task="s", count=3)["status"] == 409
-    assert asked(one, "schedule", task="x", count=3)["status"] == 404
+    assert answer_to(one, "schedule", task="n", count=3)["result"] == {"items": []}
+    assert answer_to(one, "schedule", task="s", count=3)["status"] == 409
+    assert answer_to(one, "schedule", task="x", count=3)["status"] == 404

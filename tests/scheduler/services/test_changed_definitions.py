@@ -12,7 +12,18 @@ from supervisor.scheduler.services.instance_transitions import State
 from supervisor.scheduler.services.start_order import start_order, stop_levels
 from supervisor.scheduler.startup_shutdown.shutdown import Shutdown
 from tests.scheduler.bench import Bench
-from tests.scheduler.service_bench import asked, ends, fails, in_time, record, run_all, run_of, states, stored, taken_up
+from tests.scheduler.service_bench import (
+    answer_to,
+    ends,
+    fails,
+    in_time,
+    record,
+    run_all,
+    run_of,
+    states,
+    stored,
+    taken_up,
+)
 from tests.support.waiting import until
 
 Make = Callable[[str], Bench]
@@ -126,7 +137,7 @@ def test_stopped_service_stays_down(bench: Make) -> None:
     """A changed command or more instances start nothing in a stopped service."""
     one = bench(SERVICE)
     unit = taken_up(one)
-    asked(one, "service_stop")
+    answer_to(one, "service_stop")
     for instance in unit.instances:
         ends(one, instance, cause="stop")
     replaced(one, unit, run="false", instances=3)
@@ -198,7 +209,7 @@ def test_new_service(bench: Make) -> None:
     added(one, one.units["later"])
     assert states(one.units["later"]) == [State.STOPPED]
     assert record(one, "later").stopped
-    asked(one, "service_start", "later")
+    answer_to(one, "service_start", "later")
     assert states(one.units["later"]) == [State.STARTING]
 
 

@@ -10,7 +10,7 @@ from supervisor.scheduler.runs.live_units import ServiceInstance, Unit
 from supervisor.scheduler.services.instance_transitions import State
 from tests.scheduler.bench import Bench
 from tests.scheduler.fake_clock import FakeClock
-from tests.scheduler.service_bench import DONE, asked, ends, record, run_all, taken_up
+from tests.scheduler.service_bench import DONE, answer_to, ends, record, run_all, taken_up
 
 FAILED = 1 << 8
 SERVICE = """
@@ -114,7 +114,7 @@ def test_successes_and_restarts_do_not_count(one: Bench, clock: FakeClock) -> No
     crashes(one, clock, instance, 10, status=0)
     for number in range(10):
         passes(one, clock, 25_000)
-        assert asked(one, "service_restart", command=str(number), rolling=False) == DONE
+        assert answer_to(one, "service_restart", command=str(number), rolling=False) == DONE
         ends(one, instance, status=FAILED, cause="stop")
         passes(one, clock, 1_000)
     assert kinds(one) == []
@@ -123,10 +123,10 @@ def test_successes_and_restarts_do_not_count(one: Bench, clock: FakeClock) -> No
 def test_stop_ends_flapping(one: Bench, clock: FakeClock) -> None:
     """A stop ends the flapping without a notification, and earlier failures no longer count."""
     unit = flapping(one, clock)
-    assert asked(one, "service_stop") == DONE
+    assert answer_to(one, "service_stop") == DONE
     ends(one, unit.instances[0], cause="stop")
     assert record(one).flapping_since is None
-    assert asked(one, "service_start") == DONE
+    assert answer_to(one, "service_start") == DONE
     run_all(one)
     crashes(one, clock, unit.instances[0], 5)
     passes(one, clock, 2 * WINDOW_MS)

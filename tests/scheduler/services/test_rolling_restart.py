@@ -13,7 +13,7 @@ from supervisor.scheduler.services.service_controller import ServiceController
 from tests.scheduler.bench import Bench
 from tests.scheduler.service_bench import (
     DONE,
-    asked,
+    answer_to,
     ends,
     record,
     restarted,
@@ -108,7 +108,7 @@ def test_second_restart(bench: Make) -> None:
         assert restarted(one, "2", rolling=rolling)["status"] == 409
     assert restarted(one, "1", rolling=True) == DONE
     assert unit.rolling == RollingRestart(0, 3)
-    assert asked(one, "service_start") == DONE
+    assert answer_to(one, "service_start") == DONE
     assert unit.rolling == RollingRestart(0, 3)
 
 
@@ -116,12 +116,12 @@ def test_stop_ends_it(bench: Make) -> None:
     """A stop ends the rolling restart, and a later start does not resume it."""
     one = bench(SERVICE)
     unit = begun(one)
-    assert asked(one, "service_stop") == DONE
+    assert answer_to(one, "service_stop") == DONE
     assert unit.rolling is None
     for instance in unit.instances:
         ends(one, instance, cause="stop")
     assert states(unit) == [State.STOPPED] * 3
-    asked(one, "service_start")
+    answer_to(one, "service_start")
     one.root.take("stop")
     run_all(one)
     assert one.root.take("stop") == []

@@ -56,7 +56,7 @@ def test_wal_is_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most:
     for beginning in range(0, 400, 40):
         fill(writer, 400, beginning)
         if most == "PAGES_BY_WRITER":
-            until(lambda: thread._moved >= thread._asked, "the thread to follow")
+            until(lambda: thread._moved >= thread._requested_pages, "the thread to follow")
     assert Path(f"{path}-wal").stat().st_size < 2000 * PAGE < 3000 * PAGE < moved(path)
     writer.close()
 
