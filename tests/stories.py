@@ -25,7 +25,7 @@ class Chapter(NamedTuple):
     actions: tuple[Any, ...]
 
 
-def told(words: Words, story: str) -> Iterator[Chapter]:
+def steps_of(words: Words, story: str) -> Iterator[Chapter]:
     """Yield the transitions of a story."""
     begin, *lines = (line.strip() for line in story.strip().splitlines())
     state = words.state(begin)
@@ -39,7 +39,7 @@ def told(words: Words, story: str) -> Iterator[Chapter]:
 
 def pairs(words: Words, stories: Iterable[str]) -> set[tuple[Any, Any]]:
     """Return the pairs of state and event in the stories."""
-    return {(one.state, one.event) for story in stories for one in told(words, story)}
+    return {(one.state, one.event) for story in stories for one in steps_of(words, story)}
 
 
 def deeds(table: Mapping[tuple[Any, Any], tuple[Any, tuple[Any, ...]]]) -> set[tuple[Any, Any]]:

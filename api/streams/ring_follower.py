@@ -98,14 +98,14 @@ class DoorbellWatch:
         """Receive bells until the writer is gone. They are handled on the loop: waking a greenlet takes longer."""
         gone = Event()
         watcher = gevent.get_hub().loop.io(client.fileno(), 1)
-        watcher.start(self._heard, client, gone)
+        watcher.start(self._on_bell, client, gone)
         try:
             gone.wait()
         finally:
             watcher.stop()
             watcher.close()
 
-    def _heard(self, client: DoorbellClient, gone: Event) -> None:
+    def _on_bell(self, client: DoorbellClient, gone: Event) -> None:
         names = client.receive_now()
         if names is None:
             gone.set()

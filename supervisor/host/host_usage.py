@@ -53,10 +53,10 @@ class Host:
 
     def read(self) -> HostMeasurement:
         """Return the present values, with rates since the previous call, or since the creation of the object."""
-        memory, swap = _told(psutil.virtual_memory), _told(psutil.swap_memory)
+        memory, swap = _available(psutil.virtual_memory), _available(psutil.swap_memory)
         return HostMeasurement(
-            _told(psutil.cpu_percent),
-            _told(lambda: os.getloadavg()[0]),
+            _available(psutil.cpu_percent),
+            _available(lambda: os.getloadavg()[0]),
             None if memory is None else memory.total - memory.available,
             None if swap is None else swap.used,
             *self._rates(),
@@ -65,8 +65,8 @@ class Host:
 
     def _rates(self) -> list[float | None]:
         """Return the bytes per second that were read from disks, written to disks, received and sent."""
-        disks = _told(lambda: psutil.disk_io_counters(perdisk=True))
-        networks = _told(lambda: psutil.net_io_counters(pernic=True))
+        disks = _available(lambda: psutil.disk_io_counters(perdisk=True))
+        networks = _available(lambda: psutil.net_io_counters(pernic=True))
         counters: list[int | None] = [None] * 4
         if disks:
             own = [disk for name, disk in disks.items() if self._is_disk(name)]
@@ -96,9 +96,9 @@ class Host:
         return None
 
 
-def _told(ask: Callable[[], T]) -> T | None:
+def _available(read: Callable[[], T]) -> T | None:
     """Return an answer of psutil; None if the host does not provide it."""
     try:
-        return ask()
+        return read()
     except (OSError, NotImplementedError):
         return None

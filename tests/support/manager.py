@@ -44,7 +44,7 @@ class Manager:
         self.told: list[dict[str, str]] = []
         """Messages that are not about descriptors."""
         self.lock = threading.Lock()
-        self._heard = threading.Event()
+        self._received = threading.Event()
         self._thread = threading.Thread(target=self._listen)
         self._thread.start()
 
@@ -70,7 +70,7 @@ class Manager:
                 elif "END" in said:
                     return
                 elif "HEARD" in said:
-                    self._heard.set()
+                    self._received.set()
                 else:
                     self.told.append(said)
 
@@ -87,9 +87,9 @@ class Manager:
 
     def handed_over(self) -> tuple[list[int], str]:
         """Return all descriptors and their names, after reading all messages of a dead daemon."""
-        self._heard.clear()
+        self._received.clear()
         self._sock.sendto(b"HEARD=1", self.address)
-        self._heard.wait()
+        self._received.wait()
         with self.lock:
             pairs = [(name, fd) for name, fds in self.stored.items() for fd in fds]
         return [fd for _, fd in pairs], ":".join(name for name, _ in pairs)

@@ -95,7 +95,7 @@ class ControlThread:
         self.reloading = ReloadSignal(self._scheduler.send)
         self._ending: ShutdownProgress | None = None
         """The shutdown, once it has begun."""
-        self._told_ready = False
+        self._ready_reported = False
         self._exit_status = 0
         self._scheduler_done = False
         self._short: OSError | MemoryError | None = None
@@ -242,7 +242,9 @@ class ControlThread:
             elif self._ending is None:
                 self.reloading.request_reload()
         if signal.SIGUSR2 in numbers:
-            ready = self._told_ready and self._upgrade.predecessor is None  # otherwise the last upgrade is unfinished
+            ready = (
+                self._ready_reported and self._upgrade.predecessor is None
+            )  # otherwise the last upgrade is unfinished
             self._upgrade.request(ready=ready, ending=self._ending is not None)
         self._ignored.note(numbers & self._ignored_signals, self._clock.monotonic_s())
 
@@ -289,7 +291,7 @@ class ControlThread:
         say = self._log.info if helper.replaced else self._log.warning
         delay_s = helper.ended(self._clock.monotonic_s())
         code = os.waitstatus_to_exitcode(status)
-        if helper is self._scheduler and code == _EX_CANTCREAT and not self._told_ready:
+        if helper is self._scheduler and code == _EX_CANTCREAT and not self._ready_reported:
             # The scheduler has logged the reason. Restarting it would not help, so the daemon ends.
             self._exit_status = code
             self._scheduler_done = True
@@ -364,8 +366,8 @@ class ControlThread:
 
     def _on_ready(self, _message: Message) -> None:
         self._scheduler.at_work = self._scheduler.has_worked = True
-        if not self._told_ready:
-            self._told_ready = True
+        if not self._ready_reported:
+            self._ready_reported = True
             notify("READY=1\nSTATUS=running")
             if self.ready_fd is not None:
                 tell_descriptor(self.ready_fd)
@@ -436,7 +438,7 @@ class ControlThread:
         return RootState(
             boot=self._boot,
             number=self._upgrade.number,
-            told_ready=self._told_ready,
+            told_ready=self._ready_reported,
             terminal=self._terminal.ends_us,
             reload=self.reloading.pending,
             kept=self.kept,
@@ -453,7 +455,7 @@ class ControlThread:
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # drops requests that arrived during the upgrade
         state = found.state
         self._caught = {signal.SIGCHLD, *state.signals}
-        self._told_ready = self._scheduler.has_worked = state.told_ready
+        self._ready_reported = self._scheduler.has_worked = state.told_ready
         self._terminal.ends_us = state.terminal
         self.reloading.resume(pending=state.reload)
         self._upgrade.number, self._upgrade.predecessor = state.number, state.version

@@ -501,16 +501,16 @@ class Pump(threading.Thread):
         self._files.changed(log)
         if writer.frames.pressing:
             self._files.work(log)
-        if writer.wants_writing and writer.closed_blocks != log.told_blocks:
-            log.told_blocks = writer.closed_blocks
+        if writer.wants_writing and writer.closed_blocks != log.reported_blocks:
+            log.reported_blocks = writer.closed_blocks
             self._files.work(log)
 
     def _report_log(self, log: RunLog, now_s: float) -> None:
         """Report a new state of a log."""
         if self._listener is None or not log.path or log.silent:
             return
-        if log.writer.overflowed and not log.told_overflow:
-            log.told_overflow = True
+        if log.writer.overflowed and not log.overflow_reported:
+            log.overflow_reported = True
             self._listener.overflowed(log.name)
         news = None if log.sealing else self._backpressure.judge(log, now_s)
         if news is not None:

@@ -73,15 +73,15 @@ class RunLog:
         "held",
         "left",
         "name",
+        "overflow_reported",
         "path",
         "record",
+        "reported_blocks",
         "sealed",
         "sealing",
         "sources",
         "stalled",
         "state",
-        "told_blocks",
-        "told_overflow",
     )
 
     def __init__(
@@ -96,8 +96,8 @@ class RunLog:
         """The ring is full: the pump does not watch the pipes until the file thread has made room."""
         self.state = OK
         """The state that was reported last (:class:`Backpressure`)."""
-        self.told_overflow = False
-        self.told_blocks = 0
+        self.overflow_reported = False
+        self.reported_blocks = 0
         self.closes_early = False
         """The pipes are closed as soon as their present content is in the ring."""
         self.left: LeftoverState | None = None
@@ -180,8 +180,8 @@ class RunLog:
             progress=None if self.file is None else LogProgress(*self.file.progress),
             stalled=self.stalled,
             state=self.state,
-            told_overflow=self.told_overflow,
-            told_blocks=self.told_blocks,
+            told_overflow=self.overflow_reported,
+            told_blocks=self.reported_blocks,
             cut_off=self.closes_early,
             sealing=self.sealing,
             sealed=self.sealed,
@@ -206,8 +206,8 @@ class RunLog:
             self.file.progress = state.progress
         self.stalled = state.stalled
         self.state = state.state
-        self.told_overflow = state.told_overflow
-        self.told_blocks = state.told_blocks
+        self.overflow_reported = state.told_overflow
+        self.reported_blocks = state.told_blocks
         self.closes_early = state.cut_off
         self.sealing = state.sealing
         self.sealed = state.sealed

@@ -53,7 +53,7 @@ class Notifications:
         self._routes = config.routes
         self._notifiers = frozenset(config.notifiers)
         self._zone = config.daemon.timezone
-        self._told_of_success = any(notification_kinds.RUN_SUCCEEDED in route.match.kinds for route in config.routes)
+        self._reports_success = any(notification_kinds.RUN_SUCCEEDED in route.match.kinds for route in config.routes)
 
     def _report(self, change: Change, kind: str, title: str, body: str) -> None:
         """Raise a notification about the daemon, with the severity of its kind."""
@@ -187,7 +187,7 @@ class Notifications:
 
     def _tell_success(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
         name, named = run.unit.name, run.unit.definition.notify_on_success
-        if named or self._told_of_success:
+        if named or self._reports_success:
             fact = RoutedEvent(kind=notification_kinds.RUN_SUCCEEDED, severity="info", task=name, named=named)
             body = f"Run {run.id}: {verdict.text}.{_started_by(run)}"
             self._raise_notification(change, fact, f"{name} succeeded", body, run_id=run.id)

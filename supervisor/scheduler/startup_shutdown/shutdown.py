@@ -39,7 +39,7 @@ class Shutdown:
         self._timeout_ms = timeout_ms
         self._stopping: list[Unit] = []
         self._levels: list[list[Unit]] = []
-        self._last_told_s = 0.0
+        self._last_level_at_s = 0.0
         """The latest time at which to stop the last level, on the monotonic clock."""
 
     def configure(self, timeout_ms: int) -> None:
@@ -50,7 +50,7 @@ class Shutdown:
         """Begin to stop all runs; from now on no run starts."""
         self._daemon.ending = True
         self._levels = stop_levels(units)
-        self._last_told_s = self._loop.now_s() + self._timeout_ms / 2 / 1000
+        self._last_level_at_s = self._loop.now_s() + self._timeout_ms / 2 / 1000
         later = {unit for level in self._levels for unit in level}
         for run in list(self._live.values()):
             if run.unit not in later:
@@ -83,7 +83,7 @@ class Shutdown:
             if self._stopping is level and self._levels:
                 self._advance()
 
-        left_ms = max(0.0, self._last_told_s - self._loop.now_s()) * 1000
+        left_ms = max(0.0, self._last_level_at_s - self._loop.now_s()) * 1000
         self._loop.after(left_ms / max(1, len(self._levels)), out_of_patience)
 
     def _stop(self, run: LiveRun, change: Change) -> None:

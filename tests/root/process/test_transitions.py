@@ -18,7 +18,7 @@ from supervisor.root.process.process_manager import ProcessManager
 from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.transitions import ALIVE, CLOSES, DRAINS, OVERDUE, TABLE, Action, Event, State, step
 from tests.root.loop.test_control_thread import RECORDS, _Log, spawn
-from tests.stories import Words, pairs, told
+from tests.stories import Words, pairs, steps_of
 
 WORDS = Words(State, Event, Action)
 
@@ -298,7 +298,7 @@ def test_ignored_event_changes_nothing(state: State, event: Event) -> None:
 @pytest.mark.parametrize("story", list(STORIES))
 def test_stories(story: str) -> None:
     """Each life goes through the states, and requires the actions, of its story."""
-    for state, event, following, actions in told(WORDS, STORIES[story]):
+    for state, event, following, actions in steps_of(WORDS, STORIES[story]):
         assert step(state, event) == (following, actions)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.services import instance_transitions
-from tests.stories import Words, deeds, pairs, told
+from tests.stories import Words, deeds, pairs, steps_of
 
 RUN = Words(run_transitions.State, run_transitions.Event, run_transitions.Action)
 INSTANCE = Words(instance_transitions.State, instance_transitions.Event, instance_transitions.Action)
@@ -211,14 +211,14 @@ INSTANCES = {
 @pytest.mark.parametrize("story", list(RUNS))
 def test_run(story: str) -> None:
     """A run passes through the states and requires the actions of its story."""
-    for state, event, following, actions in told(RUN, RUNS[story]):
+    for state, event, following, actions in steps_of(RUN, RUNS[story]):
         assert run_transitions.step(state, event) == (following, actions)
 
 
 @pytest.mark.parametrize("story", list(INSTANCES))
 def test_instance(story: str) -> None:
     """An instance passes through the states and requires the actions of its story."""
-    for state, event, following, actions in told(INSTANCE, INSTANCES[story]):
+    for state, event, following, actions in steps_of(INSTANCE, INSTANCES[story]):
         assert instance_transitions.step(state, event) == (following, actions)
 
 
