@@ -35,7 +35,7 @@ _HUNG_S = 0.5
 """The same limit after a read timed out, until the next read succeeds or fails."""
 _COMING_S = 3.0
 """Time for which a read waits until the scheduler has opened the database, or has replaced a damaged one."""
-_LOOK_S = 0.02
+_POLL_S = 0.02
 _FILE_S = 10.0
 """Time limit for the read of a part of a log file, including the wait for earlier reads."""
 _SEARCHES = 4
@@ -131,7 +131,7 @@ class DatabaseReads:
                     self._patient = self._patient and time.monotonic() < until_s
                     if not self._patient:
                         raise
-                gevent.sleep(_LOOK_S)
+                gevent.sleep(_POLL_S)
 
     def _try(self, run: Callable[[], T]) -> T:
         """Call `run` once in a thread; report damage to the scheduler."""

@@ -74,7 +74,7 @@ TITLE = "ringward gunicorn worker"
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT)
 Address = tuple[str, int] | tuple[str, int, int, int] | str
 """Address of a socket: of IPv4, IPv6 or a Unix socket."""
-_LOOK_S = 2.0
+_LAG_INTERVAL_S = 2.0
 _SOCKET_S = 30.0
 _LINGER_S = 1.0
 _HANDSHAKE_S = 10.0
@@ -182,8 +182,8 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         while self.alive:
             self.notify()
             began_s = time.monotonic()
-            self.stopping.wait(_LOOK_S)
-            self.context.lag_s = max(0.0, time.monotonic() - began_s - _LOOK_S)
+            self.stopping.wait(_LAG_INTERVAL_S)
+            self.context.lag_s = max(0.0, time.monotonic() - began_s - _LAG_INTERVAL_S)
             for pool in pools:
                 self._make_room(pool)  # a client may have become slow meanwhile
         for server in servers:

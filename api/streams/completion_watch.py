@@ -26,7 +26,7 @@ log = logging.getLogger("gunicorn.error")
 
 EVENTS = "events"
 
-_LOOK_S = 0.25
+_POLL_S = 0.25
 _ROW_POLL_S = 2.0
 _BEGINNING = re.compile(rb'\{"seq":[0-9]+,"kind":"run\.(created|started)"')
 _ULID = re.compile(rb"[0-9A-HJKMNP-TV-Z]{26}")
@@ -155,7 +155,7 @@ class CompletionWatches:
     def poll_rows(self) -> None:
         """Greenlet: read the rows that are due; every row is due at least every two seconds."""
         while True:
-            self._due.wait(_LOOK_S)
+            self._due.wait(_POLL_S)
             self._due.clear()
             due: list[str] = []
             now_s = self._rings.clock.monotonic_s()

@@ -227,7 +227,7 @@ class Feed:
         """Handle a bell: wake the streams, now or at the next paced time."""
         followed = self.waiters or self.tails
         if self.hasty or not followed:
-            self._look_again()
+            self._forget_head()
         for waiter in self.hasty:
             waiter.set()
         if self._timer is not None or not followed:
@@ -242,7 +242,7 @@ class Feed:
     def expect(self) -> None:
         """Handle the announcement that lines are about to be written. It is not a bell and does not affect the pace."""
         if self.tails and self._timer is None:
-            self._look_again()
+            self._forget_head()
             self._serve()
 
     def _wake(self) -> None:
@@ -254,7 +254,7 @@ class Feed:
         # checked all the same.
         if self._given and not (self._alone or self.waiters) and self._given == self._reader.mark():
             return
-        self._look_again()
+        self._forget_head()
         for waiter in self.waiters:
             waiter.set()
         if self.tails:
@@ -280,7 +280,7 @@ class Feed:
             tail.woken.set()
         self._given = b"" if left else mark
 
-    def _look_again(self) -> None:
+    def _forget_head(self) -> None:
         self._head = self._unfinished = None
 
     def poll(self) -> None:

@@ -17,7 +17,7 @@ from supervisor.startup.runtime_directory import candidates
 
 _TITLE = b"ringward supervisor"
 _ANSWER = "upgrade.json"
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
 class RunningDaemon:
@@ -138,7 +138,7 @@ class RunningDaemon:
             poll = select.poll()
             poll.register(pidfd, select.POLLIN)
             while time.monotonic() < deadline_s:
-                if poll.poll(_LOOK_S * 1000):
+                if poll.poll(_POLL_S * 1000):
                     raise Failure("the daemon ended during the upgrade", exit_codes.UNREACHABLE)
                 found = self.answer()
                 if found["number"] >= number and found["state"] != "trying":

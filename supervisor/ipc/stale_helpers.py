@@ -24,7 +24,7 @@ _TITLE = "ringward"
 _END_S = 1.0
 """How long the helpers may take to end by themselves."""
 _KILLED_S = 5.0
-_LOOK_S = 0.005
+_POLL_S = 0.005
 
 
 def note(runtime_dir: str, name: str, pid: int) -> None:
@@ -103,5 +103,5 @@ def _wait(groups: list[tuple[int, int]], timeout_s: float) -> bool:
     while groups and _members(groups):
         if time.monotonic() >= deadline_s:
             return False
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return True

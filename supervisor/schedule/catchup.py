@@ -15,7 +15,7 @@ from supervisor.schedule.instants import Schedule
 ON_TIME_MS = 60_000
 """An instant that is late by no more than this is on time, and never missed."""
 _MAX_COUNTED = 100_000
-_FIRST_LOOK_MS = 60_000
+_FIRST_SPAN_MS = 60_000
 
 
 class DueInstants(Struct, frozen=True):
@@ -84,10 +84,10 @@ def _tail(schedule: Schedule, mark_ms: int, now_ms: int, count: int) -> list[Occ
 
     The search begins near the present and doubles its range. From `mark_ms` it could take millions of steps.
     """
-    look_ms = _FIRST_LOOK_MS
+    span_ms = _FIRST_SPAN_MS
     while True:
-        after_ms = max(mark_ms, now_ms - look_ms)
+        after_ms = max(mark_ms, now_ms - span_ms)
         found = list(_between(schedule, mark_ms, after_ms, now_ms))
         if after_ms == mark_ms or sum(one.runs for one in found) >= count:
             return found
-        look_ms *= 2
+        span_ms *= 2

@@ -118,14 +118,14 @@ def missing_soon(config: Config, environ: Mapping[str, str], patience_s: float) 
 
     found: list[Problem] = []
 
-    def look() -> None:
+    def examine() -> None:
         with contextlib.suppress(ConfigError):
             found.extend(missing(config, environ))
 
-    looking = threading.Thread(target=look, daemon=True)
-    looking.start()
-    looking.join(patience_s)
-    return [] if looking.is_alive() else found
+    examining = threading.Thread(target=examine, daemon=True)
+    examining.start()
+    examining.join(patience_s)
+    return [] if examining.is_alive() else found
 
 
 def cut_short(config: Config, now_ms: int) -> list[Problem]:

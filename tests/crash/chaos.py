@@ -134,7 +134,7 @@ class Chaos(Storm):
         identity = (daemon.data / "id").read_text().strip()
         if daemon.stop() != 0:
             self.report.differences.append("the daemon did not end with status 0")
-        self._look_for_leftovers(identity)
+        self._check_for_leftovers(identity)
         daemon.start()
         restored = daemon.request("POST", "/api/runs/bulk/restore", {"match_all": True})
         assert restored.status == 200, restored.body

@@ -147,7 +147,7 @@ class Storm:
         identity = (daemon.data / "id").read_text().strip()
         if daemon.stop() != 0:
             self.report.differences.append("the daemon did not end with status 0")
-        self._look_for_leftovers(identity)
+        self._check_for_leftovers(identity)
         daemon.start()
         compare(daemon, self._sides, self.report)
         return self.report
@@ -179,7 +179,7 @@ class Storm:
         self.report.upgrades = told.count("upgraded from")
         return told.rfind("upgraded from") > told.rfind("upgrade: testing")
 
-    def _look_for_leftovers(self, identity: str) -> None:
+    def _check_for_leftovers(self, identity: str) -> None:
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 if process.environ().get("RINGWARD_DAEMON") == identity:

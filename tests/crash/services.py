@@ -94,7 +94,7 @@ class Crashes:
         identity = (self._daemon.data / "id").read_text().strip()
         if self._daemon.stop() != 0:
             self._differs("the daemon did not end with status 0")
-        self._look_for_processes(identity)
+        self._check_for_processes(identity)
         return self.report
 
     def _differs(self, what: str) -> None:
@@ -154,7 +154,7 @@ class Crashes:
         places = self._daemon.runtime_dirs()
         return [path.name for place in places for path in place.glob("*.ring") if path.stem in runs]
 
-    def _look_for_processes(self, identity: str) -> None:
+    def _check_for_processes(self, identity: str) -> None:
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 if process.environ().get("RINGWARD_DAEMON") == identity:
@@ -171,7 +171,7 @@ class Crashes:
             self.report.reasons[run.get("endReason", run["status"])] += 1
             for what in (*self._wrong_end(run), *self._wrong_bytes(run)):
                 self._differs(f"{run['taskName']} {run['id']}: {what}: {run}")
-        self._look_for_overlaps(list(runs.values()))
+        self._check_for_overlaps(list(runs.values()))
         place = Cgroups.find()
         if place is not None and os.path.isdir(place.directory):
             for name in runs.keys() & set(os.listdir(place.directory)):
@@ -214,7 +214,7 @@ class Crashes:
                 found.append(f"{stream}: {len(own)} bytes printed, {len(logged)} logged")
         return found
 
-    def _look_for_overlaps(self, runs: list[dict[str, Any]]) -> None:
+    def _check_for_overlaps(self, runs: list[dict[str, Any]]) -> None:
         """Check that incarnations of an instance never overlap."""
         last: dict[tuple[str, int], dict[str, Any]] = {}
         for run in sorted(runs, key=lambda run: str(run.get("startedAt", ""))):

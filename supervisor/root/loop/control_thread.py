@@ -211,7 +211,7 @@ class ControlThread:
             self._quiet_until_s = now_s + _QUIET_S
             self._log.error(f"{reason(err)}: retrying the failed call; active runs continue")
         self._processes.ran_short(err)
-        self._processes.look_again()
+        self._processes.check_all_again()
         for helper in (self._scheduler, self._api):
             self._watch_helper(helper)
 

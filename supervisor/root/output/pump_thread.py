@@ -255,7 +255,7 @@ class Pump(threading.Thread):
     def _round(self) -> int:
         """Wait for work and do it; return the bytes read."""
         if self._short is not None:
-            self._look_again(self._short)
+            self._recheck_all(self._short)
         events = self.clock.wait(self._epoll, self._timeout_s())
         ready = [(fd, mask, self._by_fd.get(fd)) for fd, mask in events]
         self._pre_wake(events)
@@ -299,8 +299,8 @@ class Pump(threading.Thread):
         if self._listener is not None:
             self._listener.wake()
 
-    def _look_again(self, err: OSError | MemoryError) -> None:
-        """Look at every log again: a shortage may have interrupted work."""
+    def _recheck_all(self, err: OSError | MemoryError) -> None:
+        """Check every log again: a shortage may have interrupted work."""
         if self._listener is not None:
             self._listener.ran_short(err)
         for log in self._backpressure.since_s:

@@ -22,7 +22,7 @@ from supervisor.ipc.plural import counted
 from supervisor.root.handover.quiesce import Quiesce
 from supervisor.root.output.pump_thread import Pump
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _PRIVATE = 0o700
 _PASSABLE = 0o711
 
@@ -73,7 +73,7 @@ class RuntimeDirectoryMonitor:
         """The last logged reason why the directory cannot be restored; empty: no failure."""
         self.new_lock: int | None = None
         """The lock of a new directory, until the control thread takes it over."""
-        self.due_s = pump.clock.monotonic_s() + _LOOK_S
+        self.due_s = pump.clock.monotonic_s() + _POLL_S
         """When :meth:`tend` is due (monotonic seconds)."""
         self._holding = False
         """Whether the other threads were asked to wait."""
@@ -82,7 +82,7 @@ class RuntimeDirectoryMonitor:
         """Check the files if it is time, and start to restore them if one is missing."""
         if now_s < self.due_s:
             return
-        self.due_s = now_s + _LOOK_S
+        self.due_s = now_s + _POLL_S
         if self._holding:
             return
         gone = self._gone(scheduler_works=scheduler_works)

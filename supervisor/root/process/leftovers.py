@@ -9,7 +9,7 @@ from supervisor.root.handover.state_schema import LeftoverRunState
 from supervisor.root.process.managed_process import ManagedProcess
 from supervisor.root.process.process_tree import ProcessTrees
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
 class _Run:
@@ -66,7 +66,7 @@ class LeftoverRuns:
     def _check(self, now_s: float) -> None:
         before = self.listed()
         self._runs = [run for run in self._runs if run.scan()]
-        self.due_s = now_s + _LOOK_S if self._runs else None
+        self.due_s = now_s + _POLL_S if self._runs else None
         if self.listed() != before:
             self._send({"op": "left_running", "runs": self.listed()})
 

@@ -47,7 +47,7 @@ _DRAIN_S = 0.25
 """How long pipes may stay open and processes may live after the main process has exited without a stop."""
 _GIVE_UP_S = 10.0
 """How long killed processes may take to end before the run ends without them."""
-_LOOK_S = (0.001, 0.1)
+_CHECK_S = (0.001, 0.1)
 """The first and the longest interval between searches for leftovers. It doubles each time."""
 _UNKNOWN = (
     "its exit status is unknown: the supervisor that started it was killed, "
@@ -149,8 +149,8 @@ class ProcessManager:
             Action.SET_DEADLINE: self._set_deadline,
             Action.SET_DEADLINE_NOW: self._set_deadline_now,
             Action.AWAIT_DEADLINE: self._await_deadline,
-            Action.LOOK: lambda process, _: self._check_run(process, self._clock.monotonic_s()),
-            Action.LOOK_LATER: self._look_later,
+            Action.CHECK: lambda process, _: self._check_run(process, self._clock.monotonic_s()),
+            Action.CHECK_LATER: self._check_later,
             Action.RETRY_LATER: self._retry_later,
             Action.SWEEP: self._sweep,
             Action.LEAVE: self._leave,
@@ -302,7 +302,7 @@ class ProcessManager:
         if is_of_memory(err):
             self.memory.give_up()
 
-    def look_again(self) -> None:
+    def check_all_again(self) -> None:
         """Check every process again, because a shortage may have interrupted work."""
         for instance in self.live.values():
             if instance.state in ALIVE:
@@ -488,18 +488,18 @@ class ProcessManager:
         self._happen(instance.run, event)
 
     def _check_run(self, instance: ManagedProcess, now_s: float) -> None:
-        self._happen(instance.run, Event.DUE if instance.is_due(now_s) else Event.LOOK)
+        self._happen(instance.run, Event.DUE if instance.is_due(now_s) else Event.CHECK)
 
-    def _look_later(self, instance: ManagedProcess, _detail: None) -> None:
+    def _check_later(self, instance: ManagedProcess, _detail: None) -> None:
         now_s = self._clock.monotonic_s()
-        instance.sweep_interval_s = min(max(_LOOK_S[0], 2 * instance.sweep_interval_s), _LOOK_S[1])
+        instance.sweep_interval_s = min(max(_CHECK_S[0], 2 * instance.sweep_interval_s), _CHECK_S[1])
         at_s = now_s + instance.sweep_interval_s
         if instance.deadline_s is not None and now_s < instance.deadline_s:
             at_s = min(at_s, instance.deadline_s)
         self._timers.add(at_s, instance.run)
 
     def _retry_later(self, instance: ManagedProcess, _detail: None) -> None:
-        self._timers.add(self._clock.monotonic_s() + _LOOK_S[1], instance.run)
+        self._timers.add(self._clock.monotonic_s() + _CHECK_S[1], instance.run)
 
     def _leave(self, instance: ManagedProcess, _detail: None) -> None:
         self._left.add(instance, list(self._trees.members(instance).values()), self._clock.monotonic_s())

@@ -73,7 +73,7 @@ class Event(enum.Enum):
     TIMED_OUT = "timed out"
     OVERFLOWED = "overflowed"
     """The output has passed log_max_size."""
-    LOOK = "look"
+    CHECK = "check"
     """Something may have changed."""
     DUE = "due"
     """The deadline of the current step has passed."""
@@ -129,8 +129,8 @@ class Action(enum.Enum):
     SET_DEADLINE = "set deadline"
     SET_DEADLINE_NOW = "set deadline now"
     AWAIT_DEADLINE = "await deadline"
-    LOOK = "look"
-    LOOK_LATER = "look later"
+    CHECK = "check"
+    CHECK_LATER = "check later"
     RETRY_LATER = "retry later"
     SWEEP = "sweep"
     LEAVE = "leave"
@@ -182,85 +182,85 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.STARTING, _E.KILL): (_S.STARTING, (_A.DEFER_STOP,)),
     (_S.NEVER_STARTED, _E.SEALED): (_S.REPORTED, (_A.REPORT_REFUSED,)),
     # The main process is alive. A stop sends the signals of the ladder one by one, and finally SIGKILL.
-    (_S.RUNNING, _E.STOP): (_S.STOPPING, (_A.SAY_NOTE, _A.ANNOUNCE_STOP, _A.NOTE_CAUSE, _A.SET_DEADLINE_NOW, _A.LOOK)),
+    (_S.RUNNING, _E.STOP): (_S.STOPPING, (_A.SAY_NOTE, _A.ANNOUNCE_STOP, _A.NOTE_CAUSE, _A.SET_DEADLINE_NOW, _A.CHECK)),
     (_S.RUNNING, _E.KILL): (_S.STOPPING, (_A.SAY_NOTE, _A.ANNOUNCE_STOP, _A.NOTE_CAUSE, _A.HURRY)),
     (_S.RUNNING, _E.TIMED_OUT): (
         _S.STOPPING,
-        (_A.SAY_TIMED_OUT, _A.ANNOUNCE_STOP, _A.NOTE_CAUSE, _A.SET_DEADLINE_NOW, _A.LOOK),
+        (_A.SAY_TIMED_OUT, _A.ANNOUNCE_STOP, _A.NOTE_CAUSE, _A.SET_DEADLINE_NOW, _A.CHECK),
     ),
     (_S.RUNNING, _E.OVERFLOWED): (
         _S.STOPPING,
-        (_A.SAY_OVERFLOWED, _A.ANNOUNCE_STOP, _A.NOTE_CAUSE, _A.SET_DEADLINE_NOW, _A.LOOK),
+        (_A.SAY_OVERFLOWED, _A.ANNOUNCE_STOP, _A.NOTE_CAUSE, _A.SET_DEADLINE_NOW, _A.CHECK),
     ),
     (_S.RUNNING, _E.DRAINED): (_S.RUNNING, (_A.NOTE_DRAINED,)),
-    (_S.RUNNING, _E.EXITED): (_S.DRAINING, (_A.NOTE_EXIT, _A.SET_DEADLINE, _A.LOOK)),
-    (_S.RUNNING, _E.EXITED_DRAINED): (_S.DRAINED, (_A.NOTE_EXIT, _A.SET_DEADLINE, _A.LOOK)),
+    (_S.RUNNING, _E.EXITED): (_S.DRAINING, (_A.NOTE_EXIT, _A.SET_DEADLINE, _A.CHECK)),
+    (_S.RUNNING, _E.EXITED_DRAINED): (_S.DRAINED, (_A.NOTE_EXIT, _A.SET_DEADLINE, _A.CHECK)),
     (_S.STOPPING, _E.KILL): (_S.STOPPING, (_A.HURRY,)),
     (_S.STOPPING, _E.OVERFLOWED): (_S.STOPPING, (_A.SAY_OVERFLOWED,)),
     (_S.STOPPING, _E.DUE): (_S.STOPPING, (_A.NEXT_SIGNAL,)),
     (_S.STOPPING, _E.LADDER_OVER): (_S.KILLED, (_A.SIGKILL,)),
     (_S.STOPPING, _E.DRAINED): (_S.STOPPING, (_A.NOTE_DRAINED,)),
     # The grace period of a stop is for all processes of the run, so the deadline stays.
-    (_S.STOPPING, _E.EXITED): (_S.DRAINING, (_A.NOTE_EXIT, _A.LOOK)),
-    (_S.STOPPING, _E.EXITED_DRAINED): (_S.DRAINED, (_A.NOTE_EXIT, _A.LOOK)),
+    (_S.STOPPING, _E.EXITED): (_S.DRAINING, (_A.NOTE_EXIT, _A.CHECK)),
+    (_S.STOPPING, _E.EXITED_DRAINED): (_S.DRAINED, (_A.NOTE_EXIT, _A.CHECK)),
     (_S.KILLED, _E.OVERFLOWED): (_S.KILLED, (_A.SAY_OVERFLOWED,)),
     (_S.KILLED, _E.DUE): (_S.KILLED, (_A.SAY_ALIVE,)),
     (_S.KILLED, _E.DRAINED): (_S.KILLED, (_A.NOTE_DRAINED,)),
-    (_S.KILLED, _E.EXITED): (_S.DRAINING, (_A.NOTE_EXIT, _A.SET_DEADLINE_NOW, _A.LOOK)),
-    (_S.KILLED, _E.EXITED_DRAINED): (_S.DRAINED, (_A.NOTE_EXIT, _A.SET_DEADLINE_NOW, _A.LOOK)),
+    (_S.KILLED, _E.EXITED): (_S.DRAINING, (_A.NOTE_EXIT, _A.SET_DEADLINE_NOW, _A.CHECK)),
+    (_S.KILLED, _E.EXITED_DRAINED): (_S.DRAINED, (_A.NOTE_EXIT, _A.SET_DEADLINE_NOW, _A.CHECK)),
     # The main process has exited. Before the deadline, the root waits for the pipes and does not look for leftovers.
-    (_S.DRAINING, _E.LOOK): (_S.DRAINING, (_A.AWAIT_DEADLINE,)),
-    (_S.DRAINING, _E.DRAINED): (_S.DRAINED, (_A.NOTE_DRAINED, _A.LOOK)),
+    (_S.DRAINING, _E.CHECK): (_S.DRAINING, (_A.AWAIT_DEADLINE,)),
+    (_S.DRAINING, _E.DRAINED): (_S.DRAINED, (_A.NOTE_DRAINED, _A.CHECK)),
     (_S.DRAINING, _E.DUE): (_S.DRAINING, (_A.SWEEP,)),
     (_S.DRAINING, _E.NONE_LEFT): (_S.SWEPT, (_A.CLOSE_PIPES,)),
     (_S.DRAINING, _E.UNEXECUTED): (_S.SWEPT, (_A.CLOSE_PIPES,)),
-    (_S.DRAINING, _E.LEFT): (_S.CLOSING, (_A.KILL_LEFTOVERS, _A.CLOSE_PIPES, _A.LOOK_LATER)),
+    (_S.DRAINING, _E.LEFT): (_S.CLOSING, (_A.KILL_LEFTOVERS, _A.CLOSE_PIPES, _A.CHECK_LATER)),
     (_S.DRAINING, _E.TO_LEAVE): (_S.SWEPT, (_A.LEAVE, _A.CLOSE_PIPES)),
     (_S.DRAINING, _E.UNKILLABLE): (_S.SWEPT, (_A.GIVE_UP, _A.CLOSE_PIPES)),
     (_S.DRAINING, _E.STOP): (_S.DRAINING, (_A.SAY_NOTE, _A.KEEP_FROM_RENEWAL)),
     (_S.DRAINING, _E.KILL): (_S.DRAINING, (_A.SAY_NOTE, _A.KEEP_FROM_RENEWAL, _A.HURRY)),
     (_S.DRAINING, _E.OVERFLOWED): (_S.DRAINING, (_A.NOTE_CAUSE,)),
-    (_S.DRAINED, _E.LOOK): (_S.DRAINED, (_A.SWEEP,)),
+    (_S.DRAINED, _E.CHECK): (_S.DRAINED, (_A.SWEEP,)),
     (_S.DRAINED, _E.DUE): (_S.KILLING, (_A.SWEEP,)),
     (_S.DRAINED, _E.NONE_LEFT): (_S.SEALING, (_A.SEAL,)),
     (_S.DRAINED, _E.UNEXECUTED): (_S.DRAINED, (_A.REAP,)),
     (_S.DRAINED, _E.REAPED): (_S.STARTING, (_A.RENEW,)),
     (_S.DRAINED, _E.TRACED): (_S.DRAINED, (_A.RETRY_LATER,)),
-    (_S.DRAINED, _E.LEFT): (_S.DRAINED, (_A.LOOK_LATER,)),
+    (_S.DRAINED, _E.LEFT): (_S.DRAINED, (_A.CHECK_LATER,)),
     # The search for leftovers took so long that they were not even killed yet.
-    (_S.DRAINED, _E.UNKILLABLE): (_S.KILLING, (_A.KILL_LEFTOVERS, _A.LOOK_LATER)),
+    (_S.DRAINED, _E.UNKILLABLE): (_S.KILLING, (_A.KILL_LEFTOVERS, _A.CHECK_LATER)),
     (_S.DRAINED, _E.TO_LEAVE): (_S.SEALING, (_A.LEAVE, _A.SEAL)),
     (_S.DRAINED, _E.STOP): (_S.DRAINED, (_A.SAY_NOTE, _A.KEEP_FROM_RENEWAL)),
     (_S.DRAINED, _E.KILL): (_S.DRAINED, (_A.SAY_NOTE, _A.KEEP_FROM_RENEWAL, _A.HURRY)),
     (_S.DRAINED, _E.OVERFLOWED): (_S.DRAINED, (_A.NOTE_CAUSE,)),
     # After the deadline.
-    (_S.CLOSING, _E.LOOK): (_S.CLOSING, (_A.SWEEP,)),
+    (_S.CLOSING, _E.CHECK): (_S.CLOSING, (_A.SWEEP,)),
     (_S.CLOSING, _E.DUE): (_S.CLOSING, (_A.SWEEP,)),
-    (_S.CLOSING, _E.DRAINED): (_S.KILLING, (_A.NOTE_DRAINED, _A.LOOK)),
+    (_S.CLOSING, _E.DRAINED): (_S.KILLING, (_A.NOTE_DRAINED, _A.CHECK)),
     (_S.CLOSING, _E.NONE_LEFT): (_S.SWEPT, ()),
     (_S.CLOSING, _E.UNEXECUTED): (_S.SWEPT, ()),
-    (_S.CLOSING, _E.LEFT): (_S.CLOSING, (_A.KILL_LEFTOVERS, _A.LOOK_LATER)),
+    (_S.CLOSING, _E.LEFT): (_S.CLOSING, (_A.KILL_LEFTOVERS, _A.CHECK_LATER)),
     (_S.CLOSING, _E.TO_LEAVE): (_S.SWEPT, (_A.LEAVE,)),
     (_S.CLOSING, _E.UNKILLABLE): (_S.SWEPT, (_A.GIVE_UP,)),
     (_S.CLOSING, _E.STOP): (_S.CLOSING, (_A.SAY_NOTE, _A.KEEP_FROM_RENEWAL)),
     (_S.CLOSING, _E.KILL): (_S.CLOSING, (_A.SAY_NOTE, _A.KEEP_FROM_RENEWAL)),
     (_S.CLOSING, _E.OVERFLOWED): (_S.CLOSING, (_A.NOTE_CAUSE,)),
-    (_S.SWEPT, _E.LOOK): (_S.SWEPT, (_A.SWEEP,)),
+    (_S.SWEPT, _E.CHECK): (_S.SWEPT, (_A.SWEEP,)),
     (_S.SWEPT, _E.DUE): (_S.SWEPT, (_A.SWEEP,)),
-    (_S.SWEPT, _E.DRAINED): (_S.KILLING, (_A.NOTE_DRAINED, _A.LOOK)),
-    (_S.SWEPT, _E.LEFT): (_S.CLOSING, (_A.KILL_LEFTOVERS, _A.LOOK_LATER)),
+    (_S.SWEPT, _E.DRAINED): (_S.KILLING, (_A.NOTE_DRAINED, _A.CHECK)),
+    (_S.SWEPT, _E.LEFT): (_S.CLOSING, (_A.KILL_LEFTOVERS, _A.CHECK_LATER)),
     (_S.SWEPT, _E.TO_LEAVE): (_S.SWEPT, (_A.LEAVE,)),
     (_S.SWEPT, _E.UNKILLABLE): (_S.SWEPT, (_A.GIVE_UP,)),
     (_S.SWEPT, _E.STOP): (_S.SWEPT, (_A.SAY_NOTE, _A.KEEP_FROM_RENEWAL)),
     (_S.SWEPT, _E.KILL): (_S.SWEPT, (_A.SAY_NOTE, _A.KEEP_FROM_RENEWAL)),
     (_S.SWEPT, _E.OVERFLOWED): (_S.SWEPT, (_A.NOTE_CAUSE,)),
-    (_S.KILLING, _E.LOOK): (_S.KILLING, (_A.SWEEP,)),
+    (_S.KILLING, _E.CHECK): (_S.KILLING, (_A.SWEEP,)),
     (_S.KILLING, _E.DUE): (_S.KILLING, (_A.SWEEP,)),
     (_S.KILLING, _E.NONE_LEFT): (_S.SEALING, (_A.SEAL,)),
     (_S.KILLING, _E.UNEXECUTED): (_S.KILLING, (_A.REAP,)),
     (_S.KILLING, _E.REAPED): (_S.STARTING, (_A.RENEW,)),
     (_S.KILLING, _E.TRACED): (_S.KILLING, (_A.RETRY_LATER,)),
-    (_S.KILLING, _E.LEFT): (_S.KILLING, (_A.KILL_LEFTOVERS, _A.LOOK_LATER)),
+    (_S.KILLING, _E.LEFT): (_S.KILLING, (_A.KILL_LEFTOVERS, _A.CHECK_LATER)),
     (_S.KILLING, _E.TO_LEAVE): (_S.SEALING, (_A.LEAVE, _A.SEAL)),
     (_S.KILLING, _E.UNKILLABLE): (_S.SEALING, (_A.GIVE_UP, _A.SEAL)),
     (_S.KILLING, _E.STOP): (_S.KILLING, (_A.SAY_NOTE, _A.KEEP_FROM_RENEWAL)),
@@ -268,9 +268,9 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.KILLING, _E.OVERFLOWED): (_S.KILLING, (_A.NOTE_CAUSE,)),
     # The last lines may still exceed log_max_size.
     (_S.SEALING, _E.OVERFLOWED): (_S.SEALING, (_A.NOTE_CAUSE,)),
-    (_S.SEALING, _E.SEALED): (_S.REAPING, (_A.NOTE_LINES, _A.LOOK)),
+    (_S.SEALING, _E.SEALED): (_S.REAPING, (_A.NOTE_LINES, _A.CHECK)),
     (_S.REAPING, _E.OVERFLOWED): (_S.REAPING, (_A.NOTE_CAUSE,)),
-    (_S.REAPING, _E.LOOK): (_S.REAPING, (_A.REAP,)),
+    (_S.REAPING, _E.CHECK): (_S.REAPING, (_A.REAP,)),
     (_S.REAPING, _E.DUE): (_S.REAPING, (_A.REAP,)),
     (_S.REAPING, _E.TRACED): (_S.REAPING, (_A.RETRY_LATER,)),
     (_S.REAPING, _E.REAPED): (_S.REPORTED, (_A.REPORT,)),

@@ -7,12 +7,12 @@ from supervisor.host.clock import Clock
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Message, Spawn
 
-_LOOK_S = (0.25, 5.0)
+_RETRY_S = (0.25, 5.0)
 """The first and the longest interval between two attempts."""
 _REPORT_S = 60.0
 """How long a shortage lasts before the scheduler sends a notification."""
 _RESERVE_BYTES = 8 << 20
-_RESERVE_LOOK_S = 5.0
+_RESERVE_RETRY_S = 5.0
 
 
 class WaitingStarts:
@@ -34,8 +34,8 @@ class WaitingStarts:
         self._why = ""
         self._explained: dict[str, str] = {}
         """The last report to the scheduler about each run."""
-        self._look_s = _LOOK_S[0]
-        self._look_at_s: float | None = None
+        self._retry_delay_s = _RETRY_S[0]
+        self._retry_at_s: float | None = None
         """Monotonic time of the next attempt; None: nothing waits."""
         self._report_at_s: float | None = None
         self._reported = False
@@ -53,7 +53,7 @@ class WaitingStarts:
     @property
     def due_s(self) -> float | None:
         """Return when to call :meth:`tend` (monotonic seconds)."""
-        return min((at for at in (self._look_at_s, self._report_at_s) if at is not None), default=None)
+        return min((at for at in (self._retry_at_s, self._report_at_s) if at is not None), default=None)
 
     def start(self, spawn: Spawn) -> None:
         """Start a run now, or after the waiting starts."""
@@ -71,8 +71,8 @@ class WaitingStarts:
         self._spawns = {spawn.run: spawn, **self._spawns}
         self._explain(spawn.run)
         now_s = self._clock.monotonic_s()
-        if self._look_at_s is None:
-            self._look_at_s = now_s + self._look_s
+        if self._retry_at_s is None:
+            self._retry_at_s = now_s + self._retry_delay_s
         if self._report_at_s is None and not self._reported:
             self._report_at_s = now_s + _REPORT_S
 
@@ -94,13 +94,13 @@ class WaitingStarts:
 
     def retry_soon(self) -> None:
         """Try again at once, and often for a while, because a process has ended."""
-        if self._look_at_s is not None:
-            self._look_s = _LOOK_S[0]
-            self._look_at_s = self._clock.monotonic_s()
+        if self._retry_at_s is not None:
+            self._retry_delay_s = _RETRY_S[0]
+            self._retry_at_s = self._clock.monotonic_s()
 
     def tend(self, now_s: float) -> None:
         """Start as many runs as possible if it is time, and report a lasting shortage (monotonic seconds)."""
-        if self._look_at_s is not None and now_s >= self._look_at_s:
+        if self._retry_at_s is not None and now_s >= self._retry_at_s:
             self._try_again(now_s)
         if self._report_at_s is not None and now_s >= self._report_at_s:
             self._report_at_s, self._reported = None, True
@@ -111,12 +111,12 @@ class WaitingStarts:
             spawn = self._spawns.pop(next(iter(self._spawns)))
             self._begin(spawn)
             if spawn.run in self._spawns:
-                self._look_s = min(2 * self._look_s, _LOOK_S[1])
-                self._look_at_s = now_s + self._look_s
+                self._retry_delay_s = min(2 * self._retry_delay_s, _RETRY_S[1])
+                self._retry_at_s = now_s + self._retry_delay_s
                 return
             self._explained.pop(spawn.run, None)
-            self._look_s = _LOOK_S[0]
-        self._look_at_s = self._report_at_s = None
+            self._retry_delay_s = _RETRY_S[0]
+        self._retry_at_s = self._report_at_s = None
         self._why = ""
         self._log.info("waiting runs start again")
         if self._reported:
@@ -156,7 +156,7 @@ class MemoryReserve:
         """Map the reserve again if it is due and memory is free (monotonic seconds)."""
         self._seen = False
         if self.due_s is not None and now_s >= self.due_s:
-            self.due_s = now_s + _RESERVE_LOOK_S
+            self.due_s = now_s + _RESERVE_RETRY_S
             self.enough()
 
     def enough(self) -> bool:
@@ -184,7 +184,7 @@ class MemoryReserve:
             self._kept.close()
             self._kept = None
         if self.due_s is None:
-            self.due_s = self._clock.monotonic_s() + _RESERVE_LOOK_S
+            self.due_s = self._clock.monotonic_s() + _RESERVE_RETRY_S
             self._log.error("out of memory: new runs wait until memory is available")
             self._tell(True)
 

@@ -243,10 +243,10 @@ class Committer:
         self._singly = max(0, self._singly - 1)
         self._in_store = changes
         if self._watched_batch is None:
-            self._look_later()
+            self._check_later()
         self._store.submit(lambda db: _transaction(db, changes), self._done)
 
-    def _look_later(self) -> None:
+    def _check_later(self) -> None:
         self._watched_batch = self._in_store
         self._loop.after(_SLOW_MS, self._check_store)
 
@@ -256,7 +256,7 @@ class Committer:
         if not self._in_store:
             return
         if self._in_store is not watched:
-            self._look_later()
+            self._check_later()
         elif not self._unresponsive:
             self._unresponsive = True
             self._log.error("the database has not answered for 5 s; nothing is stored until it does")

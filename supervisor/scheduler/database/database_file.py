@@ -88,7 +88,7 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-LOOK_MS = 2000
+CHECK_MS = 2000
 
 
 class DatabaseWatch:
@@ -118,10 +118,10 @@ class DatabaseWatch:
         self._leave = leave
         self._problem = False
         self._lost = False
-        loop.after(LOOK_MS, self._check)
+        loop.after(CHECK_MS, self._check)
 
     def _check(self) -> None:
-        self._loop.after(LOOK_MS, self._check)
+        self._loop.after(CHECK_MS, self._check)
         if self._lost and new_history_allowed(self._boot.data_dir):
             self._leave()
         elif self._committer.idle:

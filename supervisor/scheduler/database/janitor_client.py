@@ -81,7 +81,7 @@ class JanitorClient:
         """Numbers of the files that the last attempt could not remove."""
         self._again_ms = _KEPT_MS
         """Delay before the next attempt."""
-        self._looks = False
+        self._scans = False
         """Whether the running janitor scans all logs."""
         self.want(_START_MS)
 
@@ -126,7 +126,7 @@ class JanitorClient:
             self._start(look=True)
 
     def _start(self, *, look: bool) -> None:
-        self._looks = look
+        self._scans = look
         try:
             process, self._pidfd = start_tracked(
                 [sys.executable, *RINGWARD, "janitor"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -165,7 +165,7 @@ class JanitorClient:
             self.purge()
 
     def _rest(self, report: Report) -> None:
-        if self._looks:
+        if self._scans:
             self._rested_s = self._loop.now_s() + report.rest_ms / 1000
         if self._missed:
             self._missed = False

@@ -130,7 +130,7 @@ _TIME_MS = 30_000
 _NAME_FOR_MS = 600_000
 """How long after the start to ask for the name of a job."""
 _NAME_EACH_MS = (250, 30_000)
-_LOOK_EACH_MS = (100, 5_000)
+_POLL_MS = (100, 5_000)
 """First and longest delay between attempts, in milliseconds."""
 _PATIENCE_MS = 30_000
 """How long the end of a run waits for its job, in addition to ``graceful_stop``."""
@@ -281,7 +281,7 @@ class LaunchedJobs(RunObserver):
         by_itself = exited.cause is None
         if by_itself and (exited.status == 0 or run.definition.leave_leftovers):
             return False
-        return self._look_for(job, then, _patience_ms(job))
+        return self._search_for(job, then, _patience_ms(job))
 
     def search(self, run: LiveRun, then: Then) -> bool:
         """Search for the job of a run that the root does not know, and stop it; return whether there is a search.
@@ -291,7 +291,7 @@ class LaunchedJobs(RunObserver):
         job = self._jobs_by_run.get(run.id)
         if job is None or run.definition.leave_leftovers:
             return False
-        if not self._look_for(job, then, None if job.record.probe else _patience_ms(job)):
+        if not self._search_for(job, then, None if job.record.probe else _patience_ms(job)):
             return False
         where = job.record.launcher
         self._log.warning(f"{run.unit.name} {run.id}: searching for the job that an earlier supervisor left at {where}")
@@ -304,11 +304,11 @@ class LaunchedJobs(RunObserver):
         if job is not None and job.then is not None:
             self._over(job)
 
-    def _look_for(self, job: _Job, then: Then, patience_ms: int | None) -> bool:
+    def _search_for(self, job: _Job, then: Then, patience_ms: int | None) -> bool:
         if not (job.record.stop or job.record.probe):
             return False
         job.cancel()
-        job.then, job.delay_ms = then, _LOOK_EACH_MS[0]
+        job.then, job.delay_ms = then, _POLL_MS[0]
         if patience_ms is not None:
             job.patience = self._loop.after(patience_ms, lambda: self._out_of_patience(job))
         self._probe_job(job)
@@ -341,7 +341,7 @@ class LaunchedJobs(RunObserver):
 
     def _later(self, job: _Job) -> None:
         job.timer = self._loop.after(job.delay_ms, lambda: self._probe_job(job))
-        job.delay_ms = min(2 * job.delay_ms, _LOOK_EACH_MS[1])
+        job.delay_ms = min(2 * job.delay_ms, _POLL_MS[1])
 
     def _log_unknown(self, job: _Job, why: str | None) -> None:
         if why is not None and why != job.why:
@@ -410,7 +410,7 @@ class LaunchedJobs(RunObserver):
                 return
             if identity.refusal is not None:
                 refusal = identity.refusal
-                self._loop.after(_LOOK_EACH_MS[1], lambda: then(None, refusal))
+                self._loop.after(_POLL_MS[1], lambda: then(None, refusal))
                 return
             self._watcher.watch(self._probe_request(job, what, argv, timeout_ms, identity), answered)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from supervisor.host.clock import Clock, WallTimer
 from supervisor.ipc.log_line import Log
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _STEP_S = 1.0
 """Smaller changes are adjustments, not steps."""
 _PAUSE_S = 0.1
@@ -148,7 +148,7 @@ class Loop:
         """Wait at most `timeout_s` seconds (-1: no limit); call handlers of ready descriptors, then due timers."""
         ready = [(fd, mask, self._handlers.get(fd)) for fd, mask in self._clock.wait(self._epoll, timeout_s)]
         self._in_round = True
-        self._look_for_a_step()
+        self._detect_clock_step()
         for fd, mask, handler in ready:
             # An earlier handler may have closed this descriptor, and the kernel reuses its number for the next one.
             if handler is not None and self._handlers.get(fd) is handler:
@@ -166,7 +166,7 @@ class Loop:
         wall_s = self._clock.wall_ms() / 1000
         return wall_s - before_s if self._clock.boot_s() - before_s < _PAUSE_S else None
 
-    def _look_for_a_step(self) -> None:
+    def _detect_clock_step(self) -> None:
         ahead_s = self._ahead()
         self._looked = ahead_s is not None
         if ahead_s is None:
@@ -186,7 +186,7 @@ class Loop:
         next_s = self._wall.next_s()
         if next_s is not None:
             if self._alarm is None:
-                waits.append(min(next_s - self._clock.wall_ms() / 1000, _LOOK_S))
+                waits.append(min(next_s - self._clock.wall_ms() / 1000, _POLL_S))
             elif not (self._alarm.set(next_s) and self._looked):
                 waits.append(0.0)
         return max(0.0, min(waits)) if waits else -1

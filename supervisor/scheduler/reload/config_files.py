@@ -19,7 +19,7 @@ from supervisor.scheduler.loop.loop import Loop
 
 T = TypeVar("T")
 
-_LOOK_S = 2.0
+_POLL_S = 2.0
 
 
 class _Job(NamedTuple):
@@ -56,13 +56,13 @@ class ConfigFiles:
         self._stale = False
 
     def _work(self) -> None:
-        look_at_s = time.monotonic() + _LOOK_S
+        poll_at_s = time.monotonic() + _POLL_S
         while True:
             try:
-                work = self._todo.get(timeout=max(0.0, look_at_s - time.monotonic()))
+                work = self._todo.get(timeout=max(0.0, poll_at_s - time.monotonic()))
             except Empty:
                 self._check(self._config)
-                look_at_s = time.monotonic() + _LOOK_S
+                poll_at_s = time.monotonic() + _POLL_S
                 continue
             result: object
             try:

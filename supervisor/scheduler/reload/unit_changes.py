@@ -133,6 +133,6 @@ class UnitChanges:
 
         Call this after all other changes of the reload.
         """
-        self._controller.dependency_gate.look_at_all(change)
+        self._controller.dependency_gate.check_all(change)
         for unit in [unit for name in names if not (unit := self.units[name]).stopped]:
             self._controller.start_needed(unit, change)

@@ -130,16 +130,16 @@ class DependencyGate:
     def check_dependents(self, unit: Unit, change: Change) -> None:
         """Check the dependents of a unit whose state changed."""
         for other in self._dependencies.dependents(unit.name):
-            self._look_at(other, change)
+            self._check(other, change)
 
-    def look_at_all(self, change: Change) -> None:
+    def check_all(self, change: Change) -> None:
         """Check all held instances after a reload, and run the tasks for which they wait."""
         self._dependencies.redefined()
         for unit in list(self._dependencies.units.values()):
-            if self._look_at(unit, change):
+            if self._check(unit, change):
                 self.run_needed(unit, change)
 
-    def _look_at(self, unit: Unit, change: Change) -> bool:
+    def _check(self, unit: Unit, change: Change) -> bool:
         """Release the held instances of a service if its dependencies are met; return whether they still wait."""
         held = [instance for instance in unit.instances if instance.state is State.HELD]
         missing = self.missing(unit) if held else None

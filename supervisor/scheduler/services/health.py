@@ -88,9 +88,9 @@ class HealthMonitor:
         check.deadline = self._loop.after(left, lambda: self._ready_timed_out(check, probe))
         if probe.kind == "notify":
             return
-        self._identified(check, probe, lambda: self._look_for_readiness(check, probe))
+        self._identified(check, probe, lambda: self._probe_readiness(check, probe))
 
-    def _look_for_readiness(self, check: _HealthCheck, probe: Probe) -> None:
+    def _probe_readiness(self, check: _HealthCheck, probe: Probe) -> None:
         if check.deadline is None:  # the lookup of the user took longer than the limit
             return
         attempt_ms = min(_ATTEMPT_MS, probe.timeout_ms)
@@ -115,9 +115,9 @@ class HealthMonitor:
         if probe.kind == "notify":
             self._reset_watchdog(check, probe)
             return
-        self._identified(check, probe, lambda: self._look_for_life(check, probe))
+        self._identified(check, probe, lambda: self._probe_liveness(check, probe))
 
-    def _look_for_life(self, check: _HealthCheck, probe: Probe) -> None:
+    def _probe_liveness(self, check: _HealthCheck, probe: Probe) -> None:
         request = self._probe_request(
             check.run, probe, _live_key(check.run.id), timeout_ms=probe.timeout_ms, times=probe.failures
         )

@@ -25,32 +25,32 @@ WORDS = Words(State, Event, Action)
 STARTS = "prepare dropped spawn rejected turn started refused short forgotten"
 """Events of a start."""
 SWEEPS = "none_left unexecuted left to_leave unkillable"
-"""Results of a look for leftovers."""
+"""Results of a search for leftovers."""
 EXITS = "exited exited_drained"
 MAIN = f"timed_out ladder_over {EXITS}"
 """Events of a main process that has not exited."""
 
 IGNORED = {
-    State.UNKNOWN: f"dropped turn started refused short forgotten stop kill overflowed look due drained"
+    State.UNKNOWN: f"dropped turn started refused short forgotten stop kill overflowed check due drained"
     f" {MAIN} {SWEEPS} sealed reaped traced",
-    State.PREPARED: f"prepare turn started refused short forgotten stop kill overflowed look due drained"
+    State.PREPARED: f"prepare turn started refused short forgotten stop kill overflowed check due drained"
     f" {MAIN} {SWEEPS} sealed reaped traced acknowledged",
-    State.WAITING: f"prepare dropped spawn rejected overflowed look due drained"
+    State.WAITING: f"prepare dropped spawn rejected overflowed check due drained"
     f" {MAIN} {SWEEPS} sealed reaped traced acknowledged",
-    State.STARTING: f"prepare dropped spawn rejected turn forgotten overflowed look due drained"
+    State.STARTING: f"prepare dropped spawn rejected turn forgotten overflowed check due drained"
     f" {MAIN} {SWEEPS} sealed reaped traced acknowledged",
-    State.NEVER_STARTED: f"{STARTS} stop kill overflowed look due drained {MAIN} {SWEEPS} reaped traced acknowledged",
-    State.RUNNING: f"{STARTS} look due ladder_over {SWEEPS} sealed reaped traced acknowledged",
-    State.STOPPING: f"{STARTS} stop timed_out look {SWEEPS} sealed reaped traced acknowledged",
-    State.KILLED: f"{STARTS} stop kill timed_out look ladder_over {SWEEPS} sealed reaped traced acknowledged",
+    State.NEVER_STARTED: f"{STARTS} stop kill overflowed check due drained {MAIN} {SWEEPS} reaped traced acknowledged",
+    State.RUNNING: f"{STARTS} check due ladder_over {SWEEPS} sealed reaped traced acknowledged",
+    State.STOPPING: f"{STARTS} stop timed_out check {SWEEPS} sealed reaped traced acknowledged",
+    State.KILLED: f"{STARTS} stop kill timed_out check ladder_over {SWEEPS} sealed reaped traced acknowledged",
     State.DRAINING: f"{STARTS} {MAIN} sealed reaped traced acknowledged",
     State.DRAINED: f"{STARTS} {MAIN} drained sealed acknowledged",
     State.CLOSING: f"{STARTS} {MAIN} sealed reaped traced acknowledged",
     State.SWEPT: f"{STARTS} {MAIN} none_left unexecuted sealed reaped traced acknowledged",
     State.KILLING: f"{STARTS} {MAIN} drained sealed acknowledged",
-    State.SEALING: f"{STARTS} stop kill look due drained {MAIN} {SWEEPS} reaped traced acknowledged",
+    State.SEALING: f"{STARTS} stop kill check due drained {MAIN} {SWEEPS} reaped traced acknowledged",
     State.REAPING: f"{STARTS} stop kill drained {MAIN} {SWEEPS} sealed acknowledged",
-    State.REPORTED: f"{STARTS} stop kill overflowed look due drained {MAIN} {SWEEPS} sealed reaped traced",
+    State.REPORTED: f"{STARTS} stop kill overflowed check due drained {MAIN} {SWEEPS} sealed reaped traced",
 }
 """The events that change nothing in a state and require no action."""
 
@@ -60,13 +60,13 @@ STORIES = {
         spawn: queue -> waiting
         turn: begin -> starting
         started: adopt start -> running
-        exited: note exit, set deadline, look -> draining
-        look: await deadline -> draining
-        drained: note drained, look -> drained
-        look: sweep -> drained
+        exited: note exit, set deadline, check -> draining
+        check: await deadline -> draining
+        drained: note drained, check -> drained
+        check: sweep -> drained
         none left: seal -> sealing
-        sealed: note lines, look -> reaping
-        look: reap -> reaping
+        sealed: note lines, check -> reaping
+        check: reap -> reaping
         reaped: report -> reported
         acknowledged: forget -> unknown
         acknowledged: forget -> unknown
@@ -120,7 +120,7 @@ STORIES = {
     "a stop": """
         running
         drained: note drained -> running
-        stop: say note, announce stop, note cause, set deadline now, look -> stopping
+        stop: say note, announce stop, note cause, set deadline now, check -> stopping
         due: next signal -> stopping
         overflowed: say overflowed -> stopping
         drained: note drained -> stopping
@@ -129,60 +129,60 @@ STORIES = {
         due: say alive -> killed
         overflowed: say overflowed -> killed
         drained: note drained -> killed
-        exited drained: note exit, set deadline now, look -> drained
+        exited drained: note exit, set deadline now, check -> drained
     """,
     "a stop that is obeyed": """
         running
-        stop: say note, announce stop, note cause, set deadline now, look -> stopping
-        exited: note exit, look -> draining
+        stop: say note, announce stop, note cause, set deadline now, check -> stopping
+        exited: note exit, check -> draining
     """,
     "a stop that is obeyed after the pipes": """
         stopping
-        exited drained: note exit, look -> drained
+        exited drained: note exit, check -> drained
     """,
     "a forced stop": """
         running
         kill: say note, announce stop, note cause, hurry -> stopping
         ladder over: sigkill -> killed
-        exited: note exit, set deadline now, look -> draining
+        exited: note exit, set deadline now, check -> draining
         due: sweep -> draining
     """,
     "a time-out": """
         running
-        timed out: say timed out, announce stop, note cause, set deadline now, look -> stopping
+        timed out: say timed out, announce stop, note cause, set deadline now, check -> stopping
     """,
     "an overflow": """
         running
-        overflowed: say overflowed, announce stop, note cause, set deadline now, look -> stopping
+        overflowed: say overflowed, announce stop, note cause, set deadline now, check -> stopping
     """,
     "pipes that end before the main process": """
         running
-        exited drained: note exit, set deadline, look -> drained
-        left: look later -> drained
+        exited drained: note exit, set deadline, check -> drained
+        left: check later -> drained
         due: sweep -> killing
-        left: kill leftovers, look later -> killing
-        look: sweep -> killing
+        left: kill leftovers, check later -> killing
+        check: sweep -> killing
         due: sweep -> killing
         none left: seal -> sealing
     """,
     "leftovers that hold the pipes": """
         draining
         due: sweep -> draining
-        left: kill leftovers, close pipes, look later -> closing
-        look: sweep -> closing
+        left: kill leftovers, close pipes, check later -> closing
+        check: sweep -> closing
         due: sweep -> closing
-        left: kill leftovers, look later -> closing
-        drained: note drained, look -> killing
+        left: kill leftovers, check later -> closing
+        drained: note drained, check -> killing
     """,
     "leftovers that end before the pipes": """
         draining
-        left: kill leftovers, close pipes, look later -> closing
+        left: kill leftovers, close pipes, check later -> closing
         none left: -> swept
-        look: sweep -> swept
+        check: sweep -> swept
         due: sweep -> swept
-        left: kill leftovers, look later -> closing
+        left: kill leftovers, check later -> closing
         unexecuted: -> swept
-        drained: note drained, look -> killing
+        drained: note drained, check -> killing
     """,
     "pipes that another process holds": """
         draining
@@ -197,7 +197,7 @@ STORIES = {
         to leave: leave, close pipes -> swept
         to leave: leave -> swept
     """,
-    "leftovers that the run leaves after a look": """
+    "leftovers that the run leaves after a search": """
         closing
         to leave: leave -> swept
     """,
@@ -216,7 +216,7 @@ STORIES = {
     """,
     "leftovers that are found late": """
         drained
-        unkillable: kill leftovers, look later -> killing
+        unkillable: kill leftovers, check later -> killing
     """,
     "a root that hangs": """
         draining
@@ -231,7 +231,7 @@ STORIES = {
     "a process that never executed its command, after the deadline": """
         draining
         unexecuted: close pipes -> swept
-        drained: note drained, look -> killing
+        drained: note drained, check -> killing
         unexecuted: reap -> killing
         traced: retry later -> killing
         reaped: renew -> starting
@@ -239,7 +239,7 @@ STORIES = {
     "a tracer": """
         sealing
         overflowed: note cause -> sealing
-        sealed: note lines, look -> reaping
+        sealed: note lines, check -> reaping
         overflowed: note cause -> reaping
         due: reap -> reaping
         traced: retry later -> reaping
@@ -359,12 +359,12 @@ def test_known_run_does_not_start_again() -> None:
             assert step(state, event) == (state, ())
 
 
-def test_each_look_has_a_result() -> None:
-    """After each look for leftovers the run continues, is looked at again, or waits for the end of its pipes."""
+def test_each_search_has_a_result() -> None:
+    """After each search for leftovers the run continues, is searched again, or waits for the end of its pipes."""
     for following in {following for following, actions in TABLE.values() if Action.SWEEP in actions}:
         for event in events(SWEEPS):
             after, actions = step(following, event)
-            goes_on = {Action.LOOK_LATER, Action.SEAL, Action.REAP, Action.CLOSE_PIPES} & set(actions)
+            goes_on = {Action.CHECK_LATER, Action.SEAL, Action.REAP, Action.CLOSE_PIPES} & set(actions)
             assert goes_on or after is State.SWEPT
 
 
@@ -389,7 +389,7 @@ def test_state_is_handed_over(state: State) -> None:
         complete=state is State.REAPING,
         drained=state in (State.DRAINED, State.KILLING, State.SEALING, State.REAPING),
     )
-    assert found is (State.CLOSING if state is State.SWEPT else state)  # the next look sweeps again
+    assert found is (State.CLOSING if state is State.SWEPT else state)  # the next check sweeps again
 
 
 def test_recovered_run_waits_for_its_deadline() -> None:
@@ -479,7 +479,7 @@ def test_end_without_output(bench: Bench) -> None:
 
 
 def test_shortage_keeps_the_state(bench: Bench) -> None:
-    """A transition that a shortage interrupts is repeated at the next look."""
+    """A transition that a shortage interrupts is repeated at the next check."""
     bench.exit()
     sweep = bench.actions[Action.SWEEP]
 
@@ -492,7 +492,7 @@ def test_shortage_keeps_the_state(bench: Bench) -> None:
         bench.manager.notices.catch_up()
     states = [bench.process.state]
     bench.actions[Action.SWEEP] = sweep
-    bench.manager.look_again()
+    bench.manager.check_all_again()
     bench.manager.run_timers(0.0)
     assert [*states, bench.process.state] == [State.DRAINED, State.SEALING]
 

@@ -24,7 +24,7 @@ HOUR_MS = 3_600_000
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Make a bench that reloads its configuration only on request, without polling the file."""
-    monkeypatch.setattr(config_files, "_LOOK_S", 3600.0)
+    monkeypatch.setattr(config_files, "_POLL_S", 3600.0)
     with contextlib.ExitStack() as stack:
 
         def make(text: str) -> ReloadBench:

@@ -10,7 +10,7 @@ from supervisor.cli.failure import Failure
 from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
 
 _TIMEOUT_S = 60.0
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 @click.command("recover", epilog="Example: ringward recover --new-history")
@@ -73,5 +73,5 @@ def _wait(api: Any, problem: str) -> None:
             problem = str(daemon.get("databaseProblem", problem))
         except (Unreachable, ErrorResponse):  # one scheduler has exited, and the next one is not ready
             pass
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     raise Failure(f"the daemon does not continue: {problem}")

@@ -19,7 +19,7 @@ from supervisor.version import VERSION
 
 _TIMEOUT_S = 180.0
 _API_S = 60.0
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _SYSTEMCTL_S = 10.0
 _EARLIER = "No module named 'supervisor'"
 _RESTART = """
@@ -203,7 +203,7 @@ def _wait_for_the_api(settings: Settings, version: str) -> None:
                 return
         except (Unreachable, ErrorResponse):  # the old server has exited, and the new one is not ready
             pass
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     raise Failure(f"upgraded to {version}, but the API server does not answer; the daemon's log has the reason")
 
 

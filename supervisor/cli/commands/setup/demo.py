@@ -20,7 +20,7 @@ from supervisor.cli.paths import directories
 from supervisor.ipc.child_process import RINGWARD
 
 _START_S = 60.0
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _PASSWORD_BYTES = 9
 
 
@@ -191,7 +191,7 @@ def _wait(daemon: "subprocess.Popen[bytes]", directory: str, log: str) -> str:
                 return _address(data)
         except (Unreachable, ErrorResponse):  # the daemon is still starting
             pass
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     with open(log, encoding="utf-8", errors="replace") as output:
         text = output.read().strip()
     raise Failure(f"the daemon did not start:\n{text}", daemon.poll() or exit_codes.UNREACHABLE)
