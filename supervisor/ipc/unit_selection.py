@@ -5,12 +5,20 @@ a unit is an error. A name, glob, group or tag that matches nothing is also an e
 """
 
 import fnmatch
+import heapq
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 _GLOB = frozenset("*?[")
+_MOST_SUGGESTIONS = 5
+"""Maximum number of unknown names for which a similar name is searched."""
+_MOST_COMPARED = 20
+_MOST_CHARACTERS = 100
+_SIMILAR = 0.6
+_MOST_LISTED = 20
+"""Maximum number of messages in the text of an error."""
 
 
 class Unit(Protocol):
@@ -76,7 +84,9 @@ class NotSelected(Exception):
     """The selector is invalid: `status` is 404 if something matches nothing, 409 if a unit is of the wrong kind."""
 
     def __init__(self, status: int, errors: list[dict[str, object]]) -> None:
-        super().__init__("; ".join(dict.fromkeys(str(error["message"]) for error in errors)))
+        messages = [*dict.fromkeys(str(error["message"]) for error in errors)]
+        more = f" and {len(messages) - _MOST_LISTED} more" if len(messages) > _MOST_LISTED else ""
+        super().__init__("; ".join(messages[:_MOST_LISTED]) + more)
         self.status = status
         self.errors = errors
 
@@ -93,15 +103,17 @@ def select(units: Iterable[U], wanted: Selector, kinds: Kinds) -> list[U]:
     missing: list[dict[str, object]] = []
     misfits: list[dict[str, object]] = []
     named: set[str] = set()
+    names = [unit.name for unit in fitting]
     for index, name in enumerate(wanted.names or ()):
         location = f"body.names[{index}]"
         if is_glob(name):
-            matches = set(filter(_matcher([name]), (unit.name for unit in fitting)))
+            matches = set(filter(_matcher([name]), names))
             named |= matches
             if not matches:
                 missing.append(_error(location, f'no {kinds.what} matches "{name}"'))
         elif name not in visible:
-            missing.append(_error(location, _unknown(kinds.what, name, [unit.name for unit in fitting])))
+            compared = names if len(missing) < _MOST_SUGGESTIONS else []
+            missing.append(_error(location, _unknown(kinds.what, name, compared)))
         elif not kinds.fits(visible[name]):
             misfits.append(_error(location, kinds.misfit(visible[name])))
         else:
@@ -143,10 +155,26 @@ def _matcher(globs: Iterable[str]) -> Callable[[str], object]:
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches  # imported only after a typo, because that takes 5 ms
+    near = _similar(name[:_MOST_CHARACTERS], known)
+    return f'no {what} named "{name}"' + (f' (did you mean "{near}"?)' if near else "")
 
-    near = get_close_matches(name, known, n=1)
-    return f'no {what} named "{name}"' + (f' (did you mean "{near[0]}"?)' if near else "")
+
+def _similar(name: str, known: Iterable[str]) -> str | None:
+    """Return the most similar known name; None if there is none.
+
+    A comparison of two long names takes 0.2 ms, and the scheduler decides nothing meanwhile. So only the names with
+    the most characters in common are compared.
+    """
+    from difflib import SequenceMatcher, get_close_matches  # imported only after a typo, because that takes 5 ms
+
+    matcher = SequenceMatcher(None, "", name)
+    bounds: list[tuple[float, str]] = []
+    for other in known:
+        matcher.set_seq1(other)
+        if matcher.real_quick_ratio() >= _SIMILAR and (bound := matcher.quick_ratio()) >= _SIMILAR:
+            bounds.append((bound, other))
+    candidates = [other for _, other in heapq.nlargest(_MOST_COMPARED, bounds)]
+    return next(iter(get_close_matches(name, candidates, n=1, cutoff=_SIMILAR)), None)
 
 
 def _error(location: str, message: str) -> dict[str, object]:

@@ -1,5 +1,7 @@
 """Selection of units."""
 
+from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 
 import pytest
@@ -81,3 +83,32 @@ def test_no_match(units: list[Task | Service], selector: Selector, status: int, 
     with pytest.raises(NotSelected) as raised:
         select(units, selector, SERVICES)
     assert (raised.value.status, [error["message"] for error in raised.value.errors]) == (status, messages)
+
+
+@dataclass(frozen=True)
+class NamedUnit:
+    name: str
+    kind: str = "service"
+    group: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+def test_suggestions_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first five unknown names are compared, each with the 20 most promising of all units."""
+    compared: list[float] = []
+    ratio = SequenceMatcher.ratio
+
+    def counted(matcher: SequenceMatcher[str]) -> float:
+        compared.append(ratio(matcher))
+        return compared[-1]
+
+    monkeypatch.setattr(SequenceMatcher, "ratio", counted)
+    units = [NamedUnit(f"export-of-orders-{number}") for number in range(500)]
+    with pytest.raises(NotSelected) as raised:
+        select(units, Selector(names=tuple(f"export-of-oders-{number}" for number in range(300))), SERVICES)
+    messages = [str(error["message"]) for error in raised.value.errors]
+    assert len(messages) == 300
+    assert messages[4] == 'no service named "export-of-oders-4" (did you mean "export-of-orders-4"?)'
+    assert messages[5] == 'no service named "export-of-oders-5"'
+    assert len(compared) <= 2 * 5 * 20  # the standard library compares similar names twice
+    assert str(raised.value).endswith('; no service named "export-of-oders-19" and 280 more')
