@@ -120,17 +120,17 @@ class Block:
     def _stored_entry(self, index: int) -> Entry:
         """Return entry `index` as stored, without validation."""
         header, table, count = self.header, self.table, self.header.entries
-        begin = before = 0
+        start = before = 0
         if index:
-            begin, before, *_ = ENTRY.unpack_from(table, (count - index) * ENTRY_SIZE)
-            begin -= HEADER_SIZE
+            start, before, *_ = ENTRY.unpack_from(table, (count - index) * ENTRY_SIZE)
+            start -= HEADER_SIZE
         if index == count:
             end, upto = header.text_end, header.lines
             delta, stream = header.last_delta, header.last_stream
             flags, frames = header.last_flags, header.last_frames
         else:
             end, upto, delta, stream, flags, frames = ENTRY.unpack_from(table, (count - 1 - index) * ENTRY_SIZE)
-        return Entry(begin, end - HEADER_SIZE, before, upto, header.base_ms + delta, stream, flags, frames)
+        return Entry(start, end - HEADER_SIZE, before, upto, header.base_ms + delta, stream, flags, frames)
 
     def entries(self) -> Iterator[Entry]:
         """Yield all entries in order; an empty block has none.
@@ -266,16 +266,16 @@ class Block:
         if self.header.lines and not _others(self.header, self.table, streams):
             yield self.text
             return
-        begin = end = 0
+        start = end = 0
         for entry in self.entries():
             if entry.stream in streams:
                 end = entry.end
             else:
-                if end > begin:
-                    yield self.text[begin:end]
-                begin = end = entry.end
-        if end > begin:
-            yield self.text[begin:end]
+                if end > start:
+                    yield self.text[start:end]
+                start = end = entry.end
+        if end > start:
+            yield self.text[start:end]
 
     def contradiction(self) -> tuple[int, str] | None:
         """Return the index of the first entry that contradicts the text or earlier entries, and why; None: all fit."""
@@ -319,14 +319,14 @@ def text_size(header: BlockHeader, table: bytes, streams: Sequence[int]) -> int:
         return 0
     if not _others(header, table, streams):
         return header.text_end - HEADER_SIZE
-    size, begin = 0, HEADER_SIZE
+    size, start = 0, HEADER_SIZE
     for at in range(len(table) - ENTRY_SIZE, -1, -ENTRY_SIZE):
         end, _, _, stream, _, _ = ENTRY.unpack_from(table, at)
-        if not begin <= end <= header.text_end:
+        if not start <= end <= header.text_end:
             raise Corrupt(f"block {header.number} has a damaged table")
-        size += end - begin if stream in streams else 0
-        begin = end
-    return size + (header.text_end - begin if header.last_stream in streams else 0)
+        size += end - start if stream in streams else 0
+        start = end
+    return size + (header.text_end - start if header.last_stream in streams else 0)
 
 
 def _others(header: BlockHeader, table: bytes, streams: Sequence[int]) -> bool:

@@ -55,13 +55,13 @@ class Mask:
         """Return the output before `cut`, with masks for secrets that begin before it; hold back the rest."""
         parts: list[bytes] = []
         spans = self._found(text)
-        self.count += sum(begin < cut for begin, _ in spans)
+        self.count += sum(start < cut for start, _ in spans)
         kept = 0  # the text before this position has been handled
-        for begin, end in _groups([(0, self._begun), *spans] if self._begun else spans):
-            if begin == 0 and self._begun:
+        for start, end in _groups([(0, self._begun), *spans] if self._begun else spans):
+            if start == 0 and self._begun:
                 kept = end
-            elif begin < cut:
-                parts += (text[kept:begin], MASK)
+            elif start < cut:
+                parts += (text[kept:start], MASK)
                 kept = end
         parts.append(text[kept:cut])
         self._held, self._begun = text[cut:], max(0, kept - cut)
@@ -85,8 +85,8 @@ class Mask:
         """Return one text with its secrets replaced; the state of the stream is not used."""
         parts: list[bytes] = []
         kept = 0
-        for begin, end in _groups(self._found(text)):
-            parts += (text[kept:begin], MASK)
+        for start, end in _groups(self._found(text)):
+            parts += (text[kept:start], MASK)
             kept = end
         return b"".join((*parts, text[kept:]))
 
@@ -111,11 +111,11 @@ class Mask:
 def _groups(spans: list[_Span]) -> list[_Span]:
     """Merge overlapping and adjacent spans."""
     groups: list[_Span] = []
-    for begin, end in spans:
-        if groups and begin <= groups[-1][1]:
+    for start, end in spans:
+        if groups and start <= groups[-1][1]:
             groups[-1] = groups[-1][0], max(groups[-1][1], end)
         else:
-            groups.append((begin, end))
+            groups.append((start, end))
     return groups
 
 

@@ -92,13 +92,13 @@ def add(db: Database, sample: Sample, earliest_ms: int | None = None, latest_ms:
 
 def _rolled_up(db: Database, width: int, longer: int, at: int) -> bool:
     """Store means over `longer` ms of intervals completed at `at`, if some are missing; return whether there were."""
-    begun = at // longer * longer
+    interval_start = at // longer * longer
     row = db.row("SELECT MAX(at) FROM samples WHERE width = ?", [longer])
     last = row[0] if row else None
-    if last is not None and begun - longer <= last <= begun:
+    if last is not None and interval_start - longer <= last <= interval_start:
         return False
-    after = 0 if last is None or last > begun else last + longer
-    db.execute(_ROLL_UP, [longer, longer, longer, width, after, begun])
+    after = 0 if last is None or last > interval_start else last + longer
+    db.execute(_ROLL_UP, [longer, longer, longer, width, after, interval_start])
     return True
 
 

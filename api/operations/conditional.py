@@ -36,7 +36,7 @@ def is_known(req: falcon.Request, tag: str) -> bool:
 
 
 class Span(NamedTuple):
-    """A range of a body: from byte `begin` up to, but excluding, `end`."""
+    """A range of a body: from byte `start` up to, but excluding, `end`."""
 
     start: int
     end: int
@@ -60,14 +60,14 @@ def span(req: falcon.Request, size: int, tag: str) -> Span | None:
     if wanted is not None and wanted.strip() != tag:
         return None
     if not first:
-        begin, end = max(0, size - _number(last)), size
+        start, end = max(0, size - _number(last)), size
     else:
-        begin, end = _number(first), min(size, _number(last) + 1) if last else size
-        if last and _number(last) < begin:
+        start, end = _number(first), min(size, _number(last) + 1) if last else size
+        if last and _number(last) < start:
             return None
-    if begin >= end:
+    if start >= end:
         raise ApiError(416, f"The log has {size} bytes", headers={"Content-Range": f"bytes */{size}"})
-    return Span(begin, end)
+    return Span(start, end)
 
 
 def _number(digits: str) -> int:

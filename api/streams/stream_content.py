@@ -390,24 +390,24 @@ class EventsStream(EventStream):
         yield sse_encoding.RETRY
         position = self._position
         samples, sampled = self.context.samples, self.context.samples.at
-        begun = False
+        started = False
         while not self.over:
             self.woken.clear()
             if self._samples and samples.at != sampled:
                 sampled = samples.at
                 yield samples.event
             head = self._ring.head()
-            if head.lines and not begun:
+            if head.lines and not started:
                 # Only the ring tells the range of event numbers; a scheduler creates it with the first event.
-                begun = True
+                started = True
                 position = head.first_available if self._follows_all else min(position, head.lines)
             # A chunk of None means that the ring is gone; the next ring has its own range.
-            chunk = self._ring.chunk(position, self.render) if begun and position < head.lines else None
+            chunk = self._ring.chunk(position, self.render) if started and position < head.lines else None
             if chunk is not None:
                 data, position = chunk
                 yield data
                 gevent.sleep(0)
-            elif begun:
+            elif started:
                 beat, position = self.wait_at_end(self._ring, position, INT64_MAX)
                 yield beat
             else:

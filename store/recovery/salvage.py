@@ -380,7 +380,7 @@ def take_as_restored(database: Database, now_ms: int, remember: Mapping[str, obj
             set_meta(database, name, value)
 
 
-def begin_anew(
+def start_anew(
     path: str, now_ms: int, remember: Callable[[str | None], Mapping[str, object]], newest_event: int | None
 ) -> str | None:
     """Replace a lost database by one with an empty history, and move the lost one aside.

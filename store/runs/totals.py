@@ -214,8 +214,8 @@ def _summed(db: Connection, ended: Selection, group: _Group | None, span: Span) 
     each_task = ended.names is None and group is not None and group.summed == "task_name"
     bounds: list[tuple[str, int | None]] = [("bucket >= ?", span.start), ("bucket < ?", span.end)]
     if span.width == WIDTH_TASK and not each_task:
-        begins, ends = span.start, span.end
-        there = [n for n in _buckets(db) if (begins is None or n >= begins) and (ends is None or n < ends)]
+        start, end = span.start, span.end
+        there = [n for n in _buckets(db) if (start is None or n >= start) and (end is None or n < end)]
         parts.append(f"bucket IN {NUMBERS}")
         params.append(json.dumps(there))
         bounds = []

@@ -145,7 +145,7 @@ class Follower:
         if self._next is not None:
             headers["Last-Event-ID"] = str(self._next - 1)
         parser = EventParser()
-        begin = self._next
+        start = self._next
         with self._api.stream(f"{self._path}/stream", query, headers) as chunks:
             for number, chunk in enumerate(chunks):
                 if number:  # the daemon sends the first piece before it reads anything
@@ -154,7 +154,7 @@ class Follower:
                     self._patience.reset()
                     if event.name == "done":
                         return _End.DONE
-                    if event.name == "dropped" and self._next != begin and self._is_far_behind(parse(event.data)):
+                    if event.name == "dropped" and self._next != start and self._is_far_behind(parse(event.data)):
                         return _End.BEHIND
                     self._handle(event)
                 self._printer.flush()

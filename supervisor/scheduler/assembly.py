@@ -136,7 +136,7 @@ def read_state(
             close_earlier(database, boot.started_at, known.running_names)
         end_orphans(database, boot.daemon_id, known.lost(database), known.cgroups, log)
         save_leftover_rings(database, boot, known, log)
-        known = replace(known, first=True, begun=read_run_ids(boot.runtime_dir))
+        known = replace(known, first=True, recent_starts=read_run_ids(boot.runtime_dir))
     first_event, events = left_over(database, boot.runtime_dir)
     return StoredState(
         known=known,

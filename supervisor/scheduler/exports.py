@@ -132,7 +132,7 @@ class Exports:
         """Record the status that an exporter reported."""
         before, one.status = one.status, status
         if status.failing_since is not None:
-            self._begin_alert(one)
+            self._raise_alert(one)
             return
         self._end_alert(one)
         since = before.failing_since
@@ -144,9 +144,9 @@ class Exports:
         """Record that an exporter process could not be started, or exited unexpectedly."""
         one.status.error = why
         one.status.failing_since = one.status.failing_since or self._loop.now_ms()
-        self._begin_alert(one)
+        self._raise_alert(one)
 
-    def _begin_alert(self, one: _RunningExport) -> None:
+    def _raise_alert(self, one: _RunningExport) -> None:
         since = one.status.failing_since
         if one.alert is None and since is not None:
             left_ms = since + one.export.alert_after_ms - self._loop.now_ms()

@@ -44,7 +44,7 @@ class StartBench:
         self.cgroups: dict[str, Cgroup | None] = {}
         self.notify_sockets: dict[str, NotifySocket | None] = {}
         self.shown: list[int] = []
-        self.begun: list[str] = []
+        self.started_runs: list[str] = []
         self.dropped: list[str] = []
         self.log = RecordedLog()
         self.cgroup_manager = CgroupManager(DAEMON, self.log)
@@ -59,8 +59,8 @@ class StartBench:
         )
         self.prefork = self.starts.prefork
 
-    def on_begin(self, run: str) -> None:
-        self.begun.append(run)
+    def on_start(self, run: str) -> None:
+        self.started_runs.append(run)
 
     def on_refused(self, spawn: Spawn, why: str) -> None:
         self.refused[spawn.run] = why

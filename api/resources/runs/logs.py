@@ -253,11 +253,11 @@ def _describe(call: Call, layout: Layout, wanted: Span | None, tag: str) -> None
     """Set the status and headers for a log of known size."""
     call.resp.set_header("ETag", tag)
     call.resp.set_header("Accept-Ranges", "bytes")
-    begin, end = wanted or (0, layout.size)
+    start, end = wanted or (0, layout.size)
     if wanted is not None:
         call.resp.status = 206
-        call.resp.set_header("Content-Range", f"bytes {begin}-{end - 1}/{layout.size}")
-    call.resp.content_length = end - begin
+        call.resp.set_header("Content-Range", f"bytes {start}-{end - 1}/{layout.size}")
+    call.resp.content_length = end - start
 
 
 @Operation(

@@ -212,12 +212,12 @@ def _cut_to_whole_lines(fd: int, size: int) -> int:
     """Remove an incomplete last line that a crash has left; return the remaining size."""
     end = size
     while end:
-        begin = max(0, end - _TAIL_BYTES)
-        found = os.pread(fd, end - begin, begin).rfind(b"\n")
+        start = max(0, end - _TAIL_BYTES)
+        found = os.pread(fd, end - start, start).rfind(b"\n")
         if found >= 0:
-            end = begin + found + 1
+            end = start + found + 1
             break
-        end = begin
+        end = start
     if end < size:
         os.ftruncate(fd, end)
     return end

@@ -199,9 +199,9 @@ def work(job: Job, log: Log) -> Report:
     removed, kept = _remove_purged(job, log)
     if not job.look:
         return Report(next_ms=None, rest_ms=0, removed=removed, kept=kept, damaged=_is_damaged(job))
-    begin_s = time.process_time()
+    start_s = time.process_time()
     logs = list(find_logs(f"{job.data_dir}/logs"))
-    looking_ms = (time.process_time() - begin_s) * 1000
+    looking_ms = (time.process_time() - start_s) * 1000
     times = (
         _compress_old(_keep_within(logs, _budget(job), log), job.compress_after_ms, log),
         copy_database(job.database, log) if job.copy else None,

@@ -67,7 +67,7 @@ class RuntimeDirectoryMonitor:
         self._hold = hold
         self._listeners = listeners
         self._root = root
-        self._has_begun = os.path.lexists(self._recent_starts_path)
+        self._has_recent_starts = os.path.lexists(self._recent_starts_path)
         """Whether the file of records exists. Without memory for it, it was never created, so it cannot be missing."""
         self._failing = ""
         """The last logged reason why the directory cannot be restored; empty: no failure."""
@@ -97,7 +97,7 @@ class RuntimeDirectoryMonitor:
             return [boot.runtime_dir]
         wanted = [f"{boot.runtime_dir}/{name}" for name in (LOCK, "listening.json")]
         wanted += [boot.root_bell, boot.audit_dir]
-        wanted += [self._recent_starts_path] if self._has_begun else []
+        wanted += [self._recent_starts_path] if self._has_recent_starts else []
         wanted += [sock.getsockname() for sock in self._listeners if sock.family == socket.AF_UNIX]
         if scheduler_works:
             wanted += [boot.control_socket, boot.scheduler_bell]
@@ -125,7 +125,7 @@ class RuntimeDirectoryMonitor:
         where = f"its files are now in {self._boot.runtime_dir}" if moved else "it was created again"
         self._log.error(f"{', '.join(gone)} was removed; {where}, with {counted(rings, 'ring')}")
         self._root.on_runtime_directory_restored(anew)
-        self._has_begun = os.path.lexists(self._recent_starts_path)
+        self._has_recent_starts = os.path.lexists(self._recent_starts_path)
 
     def _fail(self, text: str) -> None:
         if text != self._failing:

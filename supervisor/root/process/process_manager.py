@@ -122,7 +122,7 @@ class ProcessManager:
         return {
             Action.PREPARE: self._prepare,
             Action.QUEUE: lambda _run, wanted: self._waiting.start(wanted),
-            Action.BEGIN: lambda _run, wanted: self._start_run(wanted),
+            Action.START: lambda _run, wanted: self._start_run(wanted),
             Action.PUT_BACK: self._put_back,
             Action.DEFER_STOP: lambda run, message: self.starts.under_way[run].stops.append(message),
             Action.ADOPT_START: lambda _run, detail: self._adopt_start(*detail),
@@ -338,7 +338,7 @@ class ProcessManager:
 
     # The results of starts (:class:`supervisor.root.spawn.start_queue.StartObserver`).
 
-    def on_begin(self, run: str) -> None:
+    def on_start(self, run: str) -> None:
         """Note a run just before it is started."""
         self._records.note(run)
 
@@ -424,7 +424,7 @@ class ProcessManager:
                     instance.outcome.reason = shim.explain(instance.spawn, words)
             os.close(instance.status_fd)
             instance.status_fd = None
-        if not self._begins_again(instance):
+        if not self._starts_again(instance):
             self._close_notify_socket(instance)
         self._watch.remove(instance.main.pidfd)
         if not instance.main.adopted:  # the pidfd of an adopted process is still needed for its exit status
@@ -442,7 +442,7 @@ class ProcessManager:
             self._timers.add(instance.deadline_s, instance.run)
 
     @staticmethod
-    def _begins_again(instance: ManagedProcess) -> bool:
+    def _starts_again(instance: ManagedProcess) -> bool:
         """Return whether the run needs another process: this one, now a zombie, never executed the command.
 
         A run that was stopped or failed to start gets no other process.
@@ -453,7 +453,7 @@ class ProcessManager:
 
     def _keep_from_renewal(self, instance: ManagedProcess, message: Message) -> None:
         """Start no other process for a run that is being stopped."""
-        if self._begins_again(instance):
+        if self._starts_again(instance):
             instance.cause, instance.by = message["cause"], message.get("by")
             self._records.update(instance)
 
@@ -467,7 +467,7 @@ class ProcessManager:
         self._note(run, f"process {instance.main.pid} was killed before it executed the command: starting another one")
         if instance.notify_socket is not None:
             self._notify_sockets.release(instance.notify_socket)
-        self.starts.begin_again(instance.spawn, instance.notify_socket)
+        self.starts.start_again(instance.spawn, instance.notify_socket)
 
     # The pipes end. Leftovers are found, then killed or left running.
 
@@ -478,7 +478,7 @@ class ProcessManager:
         """Look for leftovers."""
         now_s = self._clock.monotonic_s()
         if instance.abandoned or leftovers.none_left(self._trees, instance):
-            event = Event.UNEXECUTED if self._begins_again(instance) else Event.NONE_LEFT
+            event = Event.UNEXECUTED if self._starts_again(instance) else Event.NONE_LEFT
         elif instance.spawn.leave:
             event = Event.TO_LEAVE
         elif instance.deadline_s is not None and now_s >= instance.deadline_s + _GIVE_UP_S:

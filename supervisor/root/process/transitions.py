@@ -107,7 +107,7 @@ class Action(enum.Enum):
 
     PREPARE = "prepare"
     QUEUE = "queue"
-    BEGIN = "begin"
+    START = "start"
     PUT_BACK = "put back"
     DEFER_STOP = "defer stop"
     ADOPT_START = "adopt start"
@@ -167,7 +167,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.PREPARED, _E.DROPPED): (_S.UNKNOWN, ()),
     (_S.PREPARED, _E.SPAWN): (_S.WAITING, (_A.QUEUE,)),
     (_S.PREPARED, _E.REJECTED): (_S.NEVER_STARTED, (_A.REFUSE,)),
-    (_S.WAITING, _E.TURN): (_S.STARTING, (_A.BEGIN,)),
+    (_S.WAITING, _E.TURN): (_S.STARTING, (_A.START,)),
     (_S.WAITING, _E.STOP): (_S.REPORTED, (_A.REPORT_UNSTARTED,)),
     (_S.WAITING, _E.KILL): (_S.REPORTED, (_A.REPORT_UNSTARTED,)),
     (_S.WAITING, _E.FORGOTTEN): (_S.UNKNOWN, ()),

@@ -53,7 +53,7 @@ class Start:
 class StartObserver(Protocol):
     """Receives the result of each start."""
 
-    def on_begin(self, run: str) -> None:
+    def on_start(self, run: str) -> None:
         """Note a run just before it is started."""
 
     def on_started(self, start: Start, started: StartedProcess) -> None:
@@ -154,7 +154,7 @@ class StartQueue:
         notify_socket = None
         if self._prepared is not None and self._prepared[0].spawn.run == spawn.run:
             start, held = self._prepared
-            self._observer.on_begin(spawn.run)
+            self._observer.on_start(spawn.run)
             if start.spawn == spawn and (started := held.go()) is not None:
                 self._prepared = self._drop_at_s = None
                 self._observer.on_started(start, started)
@@ -171,7 +171,7 @@ class StartQueue:
                 notify_socket.close()
             self._observer.on_short(Start(spawn, None), _TOO_FEW)
             return
-        self._observer.on_begin(spawn.run)
+        self._observer.on_start(spawn.run)
         try:
             start = Start(spawn, notify_socket or (NotifySocket(spawn) if spawn.notify is not None else None))
         except OSError as err:  # EMFILE, ENFILE; EADDRINUSE
@@ -188,9 +188,9 @@ class StartQueue:
         else:
             self._start_directly(start)
 
-    def begin_again(self, spawn: Spawn, notify_socket: NotifySocket | None) -> None:
+    def start_again(self, spawn: Spawn, notify_socket: NotifySocket | None) -> None:
         """Start a run directly whose child ended before it executed the command."""
-        self._observer.on_begin(spawn.run)
+        self._observer.on_start(spawn.run)
         self._start_directly(Start(spawn, notify_socket))
 
     def next_s(self) -> float | None:

@@ -21,14 +21,16 @@ class WaitingStarts:
     Args:
         clock: The clock of the control thread.
         log: The daemon's log.
-        begin: Starts a run, or returns it to :meth:`put_back`.
+        start_run: Starts a run, or returns it to :meth:`put_back`.
         send: Sends a message to the scheduler.
     """
 
-    def __init__(self, clock: Clock, log: Log, begin: Callable[[Spawn], None], send: Callable[[Message], None]) -> None:
+    def __init__(
+        self, clock: Clock, log: Log, start_run: Callable[[Spawn], None], send: Callable[[Message], None]
+    ) -> None:
         self._clock = clock
         self._log = log
-        self._begin = begin
+        self._start_run = start_run
         self._send = send
         self._spawns: dict[str, Spawn] = {}
         self._why = ""
@@ -61,7 +63,7 @@ class WaitingStarts:
             self._spawns[spawn.run] = spawn
             self._explain(spawn.run)
         else:
-            self._begin(spawn)
+            self._start_run(spawn)
 
     def put_back(self, spawn: Spawn, why: str) -> None:
         """Put a start that failed because of a shortage in front of all waiting starts."""
@@ -109,7 +111,7 @@ class WaitingStarts:
     def _try_again(self, now_s: float) -> None:
         while self._spawns:
             spawn = self._spawns.pop(next(iter(self._spawns)))
-            self._begin(spawn)
+            self._start_run(spawn)
             if spawn.run in self._spawns:
                 self._retry_delay_s = min(2 * self._retry_delay_s, _RETRY_S[1])
                 self._retry_at_s = now_s + self._retry_delay_s

@@ -26,7 +26,7 @@ from store.errors import (
 from store.events import last_seq
 from store.recovery.copies import check, copied_at_ms, copy_path, had_history, is_closed, is_suspect, suspect
 from store.recovery.replaced_files import NO_FILE, file_of
-from store.recovery.salvage import RestoreResult, begin_anew, restore, take_as_restored
+from store.recovery.salvage import RestoreResult, restore, start_anew, take_as_restored
 from store.runs.writes import unfinished_runs
 from store.tasks import all_tasks, instances
 from supervisor.config.model import Config
@@ -134,7 +134,7 @@ def _start_again(
         command = "recover" if running else "up"
         remedy = f"restore a backup, or begin an empty history with: ringward {command} --new-history"
         raise HistoryLost(f"{why.detail}; {no_copy}", remedy) from why
-    aside = begin_anew(path, now_ms, lambda aside: _remembered(_from_nothing(aside, why)) | dict(known), newest_event)
+    aside = start_anew(path, now_ms, lambda aside: _remembered(_from_nothing(aside, why)) | dict(known), newest_event)
     log.error(f"the database is {_new_history_text(aside)}: {why}")
 
 

@@ -114,11 +114,11 @@ class Retention:
 
     def _find(self, db: Database, now_ms: int) -> list[str]:
         """Return the ids of the runs to remove, in slices; runs in the reading thread."""
-        begin_s = time.thread_time()
+        start_s = time.thread_time()
         expired = now_ms - self.undo_window_ms
         found = find_expired(db, expired) + find_excess(db, self._rules, self._others, now_ms)
         self._next_deletion = first_deletion(db, expired)
-        self._took_ms = (time.thread_time() - begin_s) * 1000
+        self._took_ms = (time.thread_time() - start_s) * 1000
         return found
 
     def _looked(self, removed: int) -> None:

@@ -135,7 +135,7 @@ class EventLog:
 
 def _line(number: int, event: Draft) -> bytes:
     """Return the line of an event, without the body if the line would be too long."""
-    begin = f'{{"seq":{number},"kind":"{event.kind}"'
+    start = f'{{"seq":{number},"kind":"{event.kind}"'
     rest = event.body[1:] if event.body == "{}" else f",{event.body[1:]}"
-    line = f"{begin}{rest}\n".encode()
-    return line if len(line) <= MAX_LINE else f"{begin}}}\n".encode()
+    line = f"{start}{rest}\n".encode()
+    return line if len(line) <= MAX_LINE else f"{start}}}\n".encode()

@@ -34,7 +34,7 @@ class KnownRuns(Struct, frozen=True):
     """Unfinished runs that only the root knows, because they are newer than the restored copy."""
     first: bool = False
     """Whether this is the first scheduler of its root."""
-    begun: frozenset[str] = frozenset()
+    recent_starts: frozenset[str] = frozenset()
     """Runs that an earlier root started before it died; they must not start again, even if no start is stored."""
 
     @property

@@ -199,7 +199,7 @@ class TakeOver:
                 self._has_ended(run, row, ended[row.id], change)
             else:
                 perhaps = known.again and row.id not in known.waiting
-                self._unknown_to_root(run, row, change, again=perhaps or row.id in known.begun)
+                self._unknown_to_root(run, row, change, again=perhaps or row.id in known.recent_starts)
         stored = {row.id for row in known.unfinished}
         boot = self._daemon.boot
         secret_parameters.sweep(boot.data_dir, stored)

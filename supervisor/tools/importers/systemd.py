@@ -79,9 +79,9 @@ def _week(text: str) -> str:
     found: list[int] = []
     for part in text.strip(",").split(","):
         first, _, last = part.replace("..", "-").partition("-")
-        begin = _day(first)
-        end = _day(last) if last else begin
-        found += [(begin + n) % _DAYS_OF_WEEK for n in range((end - begin) % _DAYS_OF_WEEK + 1)]
+        start = _day(first)
+        end = _day(last) if last else start
+        found += [(start + n) % _DAYS_OF_WEEK for n in range((end - start) % _DAYS_OF_WEEK + 1)]
     return ",".join(map(str, sorted(set(found)))) if len(set(found)) < _DAYS_OF_WEEK else "*"
 
 
@@ -195,16 +195,16 @@ def _parsed(path: str, text: str, outcome: Outcome) -> Sections:
 
 def _joined(text: str) -> Iterator[str]:
     """Yield the lines of a file, with continued lines joined and without comments, even inside continued lines."""
-    begun = ""
+    continued = ""
     for line in text.splitlines():
         if line.lstrip().startswith(("#", ";")):
             continue
         if line.endswith("\\"):
-            begun += line[:-1] + " "
+            continued += line[:-1] + " "
             continue
-        yield (begun + line).strip()
-        begun = ""
-    yield begun.strip()
+        yield (continued + line).strip()
+        continued = ""
+    yield continued.strip()
 
 
 def _words(text: str) -> list[str]:

@@ -58,7 +58,7 @@ STORIES = {
     "a start and an end": """
         unknown
         spawn: queue -> waiting
-        turn: begin -> starting
+        turn: start -> starting
         started: adopt start -> running
         exited: note exit, set deadline, check -> draining
         check: await deadline -> draining
@@ -85,7 +85,7 @@ STORIES = {
     """,
     "a start that waits for a resource": """
         waiting
-        turn: begin -> starting
+        turn: start -> starting
         short: put back -> waiting
         forgotten: -> unknown
     """,
@@ -313,8 +313,8 @@ def test_every_event_and_action_is_used() -> None:
     assert {action for _, actions in TABLE.values() for action in actions} == set(Action)
 
 
-def reached(begin: State, without: State | None = None) -> set[State]:
-    found = {begin}
+def reached(start: State, without: State | None = None) -> set[State]:
+    found = {start}
     while True:
         more = {step(state, event)[0] for state in found for event in Event} - {without}
         if more <= found:
@@ -329,10 +329,10 @@ def test_every_life_ends(state: State) -> None:
 
 
 @pytest.mark.parametrize("state", [State.SEALING, State.REAPING])
-@pytest.mark.parametrize("begin", sorted(ALIVE, key=str))
-def test_order_of_an_end(begin: State, state: State) -> None:
+@pytest.mark.parametrize("start", sorted(ALIVE, key=str))
+def test_order_of_an_end(start: State, state: State) -> None:
     """No run whose process has started is reported before its log is sealed and its main process is reaped."""
-    lives = reached(begin, without=state) - {State.STARTING}
+    lives = reached(start, without=state) - {State.STARTING}
     assert all(step(one, event)[0] is not State.REPORTED for one in lives & (ALIVE | DRAINS) for event in Event)
 
 

@@ -30,13 +30,13 @@ def test_killed_spare_executed_nothing(root: StartBench, tmp_path: Path) -> None
     for fd in (*first.pipes, first.pidfd, first.status_fd):
         if fd is not None:
             os.close(fd)
-    root.starts.begin_again(spawn, None)
+    root.starts.start_again(spawn, None)
     second = root.settle(spawn)
     until(lambda: state(second.pid) == "Z", "its end")
     assert not has_executed_nothing(second.pid)
     assert Outcome(second).code == 0
     assert len(side.read_text().split()) == 1
-    assert root.begun == [spawn.run, spawn.run]
+    assert root.started_runs == [spawn.run, spawn.run]
 
 
 def test_missing_process_is_in_doubt() -> None:

@@ -30,7 +30,7 @@ SERVICE = (
 UP = State.RUNNING
 
 
-def begun(one: Bench) -> Unit:
+def rolling_unit(one: Bench) -> Unit:
     unit = taken_up(one)
     assert restarted(one, rolling=True) == DONE
     return unit
@@ -46,7 +46,7 @@ def next_one(one: Bench, unit: Unit, index: int) -> None:
 def test_one_instance_at_a_time(bench: Make) -> None:
     """Each instance is stopped when the previous one runs again, and each step is stored."""
     one = bench(SERVICE)
-    unit = begun(one)
+    unit = rolling_unit(one)
     before = [run_of(instance) for instance in unit.instances]
     for index in range(3):
         assert states(unit) == [UP] * index + [State.RESTARTING] + [UP] * (2 - index)
@@ -61,7 +61,7 @@ def test_one_instance_at_a_time(bench: Make) -> None:
 def test_waits_for_health(bench: Make) -> None:
     """With healthy_after, the next instance waits until the previous one is healthy."""
     one = bench(SERVICE.replace('"0s"', '"1h"'))
-    unit = begun(one)
+    unit = rolling_unit(one)
     next_one(one, unit, 0)
     assert states(unit) == [UP] * 3
     assert one.root.take("stop") == []
@@ -71,7 +71,7 @@ def test_waits_for_health(bench: Make) -> None:
 def test_stops_at_the_first_failure(bench: Make) -> None:
     """After a failure the remaining instances are not restarted, and a notification says so."""
     one = bench(SERVICE.replace('"0s"', '"1h"'))
-    unit = begun(one)
+    unit = rolling_unit(one)
     last = run_of(unit.instances[2])
     unit.instances[1].failures = 0
     one.root.take("stop")
@@ -91,7 +91,7 @@ def test_stops_at_the_first_failure(bench: Make) -> None:
 def test_stops_at_a_failure_without_a_delay(bench: Make) -> None:
     """An instance that failed stops the rolling restart even if it restarts without a delay."""
     one = bench(SERVICE.replace('"0s"', '"1h"').replace('"1h"\nrestart_attempts = 0', '"0s"\nrestart_attempts = 3'))
-    unit = begun(one)
+    unit = rolling_unit(one)
     one.root.take("stop")
     ends(one, unit.instances[0], cause="stop")
     run_all(one)
@@ -103,7 +103,7 @@ def test_stops_at_a_failure_without_a_delay(bench: Make) -> None:
 def test_second_restart(bench: Make) -> None:
     """During a rolling restart any other restart is refused, and a repeated request with the same id is accepted."""
     one = bench(SERVICE)
-    unit = begun(one)
+    unit = rolling_unit(one)
     for rolling in (False, True):
         assert restarted(one, "2", rolling=rolling)["status"] == 409
     assert restarted(one, "1", rolling=True) == DONE
@@ -115,7 +115,7 @@ def test_second_restart(bench: Make) -> None:
 def test_stop_ends_it(bench: Make) -> None:
     """A stop ends the rolling restart, and a later start does not resume it."""
     one = bench(SERVICE)
-    unit = begun(one)
+    unit = rolling_unit(one)
     assert answer_to(one, "service_stop") == DONE
     assert unit.rolling is None
     for instance in unit.instances:
@@ -151,7 +151,7 @@ def test_scheduler_restart(bench: Make) -> None:
 def test_fewer_instances(bench: Make) -> None:
     """Removed instances do not count as remaining."""
     one = bench(SERVICE)
-    unit = begun(one)
+    unit = rolling_unit(one)
     service = unit.service
     assert service is not None
     change = one.committer.change()

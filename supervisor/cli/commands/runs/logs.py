@@ -134,10 +134,10 @@ def _print_units(
     from supervisor.cli.units.unit_logs import UnitFollower, UnitPrinter, labels_of, option_moment, query_of
 
     # With a search, show all matching lines instead of only the last ones.
-    begin = (0 if only.since or only.grep else -100) if lines is None else -lines or 1
+    start = (0 if only.since or only.grep else -100) if lines is None else -lines or 1
     query = {
         **query_of(choice),
-        "from": begin,
+        "from": start,
         "since": option_moment("--since", only.since),
         "until": option_moment("--until", only.until),
         "follow": None if follow else "false",
