@@ -207,9 +207,9 @@ class Hub:
                         stream.revoked = True
                         stream.woken.set()
 
-    def stream_to_close(self, places: Container[gevent.Greenlet]) -> gevent.Greenlet | None:
-        """Return the oldest stream in `places` of the client that has most of them; None if there is no stream."""
-        here = [stream for stream in self.streams if stream.greenlet in places]
+    def stream_to_close(self, candidates: Container[gevent.Greenlet]) -> gevent.Greenlet | None:
+        """Return the oldest stream in `candidates` of the client that has most of them; None if there is no stream."""
+        here = [stream for stream in self.streams if stream.greenlet in candidates]
         most = Counter(stream.credential for stream in here).most_common(1)
         return next((stream.greenlet for stream in here if stream.credential == most[0][0]), None)
 

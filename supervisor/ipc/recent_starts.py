@@ -13,11 +13,11 @@ import mmap
 import os
 import struct
 
-_PLACES = 4096
+_SLOTS = 4096
 _SIZE = 32
 _ID_BYTES = 26
 _COUNT = struct.Struct("<Q")
-_BYTES = _SIZE * (1 + _PLACES)
+_BYTES = _SIZE * (1 + _SLOTS)
 
 
 def _path(runtime_dir: str) -> str:
@@ -46,7 +46,7 @@ class RecentStarts:
     def note(self, run: str) -> None:
         """Note a run just before it starts."""
         (count,) = _COUNT.unpack_from(self._memory)
-        at = _SIZE * (1 + count % _PLACES)
+        at = _SIZE * (1 + count % _SLOTS)
         self._memory[at : at + _ID_BYTES] = run.encode().ljust(_ID_BYTES, b"\0")[:_ID_BYTES]
         _COUNT.pack_into(self._memory, 0, count + 1)
 

@@ -77,7 +77,7 @@ def reaching(user: ApiUser, config: Config, directory: str) -> ApiUser:
         raise _not_usable(config, [err]) from err
 
 
-def check_places(config: Config, directory: str) -> str:
+def check_paths(config: Config, directory: str) -> str:
     """Return the path of the Unix socket for the data directory `directory`, after checking sockets and database.
 
     Raises:

@@ -14,7 +14,7 @@ from supervisor.ipc.recent_starts import RecentStarts, read_run_ids
 def test_outlives_its_writer(tmp_path: Path) -> None:
     """Another writer continues the note, and the oldest starts are dropped when there are too many."""
     assert read_run_ids(str(tmp_path)) == frozenset()
-    runs = [new_ulid() for _ in range(module._PLACES + 5)]
+    runs = [new_ulid() for _ in range(module._SLOTS + 5)]
     first = RecentStarts(str(tmp_path))
     for run in runs[:10]:
         first.note(run)

@@ -30,7 +30,7 @@ OF_THE_COMMAND: Final = ("command", "run", "shell", "working_dir", "env_name", "
 _SEVERAL: Final = ("command", "client", "options")
 _SETTINGS: Final = ("client", "options", "host", "image")
 _COMMANDS: Final = ("start", "stop", "probe")
-_PLACE = re.compile(r"[^\s{}-][^\s{}]*")
+_POSITIONAL = re.compile(r"[^\s{}-][^\s{}]*")
 
 
 class ArgumentList(Struct, frozen=True):
@@ -68,7 +68,7 @@ class HostOrImageName(Struct, frozen=True):
     def parse(self, value: object, directory: str) -> str:
         """Return the name of the host or image."""
         text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
-        if not _PLACE.fullmatch(text):
+        if not _POSITIONAL.fullmatch(text):
             raise InvalidValue(f"must be {self.what}")
         return text
 

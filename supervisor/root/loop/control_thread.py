@@ -119,12 +119,12 @@ class ControlThread:
             Quiesce(self._watch, pump, pump.files),
             self,
         )
-        self._place_hold = Quiesce(self._watch, pump, pump.files)
+        self._runtime_dir_quiesce = Quiesce(self._watch, pump, pump.files)
         self._runtime_directory = RuntimeDirectoryMonitor(
             boot,
             log,
             pump,
-            self._place_hold,
+            self._runtime_dir_quiesce,
             self._api.listeners,
             self,
         )
@@ -183,7 +183,7 @@ class ControlThread:
         self._pump.wakeup.hold()
         take_all((functools.partial(self._watch.call, ready), self._pump.wakeup.release, self._recover))
         now_s = self._clock.monotonic_s()
-        timed = (self._watchdog, self._store, self._upgrade, self._place_hold)
+        timed = (self._watchdog, self._store, self._upgrade, self._runtime_dir_quiesce)
         steps = (self._processes.run_timers, *(one.tend for one in timed), self._tend_shutdown, self._tend_helpers)
         take_all(
             (
@@ -224,7 +224,7 @@ class ControlThread:
         due = (self._processes.next_s(), self._upgrade.due_s(), self._store.due_s, self._watchdog.due_s)
         if self._ending is None and not self._upgrade.under_way:
             times.append(self._runtime_directory.due_s)
-        times += [at for at in (*due, self._place_hold.due_s) if at is not None]
+        times += [at for at in (*due, self._runtime_dir_quiesce.due_s) if at is not None]
         if self._ending is not None:
             times.append(self._ending.due_s(now_s))
         return max(0.0, min(times) - now_s) if times else -1

@@ -110,7 +110,7 @@ class RuntimeDirectoryMonitor:
         if not held:  # the file thread waits for a hung disk: the next check tries again
             return
         try:
-            anew = self._find_place()
+            anew = self._find_directory()
             if not os.path.lexists(self._boot.root_bell):
                 self._root.listen_again()
             listen_again(self._boot, self._listeners)
@@ -132,7 +132,7 @@ class RuntimeDirectoryMonitor:
             self._failing = text
             self._log.error(f"{text}; until then output of new runs is lost")
 
-    def _find_place(self) -> bool:
+    def _find_directory(self) -> bool:
         """Create the directory at its path or else at the next suitable one; return whether it is new.
 
         Raises:

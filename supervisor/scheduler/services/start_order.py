@@ -11,7 +11,7 @@ from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.runs.live_units import Unit
 
 Stop = Callable[[Unit, Change, str | None], None]
-_Place = tuple[int, int]
+_Position = tuple[int, int]
 """Priority, and length of the longest chain of dependencies."""
 
 
@@ -34,7 +34,7 @@ def stop_levels(units: Iterable[Unit]) -> list[list[Unit]]:
     return [level[::-1] for level in levels[::-1]]
 
 
-def _positions(services: Mapping[str, Unit]) -> dict[str, _Place]:
+def _positions(services: Mapping[str, Unit]) -> dict[str, _Position]:
     """Return the place of each service; a dependency has a lower place than its dependents.
 
     The configuration check has already rejected cycles.

@@ -6,7 +6,7 @@ import re
 from supervisor.config.files import lookup
 
 _FOLDER = os.path.join(os.path.dirname(__file__), "templates")
-_PLACE = re.compile(r"^@(?P<line>[a-z_]+)@\n|@(?P<part>[a-z_]+)@", re.MULTILINE)
+_PLACEHOLDER = re.compile(r"^@(?P<line>[a-z_]+)@\n|@(?P<part>[a-z_]+)@", re.MULTILINE)
 
 
 def render(template: str, **values: str) -> str:
@@ -19,7 +19,7 @@ def render(template: str, **values: str) -> str:
         return f"{line}\n" if line else ""
 
     with open(os.path.join(_FOLDER, template), encoding="utf-8") as file:
-        return _PLACE.sub(value, file.read())
+        return _PLACEHOLDER.sub(value, file.read())
 
 
 def first_config(path: str, data: str) -> str:

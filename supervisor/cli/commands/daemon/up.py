@@ -101,7 +101,7 @@ def _prepare(
         settled = host_check.check_host(config, os.environ)
     directory = data_dir(settings.data, config.daemon.data_dir, os.environ)
     with config_errors():
-        http_socket = host_check.check_places(config, directory)
+        http_socket = host_check.check_paths(config, directory)
     _check_text(directory, exit_codes.DATA_DIR)
     data_directory.prepare(directory)
     lock = data_directory.take_lock(directory)

@@ -95,7 +95,7 @@ def _configuration(settings: Settings) -> "tuple[Finding, Config | None, ApiUser
         config = load(require_config(settings.config, os.environ))
         settled = host_check.check_host(config, os.environ)
         directory = data_dir(settings.data, config.daemon.data_dir, os.environ)
-        host_check.check_places(config, directory)
+        host_check.check_paths(config, directory)
         workers = host_check.reaching(settled.api_user, config, directory)
     except ConfigError as err:
         first, count = err.problems[0], len(err.problems)

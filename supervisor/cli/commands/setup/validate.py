@@ -29,7 +29,7 @@ def command(settings: Settings, file: str | None, as_json: bool) -> int:
         config = load(path)
         settled = host_check.check_host(config, os.environ)
         directory = data_dir(None, config.daemon.data_dir, os.environ)
-        host_check.check_places(config, directory)
+        host_check.check_paths(config, directory)
         host_check.reaching(settled.api_user, config, directory)
         warnings = [
             *config.warnings,
