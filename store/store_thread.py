@@ -27,7 +27,7 @@ T = TypeVar("T")
 MAX_BATCH = 1000  # maximum number of functions in a transaction; limits the time until the first is acknowledged
 
 
-_SETTLE_POLL_S = 0.5
+_IN_DOUBT_POLL_S = 0.5
 
 
 class _Job(NamedTuple):
@@ -227,7 +227,7 @@ class StoreThread(FilesListener):
             try:
                 return self._database.is_stored(doubt)
             except StoreError:
-                if self._closing.wait(_SETTLE_POLL_S):
+                if self._closing.wait(_IN_DOUBT_POLL_S):
                     raise doubt from None
 
     def _unguarded(self, connection: Connection, job: _Job) -> object:

@@ -29,7 +29,7 @@ _FEED_LINES = 4000
 _PAGE_LINES = 1000
 _BATCH_LINES = 65_536
 _PAGE_BYTES = 64 * 1024
-_SETTLE_S = 0.05
+_UNFINISHED_DELAY_S = 0.05
 _REGION_S = 0.1
 _ROTATED_S = 1.0
 _COMING_S = 0.25
@@ -72,7 +72,7 @@ class Regions:
                 if not rows:
                     self._due_s.pop(stream, None)
                 continue
-            due_s = self._due_s.setdefault(stream, now_s + _SETTLE_S) if rows else now_s
+            due_s = self._due_s.setdefault(stream, now_s + _UNFINISHED_DELAY_S) if rows else now_s
             if due_s > now_s:
                 again_s = min(again_s or _REGION_S, due_s - now_s)
                 continue

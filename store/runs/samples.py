@@ -134,7 +134,7 @@ def keep(db: Database, run_id: str, usage: Usage) -> None:
     db.execute(_KEEP, [run_id, *usage[:-1], _packed(_thinned(usage.points))])
 
 
-def settle_passes(db: Database, run_ids: Collection[str]) -> None:
+def store_passes(db: Database, run_ids: Collection[str]) -> None:
     """Move the passes of these runs into their rows, drop all passes, and restart their numbers at 1."""
     passes = _passes(db, 0)
     known = _rows(db, run_ids)

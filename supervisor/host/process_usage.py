@@ -22,7 +22,7 @@ _PATIENCE_S = 0.01
 _PORTION = 50
 """Number of processes to examine before other work gets a turn; they take about 2 ms."""
 _REMEMBERED_S = 60.0
-_SETTLED_TICKS = 10 * TICKS
+_UNREPORTED_TICKS = 10 * TICKS
 """A younger process may belong to a run that was not reported to this object yet."""
 _GONE = frozenset(b"ZX")
 """States of a process that no longer uses resources: zombie and dead."""
@@ -139,14 +139,14 @@ class Processes:
                 now = processes.get(pid)
                 if now is not None and now.start == before.start:
                     belongs[pid] = run_id
-        settled = boot_ticks() - _SETTLED_TICKS
+        reported = boot_ticks() - _UNREPORTED_TICKS
         self._unread.clear()
         members: dict[str, dict[int, Process]] = {run_id: {} for run_id in runs}
         for pid, process in processes.items():
             owner = self._owner(process, processes, belongs, leaders)
             if owner in members:
                 members[owner][pid] = process
-            elif owner is None and process.start < settled and pid not in self._unread:
+            elif owner is None and process.start < reported and pid not in self._unread:
                 self._others.add(pid)
         return members
 

@@ -14,7 +14,7 @@ from store.events import Draft
 from store.recovery.replaced_files import File
 from store.runs.bulk import forget_purged
 from store.runs.definitions import set_current
-from store.runs.samples import Usage, of_running, settle_passes
+from store.runs.samples import Usage, of_running, store_passes
 from store.service_uptime import close_earlier
 from store.store_thread import StoreListener, StoreThread
 from store.tasks import drop_instances, ended_since, forget_missing, update_task, upsert_task
@@ -272,7 +272,7 @@ class Scheduler(CommitListener, StoreListener):
         with self._committer.changing() as change:
             tell_restored(state.restoration, change, self._notifications)
             self._store_configuration(change)
-            change.write(lambda db: settle_passes(db, [run.id for run in state.known.unfinished]))
+            change.write(lambda db: store_passes(db, [run.id for run in state.known.unfinished]))
             take_over = TakeOver(self._core, self._engine, self._controller, self._root, self._units, self._jobs)
             take_over.reconcile(state.known, change)
             change.write(lambda db: set_meta(db, TAKEN_UP, self._boot.started_at))

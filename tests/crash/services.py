@@ -27,7 +27,7 @@ from tests.support.waiting import until
 
 SIGNALLED = 128
 REQUESTED = ("stopped", "daemon_stopped")
-_SETTLE_S = 60.0
+_PATIENCE_S = 60.0
 _WARM_UP_RUNS = 3
 _OPENED_LATER = 6
 """Additional descriptors that a process may have at the end: connections to the database and to API workers."""
@@ -132,7 +132,7 @@ class Crashes:
 
     def _wait(self, what: str, found: Any) -> None:
         try:
-            until(lambda: not found(), what, _SETTLE_S)
+            until(lambda: not found(), what, _PATIENCE_S)
         except AssertionError:
             self._differs(f"{what}: {found()}")
 

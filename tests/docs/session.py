@@ -62,7 +62,7 @@ class Shown(Lent):
     def start(self) -> Self:
         """Start the daemon, and wait until its services run and its start tasks have ended."""
         super().start()
-        until(lambda: all(map(_is_settled, self.get("/api/tasks").json()["items"])), "what begins with it")
+        until(lambda: all(map(_is_stable, self.get("/api/tasks").json()["items"])), "what begins with it")
         return self
 
     @property
@@ -73,7 +73,7 @@ class Shown(Lent):
         return found[1]
 
 
-def _is_settled(unit: dict[str, Any]) -> bool:
+def _is_stable(unit: dict[str, Any]) -> bool:
     return unit["state"] == "running" if unit["kind"] == "service" else not any(unit["active"].values())
 
 

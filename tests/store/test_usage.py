@@ -74,7 +74,7 @@ def test_running_run(writer: Database, reader: Database) -> None:
     assert spans(reader) == {0: 100_000, 1: 150_000}
     assert usage.in_window(reader, Window(T0, T0 + SPAN_MS))["a"].peak_rss_bytes == 1000
     run_samples.add_pass(writer, 3, {run_id: reading(T0 + 2 * SPAN_MS, 400, written=6)})
-    run_samples.settle_passes(writer, [run_id])
+    run_samples.store_passes(writer, [run_id])
     end(writer, run_id, T0 + 3 * SPAN_MS, user_us=900_500, system_us=30_000, max_rss_bytes=4000, write_bytes=5)
     whole = ResourceUse(1, 900_500, 40_000, 4000, None, 6)
     assert spans(reader) == {0: 100_000, 1: 150_000, 2: 150_000, 3: 500_500}

@@ -95,12 +95,12 @@ def launcher(name: str, values: Mapping[str, Any]) -> Launcher:
         own = values.get(command)
         template = own if own is not None else getattr(preset, command, ())
         known = (*OF_THE_RUN, *(OF_THE_COMMAND if command == "start" else ()))
-        words[command], found = _settled(template, settings, known)
+        words[command], found = _substituted(template, settings, known)
         for index, invalid in found if own is not None else ():
             invalid.path = (command, index)
             faults.found.append(invalid)
     for key, known in (("client", OF_THE_RUN), ("options", (*OF_THE_RUN, *OF_THE_COMMAND))):
-        for index, invalid in _settled(values.get(key, ()), {}, known)[1]:
+        for index, invalid in _substituted(values.get(key, ()), {}, known)[1]:
             invalid.path = (key, index)
             faults.found.append(invalid)
     if not words["start"] and preset is None:
@@ -136,7 +136,7 @@ def _unfit(preset: Preset | None, values: Mapping[str, object]) -> Iterator[Inva
         yield InvalidValue(f"the preset {name} needs {key}", f'add {key} = "…"', show=False)
 
 
-def _settled(
+def _substituted(
     template: tuple[str, ...], settings: Mapping[str, Any], known: tuple[str, ...]
 ) -> tuple[tuple[str, ...], list[tuple[int, InvalidValue]]]:
     """Return the words with those placeholders replaced that have the same value for all runs, and errors by index."""

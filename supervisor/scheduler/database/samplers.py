@@ -103,7 +103,7 @@ class HostSampler:
             self._timer.cancel()
 
 
-_SETTLED_TOGETHER = 20
+_ROWS_PER_PASS = 20
 """Maximum number of rows that a pass rewrites; more would delay other writes."""
 _MOST_WAITING = 4 * RECENT
 """Maximum number of a run's readings in memory while the database cannot be written."""
@@ -224,25 +224,25 @@ class RunSampler:
                 del waiting[: _MOST_WAITING - RECENT : 2]
         taken_out = self._taken_out()
 
-        def given_up(_error: BaseException) -> None:
-            # The pass is not retried, but its run readings return to memory for a later pass to settle.
+        def not_stored(_error: BaseException) -> None:
+            # The pass is not retried, but its run readings return to memory for a later pass to store.
             for run, before in taken_out.values():
                 run.readings[:0] = before
 
-        change = Change(now_ms, given_up)
+        change = Change(now_ms, not_stored)
         change.write(lambda db: run_samples.add_pass(db, number, readings))
         if taken_out:
-            settled = {run_id: [reading for _, reading in before] for run_id, (_, before) in taken_out.items()}
+            stored = {run_id: [reading for _, reading in before] for run_id, (_, before) in taken_out.items()}
             first = min((run.readings[0][0] for run in self._runs.values() if run.readings), default=number + 1)
-            change.write(lambda db: run_samples.store_readings(db, number, settled))
+            change.write(lambda db: run_samples.store_readings(db, number, stored))
             change.write(lambda db: run_samples.drop_passes(db, first))
         self._commit(change)
 
     def _taken_out(self) -> dict[str, tuple[_Run, list[tuple[int, Reading]]]]:
-        """Take from memory the readings to settle in this pass: of few runs, which limits the write."""
+        """Take from memory the readings to store in rows in this pass: of few runs, which limits the write."""
         found: dict[str, tuple[_Run, list[tuple[int, Reading]]]] = {}
         for run_id, run in self._runs.items():
-            if len(run.readings) >= RECENT and len(found) < _SETTLED_TOGETHER:
+            if len(run.readings) >= RECENT and len(found) < _ROWS_PER_PASS:
                 found[run_id] = run, run.readings
                 run.readings = []
         return found

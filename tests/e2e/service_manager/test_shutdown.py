@@ -35,7 +35,7 @@ def test_ignored_signals(daemon: Daemon) -> None:
     daemon.write('[tasks.t]\nrun = "grep SigIgn /proc/self/status; kill -s ALRM $$"\n')
     daemon.launch()
     until(
-        lambda: _is_settling(daemon.pid) or "supervisor" in " ".join(psutil.Process(daemon.pid).cmdline()), "its start"
+        lambda: _is_starting(daemon.pid) or "supervisor" in " ".join(psutil.Process(daemon.pid).cmdline()), "its start"
     )
     for number in unheeded:
         os.kill(daemon.pid, number)
@@ -52,7 +52,7 @@ def test_ignored_signals(daemon: Daemon) -> None:
     assert daemon.stop() == 0
 
 
-def _is_settling(pid: int) -> bool:
+def _is_starting(pid: int) -> bool:
     """Return whether the root blocks all signals except the ones that end a start.
 
     While it starts a process, it blocks all.

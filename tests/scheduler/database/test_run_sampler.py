@@ -154,7 +154,7 @@ def test_scheduler_restart(bench: Make, pid: int) -> None:
     usages = run_samples.of_running(database, [A])
     usages[A] = usages[A]._replace(user_ms=70_000, read_bytes=5_000_000_000)
     after = SamplerBench(before.one, {A: pid}, usages, before.clock.ms)
-    run_samples.settle_passes(database, [A])
+    run_samples.store_passes(database, [A])
     after.forward(2)
     assert after.times(A) == [2, 3, 4, 6]
     found = after.usage(A)

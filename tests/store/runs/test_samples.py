@@ -87,7 +87,7 @@ def test_next_scheduler(writer: Database, reader: Database) -> None:
     """A new scheduler keeps all samples of unfinished runs, and counts passes from 1 again."""
     run_samples.store_readings(writer, 2, {A: [reading(1), reading(2)], B: [reading(1), reading(2)]})
     run_samples.add_pass(writer, 3, {A: reading(3), B: reading(3)})
-    run_samples.settle_passes(writer, [A, "C" * 26])
+    run_samples.store_passes(writer, [A, "C" * 26])
     run_samples.add_pass(writer, 1, {A: reading(4)})
     assert times(known(reader, A)) == [1, 2, 3, 4]
     assert times(run_samples.of_ended(reader, A)) == [1, 2, 3]

@@ -98,7 +98,7 @@ def _prepare(
         config = load(require_config(settings.config, os.environ))
     _check_exposed(addresses, config)
     with config_errors():
-        settled = host_check.check_host(config, os.environ)
+        resolved = host_check.check_host(config, os.environ)
     directory = data_dir(settings.data, config.daemon.data_dir, os.environ)
     with config_errors():
         http_socket = host_check.check_paths(config, directory)
@@ -109,7 +109,7 @@ def _prepare(
         raise click.BadParameter("the history is in PostgreSQL; restore it there", param_hint="--new-history")
     allow(directory, allowed=new_history)
     with config_errors():
-        api_user = host_check.reaching(settled.api_user, config, directory)
+        api_user = host_check.reaching(resolved.api_user, config, directory)
     shared = api_user.account is not None
     daemon_id = data_directory.identity(directory)
     try:
@@ -126,13 +126,13 @@ def _prepare(
         config_path=config.path,
         listen=addresses or list(config.http.listen),
         http_socket=http_socket,
-        socket_gid=settled.socket_gid,
+        socket_gid=resolved.socket_gid,
         proxy_socket=config.http.proxy_socket,
-        hosts=settled.hosts,
+        hosts=resolved.hosts,
         external_url=config.http.external_url,
         base_path=config.http.base_path,
         behind_proxy=list(config.http.behind_proxy),
-        identity=settled.identity,
+        identity=resolved.identity,
         tls_cert=config.http.tls_cert,
         tls_key=config.http.tls_key,
         api_user=config.http.user,
@@ -148,8 +148,8 @@ def _prepare(
         # Environment variables that affect the connection to the database.
         private_variables=[*config.storage.database.variables, "PGPASSWORD"] if config.storage.database else [],
         log_level=config.daemon.log_level,
-        password=settled.password.value,
-        password_ephemeral=settled.password.ephemeral,
+        password=resolved.password.value,
+        password_ephemeral=resolved.password.ephemeral,
         token=os.urandom(32).hex(),
         run_token_key=data_directory.run_token_key(directory),
         started_at=time.time_ns() // 1_000_000,
@@ -168,7 +168,7 @@ def _prepare(
     except OSError as err:
         raise data_directory.unusable(directory, err) from err
     warnings = [*config.warnings, *advice.missing_soon(config, os.environ, _ADVICE_S)]
-    _banner(boot, config, settled.password, api_user, warnings, as_json=as_json)
+    _banner(boot, config, resolved.password, api_user, warnings, as_json=as_json)
     _become_root(boot, lock, runtime.lock, ready_fd)
 
 

@@ -93,10 +93,10 @@ def _configuration(settings: Settings) -> "tuple[Finding, Config | None, ApiUser
 
     try:
         config = load(require_config(settings.config, os.environ))
-        settled = host_check.check_host(config, os.environ)
+        resolved = host_check.check_host(config, os.environ)
         directory = data_dir(settings.data, config.daemon.data_dir, os.environ)
         host_check.check_paths(config, directory)
-        workers = host_check.reaching(settled.api_user, config, directory)
+        workers = host_check.reaching(resolved.api_user, config, directory)
     except ConfigError as err:
         first, count = err.problems[0], len(err.problems)
         more = f" (and {count - 1} more)" if count > 1 else ""

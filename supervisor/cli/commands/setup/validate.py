@@ -27,10 +27,10 @@ def command(settings: Settings, file: str | None, as_json: bool) -> int:
     try:
         path = require_config(file or settings.config, os.environ)
         config = load(path)
-        settled = host_check.check_host(config, os.environ)
+        resolved = host_check.check_host(config, os.environ)
         directory = data_dir(None, config.daemon.data_dir, os.environ)
         host_check.check_paths(config, directory)
-        host_check.reaching(settled.api_user, config, directory)
+        host_check.reaching(resolved.api_user, config, directory)
         warnings = [
             *config.warnings,
             *advice.missing(config, os.environ),
