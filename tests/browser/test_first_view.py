@@ -144,6 +144,7 @@ def test_few_requests_at_first(
     # A slow load is repeated once the event stream is open, with the tasks in the order of their states by then.
     distinct = {url.partition("?")[0] for url in asked}
     assert len(distinct) <= MOST_REQUESTS, asked
+    assert not any("/api/resources" in url for url in asked), "needed only further down"
     context.close()
 
 

@@ -56,10 +56,12 @@ export const loadUnread = () =>
 
 export const loadAll = () => Promise.all([loadUnits(), loadDaemon(), loadUnread()]);
 
-/** Return a function that calls `work` after at least 50 ms, and at most once in `everyMs`. */
-export function throttle(work, everyMs) {
+/**
+ * Return a function that calls `work` after at least 50 ms, and at most once in `everyMs`.
+ * last: when the work was done last, in milliseconds since the epoch.
+ */
+export function throttle(work, everyMs, last = 0) {
   let timer = null;
-  let last = 0;
   return () => {
     if (timer !== null) return;
     timer = setTimeout(

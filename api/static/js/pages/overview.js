@@ -1,6 +1,6 @@
 // The overview page: units that need attention, recent failures, the host, slots, the board of all units, running runs
 // and upcoming runs.
-import { html, useEffect, useState } from "../../vendor/preact.js";
+import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import { acknowledge, unacknowledge } from "../actions.js";
 import { get } from "../api.js";
 import { attention } from "../attention.js";
@@ -39,7 +39,7 @@ function lastWeek() {
 function useFailures() {
   const { data, error, reload } = useLoad((signal) => get("api/runs/failures", { since: lastWeek(), limit: 50 }, signal), []);
   useEffect(() => {
-    const again = throttle(reload, FAILURES_MS);
+    const again = throttle(reload, FAILURES_MS, Date.now());
     return listen((kind, body) => (kind === "resumed" || (kind === "run.ended" && FAILURES.includes(body.endReason)) || body.affected) && again());
   }, []);
   useEffect(() => {
@@ -101,10 +101,24 @@ function Attention({ all, failures, known }) {
   </${Card}>`;
 }
 
+/** Return whether the element of `ref` has been in view. */
+function useSeen(ref) {
+  const [seen, setSeen] = useState(false);
+  useEffect(() => {
+    if (seen) return undefined;
+    const observer = new IntersectionObserver((entries) => setSeen(entries.at(-1).isIntersecting));
+    observer.observe(ref.current);
+    return () => observer.disconnect();
+  }, [seen]);
+  return seen;
+}
+
 function Running({ all }) {
+  const list = useRef(null);
+  const seen = useSeen(list);
   const turn = Math.floor(now.value / LIVE_MS);
   const names = all.filter((unit) => unit.active.running).length;
-  const { data, error } = useLoad((signal) => get("api/resources", { samples: 1 }, signal), [turn, names]);
+  const { data, error } = useLoad(async (signal) => (seen ? get("api/resources", { samples: 1 }, signal) : null), [seen && turn, names, seen]);
   const items = [...(data?.items ?? [])].reverse();
   const services = new Set(all.filter((unit) => unit.kind === "service").map((unit) => unit.name));
   const shown = [...items.filter((one) => !services.has(one.taskName)), ...items.filter((one) => services.has(one.taskName))].slice(0, COMING);
@@ -113,9 +127,9 @@ function Running({ all }) {
     return last ? `${last.cpuPercent === undefined ? "" : `${last.cpuPercent.toFixed(0)} % · `}${size(last.rssBytes)}` : "";
   };
   return html`<${Card} title="Running now" tools=${html`<a class="small" href=${link("runs", { status: "running,pending" })}>${items.length ? `all ${items.length}` : "all"}</a>`}>
-    ${!data && !error && html`<${Skeleton} />`}
+    ${seen && !data && !error && html`<${Skeleton} />`}
     ${data && !items.length && html`<${Empty}>Nothing is running.</${Empty}>`}
-    <ul class="lines">${shown.map((one) => html`<li key=${one.runId}>
+    <ul class="lines" ref=${list}>${shown.map((one) => html`<li key=${one.runId}>
       <a class="clip" href=${link("run", one.runId)}>${one.taskName}${services.has(one.taskName) ? ` [${one.instanceIndex}]` : ""}</a>
       <span class="spring"></span>
       <span class="soft small number">${usage(one)}</span>

@@ -6,7 +6,7 @@ import { At, Card, Empty, Head, Problem, RunBadge, Skeleton, UnitLink, useLoad, 
 import { Icon } from "../parts/icon.js";
 import { useSlots } from "../parts/slots.js";
 import { go, link, route } from "../routes.js";
-import { now, throttle, unitNamed, units } from "../state.js";
+import { now, throttle, trouble, unitNamed, units } from "../state.js";
 import { Chart, LATE_MS, atTheSameTime, isLate, waitedMs } from "../timeline/chart.js";
 import { loadRuns, overlapsOf, rowsOf, runsIn, slotsOf } from "../timeline/runs.js";
 import { SPANS, moved, queryOf, windowOf, zoomed } from "../timeline/window.js";
@@ -45,7 +45,8 @@ export function Timeline() {
   const services = read("services") === "1";
   const slot = read("slot");
   const holding = (units.value ?? []).some((unit) => unit.kind === "service" && Object.keys(usesOf(unit.name)).length);
-  const { data, error, reload, late } = useRuns(view, services || holding);
+  const { data: loaded, error, reload, late } = useRuns(view, services || holding);
+  const data = units.value || trouble.value ? loaded : null; // the units say which runs are those of services
   const set = (changes) => go(link("timeline", { ...Object.fromEntries(query), ...changes }), { replace: true });
   const change = (next) => set(queryOf(next, now.value));
   const wanted = read("q").toLowerCase();
