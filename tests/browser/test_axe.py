@@ -60,6 +60,14 @@ def test_touch_targets(phone: Page, site: Site) -> None:
         assert small_targets_of(phone) == [], address
 
 
+def test_targets_on_a_desktop(page: Page, site: Site) -> None:
+    """On a desktop, each link and button of an overview, run, task or timeline has at least 24 pixels of room."""
+    for address in ("#/", f"#/run/{site.done['backup']}?q=disk", "#/task/backup", "#/task/web", "#/timeline"):
+        site.see(page, address)
+        expect(page.locator(".skeleton")).to_have_count(0)
+        assert small_targets_of(page) == [], address
+
+
 def test_phone_bar_covers_no_control(phone: Page, site: Site) -> None:
     """On a phone, content ends above the bar of pages: no control lies partly below it at any scroll position."""
     size = phone.viewport_size
