@@ -49,6 +49,23 @@ def one_by_one(page: Page, loaded: Callable[[], bool]) -> None:
     page.unroute_all(behavior="ignoreErrors")
 
 
+def test_figures_of_the_host_move_nothing(phone: Page, site: Site) -> None:
+    """The first measurement of the host does not move the content below it, even on a phone."""
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    phone.route("**/api/events/stream", hold)
+    site.see(phone, "#/")
+    host = phone.get_by_role("region", name="Host")
+    expect(host).to_contain_text("Sampled every five seconds")
+    height = host.evaluate("box => box.offsetHeight")
+    held[0].continue_()
+    expect(host).to_contain_text("CPU")
+    assert host.evaluate("box => box.offsetHeight") == height
+
+
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
     ("address", "text"),
