@@ -69,9 +69,9 @@ def fields(
     return tuple(Field(name, attributes.get(name, name), defaults.get(name)) for name in (*names.split(), *defaults))
 
 
-def values_of(one: object, known: Iterable[Field]) -> dict[str, object]:
+def values_of(instance: object, known: Iterable[Field]) -> dict[str, object]:
     """Return the values of an object's attributes, keyed by field name."""
-    return {field.name: getattr(one, field.attribute) for field in known}
+    return {field.name: getattr(instance, field.attribute) for field in known}
 
 
 def attributes_of(what: str, found: Mapping[str, Any], known: Iterable[Field]) -> dict[str, Any]:
@@ -121,17 +121,17 @@ class Schema:
         if cls is bytes:
             return {"bytes": value.decode("latin-1")}
         if cls is list:
-            return [self.to_json(one) for one in value]
+            return [self.to_json(item) for item in value]
         if cls is dict:
-            return {"dict": [[self.to_json(key), self.to_json(one)] for key, one in value.items()]}
+            return {"dict": [[self.to_json(key), self.to_json(item)] for key, item in value.items()]}
         if cls.__name__ in _SEQUENCES:
-            return {cls.__name__: [self.to_json(one) for one in value]}
+            return {cls.__name__: [self.to_json(item) for item in value]}
         if cls in self._enum_names:
             return {self._enum_names[cls]: value.value}
         shape = self._by_class.get(cls)
         if shape is None:
             raise TypeError(f"{cls.__name__} has no shape")
-        found = {name: self.to_json(one) for name, one in values_of(value, shape.fields).items()}
+        found = {name: self.to_json(item) for name, item in values_of(value, shape.fields).items()}
         if isinstance(value, bytes):
             found[""] = value.decode("latin-1")
         return {shape.name: found}
@@ -143,16 +143,16 @@ class Schema:
             UnknownFormat: the value has an unknown shape, or a shape has missing or unknown fields.
         """
         if isinstance(value, list):
-            return [self.from_json(one) for one in value]
+            return [self.from_json(item) for item in value]
         if not isinstance(value, dict):
             return value
         ((name, body),) = value.items()
         if name == "bytes":
             return body.encode("latin-1")
         if name == "dict":
-            return {self.from_json(key): self.from_json(one) for key, one in body}
+            return {self.from_json(key): self.from_json(item) for key, item in body}
         if name in _SEQUENCES:
-            return _SEQUENCES[name]([self.from_json(one) for one in body])
+            return _SEQUENCES[name]([self.from_json(item) for item in body])
         if name in self._enums:
             try:
                 return self._enums[name](body)
@@ -166,10 +166,10 @@ class Schema:
         cls: Any = shape.cls
         found = dict(body)
         text = found.pop("").encode("latin-1") if issubclass(cls, bytes) else None
-        values = attributes_of(shape.name, {name: self.from_json(one) for name, one in found.items()}, shape.fields)
+        values = attributes_of(shape.name, {name: self.from_json(item) for name, item in found.items()}, shape.fields)
         if shape.make is not None:
             return shape.make(**values)
         thing = cls.__new__(cls) if text is None else cls.__new__(cls, text)
-        for name, one in values.items():
-            setattr(thing, name, one)
+        for name, item in values.items():
+            setattr(thing, name, item)
         return thing

@@ -125,45 +125,48 @@ class Exports:
     def report(self) -> list[dict[str, object]]:
         """Return the state of all exports for the ``info`` operation."""
         return [
-            {"name": one.export.name, "type": one.export.type, **asdict(one.status)} for one in self._running.values()
+            {"name": running.export.name, "type": running.export.type, **asdict(running.status)}
+            for running in self._running.values()
         ]
 
-    def reported(self, one: _RunningExport, status: ExportStatus) -> None:
+    def reported(self, running: _RunningExport, status: ExportStatus) -> None:
         """Record the status that an exporter reported."""
-        before, one.status = one.status, status
+        before, running.status = running.status, status
         if status.failing_since is not None:
-            self._raise_alert(one)
+            self._raise_alert(running)
             return
-        self._end_alert(one)
+        self._end_alert(running)
         since = before.failing_since
-        if since is not None and self._loop.now_ms() - since >= one.export.alert_after_ms:
+        if since is not None and self._loop.now_ms() - since >= running.export.alert_after_ms:
             with self._committer.changing() as change:
-                self._notifications.export_recovered(one.export.name, since, change)
+                self._notifications.export_recovered(running.export.name, since, change)
 
-    def process_failed(self, one: _RunningExport, why: str) -> None:
+    def process_failed(self, running: _RunningExport, why: str) -> None:
         """Record that an exporter process could not be started, or exited unexpectedly."""
-        one.status.error = why
-        one.status.failing_since = one.status.failing_since or self._loop.now_ms()
-        self._raise_alert(one)
+        running.status.error = why
+        running.status.failing_since = running.status.failing_since or self._loop.now_ms()
+        self._raise_alert(running)
 
-    def _raise_alert(self, one: _RunningExport) -> None:
-        since = one.status.failing_since
-        if one.alert is None and since is not None:
-            left_ms = since + one.export.alert_after_ms - self._loop.now_ms()
-            one.alert = self._loop.after(max(0, left_ms), lambda: self._report_failing(one))
+    def _raise_alert(self, running: _RunningExport) -> None:
+        since = running.status.failing_since
+        if running.alert is None and since is not None:
+            left_ms = since + running.export.alert_after_ms - self._loop.now_ms()
+            running.alert = self._loop.after(max(0, left_ms), lambda: self._report_failing(running))
 
     @staticmethod
-    def _end_alert(one: _RunningExport) -> None:
-        if one.alert is not None:
-            one.alert.cancel()
-            one.alert = None
+    def _end_alert(running: _RunningExport) -> None:
+        if running.alert is not None:
+            running.alert.cancel()
+            running.alert = None
 
-    def _report_failing(self, one: _RunningExport) -> None:
+    def _report_failing(self, running: _RunningExport) -> None:
         with self._committer.changing() as change:
-            self._notifications.export_failing(one.export.name, one.status.error or "", one.status.behind_lines, change)
+            self._notifications.export_failing(
+                running.export.name, running.status.error or "", running.status.behind_lines, change
+            )
 
     def close(self) -> None:
         """Close the connections, which makes the exporters finish their batches and exit."""
-        for one in self._running.values():
-            one.wanted = False
-            one.process.close()
+        for running in self._running.values():
+            running.wanted = False
+            running.process.close()

@@ -103,14 +103,14 @@ class AwaitedState:
             detail = f" for less than {ALIVE_S:g} s"
         return WaitProgress(f"{unit['state']}{detail}", reached=bool(instances) and all(reached))
 
-    def _has_done_its_work(self, unit: Record, one: Record) -> bool:
+    def _has_done_its_work(self, unit: Record, instance: Record) -> bool:
         """Return whether an instance that is not restarted has exited successfully since it was started."""
         last = unit.get("lastRun") or {}
-        return self.at_once and one["state"] == "exited" and last.get("endReason") == "succeeded"
+        return self.at_once and instance["state"] == "exited" and last.get("endReason") == "succeeded"
 
-    def _instance_is_up(self, unit: Record, one: Record, now_s: float) -> bool:
-        run_id, index = one.get("runId"), int(one["index"])
-        lives = run_id is not None and run_id not in self.leaving and one["state"] in ("starting", "running")
+    def _instance_is_up(self, unit: Record, instance: Record, now_s: float) -> bool:
+        run_id, index = instance.get("runId"), int(instance["index"])
+        lives = run_id is not None and run_id not in self.leaving and instance["state"] in ("starting", "running")
         if not lives:
             return False
         first, since_s = self._lives.setdefault(index, (run_id, now_s))
@@ -118,16 +118,16 @@ class AwaitedState:
             self._lives[index] = run_id, now_s
             return False
         checked = self.state == "ready" and bool(unit["definition"].get("ready"))
-        return bool(one.get("ready")) or (not checked and now_s - since_s >= ALIVE_S)
+        return bool(instance.get("ready")) or (not checked and now_s - since_s >= ALIVE_S)
 
-    def _why_failed(self, one: Record) -> str | None:
-        state, index = str(one["state"]), int(one["index"])
+    def _why_failed(self, instance: Record) -> str | None:
+        state, index = str(instance["state"]), int(instance["index"])
         if state == "fatal":
-            return f"gave up after {one.get('failures', 0)} quick failures"
+            return f"gave up after {instance.get('failures', 0)} quick failures"
         if not self.at_once:
             return None
         first = self._lives.get(index, (None, 0.0))[0]
-        again = first is not None and one.get("runId") not in (None, first)
+        again = first is not None and instance.get("runId") not in (None, first)
         if state == "backoff" or again:
             return "another attempt follows"
         return state if state in _STOPPED_ANYWAY else None
@@ -163,11 +163,11 @@ class LiveLines:
         import shutil
 
         size = shutil.get_terminal_size()
-        shown = [(wanted.name, one) for wanted, one in standings.items()]
+        shown = [(wanted.name, standing) for wanted, standing in standings.items()]
         if len(shown) > size.lines - 2:
-            shown = [(name, one) for name, one in shown if not one.reached][: max(size.lines - 2, 1)]
+            shown = [(name, standing) for name, standing in shown if not standing.reached][: max(size.lines - 2, 1)]
         width = max((len(name) for name, _ in shown), default=0)
-        lines = [f"{name:<{width}}  {harmless(one.text)}"[: size.columns - 1] for name, one in shown]
+        lines = [f"{name:<{width}}  {harmless(standing.text)}"[: size.columns - 1] for name, standing in shown]
         if lines == self._drawn:
             return
         self.clear()
@@ -205,15 +205,15 @@ def wait_for(
             found = patience.insist(partial(_progress, api, tuple(waiting), now_s))
             patience.reset()
             standings |= found
-            for one in list(waiting):
-                standing = found[one]
-                limit_s = one.limit_s if timeout_s is None else timeout_s
+            for awaited in list(waiting):
+                standing = found[awaited]
+                limit_s = awaited.limit_s if timeout_s is None else timeout_s
                 late = limit_s is not None and now_s - began_s >= limit_s
                 if standing.reached or standing.failed or late:
-                    waiting.remove(one)
+                    waiting.remove(awaited)
                 if not standing.reached and (standing.failed or late):
                     why = standing.text if standing.failed else f"timed out after {limit_s:g} s; {standing.text}"
-                    missed.append(_missed(api, one, why, failed=standing.failed))
+                    missed.append(_missed(api, awaited, why, failed=standing.failed))
             lines.show(standings)
             if waiting:
                 time.sleep(pause_s)
@@ -297,8 +297,8 @@ def start_limits(api: Api, units: Mapping[str, Record], *, rolling: bool = False
         if name not in found:
             ready = unit["definition"].get("ready")
             own = grace_s(unit) + (int(ready["timeoutMs"]) / 1000 if isinstance(ready, Record) else ALIVE_S)
-            below = [limit(one["name"]) for one in unit["definition"].get("dependsOn") or ()]
-            first = max((one for one in below if one is not None), default=_ALLOWANCE_S)
+            below = [limit(dependency["name"]) for dependency in unit["definition"].get("dependsOn") or ()]
+            first = max((limit_s for limit_s in below if limit_s is not None), default=_ALLOWANCE_S)
             found[name] = None if None in below else own * (len(unit["instances"]) if rolling else 1) + first
         return found[name]
 

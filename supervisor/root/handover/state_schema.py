@@ -428,11 +428,11 @@ def _of_items(make: Callable[[list[Any]], Any], kinds: tuple[Any, ...]) -> tuple
 
     def down(value: Any) -> list[Any]:
         pairs = zip(value, conversions, strict=True)
-        return [one if to_json is None else to_json(one) for one, (to_json, _) in pairs]
+        return [item if to_json is None else to_json(item) for item, (to_json, _) in pairs]
 
     def up(value: list[object]) -> object:
         pairs = zip(value, conversions, strict=True)
-        return make([one if from_json is None else from_json(one) for one, (_, from_json) in pairs])
+        return make([item if from_json is None else from_json(item) for item, (_, from_json) in pairs])
 
     return down, up
 

@@ -180,39 +180,41 @@ class NotifySockets:
         self._send = send
         self._at = at
 
-    def open(self, one: NotifySocket) -> None:
+    def open(self, notify_socket: NotifySocket) -> None:
         """Watch a socket, unless it is watched already or pauses after a flood."""
-        if one.resume_at_s is None and one.fileno() not in self._watch:
-            self._watch.add(one.fileno(), lambda _mask: self._readable(one))
+        if notify_socket.resume_at_s is None and notify_socket.fileno() not in self._watch:
+            self._watch.add(notify_socket.fileno(), lambda _mask: self._readable(notify_socket))
 
-    def tend(self, one: NotifySocket, now_s: float) -> None:
+    def tend(self, notify_socket: NotifySocket, now_s: float) -> None:
         """Watch a socket again once the pause after a flood has passed."""
-        if one.resume_at_s is not None and now_s >= one.resume_at_s:
-            one.resume_at_s = None
-            self.open(one)
+        if notify_socket.resume_at_s is not None and now_s >= notify_socket.resume_at_s:
+            notify_socket.resume_at_s = None
+            self.open(notify_socket)
 
-    def close(self, one: NotifySocket) -> None:
+    def close(self, notify_socket: NotifySocket) -> None:
         """Read the last datagrams, and close the socket."""
-        self._listen(one)
-        self.release(one)
-        one.close()
+        self._listen(notify_socket)
+        self.release(notify_socket)
+        notify_socket.close()
 
-    def release(self, one: NotifySocket) -> None:
+    def release(self, notify_socket: NotifySocket) -> None:
         """Stop watching a socket. It stays open for the process that replaces this one."""
-        if one.fileno() in self._watch:
-            self._watch.remove(one.fileno())
+        if notify_socket.fileno() in self._watch:
+            self._watch.remove(notify_socket.fileno())
 
-    def _readable(self, one: NotifySocket) -> None:
-        if self._listen(one):
-            self._watch.remove(one.fileno())
-            one.resume_at_s = self._watch.clock.monotonic_s() + REST_S
-            self._at(one.resume_at_s, one.run)
+    def _readable(self, notify_socket: NotifySocket) -> None:
+        if self._listen(notify_socket):
+            self._watch.remove(notify_socket.fileno())
+            notify_socket.resume_at_s = self._watch.clock.monotonic_s() + REST_S
+            self._at(notify_socket.resume_at_s, notify_socket.run)
 
-    def _listen(self, one: NotifySocket) -> bool:
+    def _listen(self, notify_socket: NotifySocket) -> bool:
         """Read the waiting datagrams, up to a batch; return whether more may be waiting."""
-        news, more = one.listen(functools.partial(self._belongs, one.run), self._watch.clock.wall_ms())
+        news, more = notify_socket.listen(
+            functools.partial(self._belongs, notify_socket.run), self._watch.clock.wall_ms()
+        )
         if news:
-            self._send({"op": "notified", "run": one.run, **news})
+            self._send({"op": "notified", "run": notify_socket.run, **news})
         return more
 
 

@@ -223,7 +223,7 @@ class RunOperations:
         try:
             params = take(task, request.params or {})
         except InvalidParameters as err:
-            errors = [{"location": f"body.params.{one.name}", "message": one.message} for one in err.wrong]
+            errors = [{"location": f"body.params.{error.name}", "message": error.message} for error in err.wrong]
             reply(refused(422, f"Invalid parameters for {unit.name}", errors))
             return
         holders = self._runs.holders_in_the_way(task, self._committer.change().now_ms)
@@ -275,12 +275,12 @@ class RunOperations:
         for run, reasons in zip(queued, self._runs.obstacles(queued), strict=True):
             waiting_for[run.id] = [
                 {
-                    "kind": one.kind,
-                    "name": one.name,
-                    "size": one.size,
-                    "held_by": [(other, live[other].unit.name) for other in one.held_by],
+                    "kind": reason.kind,
+                    "name": reason.name,
+                    "size": reason.size,
+                    "held_by": [(other, live[other].unit.name) for other in reason.held_by],
                 }
-                for one in reasons
+                for reason in reasons
             ]
         found = {run.id: {"uses": run.definition.uses, "waiting_for": waiting_for.get(run.id, [])} for run in runs}
         reply(done(runs=found))
@@ -294,14 +294,14 @@ class RunOperations:
 
         slots = [
             {
-                "name": one.name,
-                "size": one.size,
-                "used": one.used,
-                "waiting": one.waiting,
-                "held_by": runs(one.holders, one.name),
-                "next_runs": runs(one.next_runs, one.name),
+                "name": slot.name,
+                "size": slot.size,
+                "used": slot.used,
+                "waiting": slot.waiting,
+                "held_by": runs(slot.holders, slot.name),
+                "next_runs": runs(slot.next_runs, slot.name),
             }
-            for one in self._runs.slots(request.listed)
+            for slot in self._runs.slots(request.listed)
         ]
         limit, running = self._runs.task_load()
         reply(done(slots=slots, max_running={"limit": limit, "running": running}))
@@ -348,11 +348,11 @@ def _owning_runs(pid: int, daemon_id: str, environments: Environments) -> Iterat
         process = find_process(pid)
         if process is None or pid <= 1:
             return
-        for one in (pid, process.session, process.group):
-            found = None if one in read else find_process(one)
+        for candidate in (pid, process.session, process.group):
+            found = None if candidate in read else find_process(candidate)
             if found is not None:
-                variables = environments.read(one, found.start) or {}
+                variables = environments.read(candidate, found.start) or {}
                 if variables.get("RINGWARD_DAEMON") == daemon_id:
                     yield variables.get("RINGWARD_RUN_ID", "")
-            read.add(one)
+            read.add(candidate)
         pid = process.parent

@@ -98,7 +98,7 @@ class Notifications:
         if not self._notifiers:
             return
         reached = targets(fact, self._routes, self._zone, change.now_ms)
-        found = [one for one in reached if one.notifier in self._notifiers]
+        found = [target for target in reached if target.notifier in self._notifiers]
         if found or fact.kind in notification_kinds.RECOVERIES:
 
             def stored(dropped: dict[str, int] | None) -> None:
@@ -116,20 +116,20 @@ class Notifications:
         over = notification_kinds.RECOVERIES.get(draft.kind)
         notified = set() if over is None else deliveries.end_of_trouble(db, over, task)
         lost: dict[str, int] | None = None
-        for one in found:
-            if one.only_if_notified and one.notifier not in notified:
+        for target in found:
+            if target.only_if_notified and target.notifier not in notified:
                 continue
             if over is None and not deliveries.note_notification(
-                db, one.notifier, draft.kind, task, draft.created_at, settings.coalesce_window_ms
+                db, target.notifier, draft.kind, task, draft.created_at, settings.coalesce_window_ms
             ):
                 continue
-            deliveries.add(db, _delivery(draft, one), settings.digest_ms)
+            deliveries.add(db, _delivery(draft, target), settings.digest_ms)
             lost = {} if lost is None else lost
-            dropped = deliveries.overflow(db, one.notifier, MOST_WAITING)
+            dropped = deliveries.overflow(db, target.notifier, MOST_WAITING)
             if dropped:
                 if draft.kind != notification_kinds.DELIVERY_FAILED:
-                    lost[one.notifier] = dropped
-                deliveries.count_lost(db, one.notifier, dropped, TOO_MANY, draft.created_at)
+                    lost[target.notifier] = dropped
+                deliveries.count_lost(db, target.notifier, dropped, TOO_MANY, draft.created_at)
         return lost
 
     def run_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:

@@ -81,7 +81,7 @@ class Outbox:
         """Resume deliveries; `first`: also retry failed messages of an earlier daemon at once."""
         self._site = config.http.external_url
         self._zone = config.daemon.timezone
-        self._urls = {name: one.url for name, one in config.notifiers.items()}
+        self._urls = {name: notifier.url for name, notifier in config.notifiers.items()}
         with self._committer.changing() as change:
             if first:
                 change.write(lambda db: deliveries.make_due(db, change.now_ms))
@@ -92,7 +92,7 @@ class Outbox:
         """Apply a new configuration; the messages of notifiers with a new URL are tried at once."""
         self._site = config.http.external_url
         self._zone = config.daemon.timezone
-        urls = {name: one.url for name, one in config.notifiers.items()}
+        urls = {name: notifier.url for name, notifier in config.notifiers.items()}
         changed = [name for name, url in urls.items() if self._urls.get(name) != url]
         with self._committer.changing() as change:
             for name in changed:
@@ -140,8 +140,8 @@ class Outbox:
         def send(found: tuple[list[list[Delivery]], int | None]) -> None:
             self._looking = False
             sendable, next_due = found
-            for one in sendable:
-                self._send(one)
+            for delivery in sendable:
+                self._send(delivery)
             self._wait(next_due)
             if self._again:
                 self.send_due()
@@ -196,7 +196,7 @@ class Outbox:
             now_ms = change.now_ms
             if result.error is None:
                 self._resting.pop(name, None)
-                change.write(lambda db: deliveries.delivered(db, name, [one.seq for one in together], now_ms))
+                change.write(lambda db: deliveries.delivered(db, name, [delivery.seq for delivery in together], now_ms))
                 change.write(lambda db: deliveries.make_due(db, now_ms, name))
             else:
                 self._has_failed(name, together, result, change)
@@ -207,12 +207,12 @@ class Outbox:
         retry_after_ms = result.retry_after_ms or 0
         self._resting[name] = self._loop.now_s() + max(_REST_MS, retry_after_ms) / 1000
         due, lost = {}, []
-        for one in together:
-            delay_ms = max(_DELAYS_MS[min(one.attempts, len(_DELAYS_MS) - 1)], retry_after_ms)
-            if now_ms + delay_ms > one.created_at + _MAX_AGE_MS and one.attempts:
-                lost.append(one.seq)
+        for delivery in together:
+            delay_ms = max(_DELAYS_MS[min(delivery.attempts, len(_DELAYS_MS) - 1)], retry_after_ms)
+            if now_ms + delay_ms > delivery.created_at + _MAX_AGE_MS and delivery.attempts:
+                lost.append(delivery.seq)
             else:
-                due[one.seq] = now_ms + delay_ms
+                due[delivery.seq] = now_ms + delay_ms
         self._log.warning(f"the notifier {name} cannot deliver: {why}")
         if due:
             change.write(lambda db: deliveries.failed(db, name, due, why, now_ms))
@@ -220,7 +220,7 @@ class Outbox:
             dropped = counted(len(lost), "notification")
             self._log.error(f"the notifier {name}: dropped {dropped} after a day of failures")
             change.write(lambda db: deliveries.give_up(db, name, lost, why, now_ms))
-            if any(one.kind != DELIVERY_FAILED for one in together if one.seq in lost):
+            if any(delivery.kind != DELIVERY_FAILED for delivery in together if delivery.seq in lost):
                 self._on_lost(name, len(lost), why, change)
 
     # Requests of users.

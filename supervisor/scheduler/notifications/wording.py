@@ -51,15 +51,18 @@ def message(deliveries: Sequence[Delivery], *, site: str | None, host: str, zone
         zone: time zone for times.
     """
     if len(deliveries) == 1 and not deliveries[0].held:
-        one = deliveries[0]
-        success = one.kind in RECOVERIES or one.kind == "run.succeeded"
+        delivery = deliveries[0]
+        success = delivery.kind in RECOVERIES or delivery.kind == "run.succeeded"
         return Message(
-            one.title, one.body, _footer(_link(one, site), host), "success" if success else _OF_SEVERITY[one.severity]
+            delivery.title,
+            delivery.body,
+            _footer(_link(delivery, site), host),
+            "success" if success else _OF_SEVERITY[delivery.severity],
         )
-    lines = [_listed(one, site, zone) for one in deliveries[:_MAX_LISTED]]
+    lines = [_listed(delivery, site, zone) for delivery in deliveries[:_MAX_LISTED]]
     if len(deliveries) > _MAX_LISTED:
         lines.append(f"and {len(deliveries) - _MAX_LISTED} more")
-    worst = max((one.severity for one in deliveries), key=list(_OF_SEVERITY).index)
+    worst = max((delivery.severity for delivery in deliveries), key=list(_OF_SEVERITY).index)
     count = "1 notification" if len(deliveries) == 1 else f"{len(deliveries)} notifications"
     return Message(count, "\n".join(lines), _footer(None, host), _OF_SEVERITY[worst])
 
@@ -71,16 +74,16 @@ def trial_message(notifier: str, host: str) -> Message:
     )
 
 
-def _listed(one: Delivery, site: str | None, zone: str) -> str:
-    at = datetime.fromtimestamp(one.created_at / 1000, zone_named(zone))
-    link = _link(one, site)
-    return f"{at:%Y-%m-%d %H:%M:%S} {one.title}" + (f" {link}" if link else "")
+def _listed(delivery: Delivery, site: str | None, zone: str) -> str:
+    at = datetime.fromtimestamp(delivery.created_at / 1000, zone_named(zone))
+    link = _link(delivery, site)
+    return f"{at:%Y-%m-%d %H:%M:%S} {delivery.title}" + (f" {link}" if link else "")
 
 
-def _link(one: Delivery, site: str | None) -> str | None:
+def _link(delivery: Delivery, site: str | None) -> str | None:
     if site is None:
         return None
-    return f"{site}/#/run/{one.run_id}" if one.run_id else f"{site}/#/notifications"
+    return f"{site}/#/run/{delivery.run_id}" if delivery.run_id else f"{site}/#/notifications"
 
 
 def _footer(link: str | None, host: str) -> str:

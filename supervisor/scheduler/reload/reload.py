@@ -198,9 +198,9 @@ class Reloader:
     def _store_definitions(
         self, config: Config, difference: ConfigDiff, shown: dict[tuple[str, str], _Shown], change: Change
     ) -> None:
-        for (name, kind), one in shown.items():
-            change.write(partial(upsert_task, name=name, kind=kind, definition=one.text))
-            change.write(partial(set_current, task_name=name, definition=one.recorded, now_ms=change.now_ms))
+        for (name, kind), definition in shown.items():
+            change.write(partial(upsert_task, name=name, kind=kind, definition=definition.text))
+            change.write(partial(set_current, task_name=name, definition=definition.recorded, now_ms=change.now_ms))
         for changed in difference.changed:
             self._units.store_mark(changed, change)
         if difference.removed:
@@ -223,7 +223,7 @@ class Reloader:
             else:
                 self._complete(request, new, difference, found, change)
 
-        self._units.redefine_tasks([one for one in difference.changed if isinstance(one.new, Task)], redefined)
+        self._units.redefine_tasks([change for change in difference.changed if isinstance(change.new, Task)], redefined)
 
     def _complete(
         self, request: _Request, new: ResolvedConfig, difference: ConfigDiff, found: Report, change: Change
@@ -240,7 +240,7 @@ class Reloader:
         self._active.replace(new, change)
         names = {kind: found[kind] for kind in ("added", "removed")}
         change.announce(
-            "config.reloaded", {**names, "changed": [one["name"] for one in found["changed"]], "by": request.by}
+            "config.reloaded", {**names, "changed": [unit["name"] for unit in found["changed"]], "by": request.by}
         )
         self._log.info(f"the configuration was reloaded ({request.by}): {summary(found)}")
         for warning in new.config.warnings:
@@ -259,7 +259,7 @@ def _starting(difference: ConfigDiff) -> list[str]:
     """Return the names of the services that the reload starts or restarts."""
     again = (changed.new for changed in difference.changed if changed.has(Effect.RESTART))
     new = (*difference.added, *(after for _before, after in difference.turned), *again)
-    return [one.name for one in new if isinstance(one, Service)]
+    return [unit.name for unit in new if isinstance(unit, Service)]
 
 
 def _compared(now: ResolvedConfig, new: ResolvedConfig) -> _LoadedConfig:
@@ -270,7 +270,8 @@ def _compared(now: ResolvedConfig, new: ResolvedConfig) -> _LoadedConfig:
         *(after for _before, after in difference.turned),
     )
     shown: dict[tuple[str, str], _Shown] = {
-        (one.name, one.kind): _Shown(definition_text(one), recorded_definition(one)) for one in definitions
+        (definition.name, definition.kind): _Shown(definition_text(definition), recorded_definition(definition))
+        for definition in definitions
     }
     return _LoadedConfig(new, difference, shown)
 
@@ -326,8 +327,8 @@ class ConfigApplier:
         """Apply the configuration that a reload activated."""
         config = resolved.config
         self.settings(resolved.boot)
-        for one in self._followers:
-            one.configure(config)
+        for follower in self._followers:
+            follower.configure(config)
         if difference.section_has(Effect.SCHEDULER):
             # Exit only in the next round, after the requester is answered. The root then starts the next scheduler.
             self._loop.after(0, self._loop.end)

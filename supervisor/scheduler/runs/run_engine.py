@@ -97,8 +97,8 @@ class RunEngine:
         """Search the output of a run whose process started at `started_at` (ms since the epoch), and tell observers."""
         if self._outputs is not None:
             self._outputs.watch(run)
-        for one in self.observers:
-            one.run_is_running(run, started_at)
+        for observer in self.observers:
+            observer.run_is_running(run, started_at)
 
     # Creating.
 
@@ -122,7 +122,7 @@ class RunEngine:
             max_concurrent=task.max_concurrent,
             queue_max=task.queue_max,
             another_waits=request.coalesce
-            and any(one.scheduled_at is not None and not one.attempt for one in unit.queue),
+            and any(queued.scheduled_at is not None and not queued.attempt for queued in unit.queue),
         )
         if admission in (overlap.Admission.SKIP, overlap.Admission.FULL):
             self.record_refused(run, "skipped" if admission is overlap.Admission.SKIP else "queue_full", change)
@@ -138,7 +138,7 @@ class RunEngine:
     def make_room(self, unit: Unit, task: Task) -> None:
         """Stop the oldest runs until at most ``max_concurrent`` remain."""
         staying = [
-            one for one in (*unit.active.values(), *unit.queue) if one.state is not run_transitions.State.STOPPING
+            run for run in (*unit.active.values(), *unit.queue) if run.state is not run_transitions.State.STOPPING
         ]
         with self._committer.changing() as change:
             for older in staying[: -task.max_concurrent]:
@@ -241,7 +241,7 @@ class RunEngine:
     def enqueue(self, run: LiveRun) -> None:
         """Add a run to the admission queue, or update its claim if it is already queued."""
         if run not in run.unit.queue:
-            insort(run.unit.queue, run, key=lambda one: (one.queued_at, one.id))
+            insort(run.unit.queue, run, key=lambda queued: (queued.queued_at, queued.id))
         self._queued.add(_claim_of(run))
 
     def hold_admission(self, hold: bool) -> None:
@@ -278,8 +278,8 @@ class RunEngine:
         """Return the slot by run id, for each run that holds a slot for which a new run of `task` would wait."""
         claim = Claim("", task.name, task.uses, task.max_concurrent, rank_of(task.queue_priority, now_ms))
         (found,) = obstacles(self._capacity, self._held.values(), self._queued, [claim])
-        full = [one.name for one in found if one.kind == "slot"]
-        return {one.run: name for name in full for one in self._held.values() if name in one.uses}
+        full = [obstacle.name for obstacle in found if obstacle.kind == "slot"]
+        return {claim.run: name for name in full for claim in self._held.values() if name in claim.uses}
 
     # Events from outside.
 
@@ -473,8 +473,8 @@ class RunEngine:
         )
         change.announce("run.started", event_body(run, "running", startedAt=stamp(at)))
         self.observe(run, at)
-        for one in self.observers:
-            one.run_started(run)
+        for observer in self.observers:
+            observer.run_started(run)
         if run.unit.service is not None and self._services is not None:
             self._services.run_started(run, at, change)
 
@@ -513,8 +513,8 @@ class RunEngine:
         change.announce("run.ended", event_body(run, "ended", endReason=verdict.reason, exitCode=verdict.exit_code))
         self._log_end(run, verdict, ran_ms)
         will_retry = not requested and self._retry(run, verdict, change)
-        for one in self.observers:
-            one.run_ended(run, verdict, will_retry=will_retry)
+        for observer in self.observers:
+            observer.run_ended(run, verdict, will_retry=will_retry)
         if not requested:
             self._notifications.run_ended(run, verdict, change)
         if unit.service is not None:

@@ -13,11 +13,11 @@ from supervisor.scheduler.services.readiness import is_ready
 _SAID = {"started": "start", "ready": "be ready", "succeeded": "succeed"}
 
 
-def until(one: Dependency, unit: Unit) -> Until:
+def until(dependency: Dependency, unit: Unit) -> Until:
     """Return the condition that a dependency sets on `unit`; tasks must succeed."""
     if unit.service is None:
         return "succeeded"
-    return one.until or ("started" if unit.service.ready is None else "ready")
+    return dependency.until or ("started" if unit.service.ready is None else "ready")
 
 
 class Dependencies:
@@ -40,26 +40,26 @@ class Dependencies:
 
     def missing(self, unit: Unit) -> str | None:
         """Return a text about the first unmet dependency of a service; None if it may start."""
-        for one in _named(unit):
-            other = self.units.get(one.name)
+        for dependency in _named(unit):
+            other = self.units.get(dependency.name)
             if other is None:
-                return f"waits for {one.name}, which is not configured yet"
-            wanted = until(one, other)
+                return f"waits for {dependency.name}, which is not configured yet"
+            wanted = until(dependency, other)
             if not self._met(other, wanted):
-                return f"waits for {one.name} to {_SAID[wanted]}: {self._standing(other)}"
+                return f"waits for {dependency.name} to {_SAID[wanted]}: {self._standing(other)}"
         return None
 
     def of(self, unit: Unit) -> list[Unit]:
         """Return the configured units on which a service depends directly."""
-        return [self.units[one.name] for one in _named(unit) if one.name in self.units]
+        return [self.units[dependency.name] for dependency in _named(unit) if dependency.name in self.units]
 
     def dependents(self, name: str) -> list[Unit]:
         """Return the services that depend directly on the unit `name`."""
         if self._dependents is None:
             self._dependents = {}
             for unit in self.units.values():
-                for one in _named(unit):
-                    self._dependents.setdefault(one.name, []).append(unit.name)
+                for dependency in _named(unit):
+                    self._dependents.setdefault(dependency.name, []).append(unit.name)
         return [self.units[other] for other in self._dependents.get(name, ()) if other in self.units]
 
     def _met(self, unit: Unit, wanted: Until) -> bool:

@@ -40,7 +40,7 @@ def _positions(services: Mapping[str, Unit]) -> dict[str, _Position]:
     The configuration check has already rejected cycles.
     """
     below = {
-        name: [one.name for one in unit.service.depends_on if one.name in services]
+        name: [dependency.name for dependency in unit.service.depends_on if dependency.name in services]
         for name, unit in services.items()
         if unit.service is not None
     }
@@ -55,14 +55,14 @@ def _positions(services: Mapping[str, Unit]) -> dict[str, _Position]:
             elif name not in seen:
                 seen.add(name)
                 waiting.append((name, True))
-                waiting += [(one, False) for one in below[name]]
+                waiting += [(dependency, False) for dependency in below[name]]
     priorities = {name: unit.service.priority for name, unit in services.items() if unit.service is not None}
     for name in reversed(ordered):
-        for one in below[name]:
-            priorities[one] = min(priorities[one], priorities[name])
+        for dependency in below[name]:
+            priorities[dependency] = min(priorities[dependency], priorities[name])
     depths: dict[str, int] = {}
     for name in ordered:
-        depths[name] = max((depths[one] + 1 for one in below[name]), default=0)
+        depths[name] = max((depths[dependency] + 1 for dependency in below[name]), default=0)
     return {name: (priorities[name], depths[name]) for name in services}
 
 
@@ -83,9 +83,9 @@ class OrderedStop:
         known = {unit.name: unit for unit in units}
         dependents: dict[Unit, list[Unit]] = {unit: [] for unit in known.values()}
         for unit in known.values():
-            for one in () if unit.service is None else unit.service.depends_on:
-                if one.name in known:
-                    dependents[known[one.name]].append(unit)
+            for dependency in () if unit.service is None else unit.service.depends_on:
+                if dependency.name in known:
+                    dependents[known[dependency.name]].append(unit)
         for unit, others in dependents.items():
             self._waiting[unit] = others, by
         self.stop_unneeded(change)

@@ -167,8 +167,8 @@ class _File:
             command = [*entrypoint[1:], *command]
         keys: dict[str, Any] = {"run": command or [image]}
         variables = self._variables(service, location)
-        options += [f"--env={one}={value}" for one, value in variables.items() if _OF_THE_CLIENT.fullmatch(one)]
-        keys["env"] = {one: value for one, value in variables.items() if not _OF_THE_CLIENT.fullmatch(one)}
+        options += [f"--env={name}={value}" for name, value in variables.items() if _OF_THE_CLIENT.fullmatch(name)]
+        keys["env"] = {name: value for name, value in variables.items() if not _OF_THE_CLIENT.fullmatch(name)}
         keys["env_file"] = self._env_files(service, location)
         keys["graceful_stop"] = text(service.get("stop_grace_period") or _STOP)
         parse_duration(keys["graceful_stop"])
@@ -256,15 +256,17 @@ class _File:
     @staticmethod
     def _labels(service: Service) -> list[str]:
         labels = pairs(service.get("labels"))
-        return [f"--label={one}={value or ''}" for one, value in labels.items() if not one.startswith(_OFELIA_PREFIX)]
+        return [
+            f"--label={label}={value or ''}" for label, value in labels.items() if not label.startswith(_OFELIA_PREFIX)
+        ]
 
     def _files(self, service: Service, location: str) -> Iterator[str]:
         """Yield the options that mount secrets and configs from files."""
         for kind, directory in (("secrets", "/run/secrets/"), ("configs", "/")):
-            for one in service.get(kind) or []:
-                source = one.get("source") if isinstance(one, Mapping) else one
+            for mount in service.get(kind) or []:
+                source = mount.get("source") if isinstance(mount, Mapping) else mount
                 definition = (self._found.get(kind) or {}).get(source) or {}
-                target = (one.get("target") if isinstance(one, Mapping) else None) or source
+                target = (mount.get("target") if isinstance(mount, Mapping) else None) or source
                 if not isinstance(definition, Mapping) or "file" not in definition:
                     self._outcome.note(location, f"{kind}: {source} is not carried over: not a file")
                     continue
@@ -294,11 +296,11 @@ class _File:
     def _env_files(self, service: Service, location: str) -> list[str]:
         given = service.get("env_file") or []
         found = []
-        for one in given if isinstance(given, list) else [given]:
-            path = self._project.path(str(one["path"] if isinstance(one, Mapping) else one))
+        for entry in given if isinstance(given, list) else [given]:
+            path = self._project.path(str(entry["path"] if isinstance(entry, Mapping) else entry))
             if os.path.exists(path):
                 found.append(path)
-            elif not (isinstance(one, Mapping) and one.get("required") is False):
+            elif not (isinstance(entry, Mapping) and entry.get("required") is False):
                 self._outcome.note(location, f"env_file: {path} does not exist and is left out")
         return found
 
@@ -336,8 +338,8 @@ class _File:
             until = "succeeded" if name in self._once else _CONDITIONS[condition]
             waits.append({"name": names[name], "until": until})
         if isinstance(service.get("depends_on"), Mapping):
-            for name, one in service["depends_on"].items():
-                for key in set(one or {}) - {"condition"}:
+            for name, condition in service["depends_on"].items():
+                for key in set(condition or {}) - {"condition"}:
                     self._outcome.note(location, f"depends_on.{name}.{key} is not carried over")
         return {"depends_on": waits, "ready": self._ready(service.get("healthcheck") or {}, location)}
 
@@ -391,8 +393,8 @@ def _dependencies(service: Service) -> Iterator[tuple[str, str]]:
     """Yield the names and conditions of a service's dependencies."""
     dependencies = service.get("depends_on") or []
     for name in dependencies:
-        one = dependencies[name] if isinstance(dependencies, Mapping) else None
-        yield str(name), str((one or {}).get("condition") or "service_started")
+        dependency = dependencies[name] if isinstance(dependencies, Mapping) else None
+        yield str(name), str((dependency or {}).get("condition") or "service_started")
 
 
 _OFELIA_PREFIX = "ofelia."
@@ -540,9 +542,9 @@ class _Variables:
     def filled(self, value: Any) -> Any:
         """Return a value with all variables in it substituted."""
         if isinstance(value, Mapping):
-            return {str(key): self.filled(one) for key, one in value.items()}
+            return {str(key): self.filled(item) for key, item in value.items()}
         if isinstance(value, list):
-            return [self.filled(one) for one in value]
+            return [self.filled(item) for item in value]
         return self._text(value) if isinstance(value, str) else value
 
     def _text(self, text: str) -> str:

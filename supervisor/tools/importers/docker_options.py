@@ -84,7 +84,7 @@ def options(service: Mapping[str, Any], project: Project, location: str, outcome
         if key in _SCALARS:
             found.append(f"--{_SCALARS[key]}={value}")
         elif key in _LISTS:
-            found += [f"--{_LISTS[key]}={one}" for one in (value if isinstance(value, list) else [value])]
+            found += [f"--{_LISTS[key]}={item}" for item in (value if isinstance(value, list) else [value])]
         elif key in _FLAGS:
             found += [f"--{_FLAGS[key]}"] if value is True else []
         elif key in SPECIAL:
@@ -98,10 +98,10 @@ def options(service: Mapping[str, Any], project: Project, location: str, outcome
 def pairs(value: Any) -> dict[str, str | None]:
     """Return the names and values of a mapping, or of a list of ``NAME=value``; None for a name without a value."""
     if isinstance(value, Mapping):
-        return {str(key): None if one is None else text(one) for key, one in value.items()}
+        return {str(key): None if item is None else text(item) for key, item in value.items()}
     found: dict[str, str | None] = {}
-    for one in value or []:
-        name, equals, content = str(one).partition("=")
+    for item in value or []:
+        name, equals, content = str(item).partition("=")
         found[name] = content if equals else None
     return found
 
@@ -113,19 +113,19 @@ def text(value: Any) -> str:
 
 def _ports(value: Any, _project: Project) -> list[str]:
     found = []
-    for one in value:
-        if isinstance(one, Mapping):
-            host = f"{one['host_ip']}:" if one.get("host_ip") else ""
-            published = f"{one['published']}:" if one.get("published") else ":" if host else ""
-            protocol = f"/{one['protocol']}" if one.get("protocol") else ""
-            found.append(f"--publish={host}{published}{one['target']}{protocol}")
+    for port in value:
+        if isinstance(port, Mapping):
+            host = f"{port['host_ip']}:" if port.get("host_ip") else ""
+            published = f"{port['published']}:" if port.get("published") else ":" if host else ""
+            protocol = f"/{port['protocol']}" if port.get("protocol") else ""
+            found.append(f"--publish={host}{published}{port['target']}{protocol}")
         else:
-            found.append(f"--publish={one}")
+            found.append(f"--publish={port}")
     return found
 
 
 def _volumes(value: Any, project: Project) -> list[str]:
-    return [_long_volume(one, project) if isinstance(one, Mapping) else _volume(str(one), project) for one in value]
+    return [_long_volume(item, project) if isinstance(item, Mapping) else _volume(str(item), project) for item in value]
 
 
 def _volume(volume: str, project: Project) -> str:
@@ -154,17 +154,17 @@ def _long_volume(volume: Mapping[str, Any], project: Project) -> str:
 def _hosts(value: Any, _project: Project) -> list[str]:
     if isinstance(value, Mapping):
         return [f"--add-host={name}:{address}" for name, address in value.items()]
-    return [f"--add-host={str(one).replace('=', ':', 1)}" for one in value]
+    return [f"--add-host={str(item).replace('=', ':', 1)}" for item in value]
 
 
 def _sysctls(value: Any, _project: Project) -> list[str]:
-    return [f"--sysctl={name}={one}" for name, one in pairs(value).items()]
+    return [f"--sysctl={name}={item}" for name, item in pairs(value).items()]
 
 
 def _ulimits(value: Any, _project: Project) -> list[str]:
     return [
-        f"--ulimit={name}={one['soft']}:{one['hard']}" if isinstance(one, Mapping) else f"--ulimit={name}={one}"
-        for name, one in value.items()
+        f"--ulimit={name}={item['soft']}:{item['hard']}" if isinstance(item, Mapping) else f"--ulimit={name}={item}"
+        for name, item in value.items()
     ]
 
 

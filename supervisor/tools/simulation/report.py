@@ -95,16 +95,18 @@ class Report:
             ],
             "collisions": [
                 {"tasks": list(names), "count": count, "first": stamp(self.first_collision[names])}
-                for names, count in sorted(self.collisions.items(), key=lambda one: (-len(one[0]), -one[1], one[0]))
+                for names, count in sorted(
+                    self.collisions.items(), key=lambda collision: (-len(collision[0]), -collision[1], collision[0])
+                )
             ],
             "hours": [
                 {
                     "hour": hour,
-                    "starts": one.starts / max(1, one.hours),
-                    "mostStarts": one.most,
-                    "running": one.busy_ms / HOUR_MS / max(1, one.hours),
+                    "starts": load.starts / max(1, load.hours),
+                    "mostStarts": load.most,
+                    "running": load.busy_ms / HOUR_MS / max(1, load.hours),
                 }
-                for hour, one in enumerate(self._by_hour())
+                for hour, load in enumerate(self._by_hour())
             ],
             "clockChanges": [
                 {
@@ -122,11 +124,11 @@ class Report:
     def _by_hour(self) -> list[_Hours]:
         found = [_Hours() for _ in range(24)]
         for number in range(self.start_ms // HOUR_MS, -(-self.end_ms // HOUR_MS)):
-            one = found[datetime.fromtimestamp(number * 3600, UTC).astimezone(self.zone).hour]
-            one.hours += 1
-            one.starts += self.starts[number]
-            one.most = max(one.most, self.starts[number])
-            one.busy_ms += self.busy_ms[number]
+            load = found[datetime.fromtimestamp(number * 3600, UTC).astimezone(self.zone).hour]
+            load.hours += 1
+            load.starts += self.starts[number]
+            load.most = max(load.most, self.starts[number])
+            load.busy_ms += self.busy_ms[number]
         return found
 
     def take(self, arrivals: Sequence[Arrival], zones: Mapping[str, ZoneInfo]) -> None:
@@ -148,13 +150,13 @@ class Report:
 
     def _change(self, arrival: Arrival, zone: ZoneInfo) -> None:
         date = datetime.fromtimestamp(arrival.at / 1000, zone).date().isoformat()
-        one = self.changes.setdefault((date, arrival.task), _Change(date, arrival.task, str(zone)))
+        change = self.changes.setdefault((date, arrival.task), _Change(date, arrival.task, str(zone)))
         if arrival.outcome == DST_SKIPPED:
-            one.skipped += 1
+            change.skipped += 1
         elif arrival.note == "gap":
-            one.moved += 1
+            change.moved += 1
         else:
-            one.repeated += 1
+            change.repeated += 1
 
     def take_runs(self, spans: Sequence[tuple[int, int]]) -> None:
         """Add the time that runs took to the hours in which they ran; `spans` has their begins and ends."""

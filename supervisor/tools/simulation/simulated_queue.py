@@ -118,71 +118,71 @@ class SimulatedQueue:
                 task.longest_wait_ms, *(end_ms - since_ms for since_ms in task.waiting.values()), 0
             )
 
-    def _arrive(self, one: SimulatedTask, now_ms: int) -> str:
+    def _arrive(self, simulated: SimulatedTask, now_ms: int) -> str:
         """Create a run in the same way as the scheduler, and return the outcome."""
         self._go_on(now_ms)
-        task = one.task
+        task = simulated.task
         run = self._new_run()
         claim = Claim(run, task.name, task.uses, task.max_concurrent, rank_of(task.queue_priority, now_ms))
-        if self._alone and not one.active:  # a shortcut for the usual case
-            self._start(one, claim, now_ms)
+        if self._alone and not simulated.active:  # a shortcut for the usual case
+            self._start(simulated, claim, now_ms)
             return START
         decision = overlap.admit(
             task.on_overlap,
-            running=len(one.active),
-            queued=len(one.waiting),
+            running=len(simulated.active),
+            queued=len(simulated.waiting),
             max_concurrent=task.max_concurrent,
             queue_max=task.queue_max,
-            another_waits=task.coalesce and bool(one.waiting),
+            another_waits=task.coalesce and bool(simulated.waiting),
         )
         if decision in (overlap.Admission.SKIP, overlap.Admission.FULL):
             return OUTCOMES[decision]
-        one.waiting[run] = now_ms
+        simulated.waiting[run] = now_ms
         self._queued.add(claim)
         self._admit(now_ms)
         if decision is overlap.Admission.TERMINATE:
-            for older in [*one.active, *one.waiting][: -task.max_concurrent]:
-                self._end(one, older, now_ms)
+            for older in [*simulated.active, *simulated.waiting][: -task.max_concurrent]:
+                self._end(simulated, older, now_ms)
             self._admit(now_ms)
-        if run not in one.waiting:
+        if run not in simulated.waiting:
             return OUTCOMES[decision]
         (reasons,) = obstacles(self._capacity, self._held.values(), self._queued, [claim])
-        one.waits.update((reason.kind, reason.name) for reason in reasons)
+        simulated.waits.update((reason.kind, reason.name) for reason in reasons)
         return QUEUED if decision is overlap.Admission.START else OUTCOMES[decision]
 
     def _go_on(self, now_ms: int) -> None:
         """End the runs that are due until `now_ms`, and give their places to waiting runs."""
         while self._ends and self._ends[0][0] <= now_ms:
             at_ms, run, name = heappop(self._ends)
-            one = self._tasks[name]
-            if run in one.active:  # otherwise the run was stopped earlier
-                self._end(one, run, at_ms)
+            simulated = self._tasks[name]
+            if run in simulated.active:  # otherwise the run was stopped earlier
+                self._end(simulated, run, at_ms)
                 self._admit(at_ms)
 
-    def _end(self, one: SimulatedTask, run: str, at_ms: int) -> None:
-        began_ms = one.active.pop(run, None)
+    def _end(self, simulated: SimulatedTask, run: str, at_ms: int) -> None:
+        began_ms = simulated.active.pop(run, None)
         if began_ms is None:
-            del one.waiting[run]
+            del simulated.waiting[run]
             self._queued.remove(run)
         else:
             del self._held[run]
-            one.ran.append((began_ms, at_ms))
+            simulated.ran.append((began_ms, at_ms))
 
     def _admit(self, now_ms: int) -> None:
         """Start the waiting runs for which there is room."""
         while self._queued and (claim := admit(self._capacity, self._held.values(), self._queued)) is not None:
             self._queued.remove(claim.run)
-            one = self._tasks.get(claim.unit)
-            if one is None:  # a run of a service
+            simulated = self._tasks.get(claim.unit)
+            if simulated is None:  # a run of a service
                 self._held[claim.run] = claim
             else:
-                one.longest_wait_ms = max(one.longest_wait_ms, now_ms - one.waiting.pop(claim.run))
-                self._start(one, claim, now_ms)
+                simulated.longest_wait_ms = max(simulated.longest_wait_ms, now_ms - simulated.waiting.pop(claim.run))
+                self._start(simulated, claim, now_ms)
 
-    def _start(self, one: SimulatedTask, claim: Claim, now_ms: int) -> None:
+    def _start(self, simulated: SimulatedTask, claim: Claim, now_ms: int) -> None:
         self._held[claim.run] = claim
-        one.active[claim.run] = now_ms
-        heappush(self._ends, (now_ms + one.duration_ms, claim.run, claim.unit))
+        simulated.active[claim.run] = now_ms
+        heappush(self._ends, (now_ms + simulated.duration_ms, claim.run, claim.unit))
 
     def _new_run(self) -> str:
         """Return the id of a new run, which is greater than all earlier ids."""
@@ -195,4 +195,4 @@ def queues(tasks: Sequence[SimulatedTask], capacity: Capacity, services: Iterabl
     sharing = [simulated for simulated in tasks if simulated.task.uses or capacity.max_running is not None]
     alone = [task for task in tasks if task not in sharing]
     started = [service for service in services if service.autostart and service.uses]
-    return [SimulatedQueue(sharing, capacity, started), *(SimulatedQueue([one]) for one in alone)]
+    return [SimulatedQueue(sharing, capacity, started), *(SimulatedQueue([task]) for task in alone)]

@@ -145,9 +145,9 @@ def _behind(export: Mapping[str, Any]) -> str:
 def _of_clock(daemon: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """Yield problems of the clock: tasks that wait until it catches up, and removals that wait until it is trusted."""
     silent = daemon.get("silentTasks", [])
-    for one in silent:
-        text = f"does not run, because the clock was set back; runs again at {one['runsAgainAt']}"
-        yield {"what": str(one["name"]), "text": text}
+    for task in silent:
+        text = f"does not run, because the clock was set back; runs again at {task['runsAgainAt']}"
+        yield {"what": str(task["name"]), "text": text}
     more = daemon.get("silentTaskCount", 0) - len(silent)
     if more > 0:
         yield {
@@ -190,11 +190,11 @@ def _show(found: Mapping[str, Any]) -> None:
     from supervisor.ipc.plural import counted
 
     if "lastDay" not in found:
-        show_table(("CHECK", "REASON"), [[one["what"], one["text"]] for one in found["attention"]])
+        show_table(("CHECK", "REASON"), [[entry["what"], entry["text"]] for entry in found["attention"]])
         return
     daemon, day = found["daemon"], found["lastDay"]
     stale = "edited but not active" if daemon["configStale"] else "active"
-    by_task = sorted(day["failedByTask"].items(), key=lambda one: -one[1])[:_SHOWN]
+    by_task = sorted(day["failedByTask"].items(), key=lambda item: -item[1])[:_SHOWN]
     failures = f": {', '.join(f'{name} {count}' for name, count in by_task)}" if by_task else ""
     missed = f", {day['missed']} missed" if day["missed"] else ""
     show_table(
@@ -215,13 +215,13 @@ def _show(found: Mapping[str, Any]) -> None:
     )
     if left := found["leftRunning"]:
         click.echo(f"\nProcesses left running by ended runs: {len(left)}")
-        rows = [[one["taskName"], one["runId"], ", ".join(one["processes"])] for one in left[:_SHOWN]]
+        rows = [[entry["taskName"], entry["runId"], ", ".join(entry["processes"])] for entry in left[:_SHOWN]]
         show_table(("NAME", "RUN", "PROCESSES"), rows)
     if acknowledged := found["acknowledged"]:
         click.echo(f"\nAcknowledged: {len(acknowledged)}")
         rows = [
-            [one["what"], one["text"], one["by"], when(one.get("until")), one.get("note", "-")]
-            for one in acknowledged[:_SHOWN]
+            [entry["what"], entry["text"], entry["by"], when(entry.get("until")), entry.get("note", "-")]
+            for entry in acknowledged[:_SHOWN]
         ]
         show_table(("NAME", "REASON", "BY", "UNTIL", "NOTE"), rows, prose={"REASON", "NOTE"}, gives_way=("UNTIL",))
     attention = found["attention"]
@@ -229,7 +229,7 @@ def _show(found: Mapping[str, Any]) -> None:
         click.echo("\nNothing needs attention.")
         return
     click.echo(f"\nNeeds attention: {len(attention)}")
-    rows = [[one["what"], one["text"], one.get("run", "-")] for one in attention[:_SHOWN]]
+    rows = [[entry["what"], entry["text"], entry.get("run", "-")] for entry in attention[:_SHOWN]]
     show_table(("NAME", "REASON", "RUN"), rows, prose={"REASON"}, gives_way=("RUN",))
 
 
