@@ -52,7 +52,7 @@ def check_combination(kind: str, root: str, user: str | None, *, hardened: bool,
         raise click.BadParameter(f"{user} is not a valid user name", param_hint="--user")
 
 
-def wanted_of(
+def install_options_of(
     settings: Settings, kind: str, root: str, program: str | None, user: str | None, *, hardened: bool
 ) -> "InstallOptions":
     """Return the installation that results from the options and, if one exists below `root`, the configuration.
@@ -69,7 +69,7 @@ def wanted_of(
     config = os.path.abspath(settings.config or lookup.SYSTEM_FILE)
     configured = _configured_data(path_below(root, config))
     data = os.path.abspath(settings.data) if settings.data else configured or lookup.SYSTEM_DATA
-    wanted = InstallOptions(
+    options = InstallOptions(
         program=os.path.abspath(program) if program else _program(),
         config=config,
         data=data,
@@ -79,10 +79,10 @@ def wanted_of(
         # Otherwise the default of a dedicated user would be in its home directory.
         tell_data=bool(settings.data) or (user is not None and configured is None),
     )
-    for path in (wanted.program, wanted.config, wanted.data):
+    for path in (options.program, options.config, options.data):
         if not _PLAIN.fullmatch(path):
             raise Failure(f"{path}: the path has a character that is special to init systems", exit_codes.USAGE)
-    return wanted
+    return options
 
 
 def _configured_data(path: str) -> str | None:
@@ -113,19 +113,19 @@ def everything(kind: str, scan_dir: str | None) -> "Plan":
     from supervisor.tools.service.init_plans import plan
     from supervisor.tools.service.plan import DEFAULT_PROGRAM, InstallOptions
 
-    wanted = InstallOptions(
+    options = InstallOptions(
         DEFAULT_PROGRAM, lookup.SYSTEM_FILE, lookup.SYSTEM_DATA, "ringward", hardened=True, old_systemd=True
     )
-    return plan(kind, wanted, scan_dir)
+    return plan(kind, options, scan_dir)
 
 
-def warnings_of(wanted: "InstallOptions") -> list[str]:
+def warnings_of(options: "InstallOptions") -> list[str]:
     """Return warnings about settings that are allowed but dangerous."""
-    if wanted.user is not None or not os.path.exists(wanted.program):
+    if options.user is not None or not os.path.exists(options.program):
         return []
     import supervisor
 
-    paths = (wanted.program, sys.executable, os.path.dirname(os.path.abspath(supervisor.__file__)))
+    paths = (options.program, sys.executable, os.path.dirname(os.path.abspath(supervisor.__file__)))
     try:
         found = next(filter(None, (exposed(path, {0}) for path in paths)), None)
     except OSError as err:

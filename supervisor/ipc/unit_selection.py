@@ -91,20 +91,20 @@ class NotSelected(Exception):
         self.errors = errors
 
 
-def select(units: Iterable[U], wanted: Selector, kinds: Kinds) -> list[U]:
+def select(units: Iterable[U], selector: Selector, kinds: Kinds) -> list[U]:
     """Return the selected units in their order.
 
     Raises:
         NotSelected: part of the selector matches nothing or names a unit of the wrong kind.
     """
-    reach = None if wanted.reach is None else _matcher(wanted.reach)
+    reach = None if selector.reach is None else _matcher(selector.reach)
     visible = {unit.name: unit for unit in units if reach is None or reach(unit.name)}
     fitting = [unit for unit in visible.values() if kinds.fits(unit)]
     missing: list[dict[str, object]] = []
     misfits: list[dict[str, object]] = []
     named: set[str] = set()
     names = [unit.name for unit in fitting]
-    for index, name in enumerate(wanted.names or ()):
+    for index, name in enumerate(selector.names or ()):
         location = f"body.names[{index}]"
         if is_glob(name):
             matches = set(filter(_matcher([name]), names))
@@ -118,15 +118,15 @@ def select(units: Iterable[U], wanted: Selector, kinds: Kinds) -> list[U]:
             misfits.append(_error(location, kinds.misfit(visible[name])))
         else:
             named.add(name)
-    for key, value in (("group", wanted.group), ("tag", wanted.tag)):
+    for key, value in (("group", selector.group), ("tag", selector.tag)):
         known = {label for unit in visible.values() for label in _labels(unit, key)}
         if value is not None and value not in known:
             missing.append(_error(f"body.{key}", _unknown(key, value, known)))
     if missing or misfits:
         raise NotSelected(404 if missing else 409, missing + misfits)
-    found = [unit for unit in fitting if _is_meant(unit, wanted, named)]
-    if not found and (wanted.group is not None or wanted.tag is not None):
-        within = " and ".join(f'{key} "{value}"' for key in ("group", "tag") if (value := getattr(wanted, key)))
+    found = [unit for unit in fitting if _is_meant(unit, selector, named)]
+    if not found and (selector.group is not None or selector.tag is not None):
+        within = " and ".join(f'{key} "{value}"' for key in ("group", "tag") if (value := getattr(selector, key)))
         raise NotSelected(404, [_error("body", f"no selected {kinds.what} has {within}")])
     return found
 
@@ -136,11 +136,11 @@ def is_glob(name: str) -> bool:
     return not _GLOB.isdisjoint(name)
 
 
-def _is_meant(unit: Unit, wanted: Selector, named: set[str]) -> bool:
+def _is_meant(unit: Unit, selector: Selector, named: set[str]) -> bool:
     return (
-        (wanted.names is None or unit.name in named)
-        and (wanted.group is None or wanted.group in _labels(unit, "group"))
-        and (wanted.tag is None or wanted.tag in _labels(unit, "tag"))
+        (selector.names is None or unit.name in named)
+        and (selector.group is None or selector.group in _labels(unit, "group"))
+        and (selector.tag is None or selector.tag in _labels(unit, "tag"))
     )
 
 

@@ -34,36 +34,36 @@ class CgroupManager:
         """Return the directory of the cgroups; None: runs have no cgroups."""
         return None if self._cgroups is None else self._cgroups.directory
 
-    def use(self, wanted: bool) -> bool:
+    def use(self, enabled: bool) -> bool:
         """Set whether new runs get cgroups, if the host provides them; return whether they do so only now."""
         before = self._cgroups
-        if wanted and before is None:
+        if enabled and before is None:
             self._cgroups = Cgroups.find()
             if self._cgroups is None:
                 self._log.info("runs have no cgroups: no version 2 hierarchy is writable")
-        elif not wanted:
+        elif not enabled:
             self._cgroups = None
         return before is None and self._cgroups is not None
 
-    def assign(self, wanted: Spawn) -> tuple[Cgroup | None, list[str]]:
+    def assign(self, spawn: Spawn) -> tuple[Cgroup | None, list[str]]:
         """Return a cgroup with the limits of a run, and a line for its log for each limit that is not applied.
 
         Raises:
             OSError: a limit of a new cgroup cannot be set.
         """
         if self._cgroups is None:
-            return None, _not_applied(wanted, frozenset())
+            return None, _not_applied(spawn, frozenset())
         try:
-            cgroup = self._cgroups.make(wanted.run)
+            cgroup = self._cgroups.make(spawn.run)
         except OSError as err:  # ENOMEM, EAGAIN: too many; ENOENT: our own cgroup was removed
-            self._log.warning(f"{wanted.task} {wanted.run} has no cgroup: {err.strerror}")
+            self._log.warning(f"{spawn.task} {spawn.run} has no cgroup: {err.strerror}")
             return None, [
                 f"limits.{name} is not applied: the run has no cgroup ({err.strerror})"
                 for name in _BY_CGROUP
-                if name in wanted.limits
+                if name in spawn.limits
             ]
         try:
-            return cgroup, self._limit(cgroup, wanted)
+            return cgroup, self._limit(cgroup, spawn)
         except OSError:
             cgroup.remove()
             raise
@@ -79,20 +79,20 @@ class CgroupManager:
                 return None
         return None
 
-    def apply_limits(self, cgroup: Cgroup, wanted: Spawn) -> list[str]:
+    def apply_limits(self, cgroup: Cgroup, spawn: Spawn) -> list[str]:
         """Give a spare cgroup to a run and set its limits; return a line for its log for each limit not applied.
 
         Raises:
             OSError: a limit cannot be set, or the kernel does not allow the attribute that names the run.
         """
-        cgroup_names.assign(cgroup.path, wanted.run)
-        return self._limit(cgroup, wanted)
+        cgroup_names.assign(cgroup.path, spawn.run)
+        return self._limit(cgroup, spawn)
 
-    def _limit(self, cgroup: Cgroup, wanted: Spawn) -> list[str]:
+    def _limit(self, cgroup: Cgroup, spawn: Spawn) -> list[str]:
         there = frozenset() if self._cgroups is None else self._cgroups.controllers
-        memory, cpu = (wanted.limits.get(name) if name in there else None for name in ("memory", "cpu"))
+        memory, cpu = (spawn.limits.get(name) if name in there else None for name in ("memory", "cpu"))
         cgroup.limit(None if memory is None else int(memory), cpu)
-        return _not_applied(wanted, there)
+        return _not_applied(spawn, there)
 
     def leave(self, cgroup: Cgroup) -> None:
         """Keep the cgroup of an ended run until it has no processes."""
@@ -118,9 +118,9 @@ class CgroupManager:
         self._left = [cgroup_of(state) for state in found]
 
 
-def _not_applied(wanted: Spawn, controllers: frozenset[str]) -> list[str]:
+def _not_applied(spawn: Spawn, controllers: frozenset[str]) -> list[str]:
     return [
         f"limits.{name} is not applied: no cgroup with the {name} controller is available"
         for name in _BY_CGROUP
-        if name in wanted.limits and name not in controllers
+        if name in spawn.limits and name not in controllers
     ]

@@ -84,9 +84,7 @@ class ProcessManager:
         self._timers = self._dispatcher.timers
         self.live = self._dispatcher.live
         self._notify_sockets = NotifySockets(watch, self._has, self._on_notified, self._timers.add)
-        self._waiting = WaitingStarts(
-            self._clock, log, lambda wanted: self._happen(wanted.run, Event.TURN, wanted), send
-        )
+        self._waiting = WaitingStarts(self._clock, log, lambda spawn: self._happen(spawn.run, Event.TURN, spawn), send)
         self.exits: dict[str, Exited] = {}
         """Unacknowledged exits by run id, as in the other collections."""
         self.failed_starts: dict[str, str] = {}
@@ -100,9 +98,9 @@ class ProcessManager:
         self.notices = PumpReports(watch, self._happen, send, self.ran_short)
         """Receives the reports of the pump."""
 
-    def use_cgroups(self, wanted: bool) -> None:
+    def use_cgroups(self, enabled: bool) -> None:
         """Set whether new runs get cgroups, if the host provides them."""
-        if self.cgroup_manager.use(wanted):
+        if self.cgroup_manager.use(enabled):
             limit_again(self.live.values(), self._log)
         if self.cgroup_manager.directory is None:
             self.starts.drop()
@@ -121,8 +119,8 @@ class ProcessManager:
     def _actions_of_runs(self) -> dict[Action, Callable[[str, Any], None]]:
         return {
             Action.PREPARE: self._prepare,
-            Action.QUEUE: lambda _run, wanted: self._waiting.start(wanted),
-            Action.START: lambda _run, wanted: self._start_run(wanted),
+            Action.QUEUE: lambda _run, spawn: self._waiting.start(spawn),
+            Action.START: lambda _run, spawn: self._start_run(spawn),
             Action.PUT_BACK: self._put_back,
             Action.DEFER_STOP: lambda run, message: self.starts.under_way[run].stops.append(message),
             Action.ADOPT_START: lambda _run, detail: self._adopt_start(*detail),
@@ -315,17 +313,17 @@ class ProcessManager:
         """Prepare a run that the scheduler is about to request, unless it cannot be stored."""
         if self._waiting or not self.starts.can_prepare:
             return
-        wanted = Spawn(**message["spawn"])
-        if wanted.refusal is None and self.memory.enough():
-            self._happen(wanted.run, Event.PREPARE, wanted)
+        spawn = Spawn(**message["spawn"])
+        if spawn.refusal is None and self.memory.enough():
+            self._happen(spawn.run, Event.PREPARE, spawn)
 
     def spawn(self, message: Message) -> None:
         """Start a run for the scheduler; a known run id changes nothing."""
-        wanted = Spawn(**message["spawn"])
-        if wanted.refusal is not None:
-            self._happen(wanted.run, Event.REJECTED, (wanted, wanted.refusal))
+        spawn = Spawn(**message["spawn"])
+        if spawn.refusal is not None:
+            self._happen(spawn.run, Event.REJECTED, (spawn, spawn.refusal))
         else:
-            self._happen(wanted.run, Event.SPAWN, wanted)
+            self._happen(spawn.run, Event.SPAWN, spawn)
 
     def expect_starts(self) -> None:
         """Expect a start soon."""
@@ -358,16 +356,16 @@ class ProcessManager:
         """Forget a preparation."""
         self._happen(run, Event.DROPPED)
 
-    def _prepare(self, run: str, wanted: Spawn) -> None:
-        if not self.starts.prepare(wanted, self._others):
+    def _prepare(self, run: str, spawn: Spawn) -> None:
+        if not self.starts.prepare(spawn, self._others):
             self._happen(run, Event.DROPPED)
 
-    def _start_run(self, wanted: Spawn) -> None:
+    def _start_run(self, spawn: Spawn) -> None:
         if self.memory.enough():
-            self.starts.start(wanted, self._others)
+            self.starts.start(spawn, self._others)
         else:
             self.starts.drop()
-            self.on_short(Start(wanted, None), "out of memory")
+            self.on_short(Start(spawn, None), "out of memory")
 
     def _put_back(self, _run: str, detail: tuple[Start, str]) -> None:
         start, why = detail
@@ -378,29 +376,29 @@ class ProcessManager:
     def _adopt_start(self, start: Start, started: StartedProcess) -> None:
         """Take over a started process."""
         now_ms = self._clock.wall_ms()
-        wanted = start.spawn
+        spawn = start.spawn
         main = MainProcess(
             started.pid, started.pidfd, now_ms, self._clock.boot_s(), self._records.start_of(started.pid)
         )
-        instance = ManagedProcess(wanted, main, started.status_fd, start.cgroup, start.notify_socket)
-        self.live[wanted.run] = instance
+        instance = ManagedProcess(spawn, main, started.status_fd, start.cgroup, start.notify_socket)
+        self.live[spawn.run] = instance
         self._trees.mains.add(started.pid)
-        if wanted.timeout_ms is not None:
-            instance.deadline_s = self._clock.monotonic_s() + wanted.timeout_ms / 1000
-            self._timers.add(instance.deadline_s, wanted.run)
+        if spawn.timeout_ms is not None:
+            instance.deadline_s = self._clock.monotonic_s() + spawn.timeout_ms / 1000
+            self._timers.add(instance.deadline_s, spawn.run)
         record = self._records.add(instance, *started.pipes)
-        self._pump.add(wanted, *started.pipes, record)
+        self._pump.add(spawn, *started.pipes, record)
         for remark in start.log_notes:
-            self._note(wanted.run, remark)
-        self._send({"op": "started", "run": wanted.run, "pid": started.pid, "at": now_ms})
+            self._note(spawn.run, remark)
+        self._send({"op": "started", "run": spawn.run, "pid": started.pid, "at": now_ms})
         self._hold(instance)
         for message in start.stops:
             self.stop(message)
 
     def _refuse(self, run: str, detail: tuple[Spawn, str]) -> None:
-        wanted, why = detail
+        spawn, why = detail
         self.failed_starts[run] = f"could not start: {why}"
-        self._pump.add(wanted, None, None)
+        self._pump.add(spawn, None, None)
         self._pump.seal(run, [self.failed_starts[run]])
 
     # The main process exits.

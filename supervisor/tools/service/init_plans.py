@@ -26,34 +26,34 @@ RUNIT_SCAN_DIRECTORIES = ("/run/runit/service", "/var/service", "/etc/service", 
 _STOP_S = "600"
 
 
-def plan(kind: str, wanted: InstallOptions, scan: str | None = None) -> Plan:
+def plan(kind: str, options: InstallOptions, scan: str | None = None) -> Plan:
     """Return the files and commands of one installation.
 
     Args:
         kind: One of :data:`supervisor.tools.service.detection.KINDS`.
-        wanted: How the daemon must run.
+        options: How the daemon must run.
         scan: The directory in which s6-svscan or runsvdir looks for services; None: the first existing default.
     """
     if kind == "systemd":
-        return systemd.plan(wanted)
+        return systemd.plan(options)
     if kind == "openrc":
-        found = _openrc(wanted)
+        found = _openrc(options)
     elif kind == "s6":
-        found = _s6(wanted, scan or scan_directory(S6_SCAN_DIRECTORIES))
+        found = _s6(options, scan or scan_directory(S6_SCAN_DIRECTORIES))
     else:
-        found = _runit(wanted, scan or scan_directory(RUNIT_SCAN_DIRECTORIES))
-    return replace(found, enable=(*_user(wanted), *found.enable))
+        found = _runit(options, scan or scan_directory(RUNIT_SCAN_DIRECTORIES))
+    return replace(found, enable=(*_user(options), *found.enable))
 
 
-def _user(wanted: InstallOptions) -> tuple[Command, ...]:
+def _user(options: InstallOptions) -> tuple[Command, ...]:
     """Return the commands that create the user and let it read the configuration. Under systemd, files do this."""
-    if wanted.user is None:
-        return _made(API_USER, wanted.data)
+    if options.user is None:
+        return _made(API_USER, options.data)
     readable: tuple[Command, ...] = (
-        ("chown", f"root:{wanted.user}", wanted.config),
-        ("chmod", "0640", wanted.config),
+        ("chown", f"root:{options.user}", options.config),
+        ("chmod", "0640", options.config),
     )
-    return (*_made(wanted.user, wanted.data), *readable)
+    return (*_made(options.user, options.data), *readable)
 
 
 def _made(user: str, home: str) -> tuple[Command, ...]:
@@ -72,23 +72,23 @@ def _made(user: str, home: str) -> tuple[Command, ...]:
     )
 
 
-def _openrc(wanted: InstallOptions) -> Plan:
+def _openrc(options: InstallOptions) -> Plan:
     user = owned = ""
-    if wanted.user is not None:
-        user = f"command_user={wanted.user}:{wanted.user}"
+    if options.user is not None:
+        user = f"command_user={options.user}:{options.user}"
         owned = (
-            f"\tcheckpath --directory --mode 0700 --owner {wanted.user}:{wanted.user} {wanted.data}\n"
-            f"\tcheckpath --file --mode 0640 --owner root:{wanted.user} {wanted.config}"
+            f"\tcheckpath --directory --mode 0700 --owner {options.user}:{options.user} {options.data}\n"
+            f"\tcheckpath --file --mode 0640 --owner root:{options.user} {options.config}"
         )
     script = render(
         "openrc",
-        program=wanted.program,
-        arguments=shlex.quote(wanted.command("up").removeprefix(f"{wanted.program} ")),
+        program=options.program,
+        arguments=shlex.quote(options.command("up").removeprefix(f"{options.program} ")),
         user=user,
         owned=owned,
-        config=wanted.config,
-        upgrade=wanted.command("upgrade", "--if-different"),
-        reload=wanted.command("reload"),
+        config=options.config,
+        upgrade=options.command("upgrade", "--if-different"),
+        reload=options.command("reload"),
     )
     return Plan(
         files=(File(OPENRC_SCRIPT, stamped(script), 0o755),),
@@ -98,11 +98,11 @@ def _openrc(wanted: InstallOptions) -> Plan:
     )
 
 
-def _s6(wanted: InstallOptions, scan: str) -> Plan:
+def _s6(options: InstallOptions, scan: str) -> Plan:
     """Return the plan for a scan directory of s6-svscan(8)."""
     return Plan(
         files=(
-            File(f"{S6_DIRECTORY}/run", _run(wanted, "s6-setuidgid", f" --ready-fd {_READY_FD}"), 0o755),
+            File(f"{S6_DIRECTORY}/run", _run(options, "s6-setuidgid", f" --ready-fd {_READY_FD}"), 0o755),
             File(f"{S6_DIRECTORY}/finish", stamped(render("finish", give_up="exit 125")), 0o755),
             File(f"{S6_DIRECTORY}/notification-fd", f"{_READY_FD}\n"),
             File(f"{S6_DIRECTORY}/type", "longrun\n"),
@@ -115,14 +115,14 @@ def _s6(wanted: InstallOptions, scan: str) -> Plan:
     )
 
 
-def _runit(wanted: InstallOptions, scan: str) -> Plan:
+def _runit(options: InstallOptions, scan: str) -> Plan:
     """Return the plan for a directory that runsvdir(8) scans."""
     link = f"{scan}/{NAME}"
     return Plan(
         files=(
-            File(f"{RUNIT_DIRECTORY}/run", _run(wanted, "chpst -u"), 0o755),
+            File(f"{RUNIT_DIRECTORY}/run", _run(options, "chpst -u"), 0o755),
             File(f"{RUNIT_DIRECTORY}/finish", stamped(render("finish", give_up="exec sv d .")), 0o755),
-            File(f"{RUNIT_DIRECTORY}/check", stamped(render("check", health=wanted.command("health"))), 0o755),
+            File(f"{RUNIT_DIRECTORY}/check", stamped(render("check", health=options.command("health"))), 0o755),
             File(f"{RUNIT_DIRECTORY}/log/run", stamped(render("log", logger="svlogd")), 0o755),
         ),
         enable=(("ln", "-sfn", RUNIT_DIRECTORY, link),),
@@ -132,10 +132,10 @@ def _runit(wanted: InstallOptions, scan: str) -> Plan:
     )
 
 
-def _run(wanted: InstallOptions, become: str, options: str = "") -> str:
+def _run(options: InstallOptions, become: str, flags: str = "") -> str:
     """Return the run script of a service directory; `become` is the command that takes a user and a command."""
     owned, before = "", ""
-    if wanted.user is not None:
-        owned = f"install -d -m 0700 -o {wanted.user} -g {wanted.user} {wanted.data} || exit 1"
-        before = f"{become} {wanted.user} "
-    return stamped(render("run", owned=owned, become=before, up=wanted.command("up"), options=options))
+    if options.user is not None:
+        owned = f"install -d -m 0700 -o {options.user} -g {options.user} {options.data} || exit 1"
+        before = f"{become} {options.user} "
+    return stamped(render("run", owned=owned, become=before, up=options.command("up"), options=flags))

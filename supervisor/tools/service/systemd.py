@@ -23,36 +23,36 @@ _CAPABILITIES = (
 """The capabilities that root needs for runs of any user: switching users, signals, limits, reading environments."""
 
 
-def plan(wanted: InstallOptions) -> Plan:
+def plan(options: InstallOptions) -> Plan:
     """Return the files and commands of an installation."""
-    name, user = wanted.user or API_USER, ""
-    if wanted.user is not None:
-        user = f"User={wanted.user}\nGroup={wanted.user}"
+    name, user = options.user or API_USER, ""
+    if options.user is not None:
+        user = f"User={options.user}\nGroup={options.user}"
     unit = render(
         "ringward.service",
-        data=wanted.data,
+        data=options.data,
         user=user,
-        up=wanted.command("up"),
-        upgrade=wanted.command("upgrade", "--if-different"),
-        reload=wanted.command("reload"),
-        state=_state(wanted),
+        up=options.command("up"),
+        upgrade=options.command("upgrade", "--if-different"),
+        reload=options.command("reload"),
+        state=_state(options),
     )
     files = [
         File(UNIT, stamped(unit)),
-        File(SYSUSERS, stamped(render("sysusers.conf", name=name, data=wanted.data))),
+        File(SYSUSERS, stamped(render("sysusers.conf", name=name, data=options.data))),
     ]
     prepare: list[tuple[str, ...]] = [("systemd-sysusers", f"{NAME}.conf")]
-    if wanted.user is not None:
-        directory = wanted.config.rpartition("/")[0]
-        text = render("tmpfiles.conf", directory=directory, config=wanted.config, data=wanted.data, name=name)
+    if options.user is not None:
+        directory = options.config.rpartition("/")[0]
+        text = render("tmpfiles.conf", directory=directory, config=options.config, data=options.data, name=name)
         files.append(File(TMPFILES, stamped(text)))
         prepare += [("systemd-tmpfiles", "--create", f"{NAME}.conf")]
-    elif wanted.hardened and not wanted.data.startswith(_STATE):
-        prepare += [("install", "-d", "-m", "0700", wanted.data)]  # a path in ReadWritePaths= must exist
-    if wanted.old_systemd:
-        files.append(File(BEFORE_254, stamped(render("before-254.conf", program=wanted.program))))
-    if wanted.hardened:
-        files.append(File(HARDENING, stamped(_hardening(wanted))))
+    elif options.hardened and not options.data.startswith(_STATE):
+        prepare += [("install", "-d", "-m", "0700", options.data)]  # a path in ReadWritePaths= must exist
+    if options.old_systemd:
+        files.append(File(BEFORE_254, stamped(render("before-254.conf", program=options.program))))
+    if options.hardened:
+        files.append(File(HARDENING, stamped(_hardening(options))))
     reload = ("systemctl", "daemon-reload")
     return Plan(
         files=tuple(files),
@@ -63,11 +63,11 @@ def plan(wanted: InstallOptions) -> Plan:
     )
 
 
-def _state(wanted: InstallOptions) -> str:
+def _state(options: InstallOptions) -> str:
     """Return the settings with which systemd creates the data directory, if it is in /var/lib."""
-    if not wanted.data.startswith(_STATE):
+    if not options.data.startswith(_STATE):
         return ""
-    return f"StateDirectory={wanted.data.removeprefix(_STATE)}\nStateDirectoryMode=0700"
+    return f"StateDirectory={options.data.removeprefix(_STATE)}\nStateDirectoryMode=0700"
 
 
 def version() -> int | None:
@@ -80,12 +80,12 @@ def version() -> int | None:
     return int(found[1]) if found else None
 
 
-def _hardening(wanted: InstallOptions) -> str:
+def _hardening(options: InstallOptions) -> str:
     """Return the hardening drop-in.
 
     For a daemon of root, it also limits capabilities and adds a runtime directory in which rings outlive the daemon.
     """
-    if wanted.user is not None:
-        return render("hardening.conf", data=wanted.data, runtime="", capabilities="")
+    if options.user is not None:
+        return render("hardening.conf", data=options.data, runtime="", capabilities="")
     runtime = render("runtime-directory.conf").rstrip("\n")
-    return render("hardening.conf", data=wanted.data, runtime=runtime, capabilities=_CAPABILITIES)
+    return render("hardening.conf", data=options.data, runtime=runtime, capabilities=_CAPABILITIES)

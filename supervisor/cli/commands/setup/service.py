@@ -12,7 +12,7 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
-from supervisor.cli.install_options import check_combination, everything, init_system, wanted_of, warnings_of
+from supervisor.cli.install_options import check_combination, everything, init_system, install_options_of, warnings_of
 from supervisor.cli.option_groups import grouped
 from supervisor.cli.paths import directories, files
 from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
@@ -103,7 +103,7 @@ def install(
 
     found_kind = init_system(options.kind)
     check_combination(found_kind, options.root, user, hardened=hardened, now=now)
-    wanted = wanted_of(settings, found_kind, options.root, program, user, hardened=hardened)
+    wanted = install_options_of(settings, found_kind, options.root, program, user, hardened=hardened)
     planned = plan(found_kind, wanted, options.scan_dir)
     try:
         found = read_present(planned, options.root)

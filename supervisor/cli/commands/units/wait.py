@@ -53,15 +53,15 @@ def command(
     choice = choice_of(units, needed="runs, tasks or services")
     timeout_s = seconds(timeout)
     api = settings.api()
-    wanted = _wanted(api, choice, state)
-    missed = wait_for(api, wanted, timeout_s, lambda text: click.echo(f"ringward: {text}", err=True))
-    states = {one.name: one.state for one in wanted}
+    awaited = _awaited(api, choice, state)
+    missed = wait_for(api, awaited, timeout_s, lambda text: click.echo(f"ringward: {text}", err=True))
+    states = {one.name: one.state for one in awaited}
     for one in missed:
         one.print_to_stderr(_STATES[states[one.name]])
     return exit_codes.REFUSED if missed else exit_codes.OK
 
 
-def _wanted(api: "Api", choice: UnitChoice, state: str | None) -> "list[AwaitedState]":
+def _awaited(api: "Api", choice: UnitChoice, state: str | None) -> "list[AwaitedState]":
     """Return the units or runs and the states to wait for.
 
     Raises:
@@ -77,10 +77,10 @@ def _wanted(api: "Api", choice: UnitChoice, state: str | None) -> "list[AwaitedS
     runs = {name: run for name in choice.names if (run := find_run(api, name)) is not None}
     if runs and state not in (None, "ended"):
         raise click.UsageError(f"--for {state} is not a state of a run; a run can only be ended")
-    wanted = [AwaitedState(run["taskName"], "ended", frozenset([run["id"]])) for run in runs.values()]
+    awaited = [AwaitedState(run["taskName"], "ended", frozenset([run["id"]])) for run in runs.values()]
     choice = replace(choice, names=tuple(name for name in choice.names if name not in runs))
     if choice == UnitChoice():
-        return wanted
+        return awaited
     kinds = Kinds(lambda _unit: True, "task or service")
     if state == "ready":
         message = "{0} is a task and cannot be ready; use --for running, idle or ended"
@@ -88,5 +88,5 @@ def _wanted(api: "Api", choice: UnitChoice, state: str | None) -> "list[AwaitedS
     for unit in choice.records(api, kinds):
         name, its_state = unit["name"], state or ("ready" if unit["kind"] == "service" else "idle")
         leaving = [run["id"] for run in runs_of(api, name, status="pending,running")] if its_state == "ended" else []
-        wanted.append(AwaitedState(name, its_state, frozenset(leaving)))
-    return wanted
+        awaited.append(AwaitedState(name, its_state, frozenset(leaving)))
+    return awaited
