@@ -21,6 +21,7 @@ from api.server.thread_pool import Threads
 from store.database import Database, open_reader
 from store.errors import DatabaseDamaged, DatabaseNotOpened, NotReady, QueryTimeout, ServerUnreachable, StoreError
 from supervisor.ipc.control_client import ControlClient, RequestRefused, Unavailable
+from supervisor.ipc.match_process import MatchProcess
 
 log = logging.getLogger("gunicorn.error")
 P = ParamSpec("P")
@@ -170,10 +171,15 @@ class LogFileReads(Threads):
 
 
 class LogSearches(Threads):
-    """Searches of log files, which take turns in a separate thread."""
+    """Searches of log files, which take turns in a separate thread.
+
+    Attributes:
+        process: the matching process of this thread, for patterns without google-re2.
+    """
 
     def __init__(self) -> None:
         super().__init__(1)
+        self.process = MatchProcess()
         self._turns = FairSemaphore(_SEARCHES)
 
     @contextlib.contextmanager

@@ -37,8 +37,13 @@ pip() {
 }
 src=${what%%\[*}
 if [ -n "${LOCKED=yes}" ]; then
-    locks=$src/deploy/locked
-    pip --require-hashes --requirement "$locks/build.txt" --requirement "$locks/run.txt"
+    locks=$src/deploy/locked run=$src/deploy/locked/run.txt
+    if "$venv/bin/python" -c 'import sys, sysconfig; sys.exit("musl" not in (sysconfig.get_config_var("SOABI") or ""))'; then
+        echo "google-re2 has no wheel for musl: other processes match regular expressions, and some patterns are rejected"
+        run=$venv/run.txt
+        sed '/^google-re2==/,/[^\\]$/d' "$locks/run.txt" > "$run"
+    fi
+    pip --require-hashes --requirement "$locks/build.txt" --requirement "$run"
     pip --no-build-isolation --no-deps --editable "$src"
 fi
 if [ -z "$LOCKED" ] || [ "$what" != "$src" ]; then

@@ -13,6 +13,8 @@ nothing matches across lines. A carriage return before the newline belongs to th
 stays in the text of the hit. A line over 16 KiB is searched part by part, as it is stored, so a match that spans two
 parts is not found. Unfinished lines are not searched.
 
+Without google-re2, a `Matcher` searches with Python's ``re`` in a process of its own, as `logring.regex` explains.
+
 ``bytes.find`` is several times as fast as RE2. So the search first looks for the literal texts that every match of a
 pattern contains, and runs RE2 only in blocks that have them.
 """
@@ -24,9 +26,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from logring.block import Block, Entry
+from logring.common_syntax import BadPattern, literal, translated
 from logring.errors import Corrupt, LogError
 from logring.layout import BLOCK_SIZE, ENTRY_SIZE, NO_NEWLINE
 from logring.reader import LogReader
+from logring.regex import Matcher, MatchFailed, compile_re2, re2_module
 
 __all__ = ["BadPattern", "Hit", "Pattern", "SearchResult", "search"]
 
@@ -48,10 +52,6 @@ _TOKEN = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.|\(\?[a-zA-Z]*-[a-zA-Z]*m", re.DOTALL)
 _LINE_ANCHORS = {r"\A": "^", r"\z": "$"}
 
 
-class BadPattern(ValueError):
-    """The pattern is not a valid regular expression, is too large, or cannot match any line."""
-
-
 class Pattern:
     """The pattern to search for.
 
@@ -59,12 +59,15 @@ class Pattern:
         text: a plain text, or with `regex` a regular expression in RE2 syntax.
         regex: whether `text` is a regular expression.
         ignore_case: whether upper and lower case are equal.
+        matcher: finds matches without google-re2; None: the pattern is only checked, or `is_local`.
 
     Raises:
         BadPattern: the pattern is invalid, too large, or cannot match any line.
     """
 
-    def __init__(self, text: str, *, regex: bool = False, ignore_case: bool = False) -> None:
+    def __init__(
+        self, text: str, *, regex: bool = False, ignore_case: bool = False, matcher: Matcher | None = None
+    ) -> None:
         try:
             plain = text.encode()
         except UnicodeEncodeError as err:
@@ -74,19 +77,42 @@ class Pattern:
         self._plain = plain
         self._regexp = None
         self._required = required(text) if regex and not ignore_case else ()
-        if regex:
+        self._matcher = matcher
+        self._expression: str | None = None
+        """The pattern for the matcher."""
+        if re2_module() is None:
+            if regex:
+                # The error message then has the position in the pattern as typed.
+                translated(text, lines=True, ignore_case=ignore_case)
+                self._expression = translated(_line_anchors(text), lines=True, ignore_case=ignore_case)
+            elif ignore_case:
+                self._expression = literal(text, ignore_case=True)
+        elif regex:
             # The error message then quotes the pattern as typed.
             _compile(text, ignore_case=ignore_case, memory_bytes=_PROGRAM_BYTES)
             self._regexp = _compile(f"(?m){_line_anchors(text)}", ignore_case=ignore_case)
         elif ignore_case:
             self._regexp = _compile(text, ignore_case=True, literal=True)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether this process finds matches by itself, without a matcher."""
+        return self._expression is None
+
     def may_match(self, text: bytes, begin: int, end: int) -> bool:
         """Return whether a match in `text[begin:end]` is possible: a cheap test that may return True in vain."""
         return present(self._required, text, begin, end)
 
     def find(self, text: bytes, pos: int, begin: int, end: int) -> tuple[int, int] | None:
-        """Return start and end of the first match from `pos` on, within `text[begin:end]`; None if there is none."""
+        """Return start and end of the first match from `pos` on, within `text[begin:end]`; None if there is none.
+
+        Raises:
+            MatchFailed: the matcher took too long, or is missing.
+        """
+        if self._expression is not None:
+            if self._matcher is None:
+                raise MatchFailed("no process matches this pattern")
+            return self._matcher.find(self._expression, text, pos, begin, end)
         if self._regexp is None:
             at = text.find(self._plain, pos, end)
             return None if at < 0 else (at, at + len(self._plain))
@@ -104,20 +130,16 @@ class Pattern:
 
 
 def _compile(text: str, *, ignore_case: bool, literal: bool = False, memory_bytes: int = _MEMORY_BYTES) -> Any:
-    import re2  # imported at first use, to keep idle processes small
-
+    re2 = re2_module()
+    assert re2 is not None  # noqa: S101 - without it, nothing is compiled
     options = re2.Options()
     options.case_sensitive = not ignore_case
     options.literal = literal
     options.max_mem = memory_bytes
     options.never_capture = True
     options.never_nl = True
-    options.log_errors = False
     try:
-        return re2.compile(text, options)
-    except re2.error as err:
-        reason = err.args[0] if err.args else ""
-        raise BadPattern(reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)) from err
+        return compile_re2(re2, text, options)
     finally:
         re2.purge()  # its cache would keep 128 patterns, each with its full memory
 
@@ -161,6 +183,8 @@ class SearchResult(NamedTuple):
     """Bytes of text that were searched or skipped."""
     damaged: int
     """Number of unreadable blocks, which were skipped."""
+    failure: str | None = None
+    """Why the search cannot continue: a match took too long, or is impossible."""
 
 
 class LineSelection(NamedTuple):
@@ -242,7 +266,9 @@ def search(
             continue
         try:
             finder = _InBlock(block, pattern, wanted, start, pace)
-            hits += finder.hits(limits.hits - len(hits))
+            finder.add_hits(hits, limits.hits)
+        except MatchFailed as err:
+            return SearchResult(hits, following, exhausted=False, scanned=scanned, damaged=damaged, failure=str(err))
         except Corrupt:
             damaged += 1
             spent += BLOCK_SIZE
@@ -301,11 +327,14 @@ class _InBlock:
         self.next = block.header.end_line
         self.passed = len(block.text) - self._begin
 
-    def hits(self, limit: int) -> list[Hit]:
-        """Return the lines that match, at most `limit`."""
-        found: list[Hit] = []
+    def add_hits(self, found: list[Hit], limit: int) -> None:
+        """Add the lines that match to `found`, until it has `limit`.
+
+        Raises:
+            MatchFailed: the search cannot continue.
+        """
         if not self._block.header.lines or self._wanted.rules_out(self._block):
-            return found
+            return
         stretches = [*self._stretches()]
         text = self._block.text
         if b"\r\n" in text:  # replaced by two newlines, which keeps the offsets
@@ -313,7 +342,6 @@ class _InBlock:
         for begin, end in stretches:
             if end > self._begin and not self._search(found, text, begin, end, limit):
                 break
-        return found
 
     def _stretches(self) -> Iterator[tuple[int, int]]:
         """Yield the parts of the text that must be searched separately.

@@ -17,6 +17,7 @@ PROCESSES = {
     "watcher": ("supervisor.helpers.watcher.__main__",),
     "filewatcher": ("supervisor.helpers.filewatcher.__main__",),
     "janitor": ("supervisor.helpers.janitor.__main__",),
+    "matcher": ("supervisor.helpers.matcher.__main__",),
     "notifier": ("supervisor.helpers.notifier.__main__",),
     "exporter": ("supervisor.helpers.exporter.__main__",),
     "sinks": (
@@ -34,12 +35,11 @@ _WHOLE = "a package of others, which is loaded whole, whichever release it is"
 _DRIVER = "the driver of a database, which a process opens as the first thing that it does"
 _SINK = "an exporter imports the one of its type as soon as it has its job: each type only its own libraries"
 LATE = {
-    ("logring.search", "re2"): _WHOLE,
+    ("logring.regex", "re2"): _WHOLE,
     ("logring.logfile.zstd", "backports.zstd"): _WHOLE,
     ("store.database", "store.backends.postgres"): _DRIVER,
     ("store.migrations.runner", "f'store.migrations.{name}'"): "called when the module is loaded",
     ("supervisor.startup.host_check", "psycopg"): _DRIVER,
-    ("supervisor.config.value_types.param_values", "re2"): _WHOLE,
     ("supervisor.helpers.exporter.__main__", "supervisor.helpers.exporter.file_sink"): _SINK,
     ("supervisor.helpers.exporter.__main__", "supervisor.helpers.exporter.loki_sink"): _SINK,
     ("supervisor.helpers.exporter.__main__", "supervisor.helpers.exporter.otlp_sink"): _SINK,

@@ -15,6 +15,7 @@ OTHERS = (
     "supervisor.scheduler.__main__",
     "supervisor.helpers.exporter.__main__",
     "supervisor.helpers.janitor.__main__",
+    "supervisor.helpers.matcher.__main__",
     "supervisor.helpers.notifier.__main__",
     "supervisor.helpers.watcher.__main__",
     "supervisor.helpers.filewatcher.__main__",

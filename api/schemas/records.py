@@ -487,10 +487,20 @@ class SearchPage(Document, kw_only=True, rename="camel"):
 
     items: list[SearchHit]
     next_cursor: (
-        Annotated[str, Meta(description="Cursor that continues the search; absent if the search is exhausted.")]
+        Annotated[str, Meta(description="Cursor that continues the search; absent if the search is exhausted or cut.")]
         | UnsetType
     ) = UNSET
     exhausted: Annotated[bool, Meta(description="True if all runs were searched, active runs up to now.")]
+    cut: (
+        Annotated[
+            str,
+            Meta(
+                description="Why the search ended early, without a cursor: matching a text took too long. Only without"
+                " google-re2."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     scanned_runs: Annotated[Int64, Meta(description="Number of runs that this call searched.")]
     scanned_bytes: Annotated[Int64, Meta(description="Bytes of log text that this call searched.")]
 
@@ -500,20 +510,30 @@ class LogSearchPage(Document, kw_only=True, rename="camel"):
 
     items: list[LogSearchHit]
     next_cursor: (
-        Annotated[str, Meta(description="Cursor that continues the search; absent if the search is exhausted.")]
+        Annotated[str, Meta(description="Cursor that continues the search; absent if the search is exhausted or cut.")]
         | UnsetType
     ) = UNSET
     searched_back_to: (
         Annotated[
             str,
             Meta(
-                description="All runs that were created later are searched; absent if the search is exhausted.",
+                description="All runs that were created later are searched; absent if the search is exhausted or cut.",
                 extra_json_schema={"format": "date-time"},
             ),
         ]
         | UnsetType
     ) = UNSET
     exhausted: Annotated[bool, Meta(description="True if all runs were searched, active runs up to now.")]
+    cut: (
+        Annotated[
+            str,
+            Meta(
+                description="Why the search ended early, without a cursor: matching a text took too long. Only without"
+                " google-re2."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     scanned_runs: Annotated[Int64, Meta(description="Number of runs that this call searched.")]
     scanned_bytes: Annotated[Int64, Meta(description="Bytes of log text that this call searched.")]
 

@@ -53,6 +53,16 @@ class UnitGap(Struct):
 
 
 class UnitDone(Struct):
-    """All lines up to `until` were sent."""
+    """All lines up to `until` were sent, or the stream was cut."""
 
     runs: Annotated[Int64, Meta(description="Number of runs that this stream announced.")]
+    cut: (
+        Annotated[
+            str,
+            Meta(
+                description="Why the stream ended early: matching a line with grep took too long. Only without"
+                " google-re2."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET

@@ -11,6 +11,7 @@ event carries the positions of all runs.
 from collections.abc import Iterator
 
 import gevent
+from msgspec import UNSET
 
 from api.errors import ApiError, invalid
 from api.operations.operation import Call
@@ -30,6 +31,7 @@ from logring.block import Batch
 from logring.errors import LogError
 from logring.layout import STREAM_NAMES
 from logring.reader import LogReader, Page
+from logring.regex import MatchFailed
 from logring.search import BadPattern, Pattern
 from store.errors import StoreError
 from store.runs import runs_by_unit
@@ -136,7 +138,7 @@ class UnitStream(EventStream):
         self._filter = LineFilter(
             None if query["stream"] is None else STREAM_NAMES.index(query["stream"]),
             until_ms,
-            pattern_of(query["grep"]),
+            pattern_of(query["grep"], context),
         )
         names = context.reads(units.resolve)
         self._runs = UnitRuns(context.reads, units, names, until_ms)
@@ -297,10 +299,21 @@ class UnitStream(EventStream):
             if batch.n > position:
                 items.append((batch.ts, Gap(position - 1, batch.n - position)))
             position = batch.next
-            items += [(batch.ts, part) for part in self._filter(batch)]
+            items += [(batch.ts, part) for part in self._chosen(batch)]
         else:
             if page.next > position:
                 items.append((0, Gap(position - 1, page.next - position)))
+
+    def _chosen(self, batch: Batch) -> list[Batch]:
+        """Return the wanted parts of a batch. Only a thread may wait for the matching process.
+
+        Raises:
+            MatchFailed: a match took too long.
+        """
+        pattern = self._filter.pattern
+        if pattern is None or pattern.is_local:
+            return list(self._filter(batch))
+        return self.context.searches(lambda: list(self._filter(batch)))
 
     def _end(self, run: OpenRun, items: list[tuple[int, Item]]) -> None:
         """Add the end of a run to `items`."""
@@ -347,6 +360,10 @@ class UnitStream(EventStream):
                     self.events_rang = False
                     self._runs.read_events(self._feed)
                 self._fill(now_ms)
+            except MatchFailed as err:
+                yield self._take(now_ms)
+                yield self._done(str(err))
+                return
             except StoreError as err:
                 self.context.reads.log_unreadable("runs of units", err)
                 return
@@ -462,8 +479,9 @@ class UnitStream(EventStream):
         row = self._next_row()
         return row is not None and row.status != "ended"
 
-    def _done(self) -> bytes:
-        return sse_encoding.event("done", schemas.UnitDone(self._announced), retry_ms=DONE_RETRY_MS)
+    def _done(self, cut: str | None = None) -> bytes:
+        done = schemas.UnitDone(self._announced, UNSET if cut is None else cut)
+        return sse_encoding.event("done", done, retry_ms=DONE_RETRY_MS)
 
 
 def _read_page(reader: LogReader, start: int, max_bytes: int) -> tuple[Page[Batch] | None, int]:
@@ -517,7 +535,7 @@ def _begin_of(given: int | None, since_ms: int | None) -> int:
     return 0 if since_ms is not None else -LAST_LINES
 
 
-def pattern_of(grep: str | None) -> Pattern | None:
+def pattern_of(grep: str | None, context: Context) -> Pattern | None:
     """Compile the parameter ``grep``; None without one.
 
     Raises:
@@ -526,6 +544,6 @@ def pattern_of(grep: str | None) -> Pattern | None:
     if grep is None:
         return None
     try:
-        return Pattern(grep, regex=True)
+        return Pattern(grep, regex=True, matcher=context.searches.process)
     except BadPattern as err:
         raise invalid([ErrorDetail("query.grep", str(err), grep)]) from err

@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 ROOT = Path(__file__).parent.parent.parent
 LOCKED = ROOT / "deploy/locked"
-PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 ARCHITECTURES = ("x86_64", "aarch64")
 _OURS = "ringward"
 _HEAD = "# Written by `make lock`, from setup.cfg and pyproject.toml. {}\n"

@@ -8,7 +8,8 @@ Scheduler -> watcher
 Watcher -> scheduler
     ``passed``   {key}: an attempt succeeded; completes a request without `times`
     ``failing``  {key, why}: an attempt failed, for a new reason
-    ``failed``   {key, why}: `times` attempts in a row failed, or the command of kind ask failed; completes the request
+    ``failed``   {key, why}: `times` attempts in a row failed, the command of kind ask failed, or the output cannot be
+                 searched, for kind output; completes the request
     ``matched``  {key, line, why}: the number and text of a matching line, for kind output; completes the request
     ``answered`` {key, text}: the standard output of a successful command, for kind ask; completes the request
     ``clean``    {key}: the output ended without a match or cannot be read, for kind output; completes the request

@@ -215,7 +215,7 @@ class Scheduler(CommitListener, StoreListener):
         self._controller.dependency_gate.know(self._units, state.ended)
         self._jobs = LaunchedJobs(core, user_lookup, watcher, self._root)
         engine.observers = [RunAlerts(loop, boot, notifications, self._committer), self._heartbeats, self._jobs]
-        engine.connect(self._controller, OutputSearches(loop, boot, watcher, log), self._jobs)
+        engine.connect(self._controller, OutputSearches(loop, boot, watcher, self._root, log), self._jobs)
         engine.configure(self._config)
         self._daemon.ending = state.known.ending
         self._run_sampler = RunSampler(loop, self._committer.commit, os.getppid(), state.known.running, state.usages)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from deploy.release.lock import PYTHONS
-from tests.pythons import NOT_SUPPORTED, SUITES, find
+from tests.pythons import SUITES, find
 from tests.support.paths import ROOT
 
 VERSION = ".".join(map(str, sys.version_info[:2]))
@@ -38,4 +38,3 @@ def test_metadata_names_the_supported_versions() -> None:
     lines = setup["metadata"]["classifiers"].splitlines()
     assert tuple(f"3.{line.removeprefix(prefix)}" for line in lines if line.startswith(prefix)) == PYTHONS
     assert SUITES.keys() <= set(PYTHONS)
-    assert not NOT_SUPPORTED.keys() & set(PYTHONS)

@@ -224,8 +224,8 @@ def log(tmp_path: Path) -> Log:
     return Log(tmp_path, block_size=BLOCK)
 
 
-def found(log: Log, text: str, **options: bool) -> list[bytes]:
-    pattern = Pattern(text, **options)
+def found(log: Log, text: str, *, regex: bool = False, ignore_case: bool = False) -> list[bytes]:
+    pattern = Pattern(text, regex=regex, ignore_case=ignore_case)
     return [hit.text for hit in search(log.reader, pattern, limits=Limits(1000, 1 << 30)).hits]
 
 

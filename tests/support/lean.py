@@ -23,15 +23,18 @@ sys.exit(main())
 """
 
 
-def environment() -> Path:
-    """Return its directory, below the environment of the tests; make it again after an installation there."""
-    directory = Path(sys.prefix, "daemon")
+def environment(*without: str) -> Path:
+    """Return its directory, below the environment of the tests; make it again after an installation there.
+
+    `without` names distributions that it lacks.
+    """
+    directory = Path(sys.prefix, "-without-".join(("daemon", *without)))
     if not _is_current(directory):
-        with Path(sys.prefix, "daemon.lock").open("w") as lock:
+        with directory.with_name(f"{directory.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not _is_current(directory):  # another process of this test run may have made it
                 shutil.rmtree(directory, ignore_errors=True)
-                _make(directory)
+                _make(directory, {"ringward", *without})
     return directory
 
 
@@ -45,11 +48,11 @@ def _installed() -> str:
     return f"{sys.version} {Path(sysconfig.get_path('purelib')).stat().st_mtime_ns}"
 
 
-def _make(directory: Path) -> None:
+def _make(directory: Path, without: set[str]) -> None:
     venv.EnvBuilder(symlinks=True, with_pip=False).create(directory)
     (packages,) = directory.glob("lib/python*/site-packages")
     (packages / "ringward.pth").write_text(f"{ROOT}\n")
-    for distribution in map(importlib.metadata.distribution, needs(extras="").keys() - {"ringward"}):
+    for distribution in map(importlib.metadata.distribution, needs(extras="").keys() - without):
         for name in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
             if not (packages / name).exists():  # packages of several distributions are in one directory
                 (packages / name).symlink_to(Path(str(distribution.locate_file(name))))

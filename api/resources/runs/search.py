@@ -7,7 +7,8 @@ deleted meanwhile is skipped. Runs that start after the first call are newer tha
 
     cursor = base64url(version u8 | creation of the run, ms i64 | run id 26s | line u64 | check 8s)
 
-One dedicated thread scans; concurrent searches share it in turns.
+One dedicated thread scans; concurrent searches share it in turns. Without google-re2, it waits for a matching process.
+If a match takes too long there, the search ends: the response says why in ``cut``, and has no cursor.
 """
 
 import base64
@@ -35,6 +36,7 @@ from api.worker_context import Context
 from logring.errors import LogError
 from logring.layout import STREAM_NAMES
 from logring.reader import LogReader
+from logring.regex import Matcher
 from logring.search import BadPattern, Hit, Limits, LineSelection, Pattern, SearchResult
 from logring.search import search as search_log
 from store.database import Database
@@ -112,6 +114,8 @@ class _Scan:
         self.hits: list[tuple[Run, Hit]] = []
         self.line = line
         self.runs = self.bytes = 0
+        self.failure: str | None = None
+        """Why the search cannot continue."""
         self._pattern = pattern
         self._wanted = wanted
         self._limit = limit
@@ -121,8 +125,13 @@ class _Scan:
 
     @property
     def full(self) -> bool:
-        """Whether a limit of hits or bytes is reached."""
-        return len(self.hits) >= self._limit or self._text_bytes >= _ANSWER_BYTES or self.bytes >= _CALL_BYTES
+        """Whether the search cannot continue, or a limit of hits or bytes is reached."""
+        return (
+            self.failure is not None
+            or len(self.hits) >= self._limit
+            or self._text_bytes >= _ANSWER_BYTES
+            or self.bytes >= _CALL_BYTES
+        )
 
     def turn(self) -> None:
         """Scan for one turn, about 50 ms."""
@@ -153,6 +162,7 @@ class _Scan:
         self._text_bytes += sum(len(hit.text) for hit in found.hits)
         self.bytes += found.scanned
         self.line = found.next
+        self.failure = found.failure
         if found.exhausted:
             self.close()
             self.waiting.popleft()
@@ -252,7 +262,7 @@ def search_task_log(context: Context, call: Call) -> None:
         return found
 
     scan = _scanned(context, call, read, position)
-    cut = scan.waiting[0] if scan.waiting else None
+    cut = None if scan.failure is not None or not scan.waiting else scan.waiting[0]
     call.answer(
         schemas.SearchPage(
             items=[
@@ -260,7 +270,8 @@ def search_task_log(context: Context, call: Call) -> None:
                 for run, hit in scan.hits
             ],
             next_cursor=UNSET if cut is None else _to_cursor(same, Position(cut.created_at, cut.id, scan.line)),
-            exhausted=cut is None,
+            exhausted=cut is None and scan.failure is None,
+            cut=UNSET if scan.failure is None else scan.failure,
             scanned_runs=scan.runs,
             scanned_bytes=scan.bytes,
         )
@@ -308,7 +319,7 @@ def search_logs(context: Context, call: Call) -> None:
         return context.reads(runs_by_unit.runs_with_logs, names, since_ms, (created_at, at), _RUNS)
 
     scan = _scanned(context, call, read, position)
-    cut = scan.waiting[0] if scan.waiting else None
+    cut = None if scan.failure is not None or not scan.waiting else scan.waiting[0]
     call.answer(
         schemas.LogSearchPage(
             items=[
@@ -325,7 +336,8 @@ def search_logs(context: Context, call: Call) -> None:
             ],
             next_cursor=UNSET if cut is None else _to_cursor(same, Position(cut.created_at, cut.id, scan.line)),
             searched_back_to=UNSET if cut is None else rfc3339(cut.created_at),
-            exhausted=cut is None,
+            exhausted=cut is None and scan.failure is None,
+            cut=UNSET if scan.failure is None else scan.failure,
             scanned_runs=scan.runs,
             scanned_bytes=scan.bytes,
         )
@@ -359,7 +371,7 @@ def _scanned(context: Context, call: Call, read: Callable[[int, str], list[Run]]
     query = call.query
     runs = _Runs(read, position)
     with context.searches.turn():
-        pattern = context.searches(_pattern, query)
+        pattern = context.searches(_pattern, query, context.searches.process)
         scan = _Scan(pattern, _wanted(query), query["limit"], context.hub.paths, position.line)
         batch = runs.next_batch()
         if batch and batch[0].id != position.run_id:
@@ -397,9 +409,9 @@ def _position(same: tuple[object, ...], cursor: str | None) -> Position:
         raise invalid([schemas.ErrorDetail("query.cursor", str(err), cursor)]) from err
 
 
-def _pattern(query: dict[str, Any]) -> Pattern:
+def _pattern(query: dict[str, Any], matcher: Matcher) -> Pattern:
     try:
-        return Pattern(query["q"], regex=bool(query["regex"]), ignore_case=not query["case"])
+        return Pattern(query["q"], regex=bool(query["regex"]), ignore_case=not query["case"], matcher=matcher)
     except BadPattern as err:
         raise invalid([schemas.ErrorDetail("query.q", str(err), query["q"])]) from err
 

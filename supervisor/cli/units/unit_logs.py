@@ -150,6 +150,9 @@ class UnitFollower:
                 for event in parser.feed(chunk):
                     self._patience.reset()
                     if event.name == "done":
+                        if (cut := parse(event.data).get("cut")) is not None:
+                            self._printer.flush()
+                            raise Failure(f"the logs end early: {cut}")
                         return True
                     if event.name == "run":
                         run = parse(event.data)

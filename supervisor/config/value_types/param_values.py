@@ -4,9 +4,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from logring.common_syntax import BadPattern, translated
 from logring.mask import MAX_SECRET, MIN_SECRET, Mask
+from logring.regex import MatchFailed, compile_re2, re2_module
 from supervisor.config.problems import InvalidValue, quoted
 from supervisor.config.records import Param
+from supervisor.ipc.match_process import MatchProcess
 
 MAX_BYTES = 64 * 1024
 """Maximum size of all values of a run together; the kernel accepts 128 KiB in one argument."""
@@ -86,24 +89,34 @@ TYPES: Final[Mapping[str, Callable[[str], str]]] = {
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """Return whether the pattern matches the whole text; RE2 takes linear time for any pattern."""
-    return compiled(pattern).fullmatch(text) is not None
+    """Return whether the pattern matches the whole text.
+
+    RE2 takes linear time for any pattern. Without it, another process matches, which ends after a second.
+
+    Raises:
+        InvalidValue: matching took too long.
+    """
+    found = compiled(pattern)
+    if not isinstance(found, str):
+        return found.fullmatch(text) is not None
+    try:
+        with MatchProcess() as process:
+            return process.matches(found, text)
+    except MatchFailed as err:
+        raise InvalidValue(f"cannot be compared with the pattern {quoted(pattern)}: {err}", show=False) from err
 
 
 def compiled(pattern: str) -> Any:
-    """Return a compiled regular expression (RE2).
+    """Return a regular expression: compiled by RE2 or, without google-re2, for a `MatchProcess`.
 
     Raises:
         InvalidValue: the pattern is invalid.
     """
-    import re2  # imported only if a parameter has a pattern
-
-    options = re2.Options()
-    options.max_mem = _PATTERN_MEMORY_BYTES
-    options.log_errors = False
     try:
-        return re2.compile(pattern, options)
-    except re2.error as err:
-        reason = err.args[0] if err.args else ""
-        words = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-        raise InvalidValue(f"is not a valid regular expression: {words}", show=False) from err
+        if (re2 := re2_module()) is None:
+            return translated(pattern, lines=False)
+        options = re2.Options()
+        options.max_mem = _PATTERN_MEMORY_BYTES
+        return compile_re2(re2, pattern, options)
+    except BadPattern as err:
+        raise InvalidValue(f"is not a valid regular expression: {err}", show=False) from err

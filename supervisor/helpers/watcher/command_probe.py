@@ -18,7 +18,7 @@ import os
 import signal
 import subprocess
 from codecs import getincrementaldecoder
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from logring.mask import MASK, Mask
 from supervisor.helpers.watcher.network_probes import ProbeFailed
@@ -100,10 +100,12 @@ class CommandProbes:
     """Carries out all probes by commands.
 
     Args:
-        alone: Whether this process is a subreaper whose children are all commands or their leftovers.
+        alone: Whether this process is a subreaper whose children are all commands, their leftovers, or its helper.
+        helper: Returns the process id of the helper, which is no leftover; None without one.
     """
 
-    def __init__(self, *, alone: bool) -> None:
+    def __init__(self, *, alone: bool, helper: Callable[[], int | None] = lambda: None) -> None:
+        self._helper = helper
         self._attempts: dict[int, _Attempt] = {}
         """Attempts whose main process is not reaped yet, by its id."""
         self._numbers = itertools.count()
@@ -138,6 +140,8 @@ class CommandProbes:
         while True:
             over = {pid for pid, attempt in self._attempts.items() if attempt.over}
             marks = {pid: attempt.mark for pid, attempt in self._attempts.items() if pid not in over}
+            if (helper := self._helper()) is not None:
+                marks[helper] = ""
             if not leftovers.end(over, marks) and not over:
                 return
             await asyncio.sleep(look_s)

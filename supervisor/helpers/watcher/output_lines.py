@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from logring.errors import LogError
 from logring.layout import SYSTEM
 from logring.reader import LogReader
-from logring.search import Limits, Pattern, search
+from logring.search import Limits, Pattern, SearchResult, search
 from supervisor.helpers.watcher.network_probes import ProbeFailed
 from supervisor.ipc.doorbell import DoorbellClient
+from supervisor.ipc.match_process import MatchProcess
 from supervisor.ipc.probe_request import ProbeRequest
 
 _POLL_S = 0.25
@@ -65,13 +68,47 @@ class RingWatcher:
                 event.set()
 
 
-async def line(request: ProbeRequest, run: str, bell: RingWatcher) -> tuple[int, str]:
+class SearchImpossible(Exception):
+    """The output cannot be searched: a match took too long, or there is no process for it."""
+
+
+class LineSearches:
+    """Searches logs: at once with google-re2, otherwise in a thread that waits for a matching process.
+
+    Attributes:
+        process: the matching process of all searches.
+    """
+
+    def __init__(self) -> None:
+        self.process = MatchProcess()
+        self._thread = ThreadPoolExecutor(1, "searches")
+
+    async def search(self, reader: LogReader, pattern: Pattern, position: int) -> SearchResult:
+        """Search from a line on, until the first hit or the limit of bytes."""
+        work = partial(search, reader, pattern, position, limits=Limits(1, _MAX_BYTES))
+        if pattern.is_local:
+            return work()
+        result = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        try:
+            return await asyncio.shield(result)
+        except asyncio.CancelledError:
+            await asyncio.wait([result])  # the thread uses the reader, which the caller closes
+            raise
+
+    def close(self) -> None:
+        """End the matching process. No search may be under way."""
+        self._thread.shutdown()
+        self.process.close()
+
+
+async def line(request: ProbeRequest, run: str, bell: RingWatcher, searches: LineSearches) -> tuple[int, str]:
     """Wait for the first matching line in a run's output; return its number and its text for display.
 
     Raises:
         ProbeFailed: the log ended without a match or cannot be read.
+        SearchImpossible: a match took too long.
     """
-    pattern = Pattern(request.target, regex=True)
+    pattern = Pattern(request.target, regex=True, matcher=searches.process)
     reader = LogReader(request.ring, request.file)
     news = asyncio.Event()
     bell.add(run, news)
@@ -80,10 +117,12 @@ async def line(request: ProbeRequest, run: str, bell: RingWatcher) -> tuple[int,
         while True:
             news.clear()
             sealed = reader.head().sealed
-            found = search(reader, pattern, position, limits=Limits(1, _MAX_BYTES))
+            found = await searches.search(reader, pattern, position)
             for hit in found.hits:
                 if hit.stream != SYSTEM:
                     return hit.n, shown(hit.text.removesuffix(b"\r"))
+            if found.failure is not None:
+                raise SearchImpossible(found.failure)
             position = found.next
             if not found.exhausted:
                 await asyncio.sleep(0)

@@ -8,7 +8,7 @@ from functools import partial
 from supervisor.helpers.watcher.command_probe import CommandProbes
 from supervisor.helpers.watcher.name_lookup import NameLookup
 from supervisor.helpers.watcher.network_probes import ProbeFailed, http, tcp
-from supervisor.helpers.watcher.output_lines import RingWatcher, line
+from supervisor.helpers.watcher.output_lines import LineSearches, RingWatcher, SearchImpossible, line
 from supervisor.ipc.probe_request import ProbeRequest
 
 _AT_ONCE = 64
@@ -33,7 +33,8 @@ class ProbeRunner:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._connections = asyncio.Semaphore(_AT_ONCE)
         self._names = NameLookup()
-        self._exec = CommandProbes(alone=alone)
+        self._searches = LineSearches()
+        self._exec = CommandProbes(alone=alone, helper=lambda: self._searches.process.pid)
         self._commands = asyncio.Semaphore(_COMMANDS_AT_ONCE)
         self._questions = asyncio.Semaphore(_COMMANDS_AT_ONCE)
 
@@ -60,6 +61,7 @@ class ProbeRunner:
         for key in list(self._tasks):
             self.forget(key)
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._searches.close()
         await self._exec.ended()
 
     async def _carry_out(self, request: ProbeRequest) -> None:
@@ -77,17 +79,19 @@ class ProbeRunner:
     async def _line(self, request: ProbeRequest) -> None:
         run = request.key.partition("/")[0]
         try:
-            await line(request, run, self._bell)
-        except ProbeFailed as err:
+            await line(request, run, self._bell, self._searches)
+        except (ProbeFailed, SearchImpossible) as err:
             self._send({"op": "failing", "key": request.key, "why": str(err)})
         else:
             self._send({"op": "passed", "key": request.key})
 
     async def _output(self, request: ProbeRequest) -> None:
         try:
-            number, text = await line(request, request.key.partition("/")[0], self._bell)
+            number, text = await line(request, request.key.partition("/")[0], self._bell, self._searches)
         except ProbeFailed:
             self._send({"op": "clean", "key": request.key})
+        except SearchImpossible as err:
+            self._send({"op": "failed", "key": request.key, "why": str(err)})
         else:
             self._send({"op": "matched", "key": request.key, "line": number, "why": text})
 

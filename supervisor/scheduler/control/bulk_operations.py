@@ -37,6 +37,7 @@ from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.database.retention import Retention
 from supervisor.scheduler.runs import run_transitions, secret_parameters
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
+from supervisor.scheduler.runs.parameter_checks import ParameterChecks, must_wait
 from supervisor.scheduler.runs.parameters import NOTHING, InvalidParameters, ParameterValues, accept_again
 
 _STOPS = 200
@@ -134,6 +135,7 @@ class BulkOperations:
         self._bulk = bulk
         self._retention = retention
         self._limit = limit
+        self._checks = ParameterChecks(core.loop)
         self._last_ms = 0
 
     @operation(_Run)
@@ -272,21 +274,42 @@ class BulkOperations:
         self._bulk.read(find, found)
 
     def _run_all(self, tasks: dict[str, _RerunTask], request: _Rerun, reply: Reply) -> None:
-        errors: list[dict[str, object]] = []
         triggered: list[dict[str, str]] = []
-        new: list[tuple[Unit, Task, str, ParameterValues]] = []
+        new: list[_NewRun] = []
         for name, again in tasks.items():
             unit = self._units.get(name)
             task = None if unit is None else unit.task
             if unit is None or task is None or not task.api_trigger:
                 continue
             triggered.append({"run_id": again.run_id, "task_name": name})
-            if again.exists:
-                continue
-            try:
-                new.append((unit, task, again.run_id, accept_again(task, again.given)))
-            except InvalidParameters as err:
-                errors += [{"location": f"tasks.{name}.params.{one.name}", "message": one.message} for one in err.wrong]
+            if not again.exists:
+                new.append(_NewRun(unit, task, again.run_id, again.given))
+
+        def checked(found: list[ParameterValues | InvalidParameters] | InvalidParameters) -> None:
+            if self._daemon.ending:
+                reply(shutting_down())
+            elif isinstance(found, InvalidParameters):
+                reply(refused(409, f"The parameters cannot be checked; nothing was started: {found}"))
+            else:
+                self._start_all(new, found, triggered, request, reply)
+
+        waits = any(must_wait(one.task, one.given.names) for one in new)
+        self._checks.call(lambda: [_accepted(one) for one in new], checked, waits=waits)
+
+    def _start_all(
+        self,
+        new: list["_NewRun"],
+        found: list[ParameterValues | InvalidParameters],
+        triggered: list[dict[str, str]],
+        request: _Rerun,
+        reply: Reply,
+    ) -> None:
+        errors = [
+            {"location": f"tasks.{one.task.name}.params.{wrong.name}", "message": wrong.message}
+            for one, result in zip(new, found, strict=True)
+            if isinstance(result, InvalidParameters)
+            for wrong in result.wrong
+        ]
         if errors:
             reply(refused(409, "Parameters of a selected run are no longer valid; nothing was started", errors))
             return
@@ -297,10 +320,28 @@ class BulkOperations:
             return
         self._limit.count(credential, len(new))
         with self._committer.changing(unavailable(reply)) as change:
-            for unit, task, run_id, params in new:
-                run = RunRequest(trigger=trigger, run_id=run_id, by=by, params=params)
-                self._runs.create_task_run(unit, task, change, run)
+            for one, params in zip(new, found, strict=True):
+                if isinstance(params, ParameterValues) and one.run_id not in self._runs.live:
+                    run = RunRequest(trigger=trigger, run_id=one.run_id, by=by, params=params)
+                    self._runs.create_task_run(one.unit, one.task, change, run)
             change.then(lambda: reply(done(triggered=triggered)))
+
+
+class _NewRun(NamedTuple):
+    """A run to start."""
+
+    unit: Unit
+    task: Task
+    run_id: str
+    given: ParameterValues
+    """Parameter values of the run that is repeated."""
+
+
+def _accepted(one: _NewRun) -> ParameterValues | InvalidParameters:
+    try:
+        return accept_again(one.task, one.given)
+    except InvalidParameters as err:
+        return err
 
 
 def _again(db: Database, data_dir: str, command: str, name: str, newest: str) -> _RerunTask:

@@ -36,7 +36,8 @@ from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
-from supervisor.scheduler.runs.parameters import InvalidParameters, take
+from supervisor.scheduler.runs.parameter_checks import ParameterChecks, must_wait
+from supervisor.scheduler.runs.parameters import InvalidParameters, ParameterValues, take
 from supervisor.scheduler.runs.run_rows import answer_row
 
 _PATIENCE_S = 0.01
@@ -179,6 +180,7 @@ class RunOperations:
         self._info = info
         self._units = units
         self._keys = IdempotencyKeys(core.committer)
+        self._checks = ParameterChecks(core.loop)
         self._environments = Environments(_PATIENCE_S)
 
     @operation(Arguments)
@@ -210,22 +212,34 @@ class RunOperations:
             self._keys.trigger(request, reply, lambda reply: self._create(unit, request, reply))
 
     def _create(self, unit: Unit, request: Trigger, reply: Reply) -> None:
+        task = unit.task
+        if task is None or not unit.configured:  # a reload removed it while its key was looked up
+            reply(refused(404, f'no task named "{unit.name}"'))
+            return
+        values = request.params or {}
+
+        def checked(found: ParameterValues | InvalidParameters) -> None:
+            if self._daemon.ending:
+                reply(shutting_down())
+            elif request.run in self._runs.live:  # created during the check, by a repeated request
+                reply(done())
+            elif unit.task is not task or not unit.configured:  # a reload during the check
+                self._create(unit, request, reply)
+            elif isinstance(found, InvalidParameters):
+                errors = [{"location": f"body.params.{one.name}", "message": one.message} for one in found.wrong]
+                reply(refused(422, f"Invalid parameters for {unit.name}", errors))
+            else:
+                self._create_with(unit, task, found, request, reply)
+
+        self._checks.call(lambda: take(task, values), checked, waits=must_wait(task, values))
+
+    def _create_with(self, unit: Unit, task: Task, params: ParameterValues, request: Trigger, reply: Reply) -> None:
         def on_failed(error: BaseException) -> None:
             if isinstance(error, Conflict):  # the run id exists, so this request is a repetition
                 reply(done())
             else:
                 unavailable(reply)(error)
 
-        task = unit.task
-        if task is None or not unit.configured:  # a reload removed it while its key was looked up
-            reply(refused(404, f'no task named "{unit.name}"'))
-            return
-        try:
-            params = take(task, request.params or {})
-        except InvalidParameters as err:
-            errors = [{"location": f"body.params.{error.name}", "message": error.message} for error in err.wrong]
-            reply(refused(422, f"Invalid parameters for {unit.name}", errors))
-            return
         holders = self._runs.holders_in_the_way(task, self._committer.change().now_ms)
         caller = self._caller(request, holders) if holders else None
         if caller is not None:

@@ -39,6 +39,15 @@ class Line(NamedTuple):
     """Without control characters, shortened."""
 
 
+class OutputResult(NamedTuple):
+    """The result of the search for ``failure_output`` in the output of a run."""
+
+    line: Line | None = None
+    """The matching line."""
+    failure: str | None = None
+    """Why the output cannot be searched."""
+
+
 class Verdict(Struct, frozen=True):
     """End reason and exit code of a run, and the signal that killed it, if any."""
 
@@ -49,7 +58,7 @@ class Verdict(Struct, frozen=True):
     line: Line | None = None
     """The line of output that matched ``failure_output``."""
     why: str | None = None
-    """Why the run could not start."""
+    """Why the run could not start, or why its output could not be searched."""
 
     @property
     def succeeded(self) -> bool:

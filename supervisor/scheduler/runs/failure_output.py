@@ -2,6 +2,9 @@
 
 The watcher process searches the output while the run is active. After the run exits, its verdict waits until the
 watcher has read the whole log. A run that failed anyway, or that printed nothing, does not wait.
+
+Without google-re2, a match can take too long. A run whose output cannot be searched fails, because it must not pass for
+a success; its log says why, if the run is still active.
 """
 
 from collections.abc import Callable
@@ -12,22 +15,22 @@ from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings
 from supervisor.ipc.probe_request import ProbeRequest
 from supervisor.scheduler.loop.loop import Loop, Timer
-from supervisor.scheduler.runs.end_reason import Line
+from supervisor.scheduler.loop.root_connection import RootConnection
+from supervisor.scheduler.runs.end_reason import Line, OutputResult
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.services.health import Watcher
 
 _PATIENCE_MS = 30_000
 """How long a verdict waits for the watcher."""
 
-Then = Callable[[Line | None], None]
+Then = Callable[[OutputResult], None]
 
 
 class _Search:
     def __init__(self) -> None:
         self.found = False
         """Whether the watcher found a match or has searched the whole output."""
-        self.line: Line | None = None
-        """The matching line."""
+        self.result = OutputResult()
         self.then: Then | None = None
         self.timer: Timer | None = None
 
@@ -35,10 +38,11 @@ class _Search:
 class OutputSearches:
     """Searches the output of runs whose definitions set ``failure_output``."""
 
-    def __init__(self, loop: Loop, boot: DaemonSettings, watcher: Watcher, log: Log) -> None:
+    def __init__(self, loop: Loop, boot: DaemonSettings, watcher: Watcher, root: RootConnection, log: Log) -> None:
         self._loop = loop
         self._boot = boot
         self._watcher = watcher
+        self._root = root
         self._log = log
         self._searches: dict[str, _Search] = {}
 
@@ -55,10 +59,10 @@ class OutputSearches:
             ring=ring_path(self._boot.runtime_dir, run.id),
             file=log_path(self._boot.data_dir, run.unit.name, run.id),
         )
-        self._watcher.watch(request, lambda answer: self._on_answer(search, answer))
+        self._watcher.watch(request, lambda answer: self._on_answer(run, search, answer))
 
     def ask(self, run: LiveRun, then: Then) -> None:
-        """Call `then` once with the matching line of an ended run, or None; at once if the search is complete."""
+        """Call `then` once with the result for an ended run; at once if the search is complete."""
         self.watch(run)
         search = self._searches[run.id]
         search.then = then
@@ -75,10 +79,14 @@ class OutputSearches:
             if search.timer is not None:
                 search.timer.cancel()
 
-    def _on_answer(self, search: _Search, answer: dict[str, Any]) -> None:
+    def _on_answer(self, run: LiveRun, search: _Search, answer: dict[str, Any]) -> None:
         search.found = True
         if answer["op"] == "matched":
-            search.line = Line(answer["line"], answer["why"])
+            search.result = OutputResult(Line(answer["line"], answer["why"]))
+        elif answer["op"] == "failed":
+            failure = f"its output cannot be searched for failure_output: {answer['why']}"
+            search.result = OutputResult(failure=failure)
+            self._root.send({"op": "note", "run": run.id, "text": f"the run counts as failed: {failure}"})
         self._answer(search)
 
     def _out_of_patience(self, run: LiveRun, search: _Search) -> None:
@@ -89,7 +97,7 @@ class OutputSearches:
     def _answer(search: _Search) -> None:
         then, search.then = search.then, None
         if then is not None:
-            then(search.line)
+            then(search.result)
 
 
 def _key(run_id: str) -> str:

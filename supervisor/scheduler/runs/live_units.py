@@ -11,7 +11,7 @@ from supervisor.schedule.instants import Schedule
 from supervisor.scheduler.loop.loop import Timer
 from supervisor.scheduler.loop.user_lookup import Identity
 from supervisor.scheduler.runs import run_transitions
-from supervisor.scheduler.runs.parameters import NOTHING, ParameterValues
+from supervisor.scheduler.runs.parameters import NOTHING, CommandParameters, InvalidParameters, ParameterValues
 from supervisor.scheduler.services import instance_transitions
 
 
@@ -42,6 +42,8 @@ class LiveRun:
     """The timer of its retry delay."""
     identity: Identity | None = field(default=None, init=False)
     """The user that runs it; None until the user is looked up."""
+    checked: CommandParameters | InvalidParameters | None = field(default=None, init=False)
+    """The result of the check of its parameter values, if the check had to wait for a matching process."""
     definition_hash: str | None = field(default=None, init=False)
     """Hash of `definition` (:mod:`store.runs.definitions`); None if an earlier release started the run."""
     execution_id: str | None = field(default=None, init=False)

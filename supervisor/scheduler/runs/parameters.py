@@ -24,6 +24,11 @@ class ParameterValues:
     """Names of secret parameters whose values are no longer kept."""
 
     @property
+    def names(self) -> frozenset[str]:
+        """Names of the parameters that have values here."""
+        return frozenset((*self.shown, *self.secret))
+
+    @property
     def record(self) -> dict[str, str | None] | None:
         """The values for the store; the value of a secret is None."""
         return {**self.shown, **dict.fromkeys((*self.secret, *self.lost))} or None

@@ -37,12 +37,13 @@ from supervisor.scheduler.runs.end_reason import (
     CRASHED_EXIT_CODE,
     REASONS,
     UNKNOWN_EXIT_CODE,
-    Line,
+    OutputResult,
     Verdict,
     verdict_of,
 )
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
-from supervisor.scheduler.runs.parameters import take
+from supervisor.scheduler.runs.parameter_checks import ParameterChecks, must_wait
+from supervisor.scheduler.runs.parameters import CommandParameters, InvalidParameters, command_parameters, take
 from supervisor.scheduler.runs.retry import SUPERSEDED_BY, delay_ms, is_superseded, note_success, tried_again
 from supervisor.scheduler.runs.run_observer import JobTracker, OutputSearch, RunObserver, ServiceListener
 from supervisor.scheduler.runs.run_rows import ended_columns, event_body, pending_row, refused_row
@@ -66,6 +67,7 @@ class RunEngine:
         self._root = root
         self._notifications = notifications
         self._user_lookup = user_lookup
+        self._parameter_checks = ParameterChecks(core.loop)
         self._services: ServiceListener | None = None
         self._outputs: OutputSearch | None = None
         self._jobs: JobTracker | None = None
@@ -315,9 +317,9 @@ class RunEngine:
 
     def _check_output(self, run: LiveRun | None, exited: Exited, change: Change) -> None:
         if run is not None and self._outputs is not None and self._needs_output_check(run, exited):
-            self._outputs.ask(run, lambda line: self._end_after_output_check(run, exited, line))
+            self._outputs.ask(run, lambda found: self._end_after_output_check(run, exited, found))
             return
-        self._end_run(run, exited, None, change)
+        self._end_run(run, exited, OutputResult(), change)
 
     @staticmethod
     def _needs_output_check(run: LiveRun, exited: Exited) -> bool:
@@ -326,13 +328,13 @@ class RunEngine:
             return False
         return verdict_of(exited, (run.unit.service or run.definition).exit_codes).succeeded
 
-    def _end_after_output_check(self, run: LiveRun, exited: Exited, line: Line | None) -> None:
+    def _end_after_output_check(self, run: LiveRun, exited: Exited, found: OutputResult) -> None:
         with self._committer.changing() as change:
-            self._end_run(run, exited, line, change)
+            self._end_run(run, exited, found, change)
 
-    def _end_run(self, run: LiveRun | None, exited: Exited, line: Line | None, change: Change) -> None:
+    def _end_run(self, run: LiveRun | None, exited: Exited, found: OutputResult, change: Change) -> None:
         if run is not None:
-            self._apply(run, run_transitions.Event.EXITED, change, exited=exited, line=line)
+            self._apply(run, run_transitions.Event.EXITED, change, exited=exited, found=found)
         change.then(lambda: self._on_end_stored(exited.run))
 
     def _on_end_stored(self, run_id: str) -> None:
@@ -427,8 +429,9 @@ class RunEngine:
             elif action is run_transitions.Action.END:
                 exited: Exited = facts["exited"]
                 verdict = verdict_of(exited, (run.unit.service or run.definition).exit_codes)
-                if facts["line"] is not None:
-                    verdict = replace(verdict, reason="failed", line=facts["line"])
+                found: OutputResult = facts["found"]
+                if found.line is not None or found.failure is not None:
+                    verdict = replace(verdict, reason="failed", line=found.line, why=found.failure)
                 self._end(run, verdict, change, exited, requested=exited.cause in ("stop", "shutdown"))
             elif action is run_transitions.Action.CRASH:
                 self._end(run, Verdict("crashed", CRASHED_EXIT_CODE), change, None, requested=False)
@@ -446,7 +449,20 @@ class RunEngine:
             unit.queue.remove(run)
 
     def _on_decision_stored(self, run: LiveRun) -> None:
-        self._user_lookup.ask(run.definition, lambda identity: self._on_user_known(run, identity))
+        self._user_lookup.ask(run.definition, lambda identity: self._check_parameters(run, identity))
+
+    def _check_parameters(self, run: LiveRun, identity: Identity) -> None:
+        """Check the parameter values now if the check must wait; otherwise the spawn request checks them."""
+        definition = run.definition
+        if not isinstance(definition, Task) or not must_wait(definition, run.params.names):
+            self._on_user_known(run, identity)
+            return
+
+        def checked(result: CommandParameters | InvalidParameters) -> None:
+            run.checked = result
+            self._on_user_known(run, identity)
+
+        self._parameter_checks.call(lambda: command_parameters(definition, run.params), checked, waits=True)
 
     def _on_user_known(self, run: LiveRun, identity: Identity) -> None:
         if not self._daemon.ending:  # else the run stays pending in the store, and starts with the next daemon

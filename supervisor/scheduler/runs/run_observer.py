@@ -6,7 +6,7 @@ from typing import Protocol
 from supervisor.config.model import Task
 from supervisor.ipc.messages import Exited
 from supervisor.scheduler.database.commits import Change
-from supervisor.scheduler.runs.end_reason import Line, Verdict
+from supervisor.scheduler.runs.end_reason import OutputResult, Verdict
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
 
 CreateTaskRun = Callable[[Unit, Task, Change, RunRequest], LiveRun]
@@ -48,8 +48,8 @@ class OutputSearch(Protocol):
     def watch(self, run: LiveRun) -> None:
         """Start to search the output of a run that has a process."""
 
-    def ask(self, run: LiveRun, then: Callable[[Line | None], None]) -> None:
-        """Call `then` with the matching line of an ended run, or None; at once if the search is complete."""
+    def ask(self, run: LiveRun, then: Callable[[OutputResult], None]) -> None:
+        """Call `then` with the result for an ended run; at once if the search is complete."""
 
     def forget(self, run_id: str) -> None:
         """Stop the search; the run has its verdict."""

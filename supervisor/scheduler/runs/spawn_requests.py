@@ -18,6 +18,7 @@ from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.loop.user_lookup import DAEMON_USER, Identity
 from supervisor.scheduler.runs import changed_files
 from supervisor.scheduler.runs.live_units import LiveRun
+from supervisor.scheduler.runs.parameter_checks import must_wait
 from supervisor.scheduler.runs.parameters import CommandParameters, InvalidParameters, command_parameters
 from supervisor.scheduler.runs.run_access import TOKEN, RunAccess
 from supervisor.scheduler.runs.run_rows import run_row_of
@@ -35,10 +36,13 @@ class SpawnRequests:
     def announce(self, run: LiveRun) -> None:
         """Ask the root to prepare a run that starts as soon as the next change is stored.
 
-        Nothing is sent while other changes are being stored, or if the run's user must be looked up first.
+        Nothing is sent while other changes are being stored, or if the run's user must be looked up first, or if the
+        check of its parameter values must wait.
         """
         definition = run.definition
         if not self._committer.idle or definition.user is not None or definition.clean_env or definition.launcher:
+            return
+        if must_wait(definition, run.params.names):
             return
         run.identity = DAEMON_USER
         spawn = self._spawn(run)
@@ -86,7 +90,9 @@ def spawn_of(
     refusal, account = identity.refusal, identity.account
     if isinstance(definition, Task):
         try:
-            passed = command_parameters(definition, run.params)
+            if isinstance(run.checked, InvalidParameters):
+                raise run.checked
+            passed = run.checked or command_parameters(definition, run.params)
         except InvalidParameters as err:
             refusal = f"invalid parameters: {err}"
     if passed.arguments and isinstance(command, str):

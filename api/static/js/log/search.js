@@ -60,6 +60,10 @@ export function useSearch(address, scope, query, about) {
         scanned += page.scannedBytes;
         at = page.nextCursor;
         next.current = at ?? null;
+        if (page.cut) {
+          setFound({ hits: [...hits], done: true, error: new Error(`The search ended early: ${page.cut}`), scanned });
+          return;
+        }
         setFound({ hits: [...hits], done: !at, error: null, scanned });
         if (!at) return;
       }

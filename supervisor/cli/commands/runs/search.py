@@ -157,7 +157,7 @@ def _hits(search: _Search, query: dict[str, str | None], limit: int) -> Iterator
     """Yield at most `limit` lines; request the next page only when it is needed.
 
     Raises:
-        Failure: as for :meth:`_Search.page`.
+        Failure: as for :meth:`_Search.page`, or the search ended early.
     """
     from supervisor.cli import exit_codes
     from supervisor.cli.failure import Failure
@@ -172,6 +172,8 @@ def _hits(search: _Search, query: dict[str, str | None], limit: int) -> Iterator
         yield from page["items"]
         limit -= len(page["items"])
         cursor = page.get("nextCursor")
+        if limit > 0 and (cut := page.get("cut")) is not None:
+            raise Failure(f"the search ended early: {cut}", exit_codes.REFUSED)
         if cursor is None:
             return
 
@@ -207,18 +209,28 @@ class _Printer:
 
         data = _COLOUR.sub("", text).encode("utf-8", "replace")
         parts, end = [], 0
-        for start, behind in self._pattern.spans(data) if self._pattern else ():
+        for start, behind in self._spans(data):
             parts += [harmless(data[end:start].decode("utf-8", "replace")), _MATCH]
             parts += [harmless(data[start:behind].decode("utf-8", "replace")), _RESET]
             end = behind
         return "".join([*parts, harmless(data[end:].decode("utf-8", "replace"))])
 
+    def _spans(self, data: bytes) -> list[tuple[int, int]]:
+        """Return start and end of each match to colour; none from a match that takes too long."""
+        from logring.regex import MatchFailed
+
+        try:
+            return [*self._pattern.spans(data)] if self._pattern else []
+        except MatchFailed:
+            return []
+
 
 def _pattern(text: str, *, regex: bool, ignore_case: bool) -> "Pattern | None":
     """Return the pattern that shows where a line matches; None if only the daemon's version accepts it."""
     from logring.search import BadPattern, Pattern
+    from supervisor.ipc.match_process import MatchProcess
 
     try:
-        return Pattern(text, regex=regex, ignore_case=ignore_case)
+        return Pattern(text, regex=regex, ignore_case=ignore_case, matcher=MatchProcess())
     except BadPattern:
         return None

@@ -1,0 +1,77 @@
+"""Checks of parameter values: at once with google-re2, otherwise in a thread that waits for a matching process.
+
+Without google-re2, a pattern may take a second to match a value, and the loop must not wait for it.
+"""
+
+import collections
+import threading
+from collections.abc import Callable, Collection
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from logring.regex import re2_module
+from supervisor.config.model import Service, Task
+from supervisor.host.osport import Wakeup
+from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.runs.parameters import InvalidParameter, InvalidParameters
+
+T = TypeVar("T")
+Then = Callable[[Any], None]
+
+
+def must_wait(definition: Task | Service, names: Collection[str]) -> bool:
+    """Return whether a check of the values of these parameters waits for a matching process."""
+    if not isinstance(definition, Task) or re2_module() is not None:
+        return False
+    return any(param.pattern is not None and param.name in names for param in definition.params)
+
+
+class ParameterChecks:
+    """Carries out checks. The thread starts with the first check that must wait."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._checks: SimpleQueue[tuple[Callable[[], object], Then]] = SimpleQueue()
+        self._results: collections.deque[tuple[Then, object]] = collections.deque()
+        self._wakeup: Wakeup | None = None
+
+    def call(self, check: Callable[[], T], then: Callable[[T | InvalidParameters], None], *, waits: bool) -> None:
+        """Call `then` with the result of `check`, or with its InvalidParameters.
+
+        Args:
+            check: the check.
+            then: receives the result: at once, or from the loop if the check waits.
+            waits: whether the check waits for a matching process (`must_wait`).
+        """
+        if not waits:
+            then(_result(check))
+            return
+        if self._wakeup is None:
+            wakeup = Wakeup()
+            try:
+                threading.Thread(target=self._work, args=(wakeup,), name="parameters", daemon=True).start()
+            except RuntimeError:  # pthread_create(3) failed, EAGAIN: too many threads
+                then(InvalidParameters([InvalidParameter("", "cannot be checked: the limit of threads is reached")]))
+                return
+            self._wakeup = wakeup
+            self._loop.watch(wakeup.fileno(), lambda _mask: self._take(wakeup))
+        self._checks.put((check, then))
+
+    def _work(self, wakeup: Wakeup) -> None:
+        while True:
+            check, then = self._checks.get()
+            self._results.append((then, _result(check)))
+            wakeup.set()
+
+    def _take(self, wakeup: Wakeup) -> None:
+        wakeup.clear()
+        while self._results:
+            then, result = self._results.popleft()
+            then(result)
+
+
+def _result(check: Callable[[], T]) -> T | InvalidParameters:
+    try:
+        return check()
+    except InvalidParameters as err:
+        return err
