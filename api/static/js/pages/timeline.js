@@ -46,7 +46,7 @@ export function Timeline() {
   const slot = read("slot");
   const holding = (units.value ?? []).some((unit) => unit.kind === "service" && Object.keys(usesOf(unit.name)).length);
   const { data: loaded, error, reload, late } = useRuns(view, services || holding);
-  const data = units.value || trouble.value ? loaded : null; // the units say which runs are those of services
+  const data = units.value || trouble.value ? loaded : null; // the units show which runs belong to services
   const set = (changes) => go(link("timeline", { ...Object.fromEntries(query), ...changes }), { replace: true });
   const change = (next) => set(queryOf(next, now.value));
   const wanted = read("q").toLowerCase();
