@@ -30,6 +30,7 @@ RINGWARD = PYTHON.parent / "ringward"
 WITH_EXTRAS = Path(sys.executable).parent / "ringward"
 """The same program with all extras, for tests that need one of them."""
 PASSWORD = "correct horse battery"
+_SHOWN_CHARACTERS = 20_000
 
 
 class Daemon:
@@ -112,7 +113,9 @@ class Daemon:
         return self.process.wait(60)
 
     def clean(self) -> None:
-        """Kill all processes and remove all directories."""
+        """Kill all processes, remove all directories, and print the output, which pytest shows after a failure."""
+        if self.output.exists():
+            print(self.output.read_text(errors="replace")[-_SHOWN_CHARACTERS:])
         if self.process is not None and self.process.poll() is None:
             children = psutil.Process(self.pid).children(recursive=True)
             runs = {name_of_cgroup(child.pid) for child in children} - {""}
