@@ -4,6 +4,7 @@ import json
 import shlex
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -115,9 +116,22 @@ class RunWisp(Peer):
         return time.monotonic() - start_s
 
     def first_lines(self, _name: str, count: int) -> list[float]:
+        times: list[float] = []
         with closing(self.client()) as trigger, closing(self.client()) as stream:
             stream.get("/api/daemon")
-            return [first_line(trigger, stream) for _ in range(count)]
+            try:
+                times += (first_line(trigger, stream) for _ in range(count))
+            except Failed as err:  # about one stream in 500 has no line, and then no later stream has one
+                if not times:
+                    raise
+                print(f"runwisp restarts after {len(times)} of {count} runs: {err}", file=sys.stderr)
+            else:
+                return times
+        self.stop()
+        self.close()
+        self.launch()
+        self.wait_answer()
+        return times
 
     def ticks(self, _name: str, count: int) -> list[float]:
         with closing(self.client()) as client:
