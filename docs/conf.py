@@ -1,13 +1,12 @@
 """Configuration of Sphinx for ``make docs``."""
 
+import json
 import re
 import sys
 from pathlib import Path
 
 from docutils import nodes
-from sphinx import addnodes
 from sphinx.application import Sphinx
-from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -23,7 +22,6 @@ html_copy_source = False
 html_show_copyright = False
 highlight_language = "none"
 smartquotes = False
-html_search_scorer = str(Path(__file__).parent / "search_scorer.js")
 man_pages = [
     ("cli", "ringward", "run scheduled tasks and always-on services", author, 1),
     ("configuration", "ringward.toml", "configuration of Ringward", author, 5),
@@ -52,22 +50,34 @@ def _link_pages(app: Sphinx, tree: nodes.document, name: str) -> None:
         link["internal"] = True
 
 
-class _IndexEntries(SphinxTransform):
-    """Turns comments such as ``.. index: nightly restart; daily restart`` into more names for search to find a section.
+def _recipes(tree: nodes.document) -> list[dict[str, str]]:
+    """Return the sections of a page: title, anchor, other names from a comment such as ``.. index: daily restart``."""
+    found = []
+    for section in tree.findall(
+        lambda node: isinstance(node, nodes.section) and isinstance(node.parent, nodes.section)
+    ):
+        title = next(section.findall(nodes.title)).astext()
+        comments = [comment.astext() for comment in section.findall(nodes.comment)]
+        names = [comment.removeprefix("index: ") for comment in comments if comment.startswith("index: ")]
+        texts = [paragraph.astext() for paragraph in section.findall(nodes.paragraph)]
+        found.append(
+            {"title": title, "anchor": section["ids"][0], "names": " ".join([title, *names]), "text": " ".join(texts)}
+        )
+    return found
 
-    A directive would do the same, but code hosts do not know it.
-    """
 
-    default_priority = 400
+def _show_recipes(app: Sphinx, page: str, *_: object) -> None:
+    """Let the search page load the recipes."""
+    if page == "search":
+        app.add_js_file("recipes.js")
 
-    def apply(self, **_: object) -> None:
-        """Add the entries to the sections."""
-        for comment in list(self.document.findall(nodes.comment)):
-            if comment.astext().startswith("index: ") and isinstance(comment.parent, nodes.section):
-                names = comment.astext().removeprefix("index: ").split("; ")
-                target = comment.parent["ids"][0]
-                entries = [("single", name, target, "main", None) for name in names]
-                comment.parent.insert(1, addnodes.index(entries=entries))
+
+def _write_recipes(app: Sphinx, error: Exception | None) -> None:
+    """Write the recipes for the search page, and the code that shows them."""
+    if error is None and app.builder.name == "html":
+        recipes = json.dumps(_recipes(app.env.get_doctree("how-to")))
+        code = (Path(__file__).parent / "search_recipes.js").read_text()
+        (Path(app.outdir) / "_static" / "recipes.js").write_text(f"const recipes = {recipes};\n{code}")
 
 
 def _link_keys(app: Sphinx, tree: nodes.document, _name: str) -> None:
@@ -104,7 +114,8 @@ def _inline(entry: nodes.Node) -> list[nodes.Node]:
 
 def setup(app: Sphinx) -> None:
     """Register the handlers; Sphinx calls this."""
-    app.add_transform(_IndexEntries)
     app.connect("doctree-resolved", _link_pages)
     app.connect("doctree-resolved", _link_keys)
     app.connect("doctree-resolved", _list_tables)
+    app.connect("html-page-context", _show_recipes)
+    app.connect("build-finished", _write_recipes)

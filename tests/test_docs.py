@@ -26,6 +26,7 @@ from supervisor.config.notification_kinds import KINDS, OF_KIND
 from supervisor.config.schema import KEYS, keys_of
 from supervisor.tools.importers import supervisord, systemd
 from tests.docs.blocks import blocks, parsed
+from tests.support.host_features import require
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
@@ -287,22 +288,43 @@ def test_commands_are_console_blocks(page: Path) -> None:
             assert block.not_run, block.text
 
 
-def test_pages_build_without_warnings(tmp_path: Path) -> None:
-    """Sphinx builds the pages without warnings: each is in the table of contents, and every reference resolves.
-
-    The search finds recipes by the other phrases that the page lists.
-    """
-    command = [sys.executable, "-m", "sphinx", "-W", "-n", "--keep-going", "-q", "-d", str(tmp_path / "trees")]
-    done = subprocess.run([*command, str(DOCS), str(tmp_path / "pages")], capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built pages."""
+    directory = tmp_path_factory.mktemp("docs")
+    command = [sys.executable, "-m", "sphinx", "-W", "-n", "--keep-going", "-q", "-d", str(directory / "trees")]
+    done = subprocess.run([*command, str(DOCS), str(directory / "pages")], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+    return directory / "pages"
+
+
+def test_pages_build_without_warnings(built: Path) -> None:
+    """Sphinx builds the pages without warnings: each is in the table of contents, and every reference resolves."""
     for page in DOCS.glob("*.rst"):
-        text = (tmp_path / "pages" / f"{page.stem}.html").read_text()
+        text = (built / f"{page.stem}.html").read_text()
         assert not re.search(r'href="[\w-]+\.rst', text), f"{page.name} has a link to a file instead of a page"
         assert not re.search(r'(src|rel="stylesheet" href)="https?:', text), f"{page.name} needs a network"
-    index = json.loads(
-        (tmp_path / "pages/searchindex.js").read_text().removeprefix("Search.setIndex(").removesuffix(")")
-    )
-    assert [anchor for _, anchor, _ in index["indexentries"]["nightly restart"]] == ["restart-a-service-every-night"]
+
+
+def test_search_page_shows_recipes(built: Path) -> None:
+    """The search page shows the recipe for a question first, even if no page contains all words of the question."""
+    assert "_static/recipes.js" in (built / "search.html").read_text()
+    questions = {
+        "job every weekday at 9:00 Berlin time": "run-every-weekday-at-9-in-berlin",
+        "mail when a task fails and recovers": "send-email-on-failure-and-on-recovery",
+        "run task as a different user": "run-as-another-user",
+        "limit memory of a service": "limit-memory-and-processor",
+        "restart service every night": "restart-a-service-every-night",
+        "run job after another job succeeds": "run-task-b-after-task-a",
+        "prevent overlapping runs": "prevent-overlapping-runs",
+        "view output of past job": "show-the-output-of-last-tuesday",
+        "trigger job from CI and wait for the result": "start-a-task-from-ci-and-wait",
+        "retention of 90 days": "keep-90-days-of-history",
+    }
+    code = f"{(built / '_static/recipes.js').read_text()}\n"
+    code += f"console.log(JSON.stringify({json.dumps(list(questions))}.map((one) => findRecipes(one)[0].anchor)))"
+    done = subprocess.run([require("node"), "-"], input=code, capture_output=True, text=True, check=True)
+    assert dict(zip(questions, json.loads(done.stdout), strict=True)) == questions
 
 
 def test_man_pages_have_every_command_and_key(tmp_path: Path) -> None:
