@@ -19,8 +19,9 @@ DISTRIBUTIONS = {
     "backports": ["backports.zstd"],
     "google": ["protobuf"],
     "opentelemetry": ["opentelemetry-exporter-otlp-proto-http"],
+    "re2": ["google-re2"],
 }
-"""Distributions of packages that this Python does not need, or that other distributions can have parts of."""
+"""Distributions of packages that may be missing here, or that other distributions can have parts of."""
 
 
 def imported(path: Path) -> set[str]:

@@ -16,6 +16,8 @@ from logring.reader import Line, LogReader
 from logring.search import BadPattern, Hit, Limits, LineSelection, Pattern, search
 from tests.logring.support.rings import T0, Log, read_all, texts
 
+pytest.importorskip("re2", reason="needs google-re2")  # tests/ipc/test_match_process.py tests the other engine
+
 BLOCK = 4096
 # Invalid bytes are no characters for RE2 and lone surrogates for Python. There are no random bytes, because the two
 # disagree on overlong forms, which no program prints.

@@ -1,11 +1,12 @@
 """Texts that a match must have, and never more than it must have."""
 
 import pytest
-import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logring.search import present, required
+
+re2 = pytest.importorskip("re2", reason="needs google-re2")
 
 
 @pytest.mark.parametrize(

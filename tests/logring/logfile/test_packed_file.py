@@ -27,6 +27,7 @@ from logring.logfile import zstd
 from logring.logfile.compress import SUFFIX, compress
 from logring.reader import Head, Line, LogReader
 from logring.search import Limits, Pattern, search
+from tests.logring.support.matching import DirectMatcher
 from tests.logring.support.rings import T0, Log, read_all, texts
 from tests.logring.support.steps import STEPS, Step, play
 
@@ -50,7 +51,7 @@ def content(path: str) -> Content:
         head = reader.head()
         lines, gone = walked(reader, head)
         raw = [raw_of(reader, streams) for streams in ([STDOUT, STDERR], [STDOUT], [STDERR])]
-        found = search(reader, Pattern("[02468]$", regex=True), limits=Limits(10**9, 1 << 30))
+        found = search(reader, Pattern("[02468]$", regex=True, matcher=DirectMatcher()), limits=Limits(10**9, 1 << 30))
         assert found.exhausted
         return Content(head, lines, gone, raw, ([hit.n for hit in found.hits], found.damaged))
     finally:

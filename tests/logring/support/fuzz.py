@@ -24,6 +24,7 @@ from logring.logfile.leftover_ring import save_leftover_ring
 from logring.reader import Line, LogReader
 from logring.redraw.history_format import read_frames
 from logring.search import Limits, Pattern, search
+from tests.logring.support.matching import DirectMatcher
 from tests.logring.support.mutations import Mutant, mutant
 from tests.logring.support.specimens import FRAMES, KINDS, RUN_FRAMES, Place, Specimen, specimen
 
@@ -203,7 +204,7 @@ def _blocks(reader: LogReader) -> None:
 def _searches(reader: LogReader) -> None:
     with contextlib.closing(reader):
         lines = reader.head().lines
-        for pattern in (Pattern("line 1"), Pattern("[0-9]*7$", regex=True)):
+        for pattern in (Pattern("line 1"), Pattern("[0-9]*7$", regex=True, matcher=DirectMatcher())):
             start = 0
             for _calls in range(10_000):
                 found = search(reader, pattern, start, limits=Limits(20, 8192))
