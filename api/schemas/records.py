@@ -482,25 +482,22 @@ class LogSearchHit(SearchHit, kw_only=True, rename="camel"):
     instance_index: Int64
 
 
+SearchCursor = Annotated[
+    str, Meta(description="Cursor that continues the search; absent if the search is exhausted or cut.")
+]
+SearchCut = Annotated[
+    str,
+    Meta(description="Why the search ended early, without a cursor: a match took too long. Only without google-re2."),
+]
+
+
 class SearchPage(Document, kw_only=True, rename="camel"):
     """Hits of a search so far. A page can be empty although the search is not exhausted."""
 
     items: list[SearchHit]
-    next_cursor: (
-        Annotated[str, Meta(description="Cursor that continues the search; absent if the search is exhausted or cut.")]
-        | UnsetType
-    ) = UNSET
+    next_cursor: SearchCursor | UnsetType = UNSET
     exhausted: Annotated[bool, Meta(description="True if all runs were searched, active runs up to now.")]
-    cut: (
-        Annotated[
-            str,
-            Meta(
-                description="Why the search ended early, without a cursor: matching a text took too long. Only without"
-                " google-re2."
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
+    cut: SearchCut | UnsetType = UNSET
     scanned_runs: Annotated[Int64, Meta(description="Number of runs that this call searched.")]
     scanned_bytes: Annotated[Int64, Meta(description="Bytes of log text that this call searched.")]
 
@@ -509,10 +506,7 @@ class LogSearchPage(Document, kw_only=True, rename="camel"):
     """Hits of a search in all logs so far. A page can be empty although the search is not exhausted."""
 
     items: list[LogSearchHit]
-    next_cursor: (
-        Annotated[str, Meta(description="Cursor that continues the search; absent if the search is exhausted or cut.")]
-        | UnsetType
-    ) = UNSET
+    next_cursor: SearchCursor | UnsetType = UNSET
     searched_back_to: (
         Annotated[
             str,
@@ -524,16 +518,7 @@ class LogSearchPage(Document, kw_only=True, rename="camel"):
         | UnsetType
     ) = UNSET
     exhausted: Annotated[bool, Meta(description="True if all runs were searched, active runs up to now.")]
-    cut: (
-        Annotated[
-            str,
-            Meta(
-                description="Why the search ended early, without a cursor: matching a text took too long. Only without"
-                " google-re2."
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
+    cut: SearchCut | UnsetType = UNSET
     scanned_runs: Annotated[Int64, Meta(description="Number of runs that this call searched.")]
     scanned_bytes: Annotated[Int64, Meta(description="Bytes of log text that this call searched.")]
 
