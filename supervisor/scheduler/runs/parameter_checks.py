@@ -21,9 +21,10 @@ Then = Callable[[Any], None]
 
 def must_wait(definition: Task | Service, names: Collection[str]) -> bool:
     """Return whether a check of the values of these parameters waits for a matching process."""
-    if not isinstance(definition, Task) or re2_module() is not None:
+    if not isinstance(definition, Task):
         return False
-    return any(param.pattern is not None and param.name in names for param in definition.params)
+    # The engine is asked for last, because asking loads it.
+    return any(param.pattern is not None and param.name in names for param in definition.params) and not re2_module()
 
 
 class ParameterChecks:

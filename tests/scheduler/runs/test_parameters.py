@@ -18,7 +18,7 @@ from supervisor.config.records import Param
 from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.run_operations import RunOperations
 from supervisor.scheduler.loop.root_connection import RootConnection
-from supervisor.scheduler.runs import secret_parameters
+from supervisor.scheduler.runs import parameter_checks, secret_parameters
 from supervisor.scheduler.runs.parameters import (
     NOTHING,
     InvalidParameter,
@@ -270,3 +270,24 @@ def load_task(one: Bench, keys: str) -> Task:
     path.write_text(f'[tasks.t]\nrun = "x"\n{keys}\n')
     path.chmod(0o600)
     return load(str(path)).tasks["t"]
+
+
+def test_engine_is_loaded_for_patterns_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A run without values that a pattern checks does not load the engine of regular expressions."""
+    path = tmp_path / "ringward.toml"
+    path.write_text(
+        """
+        [tasks.t]
+        run = "x"
+        params = [{ name = "A", kind = "env" }, { name = "B", kind = "env", pattern = "[a-z]+" }]
+        """
+    )
+    path.chmod(0o600)
+    task = load(str(path)).tasks["t"]
+    loaded: list[None] = []
+    monkeypatch.setattr(parameter_checks, "re2_module", lambda: loaded.append(None))
+    assert not parameter_checks.must_wait(task, ())
+    assert not parameter_checks.must_wait(task, {"A"})
+    assert not loaded
+    assert parameter_checks.must_wait(task, {"A", "B"})
+    assert loaded
