@@ -1,4 +1,7 @@
-"""Records that are values of keys, such as probes, launchers and parameters."""
+"""Records that are values of keys, such as probes, launchers and parameters.
+
+Records with a value that their repr must hide are dataclasses, because structs of msgspec cannot hide one.
+"""
 
 from dataclasses import dataclass, field
 from typing import Literal
