@@ -7,6 +7,7 @@ SOURCES := setup.cfg setup.py pyproject.toml supervisor/version.py $(wildcard de
 
 SECONDS ?= 600
 RUNS ?= 20
+ROWS ?=
 SOAK ?=
 
 SUITE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
@@ -31,7 +32,7 @@ help:
 	@echo "make soak-days  kill the scheduler during days of schedules for SECONDS=600, and account for every instant"
 	@echo "make soak-chaos  kill every process, even the root, while clients act for SECONDS=600, and compare every line"
 	@echo "                 SOAK=--descriptor-store runs any of the four under a service manager that keeps descriptors"
-	@echo "make bench   run the benchmarks, and print a table"
+	@echo "make bench   run the benchmarks, or those in ROWS=\"start idle\", and print a table"
 	@echo "make bench-peers   compare with other process managers in PATH or BENCH_PEERS"
 	@echo "make docs    build the documentation, build/docs/index.html"
 	@echo "make man     build the man pages ringward(1) and ringward.toml(5), build/man"
@@ -101,11 +102,12 @@ soak-days: $(VENV)/.dev-installed
 soak-chaos: $(VENV)/.dev-installed
 	$(BIN)/python -m tests.crash.chaos $(SECONDS) $(SOAK)
 
-bench: $(VENV)/.dev-installed
-	$(BIN)/python -m bench
+# The daemon runs in an environment like its users', because more packages in it slow down imports of gevent and peewee.
+bench: $(VENV)/.dev-installed .venv-bench/.run-installed
+	BENCH_RINGWARD="$(CURDIR)/.venv-bench/bin/ringward" $(BIN)/python -m bench $(ROWS)
 
-bench-peers: $(VENV)/.dev-installed
-	$(BIN)/python -m bench peers
+bench-peers:
+	$(MAKE) bench ROWS=peers
 
 docs: $(VENV)/.dev-installed
 	$(BIN)/python -m sphinx -W -n --keep-going -q docs build/docs
@@ -145,8 +147,8 @@ lock: $(VENV)/.dev-installed
 audit: $(VENV)/.dev-installed
 	$(BIN)/python -m deploy.release.audit
 
-$(VENV)/.run-installed: $(SOURCES)
-	@sh deploy/environment.sh "$(PYTHON)" "$(VENV)" .
+%/.run-installed: $(SOURCES)
+	@sh deploy/environment.sh "$(PYTHON)" "$*" .
 	@touch $@
 
 $(VENV)/.dev-installed: $(SOURCES)
@@ -154,4 +156,4 @@ $(VENV)/.dev-installed: $(SOURCES)
 	@touch $(VENV)/.run-installed $@
 
 clean:
-	rm -rf $(VENV) .venv-newest .venv-lowest .venv-3.* build dist api/static/bundle *.egg-info examples/data .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-bench .venv-newest .venv-lowest .venv-3.* build dist api/static/bundle *.egg-info examples/data .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -20,7 +20,8 @@ import psutil
 
 from bench.client import Client, Failed
 
-RINGWARD = Path(sys.executable).parent / "ringward"
+RINGWARD = Path(os.environ.get("BENCH_RINGWARD") or Path(sys.executable).parent / "ringward")
+"""The program to measure. ``make bench`` names that of an environment without the tools for development."""
 DISK = "/var/tmp"
 """Directory for logs and floors; it must be on a disk, not in shared memory."""
 PASSWORD = "correct horse battery"

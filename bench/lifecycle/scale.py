@@ -3,7 +3,6 @@
 import contextlib
 import statistics
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,9 +25,7 @@ def scale(quick: bool) -> list[Row]:
     count = 200 if quick else 10_000
     with Daemon(_tasks(count, shift=0), start=False) as daemon:
         floor_s = _seconds(
-            lambda: subprocess.run(
-                [sys.executable, RINGWARD, "validate", daemon.config], check=True, stdout=subprocess.DEVNULL
-            )
+            lambda: subprocess.run([RINGWARD, "validate", daemon.config], check=True, stdout=subprocess.DEVNULL)
         )
 
         def boot() -> None:
