@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from supervisor.config.daemon_tables import Export
 from supervisor.config.files.positions import KeyPath
-from supervisor.config.model import Export, Service, Task
+from supervisor.config.model import Service, Task
 from supervisor.config.problems import InvalidValue, nearest, quoted
 from supervisor.config.value_types.hooks import EVENTS
 from supervisor.config.value_types.launchers import LOCAL

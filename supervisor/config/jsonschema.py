@@ -66,50 +66,6 @@ _SECTIONS = ("daemon", "http", "storage", "notify")
 _ANY_CASE = re.sub("[a-z]", lambda found: f"[{found[0]}{found[0].upper()}]", SIZE.pattern)
 
 _IN_DESCRIPTION = re.compile(r'such as ("[^"]*"|\{.*\}|\[.*\])')
-_EXAMPLES = {
-    "client": ["/usr/local/bin/docker"],
-    "data_dir": "/var/lib/ringward",
-    "depends_on": ["database"],
-    "description": "Dumps the database of the shop",
-    "env_file": ["web.env"],
-    "env_public": ["LANG"],
-    "events": ["push"],
-    "group": "shop",
-    "groups": ["shop"],
-    "include": ["conf.d/*.toml"],
-    "max_running": 20,
-    "notify": ["ops"],
-    "notify_on_failure": ["ops"],
-    "notify_on_missed": ["ops"],
-    "notify_on_success": ["ops"],
-    "options": ["--partition=short"],
-    "password_file": "/etc/ringward/password",
-    "path": "/var/log/ringward/lines.json",
-    "probe": ["cluster", "state", "{id}"],
-    "public": ["web"],
-    "proxy_socket": "/run/ringward/proxy.sock",
-    "retry_superseded": True,
-    "run": "pg_dump shop > /var/backups/shop.sql",
-    "secret_file": "/etc/ringward/hook-secret",
-    "secrets_file": ["web.secrets"],
-    "size": 2,
-    "socket": "/run/ringward/ringward.sock",
-    "socket_group": "operators",
-    "start": ["cluster", "submit", "{command}"],
-    "stop": ["cluster", "cancel", "{id}"],
-    "tags": ["nightly"],
-    "task": "deploy",
-    "tasks": ["backup-*"],
-    "tenant": "shop",
-    "tls_ca": "/etc/ssl/certs/ca.pem",
-    "tls_cert": "/etc/ringward/cert.pem",
-    "tls_key": "/etc/ringward/key.pem",
-    "token_file": "/etc/ringward/loki-token",
-    "url": "mailto://user:password@example.com",
-    "user": "ringward",
-    "username": "shop",
-    "working_dir": "/srv/shop",
-}
 
 _TABLES = {
     "daemon": "The daemon itself",
@@ -250,8 +206,7 @@ def example(key: Key) -> object:
     """Return an example value of a key, as TOML would represent it."""
     if key.default not in (None, REQUIRED, "", []):
         return key.default
-    found = _example_of(key.type)
-    return _EXAMPLES[key.name] if found is None else found
+    return _example_of(key.type) if key.example is None else key.example
 
 
 def _example_of(kind: ValueType) -> object:

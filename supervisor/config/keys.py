@@ -1,4 +1,4 @@
-"""The description of a configuration key; :mod:`supervisor.config.model` declares all keys with it."""
+"""The description of a configuration key; :mod:`.daemon_tables` and :mod:`.model` declare all keys with it."""
 
 import enum
 from collections.abc import Iterator
@@ -63,6 +63,8 @@ class Key(Struct, frozen=True):
     tables: frozenset[str] = frozenset()
     """The tables that have the key, in the singular: daemon, http, notifier, task and so on."""
     deprecated: Deprecation | None = None
+    example: Any = None
+    """A value as TOML would represent it, if neither the default nor the type's description shows one."""
 
 
 def key(
@@ -75,6 +77,7 @@ def key(
     shown: bool = True,
     resolved: bool = False,
     deprecated: Deprecation | None = None,
+    example: object = None,
 ) -> Any:
     """Declare a field of the model that is a key of the file.
 
@@ -87,8 +90,9 @@ def key(
         shown: whether the repr of the record contains the value; False for values that may contain a secret.
         resolved: whether the loader replaces the value by the record that it names; then the field defaults to None.
         deprecated: the date since when the key is deprecated, and its replacement; the loader warns about the key.
+        example: a value, as in :class:`Key`.
     """
-    metadata = {Key: Key(name, kind, default, doc, effect, deprecated=deprecated)}
+    metadata = {Key: Key(name, kind, default, doc, effect, deprecated=deprecated, example=example)}
     if default is REQUIRED:
         return field(repr=shown, metadata=metadata)
     value = None if default is None or resolved else kind.parse(default, "/")

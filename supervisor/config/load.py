@@ -19,12 +19,13 @@ from supervisor.config.cross_checks import (
     dropped_variables,
     without_match,
 )
+from supervisor.config.daemon_tables import Daemon, Export, Hook, Http, Notifier, Notify, Route, Storage
 from supervisor.config.diff import GONE
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.files.reading import Source, included, read_source
 from supervisor.config.host_zone import host_zone
 from supervisor.config.keys import REQUIRED, Key
-from supervisor.config.model import Config, Daemon, Export, Hook, Http, Notifier, Notify, Route, Service, Storage, Task
+from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import ConfigError, InvalidValue, nearest, quoted
 from supervisor.config.records import Launcher
 from supervisor.config.schema import MAX_UNITS, UNIT_NAME, defaults_of, keys_of

@@ -1,4 +1,4 @@
-"""All keys of the configuration that :mod:`supervisor.config.model` declares, by table of the file.
+"""All keys of the configuration, which :mod:`.daemon_tables` and :mod:`.model` declare, by table of the file.
 
 The loader, its messages and the JSON Schema use this table.
 """
@@ -9,20 +9,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from supervisor.config.daemon_tables import LAUNCHER, SLOT, Daemon, Export, Hook, Http, Notifier, Notify, Route, Storage
 from supervisor.config.keys import REQUIRED, Key, keys_in
-from supervisor.config.model import (
-    LAUNCHER,
-    SLOT,
-    UNIT_KEYS,
-    Daemon,
-    Export,
-    Hook,
-    Http,
-    Notifier,
-    Notify,
-    Route,
-    Storage,
-)
+from supervisor.config.model import UNIT_KEYS
 from supervisor.config.value_types.values import NAME
 
 MAX_UNITS = 10_000

@@ -11,7 +11,8 @@ from typing import Any
 
 from logring.layout import STREAM_NAMES
 from supervisor.config.cross_checks import selects
-from supervisor.config.model import Config, Export, Service, Task
+from supervisor.config.daemon_tables import Export
+from supervisor.config.model import Config, Service, Task
 from supervisor.ipc.export_job import ExportJob, ExportStatus
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings, Message

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 
 from msgspec import Struct, field
 
+from supervisor.config.daemon_tables import Http
 from supervisor.config.files.lookup import API_USER
-from supervisor.config.model import Http
 from supervisor.config.problems import UnusableObject
 from supervisor.host.osport import become
 

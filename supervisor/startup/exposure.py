@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from supervisor.config.daemon_tables import Http
 from supervisor.config.files.substitute import read_small
-from supervisor.config.model import Http
 from supervisor.config.problems import UnusableObject
 from supervisor.config.records import ProxyIdentity
 from supervisor.ipc.messages import IdentityHeaders

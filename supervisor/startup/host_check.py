@@ -8,10 +8,11 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
+from supervisor.config.daemon_tables import Export
 from supervisor.config.files.lookup import SOCKET_NAME
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.files.reading import read_source
-from supervisor.config.model import Config, Export
+from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError, Problem, UnusableObject
 from supervisor.ipc.messages import IdentityHeaders
 from supervisor.startup import api_user, exposure

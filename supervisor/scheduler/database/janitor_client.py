@@ -19,7 +19,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
-from supervisor.config.model import Config, Storage
+from supervisor.config.daemon_tables import Storage
+from supervisor.config.model import Config
 from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.janitor_job import Job, Report
 from supervisor.ipc.log_line import Log

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from supervisor.config.model import Route
+from supervisor.config.daemon_tables import Route
 from supervisor.config.notification_kinds import FAILURES, ONLY_NAMED, RECOVERIES, SEVERITIES
 from supervisor.config.records import QuietHours
 from supervisor.host.zones import zone_named

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from logring.log_paths import ring_path
-from supervisor.config.model import Storage
+from supervisor.config.daemon_tables import Storage
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.database.janitor_client import JanitorClient

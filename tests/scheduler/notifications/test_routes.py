@@ -6,7 +6,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.config.model import Route
+from supervisor.config.daemon_tables import Route
 from supervisor.config.notification_kinds import FAILURES, KINDS, OF_KIND, RECOVERIES, SEVERITIES
 from supervisor.config.records import Match, QuietHours
 from supervisor.scheduler.notifications.routes import RoutedEvent, Target, end_of_quiet, targets
