@@ -5,8 +5,8 @@ import { get } from "../api.js";
 import { count } from "../format.js";
 import { listen } from "../live.js";
 import { Ago, At, Card, Empty, Head, Problem, RunBadge, Skeleton, UnitLink, useLoad, useTitle } from "../parts/basics.js";
-import { FILTERS, Filters, bulkFilter, filterOf } from "../parts/run_filters.js";
-import { PAGE, Pager } from "../parts/runs_table.js";
+import { FILTERS, Filters, bulkFilter, filterOf } from "../runs/run_filters.js";
+import { PAGE, Pager } from "../runs/runs_table.js";
 import { go, link, route } from "../routes.js";
 import { mayOperate, throttle } from "../state.js";
 

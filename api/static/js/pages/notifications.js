@@ -4,7 +4,7 @@ import { attempt } from "../actions.js";
 import { get, post } from "../api.js";
 import { NotifyHere } from "../parts/browser_notifications.js";
 import { Ago, Badge, Card, Empty, Head, Problem, Skeleton, UnitLink, useLoad, useTitle } from "../parts/basics.js";
-import { Cause } from "../parts/cause.js";
+import { Cause } from "../runs/cause.js";
 import { listen } from "../live.js";
 import { link } from "../routes.js";
 import { isLimited, loadUnread, mayOperate, throttle, unread } from "../state.js";

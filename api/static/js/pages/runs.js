@@ -1,7 +1,7 @@
 // The runs page: a table of the runs of all units.
 import { html } from "../../vendor/preact.js";
 import { useTitle } from "../parts/basics.js";
-import { RunsTable } from "../parts/runs_table.js";
+import { RunsTable } from "../runs/runs_table.js";
 
 export function Runs() {
   useTitle("Runs");

@@ -4,7 +4,7 @@ import { count, duration, moment, tookMs } from "../format.js";
 import { listen } from "../live.js";
 import { At, Card, Empty, Head, Problem, RunBadge, Skeleton, UnitLink, useLoad, useTitle } from "../parts/basics.js";
 import { Icon } from "../parts/icon.js";
-import { useSlots } from "../parts/slots.js";
+import { useSlots } from "../units/slots.js";
 import { go, link, route } from "../routes.js";
 import { now, throttle, trouble, unitNamed, units } from "../state.js";
 import { Chart, LATE_MS, atTheSameTime, isLate, waitedMs } from "../timeline/chart.js";

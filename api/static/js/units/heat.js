@@ -3,7 +3,7 @@
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import { count, day, duration } from "../format.js";
 import { FAILURES, ofReason } from "../states.js";
-import { told as spoken } from "./tip.js";
+import { told as spoken } from "../parts/tip.js";
 
 const DAY_MS = 86_400_000;
 const CELL = 12;

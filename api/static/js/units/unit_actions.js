@@ -2,9 +2,9 @@
 import { html } from "../../vendor/preact.js";
 import * as actions from "../actions.js";
 import { mayOperate } from "../state.js";
-import { Act } from "./basics.js";
-import { Icon } from "./icon.js";
-import { Menu } from "./menu.js";
+import { Act } from "../parts/basics.js";
+import { Icon } from "../parts/icon.js";
+import { Menu } from "../parts/menu.js";
 
 const NOT_YOU = "Your role is read-only";
 

@@ -7,10 +7,10 @@ import { listen } from "../live.js";
 import { go, link, route } from "../routes.js";
 import { mayOperate, throttle } from "../state.js";
 import { FAILURES, ofRun } from "../states.js";
-import { At, Card, Empty, Head, Problem, RunBadge, Skeleton, Took, UnitLink, useLoad } from "./basics.js";
+import { At, Card, Empty, Head, Problem, RunBadge, Skeleton, Took, UnitLink, useLoad } from "../parts/basics.js";
 import { Cause } from "./cause.js";
-import { confirm } from "./dialog.js";
-import { Icon } from "./icon.js";
+import { confirm } from "../parts/dialog.js";
+import { Icon } from "../parts/icon.js";
 import { FILTERS, Filters, bulkFilter, filterOf } from "./run_filters.js";
 import { starter } from "../verdict.js";
 

@@ -6,8 +6,8 @@ import { listen } from "../live.js";
 import { link } from "../routes.js";
 import { now, throttle } from "../state.js";
 import { ofService } from "../states.js";
-import { Badge, Card, Problem, Skeleton, useLoad } from "./basics.js";
-import { told } from "./tip.js";
+import { Badge, Card, Problem, Skeleton, useLoad } from "../parts/basics.js";
+import { told } from "../parts/tip.js";
 
 const DAY_MS = 86_400_000;
 const DAYS = 90;

@@ -2,7 +2,7 @@
 import { html } from "../../vendor/preact.js";
 import { get, taskPath } from "../api.js";
 import { count, moment } from "../format.js";
-import { Card, Problem, Skeleton, useLoad } from "./basics.js";
+import { Card, Problem, Skeleton, useLoad } from "../parts/basics.js";
 
 const MOST = 100; // upcoming times to request; the API allows no more
 const WEEKS = 5;

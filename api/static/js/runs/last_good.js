@@ -7,7 +7,7 @@ import { changedKeys } from "../definition.js";
 import { count, duration, number, tookMs } from "../format.js";
 import { plain } from "../log/escapes.js";
 import { link } from "../routes.js";
-import { Act, At, Card, useLoad } from "./basics.js";
+import { Act, At, Card, useLoad } from "../parts/basics.js";
 
 const COMPARED = 1000; // lines compared of each log
 const BEFORE = 2;

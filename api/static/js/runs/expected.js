@@ -3,7 +3,7 @@ import { html } from "../../vendor/preact.js";
 import { get, taskPath } from "../api.js";
 import { duration, tookMs } from "../format.js";
 import { now } from "../state.js";
-import { useLoad } from "./basics.js";
+import { useLoad } from "../parts/basics.js";
 
 const JUDGED = 20;
 const LEAST = 3; // fewer runs give no useful median

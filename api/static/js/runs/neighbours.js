@@ -4,8 +4,8 @@ import { get, taskPath } from "../api.js";
 import { listen } from "../live.js";
 import { link } from "../routes.js";
 import { throttle } from "../state.js";
-import { At, Crumbs, useLoad } from "./basics.js";
-import { Icon } from "./icon.js";
+import { At, Crumbs, useLoad } from "../parts/basics.js";
+import { Icon } from "../parts/icon.js";
 
 const TOGETHER = 10; // runs per request; the lists also contain this run and others created in the same millisecond
 const AGAIN_MS = 1000;

@@ -6,7 +6,7 @@ import { listen } from "../live.js";
 import { link } from "../routes.js";
 import { now, throttle, unitNamed } from "../state.js";
 import { FAILURES, ofRun } from "../states.js";
-import { At, Badge, Card, Took, useLoad } from "./basics.js";
+import { At, Badge, Card, Took, useLoad } from "../parts/basics.js";
 
 /** Load all attempts that `run` is one of, oldest first. The `retryOfRunId` of a retry names the previous attempt. */
 async function chain(run, signal) {

@@ -6,7 +6,7 @@ import { listen } from "../live.js";
 import { link } from "../routes.js";
 import { throttle } from "../state.js";
 import { ofRun } from "../states.js";
-import { told } from "./tip.js";
+import { told } from "../parts/tip.js";
 
 const SHOWN = 20;
 const AGAIN_MS = 2000;

@@ -5,7 +5,7 @@ import { count } from "../format.js";
 import { listen } from "../live.js";
 import { link } from "../routes.js";
 import { throttle, units } from "../state.js";
-import { Card, useLoad } from "./basics.js";
+import { Card, useLoad } from "../parts/basics.js";
 
 const AGAIN_MS = 2000;
 const SHOWN = 9;

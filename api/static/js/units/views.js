@@ -2,8 +2,8 @@
 import { html, useState } from "../../vendor/preact.js";
 import { go, link, route } from "../routes.js";
 import { remember, remembered } from "../taste.js";
-import { close, show } from "./dialog.js";
-import { toast } from "./toasts.js";
+import { close, show } from "../parts/dialog.js";
+import { toast } from "../parts/toasts.js";
 
 function stored() {
   try {

@@ -4,7 +4,7 @@ import { localMinute } from "../format.js";
 import { units } from "../state.js";
 import { FAILURES, STATUSES, ofReason } from "../states.js";
 import { STARTERS } from "../verdict.js";
-import { Choices } from "./choices.js";
+import { Choices } from "../parts/choices.js";
 
 export const FILTERS = ["status", "task_name", "triggered_by", "created_after", "created_before", "exit_code_min", "exit_code_max", "retries_only", "search"];
 const RARE = ["created_after", "created_before", "exit_code_min", "exit_code_max", "retries_only"];
