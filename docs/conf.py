@@ -1,6 +1,7 @@
 """Configuration of Sphinx for ``make docs``."""
 
 import json
+import posixpath
 import re
 import sys
 from pathlib import Path
@@ -23,11 +24,11 @@ html_show_copyright = False
 highlight_language = "none"
 smartquotes = False
 man_pages = [
-    ("cli", "ringward", "run scheduled tasks and always-on services", author, 1),
-    ("configuration", "ringward.toml", "configuration of Ringward", author, 5),
+    ("reference/cli", "ringward", "run scheduled tasks and always-on services", author, 1),
+    ("reference/configuration", "ringward.toml", "configuration of Ringward", author, 5),
 ]
 
-_PAGE = re.compile(r"([\w-]+)\.rst(#[\w-]+)?")
+_PAGE = re.compile(r"([\w./-]+)\.rst(#[\w-]+)?")
 
 
 def _link_pages(app: Sphinx, tree: nodes.document, name: str) -> None:
@@ -36,11 +37,12 @@ def _link_pages(app: Sphinx, tree: nodes.document, name: str) -> None:
         found = _PAGE.fullmatch(link.get("refuri", ""))
         if found is None:
             continue
-        page, anchor = found.groups(default="")
+        path, anchor = found.groups(default="")
+        page = posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
         if page not in app.env.found_docs:
             logging.getLogger(__name__).warning("there is no page %s.rst", page, location=link)
             continue
-        if link.astext() in (f"{page}.rst", f"docs/{page}.rst"):
+        if posixpath.basename(link.astext()) == f"{posixpath.basename(page)}.rst":
             link.clear()
             link += nodes.inline("", app.env.titles[page].astext(), classes=["doc"])
         if app.builder.name == "man":  # which would print the address behind the text

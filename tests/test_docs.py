@@ -30,7 +30,7 @@ from tests.support.host_features import require
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
-PAGES = [*sorted(ROOT.glob("*.rst")), *sorted(DOCS.glob("*.rst"))]
+PAGES = [*sorted(ROOT.glob("*.rst")), *sorted(DOCS.rglob("*.rst"))]
 BY_NAME = {page.stem: page for page in PAGES}
 SECTIONS = {
     "[daemon]": "daemon",
@@ -128,7 +128,7 @@ def test_links_and_paths_exist(page: Path) -> None:
 def test_readme_leads_to_every_page() -> None:
     """The README links to every page, so that readers on a code host find them."""
     targets = {link.get("refuri") for link in parsed(BY_NAME["README"]).findall(docutils.nodes.reference)}
-    assert {f"docs/{page.name}" for page in DOCS.glob("*.rst")} - {"docs/index.rst"} <= targets
+    assert {str(page.relative_to(ROOT)) for page in DOCS.rglob("*.rst")} - {"docs/index.rst"} <= targets
 
 
 def shown(default: object) -> str:
@@ -300,9 +300,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_pages_build_without_warnings(built: Path) -> None:
     """Sphinx builds the pages without warnings: each is in the table of contents, and every reference resolves."""
-    for page in DOCS.glob("*.rst"):
-        text = (built / f"{page.stem}.html").read_text()
-        assert not re.search(r'href="[\w-]+\.rst', text), f"{page.name} has a link to a file instead of a page"
+    for page in DOCS.rglob("*.rst"):
+        text = (built / page.relative_to(DOCS).with_suffix(".html")).read_text()
+        assert not re.search(r'href="[\w./-]+\.rst', text), f"{page.name} has a link to a file instead of a page"
         assert not re.search(r'(src|rel="stylesheet" href)="https?:', text), f"{page.name} needs a network"
 
 

@@ -38,7 +38,7 @@ ALL_VICTIMS = (*VICTIMS, *CHILDREN, *HELPERS_OF_THE_SCHEDULER)
 _ROOT_EVERY = 12
 """One kill in this many hits the root; most other faults need a root that lives for a while."""
 _LOST_BYTES = 512 * 1024
-"""One pipe (256 KiB) and one batch, as docs/guarantees.rst states."""
+"""One pipe (256 KiB) and one batch, as docs/inside/guarantees.rst states."""
 
 _FAILING = ("failing", "flaky", "judged")
 """Units whose runs may fail."""

@@ -96,7 +96,7 @@ def test_defaults_are_valid() -> None:
 def examples() -> Iterator[str]:
     """Examples of the documentation, which the loader accepts (tests/test_docs.py), and the example file."""
     yield (ROOT / "examples" / "ringward.toml").read_text()
-    for page in [ROOT / "README.rst", *sorted((ROOT / "docs").glob("*.rst"))]:
+    for page in [ROOT / "README.rst", *sorted((ROOT / "docs").rglob("*.rst"))]:
         tree = docutils.core.publish_doctree(page.read_text(), settings_overrides={"report_level": 5})
         for block in tree.findall(docutils.nodes.literal_block):
             if "toml" in block["classes"]:
