@@ -36,7 +36,7 @@ def shown(data: bytes) -> list[str]:
 def test_log_of_a_capture(path: Path, size: int) -> None:
     """The log of each capture is the checked one, whatever the sizes of its chunks."""
     settled = reduced(pieces(path.read_bytes(), size), full=path.suffix == ".tty")
-    assert text_of(settled) == path.with_name(path.name + ".settled").read_bytes()
+    assert text_of(settled) == (path.parent / "settled" / path.name).read_bytes()
 
 
 @pytest.mark.parametrize("path", TERMINALS, ids=named)
