@@ -78,9 +78,19 @@ class UnusableObject(Exception):
 class InvalidValue(Exception):
     """A value is not valid for its key."""
 
-    def __init__(self, message: str, remedy: str | None = None, *, show: bool = True, path: KeyPath = ()) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str,
+        remedy: str | None = None,
+        *,
+        show: bool = True,
+        path: KeyPath = (),
+        reason: str | None = None,
+    ) -> None:
+        super().__init__(message if reason is None else f"{message}: {reason}")
         self.message = message
+        self.reason = reason
+        """The end of the message, which quotes parts of the value; left out if the value has substitutions."""
         self.remedy = remedy
         self.show = show
         """Whether the message should quote the value."""

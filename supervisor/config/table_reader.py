@@ -150,6 +150,8 @@ class TableReader:
                 raw = raw.get(part)
             elif isinstance(raw, list) and isinstance(part, int):
                 raw = raw[part]
+        if invalid.reason is not None and not (isinstance(raw, str) and "${" in raw):
+            message += f": {invalid.reason}"
         if invalid.show:
             message += f", not {quoted(raw)}"
         self.wrong(source, (*path, *invalid.path), message, invalid.remedy)

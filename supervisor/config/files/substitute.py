@@ -34,6 +34,11 @@ class Substituted(str):
     raw: str
 
 
+def as_written(value: object) -> object:
+    """Return a value for a message: a string with substitutions as it is in the file."""
+    return value.raw if isinstance(value, Substituted) else value
+
+
 def substitute(
     text: str, environ: Mapping[str, str], directory: str, on_read: Callable[[str, os.stat_result], None] | None = None
 ) -> str:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from supervisor.config.files.positions import KeyPath
+from supervisor.config.files.substitute import Substituted
 from supervisor.config.problems import InvalidValue
 from supervisor.config.value_types.listen import check_exposed
 from supervisor.config.value_types.values import Text
@@ -52,7 +53,8 @@ class Network(Struct, frozen=True):
         try:
             network = ipaddress.ip_network(text)
         except ValueError as err:
-            raise InvalidValue(f"must be {self.what}", str(err)) from None
+            remedy = None if isinstance(value, Substituted) else str(err)
+            raise InvalidValue(f"must be {self.what}", remedy) from None
         if network.prefixlen == 0:
             raise InvalidValue(
                 "would trust every client, and each could claim any address", "name your proxy's address"

@@ -119,4 +119,4 @@ def compiled(pattern: str) -> Any:
         options.max_mem = _PATTERN_MEMORY_BYTES
         return compile_re2(re2, pattern, options)
     except BadPattern as err:
-        raise InvalidValue(f"is not a valid regular expression: {err}", show=False) from err
+        raise InvalidValue("is not a valid regular expression", show=False, reason=str(err)) from err

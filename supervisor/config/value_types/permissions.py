@@ -4,7 +4,7 @@ import re
 
 from msgspec import Struct
 
-from supervisor.config.problems import InvalidValue, nearest, quoted
+from supervisor.config.problems import InvalidValue, nearest
 from supervisor.ipc.run_token import SEPARATOR, VERBS
 
 _GLOB = re.compile(r"[a-zA-Z0-9._:*?\[\]!-]{1,200}")
@@ -21,7 +21,7 @@ class Permission(Struct, frozen=True):
             raise InvalidValue(f"must be {self.what}")
         verb, _, glob = value.partition(SEPARATOR)
         if verb not in VERBS:
-            raise InvalidValue(f"unknown verb {quoted(verb)} (use {', '.join(VERBS)})", nearest(verb, VERBS))
+            raise InvalidValue(f"must begin with a verb ({', '.join(VERBS)})", nearest(verb, VERBS))
         if not _GLOB.fullmatch(glob):
-            raise InvalidValue(f"{quoted(glob)} is not a name or a glob of names")
+            raise InvalidValue("must end with a name or a glob of names")
         return value

@@ -62,7 +62,8 @@ class LinePattern(Struct, frozen=True):
         try:
             Pattern(text, regex=True)
         except BadPattern as err:
-            raise InvalidValue(f"is not a valid regular expression for a line: {err}", show=False) from err
+            message = "is not a valid regular expression for a line"
+            raise InvalidValue(message, show=False, reason=str(err)) from err
         return text
 
 

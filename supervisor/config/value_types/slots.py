@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from supervisor.config.files.substitute import as_written
 from supervisor.config.problems import Faults, InvalidValue, quoted
 from supervisor.config.value_types.values import Integer, ListOf, Name
 
@@ -21,7 +22,9 @@ class SlotUses(Struct, frozen=True):
         if isinstance(value, list):
             return dict.fromkeys(NAMES.parse(value, directory), 1)
         if not isinstance(value, dict):
-            raise InvalidValue(f"must be {self.what}", f"write [{quoted(value)}]" if isinstance(value, str) else None)
+            raise InvalidValue(
+                f"must be {self.what}", f"write [{quoted(as_written(value))}]" if isinstance(value, str) else None
+            )
         found: dict[str, int] = {}
         faults = Faults()
         for name, count in value.items():

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from logring.mask import MAX_SECRET, MIN_SECRET, Mask
-from supervisor.config.files.substitute import Substituted
+from supervisor.config.files.substitute import Substituted, as_written
 from supervisor.config.problems import Faults, InvalidValue, nearest, quoted
 from supervisor.config.value_types.durations import format_duration, format_size, parse_duration, parse_size
 from supervisor.host.zones import is_zone
@@ -105,7 +105,7 @@ class FileGlob(Struct, frozen=True):
         """Return the absolute path with its wildcards."""
         text = Text(empty=False, what=self.what).parse(value, directory)
         if text.endswith("/"):
-            raise InvalidValue("must name files, not a directory", f'write "{text}*" for all files in it')
+            raise InvalidValue("must name files, not a directory", f'write "{as_written(value)}*" for all files in it')
         path = FilePath().parse(text, directory)
         if _WILDCARD.search(os.path.dirname(path)):
             remedy = "name each directory; there may be several paths"
@@ -246,7 +246,7 @@ class ListOf(Struct, frozen=True):
             self.item.parse(value, directory)
         except InvalidValue:
             return None
-        return f"write [{quoted(value.raw if isinstance(value, Substituted) else value)}]"
+        return f"write [{quoted(as_written(value))}]"
 
     @property
     def what(self) -> str:
@@ -403,7 +403,7 @@ class CronExpression(Struct, frozen=True):
         """Return the expression."""
         text = Text(limit=256, empty=False, what=self.what).parse(value, directory)
         if (wrong := validate(text)) is not None:
-            raise InvalidValue(f"is not a valid schedule: {wrong}", show=False)
+            raise InvalidValue("is not a valid schedule", show=False, reason=wrong)
         return text
 
 

@@ -88,6 +88,26 @@ def test_messages_show_the_reference(problems: Callable[..., list[Problem]]) -> 
     assert "hunter2" not in str(found[0])
 
 
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        ('[tasks.a]\nrun = "x"\ncron = "${SECRET}"\n', "hunter2 * * * *"),
+        ('[tasks.a]\nrun = "x"\nfailure_output = "${SECRET}"\n', "hunter2("),
+        ('[tasks.a]\nrun = "x"\nparams = [{ name = "a", kind = "arg", pattern = "${SECRET}" }]\n', "hunter2("),
+        ('[tasks.a]\nrun = "x"\non_change = "${SECRET}"\n', "/hunter2/"),
+        ('[tasks.a]\nrun = "x"\nuses = "${SECRET}"\n', "hunter2"),
+        ('[tasks.a]\nrun = "x"\nmay = ["${SECRET}"]\n', "hunter2:a"),
+        ('[tasks.a]\nrun = "x"\nmay = ["${SECRET}"]\n', "run:hunter2 a"),
+        ('[http]\nbehind_proxy = ["${SECRET}"]\n', "hunter2"),
+        ('[services.a]\nrun = "x"\nready = { log = "${SECRET}" }\n', "hunter2("),
+    ],
+)
+def test_no_reason_shows_a_substituted_value(problems: Callable[..., list[Problem]], keys: str, value: str) -> None:
+    """Neither the reason for an error nor its remedy quotes a part of a substituted value."""
+    (found,) = problems(keys, SECRET=value)
+    assert "hunter2" not in str(found)
+
+
 def test_all_errors_of_one_value(problems: Callable[..., list[Problem]]) -> None:
     """A reference without a value does not hide other errors in the same table."""
     found = problems('[tasks.a]\nrun = "x"\nenv = { A = "${NONE}", B = 1, C = "${NEITHER}" }\n')

@@ -28,11 +28,11 @@ def test_valid_permissions(tmp_path: Path) -> None:
     ("may", "message"),
     [
         ('["reload"]', 'must be a permission such as "restart:web"'),
-        ('["reload:web"]', 'unknown verb "reload" (use run, start, stop, restart, pause, resume)'),
+        ('["reload:web"]', 'must begin with a verb (run, start, stop, restart, pause, resume), not "reload:web"'),
         ('["restart:wbe"]', 'no task or service named "wbe"'),
         ('["restart:report"]', "report is a task, and restart is for services"),
         ('["run:web"]', "web is a service, and run is for tasks"),
-        ('["restart:a b"]', '"a b" is not a name or a glob of names'),
+        ('["restart:a b"]', 'must end with a name or a glob of names, not "restart:a b"'),
         ("[7]", "must be a permission"),
     ],
 )
