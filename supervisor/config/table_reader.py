@@ -153,7 +153,8 @@ class TableReader:
         if invalid.reason is not None and not (isinstance(raw, str) and "${" in raw):
             message += f": {invalid.reason}"
         if invalid.show:
-            message += f", not {quoted(raw)}"
+            demands = message.startswith("must ") and not message.startswith("must not ")
+            message = f"{message}, not {quoted(raw)}" if demands else f"{quoted(raw)} {message}"
         self.wrong(source, (*path, *invalid.path), message, invalid.remedy)
 
     def wrong(self, source: Source, path: KeyPath, message: str, remedy: str | None = None) -> None:

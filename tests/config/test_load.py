@@ -18,6 +18,8 @@ from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError, Problem
 from supervisor.config.schema import KEYS, keys_of
 from supervisor.config.synonyms import KEYS as SYNONYMS
+from supervisor.config.value_types import params
+from supervisor.config.value_types.probes import KINDS, SETTINGS
 from tests.config.conftest import Write
 
 Load = Callable[..., Config]
@@ -226,7 +228,7 @@ run = "x"
         ("[defaults]\nfoo = 1", ":2: defaults.foo: unknown key"),
         ("[daemon]\nlog_level = 'inf'", 'or "error", not "inf"\n  did you mean "info"?'),
         ("[daemon]\ntimezone = 'Europe/Prauge'", 'did you mean "Europe/Prague"?'),
-        ("[daemon]\ndata_dir = '~/x'", "~ is not expanded"),
+        ("[daemon]\ndata_dir = '~/x'", '"~/x" has a ~, which is not expanded'),
         ("[daemon]\ndata_dir = ''", "must not be empty"),
         ("[daemon]\ninclude = 'x'", 'write ["x"]'),
         ("[http]\nlisten = ['0.0.0.0:80']", "is not a loopback address: without TLS"),
@@ -234,8 +236,8 @@ run = "x"
         ("[http]\nlisten = ['[::ffff:127.0.0.1]:80']", "must be a plain IPv4 or IPv6 address"),
         ("[http]\nlisten = ['example.org:80']", "must be a numeric address"),
         ("[http]\nlisten = ['127.0.0.1']", "must be an address and a port"),
-        ("[http]\nlisten = ['127.0.0.1:0']", "the port must be from 1 to 65535"),
-        ("[http]\nlisten = ['127.0.0.1:1', 'localhost:1']", "has a duplicate item"),
+        ("[http]\nlisten = ['127.0.0.1:0']", "must have a port from 1 to 65535, not"),
+        ("[http]\nlisten = ['127.0.0.1:1', 'localhost:1']", '[1]: "localhost:1" repeats an earlier item'),
         ("[http]\nworkers = 0", "must be a whole number from 1 to 64, not 0"),
         ("[http]\nworkers = true", "must be a whole number from 1 to 64, not true"),
         (f"[http]\nsocket = '/{'x' * 108}'", "must be at most 107 bytes long"),
@@ -493,7 +495,7 @@ def test_synonyms_name_existing_keys() -> None:
     known = {name for kind in ("task", "service", "http") for name in keys_of(kind)}
     for word, candidates in SYNONYMS.items():
         assert word not in known
-        assert {one.partition(".")[0] for one in candidates} <= known, word
+        assert {one.partition(".")[0] for one in candidates} <= {*known, *KINDS, *SETTINGS, *params.KEYS}, word
 
 
 def test_unknown_public_name(config: Load) -> None:

@@ -60,10 +60,10 @@ def substitute(
         if found[1]:
             return "${"
         if found[2] is None:
-            raise InvalidValue("a ${ without its }", _HOW)
+            raise InvalidValue("has a ${ without its }", _HOW)
         if found[2].startswith("file:"):
             if found[2] == "file:":
-                raise InvalidValue("a ${file:…} that names no file", _HOW)
+                raise InvalidValue("has a ${file:…} that names no file", _HOW)
             if "\0" in found[2]:
                 raise InvalidValue("must not contain a NUL character", show=False)
             return _content(os.path.join(directory, found[2].removeprefix("file:")), on_read)
@@ -84,7 +84,7 @@ def variables_in(value: str) -> frozenset[str]:
 def _value(reference: str, environ: Mapping[str, str]) -> str:
     name, has_default, default = reference.partition(":-")
     if not _NAME.fullmatch(name):
-        raise InvalidValue("a ${…} that names no variable", _HOW)
+        raise InvalidValue("has a ${…} that names no variable", _HOW)
     if name.startswith("RINGWARD_"):
         raise InvalidValue(f"{name} belongs to the daemon and cannot be used in the configuration", show=False)
     value = environ.get(name)

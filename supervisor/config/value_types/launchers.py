@@ -151,7 +151,13 @@ def _substituted(
                 wrong.append((index, InvalidValue(f"unknown placeholder {{{name}}}", remedy, show=False)))
             elif name in _SEVERAL and word != f"{{{name}}}":
                 wrong.append(
-                    (index, InvalidValue(f"{{{name}}} stands for several arguments", "write it as a separate argument"))
+                    (
+                        index,
+                        InvalidValue(
+                            f"contains {{{name}}}, which stands for several arguments",
+                            "write it as a separate argument",
+                        ),
+                    )
                 )
         several = word[1:-1] if word in ("{client}", "{options}") else None
         if several is not None:

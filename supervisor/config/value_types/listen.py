@@ -27,7 +27,7 @@ def parse_listen(text: str, *, any_port: bool = False) -> tuple[str, int]:
         raise InvalidValue("must be an address and a port", 'write "127.0.0.1:7464" or "[::1]:7464"')
     port = int(found[3])
     if port > _LAST_PORT or (port == 0 and not any_port):
-        raise InvalidValue(f"the port must be from 1 to {_LAST_PORT}")
+        raise InvalidValue(f"must have a port from 1 to {_LAST_PORT}")
     host = found[1] or found[2] or ""
     if host == "localhost":
         return "127.0.0.1", port

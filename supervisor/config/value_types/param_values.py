@@ -33,7 +33,7 @@ def normal(param: Param, text: str) -> str:
         raise InvalidValue(f"must be at most {MAX_BYTES} bytes long", show=False)
     value = TYPES[param.type](text)
     if param.choices and value not in param.choices:
-        raise InvalidValue(f"must be {_one_of(param.choices)}")
+        raise InvalidValue(f"must be {'one of its choices' if param.secret else _one_of(param.choices)}")
     if param.pattern is not None and not _matches(param.pattern, value):
         raise InvalidValue(f"must match {quoted(param.pattern)}")
     if param.required and not value:

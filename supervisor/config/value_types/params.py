@@ -95,7 +95,7 @@ class ParamDeclaration(Struct, frozen=True):
     what = 'a table such as { name = "DAY", kind = "env", required = true }'
 
     def parse(self, value: object, directory: str) -> Param:
-        """Return the parameter. No message repeats the default of a secret."""
+        """Return the parameter. No message repeats a value of a secret."""
         if not isinstance(value, dict):
             raise InvalidValue(f"must be {self.what}")
         parsed, faults = _declared(value, directory)
@@ -107,7 +107,7 @@ class ParamDeclaration(Struct, frozen=True):
         if not faults.found:
             faults.found += _unfit(parsed)
         for part in faults.found:
-            part.show = part.show and not (value.get("secret") and part.path[:1] in ((), ("default",)))
+            part.show = part.show and not (value.get("secret") and part.path[:1] in ((), ("default",), ("choices",)))
         faults.check()
         return Param(**parsed)
 
@@ -119,7 +119,7 @@ class Params(Struct, frozen=True):
 
     def parse(self, value: object, directory: str) -> tuple[Param, ...]:
         """Return the parameters of the task."""
-        params: tuple[Param, ...] = ListOf(ParamDeclaration(), MAX_PARAMS).parse(value, directory)
+        params: tuple[Param, ...] = ListOf(ParamDeclaration(), MAX_PARAMS, distinct=False).parse(value, directory)
         seen: set[str] = set()
         faults = Faults()
         for index, param in enumerate(params):
@@ -178,14 +178,14 @@ def _unfit(parsed: dict[str, Any]) -> Iterable[InvalidValue]:
     """Yield errors about choices and a default that the parameter would reject; normalise the others in place."""
     kinds = {name: parsed[name] for name in ("name", "kind", "type", "secret", "pattern")}
     choices: list[str] = []
+    faults = Faults()
     for index, text in enumerate(parsed["choices"]):
-        try:
-            choices.append(normal(Param(**kinds | {"secret": False, "kind": "env"}), text))
-        except InvalidValue as err:
-            err.path = ("choices", index)
-            yield err
-    if len(set(choices)) != len(choices):
-        yield InvalidValue("has a duplicate item", show=False, path=("choices",))
+        with faults.at("choices", index):
+            one = normal(Param(**kinds | {"secret": False, "kind": "env"}), text)
+            if one in choices:
+                raise InvalidValue("repeats an earlier item")
+            choices.append(one)
+    yield from faults.found
     parsed["choices"] = tuple(choices)
     if parsed["default"] is not None:
         try:

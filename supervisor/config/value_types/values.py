@@ -21,6 +21,7 @@ MAX_ARGUMENT_BYTES = 128 * 1024 - 1
 MAX_DURATION_MS = 10 * 366 * 86_400_000
 
 _STRING = "a string"
+_LIST_OF_TABLES = "write [{ … }] or, as a header, [[…]]"
 _WILDCARD = re.compile(r"[*?\[]")
 _ENV_NAME = re.compile(r"[^=\0]+")
 _CANNOT_STOP = frozenset({"SIGSTOP", "SIGCONT", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGCHLD", "SIGCLD"})
@@ -87,7 +88,7 @@ class FilePath(Struct, frozen=True):
         """Return the absolute path."""
         text = Text(empty=False, what="a path").parse(value, directory)
         if text.startswith("~"):
-            raise InvalidValue("~ is not expanded in paths", 'write the path out, or "${HOME}/…"')
+            raise InvalidValue("has a ~, which is not expanded", 'write the path out, or "${HOME}/…"')
         path = os.path.join(directory, text)
         if ".." not in path:  # normpath would remove ".." after a symbolic link, which changes the target
             path = os.path.normpath(path)
@@ -105,7 +106,7 @@ class FileGlob(Struct, frozen=True):
         """Return the absolute path with its wildcards."""
         text = Text(empty=False, what=self.what).parse(value, directory)
         if text.endswith("/"):
-            raise InvalidValue("must name files, not a directory", f'write "{as_written(value)}*" for all files in it')
+            raise InvalidValue("names a directory", f'write "{as_written(value)}*" for all files in it')
         path = FilePath().parse(text, directory)
         if _WILDCARD.search(os.path.dirname(path)):
             remedy = "name each directory; there may be several paths"
@@ -219,6 +220,8 @@ class ListOf(Struct, frozen=True):
     empty: bool = True
     single: bool = False
     """Whether a single value is accepted without a list around it."""
+    distinct: bool = True
+    """Whether all items must differ."""
 
     def parse(self, value: object, directory: str) -> tuple[Any, ...]:
         """Return the items as a tuple."""
@@ -236,8 +239,13 @@ class ListOf(Struct, frozen=True):
             with faults.at(index):
                 parsed.append(self.item.parse(item, directory))
         faults.check()
-        if len(set(parsed)) != len(parsed):
-            raise InvalidValue("has a duplicate item", show=False)
+        seen: set[object] = set()
+        for index, one in enumerate(parsed):
+            with faults.at(index):
+                if one in seen and self.distinct:
+                    raise InvalidValue("repeats an earlier item")
+            seen.add(one)
+        faults.check()
         return tuple(parsed)
 
     def _as_list(self, value: object, directory: str) -> str | None:
@@ -246,7 +254,7 @@ class ListOf(Struct, frozen=True):
             self.item.parse(value, directory)
         except InvalidValue:
             return None
-        return f"write [{quoted(as_written(value))}]"
+        return f"write [{quoted(as_written(value))}]" if not isinstance(value, dict) else _LIST_OF_TABLES
 
     @property
     def what(self) -> str:

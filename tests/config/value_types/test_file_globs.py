@@ -30,9 +30,9 @@ def test_paths(config: Load, tmp_path: Path) -> None:
     [
         ('on_change = "/srv/*/in.csv"\n', "must have wildcards in the last part of the path only"),
         ('on_change = "/srv/in/"\n', 'write "/srv/in/*" for all files in it'),
-        ('on_change = ["/srv/in/*", "/srv/in/*"]\n', "has a duplicate item"),
+        ('on_change = ["/srv/in/*", "/srv/in/*"]\n', 'on_change[1]: "/srv/in/*" repeats an earlier item'),
         ("on_change = 3\n", "must be a path such as"),
-        ('on_change = "~/in/*"\n', "~ is not expanded in paths"),
+        ('on_change = "~/in/*"\n', "has a ~, which is not expanded"),
         ('settle = "2h"\n', "must be a duration from 0s to 1h"),
         (
             'on_change = "/in/*"\nparams = [{ name = "a", kind = "arg", required = true }]\n',

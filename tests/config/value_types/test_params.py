@@ -68,10 +68,10 @@ def test_declarations(config: Load) -> None:
         ('[{ name = "A", kind = "evn" }]', 'did you mean "env"?'),
         ('[{ name = "A", kind = "env", requierd = true }]', 'did you mean "required"?'),
         ('[{ name = "A", kind = "env" }, { name = "A", kind = "flag" }]', "a.params[1].name: the name is already used"),
-        ('[{ name = "A-B", kind = "env" }]', "a.params[0].name: is not a valid name of an environment variable"),
-        ('[{ name = "-a", kind = "option" }]', "a.params[0].name: is not a valid name"),
-        ('[{ name = "a b", kind = "arg" }]', "a.params[0].name: is not a valid name"),
-        ('[{ name = "a=b", kind = "flag" }]', "a.params[0].name: is not a valid name"),
+        ('[{ name = "A-B", kind = "env" }]', 'a.params[0].name: "A-B" is not a valid name of an environment variable'),
+        ('[{ name = "-a", kind = "option" }]', 'a.params[0].name: "-a" is not a valid name'),
+        ('[{ name = "a b", kind = "arg" }]', 'a.params[0].name: "a b" is not a valid name'),
+        ('[{ name = "a=b", kind = "flag" }]', 'a.params[0].name: "a=b" is not a valid name'),
         ('[{ name = "a", kind = "arg", secret = true }]', "a.params[0].kind: a secret needs the kind env"),
         ('[{ name = "a", kind = "flag", type = "string" }]', "a.params[0].type: must be boolean for a flag"),
         ('[{ name = "a", kind = "flag", choices = ["true"] }]', "cannot be combined with the type boolean"),
@@ -79,13 +79,13 @@ def test_declarations(config: Load) -> None:
         ('[{ name = "a", kind = "arg", choices = ["1"], pattern = "1" }]', "cannot be combined with choices"),
         ('[{ name = "a", kind = "arg", pattern = "(" }]', "a.params[0].pattern: is not a valid regular expression"),
         ('[{ name = "a", kind = "arg", pattern = "a", default = "aa" }]', 'a.params[0].default: must match "a"'),
-        ('[{ name = "a", kind = "arg", choices = ["x", "x"] }]', "a.params[0].choices: has a duplicate item"),
+        ('[{ name = "a", kind = "arg", choices = ["x", "x"] }]', 'a.params[0].choices[1]: "x" repeats an earlier item'),
         (
             '[{ name = "a", kind = "arg", type = "integer", choices = [1, "x"] }]',
             "params[0].choices[1]: must be a whole",
         ),
         ('[{ name = "a", kind = "arg", choices = ["x"], default = "y" }]', 'default: must be "x", not "y"'),
-        ('[{ name = "a", kind = "arg", default = "-x" }]', "a.params[0].default: must not begin with a hyphen"),
+        ('[{ name = "a", kind = "arg", default = "-x" }]', 'a.params[0].default: "-x" must not begin with a hyphen'),
         pytest.param(
             '[{ name = "a", kind = "arg", default = 0x' + "f" * 5000 + " }]",
             "params[0].default: must be a string",
@@ -158,6 +158,8 @@ def test_messages_hide_secrets(problems: Problems) -> None:
         "[{ name = 'A', kind = 'env', secret = true, default = 'wxyz' }]",
         "[{ name = 'A', kind = 'env', secret = true, pattern = 'a', default = 'wxyz1234' }]",
         "[{ name = 'A', kind = 'arg', secret = true, default = 'wxyz1234' }]",
+        "[{ name = 'A', kind = 'env', secret = true, choices = ['wxyz1234', 'wxyz1234'] }]",
+        "[{ name = 'A', kind = 'env', secret = true, choices = ['wxyz1234'], default = 'another' }]",
     ):
         assert "wxyz" not in "".join(map(str, problems(f"[tasks.a]\nrun = 'x'\nparams = {params}\n")))
 

@@ -35,7 +35,7 @@ def test_valid_slots(config: Load) -> None:
         ),
         ('[slots.billing]\nsize = 1\n[tasks.t]\nrun = "true"\nuses = ["biling"]\n', 'did you mean "billing"?'),
         (SLOTS + '[tasks.t]\nrun = "true"\nuses = "db"\n', 'must be a list of slots such as ["db"], or a table'),
-        (SLOTS + '[tasks.t]\nrun = "true"\nuses = ["db", "db"]\n', "has a duplicate item"),
+        (SLOTS + '[tasks.t]\nrun = "true"\nuses = ["db", "db"]\n', 'uses[1]: "db" repeats an earlier item'),
         (SLOTS + '[tasks.t]\nrun = "true"\nuses = { db = 0 }\n', "tasks.t.uses.db: must be a whole number from 1"),
         ("[slots.db]\n", "slots.db: has no size\n  add size = 1"),
         ("[slots.db]\nsize = 0\n", "slots.db.size: must be a whole number from 1 to 10000"),
