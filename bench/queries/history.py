@@ -19,8 +19,9 @@ T0 = 1_780_000_000_000
 """Creation time of the first run in ms since the epoch; the last run is `SPAN_DAYS` later."""
 _REASONS = {"succeeded": 850, "failed": 90, "skipped": 18, "timeout": 10, "stopped": 10, "start_failed": 10}
 _REASONS |= {"missed": 6, "log_overflow": 3, "crashed": 3}
-Shape = Literal["even", "one task", "few failed", "clock back"]
-"""Even; one task has 99 % of the runs; 0.1 % have failed; the clock was set back by 30 days after half of them."""
+Shape = Literal["even", "one task", "few failed", "clock back", "slow task"]
+"""Even; one task has 99 % of the runs; 0.1 % have failed; the clock was set back by 30 days after half of them; the
+runs of the busiest task take an hour longer."""
 _TRIGGERS = {"cron": 850, "api": 100, "service": 30, "startup": 10, "cloud": 10}
 
 
@@ -42,12 +43,14 @@ def _rows(n: int, tasks: int, shape: Shape) -> Iterator[tuple[Any, ...]]:
             created -= SPAN_DAYS * DAY // 3
         code = 0 if reason == "succeeded" else -2 if reason == "crashed" else rnd.choice([1, 2, 137, 143])
         started: int | None = created + rnd.randrange(50)
-        took: int | None = int(rnd.expovariate(1 / 30_000))
+        task = _task(rnd, tasks, shape)
+        slower = 3_600_000 if shape == "slow task" and task == 0 else 0
+        took: int | None = int(rnd.expovariate(1 / 30_000)) + slower
         if reason in ("skipped", "missed", "start_failed"):
             code, started, took = -1, None, None
         values = dict.fromkeys(COLUMNS, None) | {
             "id": new_ulid(created),
-            "task_name": task_name(_task(rnd, tasks, shape)),
+            "task_name": task_name(task),
             "kind": "task",
             "state": END_REASONS[reason],
             "exit_code": code,

@@ -315,10 +315,13 @@ def _page_in_two(
 def _page_of_present(
     db: Connection, selection: Selection, order: _SortOrder, limit: int, offset: int, total: int
 ) -> list[_PageRow]:
-    """Return a page of runs with a sort value. A deep page is located first; by start also if the time is limited."""
-    in_range = selection.created_after is not None or selection.created_before is not None
+    """Return a page of runs with a sort value.
+
+    A deep page is located first. By start, so is each page of a time range or among deleted runs.
+    """
     deep = min(offset, total - offset - limit) > _DEEP
-    if order.field == "start_at" and (in_range or deep):
+    in_range = selection.created_after is not None or selection.created_before is not None
+    if order.field == "start_at" and (in_range or deep or selection.some_deleted):
         selection, offset, total = narrowed_by_start(db, selection, offset, limit, descending=order.descending)
     if order.field == "duration" and deep and selection.by_state_alone():
         selection, offset, total = narrowed_by_duration(db, selection, offset, limit, descending=order.descending)
@@ -378,9 +381,8 @@ def _page(
     behind = total - offset - limit
     page_offset = _PageOffset(limit, offset, behind)
     best, sure = ways(db, selection, order.field, min(offset, behind) + limit, total)
-    found = None
-    if best.most > _LUCK * best.cost:
-        found = _along(db, selection, order, best, page_offset, _STEPS * (_LUCK * best.cost + _FEW))
+    most_steps = _STEPS * (_LUCK * best.cost + _FEW) if best.most > _LUCK * best.cost else None
+    found = _along(db, selection, order, best, page_offset, most_steps)
     if found is None:
         found = _along(db, selection, order, sure, page_offset, None)
     return found or []
