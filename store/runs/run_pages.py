@@ -31,11 +31,6 @@ from store.runs.totals import GroupColumn, count, number_lasting, tally
 WALKED = {"start_at": "runs_started", "duration": "runs_duration"}
 """Indexes in the order of a sort field; the index by creation is treated separately."""
 
-_IN_GROUPS = {"task_name": "runs_task", "status": "runs_state"}
-_SORTING_COST = 1.0  # cost of sorting a match, relative to that of reading a candidate
-_SORTING_COST_IN_ORDER = 4.0
-_LOOKUP_COST = 10.0
-
 
 class PagePlan(NamedTuple):
     """A plan for finding a page.
@@ -67,42 +62,27 @@ def ways(db: Connection, selection: Selection, field: str, wanted: int, total: i
     in_range = replace(everything, created_after=selection.created_after, created_before=selection.created_before)
     by_time = field == "created_at"
     states = None if selection.states == everything.states else selection.states
-    parts = (
-        ("runs_task", selection.names, replace(in_range, names=selection.names)),
-        ("runs_state", states, replace(in_range, states=selection.states)),
-        ("runs_trigger", selection.triggers, replace(in_range, triggers=selection.triggers)),
-    )
-    for index, values, part in parts:
-        if by_time and part == selection and values is not None and len(values) == 1:
-            best = PagePlan(index, True, wanted, wanted)  # every entry in the range matches
-            return best, best
     # Each tuple has an index, the number of entries in its range, and whether they are in sort order.
     ranges = [("runs_created", count(db, in_range), by_time)]
-    if field == "id":
-        ranges.append(("runs_id", count(db, everything), True))
     if field in WALKED:
         part = replace(everything, has=selection.has, lacks=selection.lacks)
         if selection.started is not None:  # most of these runs were created in that time too
             part = replace(part, created_after=selection.started[0], created_before=selection.started[1])
         size = count(db, part) if selection.lasted is None else number_lasting(db, *selection.lasted)
         ranges.append((WALKED[field], size, True))
-    if selection.id_part is not None and field in _IN_GROUPS:  # otherwise the page is already within one group
-        ranges.append((_IN_GROUPS[field], count(db, everything), True))
-    # Ids and start times follow the time of creation. So the runs of a time range are adjacent in those orders as well,
-    # perhaps at the far end. A scan in order of creation then keeps replacing its best candidates.
-    by_age = field in ("start_at", "id") or selection.lacks is not None
-    in_clump = by_age and in_range != everything and selection.started is None
-    sorting = _SORTING_COST_IN_ORDER if field == "start_at" else _SORTING_COST
-    for index, values, part in parts:
+    for index, values, part in (
+        ("runs_task", selection.names, replace(in_range, names=selection.names)),
+        ("runs_state", states, replace(in_range, states=selection.states)),
+        ("runs_trigger", selection.triggers, replace(in_range, triggers=selection.triggers)),
+    ):
         if values is not None:
             size = total if part == selection else count(db, part)
             ranges.append((index, size, by_time and len(values) == 1))
 
     def way(index: str, size: int, walks: bool) -> PagePlan:
-        if not walks:
-            return PagePlan(index, walks, size + sorting * total, size + sorting * total)
-        most = size * (_LOOKUP_COST if index == "runs_id" else 1.0)  # the index runs_id only has the ids
-        return PagePlan(index, walks, most if in_clump else min(most, wanted * most / total), most)
+        if not walks:  # sorting a match costs about as much as reading a candidate
+            return PagePlan(index, walks, size + total, size + total)
+        return PagePlan(index, walks, wanted * size / total, size)
 
     found = [way(*one) for one in ranges]
     return min(found, key=lambda one: one.cost), min(found, key=lambda one: one.most)
