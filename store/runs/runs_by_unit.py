@@ -21,7 +21,7 @@ def running_runs(db: Database, names: Collection[str]) -> list[Run]:
         return []
     params: list[Value] = [RUNNING]
     rows = db.rows(
-        f"SELECT {SELECT} FROM runs INDEXED BY runs_active WHERE state >= {FIRST_ACTIVE} AND state = ?"  # noqa: S608 - constants
+        f"SELECT {SELECT} FROM runs WHERE state >= {FIRST_ACTIVE} AND state = ?"  # noqa: S608 - constants
         f" AND {among('task_name', names, params)} ORDER BY created_at, id",
         params,
     )
@@ -86,10 +86,9 @@ def runs_with_logs(
     if since is not None:
         ended += f" AND {_ENDED_SINCE}"
         params += [since, since]
-    index = "runs_task" if names is not None and len(names) == 1 else "runs_created"
     rows = db.rows(
-        f"SELECT {SELECT} FROM runs INDEXED BY {index} WHERE {ended} AND {_HAS_A_LOG} AND {VISIBLE}"  # noqa: S608 - constants
-        f" UNION ALL SELECT {SELECT} FROM runs INDEXED BY runs_active WHERE state >= {FIRST_ACTIVE} AND {position}"
+        f"SELECT {SELECT} FROM runs WHERE {ended} AND {_HAS_A_LOG} AND {VISIBLE}"  # noqa: S608 - constants
+        f" UNION ALL SELECT {SELECT} FROM runs WHERE state >= {FIRST_ACTIVE} AND {position}"
         " ORDER BY created_at DESC, id DESC LIMIT ?",
         [*params, *of_both, limit],
     )
