@@ -13,7 +13,7 @@ SOAK ?=
 SUITE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 QUICK := tests/test_*.py tests/config tests/ipc tests/logring tests/schedule tests/scheduler tests/startup
 
-.PHONY: help run test test-quick test-repeat test-packages test-pythons test-newest test-lowest lint format bench bench-peers fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp dist deb rpm image release clean-dist lock audit clean
+.PHONY: help run test test-quick test-repeat test-packages test-pythons test-newest test-lowest lint format bench bench-peers bench-growth fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp dist deb rpm image release clean-dist lock audit clean
 
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
@@ -34,6 +34,7 @@ help:
 	@echo "                 SOAK=--descriptor-store runs any of the four under a service manager that keeps descriptors"
 	@echo "make bench   run the benchmarks, or those in ROWS=\"start idle\", and print a table"
 	@echo "make bench-peers   compare with other process managers in PATH or BENCH_PEERS"
+	@echo "make bench-growth  measure how costs grow with runs, tasks, services, followers and lines: a quarter of an hour"
 	@echo "make docs    build the documentation, build/docs/index.html"
 	@echo "make man     build the man pages ringward(1) and ringward.toml(5), build/man"
 	@echo "make bundle  bundle the modules of the dashboard for a release, api/static/bundle; needs npm"
@@ -108,6 +109,9 @@ bench: $(VENV)/.dev-installed .venv-bench/.run-installed
 
 bench-peers:
 	$(MAKE) bench ROWS=peers
+
+bench-growth: $(VENV)/.dev-installed .venv-bench/.run-installed
+	BENCH_RINGWARD="$(CURDIR)/.venv-bench/bin/ringward" $(BIN)/python -m bench.growth $(ROWS)
 
 docs: $(VENV)/.dev-installed
 	$(BIN)/python -m sphinx -W -n --keep-going -q docs build/docs

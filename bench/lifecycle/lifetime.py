@@ -20,8 +20,8 @@ from supervisor.startup.runtime_directory import candidates
 SLEEP = ["/bin/sleep", "1000000"]
 SERVICES = "".join(f"[services.s{n}]\nrun = {toml(SLEEP)}\nhealthy_after = '1s'\n" for n in range(10))
 TASKS = "".join(f"[tasks.t{n}]\nrun = 'true'\ncron = '{n} 3 1 1 *'\n" for n in range(10))
-SETTLE_S = 4.0
-"""Time until all services are healthy and the garbage collector rests."""
+SETTLE_S = 15.0
+"""Time until services are healthy, and the first removal of runs and the first copy of the database are complete."""
 _DEADLINE_S = 30.0
 _POLL_S = 0.002
 """Pause between two checks; shorter ones would take processor time from the daemon."""
@@ -101,7 +101,12 @@ def cpu_ns(process: psutil.Process) -> int:
     return total
 
 
-def _pss_mb(pid: int) -> float:
+def pss_mb(pid: int) -> float:
+    """Return the memory (PSS) of a process in MB.
+
+    Raises:
+        Failed: the kernel does not tell it.
+    """
     with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
         for line in file:
             if line.startswith("Pss:"):
@@ -119,7 +124,7 @@ def idle(quick: bool) -> list[Row]:
         used, memory = idling(processes, span_s)
         parts = [title(process).removeprefix("ringward ") for process in processes]
     with _sleeping_python() as pid:
-        floor = _pss_mb(pid)
+        floor = pss_mb(pid)
     cpu, total = sum(used), sum(memory)
     return [
         Row("idle: processor", f"{cpu:.2f} %", "", "", "<= 0.2 %", cpu <= 0.2, _shares(parts, used, "{:.2f}")),
@@ -149,7 +154,7 @@ def idling(processes: list[psutil.Process], span_s: float) -> tuple[list[float],
     time.sleep(span_s)
     took_s = time.monotonic() - start_s
     used = [(cpu_ns(one) - old) / 1e9 / took_s * 100 for one, old in zip(processes, before, strict=True)]
-    return used, [_pss_mb(process.pid) for process in processes]
+    return used, [pss_mb(process.pid) for process in processes]
 
 
 def _shares(names: list[str], values: list[float], unit: str) -> str:

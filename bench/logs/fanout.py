@@ -33,7 +33,7 @@ def fanout(quick: bool) -> list[Row]:
     """Measure 10 and 200 clients of a run with 1,000 lines/s: the load of the daemon, and the delay of lines."""
     rows = []
     for clients, most_share, quantile_name, most_ms in ((_FEW, 13, "p50", 2), (_CLIENTS, 30, "p99", 60)):
-        found = _followed(clients, 1000 if quick else 15_000)
+        found = followed(clients, 1000 if quick else 15_000)
         what = f"fan-out: {clients} clients, {_LINES_PER_S} lines/s"
         share = found["worker"] if clients == _CLIENTS else found["daemon"]
         whose = "API worker" if clients == _CLIENTS else "daemon"
@@ -62,7 +62,7 @@ def fanout(quick: bool) -> list[Row]:
     return rows
 
 
-def _followed(clients: int, count: int) -> dict[str, float]:
+def followed(clients: int, count: int, lines_per_s: int = _LINES_PER_S) -> dict[str, float]:
     """Return the result of the listeners, and the load of the worker and of the whole daemon in percent of a core.
 
     Raises:
@@ -71,7 +71,7 @@ def _followed(clients: int, count: int) -> dict[str, float]:
     code = (
         "import os, time\n"
         f"start = time.monotonic() + 1\nfor i in range({count}):\n"
-        f"    time.sleep(max(0, start + i / {_LINES_PER_S} - time.monotonic()))\n"
+        f"    time.sleep(max(0, start + i / {lines_per_s} - time.monotonic()))\n"
         "    os.write(1, b'%d\\n' % time.monotonic_ns())"
     )
     with Daemon(f"[tasks.clock]\nrun = {toml([sys.executable, '-I', '-S', '-c', code])}\n") as daemon:
@@ -94,6 +94,15 @@ def _followed(clients: int, count: int) -> dict[str, float]:
 def idle_streams(quick: bool) -> list[Row]:
     """Measure the memory of 2,000 idle streams; the floor is the same worker with 20."""
     count = 200 if quick else _IDLE
+    before, after = idle_memory_mb(count)
+    more, bar = after - before, 40 * count / _IDLE
+    each = f"{more / count * 1024:.1f} KB each"
+    what = f"memory: {count} idle streams, more"
+    return [Row(what, f"{more:.1f} MB", f"{before:.1f} MB", "", f"<= {bar:g} MB", more <= bar, each)]
+
+
+def idle_memory_mb(count: int) -> tuple[float, float]:
+    """Return the memory (PSS) of the worker with 20 idle streams, and with `count` more."""
     with Daemon('[tasks.silent]\nrun = "exec sleep 1000000"\n') as daemon:
         client = daemon.client()
         run = client.trigger("silent")
@@ -105,10 +114,7 @@ def idle_streams(quick: bool) -> list[Row]:
                 _said(listeners)
                 after = _memory_mb(daemon)
         client.close()
-    more, bar = after - before, 40 * count / _IDLE
-    each = f"{more / count * 1024:.1f} KB each"
-    what = f"memory: {count} idle streams, more"
-    return [Row(what, f"{more:.1f} MB", f"{before:.1f} MB", "", f"<= {bar:g} MB", more <= bar, each)]
+    return before, after
 
 
 def herd(quick: bool) -> list[Row]:

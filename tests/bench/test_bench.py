@@ -8,9 +8,9 @@ import sys
 from tests.support.paths import ROOT
 
 
-def bench(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def bench(*arguments: str, module: str = "bench", **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "bench", *arguments],
+        [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
         env={**os.environ, **environment},
         capture_output=True,
@@ -28,6 +28,16 @@ def test_table_has_figures() -> None:
     for row in rows:
         assert re.search(r" \d[\d.]* (k/s|s) +\d[\d.]* (k/s|s) +\d[\d.]* x ", row), row
         assert re.search(r"(ok|MISSED)$", row), row
+
+
+def test_growth_has_exponents() -> None:
+    """Each figure is shown at the smallest and the largest amount, with its exponent and whether the bar was met."""
+    done = bench("--quick", "lines", module="bench.growth")
+    assert done.returncode == 0, done.stderr
+    rows = [line for line in done.stdout.splitlines() if " 1,000  " in line]
+    assert len(rows) == 6
+    for row in rows:
+        assert re.search(r" 100,000 +\d[\d.]* \w+ +\d[\d.]* \w+ +-?\d\.\d\d +<= \d\.\d (ok|MISSED)$", row), row
 
 
 def test_unknown_row_is_refused() -> None:

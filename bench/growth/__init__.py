@@ -1,0 +1,1 @@
+"""``python -m bench.growth``: how the cost of each kind of work grows with its amount."""
