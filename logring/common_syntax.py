@@ -349,8 +349,8 @@ class _Translator:
             first = False
         self._at += 1
         if not self._flags.ignore_case:
-            for one in complements:
-                ranges += _without([(0, _MAX_CHAR)], one)
+            for complement in complements:
+                ranges += _without([(0, _MAX_CHAR)], complement)
             complements = []
         self._add_class(ranges, complements, negated=negated)
 
@@ -386,10 +386,10 @@ class _Translator:
             excluded.append((_NEWLINE, _NEWLINE))
         if not negated:
             parts = [self._one_of(_without(ranges, excluded))]
-            parts += [f"(?!{self._one_of(one)})[^{_written(excluded)}]" for one in complements]
+            parts += [f"(?!{self._one_of(complement)})[^{_written(excluded)}]" for complement in complements]
             self._add(f"(?:{'|'.join(parts)})" if complements else parts[0])
         elif self._flags.ignore_case:
-            required = "".join(f"(?={self._one_of(one)})" for one in complements)
+            required = "".join(f"(?={self._one_of(complement)})" for complement in complements)
             self._add(f"(?:(?!{self._one_of(ranges)}){required}[^{_written(excluded)}])")
         else:
             self._add(f"[^{_written([*ranges, *excluded])}]")

@@ -32,7 +32,7 @@ def steps_of(words: Words, story: str) -> Iterator[Chapter]:
     for line in lines:
         event, _, rest = line.partition(":")
         actions, _, following = rest.partition("->")
-        wanted = tuple(words.action(one.strip()) for one in actions.split(",") if one.strip())
+        wanted = tuple(words.action(word.strip()) for word in actions.split(",") if word.strip())
         yield Chapter(state, words.event(event), words.state(following.strip()), wanted)
         state = words.state(following.strip())
 

@@ -82,10 +82,10 @@ def test_few_functions_have_many_parameters() -> None:
     """At most five functions have more than six parameters."""
     found = []
     for path in FILES:
-        for one in functions(path):
-            every = [*one.args.posonlyargs, *one.args.args, *one.args.kwonlyargs]
+        for function in functions(path):
+            every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
             if len([arg for arg in every if arg.arg not in {"self", "cls"}]) > 6:
-                found.append(f"{path}: {one.name}")
+                found.append(f"{path}: {function.name}")
     assert len(found) <= 5, found
 
 
@@ -97,9 +97,9 @@ def test_no_callback_is_bound_later() -> None:
 
 def test_builders_of_the_scheduler_are_short() -> None:
     """Each function that assembles the scheduler has fewer than 40 lines."""
-    for one in functions(SCHEDULER / "assembly.py"):
-        assert one.end_lineno is not None
-        assert one.end_lineno - one.lineno + 1 < 40, one.name
+    for function in functions(SCHEDULER / "assembly.py"):
+        assert function.end_lineno is not None
+        assert function.end_lineno - function.lineno + 1 < 40, function.name
 
 
 def test_only_the_take_over_gets_the_whole_run_engine() -> None:

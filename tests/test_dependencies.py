@@ -60,7 +60,7 @@ def test_each_imported_package_is_required() -> None:
 
 def test_each_requirement_has_a_lowest_version() -> None:
     """Each requirement names the lowest version with which it is tested, except tzdata, whose age does not matter."""
-    assert [one for one in requirements(SETUP) if lowest(one) is None] == ["tzdata"]
+    assert [requirement for requirement in requirements(SETUP) if lowest(requirement) is None] == ["tzdata"]
 
 
 @pytest.mark.parametrize(

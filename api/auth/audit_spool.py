@@ -50,7 +50,7 @@ class Spool:
         try:
             if self._fd < 0:
                 self._fd = self._create()
-            self._append(b"".join(msgspec.json.encode(one) + b"\n" for one in entries.items()))
+            self._append(b"".join(msgspec.json.encode(item) + b"\n" for item in entries.items()))
         except OSError as err:  # ENOSPC, EDQUOT, EROFS
             log.warning("cannot keep audit entries in %s: %s", self._path, err.strerror)
             return False

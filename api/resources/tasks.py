@@ -322,8 +322,8 @@ def _uptime_of(db: Database, name: str, now_ms: int, days: int, most_changes: in
     return ServiceUptime(
         items=[_uptime_day(day, by_day[day]) for day in sorted(by_day)],
         instances=[
-            _instance_uptime(one.instance_index, by_instance[one.instance_index], changes, most_changes)
-            for one in instances
+            _instance_uptime(instance.instance_index, by_instance[instance.instance_index], changes, most_changes)
+            for instance in instances
         ],
         restarts_24h=restarts,
     )

@@ -137,7 +137,7 @@ class Listeners:
     def result(self, took_s: float) -> dict[str, float]:
         """Return the result."""
         most = max(stream.lines for stream in self.streams.values())
-        complete = sum(one.whole and one.done and one.lines == most for one in self.streams.values())
+        complete = sum(stream.whole and stream.done and stream.lines == most for stream in self.streams.values())
         ordered = sorted(self.latencies) or [0.0]
         middle, high = ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
         return {

@@ -5,6 +5,7 @@ everything runs on PostgreSQL (bench/queries/database.py).
 """
 
 import contextlib
+import functools
 import itertools
 import json
 import math
@@ -126,15 +127,16 @@ def endpoints(quick: bool) -> list[Row]:
         clients = [daemon.client() for _ in range(_CONNECTIONS)]
         client = clients[0]
         talk = client.trigger("talks", wait_s=30)["id"]
-        for one in _endpoints(talk, runs):
-            _timed(client, one.path)
-            pairs = in_turn(times, lambda path=one.path: _timed(client, path), lambda: _timed(client, _FLOOR))  # type: ignore[misc]
+        for endpoint in _endpoints(talk, runs):
+            _timed(client, endpoint.path)
+            pairs = in_turn(times, lambda path=endpoint.path: _timed(client, path), lambda: _timed(client, _FLOOR))  # type: ignore[misc]
             ours, floor = zip(*pairs, strict=True)
-            rows += latency_rows(f"{one.name} of {runs:,} runs", ours, floor, (one.bar_ms or 1e9, None))
-            if one.bar_ms is None:
+            rows += latency_rows(f"{endpoint.name} of {runs:,} runs", ours, floor, (endpoint.bar_ms or 1e9, None))
+            if endpoint.bar_ms is None:
                 rows[-2:] = [_without_bar(row) for row in rows[-2:]]
-            rates = in_turn(2, lambda path=one.path: _rate(clients, path, times), lambda: _rate(clients, _FLOOR, times))  # type: ignore[misc]
-            rows.append(_rate_row(f"{one.name}, {_CONNECTIONS} clients", rates))
+            rate = functools.partial(_rate, clients, endpoint.path, times)
+            rates = in_turn(2, rate, lambda: _rate(clients, _FLOOR, times))
+            rows.append(_rate_row(f"{endpoint.name}, {_CONNECTIONS} clients", rates))
         rows += _bulk(daemon, client)
     return rows
 

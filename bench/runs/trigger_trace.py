@@ -91,7 +91,7 @@ def _table(traces: Sequence[Trace]) -> str:
             f"{label:>10}" + "".join(f"{value:>{width}.2f}" for value, width in zip(values, widths, strict=True))
         )
 
-    columns = list(zip(*((one.total_ms, *one.steps_ms, *one.waits_ms.values()) for one in traces), strict=True))
+    columns = list(zip(*((trace.total_ms, *trace.steps_ms, *trace.waits_ms.values()) for trace in traces), strict=True))
     for label, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
         row(label, [quantile(column, share) for column in columns])
     for one in sorted(traces, key=lambda trace: -trace.total_ms)[:_SHOWN]:

@@ -250,7 +250,7 @@ class _Loader(TableReader):
 
     def _routes(self, main: Source, notifiers: Mapping[str, object]) -> tuple[Route, ...]:
         tables = main.data.get(_ROUTES, [])
-        if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
             self.wrong(main, (_ROUTES,), "must be an array of tables", f"write [[{_ROUTES}]]")
             return ()
         if len(tables) > _MAX_ROUTES:

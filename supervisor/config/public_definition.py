@@ -65,7 +65,7 @@ def _usual(kind: str) -> dict[str, object]:
 def _public(unit: Task | Service) -> dict[str, object]:
     fields: dict[str, object] = {
         "kind": unit.kind,
-        **{one.name: getattr(unit, one.name) for one in dataclasses.fields(unit)},
+        **{field.name: getattr(unit, field.name) for field in dataclasses.fields(unit)},
     }
     del fields["name"]
     fields["env"] = {name: value if name in unit.env_public else _MASK for name, value in unit.env.items()}

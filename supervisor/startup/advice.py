@@ -262,5 +262,6 @@ def _path(unit: Unit, environ: Mapping[str, str]) -> str:
 def _hidden(unit: Unit, environ: Mapping[str, str]) -> bool:
     """Return whether a directory of the unit's PATH is not readable, so that the program may be there."""
     return any(
-        os.path.isdir(one) and not os.access(one, os.R_OK | os.X_OK) for one in _path(unit, environ).split(os.pathsep)
+        os.path.isdir(word) and not os.access(word, os.R_OK | os.X_OK)
+        for word in _path(unit, environ).split(os.pathsep)
     )

@@ -32,7 +32,7 @@ def test_login_and_logout(browser: Browser, site: Site, complaints: list[str]) -
     page.reload()
     expect(page.get_by_label("Password")).to_be_visible()
     context.close()
-    complaints[:] = [one for one in complaints if "401" not in one]
+    complaints[:] = [complaint for complaint in complaints if "401" not in complaint]
 
 
 def test_refused_cookie_is_explained(browser: Browser, site: Site, complaints: list[str]) -> None:
@@ -358,7 +358,7 @@ def test_parameter_form(page: Page, site: Site, complaints: list[str]) -> None:
     dialog.get_by_role("button", name="Run").click()
     expect(page.get_by_role("log")).to_contain_text("2026-11 for nobody")
     expect(page.get_by_role("region", name="Run", exact=True)).to_contain_text("2026-11")
-    complaints[:] = [one for one in complaints if "422" not in one]
+    complaints[:] = [complaint for complaint in complaints if "422" not in complaint]
 
 
 def test_rerun_with_changed_parameters(page: Page, site: Site) -> None:
@@ -544,7 +544,7 @@ def test_account_lifecycle(page: Page, browser: Browser, site: Site, complaints:
     row.get_by_role("button", name="Remove").click()
     dialog.get_by_role("button", name="Remove").click()
     expect(row).to_have_count(0)
-    complaints[:] = [one for one in complaints if "401" not in one]
+    complaints[:] = [complaint for complaint in complaints if "401" not in complaint]
 
 
 def test_changed_configuration_can_be_reloaded(page: Page, site: Site, complaints: list[str]) -> None:
@@ -563,7 +563,7 @@ def test_changed_configuration_can_be_reloaded(page: Page, site: Site, complaint
     expect(page.get_by_text("runn").first).to_be_visible()
     site.configure()
     site.request("POST", "/api/daemon/reload")
-    complaints[:] = [one for one in complaints if "422" not in one]
+    complaints[:] = [complaint for complaint in complaints if "422" not in complaint]
 
 
 def test_daemon_page_shows_problems(page: Page, site: Site) -> None:
@@ -607,7 +607,7 @@ def test_unknown_addresses_are_explained(page: Page, site: Site, complaints: lis
     expect(page).to_have_title(re.compile(r"^(\(\d+\) )?No such page · Ringward$"))
     site.see(page, "#/run/01ARZ3NDEKTSV4RRFFQ69G5FAV")
     expect(page.get_by_text("No run 01")).to_be_visible()
-    complaints[:] = [one for one in complaints if "404" not in one]
+    complaints[:] = [complaint for complaint in complaints if "404" not in complaint]
 
 
 def test_reason_for_no_upcoming_runs(page: Page, site: Site) -> None:

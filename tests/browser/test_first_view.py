@@ -100,7 +100,7 @@ class Lockstep:
     def answered(self) -> list[Request]:
         """Return the requests of all rounds so far."""
         held = {one.request for one in self._held}
-        return [one for one in self.requests if one not in held]
+        return [request for request in self.requests if request not in held]
 
     def rounds_until(self, address: str, seen: Locator) -> int:
         """Return after how many rounds, from that of the page itself on, an element is visible."""
@@ -168,7 +168,7 @@ def test_first_log_line_needs_few_round_trips(
     link = Lockstep(page, answer)
     line = page.get_by_role("log").locator(".log-row").first
     assert link.rounds_until(f"{site.url}#/run/{site.done[run]}", line) <= MOST_ROUNDS, link.requests
-    assert any("/bundle/" in one.url for one in link.requests) is bundled
+    assert any("/bundle/" in request.url for request in link.requests) is bundled
     if bundled:
         assert len(link.answered) <= MOST_REQUESTS, link.answered
         dynamic = [one for one in link.answered if "/api/" in one.url and "/stream" not in one.url]

@@ -52,7 +52,7 @@ GROUNDS = ("--log-paper", "--sunken", "--log-hit", "--busy-soft")
 
 def luminance(colour: tuple[float, ...]) -> float:
     parts = [one / 255 for one in colour]
-    red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -63,7 +63,7 @@ def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
 
 
 def rgb(text: str) -> tuple[float, ...]:
-    return tuple(float(one) for one in re.findall(r"[\d.]+", text))
+    return tuple(float(match) for match in re.findall(r"[\d.]+", text))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

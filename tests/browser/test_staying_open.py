@@ -177,7 +177,7 @@ def test_ended_session_shows_the_login_page(browser: Browser, site: Site, compla
     assert page.request.post(f"{site.url}api/auth/logout").status == 204
     expect(page.get_by_label("Password")).to_be_visible()
     context.close()
-    complaints[:] = [one for one in complaints if "401" not in one]
+    complaints[:] = [complaint for complaint in complaints if "401" not in complaint]
 
 
 @pytest.mark.parametrize("role", ["viewer", "admin"])
@@ -245,7 +245,7 @@ def test_run_deleted_elsewhere(page: Page, site: Site, complaints: list[str]) ->
         expect(page.get_by_text("No run 01")).to_be_visible()
         site.request("POST", "/api/runs/bulk/restore", {"ids": [run]})
         expect(verdict).to_contain_text("Succeeded")
-    complaints[:] = [one for one in complaints if "404" not in one]
+    complaints[:] = [complaint for complaint in complaints if "404" not in complaint]
 
 
 def test_absent_scheduler_is_explained(page: Page, site: Site) -> None:

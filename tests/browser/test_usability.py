@@ -225,7 +225,7 @@ def test_ended_session_keeps_the_action(browser: Browser, site: Site, complaints
     expect(page.get_by_role("heading", name="colours")).to_be_visible()
     until(lambda: site.get("/api/tasks/colours/runs").json()["total"] == before + 1, "the run")
     context.close()
-    complaints[:] = [one for one in complaints if "401" not in one]
+    complaints[:] = [complaint for complaint in complaints if "401" not in complaint]
 
 
 def test_token_logs_in(browser: Browser, site: Site, complaints: list[str]) -> None:
@@ -244,7 +244,7 @@ def test_token_logs_in(browser: Browser, site: Site, complaints: list[str]) -> N
     expect(page.get_by_label("Password or token")).to_be_visible()
     assert site.request("DELETE", "/api/tokens/reader").status == 204
     context.close()
-    complaints[:] = [one for one in complaints if "401" not in one]
+    complaints[:] = [complaint for complaint in complaints if "401" not in complaint]
 
 
 PAINTED = "() => new Promise((settle) => requestAnimationFrame(() => requestAnimationFrame(() => settle(true))))"

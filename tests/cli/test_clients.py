@@ -570,7 +570,7 @@ class TestValidate:
         assert (result.exit_code, result.stdout) == (0, f"{path}: valid, 1 task, 0 services\n")
         assert result.stderr.startswith(f"warning: {path}:2: tasks.a.run: {tmp_path}/dash is dash, which drops ")
         found = json.loads(ringward("validate", "--json", str(path), plain=True).stdout)
-        assert [one["line"] for one in found["warnings"]] == [2]
+        assert [warning["line"] for warning in found["warnings"]] == [2]
 
     def test_invalid_configuration(self, ringward: Ringward, tmp_path: Path) -> None:
         """An invalid configuration exits with 78 and lists all problems with their places."""

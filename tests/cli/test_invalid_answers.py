@@ -172,7 +172,7 @@ def mutations(value: Any, wrongs: Iterator[Any]) -> Iterator[Any]:
     elif isinstance(value, list | tuple):
         for number, part in enumerate(value):
             parts = mutations(part, wrongs) if isinstance(value, tuple) or not isinstance(part, str) else ()
-            yield from (type(value)((*value[:number], one, *value[number + 1 :])) for one in parts)
+            yield from (type(value)((*value[:number], part, *value[number + 1 :])) for part in parts)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

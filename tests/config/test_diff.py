@@ -92,7 +92,7 @@ def test_changed_defaults(before: Config, config: Load) -> None:
         ("s", "keep_runs"),
         ("t", "keep_runs"),
     ]
-    assert [one.key for one in found.sections["defaults"]] == ["keep_runs"]
+    assert [default.key for default in found.sections["defaults"]] == ["keep_runs"]
     found = diff(before, config("[defaults]\nkeep_runs = 7\n"))
     assert [unit.name for unit in found.removed] == ["s", "t"]
     assert (found.changed, found.sections) == ((), {"defaults": (ChangedKey("keep_runs", Effect.AT_ONCE),)})

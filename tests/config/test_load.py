@@ -495,7 +495,9 @@ def test_synonyms_name_existing_keys() -> None:
     known = {name for kind in ("task", "service", "http") for name in keys_of(kind)}
     for word, candidates in SYNONYMS.items():
         assert word not in known
-        assert {one.partition(".")[0] for one in candidates} <= {*known, *KINDS, *SETTINGS, *params.KEYS}, word
+        assert {candidate.partition(".")[0] for candidate in candidates} <= {*known, *KINDS, *SETTINGS, *params.KEYS}, (
+            word
+        )
 
 
 def test_unknown_public_name(config: Load) -> None:

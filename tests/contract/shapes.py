@@ -30,43 +30,43 @@ _LIMITS = frozenset(
 def check_object(value: Any, fields: Sequence[Field], place: str = "$") -> None:
     """Fail unless `value` has every required field, no other than these, and each as it should be."""
     assert isinstance(value, dict), f"{place}: {value!r}"
-    by_name = {one.name: one for one in fields}
-    assert {one.name for one in fields if one.required} <= set(value) <= set(by_name), f"{place}: {sorted(value)}"
+    by_name = {field.name: field for field in fields}
+    assert {field.name for field in fields if field.required} <= set(value) <= set(by_name), f"{place}: {sorted(value)}"
     for name, item in value.items():
         check_value(item, by_name[name], f"{place}.{name}")
 
 
-def check_value(value: Any, one: Field, place: str) -> None:
-    if one.nullable and value is None:
+def check_value(value: Any, field: Field, place: str) -> None:
+    if field.nullable and value is None:
         return
-    if one.type:
-        assert isinstance(value, _TYPES[one.type]), f"{place}: {value!r}"
-        assert one.type == "boolean" or not isinstance(value, bool), f"{place}: {value!r}"
-    if one.type == "string":
-        _check_text(value, one, place)
-    elif one.type == "integer":
+    if field.type:
+        assert isinstance(value, _TYPES[field.type]), f"{place}: {value!r}"
+        assert field.type == "boolean" or not isinstance(value, bool), f"{place}: {value!r}"
+    if field.type == "string":
+        _check_text(value, field, place)
+    elif field.type == "integer":
         assert value in _INT64, place
-    elif one.texts:
+    elif field.texts:
         assert all(isinstance(text, str) for text in value.values()), f"{place}: {value!r}"
-    elif one.fields:
-        check_object(value, one.fields, place)
-    elif one.type == "array":
+    elif field.fields:
+        check_object(value, field.fields, place)
+    elif field.type == "array":
         for index, item in enumerate(value):
-            if isinstance(one.items, str):
-                check_value(item, Field("", one.items), f"{place}[{index}]")
+            if isinstance(field.items, str):
+                check_value(item, Field("", field.items), f"{place}[{index}]")
             else:
-                check_object(item, one.items, f"{place}[{index}]")
+                check_object(item, field.items, f"{place}[{index}]")
 
 
-def _check_text(value: str, one: Field, place: str) -> None:
-    if one.values:
-        assert value in one.values, f"{place}: {value}"
-    if one.pattern:
-        assert re.search(one.pattern, value), f"{place}: {value}"
-    if one.format == "date-time":
+def _check_text(value: str, field: Field, place: str) -> None:
+    if field.values:
+        assert value in field.values, f"{place}: {value}"
+    if field.pattern:
+        assert re.search(field.pattern, value), f"{place}: {value}"
+    if field.format == "date-time":
         assert "T" in value, f"{place}: {value}"
         assert datetime.fromisoformat(value).tzinfo is not None, f"{place}: {value}"
-    if one.format == "uri":
+    if field.format == "uri":
         assert re.match(r"^[a-z][a-z0-9+.-]*:\S+$", value), f"{place}: {value}"
 
 
@@ -75,13 +75,13 @@ def _check_text(value: str, one: Field, place: str) -> None:
 
 def resolved(document: dict[str, Any], schema: dict[str, Any], fields: Sequence[Field] = ()) -> dict[str, Any]:
     """The schema that a reference leads to; of several alternatives the one with these fields, else the first."""
-    names = {one.name for one in fields}
+    names = {field.name for field in fields}
     while True:
         if "$ref" in schema:
             schema = document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
         elif "oneOf" in schema:
             forms = [resolved(document, one) for one in schema["oneOf"]]
-            schema = next((one for one in forms if set(one["properties"]) == names), forms[0])
+            schema = next((form for form in forms if set(form["properties"]) == names), forms[0])
         elif "anyOf" in schema and {"type": "null"} not in schema["anyOf"]:
             schema = schema["anyOf"][0]
         else:
@@ -97,35 +97,35 @@ def check_schema(
     """
     schema = resolved(document, schema, fields)
     assert schema["type"] == "object", place
-    assert set(schema["properties"]) == {one.name for one in fields}, place
-    required, wanted = set(schema.get("required", ())), {one.name for one in fields if one.required}
+    assert set(schema["properties"]) == {field.name for field in fields}, place
+    required, wanted = set(schema.get("required", ())), {field.name for field in fields if field.required}
     assert required == wanted if exact else required >= wanted, f"{place}: {required}"
     for one in fields:
         _check_property(document, schema["properties"][one.name], one, f"{place}.{one.name}", exact=exact)
 
 
-def _check_property(document: dict[str, Any], schema: dict[str, Any], one: Field, place: str, *, exact: bool) -> None:
+def _check_property(document: dict[str, Any], schema: dict[str, Any], field: Field, place: str, *, exact: bool) -> None:
     alternatives = schema.get("anyOf", [schema])
     (described,) = [resolved(document, each) for each in alternatives if each != {"type": "null"}]
     nullable = {"type": "null"} in alternatives
-    assert nullable == one.nullable if exact else nullable >= one.nullable, f"{place}: null"
-    if not one.type:
+    assert nullable == field.nullable if exact else nullable >= field.nullable, f"{place}: null"
+    if not field.type:
         assert "type" not in described, place
         return
-    assert described["type"] == one.type, place
-    assert described.get("format", "") == one.format, place
-    if one.values:
-        assert tuple(described["enum"]) == one.values, place
-    if one.pattern:
-        assert described["pattern"] == one.pattern, place
-    if one.texts:
+    assert described["type"] == field.type, place
+    assert described.get("format", "") == field.format, place
+    if field.values:
+        assert tuple(described["enum"]) == field.values, place
+    if field.pattern:
+        assert described["pattern"] == field.pattern, place
+    if field.texts:
         assert described["additionalProperties"] == {"type": "string"}, place
-    if one.fields:
-        check_schema(document, described, one.fields, place, exact=exact)
-    if isinstance(one.items, tuple):
-        check_schema(document, described["items"], one.items, f"{place}[]", exact=exact)
-    elif one.items:
-        assert described["items"]["type"] == one.items, place
+    if field.fields:
+        check_schema(document, described, field.fields, place, exact=exact)
+    if isinstance(field.items, tuple):
+        check_schema(document, described["items"], field.items, f"{place}[]", exact=exact)
+    elif field.items:
+        assert described["items"]["type"] == field.items, place
 
 
 def operation(document: dict[str, Any], endpoint: Endpoint) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def test_parameters(document: dict[str, Any], endpoint: Endpoint) -> None:
     found = {(one["in"], one["name"]): one for one in operation(document, endpoint).get("parameters", ())}
     for parameter in endpoint.parameters:
         check_parameter(found[parameter.place, parameter.name], parameter)
-    known = {(one.place, one.name) for one in endpoint.parameters}
+    known = {(parameter.place, parameter.name) for parameter in endpoint.parameters}
     assert not [place for place, one in found.items() if place not in known and one.get("required")]
     assert {name for place, name in found if place == "path"} == set(re.findall(r"{(\w+)}", endpoint.path))
 

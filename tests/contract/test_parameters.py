@@ -10,7 +10,9 @@ from tests.contract.daemon import Contract, events_of, header, on_one_database
 from tests.contract.shapes import check_object
 from tests.contract.tables import ENDPOINTS, INTEGER_TEXT, PROBLEM, Endpoint, Parameter
 
-WITH_QUERY = [endpoint for endpoint in ENDPOINTS if any(one.place == "query" for one in endpoint.parameters)]
+WITH_QUERY = [
+    endpoint for endpoint in ENDPOINTS if any(parameter.place == "query" for parameter in endpoint.parameters)
+]
 EACH = [(endpoint, one) for endpoint in WITH_QUERY for one in endpoint.parameters if one.place == "query"]
 
 

@@ -181,7 +181,7 @@ class Day:
             oracle = Oracle(ZoneInfo(plan.zone), self._start_ms // 60_000, self._end_ms // 60_000)
             instants = oracle.walk(plan.cron, plan.gap, plan.overlap, 100_000)
             late_ms = 20 * 60_000 if "jitter" in plan.keys else 0  # the last runs may still wait for their jitter
-            due = [one for one in instants if one.at <= self._end_ms - late_ms]
+            due = [instant for instant in instants if instant.at <= self._end_ms - late_ms]
             rows = [row for row in self._rows_of(name) if row[0] <= self._end_ms - late_ms]
             found += _compared(name, plan, {one.at: one.runs for one in due}, rows)
             found += self._notes_of(name, rows)

@@ -125,7 +125,7 @@ class FailingDaemon(Daemon):
         return until(taken, f"{task} to be taken"), refusals
 
     def kinds(self) -> list[str]:
-        return [one["kind"] for one in self.get("/api/notifications").json()["items"]]
+        return [item["kind"] for item in self.get("/api/notifications").json()["items"]]
 
 
 @pytest.fixture

@@ -47,13 +47,13 @@ class Repeated:
 
 
 def states(daemon: Daemon) -> list[str]:
-    return [one["state"] for one in daemon.task("s")["instances"]]
+    return [instance["state"] for instance in daemon.task("s")["instances"]]
 
 
 def settled(daemon: Daemon, ids: set[str]) -> set[str]:
     """Return the ids of the runs once all instances run, none of them as one of `ids`."""
     task = daemon.task("s")
-    found = {one.get("runId", "") for one in task["instances"] if one["state"] == "running"}
+    found = {instance.get("runId", "") for instance in task["instances"] if instance["state"] == "running"}
     return found if len(found) == INSTANCES and not found & ids and "rolling" not in task else set()
 
 

@@ -52,7 +52,7 @@ def test_lock_files_are_complete() -> None:
     packages = audit.locked()
     assert list(audit.unmet(packages)) == []
     assert needs().keys() - {"ringward"} <= packages.keys()
-    assert all(one.hashes for one in packages.values())
+    assert all(package.hashes for package in packages.values())
 
 
 def test_unmet_requirement_is_found() -> None:

@@ -129,7 +129,7 @@ def test_audit_has_the_client_address(daemon: ProxiedDaemon, client: Client) -> 
     )
 
     def logins() -> set[str]:
-        return {one["from"] for one in daemon.get("/api/audit").json()["items"] if one["operation"] == "login"}
+        return {item["from"] for item in daemon.get("/api/audit").json()["items"] if item["operation"] == "login"}
 
     until(lambda: client.address in logins(), "the log-in")
     assert logins() <= {*CLIENTS.values(), "127.0.0.1"}  # the last one: the browser
@@ -193,4 +193,4 @@ def test_dashboard_through_a_proxy(
         expect(page.get_by_role("log")).to_contain_text("before one's eyes")
     expect(page.get_by_role("region", name="Verdict")).to_contain_text("Succeeded")
     context.close()
-    complaints[:] = [one for one in complaints if "401" not in one]
+    complaints[:] = [complaint for complaint in complaints if "401" not in complaint]

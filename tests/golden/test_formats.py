@@ -164,7 +164,7 @@ def fields_of(cls: type) -> dict[str, bool]:
     if not dataclasses.is_dataclass(cls):
         return {name: hasattr(cls, "_field_defaults") and name in cls._field_defaults for name in cls.__annotations__}
     missing = (dataclasses.MISSING, dataclasses.MISSING)
-    return {one.name: (one.default, one.default_factory) != missing for one in dataclasses.fields(cls)}
+    return {field.name: (field.default, field.default_factory) != missing for field in dataclasses.fields(cls)}
 
 
 def in_memory(table: dict[str, Any]) -> int:
@@ -186,8 +186,8 @@ def test_handover_is_read(table: dict[str, Any]) -> None:
     """Instances, exits, writers of logs and partial lines of an older handover are read."""
     found = InheritedState.load(in_memory(table))
     instances = [run.instance for run in found.runs if run.instance is not None]
-    assert {one.spawn.task for one in instances} >= TASKS
-    stopped = next(one for one in instances if one.spawn.task == "stopped")
+    assert {instance.spawn.task for instance in instances} >= TASKS
+    stopped = next(instance for instance in instances if instance.spawn.task == "stopped")
     assert (stopped.phase, stopped.cause, stopped.steps_left) == (ProcessState.RUNNING, "stop", 0)
     assert stopped.spawn.grace_ms == 3_600_000
     assert found.state.boot.workers == 1
@@ -379,7 +379,7 @@ def test_older_database_is_migrated(old: Path) -> None:
         found, total = list_runs(db, RunFilter(), now_ms=0)
         assert total == len(found)
         results = sorted((run.task_name, run.end_reason, run.retry_attempt) for run in found)
-        assert [one for one in results if one[0] != "web"] == [
+        assert [result for result in results if result[0] != "web"] == [
             ("bad", "failed", 0),
             ("bad", "failed", 1),
             ("good", "succeeded", 0),

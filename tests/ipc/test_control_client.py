@@ -237,7 +237,10 @@ def test_server_shutdown(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.connect(str(tmp_path / "control.sock"))
         client.sendall(encode({"op": "hello", "token": "token"}))
-        until(lambda: [one for one in list(server.server._connections) if one.trusted], "its answers to be read")
+        until(
+            lambda: [connection for connection in list(server.server._connections) if connection.trusted],
+            "its answers to be read",
+        )
         server.close()
         client.settimeout(60)
         assert client.recv(1) == b""

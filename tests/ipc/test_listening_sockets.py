@@ -41,7 +41,7 @@ def test_proxy_socket(tmp_path: Path) -> None:
     path = tmp_path / "proxy.sock"
     boot = replace(BOOT, listen=[], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"))
     listeners = listen(replace(boot, proxy_socket=str(path)))
-    assert [one.getsockname() for one in listeners] == [boot.http_socket, str(path)]
+    assert [listener.getsockname() for listener in listeners] == [boot.http_socket, str(path)]
     for one in listeners:
         one.close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

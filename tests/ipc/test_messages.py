@@ -67,7 +67,7 @@ def test_settings_of_another_version() -> None:
 
 
 def fields_of(source: str, name: str) -> set[str]:
-    (found,) = (one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.ClassDef) and one.name == name)
+    (found,) = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef) and node.name == name)
     return {one.target.id for one in found.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}
 
 

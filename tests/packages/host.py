@@ -54,7 +54,7 @@ class Host(Systemd):
         assert self.daemon.get("/api/daemon").json()["version"] == "99.0"
         assert (self.show("MainPID"), self.show("NRestarts")) == (main, "0")
         assert self.daemon.run(run)["status"] == "running"
-        assert [one["id"] for one in self.daemon.runs("s")] == [one["id"] for one in services]
+        assert [run["id"] for run in self.daemon.runs("s")] == [service["id"] for service in services]
 
     def check_removal(self, config: str = SYSTEM_FILE) -> None:
         """Check that a removal has stopped the daemon, removed the program, and left configuration and data."""

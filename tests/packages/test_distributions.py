@@ -133,18 +133,18 @@ def test_lists_are_complete(released: Path) -> None:
     They also have the dependencies of the extras for users, which the bill calls optional.
     """
     bill = json.loads((released / f"ringward-{VERSION}.cdx.json").read_text())
-    names = {one["name"] for one in bill["components"]}
+    names = {component["name"] for component in bill["components"]}
     declared = [Requirement(one) for one in about(released).get_all("Requires-Dist")]
     assert {canonicalize_name(one.name) for one in declared if one.marker is None or one.marker.evaluate()} <= names
-    scopes = {one["name"]: one["scope"] for one in bill["components"]}
+    scopes = {component["name"]: component["scope"] for component in bill["components"]}
     assert [scopes[name] for name in ("falcon", "greenlet", "uplot")] == ["required"] * 3
     assert [scopes[name] for name in ("mcp", "protobuf", "psycopg")] == ["optional"] * 3
     extras = set(about(released).get_all("Provides-Extra")) - {"dev", "docs"}
     assert set(EXTRAS.split(",")) == extras
     assert {"preact", "uplot", "cronstrue", "psycopg-binary", "greenlet"} <= names
-    assert all(one["licenses"] for one in bill["components"])
-    places = {one["bom-ref"] for one in bill["components"]} | {bill["metadata"]["component"]["bom-ref"]}
-    assert all({one["ref"], *one["dependsOn"]} <= places for one in bill["dependencies"])
+    assert all(component["licenses"] for component in bill["components"])
+    places = {component["bom-ref"] for component in bill["components"]} | {bill["metadata"]["component"]["bom-ref"]}
+    assert all({dependency["ref"], *dependency["dependsOn"]} <= places for dependency in bill["dependencies"])
     lines = (released / f"ringward-{VERSION}.licences.txt").read_text().splitlines()
     assert {line.split()[0] for line in lines[1:]} == names | {"ringward"}
 

@@ -102,7 +102,7 @@ def docker(arguments: list[str]) -> int:
         taken(rest, "--network=none", "alpine:3")
         if name[1] != label[1]:
             refuse()
-        env = {one[1]: os.environ[one[1]] for one in names}
+        env = {name[1]: os.environ[name[1]] for name in names}
         return Job(name[1]).run(rest[2:], env, places[0][1] if places else None)
     if arguments[0] == "stop":
         _, grace, name = taken(arguments, "stop", "--time=([0-9]+)", f"ringward-({ULID})")
@@ -243,7 +243,7 @@ def systemd_run(arguments: list[str]) -> int:
     names, rest = several(arguments[5:], "--setenv=([^=]+)")
     places, rest = several(rest, "--working-directory=(.+)")
     taken(rest, "--uid=root", "--gid=root", "--property=TimeoutStopSec=60s 1ms", "--property=Nice=5", "--")
-    env = {one[1]: os.environ[one[1]] for one in names}
+    env = {name[1]: os.environ[name[1]] for name in names}
     argv = [rest[5], *(expanded(word, BRACES, env, unknown="") for word in rest[6:])]
     return Job(unit[1]).run(argv, env, places[0][1] if places else None)
 

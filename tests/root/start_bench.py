@@ -151,8 +151,8 @@ def bench() -> Iterator[StartBench]:
         for module in (prefork, starting):
             patch.setattr(module, "_END_S", 60.0)
         patch.setattr(starting, "_HOLD_S", 3600.0)
-        one = StartBench()
+        harness = StartBench()
         try:
-            yield one
+            yield harness
         finally:
-            one.close()
+            harness.close()

@@ -102,9 +102,9 @@ class Oracle:
                 if not any(map(pattern.hour_matches, hours)):
                     continue
             before = self._offset(minute - 1)
-            for one in range(max(minute, self._start + 1), min(minute + HOUR, self._end + 1)):
-                now = self._offset(one)
-                yield one, one + now, range(one + before, one + now)
+            for number in range(max(minute, self._start + 1), min(minute + HOUR, self._end + 1)):
+                now = self._offset(number)
+                yield number, number + now, range(number + before, number + now)
                 before = now
 
 

@@ -15,7 +15,7 @@ def ms(text: str) -> int:
 
 
 def instants(expression: str, zone: ZoneInfo, start: str, count: int) -> list[str]:
-    found = (one for one in Cron(expression, zone).occurrences(ms(start)) if one.runs)
+    found = (occurrence for occurrence in Cron(expression, zone).occurrences(ms(start)) if occurrence.runs)
     return [datetime.fromtimestamp(one.at / 1000, UTC).strftime("%d %H:%M") for one in islice(found, count)]
 
 

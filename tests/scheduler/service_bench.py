@@ -15,24 +15,24 @@ Answer = dict[str, Any]
 DONE: Answer = {"ok": True, "result": {}}
 
 
-def taken_up(one: Bench, name: str = "s") -> Unit:
+def taken_up(harness: Bench, name: str = "s") -> Unit:
     """Start a service and return it with all wanted instances running."""
-    unit = one.units[name]
-    change = one.committer.change()
-    one.controller.take_over(unit, change)
-    one.committer.commit(change)
-    run_all(one)
+    unit = harness.units[name]
+    change = harness.committer.change()
+    harness.controller.take_over(unit, change)
+    harness.committer.commit(change)
+    run_all(harness)
     return unit
 
 
-def run_all(one: Bench) -> None:
+def run_all(harness: Bench) -> None:
     """Let the root report all requested starts."""
-    one.store.work_all()
-    for run_id in one.root.take("spawn"):
-        one.started(run_id)
-    one.store.work_all()
-    one.loop.round(0)  # healthy at once
-    one.store.work_all()
+    harness.store.work_all()
+    for run_id in harness.root.take("spawn"):
+        harness.started(run_id)
+    harness.store.work_all()
+    harness.loop.round(0)  # healthy at once
+    harness.store.work_all()
 
 
 def run_of(instance: ServiceInstance) -> str:
@@ -44,57 +44,61 @@ def states(unit: Unit) -> list[State]:
     return [instance.state for instance in unit.instances]
 
 
-def ends(one: Bench, instance: ServiceInstance, *, status: int = 0, cause: str | None = None) -> None:
+def ends(harness: Bench, instance: ServiceInstance, *, status: int = 0, cause: str | None = None) -> None:
     """Let the process of an instance end."""
-    one.exited(run_of(instance), status=status, cause=cause)
-    one.store.work_all()
+    harness.exited(run_of(instance), status=status, cause=cause)
+    harness.store.work_all()
 
 
-def fails(one: Bench, instance: ServiceInstance) -> None:
+def fails(harness: Bench, instance: ServiceInstance) -> None:
     """Let an instance fail before any healthy_after."""
     instance.healthy = False
-    one.exited(run_of(instance), status=1 << 8, ran_ms=-1)
-    one.store.work_all()
+    harness.exited(run_of(instance), status=1 << 8, ran_ms=-1)
+    harness.store.work_all()
 
 
-def send(one: Bench, operation: str, name: str, **arguments: Any) -> list[Answer]:
+def send(harness: Bench, operation: str, name: str, **arguments: Any) -> list[Answer]:
     """Send a request and return the list for its answer."""
     answers: list[Answer] = []
     commands = UnitOperations(
-        one.core, one.engine.stop, one.controller, ScheduledStarts(one.core, one.engine), one.units
+        harness.core,
+        harness.engine.stop,
+        harness.controller,
+        ScheduledStarts(harness.core, harness.engine),
+        harness.units,
     )
     operations_of(commands)[operation]({"task": name, "by": "me", **arguments}, answers.append)
     return answers
 
 
-def answer_to(one: Bench, operation: str, name: str = "s", **arguments: Any) -> Answer:
+def answer_to(harness: Bench, operation: str, name: str = "s", **arguments: Any) -> Answer:
     """Send a request, store all changes and return the answer."""
-    answers = send(one, operation, name, **arguments)
-    one.store.work_all()
+    answers = send(harness, operation, name, **arguments)
+    harness.store.work_all()
     (answer,) = answers
     return answer
 
 
-def restarted(one: Bench, command: str = "1", *, rolling: bool = False) -> Answer:
-    return answer_to(one, "service_restart", command=command, rolling=rolling)
+def restarted(harness: Bench, command: str = "1", *, rolling: bool = False) -> Answer:
+    return answer_to(harness, "service_restart", command=command, rolling=rolling)
 
 
-def record(one: Bench, name: str = "s") -> TaskRecord:
-    found = get_task(one.store.database, name)
+def record(harness: Bench, name: str = "s") -> TaskRecord:
+    found = get_task(harness.store.database, name)
     assert found is not None
     return found
 
 
-def stored(one: Bench, name: str = "s") -> list[Instance]:
-    return instances(one.store.database, name)
+def stored(harness: Bench, name: str = "s") -> list[Instance]:
+    return instances(harness.store.database, name)
 
 
-def in_time(one: Bench, state: State, instance: ServiceInstance) -> None:
+def in_time(harness: Bench, state: State, instance: ServiceInstance) -> None:
     """Run timers until the instance is in this state."""
 
     def there() -> bool:
-        one.loop.round(0)
-        one.store.work_all()
+        harness.loop.round(0)
+        harness.store.work_all()
         return instance.state is state
 
     until(there, f"the state {state}")

@@ -105,17 +105,17 @@ def test_rare_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep_for
     occurrences = Schedule.occurrences
 
     def counted(schedule: Schedule, mark_ms: int, after_ms: int = 0) -> Iterator[Occurrence]:
-        for one in occurrences(schedule, mark_ms, after_ms):
-            instants.append(one.at)
-            yield one
+        for occurrence in occurrences(schedule, mark_ms, after_ms):
+            instants.append(occurrence.at)
+            yield occurrence
 
     monkeypatch.setattr(Schedule, "occurrences", counted)
     text = f"[tasks.a]\nrun = 'x'\ncron = '0 0 1 11 *'\nkeep_runs = 1\nkeep_for = '{keep_for}'\n"
     warnings = warned(tmp_path, text)
     assert len(instants) <= followed
-    messages = [one[2] for one in warnings]
+    messages = [warning[2] for warning in warnings]
     assert len(messages) == (keep_for == "800d")
-    assert all(one.startswith("keep_runs = 1 covers only about") for one in messages)
+    assert all(message.startswith("keep_runs = 1 covers only about") for message in messages)
 
 
 def test_validate_and_doctor_warn(ringward: Ringward, tmp_path: Path) -> None:
@@ -127,10 +127,13 @@ def test_validate_and_doctor_warn(ringward: Ringward, tmp_path: Path) -> None:
     assert result.exit_code == exit_codes.OK
     assert f"warning: {path}:3: tasks.a.user: no such user: no-such-user\n  create" in result.stderr
     found = json.loads(ringward("validate", "--json", str(path)).stdout)
-    assert [(one["key"], one["line"]) for one in found["warnings"]] == [("tasks.a.user", 3), ("tasks.a.run", 2)]
+    assert [(warning["key"], warning["line"]) for warning in found["warnings"]] == [
+        ("tasks.a.user", 3),
+        ("tasks.a.run", 2),
+    ]
     findings = json.loads(ringward("doctor", "-c", str(path), "--json").stdout)
-    runs = [one for one in findings if one["what"] == "runs"]
-    assert [one["verdict"] for one in runs] == ["warn", "warn"]
+    runs = [finding for finding in findings if finding["what"] == "runs"]
+    assert [run["verdict"] for run in runs] == ["warn", "warn"]
     assert runs[1]["text"] == f"{path}:2: tasks.a.run: no such program: /no/such"
 
 

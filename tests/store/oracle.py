@@ -51,5 +51,5 @@ def arranged(runs: list[Run], field: SortField, direction: str, now_ms: int) -> 
     down = direction == "desc"
     keys = [(sort_value(run, field, now_ms), run.id, run) for run in runs]
     missing = sorted(((run_id, run) for value, run_id, run in keys if value is None), reverse=down)
-    present = sorted((one for one in keys if one[0] is not None), key=lambda one: one[:2], reverse=down)
+    present = sorted((key for key in keys if key[0] is not None), key=lambda one: one[:2], reverse=down)
     return [*(run for *_, run in present), *(run for _, run in missing)]

@@ -252,7 +252,7 @@ def test_readers_in_threads(writer: Database, reader: Database) -> None:
             pool.submit(write).result()
         finally:
             stop.set()
-        assert all(one.result() > 0 for one in reads)
+        assert all(read.result() > 0 for read in reads)
     assert isinstance(reader, database_module._Reader)
     assert len(reader._idle) <= 4
     assert get_meta(reader, "k249") == 249

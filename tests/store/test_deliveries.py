@@ -140,9 +140,9 @@ class Model:
 
     def due(self, now_ms: int, without: str) -> list[list[int]]:
         found = []
-        for name in {one.notifier for one in self.rows} - {without}:
+        for name in {row.notifier for row in self.rows} - {without}:
             ready = sorted(
-                (one for one in self.rows if one.notifier == name and one.due_at <= now_ms),
+                (row for row in self.rows if row.notifier == name and row.due_at <= now_ms),
                 key=lambda one: (one.due_at, one.seq),
             )
             if ready:
@@ -172,9 +172,9 @@ def test_due_messages_match_a_model(writer: Database) -> None:
                 later = now + random.randrange(30)
                 deliveries.failed(writer, together[0].notifier, dict.fromkeys(numbers, later), "why", now)
                 model.rows = [
-                    one._replace(attempts=one.attempts + 1, due_at=later) if one.seq in numbers else one
-                    for one in model.rows
+                    row._replace(attempts=row.attempts + 1, due_at=later) if row.seq in numbers else row
+                    for row in model.rows
                 ]
             else:
                 deliveries.delivered(writer, together[0].notifier, numbers, now)
-                model.rows = [one for one in model.rows if one.seq not in numbers]
+                model.rows = [row for row in model.rows if row.seq not in numbers]

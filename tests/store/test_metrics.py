@@ -68,7 +68,7 @@ def test_repeated_interval(writer: Database, reader: Database) -> None:
     """After the clock steps back, new samples replace the samples of the same times."""
     fill(writer, T0, 3)
     metrics.add(writer, Sample(T0 + FINE_MS, cpu=99.0))
-    assert [one.cpu for one in metrics.samples(reader, T0, T0 + COARSE_MS, FINE_MS)] == [0.0, 99.0, 2.0]
+    assert [sample.cpu for sample in metrics.samples(reader, T0, T0 + COARSE_MS, FINE_MS)] == [0.0, 99.0, 2.0]
 
 
 def test_kept_spans(writer: Database, reader: Database) -> None:

@@ -103,7 +103,7 @@ PartitionName=test Nodes={host} Default=YES MaxTime=INFINITE State=UP
         until(lambda: self._said(self.ask("sinfo", "--noheader", "--format=%T") == "idle"), "the node to be idle")
 
     def _said(self, ready: bool) -> bool:
-        if any(one.poll() is not None for one in self._processes):
+        if any(process.poll() is not None for process in self._processes):
             raise AssertionError(f"a daemon ended: {(self.directory / 'log').read_text()}")
         return ready
 
@@ -123,13 +123,13 @@ PartitionName=test Nodes={host} Default=YES MaxTime=INFINITE State=UP
         """Cancel all jobs, stop the daemons and remove all files."""
         if len(self._processes) > 1:
             self.ask("scancel", "--full", "--signal=KILL", "--user=root")
-        for one in reversed(self._processes):
-            one.terminate()
-        for one in self._processes:
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in self._processes:
             try:
-                one.wait(10)
+                process.wait(10)
             except subprocess.TimeoutExpired:
-                one.kill()
-                one.wait()
+                process.kill()
+                process.wait()
         self._log.close()
         shutil.rmtree(self.directory, ignore_errors=True)

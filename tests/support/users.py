@@ -72,7 +72,7 @@ def _way_in(needed: list[Path]) -> list[str]:
     """Return commands that give all users access to these directories."""
     closed: dict[Path, list[Path]] = {}
     for path in needed:
-        above = next((one for one in reversed(path.parents) if not _lets_in(one)), None)
+        above = next((parent for parent in reversed(path.parents) if not _lets_in(parent)), None)
         if above is not None:
             closed.setdefault(above, []).append(path)
     commands = [f"mount -t tmpfs -o mode=755 tmpfs {_STAGE}"] if closed else []

@@ -197,7 +197,7 @@ def _explain(text: str, line: int, message: str) -> tuple[str, str, str | None]:
     lines = text.split("\n")[:line]
     last = lines[-1] if lines else ""
     pair = _KEY.match(last)
-    table = next((found[1] for one in reversed(lines) if (found := _HEADER.match(one))), "")
+    table = next((found[1] for line in reversed(lines) if (found := _HEADER.match(line))), "")
     key = ".".join(part for part in (table, pair[1] if pair else "") if part)
     if message.startswith(_TWICE):
         return key, "is defined twice", "remove one of them"

@@ -69,7 +69,7 @@ class SyslogSink:
                 if time.monotonic() > end_s and taken:
                     break
                 if framed:
-                    sock.sendall(b"".join([b"%d %b" % (len(one), one) for one in self._messages(piece)]))
+                    sock.sendall(b"".join([b"%d %b" % (len(message), message) for message in self._messages(piece)]))
                 else:
                     for message in self._messages(piece):
                         sock.send(message)

@@ -204,7 +204,7 @@ class TaskWatch(threading.Thread):
                 self._say(directory.path, f"cannot watch {directory.path}: {err.strerror or err}; trying again")
         if self._inotify is not None:
             self._refusals.ended(self._task)
-        there = [one for one in self._directories.values() if one.identity is not None]
+        there = [directory for directory in self._directories.values() if directory.identity is not None]
         refused = self._inotify is None or any(one.watch is None for one in there)
         self._retries.looked(now_s, refused=refused)
         self._changes.tend(now_s, entry_of)

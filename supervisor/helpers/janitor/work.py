@@ -248,7 +248,7 @@ def _budget(job: Job) -> int:
 
 def _keep_within(logs: list[LogFile], budget: int, log: Log) -> list[LogFile]:
     """Remove the oldest logs until the rest is within the budget; return the rest."""
-    total = sum(one.occupied for one in logs)
+    total = sum(log.occupied for log in logs)
     if total <= budget:
         return logs
     kept = []

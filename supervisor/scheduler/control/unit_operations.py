@@ -381,14 +381,17 @@ class UnitOperations:
 def _would_start(unit: Unit) -> bool:
     """Return whether a start would change an instance; an instance that waits for dependencies keeps waiting."""
     return unit.stopped or any(
-        one.state is not State.HELD and step(one.state, Event.UP)[0] is not one.state for one in unit.instances
+        instance.state is not State.HELD and step(instance.state, Event.UP)[0] is not instance.state
+        for instance in unit.instances
     )
 
 
 def _would_stop(unit: Unit) -> bool:
     if unit.service is None:
         return bool(_unfinished(unit))
-    return not unit.stopped or any(one.state is not State.STOPPED and one.state not in ENDING for one in unit.instances)
+    return not unit.stopped or any(
+        instance.state is not State.STOPPED and instance.state not in ENDING for instance in unit.instances
+    )
 
 
 def _unfinished(unit: Unit) -> list[LiveRun]:

@@ -292,7 +292,7 @@ class Committer:
         elif len(changes) > 1 and not isinstance(result, _NOT_NOW):
             self._waiting.extendleft(reversed(changes))
             self._singly = len(changes)
-        elif retried := [one for one in changes if not one.give_up(result)]:
+        elif retried := [change for change in changes if not change.give_up(result)]:
             self._waiting.extendleft(reversed(retried[1:]))
             self._retry_later(retried[0], result)
             return

@@ -40,7 +40,7 @@ def left_over(db: Database, runtime_dir: str) -> tuple[int, list[Draft]]:
     # A database restored from its copy skips event numbers; a ring cannot have gaps.
     if not events or events[-1].seq - events[0].seq != len(events) - 1:
         return last + 1, []
-    return events[0].seq, [draft(one.kind, one.body, one.created_at) for one in events]
+    return events[0].seq, [draft(event.kind, event.body, event.created_at) for event in events]
 
 
 def announced(runtime_dir: str) -> int:

@@ -109,7 +109,7 @@ class ScheduledStarts:
             last = unit.last_instant or 0
             if unit.task is None or unit.paused or unit.schedule.empty or last <= now_ms + _SILENT_MS:
                 continue
-            following = next((one for one in unit.schedule.occurrences(last) if one.runs), None)
+            following = next((occurrence for occurrence in unit.schedule.occurrences(last) if occurrence.runs), None)
             if following is not None:
                 found.append((unit.name, following.at + unit.schedule.offset_ms))
         return sorted(found, key=lambda one: (one[1], one[0]))

@@ -69,7 +69,7 @@ class Dependencies:
 
     def _standing(self, unit: Unit) -> str:
         if unit.service is not None:
-            states = [one.state.shown for one in unit.instances if not is_ready(one)]
+            states = [instance.state.shown for instance in unit.instances if not is_ready(instance)]
             return f"it is {states[0] if states else State.RUNNING.shown}"
         if unit.active or unit.queue or unit.waiting:
             return "it is running" if unit.active else "it waits"
@@ -121,7 +121,7 @@ class DependencyGate:
             for other in self._dependencies.of(ahead.pop()):
                 if other.service is None or other in found:
                     continue
-                states = {one.state for one in other.instances}
+                states = {instance.state for instance in other.instances}
                 found[other] = other.stopped or State.FATAL in states
                 if found[other] or State.HELD in states:
                     ahead.append(other)

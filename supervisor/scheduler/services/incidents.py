@@ -44,7 +44,7 @@ class CrashLoops:
         """End the incident with a notification if all instances are healthy or have exited for good."""
         if unit.fatal_since is None or not unit.instances:
             return
-        if all(is_well(one) or one.state is State.EXITED for one in unit.instances):
+        if all(is_well(instance) or instance.state is State.EXITED for instance in unit.instances):
             self._notifications.service_recovered(unit, unit.fatal_since, change)
             self._set(unit, None, change)
 

@@ -253,7 +253,7 @@ def _merged(text: str) -> str | None:
 
 
 def _codes(text: str) -> list[int]:
-    return [int(one) for one in text.split(",")]
+    return [int(word) for word in text.split(",")]
 
 
 _KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {

@@ -134,7 +134,7 @@ class Report:
     def take(self, arrivals: Sequence[Arrival], zones: Mapping[str, ZoneInfo]) -> None:
         """Count scheduled times, which must be in the order of their starts."""
         outcomes = self.outcomes
-        for (task, outcome), count in Counter((one.task, one.outcome) for one in arrivals).items():
+        for (task, outcome), count in Counter((arrival.task, arrival.outcome) for arrival in arrivals).items():
             outcomes[task][outcome] += count
         for arrival in arrivals:
             if arrival.note is not None:

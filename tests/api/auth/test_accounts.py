@@ -47,7 +47,7 @@ def test_an_account_is_listed_without_its_password(daemon: Daemon) -> None:
     """Answers, the database and the log do not contain the password."""
     made = add(daemon, "listed", tasks="web-*")
     assert made.status == 201
-    (found,) = (one for one in daemon.get("/api/users").json["items"] if one["name"] == "listed")
+    (found,) = (item for item in daemon.get("/api/users").json["items"] if item["name"] == "listed")
     assert (found["role"], found["tasks"]) == ("operator", "web-*")
     assert found["createdBy"].startswith("uid ")
     with daemon.lock:

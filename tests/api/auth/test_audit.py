@@ -139,7 +139,7 @@ def test_killed_worker_loses_no_entry(own: Daemon) -> None:
     os.kill(worker, signal.SIGKILL)
     own.scheduler.start()
     until(lambda: len(own.get("/api/audit").json["items"]) == 2, "the audit")
-    assert [one["target"] for one in own.get("/api/audit").json["items"]] == ["other", "job"]
+    assert [item["target"] for item in own.get("/api/audit").json["items"]] == ["other", "job"]
     until(lambda: not left_by(own), "the files to go")
     own.signal(15)
     own.wait()

@@ -23,7 +23,7 @@ def make(daemon: Daemon, kind: str = "run.failed", task: str | None = "job", **f
 
 
 def ids(daemon: Daemon, query: str = "") -> list[str]:
-    return [one["id"] for one in daemon.get(PATH + query).json["items"]]
+    return [item["id"] for item in daemon.get(PATH + query).json["items"]]
 
 
 def test_notification(daemon: Daemon) -> None:
@@ -57,7 +57,7 @@ def test_pages(own: Daemon) -> None:
     query = "?limit=20"
     for _ in range(3):
         page = own.get(PATH + query).json
-        seen += [one["id"] for one in page["items"]]
+        seen += [item["id"] for item in page["items"]]
         query = f"?limit=20&before={page.get('nextCursor')}"
     assert seen == made
     assert "nextCursor" not in page

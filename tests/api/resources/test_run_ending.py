@@ -203,7 +203,7 @@ def test_newest_failure_of_each_task(daemon: Daemon) -> None:
     second = failed(daemon, "fails-a", stderr=["two"])
     third = failed(daemon, "fails-b", stderr=["three"])
     items = daemon.get("/api/runs/failures?limit=50").json["items"]
-    found = {one["run"]["id"]: one["cause"]["text"] for one in items if one["run"]["taskName"].startswith("fails-")}
+    found = {item["run"]["id"]: item["cause"]["text"] for item in items if item["run"]["taskName"].startswith("fails-")}
     assert list(found.items()) == [(third, "three"), (second, "two")]
     assert first not in found
     assert daemon.get("/api/runs/failures?since=2999-01-01T00:00:00Z").json["items"] == []

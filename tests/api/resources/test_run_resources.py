@@ -83,7 +83,7 @@ def test_running_run(daemon: Daemon) -> None:
             run_samples.add_pass(daemon.db, number, {run.id: one, "0" * 26: one})
     found = resources(daemon, run.id)
     assert [found[name] for name in ("cpuUserMs", "cpuSystemMs", "maxRssBytes", "readBytes")] == [10000, 400, 4000, 28]
-    assert [one["rssBytes"] for one in found["samples"]] == [1000, 2000, 3000, 4000]
+    assert [sample["rssBytes"] for sample in found["samples"]] == [1000, 2000, 3000, 4000]
     daemon.end(run.id)
 
 
@@ -92,7 +92,7 @@ def test_backward_clock_step(daemon: Daemon) -> None:
     run = daemon.insert(make_run(task="took", status="running", started_at=T0))
     settle(daemon, run.id, [*readings(2), *readings(1)])
     daemon.end(run.id, started_at=T0)
-    assert ["cpuPercent" in one for one in resources(daemon, run.id)["samples"]] == [True, True, False]
+    assert ["cpuPercent" in sample for sample in resources(daemon, run.id)["samples"]] == [True, True, False]
 
 
 def test_all_running_runs(own: Daemon) -> None:
@@ -113,6 +113,6 @@ def test_all_running_runs(own: Daemon) -> None:
     assert (found[1].keys() & {"cpuUserMs", "maxRssBytes"}, found[1]["samples"]) == (set(), [])
     for most, expected in ((2, [2000, 3000]), (0, []), (9, [1000, 2000, 3000])):
         (newest, _other) = own.get(f"/api/resources?samples={most}").json["items"]
-        assert [one["rssBytes"] for one in newest["samples"]] == expected
-        assert all(one["cpuPercent"] == 52.0 for one in newest["samples"])
+        assert [sample["rssBytes"] for sample in newest["samples"]] == expected
+        assert all(sample["cpuPercent"] == 52.0 for sample in newest["samples"])
     assert own.get("/api/resources?samples=-1").status == 422

@@ -413,7 +413,7 @@ def test_extended_list(daemon: Daemon) -> None:
     ended = daemon.insert(make_run(task="waits", status="ended", end_reason="failed"))
     reasons = [{"kind": "daemon", "name": "", "size": 1, "held_by": []}]
     daemon.scheduler.operations["runs_wait"] = lambda args: {
-        "runs": {one: {"uses": {"db": 1}, "waiting_for": reasons} for one in args["runs"]}
+        "runs": {run: {"uses": {"db": 1}, "waiting_for": reasons} for run in args["runs"]}
     }
     for path, key in (("/api/runs?task_name=waits", "runs"), ("/api/tasks/waits/runs?limit=50", "items")):
         plain = daemon.get(path).json

@@ -260,7 +260,7 @@ def test_search_of_unknown_units(daemon: Daemon) -> None:
         assert daemon.get(f"/api/logs/search?q=x&{query}").status == 404
     for query, location in (("", "query.q"), ("q=(&regex=1", "query.q"), ("q=x&task=a%20b", "query.task")):
         answer = daemon.get(f"/api/logs/search?{query}")
-        assert (answer.status, [one["location"] for one in answer.json["errors"]]) == (422, [location])
+        assert (answer.status, [error["location"] for error in answer.json["errors"]]) == (422, [location])
 
 
 def test_limited_token_searches_its_units_only(daemon: Daemon, units: list[Run]) -> None:

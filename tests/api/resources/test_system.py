@@ -82,7 +82,7 @@ def test_last_hour(own: Daemon) -> None:
     fill(own, start, 24)
     found = own.get("/api/system/metrics").json
     assert found["step"] == 5
-    assert [one["t"] for one in found["items"]] == [rfc3339(start + number * FINE_MS) for number in range(24)]
+    assert [item["t"] for item in found["items"]] == [rfc3339(start + number * FINE_MS) for number in range(24)]
     assert found["items"][3] == {"t": rfc3339(start + 3 * FINE_MS), "cpuPercent": 3.0, "memoryUsedBytes": 7}
 
 
@@ -93,12 +93,12 @@ def test_span_and_step(own: Daemon) -> None:
     span = f"from={rfc3339(start)}&to={rfc3339(start + MINUTE_MS)}"
     assert len(own.get(f"/api/system/metrics?{span}").json["items"]) == 12
     found = own.get(f"/api/system/metrics?{span}&step=30").json
-    assert (found["step"], [one["cpuPercent"] for one in found["items"]]) == (30, [2.5, 8.5])
+    assert (found["step"], [item["cpuPercent"] for item in found["items"]]) == (30, [2.5, 8.5])
     found = own.get(f"/api/system/metrics?from={rfc3339(start - 2 * 86_400_000)}&to={rfc3339(now_ms())}").json
     assert found["step"] == 120
-    assert [one["cpuPercent"] for one in found["items"]][:1]
+    assert [item["cpuPercent"] for item in found["items"]][:1]
     found = own.get("/api/system/metrics?step=60").json
-    assert [one["cpuPercent"] for one in found["items"]] == [5.5, 17.5]
+    assert [item["cpuPercent"] for item in found["items"]] == [5.5, 17.5]
 
 
 @pytest.mark.parametrize(

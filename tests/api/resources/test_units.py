@@ -27,7 +27,7 @@ def test_scheduler_gets_the_selector(daemon: Daemon, verb: str) -> None:
     answer = ask(daemon, verb, {"names": ["web", "w*"], "group": "shop", "tag": "eu"})
     assert answer.status == 200
     assert answer.json["affected"] == 1
-    assert [(one["name"], one["result"]) for one in answer.json["units"]] == [(name, how) for name, how, _ in units]
+    assert [(unit["name"], unit["result"]) for unit in answer.json["units"]] == [(name, how) for name, how, _ in units]
     assert ("runIds" in answer.json["units"][1]) == (verb in ("stop", "restart"))
     operation, arguments = daemon.scheduler.calls[-1]
     assert len(arguments.pop("command")) == 32
@@ -116,7 +116,7 @@ def test_audit(own: Daemon) -> None:
     own.scheduler.operations["units"] = refuse
     assert ask(own, "start", {"names": ["w*"], "group": "shop"}).status == 404
     entries = until(lambda: own.scheduler.audit[1:] and own.scheduler.audit, "the entries")
-    assert [(one.operation, one.target, one.status) for one in entries] == [
+    assert [(entry.operation, entry.target, entry.status) for entry in entries] == [
         ("stopUnits", "web, worker", 200),
         ("startUnits", "w*, group shop", 404),
     ]

@@ -92,7 +92,7 @@ def test_disconnect_is_noticed(secure: Daemon) -> None:
 
     def clients() -> int:
         connections = psutil.Process(worker).net_connections("tcp")
-        return sum(one.laddr.port == secure.port and bool(one.raddr) for one in connections)
+        return sum(connection.laddr.port == secure.port and bool(connection.raddr) for connection in connections)
 
     headers = basic(PASSWORD)
     first = Stream(connect(secure), f"/api/runs/{run.id}/log/stream", headers)

@@ -54,11 +54,14 @@ def merged(all_logs: dict[str, Log], page: int, starts: dict[str, int], stop: in
     """Merge logs that are read in pages of so many batches; return the taken lines, and the position of each run."""
     merge = Merge()
     taken: list[tuple[str, int]] = []
-    rest = {run_id: [one for one in batches(log) if one.n >= starts.get(run_id, 0)] for run_id, log in all_logs.items()}
+    rest = {
+        run_id: [batch for batch in batches(log) if batch.n >= starts.get(run_id, 0)]
+        for run_id, log in all_logs.items()
+    }
     latest = dict.fromkeys(all_logs, 0)
     tracks = {run_id: Track(run_id, starts.get(run_id, 0)) for run_id in all_logs}
     for run_id, log in all_logs.items():  # lines sent before count for the time
-        done = [one.ts for one in batches(log) if one.n < starts.get(run_id, 0)]
+        done = [batch.ts for batch in batches(log) if batch.n < starts.get(run_id, 0)]
         tracks[run_id].latest_ms = latest[run_id] = max(done, default=0)
     while len(taken) < stop:
         for run_id, track in tracks.items():

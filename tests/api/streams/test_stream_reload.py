@@ -88,7 +88,7 @@ def test_streams_resume_after_a_reload(lenient: Daemon) -> None:
 
     def all_follow() -> None:
         came = lines
-        until(lambda: all(one.got and one.got[-1] > came for one in followers), "all to follow")
+        until(lambda: all(follower.got and follower.got[-1] > came for follower in followers), "all to follow")
 
     for _ in range(2):
         all_follow()

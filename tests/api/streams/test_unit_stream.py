@@ -61,7 +61,7 @@ class Reader:
 
     def until(self, name: str, count: int = 1) -> Event:
         """Read until there are so many events of this name, and return the last of them."""
-        while len(found := [one for one in self.others if one.name == name]) < count:
+        while len(found := [other for other in self.others if other.name == name]) < count:
             self._take(next(self._events))
         return found[-1]
 
@@ -155,7 +155,7 @@ def test_resumed_stream_repeats_and_misses_nothing(daemon: Daemon, unit: str) ->
     printed = ((quiet, "q", 2), (old, "o", 1), (goes_on, "g", 3), (ends, "e", 2), (short, "s", 1), (came, "c", 1))
     wanted = [(run.id, n, f"{letter}{n}") for run, letter, count in printed for n in range(count)]
     assert sorted(before + again.found) == sorted(wanted)
-    starts = {one["runId"]: one["firstLine"] for one in again.runs}
+    starts = {run["runId"]: run["firstLine"] for run in again.runs}
     assert starts == {quiet.id: 1, goes_on.id: 2, ends.id: 1, short.id: 0, came.id: 0}
     last = Reader(daemon, {}, again.cursor, unit)
     came_log.write(b"c1\n")
@@ -324,7 +324,7 @@ def test_empty_selection_is_not_found(daemon: Daemon, query: str) -> None:
 def test_useless_parameters(daemon: Daemon, query: str, location: str) -> None:
     """Parameters without an effect are refused by name."""
     answer = daemon.get(f"/api/logs/stream?{query}")
-    assert (answer.status, [one["location"] for one in answer.json["errors"]]) == (422, [location])
+    assert (answer.status, [error["location"] for error in answer.json["errors"]]) == (422, [location])
 
 
 @pytest.mark.parametrize("cursor", ["17", "x", "A" * 7000])

@@ -65,7 +65,7 @@ def unread(daemon: Daemon, sock: socket.socket) -> int:
 
 def tcp_connections(pid: int) -> int:
     """Count the TCP connections of a process; its sockets to other processes of the daemon come and go."""
-    return sum(bool(one.raddr) for one in psutil.Process(pid).net_connections("tcp"))
+    return sum(bool(connection.raddr) for connection in psutil.Process(pid).net_connections("tcp"))
 
 
 def memory_kb(pid: int) -> int:

@@ -39,7 +39,7 @@ def test_request(
     """A failure is acknowledged by its task or last run; the command prints nothing, or the record as JSON."""
     result = ringward("ack", *arguments)
     assert (result.exit_code, result.output) == (0, "")
-    (request,) = [one for one in daemon.requests if one.method == "POST"]
+    (request,) = [request for request in daemon.requests if request.method == "POST"]
     assert request.path == f"/api/{path}"
     assert (json.loads(request.body) if request.body else None) == body
     assert json.loads(ringward("ack", "--json", *arguments).stdout) == UNIT

@@ -65,7 +65,10 @@ def test_many_units(ringward: Ringward, daemon: FakeDaemon, arguments: list[str]
     for name in ("web", "worker"):
         daemon.on("GET", f"/api/tasks/{name}", service(name, runId=OTHER))
     shown = json.loads(ringward("restart", "--json", *arguments).stdout)
-    assert [(one["name"], one["result"]) for one in shown["units"]] == [("web", "restarted"), ("worker", "restarted")]
+    assert [(unit["name"], unit["result"]) for unit in shown["units"]] == [
+        ("web", "restarted"),
+        ("worker", "restarted"),
+    ]
     assert posted(daemon) == [("/api/units/restart", {}, selector)]
 
 

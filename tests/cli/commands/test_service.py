@@ -48,7 +48,7 @@ def test_install_and_uninstall(ringward: Ringward, root: Path) -> None:
 
     again = ringward(*install, "--json", plain=True)
     found = json.loads(again.stdout)
-    assert [one["state"] for one in found["files"]] == ["same", "same"]
+    assert [file["state"] for file in found["files"]] == ["same", "same"]
     assert (found["configWritten"], found["init"], found["user"]) == (False, "systemd", "root")
     assert files(root) == written
 

@@ -47,7 +47,7 @@ def test_month_with_a_clock_change(ringward: Ringward) -> None:
     """Days follow the configured time zone, each task is counted, and services are omitted."""
     found = simulated(ringward, "--from", "2026-10-01", "--days", "31")
     assert (found["from"], found["to"]) == ("2026-09-30T22:00:00.000Z", "2026-10-31T23:00:00.000Z")
-    assert [(one["name"], one["times"], one["run"], one["dst_skipped"]) for one in found["tasks"]] == [
+    assert [(task["name"], task["times"], task["run"], task["dst_skipped"]) for task in found["tasks"]] == [
         ("nightly", 32, 31, 1),
         ("often", 893, 893, 0),
     ]
@@ -75,7 +75,7 @@ def test_runs_that_share_a_slot(ringward: Ringward, config: Path) -> None:
         '[tasks.second]\nrun = "true"\ncron = "10 3 * * *"\nuses = ["db"]\n'
     )
     options = ("--from", "2026-10-01", "--days", "2", "--duration", "30m")
-    tasks = {one["name"]: one for one in simulated(ringward, *options)["tasks"]}
+    tasks = {task["name"]: task for task in simulated(ringward, *options)["tasks"]}
     assert (tasks["first"]["queued"], tasks["first"]["waitingFor"]) == (0, [])
     assert (tasks["second"]["queued"], tasks["second"]["longestWaitMs"]) == (2, 20 * 60_000)
     assert tasks["second"]["waitingFor"] == [
@@ -98,7 +98,7 @@ def test_durations(ringward: Ringward, data: Path) -> None:
     database.close()
 
     def durations(*arguments: str) -> list[int]:
-        return [one["durationMs"] for one in simulated(ringward, "--days", "1", *arguments)["tasks"]]
+        return [task["durationMs"] for task in simulated(ringward, "--days", "1", *arguments)["tasks"]]
 
     assert durations() == [90_000, 90_000]
     assert durations("--duration", "nightly=2h") == [7_200_000, 90_000]

@@ -106,7 +106,7 @@ def test_health(ringward: Ringward, daemon: FakeDaemon) -> None:
 def completed(data: str, *arguments: str) -> list[str]:
     """Return the completions that a shell offers for the last argument."""
     shell = ShellComplete(cli, {}, "ringward", "_RINGWARD_COMPLETE")
-    return [one.value for one in shell.get_completions(["--data", data, *arguments[:-1]], arguments[-1])]
+    return [completion.value for completion in shell.get_completions(["--data", data, *arguments[:-1]], arguments[-1])]
 
 
 def test_names_are_completed(daemon: FakeDaemon) -> None:

@@ -103,7 +103,7 @@ def test_env_public_names(problems: Problems) -> None:
 def test_reload(config: Load) -> None:
     """A reload applies notifiers and routes at once."""
     found = diff(config(""), config(f'{ONE}[[routes]]\nnotify = "n"\n'))
-    assert {name: [one.effect for one in keys] for name, keys in found.sections.items()} == {
+    assert {name: [key.effect for key in keys] for name, keys in found.sections.items()} == {
         "notifiers": [Effect.AT_ONCE],
         "routes": [Effect.AT_ONCE],
     }

@@ -27,16 +27,16 @@ def problem(write: Write, keys: str, defaults: str = "") -> str:
 
 def test_defaults(write: Write) -> None:
     """Without any key a task does not start by itself, and missed instants are caught up for a day."""
-    one = task(write, "")
-    assert (one.crons, one.every_ms, one.at_ms, one.run_on_start) == ((), None, None, False)
-    assert (one.dst_gap, one.dst_overlap, one.jitter_ms) == ("run", "first", 0)
-    assert (one.catch_up, one.catch_up_window_ms, one.coalesce) == (1, 86_400_000, True)
-    assert one.retry_on == ("failed", "timeout", "crashed", "start_failed", "log_overflow")
+    definition = task(write, "")
+    assert (definition.crons, definition.every_ms, definition.at_ms, definition.run_on_start) == ((), None, None, False)
+    assert (definition.dst_gap, definition.dst_overlap, definition.jitter_ms) == ("run", "first", 0)
+    assert (definition.catch_up, definition.catch_up_window_ms, definition.coalesce) == (1, 86_400_000, True)
+    assert definition.retry_on == ("failed", "timeout", "crashed", "start_failed", "log_overflow")
 
 
 def test_all_keys(write: Write) -> None:
     """Each key has the value that is written."""
-    one = task(
+    definition = task(
         write,
         """
         every = "90s"
@@ -50,9 +50,19 @@ def test_all_keys(write: Write) -> None:
         retry_on = ["timeout", 75]
         """,
     )
-    assert (one.every_ms, one.dst_gap, one.dst_overlap, one.jitter_ms) == (90_000, "skip", "both", 600_000)
-    assert (one.catch_up, one.catch_up_window_ms, one.run_on_start, one.coalesce) == (0, 0, "boot", False)
-    assert one.retry_on == ("timeout", 75)
+    assert (definition.every_ms, definition.dst_gap, definition.dst_overlap, definition.jitter_ms) == (
+        90_000,
+        "skip",
+        "both",
+        600_000,
+    )
+    assert (definition.catch_up, definition.catch_up_window_ms, definition.run_on_start, definition.coalesce) == (
+        0,
+        0,
+        "boot",
+        False,
+    )
+    assert definition.retry_on == ("timeout", 75)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +126,8 @@ def test_errors(write: Write, keys: str, expected: str) -> None:
 
 def test_schedule_replaces_the_default(write: Write) -> None:
     """A task's own schedule replaces another kind from [defaults], and two kinds in [defaults] are refused."""
-    one = task(write, "every = '1h'", "cron = '@daily'")
-    assert (one.crons, one.every_ms) == ((), 3_600_000)
+    definition = task(write, "every = '1h'", "cron = '@daily'")
+    assert (definition.crons, definition.every_ms) == ((), 3_600_000)
     assert task(write, "", "cron = '@daily'").crons == ("@daily",)
     said = problem(write, "", "cron = '@daily'\nevery = '1h'")
     assert ":3: defaults.every: cannot be combined with cron" in said

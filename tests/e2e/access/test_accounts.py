@@ -34,7 +34,7 @@ def login(daemon: Daemon, user: str, password: str) -> dict[str, str]:
 
 def audited(daemon: Daemon) -> list[tuple[Any, ...]]:
     items = json.loads(daemon.cli("audit", "--json").stdout)["items"]
-    return [(one.get("who"), one["operation"], one.get("target"), one["status"]) for one in reversed(items)]
+    return [(item.get("who"), item["operation"], item.get("target"), item["status"]) for item in reversed(items)]
 
 
 def test_account_lifecycle(daemon: Daemon) -> None:

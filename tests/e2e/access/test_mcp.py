@@ -138,7 +138,7 @@ def test_viewer_reads(daemon: Daemon, tmp_path: Path, request: pytest.FixtureReq
         assert (greet["params"][0]["name"], "definition" in greet) == ("WHO", False)
         assert [unit["name"] for unit in (await agent.call("list_units", kind="service"))["units"]] == ["web"]
         runs = await agent.call("list_runs", task="fail", status="failed")
-        assert ([one["id"] for one in runs["runs"]], runs["total"]) == ([run["id"]], 1)
+        assert ([run["id"] for run in runs["runs"]], runs["total"]) == ([run["id"]], 1)
         ending = (await agent.call("get_run", run_id=run["id"]))["ending"]
         assert (ending["reason"], ending["cause"]["text"]) == ("failed", "no space left on the disk")
         hits = await agent.call("search_logs", text="SPACE left", run_id=run["id"])
@@ -182,7 +182,7 @@ def test_operator_runs_stops_and_restarts(daemon: Daemon, tmp_path: Path, reques
 
     def audited() -> list[tuple[str, str]]:
         items = daemon.get("/api/audit").json()["items"]
-        return [(one["operation"], one.get("target", "")) for one in items[::-1] if one.get("who") == who]
+        return [(item["operation"], item.get("target", "")) for item in items[::-1] if item.get("who") == who]
 
     wanted = [("runTask", "greet"), ("runTask", "long"), ("restartService", "web")]
     until(lambda: [one for one in audited() if one in wanted][-1:] == wanted[-1:], "the audit")
@@ -210,7 +210,7 @@ def test_viewer_cannot_run(daemon: Daemon, tmp_path: Path, request: pytest.Fixtu
 
     def audited() -> bool:
         items = daemon.get("/api/audit").json()["items"]
-        return ("runTask", 403) in [(one["operation"], one["status"]) for one in items if one.get("who") == who]
+        return ("runTask", 403) in [(item["operation"], item["status"]) for item in items if item.get("who") == who]
 
     until(audited, "the audit")
 

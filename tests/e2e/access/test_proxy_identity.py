@@ -183,7 +183,7 @@ def test_users_behind_nginx(behind: Daemon, nginx: int) -> None:
 
     def audited() -> list[tuple[str, str, str]]:
         items = behind.get("/api/audit").json()["items"]
-        return [(one["who"], one["from"], one["operation"]) for one in reversed(items)]
+        return [(item["who"], item["from"], item["operation"]) for item in reversed(items)]
 
     person = ("proxy user alice", "127.0.0.1")
     expected = [(*person, "runTask"), (*person, "stopRun"), (*person, "runTask")]

@@ -168,7 +168,7 @@ def test_server_outage(daemon: OnPostgres, postgres: PostgresServer, number: sig
     run = daemon.ended(before)
     assert (run["endReason"], run["exitCode"]) == ("failed", 7)
     again = daemon.ended(daemon.trigger("t"))
-    assert {one["id"] for one in daemon.runs("t") if one["status"] == "ended"} >= {before, again["id"]}
+    assert {run["id"] for run in daemon.runs("t") if run["status"] == "ended"} >= {before, again["id"]}
 
 
 def test_server_starts_later(daemon: OnPostgres, postgres: PostgresServer) -> None:

@@ -61,7 +61,7 @@ def asked(daemon: Daemon, method: str, path: str) -> Answer | None:
 
 def kinds(daemon: Daemon) -> list[str]:
     """Return the kinds of the notifications, newest first."""
-    return [one["kind"] for one in daemon.get("/api/notifications").json()["items"]]
+    return [item["kind"] for item in daemon.get("/api/notifications").json()["items"]]
 
 
 def all_is_well(daemon: Daemon, long: str, side: Path) -> None:

@@ -15,11 +15,11 @@ def daemon(tmp_path: Path) -> Iterator[FrozenLogs]:
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
-    one = FrozenLogs(tmp_path, all_data=True)
+    logs = FrozenLogs(tmp_path, all_data=True)
     try:
-        yield one
+        yield logs
     finally:
-        one.clean()
+        logs.clean()
 
 
 def test_frozen_data_directory(daemon: FrozenLogs, tmp_path: Path) -> None:

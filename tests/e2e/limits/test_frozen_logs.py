@@ -20,11 +20,11 @@ def daemon(tmp_path: Path) -> Iterator[FrozenLogs]:
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
-    one = FrozenLogs(tmp_path)
+    logs = FrozenLogs(tmp_path)
     try:
-        yield one
+        yield logs
     finally:
-        one.clean()
+        logs.clean()
 
 
 def lines_of(events: Iterator[Event]) -> Iterator[str]:

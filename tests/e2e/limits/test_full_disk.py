@@ -41,7 +41,7 @@ class SmallDisk(Daemon):
 
     def kinds(self) -> list[str]:
         """Return the kinds of notifications, newest first."""
-        return [one["kind"] for one in self.get("/api/notifications").json()["items"]]
+        return [item["kind"] for item in self.get("/api/notifications").json()["items"]]
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def janitors(daemon: Daemon) -> list[psutil.Process]:
 
 def stopped(daemon: Daemon) -> list[psutil.Process]:
     with contextlib.suppress(psutil.NoSuchProcess):
-        return [one for one in janitors(daemon) if one.status() == psutil.STATUS_STOPPED]
+        return [janitor for janitor in janitors(daemon) if janitor.status() == psutil.STATUS_STOPPED]
     return []
 
 

@@ -75,7 +75,7 @@ def test_silent_runs_leave_nothing(daemon: Daemon) -> None:
     daemon.start()
     processes = [psutil.Process(daemon.pid), daemon.helper("ringward scheduler")]
     daemon.ended(daemon.trigger("t"))
-    before = [one.num_fds() for one in processes]
+    before = [process.num_fds() for process in processes]
     ids = [daemon.trigger("t") for _ in range(200)]
     for one in ids:
         assert daemon.ended(one)["endReason"] == "succeeded"

@@ -177,7 +177,7 @@ def test_runs_without_an_exporter_are_delivered(daemon: Daemon, tmp_path: Path) 
     assert 'ringward_export_failing{export="all"} 1' in metrics
 
     def kinds() -> list[str]:
-        return [one["kind"] for one in daemon.get("/api/notifications").json()["items"]]
+        return [item["kind"] for item in daemon.get("/api/notifications").json()["items"]]
 
     until(lambda: "export.failing" in kinds(), "the notification")
     path.rmdir()
@@ -209,7 +209,7 @@ def test_removed_lines_are_one_record(daemon: Daemon, tmp_path: Path) -> None:
     first, *others = records(path)[big]
     assert first["skipped"] == others[0]["line"]
     assert first["text"] == f"{first['skipped']} lines missing: log_max_size or retention removed them"
-    assert first["skipped"] + sum(one["stream"] == "stdout" for one in others) <= 1_000_001
+    assert first["skipped"] + sum(other["stream"] == "stdout" for other in others) <= 1_000_001
 
 
 def test_only_selected_lines_are_delivered(daemon: Daemon, tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_loki_with_kills_and_refusals(daemon: Daemon, tmp_path: Path) -> None:
 
         until(lambda: delivered() == wanted, "all lines")
         assert sum(map(len, loki.entries.values())) == len(wanted)
-        assert {one["authorization"] for one in loki.requests} == {"Bearer t0k3n-of-loki"}
+        assert {request["authorization"] for request in loki.requests} == {"Bearer t0k3n-of-loki"}
         assert daemon.holding("t0k3n-of-loki") == []
         assert "t0k3n" not in daemon.own_output()
     finally:
@@ -383,15 +383,15 @@ def test_lines_and_spans_reach_a_collector(daemon: Daemon, tmp_path: Path) -> No
         wanted = {(run, line["n"], line["text"]) for run in (first, retry, *runs) for line in daemon.lines(run)}
 
         def delivered() -> set[tuple[str, int, str]]:
-            found = [(one.attributes, one.text) for one in list(collector.logs)]
+            found = [(log.attributes, log.text) for log in list(collector.logs)]
             return {(about["ringward.run_id"], about["ringward.line"], text) for about, text in found}
 
         until(lambda: delivered() == wanted, "all lines")
         until(lambda: "error" in daemon.get("/api/daemon").json()["exports"][0], "the refusal of spans")
         exporter(daemon).kill()
         collector.status = {}
-        until(lambda: len({one.message.span_id for one in list(collector.spans)}) == 4, "a span for each run")
-        spans = {one.attributes["ringward.run_id"]: one for one in collector.spans}
+        until(lambda: len({span.message.span_id for span in list(collector.spans)}) == 4, "a span for each run")
+        spans = {span.attributes["ringward.run_id"]: span for span in collector.spans}
         assert spans.keys() == {first, retry, *runs}
         assert spans[retry].message.parent_span_id == spans[first].message.span_id
         assert spans[retry].message.trace_id == spans[first].message.trace_id

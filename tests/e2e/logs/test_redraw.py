@@ -71,7 +71,7 @@ def test_progress_bar_is_one_line_with_history(daemon: Daemon, program: Program)
     assert list(events)[-1].kind == "done"
     stream.close()
     assert daemon.get(f"/api/runs/{run_id}/log/raw").body == b"begin\n100 %\n"
-    assert [one.get("frameCount") for one in daemon.lines(run_id)] == [None, count]
+    assert [line.get("frameCount") for line in daemon.lines(run_id)] == [None, count]
     assert daemon.get(history).json()["frames"] == frames
     assert daemon.get(f"/api/runs/{run_id}/log/line/2/history").status == 404
 

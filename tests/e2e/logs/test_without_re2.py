@@ -26,7 +26,7 @@ def without_re2(daemon: Daemon) -> Daemon:
 
 
 def matchers(daemon: Daemon) -> list[psutil.Process]:
-    return [one for one in psutil.Process(daemon.pid).children(recursive=True) if one.name() == "ringward matche"]
+    return [child for child in psutil.Process(daemon.pid).children(recursive=True) if child.name() == "ringward matche"]
 
 
 def search(daemon: Daemon, **query: Any) -> Any:
@@ -107,8 +107,8 @@ def test_parameters(without_re2: Daemon) -> None:
     run = daemon.trigger("t")
     assert daemon.ended(run)["endReason"] == "succeeded"
     assert given("retried", "xy")[0] == 201
-    until(lambda: [one.get("endReason") for one in daemon.runs("retried")] == ["failed"] * 2, "its retry")
-    assert {one["exitCode"] for one in daemon.runs("retried")} == {3}
+    until(lambda: [run.get("endReason") for run in daemon.runs("retried")] == ["failed"] * 2, "its retry")
+    assert {run["exitCode"] for run in daemon.runs("retried")} == {3}
     daemon.config.write_text(daemon.config.read_text().replace('default = "yz"', f'default = "{LINE}"'))
     shown = daemon.cli("reload")
     assert shown.returncode == 78

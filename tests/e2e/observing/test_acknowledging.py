@@ -60,7 +60,7 @@ def test_acknowledged_until_the_next_failure(daemon: Daemon) -> None:
     daemon.request("POST", "/api/tasks/fails/run?wait=60")
     assert "acknowledged" not in record(daemon)
     assert "fails" in names(status(daemon)["attention"])
-    (entry,) = [one for one in daemon.get("/api/audit").json()["items"] if one["operation"] == "acknowledgeRun"]
+    (entry,) = [item for item in daemon.get("/api/audit").json()["items"] if item["operation"] == "acknowledgeRun"]
     assert entry["target"] == "fails"
     assert entry["result"] == "until the next failure: known"
 

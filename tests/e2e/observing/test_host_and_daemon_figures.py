@@ -23,7 +23,7 @@ def samples(daemon: Daemon) -> list[dict[str, Any]]:
 
 def notifications(daemon: Daemon, task: str) -> list[dict[str, Any]]:
     """Return the notifications about a task, newest first."""
-    return [one for one in daemon.get("/api/notifications").json()["items"] if one.get("taskName") == task]
+    return [item for item in daemon.get("/api/notifications").json()["items"] if item.get("taskName") == task]
 
 
 def test_host_samples_survive_a_restart(daemon: Daemon) -> None:
@@ -34,7 +34,9 @@ def test_host_samples_survive_a_restart(daemon: Daemon) -> None:
     event = next(iter(stream))
     stream.close()
     assert (event.kind, event.id) == ("system", None)
-    found = until(lambda: [one for one in samples(daemon) if one["runningRuns"] == 1], "a sample with the service")
+    found = until(
+        lambda: [sample for sample in samples(daemon) if sample["runningRuns"] == 1], "a sample with the service"
+    )
     assert found[0]["memoryUsedBytes"] > 0
     assert found[0]["diskUsedBytes"] > 0
     assert daemon.stop() == 0
@@ -53,11 +55,13 @@ def test_daemon_lists_its_own_processes(daemon: Daemon) -> None:
     def listed() -> list[dict[str, Any]]:
         processes = daemon.get("/api/system").json().get("processes", [])
         pids = {name: daemon.helper(f"ringward {name}").pid for name in helpers}  # a spare may become a run meanwhile
-        return processes if pids.items() <= {one["name"]: one["pid"] for one in processes}.items() else []
+        return processes if pids.items() <= {process["name"]: process["pid"] for process in processes}.items() else []
 
     processes = [one for one in until(listed, "all helpers in the list") if one["name"] != "janitor"]
-    found = {one["name"]: one for one in processes}
-    assert sorted(found) == sorted(one["name"] for one in processes) == sorted({"supervisor", "worker", *helpers})
+    found = {process["name"]: process for process in processes}
+    assert (
+        sorted(found) == sorted(process["name"] for process in processes) == sorted({"supervisor", "worker", *helpers})
+    )
     assert found["supervisor"]["pid"] == daemon.pid
     assert all(process["pssBytes"] > 0 for process in found.values())
     assert found["supervisor"]["cpuMs"] > 0

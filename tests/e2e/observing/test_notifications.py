@@ -212,7 +212,7 @@ silence_alert = "1s"
 
     def listed() -> set[tuple[str, str]]:
         items = daemon.get("/api/notifications").json()["items"]
-        return {(one["kind"], one["taskName"]) for one in items if one["kind"] in ("run.slow", "run.silent")}
+        return {(item["kind"], item["taskName"]) for item in items if item["kind"] in ("run.slow", "run.silent")}
 
     wanted = {(kind, name) for kind in ("run.slow", "run.silent") for name in "ts"}
     until(lambda: listed() == wanted, "the service")

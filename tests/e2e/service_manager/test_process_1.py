@@ -72,8 +72,8 @@ def test_process_1_reaps_adopted_orphans(container: Container) -> None:
             return found
 
         until(lambda: len(strangers()) == 5, "the strangers to be adopted")
-        for one in strangers():
-            one.kill()
+        for stranger in strangers():
+            stranger.kill()
         until(lambda: not strangers(), "the strangers to be reaped")
     finally:
         container.clean()

@@ -133,7 +133,9 @@ class Systemd:
         """Kill process 1, which ends all others."""
         self._process.kill()
         self._process.wait()
-        until(lambda: not [one for one in self._cgroup.rglob("cgroup.procs") if one.read_text()], "everything to end")
+        until(
+            lambda: not [path for path in self._cgroup.rglob("cgroup.procs") if path.read_text()], "everything to end"
+        )
         for directory, _, _ in os.walk(self._cgroup, topdown=False):
             os.rmdir(directory)
 

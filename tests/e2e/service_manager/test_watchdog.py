@@ -49,7 +49,7 @@ def test_control_thread_is_watched(daemon: Watched, manager: Manager) -> None:
         daemon='shutdown_timeout = "2m"\ncgroups = "off"\n',
     )
     daemon.start()
-    deaf = until(lambda: [one for one in daemon.runs("deaf") if one["status"] == "running"], "the service")[0]["id"]
+    deaf = until(lambda: [run for run in daemon.runs("deaf") if run["status"] == "running"], "the service")[0]["id"]
     until(lambda: daemon.texts(deaf), "its first line")
 
     def more() -> None:

@@ -25,7 +25,7 @@ def act(daemon: Daemon, verb: str, **selector: Any) -> dict[str, str]:
     """Ask, and return the result of each unit."""
     answer = ask(daemon, verb, selector)
     assert answer.status == 200, answer.body
-    return {one["name"]: one["result"] for one in answer.json()["units"]}
+    return {unit["name"]: unit["result"] for unit in answer.json()["units"]}
 
 
 def are(daemon: Daemon, state: str, *names: str) -> None:
@@ -104,7 +104,7 @@ def test_token_reaches_only_its_units(daemon: Daemon) -> None:
     headers = {"Authorization": f"Bearer {made['token']}"}
     assert ask(daemon, "stop", {"names": ["db"]}, headers).status == 404
     units = ask(daemon, "stop", {"all": True}, headers).json()["units"]
-    assert [one["name"] for one in units] == ["web", "worker"]
+    assert [unit["name"] for unit in units] == ["web", "worker"]
     are(daemon, "running", "db")
 
 

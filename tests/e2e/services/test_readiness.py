@@ -82,7 +82,7 @@ def test_successful_probe_makes_an_instance_running(daemon: Daemon, tmp_path: Pa
     daemon.write("".join(configured(flags[kind], kind, 'timeout = "1h"', kind) for kind in KINDS))
     daemon.start()
     for kind in KINDS:
-        until(lambda kind=kind: [one["status"] for one in daemon.runs(kind)] == ["running"], f"the process of {kind}")  # type: ignore[misc]
+        until(lambda kind=kind: [run["status"] for run in daemon.runs(kind)] == ["running"], f"the process of {kind}")  # type: ignore[misc]
 
     def all_wait() -> bool:
         found = [instance(daemon, kind) for kind in KINDS]

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.lent
 def running(daemon: Daemon, name: str) -> list[str]:
     """Return the run ids of the instances once all of them run and have printed."""
     instances = daemon.task(name)["instances"]
-    ids = [one["runId"] for one in instances if one["state"] == "running"]
+    ids = [instance["runId"] for instance in instances if instance["state"] == "running"]
     return ids if len(ids) == len(instances) and all(daemon.texts(one) for one in ids) else []
 
 
@@ -262,7 +262,7 @@ def test_fatal_retry_recovers_a_service(daemon: Daemon, tmp_path: Path) -> None:
 def notified(daemon: Daemon, service: str) -> list[tuple[str, int]]:
     """Return the kinds of the notifications about it and their counts, newest first."""
     items = daemon.get("/api/notifications").json()["items"]
-    return [(one["kind"], one["count"]) for one in items if one.get("taskName") == service]
+    return [(item["kind"], item["count"]) for item in items if item.get("taskName") == service]
 
 
 ROLLING = 'instances = 3\nrestart_delay = "1h"\nrestart_attempts = 0\n'
@@ -289,7 +289,7 @@ def test_rolling_restart_keeps_all_but_one_running(daemon: Daemon, tmp_path: Pat
 
     def done() -> bool:
         task = daemon.task("s")
-        assert [one["state"] for one in task["instances"]].count("running") >= 2
+        assert [instance["state"] for instance in task["instances"]].count("running") >= 2
         return "rolling" not in task
 
     until(done, "its end")
@@ -313,7 +313,7 @@ def test_failed_rolling_restart_stops(daemon: Daemon, tmp_path: Path) -> None:
     until(lambda: "rolling" not in daemon.task("rolled"), "it to end")
     until(lambda: ("service.rolling", 1) in notified(daemon, "rolled"), "people to be notified")
     task = daemon.task("rolled")
-    assert [one["state"] for one in task["instances"]] == ["running", "fatal", "running"]
+    assert [instance["state"] for instance in task["instances"]] == ["running", "fatal", "running"]
     assert task["instances"][2]["runId"] == before[2]
     assert "rolling" not in task
 

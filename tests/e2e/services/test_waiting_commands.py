@@ -85,7 +85,7 @@ def test_restart_outlasts_killed_helpers(daemon: Daemon) -> None:
     daemon.helper("ringward gunicorn").kill()
     assert waits.wait(60) == 0
     assert len(daemon.runs("web")) == 4
-    assert all(one["ready"] for one in daemon.task("web")["instances"])
+    assert all(instance["ready"] for instance in daemon.task("web")["instances"])
 
 
 @pytest.mark.lent

@@ -56,11 +56,15 @@ def test_start_from_the_copy(daemon: Daemon) -> None:
         daemon.start()
         assert [run["id"] for run in daemon.runs("t")] == before
         assert daemon.get(f"/api/runs/{after['id']}").status == 404
-        told = [one for one in daemon.get("/api/notifications").json()["items"] if one["kind"] == "database.restored"]
+        told = [
+            item for item in daemon.get("/api/notifications").json()["items"] if item["kind"] == "database.restored"
+        ]
         assert "later data is lost" in told[0]["body"]
         again = "the database is restored from its copy of"
         until(lambda: again in daemon.output.read_text()[said:], "a word about it")  # noqa: B023
-        new = {str(one): one.read_bytes() for one in daemon.data.glob("ringward.db.damaged-*") if str(one) not in kept}
+        new = {
+            str(path): path.read_bytes() for path in daemon.data.glob("ringward.db.damaged-*") if str(path) not in kept
+        }
         assert [*new.values()] == damaged
         assert all(name in told[0]["body"] for name in new)
         kept |= new
@@ -223,7 +227,7 @@ def test_damage_at_run_time_is_repaired(daemon: Daemon) -> None:
     assert daemon.task("s")["state"] == "running"
     assert [run["id"] for run in daemon.runs("t")] == [before["id"]]
     assert daemon.helper("ringward gunicorn").pid == gunicorn
-    kinds = [one["kind"] for one in daemon.get("/api/notifications").json()["items"]]
+    kinds = [item["kind"] for item in daemon.get("/api/notifications").json()["items"]]
     assert kinds.count("database.restored") == 1
     assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
     assert daemon.stop() == 0
@@ -249,7 +253,7 @@ def test_removed_database_is_restored_without_a_write(daemon: Daemon) -> None:
     remove(path)
     runs.append(daemon.trigger("t"))
     daemon.ended(runs[-1])
-    told = [one for one in daemon.get("/api/notifications").json()["items"] if one["kind"] == "database.restored"]
+    told = [item for item in daemon.get("/api/notifications").json()["items"] if item["kind"] == "database.restored"]
     assert [one["count"] for one in told] == [2]
     assert "nothing is lost" in told[0]["body"]
     Path(f"{path}-wal").unlink()
@@ -323,9 +327,9 @@ def test_missing_database_and_copy(daemon: Daemon) -> None:
     assert recovered.returncode == 0, recovered.stderr
     until(daemon.ready, "a scheduler")
     assert daemon.ended(run)["endReason"] == "succeeded"
-    assert [(one["id"], one["status"]) for one in daemon.runs("s")] == [(service, "running")]
+    assert [(run["id"], run["status"]) for run in daemon.runs("s")] == [(service, "running")]
     assert daemon.get(f"/api/runs/{old}").status == 404
-    kinds = [one["kind"] for one in daemon.get("/api/notifications").json()["items"]]
+    kinds = [item["kind"] for item in daemon.get("/api/notifications").json()["items"]]
     assert kinds.count("database.restored") == 1
     assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
     assert not (daemon.data / "new-history").exists()
@@ -371,7 +375,7 @@ def test_backup_restored_under_a_running_daemon(daemon: Daemon) -> None:
     backup.rename(path)
     until(daemon.ready, "a scheduler")
     assert daemon.run(old)["endReason"] == "succeeded"
-    assert [one["id"] for one in daemon.runs("s") if one["status"] == "running"] == [service]
+    assert [run["id"] for run in daemon.runs("s") if run["status"] == "running"] == [service]
 
 
 def test_start_without_a_history(daemon: Daemon) -> None:

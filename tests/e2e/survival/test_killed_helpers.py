@@ -36,7 +36,7 @@ def test_killed_scheduler(daemon: Daemon, tmp_path: Path) -> None:
         f"[services.s]\nrun = {program('obeys_term')}\n"
     )
     daemon.start()
-    services = until(lambda: [one for one in daemon.runs("s") if one["status"] == "running"], "the service")
+    services = until(lambda: [run for run in daemon.runs("s") if run["status"] == "running"], "the service")
     service = services[0]
     long, short = daemon.trigger("long"), daemon.trigger("short")
     until(lambda: daemon.texts(long), "its first line")
@@ -213,7 +213,7 @@ def test_clean_start_after_a_killed_supervisor(daemon: Daemon, tmp_path: Path) -
     texts = daemon.texts(run_id)
     assert texts[: len(seen)] == seen
     assert texts == [f"line {number}" for number in range(len(texts))]
-    assert run_id not in {one["id"] for one in daemon.runs("t") if one["status"] != "ended"}
+    assert run_id not in {run["id"] for run in daemon.runs("t") if run["status"] != "ended"}
 
 
 def test_stale_helpers_are_ended_by_the_next_start(daemon: Daemon) -> None:

@@ -276,7 +276,7 @@ def test_unknown_and_incomplete_runs(daemon: Managed, manager: Manager) -> None:
     daemon.start()
     assert (daemon.run(partly)["endReason"], daemon.run(partly)["exitCode"]) == ("crashed", -2)
     until(lambda: not manager.stored, "both to be removed from the store")
-    for one in processes:
-        until(partial(gone, one), "both to end")
+    for process in processes:
+        until(partial(gone, process), "both to end")
     for told in ("which is not in the database", "cannot continue"):
         until(lambda told=told: told in daemon.output.read_text(), "a word about it")  # type: ignore[misc]

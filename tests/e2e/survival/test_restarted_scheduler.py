@@ -145,7 +145,7 @@ def test_invalid_file_during_a_restart(daemon: Daemon, text: str) -> None:
     daemon.config.write_text(good)
     until(daemon.ready, "the next scheduler")
     assert "databaseProblem" not in daemon.get("/api/daemon").json()
-    assert [one["id"] for one in daemon.runs("s")] == [run["id"]]
+    assert [run["id"] for run in daemon.runs("s")] == [run["id"]]
 
 
 @pytest.mark.lent
@@ -188,8 +188,8 @@ def test_service_removed_and_added_again(daemon: Daemon) -> None:
     daemon.start()
 
     def living() -> dict[str, int]:
-        children = (one for one in daemon.children("ignores_term") if not gone(one))
-        found = [(one.environ().get("RINGWARD_TASK"), one.pid) for one in children]
+        children = (child for child in daemon.children("ignores_term") if not gone(child))
+        found = [(child.environ().get("RINGWARD_TASK"), child.pid) for child in children]
         assert len(dict(found)) == len(found)
         return {name: pid for name, pid in found if name is not None}
 

@@ -35,7 +35,7 @@ class SettableClock(Daemon):
 
     def kinds(self) -> list[str]:
         """Return the kinds of all notifications."""
-        return [one["kind"] for one in self.get("/api/notifications").json()["items"]]
+        return [item["kind"] for item in self.get("/api/notifications").json()["items"]]
 
 
 @pytest.fixture
@@ -55,13 +55,13 @@ def test_jump_by_days_removes_nothing(daemon: SettableClock) -> None:
     later = daemon.ended(daemon.trigger("t"))["id"]  # its end starts the removal of old runs
     daemon.kill_helper("ringward scheduler")
     until(lambda: daemon.get("/api/daemon").json().get("removalsHeldUntil"), "the next scheduler to doubt it, too")
-    assert {one["id"] for one in daemon.runs("t")} == {run, later}
+    assert {run["id"] for run in daemon.runs("t")} == {run, later}
     status = daemon.cli("status")
     assert (status.returncode, "trust-clock" in status.stdout) == (1, True)
     assert daemon.cli("trust-clock").returncode == 0
     assert "removalsHeldUntil" not in daemon.get("/api/daemon").json()
     daemon.ended(daemon.trigger("t"))
-    until(lambda: run not in [one["id"] for one in daemon.runs("t")], "the old run to be removed")
+    until(lambda: run not in [run["id"] for run in daemon.runs("t")], "the old run to be removed")
 
 
 def test_clock_set_back_by_hours(daemon: SettableClock) -> None:
@@ -72,7 +72,7 @@ def test_clock_set_back_by_hours(daemon: SettableClock) -> None:
     until(lambda: daemon.runs("t"), "a run of the schedule")
     daemon.clock.set_to(NOON_MS - 5 * HOUR_MS)
     until(lambda: "clock.set_back" in daemon.kinds(), "the notification")
-    (told,) = [one for one in daemon.get("/api/notifications").json()["items"] if one["kind"] == "clock.set_back"]
+    (told,) = [item for item in daemon.get("/api/notifications").json()["items"] if item["kind"] == "clock.set_back"]
     assert "t runs again at 2027-01-15T14:00:00" in told["body"]
     until(lambda: daemon.get("/api/daemon").json()["silentTaskCount"] == 1, "the API to tell")
     status = daemon.cli("status")

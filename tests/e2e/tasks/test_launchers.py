@@ -107,7 +107,7 @@ params = [{{ name = "one", kind = "arg" }}]
     assert "***" in daemon.texts(text, "stderr")
     assert daemon.ended(slow)["endReason"] == "timeout"
     assert daemon.ended(broken)["exitCode"] == 255
-    assert any("ssh's own exit code" in one for one in daemon.texts(broken, "system")) == ("ssh" in engine.table)
+    assert any("ssh's own exit code" in text for text in daemon.texts(broken, "system")) == ("ssh" in engine.table)
     assert daemon.ended(plain)["endReason"] == "succeeded"
     assert "\n".join(daemon.texts(plain)) == f"{NASTY}||"
 

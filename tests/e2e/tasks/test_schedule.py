@@ -72,7 +72,7 @@ def test_catch_up_after_a_downtime(daemon: Daemon) -> None:
     db.close()
     daemon.config.write_text(complete.replace(back, ""))
     daemon.start()
-    runs = until(lambda: [one for one in daemon.runs("t") if one["status"] == "ended"][1:] and daemon.runs("t"), "both")
+    runs = until(lambda: [run for run in daemon.runs("t") if run["status"] == "ended"][1:] and daemon.runs("t"), "both")
     assert sorted(run["endReason"] for run in runs) == ["missed", "succeeded"]
     assert {run["triggeredBy"] for run in runs} == {"cron"}
     daemon.stop()

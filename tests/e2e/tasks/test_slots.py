@@ -112,7 +112,7 @@ def test_slot_use(daemon: Daemon, tmp_path: Path) -> None:
         daemon.kill_helper("ringward scheduler")
     (tmp_path / "go").touch()
     daemon.ended(third)
-    assert [(one["used"], one["waiting"]) for one in daemon.get("/api/slots").json()["items"]] == [(0, 0), (0, 0)]
+    assert [(item["used"], item["waiting"]) for item in daemon.get("/api/slots").json()["items"]] == [(0, 0), (0, 0)]
 
 
 @pytest.mark.own

@@ -347,7 +347,7 @@ def test_daemon_has_shorter_time_slices_than_runs(daemon: Daemon) -> None:
     run = daemon.ended(daemon.trigger("show"))
     usual_ns = slice_ns("\n".join(daemon.texts(run["id"])))
     helpers = psutil.Process(daemon.pid).children(recursive=True)
-    (worker,) = [one.pid for one in helpers if " ".join(one.cmdline()) == "ringward gunicorn worker"]
+    (worker,) = [helper.pid for helper in helpers if " ".join(helper.cmdline()) == "ringward gunicorn worker"]
     for pid in (daemon.pid, worker):
         threads = Path(f"/proc/{pid}/task").glob("*/sched")
         shortest, *others = sorted(slice_ns(thread.read_text()) for thread in threads)

@@ -398,7 +398,7 @@ def test_scheduler_killed_during_a_reload(daemon: Daemon) -> None:
             if set(found) != {*names, f"t{number}"}:
                 return False
             try:
-                alive = [one.environ() for one in daemon.children("obeys_term")]
+                alive = [child.environ() for child in daemon.children("obeys_term")]
             except psutil.NoSuchProcess:
                 return False
             if not all(alive):  # a process that has just ended shows none

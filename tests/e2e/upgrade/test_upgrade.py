@@ -287,7 +287,7 @@ def test_sigterm_during_an_upgrade(daemon: Daemon, stage: str) -> None:
         f'[services.s]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n', daemon='shutdown_timeout = "50s"'
     )
     daemon.start()
-    run = until(lambda: [one for one in daemon.runs("s") if one["status"] == "running"], "the service")[0]["id"]
+    run = until(lambda: [run for run in daemon.runs("s") if run["status"] == "running"], "the service")[0]["id"]
     until(lambda: daemon.texts(run), "its first line")
     scheduler = daemon.helper("ringward scheduler")
     os.kill(daemon.pid, signal.SIGUSR2)
@@ -312,12 +312,12 @@ def test_process_1_under_a_service_manager(
             container.start()
             assert manager.recv(4096).startswith(b"READY=1")
             init = container.init
-            runs = until(lambda: [one for one in container.runs("s") if one["status"] == "running"], "the service")
+            runs = until(lambda: [run for run in container.runs("s") if run["status"] == "running"], "the service")
             os.kill(init.pid, signal.SIGUSR2)
             assert manager.recv(4096).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
             assert manager.recv(4096).startswith(b"READY=1")
             assert init.is_running()
-            assert [one["id"] for one in container.runs("s")] == [one["id"] for one in runs]
+            assert [run["id"] for run in container.runs("s")] == [run["id"] for run in runs]
             os.kill(init.pid, signal.SIGTERM)
             assert container.process is not None
             assert container.process.wait(60) == 0

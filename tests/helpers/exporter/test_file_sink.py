@@ -74,9 +74,9 @@ def test_file_is_readable_by_its_group(tmp_path: Path) -> None:
 
 def test_rotation_by_size(tmp_path: Path) -> None:
     """A full file is renamed to a number; beyond `keep` the oldest is removed; until then no record is lost."""
-    one = sink(tmp_path, max_size_bytes=1000)
+    exporter_sink = sink(tmp_path, max_size_bytes=1000)
     for number in range(40):
-        one.deliver([piece(b"x" * 100, number)])
+        exporter_sink.deliver([piece(b"x" * 100, number)])
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == ["log", "log.1", "log.2"]
     lines = [record["line"] for name in reversed(names) for record in records(tmp_path / "out" / name)]
@@ -86,9 +86,9 @@ def test_rotation_by_size(tmp_path: Path) -> None:
 
 def test_without_rotated_files(tmp_path: Path) -> None:
     """With `keep = 0` a full file is removed."""
-    one = sink(tmp_path, max_size_bytes=1000, keep=0)
+    exporter_sink = sink(tmp_path, max_size_bytes=1000, keep=0)
     for number in range(10):
-        one.deliver([piece(b"x" * 100, number)])
+        exporter_sink.deliver([piece(b"x" * 100, number)])
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["log"]
 
 
@@ -96,20 +96,20 @@ def test_rotation_by_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     """A file that is old enough is rotated without new lines, even by the next process; an empty one never is."""
     now_ns = [TS * 1_000_000]
     monkeypatch.setattr("time.time_ns", lambda: now_ns[0])
-    one = sink(tmp_path, max_age_ms=60_000)
-    one.deliver([piece(b"a")])
+    exporter_sink = sink(tmp_path, max_age_ms=60_000)
+    exporter_sink.deliver([piece(b"a")])
     now_ns[0] += 59_000 * 1_000_000
-    one.idle()
+    exporter_sink.idle()
     assert not (tmp_path / "out" / "log.1").exists()
     now_ns[0] += 1_000 * 1_000_000
-    one.idle()
+    exporter_sink.idle()
     assert len(records(tmp_path / "out" / "log.1")) == 1
     now_ns[0] += 100_000 * 1_000_000
-    one.idle()
+    exporter_sink.idle()
     assert not (tmp_path / "out" / "log.2").exists()
-    one.deliver([piece(b"b", 1)])
-    one._cursors.commit()
-    one.close()
+    exporter_sink.deliver([piece(b"b", 1)])
+    exporter_sink._cursors.commit()
+    exporter_sink.close()
     now_ns[0] += 60_000 * 1_000_000
     following = sink(tmp_path, max_age_ms=60_000)
     following.idle()
@@ -128,10 +128,10 @@ def test_idle_process_creates_no_file(tmp_path: Path) -> None:
 
 def test_renamed_file_is_created_again(tmp_path: Path) -> None:
     """After another program rotated the file, records go to a new one."""
-    one = sink(tmp_path)
-    one.deliver([piece(b"a", 0)])
+    exporter_sink = sink(tmp_path)
+    exporter_sink.deliver([piece(b"a", 0)])
     os.rename(tmp_path / "out" / "log", tmp_path / "moved")
-    one.deliver([piece(b"b", 1)])
+    exporter_sink.deliver([piece(b"b", 1)])
     assert [record["text"] for record in records(tmp_path / "out" / "log")] == ["b"]
     assert [record["text"] for record in records(tmp_path / "moved")] == ["a"]
 
@@ -164,8 +164,8 @@ def test_only_regular_files_are_written(tmp_path: Path, make: Callable[[Path], N
 
 def test_full_disk_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the disk fills up within a batch, the earlier records stay, and no part of the failed one."""
-    one = sink(tmp_path)
-    one.deliver([piece(b"a", 0)])
+    exporter_sink = sink(tmp_path)
+    exporter_sink.deliver([piece(b"a", 0)])
     write, calls = os.write, []
 
     def full(fd: int, data: memoryview) -> int:
@@ -179,15 +179,15 @@ def test_full_disk_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with monkeypatch.context() as patch:
         patch.setattr("os.write", full)
         with pytest.raises(DeliveryFailed, match="No space left on device") as failed:
-            one.deliver([piece(b"b", 1), piece(b"c", 2)])
+            exporter_sink.deliver([piece(b"b", 1), piece(b"c", 2)])
     assert failed.value.taken == 1
-    one.deliver([piece(b"c", 2)])
+    exporter_sink.deliver([piece(b"c", 2)])
     assert [record["text"] for record in records(tmp_path / "out" / "log")] == ["a", "b", "c"]
 
 
 def test_failed_sync_delivers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a sync fails, even in the middle of a large batch, no record counts as delivered."""
-    one = sink(tmp_path, max_size_bytes=1 << 30)
+    exporter_sink = sink(tmp_path, max_size_bytes=1 << 30)
     pieces = [piece(b"x" * 1_000_000, number) for number in range(12)]
     calls: list[int] = []
 
@@ -199,15 +199,15 @@ def test_failed_sync_delivers_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     with monkeypatch.context() as patch:
         patch.setattr("os.fdatasync", failing)
         with pytest.raises(DeliveryFailed, match="Input/output error") as failed:
-            one.deliver(pieces)
+            exporter_sink.deliver(pieces)
     assert failed.value.taken == 0
-    assert one.deliver(pieces) == 12
+    assert exporter_sink.deliver(pieces) == 12
 
 
 @pytest.mark.parametrize("max_size_bytes", [1 << 20, 1 << 30])
 def test_failed_sync_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_size_bytes: int) -> None:
     """A failed sync of a part fails the whole delivery, because the kernel reports an error only once."""
-    one = sink(tmp_path, max_size_bytes=max_size_bytes)
+    exporter_sink = sink(tmp_path, max_size_bytes=max_size_bytes)
     pieces = [piece(b"x" * 1_000_000, number) for number in range(6)]
     errors = [OSError(5, "Input/output error")]
     sync = os.fdatasync
@@ -220,15 +220,15 @@ def test_failed_sync_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     with monkeypatch.context() as patch:
         patch.setattr("os.fdatasync", failing_once)
         with pytest.raises(DeliveryFailed, match="Input/output error") as failed:
-            one.deliver(pieces)
+            exporter_sink.deliver(pieces)
     assert failed.value.taken == 0
-    assert one.deliver(pieces) == 6
-    one.close()
+    assert exporter_sink.deliver(pieces) == 6
+    exporter_sink.close()
 
 
 def test_rotation_delivers_synced_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records that a rotation has synced are delivered, even if a later sync of the same batch fails."""
-    one = sink(tmp_path, max_size_bytes=1, keep=5)
+    exporter_sink = sink(tmp_path, max_size_bytes=1, keep=5)
     pieces = [piece(b"%d" % number, number) for number in range(4)]
     sync, calls = os.fdatasync, []
 
@@ -241,15 +241,15 @@ def test_rotation_delivers_synced_records(tmp_path: Path, monkeypatch: pytest.Mo
     with monkeypatch.context() as patch:
         patch.setattr("os.fdatasync", failing)
         with pytest.raises(DeliveryFailed, match="Input/output error") as failed:
-            one.deliver(pieces)
+            exporter_sink.deliver(pieces)
     assert failed.value.taken == 2
-    assert one.deliver(pieces[2:]) == 2
-    one.close()
+    assert exporter_sink.deliver(pieces[2:]) == 2
+    exporter_sink.close()
 
 
 def test_rotation_cannot_create_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a rotation cannot create the new file, the records before it are delivered, and the error has the reason."""
-    one = sink(tmp_path, max_size_bytes=1)
+    exporter_sink = sink(tmp_path, max_size_bytes=1)
     create, calls = os.open, []
 
     def full(path: str, *arguments: int) -> int:
@@ -261,8 +261,8 @@ def test_rotation_cannot_create_a_file(tmp_path: Path, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr("os.open", full)
         with pytest.raises(DeliveryFailed, match="No space left on device") as failed:
-            one.deliver([piece(b"a", 0), piece(b"b", 1)])
+            exporter_sink.deliver([piece(b"a", 0), piece(b"b", 1)])
     assert failed.value.taken == 1
-    assert one.deliver([piece(b"b", 1)]) == 1
+    assert exporter_sink.deliver([piece(b"b", 1)]) == 1
     assert [record["text"] for name in ("log.1", "log") for record in records(tmp_path / "out" / name)] == ["a", "b"]
-    one.close()
+    exporter_sink.close()

@@ -46,7 +46,7 @@ def test_lines_arrive_with_their_labels(loki: Loki, opened: Opened) -> None:
     ]
     assert opened().deliver(pieces) == 4
     labels = {"job": "ringward", "host": "db1", "task": "web", "instance": "2"}
-    assert {frozenset(one) for one in loki.entries} == {
+    assert {frozenset(entry) for entry in loki.entries} == {
         frozenset({**labels, "stream": stream}.items()) for stream in ("stdout", "stderr", "system")
     }
     assert loki.lines() == ["one", "two \ufffd", "one", "more"]
@@ -73,7 +73,7 @@ def test_large_deliveries_are_several_requests(loki: Loki, opened: Opened) -> No
         taken += sink.deliver(pieces[taken:])
     assert [line[:6] for line in loki.lines()] == [f"{number:06d}" for number in range(10)]
     assert len(loki.requests) == 3
-    assert all(int(one["content-length"]) < 4 << 20 for one in loki.requests)
+    assert all(int(request["content-length"]) < 4 << 20 for request in loki.requests)
 
 
 @pytest.mark.parametrize("status", [401, 404, 429, 500, 503, 301])

@@ -58,7 +58,7 @@ def test_lines_are_records_of_their_spans(collector: "Collector", opened: Opened
         Piece(RUN, Gap(4, TS, 7, DAMAGED)),
     ]
     assert opened().deliver(pieces) == 4
-    assert [one.text for one in collector.logs][:4] == ["one", "two \ufffd", "oops", "more"]
+    assert [log.text for log in collector.logs][:4] == ["one", "two \ufffd", "oops", "more"]
     first, _, error, continued, gap = collector.logs
     assert first.resource == {"service.name": "web", "service.instance.id": "2", "host.name": "db1"}
     assert first.attributes == {"log.iostream": "stdout", "ringward.run_id": RUN.id, "ringward.line": 0}
@@ -111,7 +111,7 @@ def test_temporary_refusal(collector: "Collector", opened: Opened, status: int) 
         sink.deliver_ends([EndedRun(RUN, make_run(status="ended", end_reason="failed"))])
     collector.status = {}
     assert sink.deliver([piece(b"a")]) == 1
-    assert [one.text for one in collector.logs] == ["a"]
+    assert [log.text for log in collector.logs] == ["a"]
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
@@ -154,6 +154,6 @@ def test_large_deliveries_are_several_requests(collector: "Collector", opened: O
     taken = 0
     while taken < len(pieces):
         taken += sink.deliver(pieces[taken:])
-    assert [one.text for one in collector.logs] == [str(number) for number in range(5) for _ in range(4000)]
+    assert [log.text for log in collector.logs] == [str(number) for number in range(5) for _ in range(4000)]
     assert len(collector.requests) == 2
     assert collector.logs[0].message.trace_id == b""

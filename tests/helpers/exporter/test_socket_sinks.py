@@ -106,9 +106,9 @@ class StreamServer:
         return unframed(bytes(self.received[-1])) if self.received else []
 
     def hang_up(self) -> None:
-        for one in self.connections:
+        for connection in self.connections:
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self.hang_up()
@@ -149,7 +149,7 @@ def test_closed_connection_is_replaced(server: StreamServer, opened: Opened) -> 
     server.hang_up()
     sink.deliver([piece(b"b")])
     until(lambda: len(server.received) == 2 and server.received[1], "another connection")
-    assert [parsed(one)["text"] for one in server.messages()] == [b"b"]
+    assert [parsed(message)["text"] for message in server.messages()] == [b"b"]
 
 
 def test_server_is_down(opened: Opened) -> None:

@@ -64,9 +64,9 @@ from tests.support.waiting import until
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[PumpBench]:
-    one = PumpBench(tmp_path)
-    yield one
-    one.close()
+    harness = PumpBench(tmp_path)
+    yield harness
+    harness.close()
 
 
 def next_root(bench: PumpBench) -> None:

@@ -39,9 +39,9 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[FrozenDisk]:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[PumpBench]:
-    one = PumpBench(tmp_path)
-    yield one
-    one.close()
+    harness = PumpBench(tmp_path)
+    yield harness
+    harness.close()
 
 
 def test_only_heavy_writers_wait(bench: PumpBench, disk: FrozenDisk, tmp_path: Path) -> None:

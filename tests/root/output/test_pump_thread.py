@@ -30,9 +30,9 @@ from tests.support.waiting import until
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[PumpBench]:
-    one = PumpBench(tmp_path)
-    yield one
-    one.close()
+    harness = PumpBench(tmp_path)
+    yield harness
+    harness.close()
 
 
 def test_full_ring_stops_both_pipes(bench: PumpBench) -> None:
@@ -75,7 +75,7 @@ def test_rest_of_an_ended_run(bench: PumpBench, stalled: bool) -> None:
 
 def test_hangup_of_a_closed_pipe(bench: PumpBench) -> None:
     """A hangup of a pipe that a command has closed does not close another run's pipe with the same number."""
-    pump, number = bench.pump, next(one.fd for one in bench.log.sources if one.stream == STDOUT)
+    pump, number = bench.pump, next(source.fd for source in bench.log.sources if source.stream == STDOUT)
     os.close(bench.out)  # the pump gets this hangup
 
     def begin_another() -> None:

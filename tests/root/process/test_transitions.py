@@ -438,9 +438,9 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    one = Bench()
-    yield one
-    one.close()
+    harness = Bench()
+    yield harness
+    harness.close()
 
 
 def test_each_action_has_a_method(bench: Bench) -> None:

@@ -86,9 +86,9 @@ def test_nohup() -> None:
 def test_pipe_is_not_a_terminal() -> None:
     """A daemon with its output in a pipe never ends by SIGHUP."""
     reader, writer = os.pipe()
-    one = Terminal(writer)
+    terminal = Terminal(writer)
     os.close(reader)
-    assert not one.has_hung_up
+    assert not terminal.has_hung_up
     os.close(writer)
 
 

@@ -48,4 +48,4 @@ def test_operations_declare_arguments() -> None:
     ]
     answering = {name: marks for name, args, marks in methods if [one.arg for one in args[2:]] == ["reply"]}
     assert len(answering) > 30
-    assert [name for name, marks in answering.items() if not any(one.startswith("operation(") for one in marks)] == []
+    assert [name for name, marks in answering.items() if not any(mark.startswith("operation(") for mark in marks)] == []

@@ -33,8 +33,8 @@ ALL = {"match_all": True, "filter": {}, "except_ids": "", "ids": "", "by": "some
 class ImmediateReads:
     """A reading thread that answers at once."""
 
-    def __init__(self, one: Bench) -> None:
-        self.one = one
+    def __init__(self, harness: Bench) -> None:
+        self.one = harness
 
     def submit(self, read: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
         done(read(self.one.store.database))
@@ -43,10 +43,10 @@ class ImmediateReads:
 class Jobs:
     """Bulk jobs on a bench with 20 ended runs in five slices."""
 
-    def __init__(self, one: Bench) -> None:
-        self.one = one
-        self.db = one.store.database
-        self.reading = cast(LongReads, ImmediateReads(one))
+    def __init__(self, harness: Bench) -> None:
+        self.one = harness
+        self.db = harness.store.database
+        self.reading = cast(LongReads, ImmediateReads(harness))
         for _ in range(20):
             insert_run(self.db, make_run(task_name="t", status="ended", end_reason="failed"))
         self.results: list[Any] = []
@@ -361,8 +361,8 @@ def test_progress_of_another_command(jobs: Jobs) -> None:
 
 @pytest.fixture
 def reading(bench: Callable[[str], Bench], tmp_path: Path) -> tuple[Bench, LongReads]:
-    one = bench(CONFIG)
-    return one, LongReads(one.loop, str(tmp_path / "ringward.db"), lambda _damage: None)
+    harness = bench(CONFIG)
+    return harness, LongReads(harness.loop, str(tmp_path / "ringward.db"), lambda _damage: None)
 
 
 def test_long_reads(reading: tuple[Bench, LongReads]) -> None:

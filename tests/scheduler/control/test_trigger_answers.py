@@ -13,13 +13,13 @@ from tests.scheduler.bench import Bench
 Make = Callable[[str], Bench]
 
 
-def trigger(one: Bench, commands: RunOperations, run_id: str) -> dict[str, Any]:
+def trigger(harness: Bench, commands: RunOperations, run_id: str) -> dict[str, Any]:
     """Trigger a run and return the decoded result of the answer."""
     answers: list[dict[str, Any]] = []
     operations_of(commands)["trigger"](
         {"run": run_id, "task": "job", "triggered_by": "api", "by": "me"}, answers.append
     )
-    one.store.work_all()
+    harness.store.work_all()
     (answer,) = answers
     assert answer["ok"]
     (frame,) = Decoder().feed(encode(answer))
@@ -32,11 +32,11 @@ def test_answer_has_the_row(bench: Make) -> None:
 
     The hash of the definition is left out, because an API server of an earlier release would reject the row.
     """
-    one = bench("[tasks.job]\nrun = 'true'\non_overlap = 'queue'\n")
-    commands = RunOperations(one.core, one.engine, one.units, {})
+    harness = bench("[tasks.job]\nrun = 'true'\non_overlap = 'queue'\n")
+    commands = RunOperations(harness.core, harness.engine, harness.units, {})
     for run_id in (new_ulid(), new_ulid()):
-        answered = Run(**trigger(one, commands, run_id)["row"])
-        stored = get_run(one.store.database, run_id)
+        answered = Run(**trigger(harness, commands, run_id)["row"])
+        stored = get_run(harness.store.database, run_id)
         assert stored is not None
         assert stored.definition_hash is not None
         assert answered == stored._replace(definition_hash=None)
@@ -44,12 +44,12 @@ def test_answer_has_the_row(bench: Make) -> None:
 
 def test_answer_without_a_row(bench: Make) -> None:
     """The answer has no row for a refused run and for a repeated request."""
-    one = bench("[tasks.job]\nrun = 'true'\non_overlap = 'skip'\n")
-    commands = RunOperations(one.core, one.engine, one.units, {})
+    harness = bench("[tasks.job]\nrun = 'true'\non_overlap = 'skip'\n")
+    commands = RunOperations(harness.core, harness.engine, harness.units, {})
     first, second = new_ulid(), new_ulid()
-    assert "row" in trigger(one, commands, first)
-    assert "row" not in trigger(one, commands, first)
-    assert "row" not in trigger(one, commands, second)
-    stored = get_run(one.store.database, second)
+    assert "row" in trigger(harness, commands, first)
+    assert "row" not in trigger(harness, commands, first)
+    assert "row" not in trigger(harness, commands, second)
+    stored = get_run(harness.store.database, second)
     assert stored is not None
     assert stored.end_reason == "skipped"

@@ -64,15 +64,15 @@ def spoil(path: str) -> None:
     Path(path).write_bytes(content[:4096] + b"\xa5" * (len(content) - 4096))
 
 
-def stored(one: Bench) -> None:
+def stored(harness: Bench) -> None:
     """Let the store thread find the damage."""
-    one.damage.met(DatabaseDamaged())
+    harness.damage.met(DatabaseDamaged())
 
 
-def reported(one: Bench) -> None:
+def reported(harness: Bench) -> None:
     """Let an API worker report the damage."""
     answers: list[dict[str, Any]] = []
-    operations_of(one.damage)["database_damaged"]({"why": "x"}, answers.append)
+    operations_of(harness.damage)["database_damaged"]({"why": "x"}, answers.append)
     assert answers[0]["ok"]
 
 

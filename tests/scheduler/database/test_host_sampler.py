@@ -26,13 +26,13 @@ def one(tmp_path: Path) -> Iterator[Bench]:
     made.close()
 
 
-def sampled(one: Bench) -> HostSampler:
+def sampled(harness: Bench) -> HostSampler:
     """Return a sampler whose first sample waits for the store."""
-    made = HostSampler(one.loop, RemovalClock(one.loop, "", None), "/", lambda: 3, one.committer.commit)
+    made = HostSampler(harness.loop, RemovalClock(harness.loop, "", None), "/", lambda: 3, harness.committer.commit)
 
     def taken() -> bool:
-        one.loop.round(5.0)
-        return bool(one.store.jobs)
+        harness.loop.round(5.0)
+        return bool(harness.store.jobs)
 
     # The sampler waits for the next multiple of five seconds of the wall clock.
     until(taken, "a sample")
@@ -91,10 +91,10 @@ class SamplerBench:
 
 @pytest.fixture
 def hourly(tmp_path: Path) -> Iterator[SamplerBench]:
-    one = SamplerBench(tmp_path)
-    yield one
-    one.sampler.close()
-    one.bench.close()
+    harness = SamplerBench(tmp_path)
+    yield harness
+    harness.sampler.close()
+    harness.bench.close()
 
 
 def test_sessions_expire(hourly: SamplerBench) -> None:

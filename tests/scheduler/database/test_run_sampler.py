@@ -52,12 +52,12 @@ class SamplerBench:
     """A sampler and its store."""
 
     def __init__(
-        self, one: Bench, running: dict[str, int], usages: dict[str, Usage] | None = None, ms: int = T0
+        self, harness: Bench, running: dict[str, int], usages: dict[str, Usage] | None = None, ms: int = T0
     ) -> None:
-        self.one = one
+        self.one = harness
         self.clock = Clock(ms)
         known = {run_id: {"pid": pid} for run_id, pid in running.items()}
-        self.sampler = RunSampler(cast(Loop, self.clock), one.committer.commit, os.getpid(), known, usages or {})
+        self.sampler = RunSampler(cast(Loop, self.clock), harness.committer.commit, os.getpid(), known, usages or {})
 
     def forward(self, passes: int) -> None:
         for _ in range(passes):
@@ -99,51 +99,51 @@ def pid() -> Iterator[int]:
 def test_one_row_per_interval(bench: Make, pid: int) -> None:
     """All running runs are sampled every five seconds by the clock, in one row; ended runs are not sampled."""
     with sleeping() as other:
-        one = SamplerBench(bench(""), {A: pid, B: other})
-        one.forward(4)
-        assert one.times(A) == one.times(B) == [2, 3, 4]
-        assert (one.rows("run_passes"), one.rows("run_samples")) == (3, 0)
-        usage = one.usage(A)
+        harness = SamplerBench(bench(""), {A: pid, B: other})
+        harness.forward(4)
+        assert harness.times(A) == harness.times(B) == [2, 3, 4]
+        assert (harness.rows("run_passes"), harness.rows("run_samples")) == (3, 0)
+        usage = harness.usage(A)
         assert usage is not None
         assert usage.peak_rss_bytes > 0
         assert {(point.at % STEP_MS, point.processes) for point in usage.points} == {(0, 1)}
-        one.end(A)
-        one.forward(2)
-    stored = run_samples.of_ended(one.one.store.database, A)
+        harness.end(A)
+        harness.forward(2)
+    stored = run_samples.of_ended(harness.one.store.database, A)
     assert stored is not None
     assert stored.points == usage.points
-    assert one.times(B) == [2, 3, 4, 5, 6]
+    assert harness.times(B) == [2, 3, 4, 5, 6]
 
 
 def test_short_runs_cost_nothing(bench: Make, pid: int) -> None:
     """A run shorter than an interval is not sampled and stores nothing; without runs there is no timer."""
-    one = SamplerBench(bench(""), {})
-    assert one.clock.timers == []
-    one.sampler.started(A, pid)
-    one.forward(1)
-    assert (one.usage(A), one.rows("run_passes")) == (None, 0)
-    one.end(A)
-    one.forward(1)
-    assert (one.rows("run_passes"), one.rows("run_samples"), one.clock.timers) == (0, 0, [])
+    harness = SamplerBench(bench(""), {})
+    assert harness.clock.timers == []
+    harness.sampler.started(A, pid)
+    harness.forward(1)
+    assert (harness.usage(A), harness.rows("run_passes")) == (None, 0)
+    harness.end(A)
+    harness.forward(1)
+    assert (harness.rows("run_passes"), harness.rows("run_samples"), harness.clock.timers) == (0, 0, [])
 
 
 def test_long_runs(bench: Make, pid: int) -> None:
     """Samples of a long run move into its own row, and none is lost, repeated or left behind."""
-    one = SamplerBench(bench(""), {A: pid})
-    one.forward(RECENT - 5)
+    harness = SamplerBench(bench(""), {A: pid})
+    harness.forward(RECENT - 5)
     with sleeping() as other:
-        one.sampler.started(B, other)
-        one.forward(20)
-        assert one.times(A) == list(range(2, RECENT + 16))
-        assert one.rows("run_passes") < 25
-        one.end(A)
-        one.end(B)
-    assert one.times(A) == list(range(2, RECENT + 16))
-    assert one.times(B) == list(range(RECENT - 3, RECENT + 16))
-    one.sampler.started(A, pid)
-    one.forward(2 * MOST)
-    assert len(one.times(A)) <= MOST
-    assert one.rows("run_passes") <= RECENT
+        harness.sampler.started(B, other)
+        harness.forward(20)
+        assert harness.times(A) == list(range(2, RECENT + 16))
+        assert harness.rows("run_passes") < 25
+        harness.end(A)
+        harness.end(B)
+    assert harness.times(A) == list(range(2, RECENT + 16))
+    assert harness.times(B) == list(range(RECENT - 3, RECENT + 16))
+    harness.sampler.started(A, pid)
+    harness.forward(2 * MOST)
+    assert len(harness.times(A)) <= MOST
+    assert harness.rows("run_passes") <= RECENT
 
 
 def test_scheduler_restart(bench: Make, pid: int) -> None:
@@ -164,26 +164,26 @@ def test_scheduler_restart(bench: Make, pid: int) -> None:
 
 def test_failed_samples(bench: Make, pid: int) -> None:
     """Samples that cannot be stored delay nothing, and are stored in the run's row at its end."""
-    one = SamplerBench(bench(""), {A: pid})
+    harness = SamplerBench(bench(""), {A: pid})
     for _ in range(10):
-        one.clock.forward(STEP_MS)
-        while one.one.store.jobs:
-            one.one.store.fail(DiskFull("full"))
-    assert one.one.committer.idle
-    assert one.usage(A) is None
-    one.end(A)
-    assert one.times(A) == list(range(2, 11))
+        harness.clock.forward(STEP_MS)
+        while harness.one.store.jobs:
+            harness.one.store.fail(DiskFull("full"))
+    assert harness.one.committer.idle
+    assert harness.usage(A) is None
+    harness.end(A)
+    assert harness.times(A) == list(range(2, 11))
 
 
 def test_unstored_samples_are_bounded(bench: Make, pid: int) -> None:
     """The memory for unstored samples is bounded, and the newest samples are kept."""
-    one = SamplerBench(bench(""), {A: pid})
+    harness = SamplerBench(bench(""), {A: pid})
     for _ in range(3 * MOST):
-        one.clock.forward(STEP_MS)
-        while one.one.store.jobs:
-            one.one.store.fail(DiskFull("full"))
-    one.end(A)
-    times = one.times(A)
+        harness.clock.forward(STEP_MS)
+        while harness.one.store.jobs:
+            harness.one.store.fail(DiskFull("full"))
+    harness.end(A)
+    times = harness.times(A)
     assert RECENT < len(times) <= MOST
     assert times[-10:] == list(range(3 * MOST - 9, 3 * MOST + 1))
 
@@ -191,7 +191,7 @@ def test_unstored_samples_are_bounded(bench: Make, pid: int) -> None:
 def test_ended_process(bench: Make) -> None:
     """A run whose process has ended has no further sample, even before its end is reported."""
     with sleeping() as pid:
-        one = SamplerBench(bench(""), {A: pid})
-        one.forward(2)
-    one.forward(2)
-    assert one.times(A) == [2]
+        harness = SamplerBench(bench(""), {A: pid})
+        harness.forward(2)
+    harness.forward(2)
+    assert harness.times(A) == [2]

@@ -86,14 +86,14 @@ def test_step_is_reported_before_its_timers() -> None:
 
 def test_schedule_after_a_backward_step(bench: Callable[[str], Bench]) -> None:
     """A schedule does not wait for a time that was reached only because the clock was wrong."""
-    one = bench('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n')
-    unit = one.units["t"]
-    scheduled_starts = ScheduledStarts(one.core, one.engine)
-    now_ms = one.loop.now_ms()
+    harness = bench('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n')
+    unit = harness.units["t"]
+    scheduled_starts = ScheduledStarts(harness.core, harness.engine)
+    now_ms = harness.loop.now_ms()
     unit.last_instant = now_ms + 365 * DAY_MS
     scheduled_starts.clock_stepped([unit], -365 * DAY_MS)
-    assert now_ms <= unit.last_instant <= one.loop.now_ms()
-    assert now_ms / 1000 < (one.loop._wall.next_s() or 0) <= one.loop.now_ms() / 1000 + 60
+    assert now_ms <= unit.last_instant <= harness.loop.now_ms()
+    assert now_ms / 1000 < (harness.loop._wall.next_s() or 0) <= harness.loop.now_ms() / 1000 + 60
 
 
 def test_wall_clock_timer() -> None:

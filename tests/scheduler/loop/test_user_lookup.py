@@ -38,21 +38,21 @@ def service() -> Iterator[NameService]:
 
 
 def prepared(bench: Make, service: NameService, patience_ms: int = 3_600_000) -> Bench:
-    one = bench(TASK)
-    one.make_user_lookup = lambda loop: UserLookup(loop, patience_ms, service)
-    one.take_up(first=True)
-    return one
+    harness = bench(TASK)
+    harness.make_user_lookup = lambda loop: UserLookup(loop, patience_ms, service)
+    harness.take_up(first=True)
+    return harness
 
 
-def spawned(one: Bench) -> list[dict[str, object]]:
-    return [frame["spawn"] for frame in one.root.sent if frame["op"] == "spawn"]
+def spawned(harness: Bench) -> list[dict[str, object]]:
+    return [frame["spawn"] for frame in harness.root.sent if frame["op"] == "spawn"]
 
 
-def turned(one: Bench, condition: Callable[[], object]) -> None:
+def turned(harness: Bench, condition: Callable[[], object]) -> None:
     """Run the loop until the condition holds."""
 
     def turn() -> object:
-        one.loop.round(0)
+        harness.loop.round(0)
         return condition()
 
     until(turn, "the loop")
@@ -108,28 +108,28 @@ def test_unresponsive_name_service(bench: Make, service: NameService) -> None:
 @pytest.mark.parametrize("retaken", [False, True])
 def test_probe_waits_for_its_user(bench: Make, service: NameService, retaken: bool) -> None:
     """A probe never runs as another user: a new scheduler looks the user up again before it probes."""
-    one = bench('[services.s]\nrun = "true"\nuser = "anna"\nready = { exec = "true", timeout = "1h" }\n')
-    one.make_user_lookup = lambda loop: UserLookup(loop, 3_600_000, service)
-    one.take_up(first=True)
-    unit = one.units["s"]
-    change = one.committer.change()
-    one.controller.take_over(unit, change)
-    one.committer.commit(change)
-    one.store.work_all()
+    harness = bench('[services.s]\nrun = "true"\nuser = "anna"\nready = { exec = "true", timeout = "1h" }\n')
+    harness.make_user_lookup = lambda loop: UserLookup(loop, 3_600_000, service)
+    harness.take_up(first=True)
+    unit = harness.units["s"]
+    change = harness.committer.change()
+    harness.controller.take_over(unit, change)
+    harness.committer.commit(change)
+    harness.store.work_all()
     service.go.set()
-    turned(one, lambda: spawned(one))
+    turned(harness, lambda: spawned(harness))
     run = unit.instances[0].run
     assert run is not None
     if retaken:
         run.identity = None
         service.go.clear()
-    one.started(run.id)
-    one.store.work_all()
+    harness.started(run.id)
+    harness.store.work_all()
     if retaken:
-        assert one.watcher.open == {}
+        assert harness.watcher.open == {}
         service.go.set()
-    turned(one, lambda: one.watcher.open)
-    ((order, _),) = one.watcher.open.values()
+    turned(harness, lambda: harness.watcher.open)
+    ((order, _),) = harness.watcher.open.values()
     assert (order.uid, order.gid, order.env["USER"]) == (7, 8, "anna")
 
 

@@ -20,112 +20,112 @@ def service(healthy_after: str = "1h", **keys: str) -> str:
     return f'{ONCE}[services.s]\nrun = "true"\nrestart_attempts = 0\nhealthy_after = "{healthy_after}"\n{more}'
 
 
-def told(one: Bench) -> list[str]:
-    one.store.work_all()
-    return [found.kind for found in reversed(notifications.page(one.store.database, 100))]
+def told(harness: Bench) -> list[str]:
+    harness.store.work_all()
+    return [found.kind for found in reversed(notifications.page(harness.store.database, 100))]
 
 
 def test_fatal_retries_are_one_incident(bench: Make) -> None:
     """A service that fatal_retry starts again and again is one incident, however long it lasts."""
-    one = bench(service(fatal_retry='"1ms"'))
-    unit = taken_up(one)
+    harness = bench(service(fatal_retry='"1ms"'))
+    unit = taken_up(harness)
     (instance,) = unit.instances
     for failures in range(1, 4):
-        ends(one, instance, status=FAILED)
+        ends(harness, instance, status=FAILED)
         assert (instance.state, instance.failures) == (State.FATAL, failures)
-        in_time(one, State.STARTING, instance)
-        run_all(one)
-    assert told(one) == ["service.fatal"]
+        in_time(harness, State.STARTING, instance)
+        run_all(harness)
+    assert told(harness) == ["service.fatal"]
 
 
 def test_unlimited_attempts(bench: Make) -> None:
     """With restart_attempts = "unlimited" a service is always restarted, however often it fails."""
-    one = bench(service().replace("restart_attempts = 0", 'restart_attempts = "unlimited"'))
-    unit = taken_up(one)
+    harness = bench(service().replace("restart_attempts = 0", 'restart_attempts = "unlimited"'))
+    unit = taken_up(harness)
     (instance,) = unit.instances
     instance.failures = 20_000
-    ends(one, instance, status=FAILED)
+    ends(harness, instance, status=FAILED)
     assert (instance.state, instance.failures) == (State.BACKOFF, 20_001)
-    assert told(one) == []
+    assert told(harness) == []
 
 
 def test_without_fatal_retry(bench: Make) -> None:
     """Without fatal_retry, a fatal instance waits for a command."""
-    one = bench(service())
-    unit = taken_up(one)
-    ends(one, unit.instances[0], status=FAILED)
+    harness = bench(service())
+    unit = taken_up(harness)
+    ends(harness, unit.instances[0], status=FAILED)
     assert unit.instances[0].timer is None
 
 
 def test_several_instances(bench: Make) -> None:
     """Instances that become fatal together are one incident, which ends when all of them are healthy."""
-    one = bench(service("0s", instances="3"))
-    unit = taken_up(one)
+    harness = bench(service("0s", instances="3"))
+    unit = taken_up(harness)
     for instance in unit.instances[:2]:
-        fails(one, instance)
-    assert [one.state for one in unit.instances] == [State.FATAL, State.FATAL, State.RUNNING]
-    assert told(one) == ["service.fatal"]
-    assert record(one).fatal_since is not None
-    change = one.committer.change()
-    one.controller.start(unit, change)
-    one.committer.commit(change)
-    run_all(one)
-    assert [one.state for one in unit.instances] == [State.RUNNING] * 3
-    assert told(one) == ["service.fatal", "service.recovered"]
-    assert record(one).fatal_since is None
+        fails(harness, instance)
+    assert [instance.state for instance in unit.instances] == [State.FATAL, State.FATAL, State.RUNNING]
+    assert told(harness) == ["service.fatal"]
+    assert record(harness).fatal_since is not None
+    change = harness.committer.change()
+    harness.controller.start(unit, change)
+    harness.committer.commit(change)
+    run_all(harness)
+    assert [instance.state for instance in unit.instances] == [State.RUNNING] * 3
+    assert told(harness) == ["service.fatal", "service.recovered"]
+    assert record(harness).fatal_since is None
 
 
 @pytest.mark.parametrize("operation", ["service_start", "service_restart"])
 def test_failure_after_a_command(bench: Make, operation: str) -> None:
     """A failure after a start or restart command is reported again."""
-    one = bench(service())
-    unit = taken_up(one)
-    ends(one, unit.instances[0], status=FAILED)
-    assert answer_to(one, operation, command="1", rolling=False) == DONE
-    run_all(one)
-    ends(one, unit.instances[0], status=FAILED)
-    assert told(one) == ["service.fatal"] * 2
+    harness = bench(service())
+    unit = taken_up(harness)
+    ends(harness, unit.instances[0], status=FAILED)
+    assert answer_to(harness, operation, command="1", rolling=False) == DONE
+    run_all(harness)
+    ends(harness, unit.instances[0], status=FAILED)
+    assert told(harness) == ["service.fatal"] * 2
 
 
 def test_stop_ends_the_incident(bench: Make) -> None:
     """A stop ends the incident, and a later start sends no recovery."""
-    one = bench(service("0s"))
-    unit = taken_up(one)
-    fails(one, unit.instances[0])
-    assert answer_to(one, "service_stop") == DONE
-    assert record(one).fatal_since is None
-    assert answer_to(one, "service_start") == DONE
-    run_all(one)
+    harness = bench(service("0s"))
+    unit = taken_up(harness)
+    fails(harness, unit.instances[0])
+    assert answer_to(harness, "service_stop") == DONE
+    assert record(harness).fatal_since is None
+    assert answer_to(harness, "service_start") == DONE
+    run_all(harness)
     assert unit.instances[0].state is State.RUNNING
-    assert told(one) == ["service.fatal"]
+    assert told(harness) == ["service.fatal"]
 
 
 def test_recovery_by_fatal_retry(bench: Make) -> None:
     """A recovery through fatal_retry is reported once."""
-    one = bench(service(fatal_retry='"1ms"'))
-    unit = taken_up(one)
+    harness = bench(service(fatal_retry='"1ms"'))
+    unit = taken_up(harness)
     (instance,) = unit.instances
-    ends(one, instance, status=FAILED)
-    in_time(one, State.STARTING, instance)
-    run_all(one)
-    one.controller.watch_health(unit, instance, 0)
-    one.loop.round(0)
+    ends(harness, instance, status=FAILED)
+    in_time(harness, State.STARTING, instance)
+    run_all(harness)
+    harness.controller.watch_health(unit, instance, 0)
+    harness.loop.round(0)
     assert instance.failures == 0
-    assert told(one) == ["service.fatal", "service.recovered"]
-    assert restarted(one) == DONE
-    ends(one, instance, cause="stop")
-    run_all(one)
-    assert told(one) == ["service.fatal", "service.recovered"]
+    assert told(harness) == ["service.fatal", "service.recovered"]
+    assert restarted(harness) == DONE
+    ends(harness, instance, cause="stop")
+    run_all(harness)
+    assert told(harness) == ["service.fatal", "service.recovered"]
 
 
 def test_daemon_death_is_not_a_failure(bench: Make) -> None:
     """Runs that end by the death of the supervisor do not count as failures, under any restart policy."""
-    one = bench(service(restart='"never"'))
-    unit = taken_up(one)
+    harness = bench(service(restart='"never"'))
+    unit = taken_up(harness)
     (instance,) = unit.instances
     assert instance.run is not None
-    change = one.committer.change()
-    one.engine.lost(instance.run, change)
-    one.committer.commit(change)
+    change = harness.committer.change()
+    harness.engine.lost(instance.run, change)
+    harness.committer.commit(change)
     assert (instance.state, instance.failures) == (State.BACKOFF, 0)
-    assert told(one) == []
+    assert told(harness) == []

@@ -16,173 +16,181 @@ FAILED = 3 << 8
 RETRIED = '[tasks.t]\nrun = "false"\nretry_attempts = 1\nretry_delay = "1ms"\n'
 
 
-def told(one: Bench) -> list[Notification]:
-    one.store.work_all()
-    return notifications.page(one.store.database, 100)
+def told(harness: Bench) -> list[Notification]:
+    harness.store.work_all()
+    return notifications.page(harness.store.database, 100)
 
 
-def announced(one: Bench) -> list[tuple[str, dict[str, Any]]]:
+def announced(harness: Bench) -> list[tuple[str, dict[str, Any]]]:
     """Return the events about notifications."""
-    found = events.since(one.store.database, 0)
+    found = events.since(harness.store.database, 0)
     return [(event.kind, event.body) for event in found if event.kind.startswith("notification")]
 
 
-def fail(one: Bench, status: int = FAILED, cause: str | None = None, by: str | None = None) -> str:
-    run = one.trigger("t", by)
-    one.store.work_all()
-    one.started(run.id)
-    one.exited(run.id, status=status, cause=cause)
+def fail(harness: Bench, status: int = FAILED, cause: str | None = None, by: str | None = None) -> str:
+    run = harness.trigger("t", by)
+    harness.store.work_all()
+    harness.started(run.id)
+    harness.exited(run.id, status=status, cause=cause)
     return run.id
 
 
 def test_failed_run(bench: Make) -> None:
     """A failure without retries is reported at once; successes and stops are not."""
-    one = bench('[tasks.t]\nrun = "false"\n')
-    fail(one, 0)
-    fail(one, cause="stop")
-    fail(one, cause="shutdown")
-    assert told(one) == []
-    run_id = fail(one)
-    (found,) = told(one)
+    harness = bench('[tasks.t]\nrun = "false"\n')
+    fail(harness, 0)
+    fail(harness, cause="stop")
+    fail(harness, cause="shutdown")
+    assert told(harness) == []
+    run_id = fail(harness)
+    (found,) = told(harness)
     assert (found.kind, found.severity, found.task_name, found.run_id) == ("run.failed", "error", "t", run_id)
     assert "exit code 3" in found.body
-    assert [kind for kind, _ in announced(one)] == ["notification.created", "notification.unreadCountChanged"]
-    assert announced(one)[0][1]["notification"]["id"] == found.id
-    assert announced(one)[1][1] == {"count": 1}
+    assert [kind for kind, _ in announced(harness)] == ["notification.created", "notification.unreadCountChanged"]
+    assert announced(harness)[0][1]["notification"]["id"] == found.id
+    assert announced(harness)[1][1] == {"count": 1}
 
 
 def test_user_who_started_the_run(bench: Make) -> None:
     """Notifications about a run, its retries and its recovery name the user who started it."""
-    one = bench(
+    harness = bench(
         f'[[routes]]\nmatch = {{ kinds = ["run.succeeded"] }}\nnotify = "n"\n[notifiers.n]\nurl = "json://localhost"\n{RETRIED}'
     )
-    fail(one, by="user alice")
-    (again,) = one.units["t"].waiting.values()
-    one.engine.retry_due(again)
-    one.store.work_all()
-    one.started(again.id)
-    one.exited(again.id, status=FAILED)
-    fail(one, 0, by="token ci")
-    bodies = {found.kind: found.body for found in told(one)}
+    fail(harness, by="user alice")
+    (again,) = harness.units["t"].waiting.values()
+    harness.engine.retry_due(again)
+    harness.store.work_all()
+    harness.started(again.id)
+    harness.exited(again.id, status=FAILED)
+    fail(harness, 0, by="token ci")
+    bodies = {found.kind: found.body for found in told(harness)}
     assert set(bodies) == {"run.failed", "run.recovered", "run.succeeded"}
     assert bodies["run.failed"].endswith("(after 1 failed attempt). Started by user alice.")
     assert "succeeded. Started by token ci." in bodies["run.recovered"]
     assert bodies["run.succeeded"].endswith("succeeded. Started by token ci.")
-    fail(one, 0)
-    assert "Started by" not in told(one)[0].body
+    fail(harness, 0)
+    assert "Started by" not in told(harness)[0].body
 
 
 def test_timeout(bench: Make) -> None:
     """A timeout is reported as a failure."""
-    one = bench('[tasks.t]\nrun = "false"\ntimeout = "1s"\n')
-    fail(one, cause="timeout")
-    (found,) = told(one)
+    harness = bench('[tasks.t]\nrun = "false"\ntimeout = "1s"\n')
+    fail(harness, cause="timeout")
+    (found,) = told(harness)
     assert "timed out" in found.body
 
 
 def test_only_the_last_attempt(bench: Make) -> None:
     """Only the last failed attempt sends a notification."""
-    one = bench(RETRIED)
-    fail(one)
-    assert told(one) == []
-    (again,) = one.units["t"].waiting.values()
-    one.engine.retry_due(again)
-    one.store.work_all()
-    one.started(again.id)
-    one.exited(again.id, status=FAILED)
-    (found,) = told(one)
+    harness = bench(RETRIED)
+    fail(harness)
+    assert told(harness) == []
+    (again,) = harness.units["t"].waiting.values()
+    harness.engine.retry_due(again)
+    harness.store.work_all()
+    harness.started(again.id)
+    harness.exited(again.id, status=FAILED)
+    (found,) = told(harness)
     assert found.run_id == again.id
     assert "(after 1 failed attempt)" in found.body
 
 
 def test_repeats(bench: Make) -> None:
     """A repeated failure updates the count of the first notification and does not change the unread count."""
-    one = bench('[tasks.t]\nrun = "false"\n')
-    fail(one)
-    last = fail(one)
-    (found,) = told(one)
+    harness = bench('[tasks.t]\nrun = "false"\n')
+    fail(harness)
+    last = fail(harness)
+    (found,) = told(harness)
     assert (found.times, found.run_id) == (2, last)
-    assert [kind for kind, _ in announced(one)][2:] == ["notification.updated"]
-    assert announced(one)[2][1]["notification"]["count"] == 2
+    assert [kind for kind, _ in announced(harness)][2:] == ["notification.updated"]
+    assert announced(harness)[2][1]["notification"]["count"] == 2
 
 
 def test_no_coalescing(bench: Make) -> None:
     """With coalesce_window = 0 each failure has its own notification, and history_keep bounds their number."""
-    one = bench('[notify]\ncoalesce_window = "0s"\nhistory_keep = 3\n[tasks.t]\nrun = "false"\n')
-    ids = [fail(one) for _ in range(5)]
-    assert [found.run_id for found in told(one)] == ids[:1:-1]
+    harness = bench('[notify]\ncoalesce_window = "0s"\nhistory_keep = 3\n[tasks.t]\nrun = "false"\n')
+    ids = [fail(harness) for _ in range(5)]
+    assert [found.run_id for found in told(harness)] == ids[:1:-1]
 
 
 def test_fatal_service(bench: Make) -> None:
     """A service is reported once, when it becomes fatal, and not again when a new scheduler finds it fatal."""
-    one = bench('[services.s]\nrun = "false"\nrestart_attempts = 0\n')
-    change = one.committer.change()
-    one.controller.start(one.units["s"], change)
-    one.committer.commit(change)
-    one.store.work_all()
-    (run,) = one.units["s"].active.values()
-    one.started(run.id)
-    one.exited(run.id, status=FAILED)
-    (found,) = told(one)
+    harness = bench('[services.s]\nrun = "false"\nrestart_attempts = 0\n')
+    change = harness.committer.change()
+    harness.controller.start(harness.units["s"], change)
+    harness.committer.commit(change)
+    harness.store.work_all()
+    (run,) = harness.units["s"].active.values()
+    harness.started(run.id)
+    harness.exited(run.id, status=FAILED)
+    (found,) = told(harness)
     assert (found.kind, found.severity, found.task_name, found.run_id) == ("service.fatal", "error", "s", run.id)
-    change = one.committer.change()
-    one.controller.report(one.units["s"], one.units["s"].instances[0], change)
-    one.committer.commit(change)
-    assert told(one) == [found]
+    change = harness.committer.change()
+    harness.controller.report(harness.units["s"], harness.units["s"].instances[0], change)
+    harness.committer.commit(change)
+    assert told(harness) == [found]
 
 
 def test_dropped_output(bench: Make) -> None:
     """Dropped output is reported when it begins, but not delayed output nor a log that is complete again."""
-    one = bench('[tasks.t]\nrun = "true"\n')
-    run = one.trigger("t")
-    one.store.work_all()
+    harness = bench('[tasks.t]\nrun = "true"\n')
+    run = harness.trigger("t")
+    harness.store.work_all()
     for state, reason in (("waiting", "slow"), ("dropping", "the disk is full"), ("ok", None)):
-        change = one.committer.change()
-        one.engine.log_changed(run.id, state, reason, change)
-        one.committer.commit(change)
-    (found,) = told(one)
+        change = harness.committer.change()
+        harness.engine.log_changed(run.id, state, reason, change)
+        harness.committer.commit(change)
+    (found,) = told(harness)
     assert (found.kind, found.severity, found.run_id, found.times) == ("log.disk_pressure", "warn", run.id, 1)
     assert "the disk is full" in found.body
 
 
-def answer_to(one: Bench, op: str, **arguments: Any) -> dict[str, Any]:
+def answer_to(harness: Bench, op: str, **arguments: Any) -> dict[str, Any]:
     answers: list[dict[str, Any]] = []
-    units = UnitOperations(one.core, one.engine.stop, one.controller, ScheduledStarts(one.core, one.engine), one.units)
-    operations_of(NotificationOperations(one.committer), units)[op](arguments, answers.append)
-    one.store.work_all()
+    units = UnitOperations(
+        harness.core,
+        harness.engine.stop,
+        harness.controller,
+        ScheduledStarts(harness.core, harness.engine),
+        harness.units,
+    )
+    operations_of(NotificationOperations(harness.committer), units)[op](arguments, answers.append)
+    harness.store.work_all()
     (answer,) = answers
     return answer
 
 
 def test_mark_as_read(bench: Make) -> None:
     """Marking as read or unread is stored, and announced only if it changes something; an unknown id gets 404."""
-    one = bench('[tasks.t]\nrun = "false"\n')
-    fail(one)
-    (found,) = told(one)
-    before = len(announced(one))
-    assert answer_to(one, "notification_mark", id=found.id, read=True)["ok"]
-    assert answer_to(one, "notification_mark", id=found.id, read=True)["ok"]
-    (marked,) = told(one)
+    harness = bench('[tasks.t]\nrun = "false"\n')
+    fail(harness)
+    (found,) = told(harness)
+    before = len(announced(harness))
+    assert answer_to(harness, "notification_mark", id=found.id, read=True)["ok"]
+    assert answer_to(harness, "notification_mark", id=found.id, read=True)["ok"]
+    (marked,) = told(harness)
     assert marked.read_at is not None
-    (updated, counted) = announced(one)[before:]
+    (updated, counted) = announced(harness)[before:]
     assert (updated[0], "readAt" in updated[1]["notification"]) == ("notification.updated", True)
     assert counted == ("notification.unreadCountChanged", {"count": 0})
-    assert answer_to(one, "notification_mark", id=found.id, read=False)["ok"]
-    assert told(one)[0].read_at is None
-    assert answer_to(one, "notifications_read")["ok"]
-    assert notifications.unread_count(one.store.database) == 0
-    assert announced(one)[-1] == ("notification.unreadCountChanged", {"count": 0})
-    assert answer_to(one, "notification_mark", id="0" * 26, read=True)["status"] == 404
+    assert answer_to(harness, "notification_mark", id=found.id, read=False)["ok"]
+    assert told(harness)[0].read_at is None
+    assert answer_to(harness, "notifications_read")["ok"]
+    assert notifications.unread_count(harness.store.database) == 0
+    assert announced(harness)[-1] == ("notification.unreadCountChanged", {"count": 0})
+    assert answer_to(harness, "notification_mark", id="0" * 26, read=True)["status"] == 404
 
 
 def test_schedule_operation(bench: Make) -> None:
     """The schedule operation lists the next instants of a task, and refuses services and unknown names."""
-    one = bench('[tasks.t]\nrun = "true"\ncron = "0 3 * * *"\n[tasks.n]\nrun = "true"\n[services.s]\nrun = "true"\n')
-    answer = answer_to(one, "schedule", task="t", count=3)
+    harness = bench(
+        '[tasks.t]\nrun = "true"\ncron = "0 3 * * *"\n[tasks.n]\nrun = "true"\n[services.s]\nrun = "true"\n'
+    )
+    answer = answer_to(harness, "schedule", task="t", count=3)
     items = answer["result"]["items"]
     assert len(items) == 3
     assert all("T03:00:00" in local for _, local, _, _ in items)
     assert items[0][0] < items[1][0] < items[2][0]
-    assert answer_to(one, "schedule", task="n", count=3)["result"] == {"items": []}
-    assert answer_to(one, "schedule", task="s", count=3)["status"] == 409
-    assert answer_to(one, "schedule", task="x", count=3)["status"] == 404
+    assert answer_to(harness, "schedule", task="n", count=3)["result"] == {"items": []}
+    assert answer_to(harness, "schedule", task="s", count=3)["status"] == 409
+    assert answer_to(harness, "schedule", task="x", count=3)["status"] == 404

@@ -51,7 +51,7 @@ def boot(tmp_path: Path, config: Load) -> DaemonSettings:
 def test_boot_settings_come_from_the_configuration(config: Load, boot: DaemonSettings) -> None:
     """A new boot setting cannot be forgotten: the settings come from the configuration model."""
     others: dict[str, Any] = {
-        one.name: object() for one in fields(DaemonSettings) if one.name not in NEVER | {"data_dir"}
+        field.name: object() for field in fields(DaemonSettings) if field.name not in NEVER | {"data_dir"}
     }
     odd = replace(boot, **others)
     resolved = resolve(config(""), odd)

@@ -146,118 +146,122 @@ def test_lost_secrets(task: Task) -> None:
 # In the scheduler.
 
 
-def kept(one: Bench) -> dict[str, Any]:
-    folder = Path(one.boot.data_dir, "secrets")
+def kept(harness: Bench) -> dict[str, Any]:
+    folder = Path(harness.boot.data_dir, "secrets")
     return {path.name: json.loads(path.read_text()) for path in folder.iterdir()} if folder.exists() else {}
 
 
-def triggered(one: Bench, **params: str) -> tuple[str, dict[str, Any]]:
+def triggered(harness: Bench, **params: str) -> tuple[str, dict[str, Any]]:
     """Trigger by a command; return the run's id and the answer."""
     answers: list[dict[str, Any]] = []
     run_id = new_ulid()
     arguments = {"task": "t", "run": run_id, "triggered_by": "api", "by": "me", "params": params}
-    operations_of(RunOperations(one.core, one.engine, one.units, {}))["trigger"](arguments, answers.append)
-    one.loop.round(0)
-    one.store.work_all()
+    operations_of(RunOperations(harness.core, harness.engine, harness.units, {}))["trigger"](arguments, answers.append)
+    harness.loop.round(0)
+    harness.store.work_all()
     return run_id, answers[-1] if answers else {}
 
 
-def finish(one: Bench) -> None:
+def finish(harness: Bench) -> None:
     """Run the loop and the store until nothing is left to do."""
-    one.loop.round(0)
-    while one.store.jobs:
-        one.store.work_all()
-        one.loop.round(0)
+    harness.loop.round(0)
+    while harness.store.jobs:
+        harness.store.work_all()
+        harness.loop.round(0)
 
 
 def test_lifetime_of_secrets(bench: Callable[[str], Bench]) -> None:
     """A secret is kept from before the run is stored until it has ended; a retry has its own copy."""
-    one = bench(PARAMS.replace('run = "x"', 'run = "x"\nretry_attempts = 1\nretry_delay = "0s"'))
-    run_id, answer = triggered(one, TOKEN=SECRET)
-    assert (answer["ok"], kept(one)) == (True, {run_id: {"TOKEN": SECRET}})
+    harness = bench(PARAMS.replace('run = "x"', 'run = "x"\nretry_attempts = 1\nretry_delay = "0s"'))
+    run_id, answer = triggered(harness, TOKEN=SECRET)
+    assert (answer["ok"], kept(harness)) == (True, {run_id: {"TOKEN": SECRET}})
     assert SECRET not in json.dumps(answer)
-    one.started(run_id)
-    one.exited(run_id, status=256)
-    finish(one)
-    (again,) = kept(one)
+    harness.started(run_id)
+    harness.exited(run_id, status=256)
+    finish(harness)
+    (again,) = kept(harness)
     assert again != run_id
-    assert one.engine.live[again].params.secret == {"TOKEN": SECRET}
-    one.stop(one.engine.live[again])
-    finish(one)
-    one.exited(again, cause="stop")
-    finish(one)
-    assert kept(one) == {}
+    assert harness.engine.live[again].params.secret == {"TOKEN": SECRET}
+    harness.stop(harness.engine.live[again])
+    finish(harness)
+    harness.exited(again, cause="stop")
+    finish(harness)
+    assert kept(harness) == {}
 
 
 def test_unstored_run_leaves_no_secret(bench: Callable[[str], Bench]) -> None:
     """If the run cannot be stored, the request fails and no secret stays."""
-    one = bench(PARAMS)
+    harness = bench(PARAMS)
     answers: list[dict[str, Any]] = []
     run_id = new_ulid()
     arguments = {"task": "t", "run": run_id, "triggered_by": "api", "by": "me", "params": {"TOKEN": SECRET}}
-    operations_of(RunOperations(one.core, one.engine, one.units, {}))["trigger"](arguments, answers.append)
-    one.loop.round(0)
-    secret_parameters.keep(one.boot.data_dir, run_id, {"TOKEN": SECRET})  # the store had written this before it failed
-    one.store.fail(DiskFull("full"))
-    finish(one)
-    assert (answers[0]["status"], kept(one)) == (503, {})
+    operations_of(RunOperations(harness.core, harness.engine, harness.units, {}))["trigger"](arguments, answers.append)
+    harness.loop.round(0)
+    secret_parameters.keep(
+        harness.boot.data_dir, run_id, {"TOKEN": SECRET}
+    )  # the store had written this before it failed
+    harness.store.fail(DiskFull("full"))
+    finish(harness)
+    assert (answers[0]["status"], kept(harness)) == (503, {})
 
 
 def test_failing_secret_storage(bench: Callable[[str], Bench]) -> None:
     """If secrets cannot be stored, a trigger fails, and a retry continues with the values in memory."""
-    one = bench(PARAMS.replace('run = "x"', 'run = "x"\nretry_attempts = 1\nretry_delay = "0s"'))
-    run_id, _ = triggered(one, TOKEN=SECRET)
-    one.started(run_id)
-    folder = Path(one.boot.data_dir, "secrets")
+    harness = bench(PARAMS.replace('run = "x"', 'run = "x"\nretry_attempts = 1\nretry_delay = "0s"'))
+    run_id, _ = triggered(harness, TOKEN=SECRET)
+    harness.started(run_id)
+    folder = Path(harness.boot.data_dir, "secrets")
     folder.rename(folder.with_name("away"))
     folder.write_text("")  # not a directory, so nothing can be created or removed in it
-    one.exited(run_id, status=256)
-    finish(one)
-    (again,) = one.engine.live.values()
+    harness.exited(run_id, status=256)
+    finish(harness)
+    (again,) = harness.engine.live.values()
     assert (again.retry_of, again.params.secret) == (run_id, {"TOKEN": SECRET})
-    assert one.row(again).params == {"A": "a", "TOKEN": None}
+    assert harness.row(again).params == {"A": "a", "TOKEN": None}
     answers: list[dict[str, Any]] = []
     arguments = {"task": "t", "run": new_ulid(), "triggered_by": "api", "by": "me", "params": {"TOKEN": SECRET}}
-    operations_of(RunOperations(one.core, one.engine, one.units, {}))["trigger"](arguments, answers.append)
-    one.loop.round(0)
-    finish(one)
-    assert (answers[0]["status"], list(one.engine.live)) == (503, [again.id])
+    operations_of(RunOperations(harness.core, harness.engine, harness.units, {}))["trigger"](arguments, answers.append)
+    harness.loop.round(0)
+    finish(harness)
+    assert (answers[0]["status"], list(harness.engine.live)) == (503, [again.id])
 
 
 def test_scheduler_restart(bench: Callable[[str], Bench]) -> None:
     """A waiting run keeps its secrets, files without a run are removed, and a run without its secret fails."""
-    one = bench(PARAMS + "max_concurrent = 1\n")
-    _first, second, third = (triggered(one, TOKEN=SECRET, A=name)[0] for name in "xyz")
-    secret_parameters.forget(one.boot.data_dir, third)
-    secret_parameters.keep(one.boot.data_dir, new_ulid(), {"TOKEN": SECRET})
-    Path(one.boot.data_dir, "secrets", f"{second}.new").write_text("half")
-    one.take_up(first=False)
-    known = read(one.store.database, {"instances": [], "exits": [], "ending": False, "cgroups": None})
-    change = one.committer.change()
-    TakeOver(one.core, one.engine, one.controller, cast(RootConnection, one.root), one.units).reconcile(known, change)
-    one.committer.commit(change)
-    finish(one)
-    assert second in kept(one)
-    assert not {third, f"{second}.new"} & kept(one).keys()
-    assert one.engine.live[second].params == ParameterValues({"A": "y"}, {"TOKEN": SECRET})
-    refusal = spawn_of(one.engine.live[third], "D", "log").refusal
+    harness = bench(PARAMS + "max_concurrent = 1\n")
+    _first, second, third = (triggered(harness, TOKEN=SECRET, A=name)[0] for name in "xyz")
+    secret_parameters.forget(harness.boot.data_dir, third)
+    secret_parameters.keep(harness.boot.data_dir, new_ulid(), {"TOKEN": SECRET})
+    Path(harness.boot.data_dir, "secrets", f"{second}.new").write_text("half")
+    harness.take_up(first=False)
+    known = read(harness.store.database, {"instances": [], "exits": [], "ending": False, "cgroups": None})
+    change = harness.committer.change()
+    TakeOver(
+        harness.core, harness.engine, harness.controller, cast(RootConnection, harness.root), harness.units
+    ).reconcile(known, change)
+    harness.committer.commit(change)
+    finish(harness)
+    assert second in kept(harness)
+    assert not {third, f"{second}.new"} & kept(harness).keys()
+    assert harness.engine.live[second].params == ParameterValues({"A": "y"}, {"TOKEN": SECRET})
+    refusal = spawn_of(harness.engine.live[third], "D", "log").refusal
     assert refusal == "invalid parameters: TOKEN is secret, and its value is no longer kept"
 
 
 def test_changed_definition(bench: Callable[[str], Bench]) -> None:
     """A waiting run is checked against the new definition when it starts, and takes its new defaults."""
-    one = bench(PARAMS)
-    unit = one.units["t"]
+    harness = bench(PARAMS)
+    unit = harness.units["t"]
     assert unit.task is not None
-    run_id, _ = triggered(one, n="1")
-    run = one.engine.live[run_id]
+    run_id, _ = triggered(harness, n="1")
+    run = harness.engine.live[run_id]
     spawn = spawn_of(run, "D", "log")
     assert (spawn.argv, spawn.refusal) == (["/bin/sh", "-e", "-c", "x", "/bin/sh", "1"], None)
-    other = load_task(one, 'params = [{ name = "A", kind = "env" }, { name = "n", kind = "arg", choices = ["2"] }]')
+    other = load_task(harness, 'params = [{ name = "A", kind = "env" }, { name = "n", kind = "arg", choices = ["2"] }]')
     run.definition = other
     assert spawn_of(run, "D", "log").refusal == 'invalid parameters: n must be "2"'
     run.definition = load_task(
-        one,
+        harness,
         'params = [{ name = "A", kind = "option" }, { name = "n", kind = "env" }, '
         '{ name = "N", kind = "env", default = 3 }]',
     )
@@ -265,8 +269,8 @@ def test_changed_definition(bench: Callable[[str], Bench]) -> None:
     assert (spawn.argv[-1], spawn.env["n"], spawn.env["N"]) == ("--A=a", "1", "3")
 
 
-def load_task(one: Bench, keys: str) -> Task:
-    path = Path(one.boot.data_dir, "other.toml")
+def load_task(harness: Bench, keys: str) -> Task:
+    path = Path(harness.boot.data_dir, "other.toml")
     path.write_text(f'[tasks.t]\nrun = "x"\n{keys}\n')
     path.chmod(0o600)
     return load(str(path)).tasks["t"]

@@ -103,8 +103,8 @@ def task(keys: str) -> str:
     return f'[tasks.t]\nrun = "true"\n{many}{keys}\n'
 
 
-def next_run(one: Schedules) -> int | None:
-    row = get_task(one.store.database, "t")
+def next_run(schedules: Schedules) -> int | None:
+    row = get_task(schedules.store.database, "t")
     assert row is not None
     return row.next_run_at
 
@@ -357,12 +357,12 @@ def test_changed_schedule(make: Make) -> None:
     assert one.ran()[2:] == [START - 30_000 + 2 * HOUR + 5 * MINUTE]
 
 
-def redefined(one: Schedules, keys: str) -> None:
-    one.rewrite(task(keys))
-    change = one.committer.change()
-    one.scheduled_starts.redefine(one.units["t"], one.config.tasks["t"], change)
-    one.committer.commit(change)
-    one.store.work_all()
+def redefined(schedules: Schedules, keys: str) -> None:
+    schedules.rewrite(task(keys))
+    change = schedules.committer.change()
+    schedules.scheduled_starts.redefine(schedules.units["t"], schedules.config.tasks["t"], change)
+    schedules.committer.commit(change)
+    schedules.store.work_all()
 
 
 def test_changed_interval(make: Make) -> None:

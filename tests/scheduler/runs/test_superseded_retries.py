@@ -17,39 +17,39 @@ TASK = '[tasks.t]\nrun = "true"\nretry_attempts = 2\nretry_delay = "1h"\n'
 FAILED = 1 << 8
 
 
-def scheduled(one: Bench, at: int | None) -> LiveRun:
+def scheduled(harness: Bench, at: int | None) -> LiveRun:
     """Create and start a run for a scheduled instant, or for a request if `at` is None."""
-    unit, change = one.units["t"], one.committer.change()
+    unit, change = harness.units["t"], harness.committer.change()
     assert unit.task is not None
     trigger = "api" if at is None else "cron"
-    run = one.engine.create_task_run(
+    run = harness.engine.create_task_run(
         unit, unit.task, change, RunRequest(trigger=trigger, run_id=new_ulid(), scheduled_at=at)
     )
-    one.committer.commit(change)
-    one.store.work_all()
-    one.started(run.id)
-    one.store.work_all()
+    harness.committer.commit(change)
+    harness.store.work_all()
+    harness.started(run.id)
+    harness.store.work_all()
     return run
 
 
-def ends(one: Bench, run: LiveRun, status: int) -> None:
-    one.exited(run.id, status=status)
-    one.store.work_all()
+def ends(harness: Bench, run: LiveRun, status: int) -> None:
+    harness.exited(run.id, status=status)
+    harness.store.work_all()
 
 
-def waiting(one: Bench) -> list[LiveRun]:
-    return [*one.units["t"].waiting.values()]
+def waiting(harness: Bench) -> list[LiveRun]:
+    return [*harness.units["t"].waiting.values()]
 
 
 def test_newer_success_supersedes_a_retry(bench: Make) -> None:
     """A newer success ends the retry of an older instant as skipped, with the reason, and nothing follows it."""
-    one = bench(TASK)
-    ends(one, scheduled(one, 1000), FAILED)
-    (retry,) = waiting(one)
-    ends(one, scheduled(one, 2000), 0)
-    row = one.row(retry)
+    harness = bench(TASK)
+    ends(harness, scheduled(harness, 1000), FAILED)
+    (retry,) = waiting(harness)
+    ends(harness, scheduled(harness, 2000), 0)
+    row = harness.row(retry)
     assert (row.status, row.end_reason, row.stopped_by) == ("ended", "skipped", SUPERSEDED_BY)
-    assert waiting(one) == []
+    assert waiting(harness) == []
 
 
 @pytest.mark.parametrize(
@@ -67,30 +67,30 @@ def test_newer_success_supersedes_a_retry(bench: Make) -> None:
 )
 def test_not_superseded(bench: Make, keys: str, first: int | None, second: int | None, status: int) -> None:
     """A retry stays if nothing newer has succeeded, if a client triggered either run, or if each run counts."""
-    one = bench(TASK + keys)
-    ends(one, scheduled(one, first), FAILED)
-    (retry,) = waiting(one)
-    ends(one, scheduled(one, second), status)
-    assert retry in waiting(one)
+    harness = bench(TASK + keys)
+    ends(harness, scheduled(harness, first), FAILED)
+    (retry,) = waiting(harness)
+    ends(harness, scheduled(harness, second), status)
+    assert retry in waiting(harness)
 
 
 def test_failure_after_a_newer_success(bench: Make) -> None:
     """An older run that fails after a newer one has succeeded is not retried."""
-    one = bench(TASK + "max_concurrent = 2\nretry_superseded = false\n")
-    older, newer = scheduled(one, 1000), scheduled(one, 2000)
-    ends(one, newer, 0)
-    assert newest_successes(one.store.database) == {"t": 2000}
-    ends(one, older, FAILED)
-    assert waiting(one) == []
-    rows = one.store.database.rows("SELECT stopped_by FROM runs WHERE retry_of_run_id = ?", [older.id])
+    harness = bench(TASK + "max_concurrent = 2\nretry_superseded = false\n")
+    older, newer = scheduled(harness, 1000), scheduled(harness, 2000)
+    ends(harness, newer, 0)
+    assert newest_successes(harness.store.database) == {"t": 2000}
+    ends(harness, older, FAILED)
+    assert waiting(harness) == []
+    rows = harness.store.database.rows("SELECT stopped_by FROM runs WHERE retry_of_run_id = ?", [older.id])
     assert [tuple(row) for row in rows] == [(SUPERSEDED_BY,)]
-    assert newest_successes(one.store.database) == {}
+    assert newest_successes(harness.store.database) == {}
 
 
 def test_scheduler_restart(bench: Make) -> None:
     """A new scheduler knows the newest success of tasks that have unfinished runs."""
-    one = bench(TASK + "max_concurrent = 2\nretry_superseded = false\n")
-    scheduled(one, 1000)
-    ends(one, scheduled(one, 2000), 0)
-    units = make_units(one.store.database, one.config, first=False)
+    harness = bench(TASK + "max_concurrent = 2\nretry_superseded = false\n")
+    scheduled(harness, 1000)
+    ends(harness, scheduled(harness, 2000), 0)
+    units = make_units(harness.store.database, harness.config, first=False)
     assert units["t"].newest_success == 2000

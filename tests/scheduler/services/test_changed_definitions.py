@@ -33,48 +33,48 @@ SERVICE = (
 UP = State.RUNNING
 
 
-def replaced(one: Bench, unit: Unit, **keys: Any) -> None:
+def replaced(harness: Bench, unit: Unit, **keys: Any) -> None:
     assert unit.service is not None
-    change = one.committer.change()
-    one.controller.replace(unit, replace(unit.service, **keys), change)
-    one.committer.commit(change)
-    one.store.work_all()
+    change = harness.committer.change()
+    harness.controller.replace(unit, replace(unit.service, **keys), change)
+    harness.committer.commit(change)
+    harness.store.work_all()
 
 
-def removed(one: Bench, unit: Unit) -> None:
-    change = one.committer.change()
-    one.controller.remove(unit, change)
-    one.committer.commit(change)
-    one.store.work_all()
+def removed(harness: Bench, unit: Unit) -> None:
+    change = harness.committer.change()
+    harness.controller.remove(unit, change)
+    harness.committer.commit(change)
+    harness.store.work_all()
 
 
-def added(one: Bench, unit: Unit) -> None:
-    change = one.committer.change()
-    one.controller.add(unit, change)
-    one.committer.commit(change)
-    one.store.work_all()
+def added(harness: Bench, unit: Unit) -> None:
+    change = harness.committer.change()
+    harness.controller.add(unit, change)
+    harness.committer.commit(change)
+    harness.store.work_all()
 
 
 def test_more_instances(bench: Make) -> None:
     """New instances start, and running ones continue undisturbed."""
-    one = bench(SERVICE)
-    unit = taken_up(one)
-    replaced(one, unit, instances=4)
-    assert len(one.root.take("spawn")) == 2
+    harness = bench(SERVICE)
+    unit = taken_up(harness)
+    replaced(harness, unit, instances=4)
+    assert len(harness.root.take("spawn")) == 2
     assert states(unit) == [UP, UP, State.STARTING, State.STARTING]
-    assert [row.instance_index for row in stored(one)] == [0, 1, 2, 3]
-    assert one.root.take("stop") == []
+    assert [row.instance_index for row in stored(harness)] == [0, 1, 2, 3]
+    assert harness.root.take("stop") == []
 
 
 def test_changed_healthy_after(bench: Make) -> None:
     """A changed healthy_after applies at once, counted from the start of each instance."""
-    one = bench(SERVICE.replace('"0s"', '"1h"'))
-    unit = taken_up(one)
+    harness = bench(SERVICE.replace('"0s"', '"1h"'))
+    unit = taken_up(harness)
     assert not any(instance.healthy for instance in unit.instances)
-    replaced(one, unit, healthy_after_ms=1)
+    replaced(harness, unit, healthy_after_ms=1)
 
     def healthy() -> bool:
-        one.loop.round(0)
+        harness.loop.round(0)
         return all(instance.healthy for instance in unit.instances)
 
     until(healthy, "the instances to be healthy")
@@ -82,135 +82,135 @@ def test_changed_healthy_after(bench: Make) -> None:
 
 def test_fewer_instances(bench: Make) -> None:
     """Surplus instances stop and are no longer shown, and their ends are stored."""
-    one = bench(SERVICE)
-    unit = taken_up(one)
+    harness = bench(SERVICE)
+    unit = taken_up(harness)
     surplus = unit.instances[1].run
     assert surplus is not None
-    replaced(one, unit, instances=1)
-    assert one.root.take("stop") == [surplus.id]
+    replaced(harness, unit, instances=1)
+    assert harness.root.take("stop") == [surplus.id]
     assert states(unit) == [UP]
-    one.exited(surplus.id, cause="stop")
-    one.store.work_all()
-    assert one.row(surplus).end_reason == "stopped"
-    assert [row.instance_index for row in stored(one)] == [0]
-    assert one.root.take("spawn") == []
+    harness.exited(surplus.id, cause="stop")
+    harness.store.work_all()
+    assert harness.row(surplus).end_reason == "stopped"
+    assert [row.instance_index for row in stored(harness)] == [0]
+    assert harness.root.take("spawn") == []
 
 
 def test_instance_removed_and_added(bench: Make) -> None:
     """An instance that is added again starts after its old process has ended, so no number ever runs twice."""
-    one = bench(SERVICE)
-    unit = taken_up(one)
-    replaced(one, unit, instances=1)
-    replaced(one, unit, instances=2)
+    harness = bench(SERVICE)
+    unit = taken_up(harness)
+    replaced(harness, unit, instances=1)
+    replaced(harness, unit, instances=2)
     assert states(unit) == [UP, State.RESTARTING]
-    assert one.root.take("spawn") == []
-    ends(one, unit.instances[1], cause="stop")
+    assert harness.root.take("spawn") == []
+    ends(harness, unit.instances[1], cause="stop")
     assert states(unit) == [UP, State.STARTING]
-    assert len(one.root.take("spawn")) == 1
+    assert len(harness.root.take("spawn")) == 1
 
 
 def test_changed_command(bench: Make) -> None:
     """Instances are replaced one after the other; new ones start with the new command and are not replaced."""
-    one = bench(SERVICE)
-    unit = taken_up(one)
-    replaced(one, unit, run="false", instances=3)
+    harness = bench(SERVICE)
+    unit = taken_up(harness)
+    replaced(harness, unit, run="false", instances=3)
     assert unit.rolling == RollingRestart(0, 2)
-    assert one.root.take("stop") == [run_of(unit.instances[0])]
+    assert harness.root.take("stop") == [run_of(unit.instances[0])]
     for index in range(2):
-        ends(one, unit.instances[index], cause="stop")
-        run_all(one)
-    assert record(one).rolling is None
-    assert {one.run.definition.run for one in unit.instances if one.run} == {"false"}
+        ends(harness, unit.instances[index], cause="stop")
+        run_all(harness)
+    assert record(harness).rolling is None
+    assert {instance.run.definition.run for instance in unit.instances if instance.run} == {"false"}
     assert states(unit) == [UP] * 3
 
 
 def test_changed_command_of_a_single_instance(bench: Make) -> None:
     """A single instance with a changed command is restarted without its delay."""
-    one = bench(SERVICE.replace("instances = 2", "instances = 1"))
-    unit = taken_up(one)
-    replaced(one, unit, run="false")
-    ends(one, unit.instances[0], cause="stop")
+    harness = bench(SERVICE.replace("instances = 2", "instances = 1"))
+    unit = taken_up(harness)
+    replaced(harness, unit, run="false")
+    ends(harness, unit.instances[0], cause="stop")
     assert states(unit) == [State.STARTING]
 
 
 def test_stopped_service_stays_down(bench: Make) -> None:
     """A changed command or more instances start nothing in a stopped service."""
-    one = bench(SERVICE)
-    unit = taken_up(one)
-    answer_to(one, "service_stop")
+    harness = bench(SERVICE)
+    unit = taken_up(harness)
+    answer_to(harness, "service_stop")
     for instance in unit.instances:
-        ends(one, instance, cause="stop")
-    replaced(one, unit, run="false", instances=3)
+        ends(harness, instance, cause="stop")
+    replaced(harness, unit, run="false", instances=3)
     assert states(unit) == [State.STOPPED] * 3
-    assert [row.state for row in stored(one)] == ["stopped"] * 3
-    assert one.root.take("spawn") == []
+    assert [row.state for row in stored(harness)] == ["stopped"] * 3
+    assert harness.root.take("spawn") == []
 
 
 def test_change_without_a_restart(bench: Make) -> None:
     """Keys that need no restart apply at once: a fatal instance is retried after the new delay."""
-    one = bench(SERVICE)
-    unit = taken_up(one)
-    fails(one, unit.instances[0])
+    harness = bench(SERVICE)
+    unit = taken_up(harness)
+    fails(harness, unit.instances[0])
     assert states(unit) == [State.FATAL, UP]
-    replaced(one, unit, description="new", priority=7, fatal_retry_ms=1)
-    assert one.root.take("stop") == []
-    in_time(one, State.STARTING, unit.instances[0])
+    replaced(harness, unit, description="new", priority=7, fatal_retry_ms=1)
+    assert harness.root.take("stop") == []
+    in_time(harness, State.STARTING, unit.instances[0])
 
 
 def test_fewer_instances_during_a_rolling_restart(bench: Make) -> None:
     """A rolling restart ends when the next instance no longer exists."""
-    one = bench(SERVICE)
-    unit = taken_up(one)
+    harness = bench(SERVICE)
+    unit = taken_up(harness)
     unit.rolling = RollingRestart(1, 2)
-    replaced(one, unit, instances=1)
-    assert record(one).rolling is None
+    replaced(harness, unit, instances=1)
+    assert record(harness).rolling is None
 
 
 def test_removed_service(bench: Make) -> None:
     """Instances of a removed service stop for good and are no longer shown, and the ends of their runs are stored."""
-    one = bench(SERVICE)
-    unit = taken_up(one)
+    harness = bench(SERVICE)
+    unit = taken_up(harness)
     before = [instance.run for instance in unit.instances if instance.run]
-    removed(one, unit)
-    assert one.root.take("stop") == [run.id for run in before]
-    assert stored(one) == []
+    removed(harness, unit)
+    assert harness.root.take("stop") == [run.id for run in before]
+    assert stored(harness) == []
     for run in before:
-        one.exited(run.id, cause="stop")
-    one.store.work_all()
-    assert stored(one) == []
-    assert {one.row(run).end_reason for run in before} == {"stopped"}
-    assert one.root.take("spawn") == []
+        harness.exited(run.id, cause="stop")
+    harness.store.work_all()
+    assert stored(harness) == []
+    assert {harness.row(run).end_reason for run in before} == {"stopped"}
+    assert harness.root.take("spawn") == []
 
 
 def test_service_added_again_while_it_stops(bench: Make) -> None:
     """Each new instance waits for the old one of its number, and surplus instances end."""
-    one = bench(SERVICE)
-    unit = taken_up(one)
+    harness = bench(SERVICE)
+    unit = taken_up(harness)
     before = [instance.run for instance in unit.instances if instance.run]
-    removed(one, unit)
+    removed(harness, unit)
     service = unit.service
     assert service is not None
     again = Unit(replace(service, instances=1))
-    added(one, again)
+    added(harness, again)
     assert states(again) == [State.RESTARTING]
     for run in before:
-        one.exited(run.id, cause="stop")
-    one.store.work_all()
+        harness.exited(run.id, cause="stop")
+    harness.store.work_all()
     assert states(again) == [State.STARTING]
-    assert len(one.root.take("spawn")) == 1
-    assert {one.row(run).end_reason for run in before} == {"stopped"}
+    assert len(harness.root.take("spawn")) == 1
+    assert {harness.row(run).end_reason for run in before} == {"stopped"}
 
 
 def test_new_service(bench: Make) -> None:
     """A new service starts; with autostart = false it waits for a start command."""
-    one = bench(SERVICE + '[services.later]\nrun = "true"\nautostart = false\n')
-    added(one, one.units["s"])
-    assert states(one.units["s"]) == [State.STARTING] * 2
-    added(one, one.units["later"])
-    assert states(one.units["later"]) == [State.STOPPED]
-    assert record(one, "later").stopped
-    answer_to(one, "service_start", "later")
-    assert states(one.units["later"]) == [State.STARTING]
+    harness = bench(SERVICE + '[services.later]\nrun = "true"\nautostart = false\n')
+    added(harness, harness.units["s"])
+    assert states(harness.units["s"]) == [State.STARTING] * 2
+    added(harness, harness.units["later"])
+    assert states(harness.units["later"]) == [State.STOPPED]
+    assert record(harness, "later").stopped
+    answer_to(harness, "service_start", "later")
+    assert states(harness.units["later"]) == [State.STARTING]
 
 
 ORDERED = "".join(
@@ -228,51 +228,51 @@ def test_start_and_stop_order(bench: Make) -> None:
 
     Services stop in the opposite order, level by level.
     """
-    one = bench(ORDERED + '[tasks.t]\nrun = "true"\n')
-    assert names(start_order(one.units.values())) == ["t", "db", "queue", "cache", "web"]
-    assert [names(level) for level in stop_levels(one.units.values())] == [["web"], ["cache"], ["queue", "db"]]
+    harness = bench(ORDERED + '[tasks.t]\nrun = "true"\n')
+    assert names(start_order(harness.units.values())) == ["t", "db", "queue", "cache", "web"]
+    assert [names(level) for level in stop_levels(harness.units.values())] == [["web"], ["cache"], ["queue", "db"]]
 
 
-def shut(one: Bench, timeout_ms: int) -> tuple[Shutdown, dict[str, str]]:
+def shut(harness: Bench, timeout_ms: int) -> tuple[Shutdown, dict[str, str]]:
     """Start all services and begin a shutdown."""
-    runs = {name: run_of(taken_up(one, name).instances[0]) for name in ("web", "db", "queue", "cache")}
-    shutdown = Shutdown(one.core, one.engine.live, one.engine.stop, one.controller, timeout_ms)
-    change = one.committer.change()
-    shutdown.start(one.units.values(), change)
-    one.committer.commit(change)
-    one.store.work_all()
+    runs = {name: run_of(taken_up(harness, name).instances[0]) for name in ("web", "db", "queue", "cache")}
+    shutdown = Shutdown(harness.core, harness.engine.live, harness.engine.stop, harness.controller, timeout_ms)
+    change = harness.committer.change()
+    shutdown.start(harness.units.values(), change)
+    harness.committer.commit(change)
+    harness.store.work_all()
     return shutdown, runs
 
 
 def test_shutdown_order(bench: Make) -> None:
     """Tasks stop at once, and each level of services stops when the level before has ended."""
-    one = bench(ORDERED + '[tasks.t]\nrun = "true"\n')
-    task = one.trigger("t")
-    one.store.work_all()
-    one.root.take("spawn")
-    one.started(task.id)
-    shutdown, runs = shut(one, 3_600_000)
-    assert set(one.root.take("stop")) == {task.id, runs["web"]}
+    harness = bench(ORDERED + '[tasks.t]\nrun = "true"\n')
+    task = harness.trigger("t")
+    harness.store.work_all()
+    harness.root.take("spawn")
+    harness.started(task.id)
+    shutdown, runs = shut(harness, 3_600_000)
+    assert set(harness.root.take("stop")) == {task.id, runs["web"]}
     for ending, following in (("web", {"cache"}), ("cache", {"queue", "db"})):
         shutdown.go_on()
-        assert one.root.take("stop") == []
-        one.exited(runs[ending], cause="shutdown")
+        assert harness.root.take("stop") == []
+        harness.exited(runs[ending], cause="shutdown")
         shutdown.go_on()
-        one.store.work_all()
-        assert set(one.root.take("stop")) == {runs[name] for name in following}
-    assert one.units["web"].instances[0].state is State.STOPPED
+        harness.store.work_all()
+        assert set(harness.root.take("stop")) == {runs[name] for name in following}
+    assert harness.units["web"].instances[0].state is State.STOPPED
 
 
 def test_shutdown_with_a_stuck_service(bench: Make) -> None:
     """A service that does not end delays the next levels by its share of half of shutdown_timeout."""
-    one = bench(ORDERED)
-    _, runs = shut(one, 4)
-    stopped = set(one.root.take("stop"))
+    harness = bench(ORDERED)
+    _, runs = shut(harness, 4)
+    stopped = set(harness.root.take("stop"))
 
     def all_told() -> bool:
-        one.loop.round(0)
-        one.store.work_all()
-        stopped.update(one.root.take("stop"))
+        harness.loop.round(0)
+        harness.store.work_all()
+        stopped.update(harness.root.take("stop"))
         return stopped == set(runs.values())
 
     until(all_told, "all levels to be told")
@@ -280,34 +280,34 @@ def test_shutdown_with_a_stuck_service(bench: Make) -> None:
 
 def test_unused_stop_time_goes_to_the_next_level(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A service is not stopped while a dependent still has time to end."""
-    one = bench(ORDERED)
+    harness = bench(ORDERED)
     waits: list[float] = []
-    after = one.loop.after
+    after = harness.loop.after
 
     def noted(delay_ms: float, function: Callable[[], None]) -> Timer:
         if "Shutdown" in function.__qualname__:
             waits.append(delay_ms)
         return after(delay_ms, function)
 
-    monkeypatch.setattr(one.loop, "now_s", lambda: 100.0)
-    monkeypatch.setattr(one.loop, "after", noted)
-    shutdown, runs = shut(one, 8000)
-    monkeypatch.setattr(one.loop, "now_s", lambda: 100.5)
-    one.exited(runs["web"], cause="shutdown")
+    monkeypatch.setattr(harness.loop, "now_s", lambda: 100.0)
+    monkeypatch.setattr(harness.loop, "after", noted)
+    shutdown, runs = shut(harness, 8000)
+    monkeypatch.setattr(harness.loop, "now_s", lambda: 100.5)
+    harness.exited(runs["web"], cause="shutdown")
     shutdown.go_on()
-    one.store.work_all()
+    harness.store.work_all()
     assert waits == [2000, 3500]
 
 
 def test_service_that_exits_during_a_shutdown(bench: Make) -> None:
     """A service that exits during a shutdown is not restarted and does not count as failed."""
-    one = bench(ORDERED)
-    _, runs = shut(one, 3_600_000)
-    one.exited(runs["db"], status=1 << 8)
-    one.store.work_all()
-    instance = one.units["db"].instances[0]
+    harness = bench(ORDERED)
+    _, runs = shut(harness, 3_600_000)
+    harness.exited(runs["db"], status=1 << 8)
+    harness.store.work_all()
+    instance = harness.units["db"].instances[0]
     assert (instance.state, instance.failures, instance.timer) == (State.STOPPED, 0, None)
-    assert one.root.take("spawn") == []
+    assert harness.root.take("spawn") == []
 
 
 def test_deep_dependencies(bench: Make) -> None:
@@ -318,13 +318,13 @@ def test_deep_dependencies(bench: Make) -> None:
         for n in range(400)
         for name in "ab"
     )
-    one = bench(base + layers)
-    change = one.committer.change()
-    one.controller.stop(one.units["base"], change)
-    for unit in start_order(list(one.units.values())):
-        one.controller.take_over(unit, change)
-    one.controller.start(one.units["a399"], change)
-    one.committer.commit(change)
-    one.store.work_all()
-    assert not one.units["base"].stopped
-    assert states(one.units["b399"]) == [State.HELD]
+    harness = bench(base + layers)
+    change = harness.committer.change()
+    harness.controller.stop(harness.units["base"], change)
+    for unit in start_order(list(harness.units.values())):
+        harness.controller.take_over(unit, change)
+    harness.controller.start(harness.units["a399"], change)
+    harness.committer.commit(change)
+    harness.store.work_all()
+    assert not harness.units["base"].stopped
+    assert states(harness.units["b399"]) == [State.HELD]

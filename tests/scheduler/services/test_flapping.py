@@ -37,35 +37,35 @@ def one(tmp_path: Path, clock: FakeClock) -> Iterator[Bench]:
     made.close()
 
 
-def passes(one: Bench, clock: FakeClock, ms: int) -> None:
+def passes(harness: Bench, clock: FakeClock, ms: int) -> None:
     """Let time pass and fire due timers."""
     clock.advance(ms / 1000)
-    one.loop.round(0)
-    run_all(one)
+    harness.loop.round(0)
+    run_all(harness)
 
 
-def crashes(one: Bench, clock: FakeClock, instance: ServiceInstance, times: int, status: int = FAILED) -> None:
+def crashes(harness: Bench, clock: FakeClock, instance: ServiceInstance, times: int, status: int = FAILED) -> None:
     """Let the instance run for 25 s, end and restart, this many times."""
     for _ in range(times):
-        passes(one, clock, 25_000)
+        passes(harness, clock, 25_000)
         assert instance.state is State.RUNNING
-        ends(one, instance, status=status)
-        passes(one, clock, 1_000)
+        ends(harness, instance, status=status)
+        passes(harness, clock, 1_000)
 
 
-def kinds(one: Bench) -> list[str]:
-    one.store.work_all()
-    return [found.kind for found in reversed(notifications.page(one.store.database, 100))]
+def kinds(harness: Bench) -> list[str]:
+    harness.store.work_all()
+    return [found.kind for found in reversed(notifications.page(harness.store.database, 100))]
 
 
-def events(one: Bench) -> list[str]:
-    rows = one.store.database.rows("SELECT body FROM outbox WHERE kind = 'service.flapping' ORDER BY seq")
+def events(harness: Bench) -> list[str]:
+    rows = harness.store.database.rows("SELECT body FROM outbox WHERE kind = 'service.flapping' ORDER BY seq")
     return [body for (body,) in rows]
 
 
-def flapping(one: Bench, clock: FakeClock) -> Unit:
-    unit = taken_up(one)
-    crashes(one, clock, unit.instances[0], 6)
+def flapping(harness: Bench, clock: FakeClock) -> Unit:
+    unit = taken_up(harness)
+    crashes(harness, clock, unit.instances[0], 6)
     assert unit.flapping_since is not None
     return unit
 
@@ -169,7 +169,7 @@ def test_failures_before_a_restart_count(one: Bench, clock: FakeClock) -> None:
 
 def test_unlimited_failures(tmp_path: Path, clock: FakeClock) -> None:
     """With flap_restarts = "unlimited" no service is flapping."""
-    one = Bench(tmp_path, SERVICE + 'flap_restarts = "unlimited"\n', clock)
-    crashes(one, clock, taken_up(one).instances[0], 20)
-    assert kinds(one) == []
-    one.close()
+    harness = Bench(tmp_path, SERVICE + 'flap_restarts = "unlimited"\n', clock)
+    crashes(harness, clock, taken_up(harness).instances[0], 20)
+    assert kinds(harness) == []
+    harness.close()

@@ -26,42 +26,42 @@ def key(unit: Unit, what: str = "ready", index: int = 0) -> str:
 
 def test_ready_probe(bench: Make) -> None:
     """Each instance is probed at its own address and is running after a success; failed probes are shown."""
-    one = bench(TCP)
-    unit = taken_up(one)
+    harness = bench(TCP)
+    unit = taken_up(harness)
     assert states(unit) == [State.STARTING] * 2
-    assert [request.target for request, _ in one.watcher.open.values()] == ["127.0.0.1:540", "127.0.0.1:541"]
-    one.watcher.says(key(unit), "failing", "refused")
-    one.store.work_all()
-    assert [(row.ready, row.detail) for row in stored(one)] == [(False, "refused"), (False, None)]
-    one.watcher.says(key(unit), "passed")
-    one.store.work_all()
+    assert [request.target for request, _ in harness.watcher.open.values()] == ["127.0.0.1:540", "127.0.0.1:541"]
+    harness.watcher.says(key(unit), "failing", "refused")
+    harness.store.work_all()
+    assert [(row.ready, row.detail) for row in stored(harness)] == [(False, "refused"), (False, None)]
+    harness.watcher.says(key(unit), "passed")
+    harness.store.work_all()
     assert states(unit) == [State.RUNNING, State.STARTING]
-    assert [(row.ready, row.detail) for row in stored(one)] == [(True, None), (False, None)]
+    assert [(row.ready, row.detail) for row in stored(harness)] == [(True, None), (False, None)]
 
 
 def test_ready_timeout(bench: Make) -> None:
     """An instance that is not ready in time is stopped with the reason in its log, which counts as a failure."""
-    one = bench(TCP.replace('"1h" }', '"1ms" }').replace("instances = 2", "restart_attempts = 0"))
-    unit = taken_up(one)
-    in_time(one, State.FAILING, unit.instances[0])
-    (frame,) = (frame for frame in one.root.sent if frame["op"] == "stop")
+    harness = bench(TCP.replace('"1h" }', '"1ms" }').replace("instances = 2", "restart_attempts = 0"))
+    unit = taken_up(harness)
+    in_time(harness, State.FAILING, unit.instances[0])
+    (frame,) = (frame for frame in harness.root.sent if frame["op"] == "stop")
     assert (frame["cause"], frame["note"]) == ("unfit", "not ready within 1ms: no connection: stopping")
-    assert stored(one)[0].state == "stopping"
-    ends(one, unit.instances[0], cause="unfit")
+    assert stored(harness)[0].state == "stopping"
+    ends(harness, unit.instances[0], cause="unfit")
     assert states(unit) == [State.FATAL]
-    assert one.watcher.open == {}
+    assert harness.watcher.open == {}
 
 
 @pytest.mark.parametrize("asked", ["stop", "start"])
 def test_commands_during_a_health_stop(bench: Make, asked: str) -> None:
     """A command during a health stop is carried out afterwards, and the exit is then not a failure."""
-    one = bench(TCP.replace('"1h" }', '"1ms" }').replace("instances = 2", "restart_attempts = 0"))
-    unit = taken_up(one)
-    in_time(one, State.FAILING, unit.instances[0])
-    change = one.committer.change()
-    getattr(one.controller, asked)(unit, change)
-    one.committer.commit(change)
-    ends(one, unit.instances[0], cause="unfit")
+    harness = bench(TCP.replace('"1h" }', '"1ms" }').replace("instances = 2", "restart_attempts = 0"))
+    unit = taken_up(harness)
+    in_time(harness, State.FAILING, unit.instances[0])
+    change = harness.committer.change()
+    getattr(harness.controller, asked)(unit, change)
+    harness.committer.commit(change)
+    ends(harness, unit.instances[0], cause="unfit")
     assert states(unit) == [State.STOPPED if asked == "stop" else State.STARTING]
     assert unit.instances[0].failures == 0
 
@@ -69,58 +69,58 @@ def test_commands_during_a_health_stop(bench: Make, asked: str) -> None:
 def test_notify_messages(bench: Make) -> None:
     """READY=1 counts only for services with notify = true; a status text is shown for all."""
     for text, after in ((NOTIFY, State.RUNNING), (TCP.replace("instances = 2", ""), State.STARTING)):
-        one = bench(text)
-        unit = taken_up(one)
+        harness = bench(text)
+        unit = taken_up(harness)
         run = unit.instances[0].run
         assert run is not None
-        one.controller.run_notified(run, {"ready_at": 1, "status": "warm"})
-        one.store.work_all()
+        harness.controller.run_notified(run, {"ready_at": 1, "status": "warm"})
+        harness.store.work_all()
         assert states(unit) == [after]
-        assert stored(one)[0].detail == "warm"
+        assert stored(harness)[0].detail == "warm"
 
 
 def test_status_while_the_store_is_stuck(bench: Make) -> None:
     """While nothing can be stored, only the last status of a run is kept."""
-    one = bench(NOTIFY)
-    one.commits.stored = one.controller.go_on
-    run = taken_up(one).instances[0].run
+    harness = bench(NOTIFY)
+    harness.commits.stored = harness.controller.go_on
+    run = taken_up(harness).instances[0].run
     assert run is not None
-    waits = one.committer.change()
+    waits = harness.committer.change()
     waits.write(lambda _db: None)
-    one.committer.commit(waits)
-    one.store.fail(DiskFull())
+    harness.committer.commit(waits)
+    harness.store.fail(DiskFull())
     for number in range(100):
-        one.controller.run_reports(run, f"step {number}")
-    one.committer._feed()
-    assert len(one.store.jobs) == 1
-    one.store.work()
-    assert stored(one)[0].detail is None
-    one.store.work()
-    assert (stored(one)[0].detail, one.store.jobs) == ("step 99", [])
+        harness.controller.run_reports(run, f"step {number}")
+    harness.committer._feed()
+    assert len(harness.store.jobs) == 1
+    harness.store.work()
+    assert stored(harness)[0].detail is None
+    harness.store.work()
+    assert (stored(harness)[0].detail, harness.store.jobs) == ("step 99", [])
 
 
 def test_health_counts_from_readiness(bench: Make) -> None:
     """An instance that took long to become ready and exited soon after has failed quickly."""
-    one = bench(NOTIFY)
-    unit = taken_up(one)
+    harness = bench(NOTIFY)
+    unit = taken_up(harness)
     (instance,) = unit.instances
     assert instance.run is not None
-    instance.started_at = one.loop.now_ms() - 7_200_000
-    one.controller.run_notified(instance.run, {"ready_at": 1})
-    one.exited(run_of(instance), status=1 << 8, ran_ms=7_200_000)
+    instance.started_at = harness.loop.now_ms() - 7_200_000
+    harness.controller.run_notified(instance.run, {"ready_at": 1})
+    harness.exited(run_of(instance), status=1 << 8, ran_ms=7_200_000)
     assert instance.failures == 1
 
 
 @pytest.mark.parametrize(("state", "failures"), [("running", 0), ("starting", 1)])
 def test_health_without_a_scheduler(bench: Make, state: str, failures: int) -> None:
     """The next scheduler knows from the stored state whether an instance that ended meanwhile had been healthy."""
-    one = bench(NOTIFY)
-    unit = taken_up(one)
+    harness = bench(NOTIFY)
+    unit = taken_up(harness)
     run_id = run_of(unit.instances[0])
-    now = one.loop.now_ms()
-    set_instance(one.store.database, stored(one)[0]._replace(state=state, since=now - 7_200_000, failures=0))
-    one.take_up(first=False)
-    unit = one.units["s"]
+    now = harness.loop.now_ms()
+    set_instance(harness.store.database, stored(harness)[0]._replace(state=state, since=now - 7_200_000, failures=0))
+    harness.take_up(first=False)
+    unit = harness.units["s"]
     unit.instances[0].started_at = now - 7_300_000
     from supervisor.ipc.messages import Exited, Message
     from supervisor.scheduler.startup_shutdown.known_runs import read
@@ -128,45 +128,45 @@ def test_health_without_a_scheduler(bench: Make, state: str, failures: int) -> N
 
     exited = Exited(run=run_id, status=256, started_at=now - 7_300_000, ended_at=now)
     snapshot: Message = {"instances": [], "exits": [vars(exited)], "ending": False, "cgroups": None}
-    change = one.committer.change()
-    TakeOver(one.core, one.engine, one.controller, one.root, one.units).reconcile(  # type: ignore[arg-type]
-        read(one.store.database, snapshot), change
+    change = harness.committer.change()
+    TakeOver(harness.core, harness.engine, harness.controller, harness.root, harness.units).reconcile(  # type: ignore[arg-type]
+        read(harness.store.database, snapshot), change
     )
-    one.committer.commit(change)
-    one.store.work_all()
+    harness.committer.commit(change)
+    harness.store.work_all()
     assert unit.instances[0].state is State.BACKOFF
     assert unit.instances[0].failures == failures
 
 
 def test_failed_liveness_probe(bench: Make) -> None:
     """An instance that fails its liveness probe is stopped with the reason and restarts after its delay."""
-    one = bench(LIVE)
-    unit = taken_up(one)
-    assert one.watcher.open[key(unit, "live")][0].times == 7
-    one.watcher.says(key(unit, "live"), "failing", "refused")
-    one.watcher.says(key(unit, "live"), "failed", "refused (7 times in a row)")
-    one.store.work_all()
+    harness = bench(LIVE)
+    unit = taken_up(harness)
+    assert harness.watcher.open[key(unit, "live")][0].times == 7
+    harness.watcher.says(key(unit, "live"), "failing", "refused")
+    harness.watcher.says(key(unit, "live"), "failed", "refused (7 times in a row)")
+    harness.store.work_all()
     assert states(unit) == [State.FAILING]
-    (frame,) = (frame for frame in one.root.sent if frame["op"] == "stop")
+    (frame,) = (frame for frame in harness.root.sent if frame["op"] == "stop")
     assert frame["note"] == "not alive: refused (7 times in a row): stopping"
-    ends(one, unit.instances[0], cause="unfit")
+    ends(harness, unit.instances[0], cause="unfit")
     assert states(unit) == [State.BACKOFF]
 
 
 def test_watchdog(tmp_path: Path) -> None:
     """An instance that feeds its watchdog stays up; an instance that misses the interval is stopped."""
     clock = FakeClock()
-    one = Bench(tmp_path, SERVICE + 'live = { notify = true, every = "50ms", failures = 4 }\n', clock)
-    unit = taken_up(one)
+    harness = Bench(tmp_path, SERVICE + 'live = { notify = true, every = "50ms", failures = 4 }\n', clock)
+    unit = taken_up(harness)
     run = unit.instances[0].run
     assert run is not None
     for _ in range(3):
         clock.advance(0.19)
-        run_all(one)
+        run_all(harness)
         assert states(unit) == [State.RUNNING]
-        one.controller.run_notified(run, {"alive": True})
+        harness.controller.run_notified(run, {"alive": True})
     clock.advance(0.21)
-    run_all(one)
+    run_all(harness)
     assert states(unit) == [State.FAILING]
-    assert stored(one)[0].detail == "not alive: no WATCHDOG=1 for 200ms"
-    one.close()
+    assert stored(harness)[0].detail == "not alive: no WATCHDOG=1 for 200ms"
+    harness.close()

@@ -155,7 +155,7 @@ class World:
             self.end(run_id)
         wanted = State.STOPPED if self.unit.stopped else State.RUNNING
         quiet = not self.bench.store.jobs and not self.bench.root.sent and not self.exits
-        return quiet and self.unit.rolling is None and {one.state for one in self.unit.instances} == {wanted}
+        return quiet and self.unit.rolling is None and {instance.state for instance in self.unit.instances} == {wanted}
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -164,7 +164,7 @@ def test_last_command_wins(bench: Make, seed: int) -> None:
     world = World(bench(SERVICE), seed)
     for _ in range(STEPS):
         world.step()
-    until(world.settle, f"quiet: {[one.state for one in world.unit.instances]}")
+    until(world.settle, f"quiet: {[instance.state for instance in world.unit.instances]}")
     database = world.bench.store.database
     record = get_task(database, "s")
     assert record is not None

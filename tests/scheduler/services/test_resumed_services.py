@@ -30,16 +30,16 @@ SERVICE = '[services.s]\nrun = "true"\nrestart_delay = "1h"\nrestart_max_delay =
 HOUR_MS = 3_600_000
 
 
-def left(one: Bench, state: str, *, age_ms: int = 0, run_id: str | None = None, **columns: Any) -> None:
+def left(harness: Bench, state: str, *, age_ms: int = 0, run_id: str | None = None, **columns: Any) -> None:
     """Store this state of the service."""
-    set_instance(one.store.database, Instance("s", 0, state, run_id, one.loop.now_ms() - age_ms, 4))
+    set_instance(harness.store.database, Instance("s", 0, state, run_id, harness.loop.now_ms() - age_ms, 4))
     if columns:
-        update_task(one.store.database, "s", **columns)
+        update_task(harness.store.database, "s", **columns)
 
 
-def live(one: Bench, status: str = "running") -> str:
+def live(harness: Bench, status: str = "running") -> str:
     """Store an unfinished run of the service."""
-    now_ms = one.loop.now_ms()
+    now_ms = harness.loop.now_ms()
     run = Run(
         id=new_ulid(now_ms),
         task_name="s",
@@ -54,77 +54,77 @@ def live(one: Bench, status: str = "running") -> str:
         created_at=now_ms,
         started_at=now_ms if status == "running" else None,
     )
-    insert_run(one.store.database, run)
+    insert_run(harness.store.database, run)
     return run.id
 
 
 def resumed(
-    one: Bench, *, running: dict[str, str | None] | None = None, exits: tuple[Exited, ...] = (), since_ms: int = 0
+    harness: Bench, *, running: dict[str, str | None] | None = None, exits: tuple[Exited, ...] = (), since_ms: int = 0
 ) -> Unit:
     """Start the next scheduler and return its service.
 
     Args:
-        one: the bench.
+        harness: the bench.
         running: the root's processes by run id, each with the cause of its stop.
         exits: the exits that the root holds.
         since_ms: the age of the processes by the wall clock.
     """
-    one.units = make_units(one.store.database, one.config, first=False)
-    one.controller = ServiceController(
-        one.core, one.engine, one.user_lookup, one.watcher, Notifications(one.config), first=False
+    harness.units = make_units(harness.store.database, harness.config, first=False)
+    harness.controller = ServiceController(
+        harness.core, harness.engine, harness.user_lookup, harness.watcher, Notifications(harness.config), first=False
     )
-    one.engine.connect(one.controller)
-    unit = one.units["s"]
+    harness.engine.connect(harness.controller)
+    unit = harness.units["s"]
     assert unit.service is not None
     instances = {
         run_id: {
             "run": run_id,
-            "started_at": one.loop.now_ms() - since_ms,
+            "started_at": harness.loop.now_ms() - since_ms,
             "cause": cause,
             "recipe": process_hash(unit.definition),
         }
         for run_id, cause in (running or {}).items()
     }
-    known = KnownRuns(unfinished_runs(one.store.database), instances, list(exits), ending=False)
-    change = one.committer.change()
-    TakeOver(one.core, one.engine, one.controller, one.root, one.units).reconcile(known, change)  # type: ignore[arg-type]
-    one.controller.take_over(unit, change)
-    one.committer.commit(change)
-    one.store.work_all()
+    known = KnownRuns(unfinished_runs(harness.store.database), instances, list(exits), ending=False)
+    change = harness.committer.change()
+    TakeOver(harness.core, harness.engine, harness.controller, harness.root, harness.units).reconcile(known, change)  # type: ignore[arg-type]
+    harness.controller.take_over(unit, change)
+    harness.committer.commit(change)
+    harness.store.work_all()
     return unit
 
 
 def test_restart_delay_continues(bench: Make) -> None:
     """An instance that waits for its restart waits for the rest of its delay only."""
-    one = bench(SERVICE)
-    left(one, "backoff", age_ms=HOUR_MS // 2)
-    unit = resumed(one)
+    harness = bench(SERVICE)
+    left(harness, "backoff", age_ms=HOUR_MS // 2)
+    unit = resumed(harness)
     assert (states(unit), unit.instances[0].failures) == ([State.BACKOFF], 4)
-    assert one.root.take("spawn") == []
-    left(one, "backoff", age_ms=2 * HOUR_MS)
-    unit = resumed(one)
-    in_time(one, State.STARTING, unit.instances[0])
+    assert harness.root.take("spawn") == []
+    left(harness, "backoff", age_ms=2 * HOUR_MS)
+    unit = resumed(harness)
+    in_time(harness, State.STARTING, unit.instances[0])
 
 
 def test_delay_counts_from_the_end_of_the_run(bench: Make) -> None:
     """The restart delay counts from the end of the run, even if no scheduler was running then."""
-    one = bench(f"{SERVICE}restart_attempts = 9\n")
-    run_id = live(one)
-    left(one, "running", run_id=run_id)
-    at = one.loop.now_ms() - 2 * HOUR_MS
-    unit = resumed(one, exits=(Exited(run=run_id, status=1 << 8, started_at=at, ended_at=at + 1),))
+    harness = bench(f"{SERVICE}restart_attempts = 9\n")
+    run_id = live(harness)
+    left(harness, "running", run_id=run_id)
+    at = harness.loop.now_ms() - 2 * HOUR_MS
+    unit = resumed(harness, exits=(Exited(run=run_id, status=1 << 8, started_at=at, ended_at=at + 1),))
     assert unit.instances[0].since == at + 1
-    in_time(one, State.STARTING, unit.instances[0])
+    in_time(harness, State.STARTING, unit.instances[0])
 
 
 def test_ready_instance_stays_ready(bench: Make) -> None:
     """An instance that was ready and healthy remains so under a new scheduler without interruption."""
-    one = bench(SERVICE.replace('healthy_after = "1h"', 'healthy_after = "1ms"'))
-    run_id = live(one)
-    set_instance(one.store.database, Instance("s", 0, "running", run_id, one.loop.now_ms(), 0, ready=True))
-    unit = resumed(one, running={run_id: None})
+    harness = bench(SERVICE.replace('healthy_after = "1h"', 'healthy_after = "1ms"'))
+    run_id = live(harness)
+    set_instance(harness.store.database, Instance("s", 0, "running", run_id, harness.loop.now_ms(), 0, ready=True))
+    unit = resumed(harness, running={run_id: None})
     assert unit.instances[0].healthy
-    assert stored(one)[0].ready
+    assert stored(harness)[0].ready
 
 
 def test_health_after_a_backward_step(tmp_path: Path) -> None:
@@ -143,31 +143,31 @@ def test_health_after_a_backward_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize("state", ["fatal", "exited"])
 def test_final_states_stay(bench: Make, state: str) -> None:
     """A fatal or exited instance stays in its state under a new scheduler."""
-    one = bench(SERVICE)
-    left(one, state)
-    unit = resumed(one)
-    assert [one.state.shown for one in unit.instances] == [state]
+    harness = bench(SERVICE)
+    left(harness, state)
+    unit = resumed(harness)
+    assert [instance.state.shown for instance in unit.instances] == [state]
     assert unit.instances[0].timer is None
 
 
 def test_fatal_instance_is_retried(bench: Make) -> None:
     """A fatal instance is retried fatal_retry after its last failure, even under a new scheduler."""
-    one = bench(f'{SERVICE}fatal_retry = "1h"\n')
-    left(one, "fatal", age_ms=HOUR_MS)
-    in_time(one, State.STARTING, resumed(one).instances[0])
+    harness = bench(f'{SERVICE}fatal_retry = "1h"\n')
+    left(harness, "fatal", age_ms=HOUR_MS)
+    in_time(harness, State.STARTING, resumed(harness).instances[0])
 
 
 def test_runs_of_a_removed_task(bench: Make) -> None:
     """Runs of a removed task are kept together, so that they count as its runs if it is added again."""
-    one = bench(SERVICE)
-    now_ms = one.loop.now_ms()
+    harness = bench(SERVICE)
+    now_ms = harness.loop.now_ms()
     for _ in range(2):
         row = pending_row(LiveRun(Unit(REMOVED), REMOVED, new_ulid(now_ms), trigger="api", created_at=now_ms))
-        insert_run(one.store.database, row._replace(status="running", started_at=now_ms))
-    rows = unfinished_runs(one.store.database)
+        insert_run(harness.store.database, row._replace(status="running", started_at=now_ms))
+    rows = unfinished_runs(harness.store.database)
     instances = {row.id: {"run": row.id, "started_at": now_ms, "cause": None, "recipe": ""} for row in rows}
-    startup = TakeOver(one.core, one.engine, one.controller, one.root, one.units)  # type: ignore[arg-type]
-    startup.reconcile(KnownRuns(rows, instances, [], ending=False), one.committer.change())
+    startup = TakeOver(harness.core, harness.engine, harness.controller, harness.root, harness.units)  # type: ignore[arg-type]
+    startup.reconcile(KnownRuns(rows, instances, [], ending=False), harness.committer.change())
     assert [(name, list(unit.active), unit.configured) for name, unit in startup.leaving.items()] == [
         (REMOVED.name, [row.id for row in rows], False)
     ]
@@ -175,48 +175,48 @@ def test_runs_of_a_removed_task(bench: Make) -> None:
 
 def test_stopped_service(bench: Make) -> None:
     """A stopped service stays down; instances that were not signalled are stopped, and no exit leads to a restart."""
-    one = bench(SERVICE)
-    left(one, "stopped", stopped=True)
-    assert states(resumed(one)) == [State.STOPPED]
-    run_id = live(one)
-    left(one, "stopping", run_id=run_id)
-    unit = resumed(one, running={run_id: None})
+    harness = bench(SERVICE)
+    left(harness, "stopped", stopped=True)
+    assert states(resumed(harness)) == [State.STOPPED]
+    run_id = live(harness)
+    left(harness, "stopping", run_id=run_id)
+    unit = resumed(harness, running={run_id: None})
     assert states(unit) == [State.STOPPING]
-    assert one.root.take("stop") == [run_id]
-    at = one.loop.now_ms()
-    unit = resumed(one, exits=(Exited(run=run_id, status=15, cause="stop", started_at=at, ended_at=at),))
+    assert harness.root.take("stop") == [run_id]
+    at = harness.loop.now_ms()
+    unit = resumed(harness, exits=(Exited(run=run_id, status=15, cause="stop", started_at=at, ended_at=at),))
     assert states(unit) == [State.STOPPED]
-    assert [row.state for row in stored(one)] == ["stopped"]
-    assert one.root.take("spawn") == []
+    assert [row.state for row in stored(harness)] == ["stopped"]
+    assert harness.root.take("spawn") == []
 
 
 def test_interrupted_restart(bench: Make) -> None:
     """An instance that was stopping for a restart starts again as soon as it has ended."""
-    one = bench(SERVICE)
-    run_id = live(one)
-    left(one, "stopping", run_id=run_id, stopped=False)
-    unit = resumed(one, running={run_id: "stop"})
+    harness = bench(SERVICE)
+    run_id = live(harness)
+    left(harness, "stopping", run_id=run_id, stopped=False)
+    unit = resumed(harness, running={run_id: "stop"})
     assert states(unit) == [State.RESTARTING]
-    assert one.root.take("stop") == []
-    assert states(resumed(one, running={run_id: None})) == [State.RESTARTING]
-    assert one.root.take("stop") == [run_id]
-    at = one.loop.now_ms()
-    unit = resumed(one, exits=(Exited(run=run_id, status=15, cause="stop", started_at=at, ended_at=at),))
+    assert harness.root.take("stop") == []
+    assert states(resumed(harness, running={run_id: None})) == [State.RESTARTING]
+    assert harness.root.take("stop") == [run_id]
+    at = harness.loop.now_ms()
+    unit = resumed(harness, exits=(Exited(run=run_id, status=15, cause="stop", started_at=at, ended_at=at),))
     assert states(unit) == [State.STARTING]
-    assert len(one.root.take("spawn")) == 1
+    assert len(harness.root.take("spawn")) == 1
 
 
 def test_stored_but_unsent_start(bench: Make) -> None:
     """A start that was stored but not sent is carried out, unless the service was stopped since."""
-    one = bench(SERVICE)
-    run_id = live(one, "pending")
-    left(one, "starting", run_id=run_id)
-    assert states(resumed(one)) == [State.STARTING]
-    assert one.root.take("spawn") == [run_id]
-    one.engine.live.clear()
-    left(one, "starting", run_id=run_id, stopped=True)
-    assert states(resumed(one)) == [State.STOPPED]
-    assert one.root.take("spawn") == []
+    harness = bench(SERVICE)
+    run_id = live(harness, "pending")
+    left(harness, "starting", run_id=run_id)
+    assert states(resumed(harness)) == [State.STARTING]
+    assert harness.root.take("spawn") == [run_id]
+    harness.engine.live.clear()
+    left(harness, "starting", run_id=run_id, stopped=True)
+    assert states(resumed(harness)) == [State.STOPPED]
+    assert harness.root.take("spawn") == []
 
 
 @pytest.mark.parametrize(
@@ -231,44 +231,44 @@ def test_start_and_end_without_a_scheduler(
     bench: Make, left_as: str, stopped: bool, cause: str | None, then: State
 ) -> None:
     """A start and an end without a scheduler are announced in order, and the end has the reason of its cause."""
-    one = bench(SERVICE)
-    run_id = live(one, "pending")
-    left(one, left_as, run_id=run_id, stopped=stopped)
-    at = one.loop.now_ms()
-    unit = resumed(one, exits=(Exited(run=run_id, status=15, cause=cause, started_at=at, ended_at=at + 1),))
+    harness = bench(SERVICE)
+    run_id = live(harness, "pending")
+    left(harness, left_as, run_id=run_id, stopped=stopped)
+    at = harness.loop.now_ms()
+    unit = resumed(harness, exits=(Exited(run=run_id, status=15, cause=cause, started_at=at, ended_at=at + 1),))
     assert states(unit) == [then]
-    told = [event for event in events.since(one.store.database, 0) if event.body.get("runId") == run_id]
+    told = [event for event in events.since(harness.store.database, 0) if event.body.get("runId") == run_id]
     assert [event.kind for event in told if event.kind.startswith("run.")] == ["run.started", "run.ended"]
-    row = get_run(one.store.database, run_id)
+    row = get_run(harness.store.database, run_id)
     assert row is not None
     assert (row.status, row.started_at, row.ended_at) == ("ended", at, at + 1)
 
 
 def test_stop_of_one_run(bench: Make) -> None:
     """An instance whose run was being stopped alone waits for its restart."""
-    one = bench(SERVICE)
-    run_id = live(one)
-    left(one, "running", run_id=run_id)
-    unit = resumed(one, running={run_id: "stop"})
+    harness = bench(SERVICE)
+    run_id = live(harness)
+    left(harness, "running", run_id=run_id)
+    unit = resumed(harness, running={run_id: "stop"})
     assert states(unit) == [State.RUNNING]
-    one.exited(run_id, status=15, cause="stop")
+    harness.exited(run_id, status=15, cause="stop")
     assert states(unit) == [State.BACKOFF]
 
 
 def test_stopping_instance_without_a_run(bench: Make) -> None:
     """An instance stored as stopping without a run is started."""
-    one = bench(SERVICE)
-    left(one, "stopping")
-    assert states(resumed(one)) == [State.STARTING]
+    harness = bench(SERVICE)
+    left(harness, "stopping")
+    assert states(resumed(harness)) == [State.STARTING]
 
 
 def test_commands_are_remembered(bench: Make) -> None:
     """The next scheduler remembers all commands; the next daemon remembers only persistent ones."""
-    one = bench(f'{SERVICE}[tasks.t]\nrun = "true"\n')
-    left(one, "running", stopped=True, rolling="[1, 2]", last_restart="x", fatal_since=7)
-    update_task(one.store.database, "t", paused=True)
+    harness = bench(f'{SERVICE}[tasks.t]\nrun = "true"\n')
+    left(harness, "running", stopped=True, rolling="[1, 2]", last_restart="x", fatal_since=7)
+    update_task(harness.store.database, "t", paused=True)
     for first, expected in ((False, (True, RollingRestart(1, 2), "x", 7)), (True, (False, None, None, 7))):
-        units = make_units(one.store.database, one.config, first=first)
+        units = make_units(harness.store.database, harness.config, first=first)
         unit = units["s"]
         assert (unit.stopped, unit.rolling, unit.last_command, unit.fatal_since) == expected
         assert units["t"].paused
@@ -276,62 +276,66 @@ def test_commands_are_remembered(bench: Make) -> None:
 
 def test_rolling_restart_of_removed_instances(bench: Make) -> None:
     """A rolling restart is done if the configuration no longer has its remaining instances."""
-    one = bench(SERVICE)
-    left(one, "stopped", rolling="[1, 3]")
-    unit = resumed(one)
+    harness = bench(SERVICE)
+    left(harness, "stopped", rolling="[1, 3]")
+    unit = resumed(harness)
     assert unit.rolling is None
-    assert record(one).rolling is None
+    assert record(harness).rolling is None
 
 
 def test_outdated_store(bench: Make) -> None:
     """If an old copy of the store has several unfinished runs of an instance, the running one continues."""
-    one = bench(SERVICE)
-    crashed, ended, runs = live(one), live(one), live(one)
+    harness = bench(SERVICE)
+    crashed, ended, runs = live(harness), live(harness), live(harness)
     exited = Exited(run=ended, status=0, started_at=1, ended_at=2)
-    unit = resumed(one, running={runs: None}, exits=(exited,))
-    assert unit.instances[0].run is one.engine.live[runs]
-    assert list(one.engine.live) == [runs]
-    assert one.root.take("spawn") == []
-    assert [frame["runs"] for frame in one.root.sent if frame["op"] == "ack"] == [[ended]]
-    reasons = [run and run.end_reason for run in (get_run(one.store.database, run) for run in (crashed, ended, runs))]
+    unit = resumed(harness, running={runs: None}, exits=(exited,))
+    assert unit.instances[0].run is harness.engine.live[runs]
+    assert list(harness.engine.live) == [runs]
+    assert harness.root.take("spawn") == []
+    assert [frame["runs"] for frame in harness.root.sent if frame["op"] == "ack"] == [[ended]]
+    reasons = [
+        run and run.end_reason for run in (get_run(harness.store.database, run) for run in (crashed, ended, runs))
+    ]
     assert reasons == ["crashed", "succeeded", None]
 
 
 def test_service_added_again_after_a_scheduler_death(bench: Make) -> None:
     """A service that was removed before the scheduler died and is added again waits for the end of its old process."""
-    one = bench(SERVICE)
-    run = live(one)
-    running = {run: {"run": run, "started_at": one.loop.now_ms(), "cause": None, "recipe": ""}}
-    known = KnownRuns(unfinished_runs(one.store.database), running, [], ending=False)
-    change = one.committer.change()
-    TakeOver(one.core, one.engine, one.controller, one.root, {}).reconcile(known, change)  # type: ignore[arg-type]
-    one.committer.commit(change)
-    one.store.work_all()
-    assert one.root.take("stop") == [run]
-    unit = one.units["s"]
-    change = one.committer.change()
-    one.controller.add(unit, change)
-    one.committer.commit(change)
-    one.store.work_all()
-    assert one.root.take("spawn") == []
-    one.exited(run, status=15, cause="stop")
-    one.store.work_all()
-    assert len(one.root.take("spawn")) == 1
-    assert one.controller.leaving == {}
+    harness = bench(SERVICE)
+    run = live(harness)
+    running = {run: {"run": run, "started_at": harness.loop.now_ms(), "cause": None, "recipe": ""}}
+    known = KnownRuns(unfinished_runs(harness.store.database), running, [], ending=False)
+    change = harness.committer.change()
+    TakeOver(harness.core, harness.engine, harness.controller, harness.root, {}).reconcile(known, change)  # type: ignore[arg-type]
+    harness.committer.commit(change)
+    harness.store.work_all()
+    assert harness.root.take("stop") == [run]
+    unit = harness.units["s"]
+    change = harness.committer.change()
+    harness.controller.add(unit, change)
+    harness.committer.commit(change)
+    harness.store.work_all()
+    assert harness.root.take("spawn") == []
+    harness.exited(run, status=15, cause="stop")
+    harness.store.work_all()
+    assert len(harness.root.take("spawn")) == 1
+    assert harness.controller.leaving == {}
 
 
 def test_interrupted_termination(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a scheduler stored a replacement without stopping the old run, the next scheduler stops it."""
-    one = bench('[tasks.t]\nrun = "true"\non_overlap = "terminate"\n[services.s]\nrun = "true"\nautostart = false\n')
-    older = one.trigger("t")
-    one.store.work_all()
-    one.started(older.id)
-    one.store.work_all()
+    harness = bench(
+        '[tasks.t]\nrun = "true"\non_overlap = "terminate"\n[services.s]\nrun = "true"\nautostart = false\n'
+    )
+    older = harness.trigger("t")
+    harness.store.work_all()
+    harness.started(older.id)
+    harness.store.work_all()
     with monkeypatch.context() as dies:
-        dies.setattr(one.engine, "make_room", lambda _unit, _task: None)
-        one.trigger("t")
-        one.store.work_all()
-    assert one.root.take("stop") == []
-    one.engine.live.clear()
-    resumed(one, running={older.id: None})
-    assert one.root.take("stop") == [older.id]
+        dies.setattr(harness.engine, "make_room", lambda _unit, _task: None)
+        harness.trigger("t")
+        harness.store.work_all()
+    assert harness.root.take("stop") == []
+    harness.engine.live.clear()
+    resumed(harness, running={older.id: None})
+    assert harness.root.take("stop") == [older.id]

@@ -17,25 +17,27 @@ MINUTE_MS = 60_000
 FAILED = 1 << 8
 
 
-def take_over(one: Bench) -> None:
+def take_over(harness: Bench) -> None:
     """Start the next scheduler; the root has no runs."""
-    one.take_up(first=False)
-    known = KnownRuns(unfinished_runs(one.store.database), running={}, exits=[], ending=False)
-    change = one.committer.change()
-    TakeOver(one.core, one.engine, one.controller, cast(RootConnection, one.root), one.units).reconcile(known, change)
-    one.committer.commit(change)
-    one.store.work_all()
+    harness.take_up(first=False)
+    known = KnownRuns(unfinished_runs(harness.store.database), running={}, exits=[], ending=False)
+    change = harness.committer.change()
+    TakeOver(
+        harness.core, harness.engine, harness.controller, cast(RootConnection, harness.root), harness.units
+    ).reconcile(known, change)
+    harness.committer.commit(change)
+    harness.store.work_all()
 
 
-def starts_after(one: Bench, clock: FakeClock, wait_ms: int) -> bool:
+def starts_after(harness: Bench, clock: FakeClock, wait_ms: int) -> bool:
     """Let the time pass; return whether the retry starts at its end, and not a millisecond earlier."""
-    one.root.sent.clear()
+    harness.root.sent.clear()
     found = []
     for by_ms in (wait_ms - 1, 1):
         clock.advance_ms(by_ms)
-        one.loop.round(0)
-        one.store.work_all()
-        found.append(bool(one.root.take("spawn")))
+        harness.loop.round(0)
+        harness.store.work_all()
+        found.append(bool(harness.root.take("spawn")))
     return found == [False, True]
 
 
@@ -52,16 +54,16 @@ def starts_after(one: Bench, clock: FakeClock, wait_ms: int) -> bool:
 def test_restart_does_not_shorten_a_retry_delay(tmp_path: Path, keys: str, back_ms: int, wait_ms: int) -> None:
     """The retry starts when it is due, and a backward step adds at most the longest configured delay."""
     clock = FakeClock()
-    one = Bench(tmp_path, f'[tasks.t]\nrun = "false"\nretry_attempts = 1\n{keys}\n', clock)
+    harness = Bench(tmp_path, f'[tasks.t]\nrun = "false"\nretry_attempts = 1\n{keys}\n', clock)
     try:
-        run = one.trigger("t")
-        one.store.work_all()
-        one.started(run.id)
-        one.exited(run.id, status=FAILED)
-        one.store.work_all()
+        run = harness.trigger("t")
+        harness.store.work_all()
+        harness.started(run.id)
+        harness.exited(run.id, status=FAILED)
+        harness.store.work_all()
         clock.advance_ms(2 * MINUTE_MS)
         clock.wall -= back_ms
-        take_over(one)
-        assert starts_after(one, clock, wait_ms)
+        take_over(harness)
+        assert starts_after(harness, clock, wait_ms)
     finally:
-        one.close()
+        harness.close()

@@ -126,10 +126,10 @@ def test_replaced_database(store: Store, tmp_path: Path, wal: bool) -> None:
     shutil.copyfile(backup, store.path)
     if wal:
         part(store, "-wal").write_bytes(b"anything")
-    before = {one.name: one.read_bytes() for one in tmp_path.iterdir() if one.is_file()}
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     for _ in range(2):
         assert isinstance(store.set("after", 2), DatabaseReplaced)
-    assert {one.name: one.read_bytes() for one in tmp_path.iterdir() if one.is_file()} == before
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
     store.path.unlink()
     part(store, "-wal").unlink(missing_ok=True)
     assert store.set("later", 3) is None
@@ -142,9 +142,9 @@ def test_foreign_file_at_shutdown(store: Store, tmp_path: Path) -> None:
     os.replace(backup, store.path)
     part(store, "-wal").unlink()
     part(store, "-wal").write_bytes(b"anything")
-    before = {one.name: one.read_bytes() for one in tmp_path.iterdir() if one.is_file()}
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     store.thread.close()
-    assert {one.name: one.read_bytes() for one in tmp_path.iterdir() if one.is_file()} == before
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
 
 
 def test_foreign_wal(store: Store) -> None:

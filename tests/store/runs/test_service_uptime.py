@@ -77,7 +77,7 @@ def test_states_of_an_earlier_daemon(writer: Database) -> None:
     close_earlier(writer, now, {"kept"})
     assert state_times(writer, "web", DAY) == [StateTime(DAY, 0, "running", 50_000)]
     assert state_times(writer, "kept", DAY) == []
-    assert [(one.state, one.since) for one in instances(writer)] == [("running", T0), ("stopped", now)]
+    assert [(instance.state, instance.since) for instance in instances(writer)] == [("running", T0), ("stopped", now)]
 
 
 def test_restarts(writer: Database) -> None:

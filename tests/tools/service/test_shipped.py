@@ -67,11 +67,11 @@ def test_dedicated_user(tmp_path: Path) -> None:
         done = subprocess.run([command[0], f"--root={tmp_path}", *command[1:]], capture_output=True, text=True)
         assert done.returncode == 0, done
     # The ids come from the other root directory, not from this host.
-    line = next(one for one in (tmp_path / "etc/passwd").read_text().splitlines() if one.startswith("ringward:"))
+    line = next(line for line in (tmp_path / "etc/passwd").read_text().splitlines() if line.startswith("ringward:"))
     _, _, uid, gid, _, home, _ = line.split(":")
     assert home == "/var/lib/ringward"
     statuses = [path.stat() for path in (config.parent, config, tmp_path / "var/lib/ringward")]
-    assert [(one.st_uid, one.st_gid, stat.S_IMODE(one.st_mode)) for one in statuses] == [
+    assert [(status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) for status in statuses] == [
         (0, int(gid), 0o750),
         (0, int(gid), 0o640),
         (int(uid), int(gid), 0o700),

@@ -36,11 +36,11 @@ def test_day_with_a_repeated_hour(tmp_path: Path) -> None:
         }
         for name, repeated, skipped in (("a", 1, 1), ("b", 4, 0))
     ]
-    assert [one["starts"] for one in found["hours"]] == [2, 2, 2.5, *[2] * 21]
+    assert [hour["starts"] for hour in found["hours"]] == [2, 2, 2.5, *[2] * 21]
     assert found["hours"][2]["mostStarts"] == 3
     assert found["hours"][5]["running"] == pytest.approx(2 / 3)
     assert found["collisions"] == [{"tasks": ["a", "b"], "count": 1, "first": "2026-10-25T00:30:00.000Z"}]
-    assert [(one["name"], one["times"], one["run"], one["dst_skipped"]) for one in found["tasks"]] == [
+    assert [(task["name"], task["times"], task["run"], task["dst_skipped"]) for task in found["tasks"]] == [
         ("a", 2, 1, 1),
         ("b", 50, 50, 0),
     ]
@@ -50,7 +50,7 @@ def test_run_over_many_hours(tmp_path: Path) -> None:
     """A run counts in each of its hours, even if it continues beyond the end."""
     text = '[tasks.a]\nrun = "x"\ncron = "30 4,23 * * *"\n'
     found = played(tmp_path, text, 25, a=150 * 60_000).to_dict()
-    assert [one["running"] for one in found["hours"][3:9]] == [0, 0.5, 1, 1, 0, 0]
+    assert [hour["running"] for hour in found["hours"][3:9]] == [0, 0.5, 1, 1, 0, 0]
     assert found["hours"][23]["running"] == 0.5
 
 

@@ -45,7 +45,7 @@ def test_year_in_time_zones(tmp_path: Path) -> None:
             keys = f'cron = "{text}"\ntimezone = "{zone}"\ndst_gap = "{gap}"\ndst_overlap = "{overlap}"'
             play = alone(configured(tmp_path, keys), FIRST_MS + 1)
             found = [(one.at, one.outcome == "run", one.note) for one in play.until(FIRST_MS + YEAR_MS + 1)]
-            expected = [tuple(one) for one in oracle.walk(text, gap, overlap, 1_000_000)]
+            expected = [tuple(node) for node in oracle.walk(text, gap, overlap, 1_000_000)]
             assert found == expected, (zone, text, gap, overlap)
 
 
@@ -140,16 +140,18 @@ def test_interval_continues(tmp_path: Path) -> None:
 
 def test_waiting_runs(tmp_path: Path) -> None:
     """Waiting runs begin when a place is free, and the longest wait is known; a timeout ends longer runs."""
-    one = SimulatedTask(configured(tmp_path, 'every = "10m"\nmax_concurrent = 1\ncoalesce = false'), FIRST_MS, 900_000)
-    play = SimulatedQueue([one])
+    simulated = SimulatedTask(
+        configured(tmp_path, 'every = "10m"\nmax_concurrent = 1\ncoalesce = false'), FIRST_MS, 900_000
+    )
+    play = SimulatedQueue([simulated])
     assert outcomes(play, FIRST_MS + 1_900_000) == ["run", "queued", "queued"]
     play.finish(FIRST_MS + 1_900_000)
-    assert [(began - FIRST_MS, end - FIRST_MS) for began, end in one.ran] == [
+    assert [(began - FIRST_MS, end - FIRST_MS) for began, end in simulated.ran] == [
         (600_000, 1_500_000),
         (1_500_000, 2_400_000),
         (2_400_000, 3_300_000),
     ]
-    assert (one.longest_wait_ms, one.waits) == (600_000, {("task", "t"): 2})
+    assert (simulated.longest_wait_ms, simulated.waits) == (600_000, {("task", "t"): 2})
     play = alone(configured(tmp_path, 'every = "10m"\nmax_concurrent = 1\ntimeout = "9m"'), FIRST_MS, 900_000)
     assert set(outcomes(play, FIRST_MS + DAY)) == {"run"}
 
@@ -230,11 +232,11 @@ def test_service_holds_its_slot(tmp_path: Path) -> None:
     )
     for keys, outcome, wait_ms in (("", "queued", 23 * 3_600_000), ("autostart = false\n", "run", 0)):
         config = loaded(tmp_path, text + keys)
-        one = SimulatedTask(config.tasks["t"], FIRST_MS, 0)
-        (shared,) = queues([one], Capacity(config.slots), config.services.values())
+        simulated = SimulatedTask(config.tasks["t"], FIRST_MS, 0)
+        (shared,) = queues([simulated], Capacity(config.slots), config.services.values())
         assert outcomes(shared, FIRST_MS + DAY) == [outcome]
         shared.finish(FIRST_MS + DAY)
-        assert one.longest_wait_ms == wait_ms
+        assert simulated.longest_wait_ms == wait_ms
 
 
 def test_jitter_moves_the_start(tmp_path: Path) -> None:

@@ -251,7 +251,7 @@ def _banner(
                 "tasks": len(config.tasks),
                 "services": len(config.services),
                 **({} if warning is None else {"warning": warning}),
-                **({"warnings": [one.to_dict() for one in warnings]} if warnings else {}),
+                **({"warnings": [warning.to_dict() for warning in warnings]} if warnings else {}),
             }
         )
         return
