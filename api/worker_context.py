@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,12 +24,19 @@ from supervisor.ipc.messages import DaemonSettings
 
 _ASK_S = 1.0
 _KEEP_S = 1.0
+_KEEP_UNREADY_S = 0.05
+"""How long it is kept if the scheduler does not answer or cannot store, so that clients soon notice the change."""
 
 
 class SchedulerProbe:
-    """Caches the scheduler's report about itself, which is requested at most once a second for all callers."""
+    """Caches the scheduler's report about itself, which is requested at most once a second for all callers.
 
-    def __init__(self) -> None:
+    Args:
+        clock: returns the time in monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._until_s = 0.0
         self._info: dict[str, object] | None = None
         self._asking = BoundedSemaphore()
@@ -46,12 +54,13 @@ class SchedulerProbe:
 
     def info(self, context: "Context") -> dict[str, Any] | None:
         """Return the report, at most a second old; None if the scheduler does not answer within a second."""
-        if time.monotonic() >= self._until_s:
+        if self._clock() >= self._until_s:
             # Concurrent callers share the answer.
             with self._asking:
-                if time.monotonic() >= self._until_s:
+                if self._clock() >= self._until_s:
                     self._info = self.ask(context, "info")
-                    self._until_s = time.monotonic() + _KEEP_S
+                    ready = self._info is not None and self._info.get("storing", True)
+                    self._until_s = self._clock() + (_KEEP_S if ready else _KEEP_UNREADY_S)
         return self._info
 
 
