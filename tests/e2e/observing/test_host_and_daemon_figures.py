@@ -109,7 +109,7 @@ def test_fatal_service_is_notified_once(daemon: Daemon) -> None:
 def test_metrics_are_well_formed(daemon: Daemon) -> None:
     """Metrics describe the runs, are well formed, and are public if the configuration says so."""
     daemon.write(
-        '[tasks.t]\nrun = "true"\ncron = "0 3 * * *"\n[services.s]\nrun = "exec sleep 1000"\n', http='metrics = "open"'
+        '[tasks.t]\nrun = "true"\ncron = "0 3 1 1 *"\n[services.s]\nrun = "exec sleep 1000"\n', http='metrics = "open"'
     )
     daemon.start()
     daemon.ended(daemon.trigger("t"))
@@ -134,7 +134,7 @@ def test_metrics_are_well_formed(daemon: Daemon) -> None:
 @pytest.mark.lent
 def test_task_shows_next_instants_and_todays_outcomes(daemon: Daemon) -> None:
     """A task shows its next instants, and the outcomes of its runs today."""
-    daemon.write('[tasks.nightly]\nrun = "true"\ncron = "30 2 * * *"\ntimezone = "Europe/Prague"\n')
+    daemon.write('[tasks.nightly]\nrun = "true"\ncron = "30 2 1 * *"\ntimezone = "Europe/Prague"\n')
     daemon.start()
     daemon.ended(daemon.trigger("nightly"))
     instants = daemon.get("/api/tasks/nightly/schedule?count=400").json()

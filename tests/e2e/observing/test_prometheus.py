@@ -20,7 +20,7 @@ CONFIG = f"""
 size = 2
 [tasks.good]
 run = "true"
-cron = "0 0 * * *"
+cron = "0 0 1 1 *"
 uses = ["db"]
 [tasks.bad]
 run = "exit 1"
