@@ -46,6 +46,7 @@ from bench.lifecycle.lifetime import (
     SLEEP,
     TASKS,
     Fifo,
+    cpu_ns,
     first_answer,
     idling,
     stopped,
@@ -281,15 +282,33 @@ def _output(peer: Found, quick: bool) -> list[Row]:
 
 def _short(peer: Found, quick: bool) -> list[Row]:
     count = 200 if quick else 2000
+    rounds = 2 if quick else _ROUNDS
     with Daemon(SHORT) as daemon, peer.running(Program("true", ["/bin/true"], service=False)) as running:
-        ours = ShortRuns(daemon)
+        short_runs = ShortRuns(daemon)
+        ours, theirs = daemon.processes(), [psutil.Process(running.pid)]
         try:
-            pairs = in_turn(
-                2 if quick else _ROUNDS, lambda: ours.measure(count), lambda: running.short_runs("true", count)
-            )
+            pairs = [
+                (
+                    _rate_and_processor(ours, lambda: short_runs.measure(count), count),
+                    _rate_and_processor(theirs, lambda: running.short_runs("true", count), count),
+                )
+                for _ in range(rounds)
+            ]
         except NotImplementedError:
             return []
-    return [peer_row(f"short runs, {peer.name}", pairs, "{:.0f} /s")]
+    rates, processor = ([(one[figure], other[figure]) for one, other in pairs] for figure in (0, 1))
+    return [
+        peer_row(f"short runs, {peer.name}", rates, "{:.0f} /s"),
+        peer_row(f"short runs: processor time of each, {peer.name}", processor, "{:.2f} ms"),
+    ]
+
+
+def _rate_and_processor(processes: list[psutil.Process], work: Callable[[], float], count: int) -> tuple[float, float]:
+    """Return the runs a second, and the processor time that these processes spent on each run, in ms."""
+    before = {process.pid: cpu_ns(process) for process in processes}
+    rate = work()
+    spent_ns = sum(cpu_ns(process) - before[process.pid] for process in processes if process.is_running())
+    return rate, spent_ns / count / 1e6
 
 
 def _rounds(
