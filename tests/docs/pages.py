@@ -16,7 +16,7 @@ from tests.support.ports import free_port
 from tests.support.waiting import until
 
 README = ROOT / "README.rst"
-PAGES = [README, ROOT / "CONTRIBUTING.rst", *sorted((ROOT / "docs").rglob("*.rst"))]
+PAGES = [README, ROOT / "CONTRIBUTING.rst", *sorted((ROOT / "docs").rglob("*.rst"), key=lambda page: page.name)]
 PROGRAMS = frozenset({"ringward", "curl", "echo", "cat", "ls", "export", ".", "eval", "mkdir", "touch", "chmod"})
 """The allowed first words of commands: no page changes the host of the test."""
 
