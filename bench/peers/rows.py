@@ -39,7 +39,7 @@ from dataclasses import dataclass, replace
 import psutil
 
 from bench.client import Failed
-from bench.daemon import Daemon, toml
+from bench.daemon import Daemon, title, toml
 from bench.lifecycle.lifetime import (
     SERVICES,
     SETTLE_S,
@@ -285,7 +285,9 @@ def _short(peer: Found, quick: bool) -> list[Row]:
     rounds = 2 if quick else _ROUNDS
     with Daemon(SHORT) as daemon, peer.running(Program("true", ["/bin/true"], service=False)) as running:
         short_runs = ShortRuns(daemon)
-        ours, theirs = daemon.processes(), [psutil.Process(running.pid)]
+        # The spare becomes a run.
+        ours = [process for process in daemon.processes() if title(process) != "ringward spare"]
+        theirs = [psutil.Process(running.pid)]
         try:
             pairs = [
                 (
@@ -307,7 +309,7 @@ def _rate_and_processor(processes: list[psutil.Process], work: Callable[[], floa
     """Return the runs a second, and the processor time that these processes spent on each run, in ms."""
     before = {process.pid: cpu_ns(process) for process in processes}
     rate = work()
-    spent_ns = sum(cpu_ns(process) - before[process.pid] for process in processes if process.is_running())
+    spent_ns = sum(cpu_ns(process) - before[process.pid] for process in processes)
     return rate, spent_ns / count / 1e6
 
 
