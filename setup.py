@@ -17,7 +17,7 @@ def description() -> str:
     """Return the README without pictures and links that lead to other files of the repository."""
     text = (Path(__file__).parent / "README.rst").read_text(encoding="utf-8")
     text = re.sub(r"^\.\. image:: .*\n(?: +.*\n)*\n", "", text, flags=re.MULTILINE)
-    return re.sub(r"`([^`<]+)\s<(?!https?:)[^>]+>`__", r"\1", text)
+    return re.sub(r"`([^`<]+?)\s+<(?!https?:)[^>]+>`__", r"\1", text)
 
 
 if "editable_wheel" in sys.argv:
