@@ -25,11 +25,11 @@ from supervisor.ipc.messages import DaemonSettings
 _ASK_S = 1.0
 _KEEP_S = 1.0
 _KEEP_UNREADY_S = 0.05
-"""How long it is kept if the scheduler does not answer or cannot store, so that clients soon notice the change."""
+"""How long a report is kept if the scheduler does not answer or cannot store: clients soon notice the change."""
 
 
 class SchedulerProbe:
-    """Caches the scheduler's report about itself, which is requested at most once a second for all callers.
+    """Caches the scheduler's report about itself for all callers: for a second, or for 50 ms while it is not ready.
 
     Args:
         clock: returns the time in monotonic seconds.
