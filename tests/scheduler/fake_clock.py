@@ -10,14 +10,15 @@ START_MS = 1_780_056_000_000
 class FakeClock(Clock):
     """Clocks that stand still until a test advances them or sets one of them, or until a loop waits."""
 
-    def __init__(self, wall: int = START_MS, boot: float = 1000.0) -> None:
-        self.wall, self.boot = wall, boot
+    def __init__(self, wall: int = START_MS) -> None:
+        self.wall = wall
+        self.monotonic, self.boot = 1000.0, 5000.0  # the host has slept before
 
     def wall_ms(self) -> int:
         return self.wall
 
     def monotonic_s(self) -> float:
-        return self.boot
+        return self.monotonic
 
     def boot_s(self) -> float:
         return self.boot
@@ -43,3 +44,9 @@ class FakeClock(Clock):
         """Let milliseconds pass."""
         self.wall += by_ms
         self.boot += by_ms / 1000
+        self.monotonic += by_ms / 1000
+
+    def suspend(self, seconds: float) -> None:
+        """Let the host sleep: only the wall clock and the time since the boot go on."""
+        self.wall += round(seconds * 1000)
+        self.boot += seconds

@@ -136,6 +136,17 @@ def test_timeout(runs: Runs) -> None:
     assert report["ended_at"] - report["started_at"] == (HOUR_MS + 1000)
 
 
+def test_sleep_of_the_host(runs: Runs) -> None:
+    """The time-out of a run does not count the time that the host sleeps, but its duration does."""
+    process = runs.start("echo ready; read line", timeout_ms=HOUR_MS)
+    runs.clock.suspend(10 * HOUR_S)
+    runs.let_pass(HOUR_S - 1)
+    assert process.state is State.RUNNING
+    runs.let_pass(1)
+    report = runs.ended()
+    assert (report["cause"], report["ended_at"] - report["started_at"]) == ("timeout", 11 * HOUR_MS)
+
+
 def test_stop_ladder(runs: Runs) -> None:
     """A run that ignores its stop signals gets each of them after its grace period, and SIGKILL at the end."""
     process = runs.start(DEAF, stop_then=[[signal.SIGINT, HOUR_MS]])

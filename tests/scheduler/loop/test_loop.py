@@ -63,6 +63,7 @@ def test_clock_step() -> None:
     steps: list[int] = []
     loop = Loop(clock, steps.append)
     clock.advance(3600)
+    clock.suspend(3600)
     loop.round(0)
     assert steps == []
     for step_ms in (-3_600_000, 7_200_000, 999, -500):

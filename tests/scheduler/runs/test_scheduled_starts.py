@@ -187,8 +187,7 @@ def test_deleted_history_is_not_a_gap(make: Make) -> None:
 def test_suspended_host(make: Make) -> None:
     """Timers stand still while the host sleeps, and the wall clock reveals the gap afterwards."""
     one = make('cron = "0 * * * *"')
-    one.clock.wall += 5 * HOUR
-    one.clock.boot += 5 * 3600
+    one.clock.suspend(5 * 3600)
     one.look()
     assert one.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
 
