@@ -43,10 +43,10 @@ _NOFILE = 65_536
 
 def check(settings: str) -> int:
     """Print why this version cannot use the database of `settings` (JSON), if so; return the exit status."""
-    why = obstacle(DaemonSettings.from_dict(json.loads(settings)).database)
-    if why is not None:
-        print(why)
-    return 0 if why is None else EX_CANTCREAT
+    reason = obstacle(DaemonSettings.from_dict(json.loads(settings)).database)
+    if reason is not None:
+        print(reason)
+    return 0 if reason is None else EX_CANTCREAT
 
 
 def main() -> int:
@@ -72,13 +72,13 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _NOFILE), hard))
     try:
         lock = data_lock.take(boot.data_dir)
-        found = last_good.find(boot, log, first_epoch=root.epoch == 1)
-        config = found.config
+        loaded = last_good.find(boot, log, first_epoch=root.epoch == 1)
+        config = loaded.config
         database = open_database(boot, config, root, log)
-        settings, warnings = (boot, []) if found.applied else follow(config, boot)
+        settings, warnings = (boot, []) if loaded.applied else follow(config, boot)
         try:
             start = StartConfig(
-                ResolvedConfig(config, settings), warnings, found.copied, found.applied, found.read_again
+                ResolvedConfig(config, settings), warnings, loaded.copied, loaded.applied, loaded.read_again
             )
             scheduler = Scheduler(root, boot, start, log, database)
         except ServerUnreachable as err:  # it was reachable a moment ago; the next scheduler waits for it
@@ -115,9 +115,9 @@ def _tell_users(root: RootConnection, boot: DaemonSettings, error: Exception) ->
     """Publish the reason why a restarted scheduler has no configuration, for API workers to show."""
     if root.epoch == 1 or not isinstance(error, ConfigError):
         return
-    why = f"there is no usable copy of the active configuration, and the file cannot be used: {error}"
+    reason = f"there is no usable copy of the active configuration, and the file cannot be used: {error}"
     with contextlib.suppress(OSError):
-        tell_problem(boot, "the scheduler has no usable configuration", f"{why}; restore the file")
+        tell_problem(boot, "the scheduler has no usable configuration", f"{reason}; restore the file")
 
 
 if __name__ == "__main__":

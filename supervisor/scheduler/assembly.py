@@ -125,21 +125,21 @@ def read_state(
     root.ask({"op": "snapshot"})
     restoration = restored(database)
     waiting = frozenset[str]() if restoration is None else restoration.waiting
-    known = read(database, root.wait("snapshot"), again=restoration is not None, waiting=waiting)
+    known_runs = read(database, root.wait("snapshot"), again=restoration is not None, waiting=waiting)
     # Not the epoch of the root: its earlier schedulers may have exited before they took over.
     earlier = get_meta(database, TAKEN_UP)
     first = earlier != boot.started_at
     orderly = get_meta(database, _SHUT_DOWN) == earlier
-    units = make_units(database, start.resolved.config, first=first, running_names=known.running_names)
+    units = make_units(database, start.resolved.config, first=first, running_names=known_runs.running_names)
     if first:
         with database.transaction():
-            close_earlier(database, boot.started_at, known.running_names)
-        end_orphans(database, boot.daemon_id, known.lost(database), known.cgroups, log)
-        save_leftover_rings(database, boot, known, log)
-        known = replace(known, first=True, recent_starts=read_run_ids(boot.runtime_dir))
+            close_earlier(database, boot.started_at, known_runs.running_names)
+        end_orphans(database, boot.daemon_id, known_runs.lost(database), known_runs.cgroups, log)
+        save_leftover_rings(database, boot, known_runs, log)
+        known_runs = replace(known_runs, first=True, recent_starts=read_run_ids(boot.runtime_dir))
     first_event, events = left_over(database, boot.runtime_dir)
     return StoredState(
-        known=known,
+        known=known_runs,
         restoration=restoration,
         units=units,
         first=first,
@@ -151,7 +151,7 @@ def read_state(
         clock=get_meta(database, STATE),
         info=(get_meta(database, INFO) or {}) if start.copied else {},
         ended={} if first else ended_since(database, boot.started_at),
-        usages=of_running(database, known.running),
+        usages=of_running(database, known_runs.running),
     )
 
 
@@ -384,10 +384,10 @@ class Scheduler(CommitListener, StoreListener):
         """Return whether any run is active."""
         return bool(self._engine.live)
 
-    def files_removed(self, last: int, kept: list[int]) -> None:
-        """Forget the purged runs up to number `last`, except `kept`, whose files the janitor could not remove."""
+    def files_removed(self, last: int, kept_files: list[int]) -> None:
+        """Forget the purged runs up to number `last`, except `kept_files`, whose files the janitor could not remove."""
         with self._committer.changing() as change:
-            change.write(lambda db: forget_purged(db, last, kept))
+            change.write(lambda db: forget_purged(db, last, kept_files))
 
     def database_damaged(self) -> None:
         """Check the database after the janitor found damage."""
@@ -426,9 +426,9 @@ class Scheduler(CommitListener, StoreListener):
         if self._database_watch is not None:
             self._database_watch.lost(HistoryLost(f"({damage})"), remedy)
 
-    def _report_failing_database(self, why: str) -> None:
+    def _report_failing_database(self, reason: str) -> None:
         with self._committer.changing() as change:
-            self._notifications.database_failing(why, change)
+            self._notifications.database_failing(reason, change)
 
     def leave(self) -> None:
         """Exit, so that the root starts the next scheduler; do nothing during a shutdown."""
@@ -472,8 +472,8 @@ class Scheduler(CommitListener, StoreListener):
         change.write(lambda db: upsert_task(db, unit.name, unit.definition.kind, text))
         change.write(lambda db: set_current(db, unit.name, recorded, change.now_ms))
         change.write(lambda db: drop_instances(db, unit.name, len(unit.instances)))
-        wanted = {"stopped": unit.stopped, "rolling": stored_text(unit.rolling)}
-        change.write(lambda db: update_task(db, unit.name, **wanted))
+        columns = {"stopped": unit.stopped, "rolling": stored_text(unit.rolling)}
+        change.write(lambda db: update_task(db, unit.name, **columns))
 
     def _start_units(self, change: Change, *, first: bool) -> None:
         """Start services; if the daemon has just started, also tasks with ``run_on_start``."""
@@ -575,8 +575,8 @@ class Scheduler(CommitListener, StoreListener):
         self._shutdown.go_on()
         if not self._committer.idle:
             return
-        held = (run.id for run in self._engine.live.values() if run.state in run_transitions.HELD_BY_ROOT)
-        if any(run_id not in self._jobs.lost for run_id in held):
+        at_root = (run.id for run in self._engine.live.values() if run.state in run_transitions.HELD_BY_ROOT)
+        if any(run_id not in self._jobs.lost for run_id in at_root):
             return
         self._end_reported = True
         self._engine.acknowledge()

@@ -64,14 +64,14 @@ class _RunningExport(HelperClient):
         self.export = export
         self.job = job
         self.status = ExportStatus()
-        self.wanted = True
+        self.configured = True
         self.alert: Timer | None = None
         """Timer of the notification, from the first failure until the export works again."""
         self.process = HelperProcess(loop, log, "exporter", self, title=f"exporter of {export.name}")
         self._reports = reports
 
     def helper_wanted(self) -> bool:
-        return self.wanted
+        return self.configured
 
     def helper_started(self) -> None:
         self.process.send(self.job.to_message())
@@ -79,8 +79,8 @@ class _RunningExport(HelperClient):
     def helper_sent(self, message: Message) -> None:
         self._reports.reported(self, ExportStatus.from_dict(message["status"]))
 
-    def helper_failed(self, why: str) -> None:
-        self._reports.process_failed(self, why)
+    def helper_failed(self, reason: str) -> None:
+        self._reports.process_failed(self, reason)
 
 
 class Exports:
@@ -109,7 +109,7 @@ class Exports:
         """Apply a configuration: start new exports, replace changed ones, end removed ones."""
         for name in [name for name in self._running if name not in config.exports]:
             gone = self._running.pop(name)
-            gone.wanted = False
+            gone.configured = False
             self._end_alert(gone)
             gone.process.close()
         for name, export in config.exports.items():
@@ -142,9 +142,9 @@ class Exports:
             with self._committer.changing() as change:
                 self._notifications.export_recovered(running.export.name, since, change)
 
-    def process_failed(self, running: _RunningExport, why: str) -> None:
+    def process_failed(self, running: _RunningExport, reason: str) -> None:
         """Record that an exporter process could not be started, or exited unexpectedly."""
-        running.status.error = why
+        running.status.error = reason
         running.status.failing_since = running.status.failing_since or self._loop.now_ms()
         self._raise_alert(running)
 
@@ -169,5 +169,5 @@ class Exports:
     def close(self) -> None:
         """Close the connections, which makes the exporters finish their batches and exit."""
         for running in self._running.values():
-            running.wanted = False
+            running.configured = False
             running.process.close()

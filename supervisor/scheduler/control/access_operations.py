@@ -144,7 +144,7 @@ class AccessOperations:
     @operation(_Name)
     def token_delete(self, request: _Name, reply: Reply) -> None:
         """Revoke a token."""
-        self._store(lambda db, _now_ms: tokens.delete(db, request.name), reply, lambda found: done(found=found))
+        self._store(lambda db, _now_ms: tokens.delete(db, request.name), reply, lambda deleted: done(found=deleted))
 
     @operation(_Hash)
     def token_touch(self, request: _Hash, reply: Reply) -> None:
@@ -166,13 +166,13 @@ class AccessOperations:
         """Replace an account's password."""
         values = (request.name, request.password_hash, request.tag)
         self._store(
-            lambda db, now_ms: accounts.set_password(db, *values, now_ms), reply, lambda found: done(found=found)
+            lambda db, now_ms: accounts.set_password(db, *values, now_ms), reply, lambda changed: done(found=changed)
         )
 
     @operation(_Name)
     def account_delete(self, request: _Name, reply: Reply) -> None:
         """Remove an account."""
-        self._store(lambda db, _now_ms: accounts.delete(db, request.name), reply, lambda found: done(found=found))
+        self._store(lambda db, _now_ms: accounts.delete(db, request.name), reply, lambda deleted: done(found=deleted))
 
     @operation(_Client)
     def login_attempt(self, request: _Client, reply: Reply) -> None:
@@ -257,20 +257,20 @@ class CertificateReader:
     @operation(_Version)
     def certificate(self, request: _Version, reply: Reply) -> None:
         """Answer with the version of certificate and key, and, unless the worker has that version, both as PEM."""
-        paths, known = self._paths, request.version
+        paths, version = self._paths, request.version
 
-        def found(result: _Found | BaseException) -> None:
+        def deliver(result: _Found | BaseException) -> None:
             if isinstance(result, BaseException):
                 reply(refused(409, f"cannot read the certificate: {result}"))
             else:
                 reply(done(version=result[0], pem=result[1]))
 
-        self._files.submit(lambda: _read_certificate(paths, known), found)
+        self._files.submit(lambda: _read_certificate(paths, version), deliver)
 
 
-def _read_certificate(paths: list[str], known: str | None) -> _Found:
+def _read_certificate(paths: list[str], known_version: str | None) -> _Found:
     version = " ".join(map(_version, paths))
-    return version, None if version == known else "".join(map(_read, paths))
+    return version, None if version == known_version else "".join(map(_read, paths))
 
 
 def _version(path: str) -> str:

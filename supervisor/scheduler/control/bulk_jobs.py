@@ -62,8 +62,8 @@ class Job(Struct, frozen=True, kw_only=True):
 
 def last_job(db: Database) -> Progress | None:
     """Return the stored progress of the last job with an event; None if there was none."""
-    found: Progress | None = get_meta(db, _PROGRESS)
-    return found
+    progress: Progress | None = get_meta(db, _PROGRESS)
+    return progress
 
 
 class BulkJobs:
@@ -88,9 +88,9 @@ class BulkJobs:
         """Whether the daemon is shutting down, when jobs fail."""
         return self._daemon.ending
 
-    def read(self, find: Callable[[Database], T], found: Callable[[T | BaseException], None]) -> None:
-        """Call ``find(db)`` in the reading thread, then `found` in the loop with its result or exception."""
-        self._reading.submit(find, found)
+    def read(self, find: Callable[[Database], T], then: Callable[[T | BaseException], None]) -> None:
+        """Call ``find(db)`` in the reading thread, then `then` in the loop with its result or exception."""
+        self._reading.submit(find, then)
 
     def announce_unreported(self, change: Change) -> None:
         """Announce the slices that an earlier scheduler stored but did not announce."""
@@ -99,13 +99,13 @@ class BulkJobs:
 
     def began_ms(self, command: str) -> int | None:
         """Return when an earlier scheduler got `command` first, in ms; None if that was not its last command."""
-        known = self._last
-        return known.get("began") if known is not None and known["command"] == command else None
+        progress = self._last
+        return progress.get("began") if progress is not None and progress["command"] == command else None
 
     def _done_before(self, command: str) -> int:
         """Return the number of rows that earlier schedulers changed for `command`."""
-        known = self._last
-        return known["affected"] if known is not None and known["command"] == command else 0
+        progress = self._last
+        return progress["affected"] if progress is not None and progress["command"] == command else 0
 
     def submit(self, job: Job) -> None:
         """Queue a job; it begins after the jobs before it."""
@@ -117,13 +117,13 @@ class BulkJobs:
         if self._waiting:
             self._job = job = self._waiting.popleft()
             self._affected = 0
-            self._reading.submit(job.find, lambda found: self._found(job, found))
+            self._reading.submit(job.find, lambda run_ids: self._extend(job, run_ids))
 
-    def _found(self, job: Job, found: list[str] | BaseException) -> None:
-        if isinstance(found, BaseException):
-            self._give_up(job, found)
+    def _extend(self, job: Job, run_ids: list[str] | BaseException) -> None:
+        if isinstance(run_ids, BaseException):
+            self._give_up(job, run_ids)
             return
-        self._slices.extend(found)
+        self._slices.extend(run_ids)
         self._next(job)
 
     def _next(self, job: Job) -> None:
@@ -175,12 +175,12 @@ class BulkJobs:
         self._start_next()
 
     @staticmethod
-    def _announce(known: Progress, change: Change) -> None:
-        affected: int = known["affected"]
-        unannounced = affected - known.get("told", 0)
+    def _announce(progress: Progress, change: Change) -> None:
+        affected: int = progress["affected"]
+        unannounced = affected - progress.get("told", 0)
         if unannounced:
-            change.write(lambda db: set_meta(db, _PROGRESS, {**known, "told": affected}))
-            change.announce(known["event"], {"affected": unannounced})
+            change.write(lambda db: set_meta(db, _PROGRESS, {**progress, "told": affected}))
+            change.announce(progress["event"], {"affected": unannounced})
 
 
 def _progress(job: Job, affected: int, announced: int) -> Progress:

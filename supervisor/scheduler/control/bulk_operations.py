@@ -228,13 +228,13 @@ class BulkOperations:
     def bulk_stop(self, request: _Bulk, reply: Reply) -> None:
         """Stop the selected runs that are active and not already stopping."""
 
-        def found(ids: list[str] | BaseException) -> None:
+        def stop_all(ids: list[str] | BaseException) -> None:
             if isinstance(ids, BaseException):
                 unavailable(reply, _UNFINISHED)(ids)
             else:
                 self._stop_some(ids, [], request.by, reply)
 
-        self._bulk.read(lambda db: find_active(db, _selector(request)), found)
+        self._bulk.read(lambda db: find_active(db, _selector(request)), stop_all)
 
     def _stop_some(self, ids: list[str], stopped: list[str], by: str, reply: Reply) -> None:
         change = self._committer.change()
@@ -243,10 +243,10 @@ class BulkOperations:
             if run is not None and run.state is not run_transitions.State.STOPPING:
                 self._runs.stop(run, change, by=by)
                 stopped.append(run_id)
-        rest = ids[_STOPS:]
-        if rest:
+        remaining = ids[_STOPS:]
+        if remaining:
             self._committer.commit(change)
-            self._loop.after(0, lambda: self._stop_some(rest, stopped, by, reply))
+            self._loop.after(0, lambda: self._stop_some(remaining, stopped, by, reply))
         else:
             change.then(lambda: reply(done(affected=len(stopped), first=stopped[:_NAMED])))
             self._committer.commit(change)
@@ -263,7 +263,7 @@ class BulkOperations:
             newest = find_newest(db, _selector(request))
             return {name: _again(db, data_dir, request.command, name, run) for name, run in newest.items()}
 
-        def found(tasks: dict[str, _RerunTask] | BaseException) -> None:
+        def rerun_all(tasks: dict[str, _RerunTask] | BaseException) -> None:
             if isinstance(tasks, BaseException):
                 unavailable(reply, _UNFINISHED)(tasks)
             elif self._daemon.ending:
@@ -271,7 +271,7 @@ class BulkOperations:
             else:
                 self._run_all(tasks, request, reply)
 
-        self._bulk.read(find, found)
+        self._bulk.read(find, rerun_all)
 
     def _run_all(self, tasks: dict[str, _RerunTask], request: _Rerun, reply: Reply) -> None:
         triggered: list[dict[str, str]] = []
@@ -285,28 +285,28 @@ class BulkOperations:
             if not again.exists:
                 new.append(_NewRun(unit, task, again.run_id, again.given))
 
-        def checked(found: list[ParameterValues | InvalidParameters] | InvalidParameters) -> None:
+        def checked(results: list[ParameterValues | InvalidParameters] | InvalidParameters) -> None:
             if self._daemon.ending:
                 reply(shutting_down())
-            elif isinstance(found, InvalidParameters):
-                reply(refused(409, f"The parameters cannot be checked; nothing was started: {found}"))
+            elif isinstance(results, InvalidParameters):
+                reply(refused(409, f"The parameters cannot be checked; nothing was started: {results}"))
             else:
-                self._start_all(new, found, triggered, request, reply)
+                self._start_all(new, results, triggered, request, reply)
 
-        waits = any(must_wait(one.task, one.given.names) for one in new)
-        self._checks.call(lambda: [_accepted(one) for one in new], checked, waits=waits)
+        waits = any(must_wait(new_run.task, new_run.given.names) for new_run in new)
+        self._checks.call(lambda: [_accepted(new_run) for new_run in new], checked, waits=waits)
 
     def _start_all(
         self,
         new: list["_NewRun"],
-        found: list[ParameterValues | InvalidParameters],
+        results: list[ParameterValues | InvalidParameters],
         triggered: list[dict[str, str]],
         request: _Rerun,
         reply: Reply,
     ) -> None:
         errors = [
-            {"location": f"tasks.{one.task.name}.params.{wrong.name}", "message": wrong.message}
-            for one, result in zip(new, found, strict=True)
+            {"location": f"tasks.{new_run.task.name}.params.{wrong.name}", "message": wrong.message}
+            for new_run, result in zip(new, results, strict=True)
             if isinstance(result, InvalidParameters)
             for wrong in result.wrong
         ]
@@ -320,10 +320,10 @@ class BulkOperations:
             return
         self._limit.count(credential, len(new))
         with self._committer.changing(unavailable(reply)) as change:
-            for one, params in zip(new, found, strict=True):
-                if isinstance(params, ParameterValues) and one.run_id not in self._runs.live:
-                    run = RunRequest(trigger=trigger, run_id=one.run_id, by=by, params=params)
-                    self._runs.create_task_run(one.unit, one.task, change, run)
+            for new_run, params in zip(new, results, strict=True):
+                if isinstance(params, ParameterValues) and new_run.run_id not in self._runs.live:
+                    run = RunRequest(trigger=trigger, run_id=new_run.run_id, by=by, params=params)
+                    self._runs.create_task_run(new_run.unit, new_run.task, change, run)
             change.then(lambda: reply(done(triggered=triggered)))
 
 
@@ -337,9 +337,9 @@ class _NewRun(NamedTuple):
     """Parameter values of the run that is repeated."""
 
 
-def _accepted(one: _NewRun) -> ParameterValues | InvalidParameters:
+def _accepted(new_run: _NewRun) -> ParameterValues | InvalidParameters:
     try:
-        return accept_again(one.task, one.given)
+        return accept_again(new_run.task, new_run.given)
     except InvalidParameters as err:
         return err
 

@@ -125,9 +125,9 @@ class ControlServer:
             request = msgspec.convert(message, _Request)
         except msgspec.ValidationError as err:
             raise ProtocolError(str(err)) from err
-        known, waiting = self._answers.get(request.id), self._waiting.get(request.id)
-        if known is not None:
-            self._send(connection, known)
+        answer, waiting = self._answers.get(request.id), self._waiting.get(request.id)
+        if answer is not None:
+            self._send(connection, answer)
         elif waiting is not None:
             waiting.append(connection)
         elif self._loop.now_s() > request.deadline:

@@ -79,9 +79,9 @@ def refused_for_now(detail: str, retry_after_s: int) -> dict[str, object]:
     return {**refused(429, detail), "retry_after_s": retry_after_s}
 
 
-def unavailable(reply: Reply, what: str = "the database cannot be written") -> Callable[[BaseException], None]:
-    """Return the `on_failed` of a change or read for which a client waits; it answers 503 with `what` and the error."""
-    return lambda error: reply(refused(503, f"{what}: {error}"))
+def unavailable(reply: Reply, failure: str = "the database cannot be written") -> Callable[[BaseException], None]:
+    """Return the `on_failed` of a change or read of a waiting client; it answers 503 with `failure` and the error."""
+    return lambda error: reply(refused(503, f"{failure}: {error}"))
 
 
 def shutting_down() -> dict[str, Any]:

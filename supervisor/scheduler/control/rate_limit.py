@@ -40,10 +40,10 @@ class RateLimit:
         """Count `times` actions of a client."""
         if not self.rate:
             return
-        known = self._times.setdefault(client, collections.deque())
-        known.extend([self._clock()] * min(times, self.rate))
-        while len(known) > self.rate:
-            known.popleft()
+        attempt_times = self._times.setdefault(client, collections.deque())
+        attempt_times.extend([self._clock()] * min(times, self.rate))
+        while len(attempt_times) > self.rate:
+            attempt_times.popleft()
         self._times.move_to_end(client)
         while len(self._times) > _MAX_CLIENTS:
             self._times.popitem(last=False)

@@ -103,14 +103,14 @@ class IdempotencyKeys:
 
         with self._committer.changing(unavailable(finish)) as change:
             claim = change.read(lambda db: idempotency.find(db, key, change.now_ms))
-            claim.then(lambda found: self._answer(found, request.request, finish, create))
+            claim.then(lambda key_claim: self._answer(key_claim, request.request, finish, create))
 
     @staticmethod
-    def _answer(found: KeyClaim | None, fingerprint: str, finish: Reply, create: Callable[[Reply], None]) -> None:
-        if found is None:
+    def _answer(key_claim: KeyClaim | None, fingerprint: str, finish: Reply, create: Callable[[Reply], None]) -> None:
+        if key_claim is None:
             create(finish)
-        elif found.request == fingerprint:
-            finish(done(run=found.run_id))
+        elif key_claim.request == fingerprint:
+            finish(done(run=key_claim.run_id))
         else:
             error = {"location": "header.Idempotency-Key", "message": "was used for another request"}
             finish(refused(422, _OTHER, [error]))
@@ -218,18 +218,18 @@ class RunOperations:
             return
         values = request.params or {}
 
-        def checked(found: ParameterValues | InvalidParameters) -> None:
+        def checked(result: ParameterValues | InvalidParameters) -> None:
             if self._daemon.ending:
                 reply(shutting_down())
             elif request.run in self._runs.live:  # created during the check, by a repeated request
                 reply(done())
             elif unit.task is not task or not unit.configured:  # a reload during the check
                 self._create(unit, request, reply)
-            elif isinstance(found, InvalidParameters):
-                errors = [{"location": f"body.params.{one.name}", "message": one.message} for one in found.wrong]
+            elif isinstance(result, InvalidParameters):
+                errors = [{"location": f"body.params.{wrong.name}", "message": wrong.message} for wrong in result.wrong]
                 reply(refused(422, f"Invalid parameters for {unit.name}", errors))
             else:
-                self._create_with(unit, task, found, request, reply)
+                self._create_with(unit, task, result, request, reply)
 
         self._checks.call(lambda: take(task, values), checked, waits=must_wait(task, values))
 
@@ -296,8 +296,8 @@ class RunOperations:
                 }
                 for reason in reasons
             ]
-        found = {run.id: {"uses": run.definition.uses, "waiting_for": waiting_for.get(run.id, [])} for run in runs}
-        reply(done(runs=found))
+        details = {run.id: {"uses": run.definition.uses, "waiting_for": waiting_for.get(run.id, [])} for run in runs}
+        reply(done(runs=details))
 
     @operation(_Slots)
     def slots(self, request: _Slots, reply: Reply) -> None:
@@ -363,9 +363,9 @@ def _owning_runs(pid: int, daemon_id: str, environments: Environments) -> Iterat
         if process is None or pid <= 1:
             return
         for candidate in (pid, process.session, process.group):
-            found = None if candidate in read else find_process(candidate)
-            if found is not None:
-                variables = environments.read(candidate, found.start) or {}
+            related = None if candidate in read else find_process(candidate)
+            if related is not None:
+                variables = environments.read(candidate, related.start) or {}
                 if variables.get("RINGWARD_DAEMON") == daemon_id:
                     yield variables.get("RINGWARD_RUN_ID", "")
             read.add(candidate)

@@ -139,24 +139,24 @@ class UnitOperations:
     @operation(_Unit)
     def service_start(self, request: _Unit, reply: Reply) -> None:
         """Start the instances of a service."""
-        self._one("start", request, reply)
+        self._operate("start", request, reply)
 
     @operation(_Restart)
     def service_restart(self, request: _Restart, reply: Reply) -> None:
         """Restart the instances of a service."""
-        self._one("restart", request, reply)
+        self._operate("restart", request, reply)
 
     @operation(_Unit)
     def task_pause(self, request: _Unit, reply: Reply) -> None:
         """Pause the schedule of a task."""
-        self._one("pause", request, reply)
+        self._operate("pause", request, reply)
 
     @operation(_Unit)
     def task_resume(self, request: _Unit, reply: Reply) -> None:
         """Resume the schedule of a task."""
-        self._one("resume", request, reply)
+        self._operate("resume", request, reply)
 
-    def _one(self, name: str, request: _Unit, reply: Reply) -> None:
+    def _operate(self, name: str, request: _Unit, reply: Reply) -> None:
         verb = self._verbs[name]
         unit = self._unit(verb.kinds, request, reply)
         if unit is None or (verb.starts and self._refused_at_the_end(reply)):
@@ -238,8 +238,8 @@ class UnitOperations:
             reply(refused(409, f"{name} is a service and has no schedule"))
         else:
             now_ms = self._committer.change().now_ms
-            found = upcoming(unit.schedule, unit.last_instant, now_ms, request.count)
-            reply(done(items=[list(instant) for instant in found]))
+            instants = upcoming(unit.schedule, unit.last_instant, now_ms, request.count)
+            reply(done(items=[list(instant) for instant in instants]))
 
     # Many units.
 
@@ -250,7 +250,7 @@ class UnitOperations:
         The answer lists, for each selected unit, its name, the result, and the ids of the runs that were asked to end.
         """
         names, reach = request.names, request.reach
-        wanted = Selector(
+        selector = Selector(
             None if names is None else tuple(names),
             request.group,
             request.tag,
@@ -259,11 +259,11 @@ class UnitOperations:
         verb = self._verbs.get(request.verb)
         try:
             definitions = [unit.definition for unit in self._units.values()]
-            chosen = select(definitions, wanted, ANY if verb is None else verb.kinds)
+            chosen = select(definitions, selector, ANY if verb is None else verb.kinds)
         except NotSelected as err:
             reply(refused(err.status, str(err), err.errors))
             return
-        units = [self._units[one.name] for one in chosen]
+        units = [self._units[definition.name] for definition in chosen]
         if verb is None:
             self._stop_many(units, request, reply)
         elif not (verb.starts and self._refused_at_the_end(reply)):
@@ -272,9 +272,9 @@ class UnitOperations:
     def _carry_out(self, verb: _Verb, units: Sequence[Unit], request: _Units, reply: Reply) -> None:
         command = request.command
         restarts = verb is self._verbs["restart"]
-        known = [unit for unit in units if unit.last_command == command]
+        repeated = [unit for unit in units if unit.last_command == command]
         new = [unit for unit in units if unit.last_command != command and verb.changes(unit)]
-        results = {unit.name: [verb.result, _live_runs(unit) if restarts else []] for unit in (*known, *new)}
+        results = {unit.name: [verb.result, _live_runs(unit) if restarts else []] for unit in (*repeated, *new)}
 
         def act() -> None:
             with self._committer.changing() as change:

@@ -272,7 +272,7 @@ class Committer:
         """Refuse all changes for which a client waits."""
         # Iterate over a separate queue: a refused change may commit another one at once.
         waiting, self._waiting = self._waiting, collections.deque()
-        retried = [one for one in waiting if not one.give_up(StoreStuck())]
+        retried = [change for change in waiting if not change.give_up(StoreStuck())]
         self._waiting.extendleft(reversed(retried))
 
     def _done(self, result: _Stored | BaseException) -> None:

@@ -84,33 +84,33 @@ class DamageMonitor:
         """Check the database after the janitor failed to copy it."""
         self._check("the janitor cannot copy it")
 
-    def _check(self, why: str) -> None:
+    def _check(self, reason: str) -> None:
         if self._boot.database_url is not None or self._looking or self._loop.now_s() < self._not_before_s:
             return
         self._looking = True
         self._listener.database_doubted(True)
-        self._log.error(f"checking the whole database after an error: {why}")
+        self._log.error(f"checking the whole database after an error: {reason}")
         path = self._boot.database
-        self._reading.call(lambda: _check_database(path), self._found)
+        self._reading.call(lambda: _check_database(path), self._checked)
 
-    def _found(self, found: _CheckResult | BaseException) -> None:
+    def _checked(self, result: _CheckResult | BaseException) -> None:
         self._looking = False
         self._not_before_s = self._loop.now_s() + _AGAIN_S
-        if not isinstance(found, BaseException) and found.copied_at_ms is not None:
-            copied_at = stamp(found.copied_at_ms)
+        if not isinstance(result, BaseException) and result.copied_at_ms is not None:
+            copied_at = stamp(result.copied_at_ms)
             self._log.error(f"the database is damaged; the next scheduler starts from its copy of {copied_at}")
             self._listener.leave()
             return
         self._listener.database_doubted(False)
-        if isinstance(found, BaseException):
-            self._log.error(f"cannot read the database: {found}")
+        if isinstance(result, BaseException):
+            self._log.error(f"cannot read the database: {result}")
             return
-        self.there = found.damage is not None
-        if found.damage is None:
+        self.there = result.damage is not None
+        if result.damage is None:
             self._log.info("checked the whole database: no damage")
         else:
-            self._log.error(f"the database is damaged and has no intact copy: {found.damage}; {_NO_COPY}")
-            self._listener.database_lost(found.damage, _NO_COPY)
+            self._log.error(f"the database is damaged and has no intact copy: {result.damage}; {_NO_COPY}")
+            self._listener.database_lost(result.damage, _NO_COPY)
 
 
 def _check_database(path: str) -> _CheckResult:

@@ -39,9 +39,9 @@ def noted_file(boot: DaemonSettings) -> File:
         contextlib.suppress(OSError, ValueError, KeyError, TypeError),
         open(_note_path(boot), encoding="utf-8") as file,
     ):
-        found = json.load(file)
-        if found["daemon"] == boot.started_at:
-            device, inode = found["file"]
+        noted = json.load(file)
+        if noted["daemon"] == boot.started_at:
+            device, inode = noted["file"]
             return int(device), int(inode)
     return NO_FILE
 

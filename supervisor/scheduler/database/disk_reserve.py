@@ -60,10 +60,10 @@ class DiskReserve:
         if self._there or self.missing:
             return
         self.missing = True
-        kept = f"the disk with {self._directory} has no room for the {BYTES >> 20} MiB reserved for the database"
-        self._log.error(f"{kept}: nothing more can be stored once the disk is full")
+        message = f"the disk with {self._directory} has no room for the {BYTES >> 20} MiB reserved for the database"
+        self._log.error(f"{message}: nothing more can be stored once the disk is full")
         with self._committer.changing() as change:
-            self._notifications.disk_full(f"T{kept[1:]}. Nothing more can be stored once the disk is full.", change)
+            self._notifications.disk_full(f"T{message[1:]}. Nothing more can be stored once the disk is full.", change)
         self._later()
 
     def _keep(self) -> None:
@@ -106,8 +106,8 @@ def _made(path: str) -> bool:
         OSError: the file cannot be created; a part of it may exist.
     """
     with contextlib.suppress(FileNotFoundError):
-        found = os.stat(path)
-        if found.st_size == BYTES and found.st_blocks * 512 >= BYTES:
+        status = os.stat(path)
+        if status.st_size == BYTES and status.st_blocks * 512 >= BYTES:
             return True
         os.unlink(path)
     system = os.statvfs(os.path.dirname(path))

@@ -43,8 +43,8 @@ class JanitorListener(Protocol):
     def logs_may_grow(self) -> bool:
         """Return whether logs may grow because runs are active."""
 
-    def files_removed(self, last: int, kept: list[int]) -> None:
-        """Note that the files of purged runs up to number `last`, except `kept`, are removed."""
+    def files_removed(self, last: int, kept_files: list[int]) -> None:
+        """Note that the files of purged runs up to number `last`, except `kept_files`, are removed."""
 
     def database_damaged(self) -> None:
         """Handle damage in the database that the janitor found."""
@@ -78,7 +78,7 @@ class JanitorClient:
         """Whether runs were purged while a janitor ran."""
         self._again = Timer(self.purge)
         """Timer of the next attempt to remove files of purged runs."""
-        self._kept: list[int] = []
+        self._kept_files: list[int] = []
         """Numbers of the files that the last attempt could not remove."""
         self._again_ms = _KEPT_MS
         """Delay before the next attempt."""
@@ -134,7 +134,7 @@ class JanitorClient:
             )
         except OSError as err:
             self._log.warning(f"cannot start the janitor: {err.strerror}")
-            self._rest(_FAILED)
+            self._plan_next(_FAILED)
             return
         self._process = process
         self._loop.watch(self._pidfd, lambda _mask: self._ended(process))
@@ -160,12 +160,12 @@ class JanitorClient:
             self._listener.files_removed(report.removed, report.kept)
         if report.damaged:
             self._listener.database_damaged()
-        self._rest(report)
+        self._plan_next(report)
         if self._purged and self._process is None:
             self._purged = False
             self.purge()
 
-    def _rest(self, report: Report) -> None:
+    def _plan_next(self, report: Report) -> None:
         if self._scans:
             self._rested_s = self._loop.now_s() + report.rest_ms / 1000
         if self._missed:
@@ -174,10 +174,10 @@ class JanitorClient:
         if report.next_ms is not None:
             self.want(max(0, report.next_ms - self._loop.now_ms()))
         if report.kept:
-            self._again_ms = min(_KEPT_MOST_MS, 2 * self._again_ms) if report.kept == self._kept else _KEPT_MS
+            self._again_ms = min(_KEPT_MOST_MS, 2 * self._again_ms) if report.kept == self._kept_files else _KEPT_MS
             self._again.cancel()
             self._again = self._loop.after(self._again_ms, self.purge)
-        self._kept = report.kept
+        self._kept_files = report.kept
         if self._listener.logs_may_grow():
             self.want(_GROWING_MS)
 

@@ -87,19 +87,19 @@ def open_mended(
         StoreError, OSError: the database cannot be opened or restored.
     """
     path = boot.database
-    noted, found = noted_file(boot), file_of(path)
-    if NO_FILE not in (noted, found) and noted != found:
+    noted, actual = noted_file(boot), file_of(path)
+    if NO_FILE not in (noted, actual) and noted != actual:
         raise DatabaseReplaced(path, REPLACED)
     newest_event = announced(boot.runtime_dir) or (0 if is_closed(path) else None)
-    known = {TAKEN_UP: boot.started_at} if worked else {}
+    meta_values = {TAKEN_UP: boot.started_at} if worked else {}
     try:
         database = _opened(path, durability, log, expected=running or had_history(path))
         if lost:
             again = Restoration("Its history was lost, and a user restored another one", frozenset())
-            take_as_restored(database, time.time_ns() // 1_000_000, _remembered(again) | known, newest_event or 0)
+            take_as_restored(database, time.time_ns() // 1_000_000, _remembered(again) | meta_values, newest_event or 0)
     except DatabaseDamaged as err:
         forget_file(boot)
-        _start_again(boot, err, known, newest_event, log, running=running)
+        _start_again(boot, err, meta_values, newest_event, log, running=running)
         database = open_writer(path, durability)
     note_file(boot, file_of(path))
     allow_new_history(boot.data_dir, allowed=False)
@@ -108,8 +108,8 @@ def open_mended(
 
 def _start_again(
     boot: DaemonSettings,
-    why: DatabaseDamaged,
-    known: Mapping[str, object],
+    reason: DatabaseDamaged,
+    meta_values: Mapping[str, object],
     newest_event: int | None,
     log: Log,
     *,
@@ -124,30 +124,34 @@ def _start_again(
     no_copy = "there is no copy"
     if copied_at_ms(path) is not None:
         try:
-            found = restore(path, now_ms, lambda found: _remembered(_from_copy(found, why)) | dict(known), newest_event)
+            outcome = restore(
+                path, now_ms, lambda result: _remembered(_from_copy(result, reason)) | dict(meta_values), newest_event
+            )
         except DatabaseDamaged as err:
             no_copy = f"its copy cannot be used either: {err.detail}"
         else:
-            log.error(f"the database is {_restored_text(found)}: {why}")
+            log.error(f"the database is {_restored_text(outcome)}: {reason}")
             return
     if not new_history_allowed(boot.data_dir):
         command = "recover" if running else "up"
         remedy = f"restore a backup, or begin an empty history with: ringward {command} --new-history"
-        raise HistoryLost(f"{why.detail}; {no_copy}", remedy) from why
-    aside = start_anew(path, now_ms, lambda aside: _remembered(_from_nothing(aside, why)) | dict(known), newest_event)
-    log.error(f"the database is {_new_history_text(aside)}: {why}")
+        raise HistoryLost(f"{reason.detail}; {no_copy}", remedy) from reason
+    aside = start_anew(
+        path, now_ms, lambda aside: _remembered(_from_nothing(aside, reason)) | dict(meta_values), newest_event
+    )
+    log.error(f"the database is {_new_history_text(aside)}: {reason}")
 
 
 def _remembered(again: Restoration) -> dict[str, object]:
     return {_RESTORED: {"told": again.text, "waiting": sorted(again.waiting)}}
 
 
-def _from_copy(found: RestoreResult, why: DatabaseDamaged) -> Restoration:
-    return Restoration(f"It was {_restored_text(found)}. {why}", found.salvaged.waiting)
+def _from_copy(result: RestoreResult, reason: DatabaseDamaged) -> Restoration:
+    return Restoration(f"It was {_restored_text(result)}. {reason}", result.salvaged.waiting)
 
 
-def _from_nothing(aside: str | None, why: DatabaseDamaged) -> Restoration:
-    return Restoration(f"It was {_new_history_text(aside)}. {why}", frozenset())
+def _from_nothing(aside: str | None, reason: DatabaseDamaged) -> Restoration:
+    return Restoration(f"It was {_new_history_text(aside)}. {reason}", frozenset())
 
 
 def _new_history_text(aside: str | None) -> str:
@@ -155,9 +159,9 @@ def _new_history_text(aside: str | None) -> str:
     return f"new, with an empty history, as requested{where}"
 
 
-def _restored_text(found: RestoreResult) -> str:
-    where = "" if found.damaged is None else f"; the damaged one is {found.damaged}"
-    return f"restored from its copy of {stamp(found.copied_at_ms)}; {_saved_text(found.salvaged)}{where}"
+def _restored_text(result: RestoreResult) -> str:
+    where = "" if result.damaged is None else f"; the damaged one is {result.damaged}"
+    return f"restored from its copy of {stamp(result.copied_at_ms)}; {_saved_text(result.salvaged)}{where}"
 
 
 def _saved_text(salvaged: "SalvageResult") -> str:
@@ -276,12 +280,12 @@ def _rest_until_changed(boot: DaemonSettings, root: RootConnection) -> None:
 
 
 def _state(path: str) -> list[tuple[int, int, int, int]]:
-    found = []
+    files = []
     for name in (path, copy_path(path)):
         with suppress(OSError):  # ENOENT
             status = os.stat(name)
-            found.append((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
-    return found
+            files.append((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+    return files
 
 
 def obstacle(target: str) -> str | None:

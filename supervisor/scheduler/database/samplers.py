@@ -93,8 +93,8 @@ class HostSampler:
         """
         used = None
         with suppress(OSError):
-            found = os.statvfs(self._data_dir)
-            used = (found.f_blocks - found.f_bfree) * found.f_frsize
+            filesystem = os.statvfs(self._data_dir)
+            used = (filesystem.f_blocks - filesystem.f_bfree) * filesystem.f_frsize
         metrics.add(db, sample._replace(disk_used=used), earliest_ms, latest_ms)
 
     def close(self) -> None:
@@ -185,11 +185,11 @@ class RunSampler:
         if not runs:
             self._wait()
             return
-        found: dict[str, TotalUsage] = {}
-        self._go_on(self._portions(runs, found), found)
+        usages: dict[str, TotalUsage] = {}
+        self._go_on(self._portions(runs, usages), usages)
 
-    def _portions(self, runs: Mapping[str, _Run], found: dict[str, TotalUsage]) -> Iterator[None]:
-        """Read all runs into `found`; yield after each portion."""
+    def _portions(self, runs: Mapping[str, _Run], usages: dict[str, TotalUsage]) -> Iterator[None]:
+        """Read all runs into `usages`; yield after each portion."""
         others: set[str] = set()
         for number, (run_id, run) in enumerate(runs.items(), 1):
             if not run.found_out:
@@ -197,26 +197,26 @@ class RunSampler:
                 run.cgroup = cgroup_usage.cgroup_of(run_id, run.pid, self._mount)
             if run.cgroup is None:
                 others.add(run_id)
-            elif (taken := cgroup_usage.taken(run.cgroup)) is not None:
-                found[run_id] = taken
+            elif (usage := cgroup_usage.taken(run.cgroup)) is not None:
+                usages[run_id] = usage
             if number % _PORTION == 0:
                 yield
         if others:
-            yield from self._processes.sample(frozenset(others), found)
+            yield from self._processes.sample(frozenset(others), usages)
 
-    def _go_on(self, portions: Iterator[None], found: dict[str, TotalUsage]) -> None:
+    def _go_on(self, portions: Iterator[None], usages: dict[str, TotalUsage]) -> None:
         for _ in portions:
-            self._timer = self._loop.after(0, lambda: self._go_on(portions, found))
+            self._timer = self._loop.after(0, lambda: self._go_on(portions, usages))
             return
-        self._store({run_id: taken for run_id, taken in found.items() if run_id in self._runs})
+        self._store({run_id: usage for run_id, usage in usages.items() if run_id in self._runs})
         self._wait()
 
-    def _store(self, found: Mapping[str, TotalUsage]) -> None:
-        if not found:
+    def _store(self, usages: Mapping[str, TotalUsage]) -> None:
+        if not usages:
             return
         self._number = number = self._number + 1
         now_ms = self._loop.now_ms()
-        readings = {run_id: _reading(now_ms, taken) for run_id, taken in found.items()}
+        readings = {run_id: _reading(now_ms, usage) for run_id, usage in usages.items()}
         for run_id, reading in readings.items():
             waiting = self._runs[run_id].readings
             waiting.append((number, reading))
@@ -240,12 +240,12 @@ class RunSampler:
 
     def _taken_out(self) -> dict[str, tuple[_Run, list[tuple[int, Reading]]]]:
         """Take from memory the readings to store in rows in this pass: of few runs, which limits the write."""
-        found: dict[str, tuple[_Run, list[tuple[int, Reading]]]] = {}
+        batch: dict[str, tuple[_Run, list[tuple[int, Reading]]]] = {}
         for run_id, run in self._runs.items():
-            if len(run.readings) >= RECENT and len(found) < _ROWS_PER_PASS:
-                found[run_id] = run, run.readings
+            if len(run.readings) >= RECENT and len(batch) < _ROWS_PER_PASS:
+                batch[run_id] = run, run.readings
                 run.readings = []
-        return found
+        return batch
 
     def close(self) -> None:
         """Stop sampling."""
@@ -253,13 +253,13 @@ class RunSampler:
             self._timer.cancel()
 
 
-def _reading(now_ms: int, taken: TotalUsage) -> Reading:
+def _reading(now_ms: int, usage: TotalUsage) -> Reading:
     return Reading(
         now_ms,
-        taken.user_ms,
-        taken.system_ms,
-        taken.rss_bytes,
-        taken.processes,
-        taken.read_bytes,
-        taken.written_bytes,
+        usage.user_ms,
+        usage.system_ms,
+        usage.rss_bytes,
+        usage.processes,
+        usage.read_bytes,
+        usage.written_bytes,
     )

@@ -66,27 +66,27 @@ class JobRecord(Struct, frozen=True):
     def environment(self, run: LiveRun, identity: Identity, private: Collection[str]) -> dict[str, str]:
         """Return all environment variables of a command; `private` lists variables of the daemon to omit."""
         base = {name: text for name, text in os.environ.items() if name not in private}
-        known = run.definition.secrets
+        secrets = run.definition.secrets
         return {
             **({"PATH": users.CLEAN_PATH} if self.clean_env else base),
             **identity.variables,
             **self.env,
-            **{name: known[name] for name in self.secrets if name in known},
+            **{name: secrets[name] for name in self.secrets if name in secrets},
         }
 
 
 def job_record_of(launcher: Launcher, run: LiveRun, daemon_id: str) -> JobRecord:
     """Return the record of a run that is about to start."""
     definition = run.definition
-    known = launcher_commands.facts(definition, run.id, run.instance, run.attempt)
+    facts = launcher_commands.facts(definition, run.id, run.instance, run.attempt)
     named = {name for answer in launcher.start for name in PLACEHOLDER.findall(answer)}
     own = {"RINGWARD_RUN_ID": run.id, "RINGWARD_TASK": definition.name, "RINGWARD_INSTANCE": str(run.instance)}
     travels = launcher.feed == "script" or "working_dir" in named
     return JobRecord(
         daemon=daemon_id,
         launcher=launcher.name,
-        stop=launcher_commands.words(launcher.stop, known),
-        probe=launcher_commands.words(launcher.probe, known),
+        stop=launcher_commands.words(launcher.stop, facts),
+        probe=launcher_commands.words(launcher.probe, facts),
         env={**definition.env, **own},
         secrets=list(definition.secrets),
         user=None if "user" in named else definition.user,
@@ -107,9 +107,9 @@ def keep_record(data_dir: str, run_id: str, record: JobRecord) -> None:
 
 def read_record(data_dir: str, run_id: str, daemon_id: str) -> JobRecord | None:
     """Return the record of a run; None if there is none, or another daemon or version wrote it."""
-    found: Any = unstored_files.read(f"{data_dir}/{_FOLDER}", run_id)
+    stored: Any = unstored_files.read(f"{data_dir}/{_FOLDER}", run_id)
     try:
-        record = None if found is None else JobRecord(**found)
+        record = None if stored is None else JobRecord(**stored)
     except TypeError:
         return None
     return record if record is not None and record.daemon == daemon_id else None
@@ -155,7 +155,7 @@ class _Job:
         """Timer of the next attempt."""
         self.patience: Timer | None = None
         self.delay_ms = 0
-        self.why: str | None = None
+        self.last_error: str | None = None
         """The last error that was logged."""
 
     def cancel(self) -> None:
@@ -249,23 +249,23 @@ class LaunchedJobs(RunObserver):
         job = self._jobs_by_run.get(run_id)
         if job is None or not job.record.stop:
             return
-        known = job.run.execution_id is not None or not job.record.probe
+        stoppable = job.run.execution_id is not None or not job.record.probe
         job.too_early = False
 
-        def ended(_text: str | None, why: str | None) -> None:
-            if not known and job.run.execution_id is not None:
+        def ended(_text: str | None, error: str | None) -> None:
+            if not stoppable and job.run.execution_id is not None:
                 self.stopping(run_id)
-            elif known and why is not None:
-                self._root.send({"op": "note", "run": run_id, "text": f"could not stop the job: {why}"})
+            elif stoppable and error is not None:
+                self._root.send({"op": "note", "run": run_id, "text": f"could not stop the job: {error}"})
             else:
-                job.too_early = not known
+                job.too_early = not stoppable
 
         self._stop(job, ended)
 
     def _stop(self, job: _Job, then: Callable[[str | None, str | None], None]) -> None:
-        def ended(text: str | None, why: str | None) -> None:
+        def ended(text: str | None, error: str | None) -> None:
             job.stopping = False
-            then(text, why)
+            then(text, error)
 
         job.stopping = True
         _, grace_ms = launcher_commands.stopping(job.run.definition)
@@ -317,25 +317,25 @@ class LaunchedJobs(RunObserver):
     def _probe_job(self, job: _Job) -> None:
         """Probe for the job, or stop it if the launcher has no ``probe``."""
         if job.record.probe:
-            self._ask(job, "probe", job.record.probe, _TIME_MS, lambda text, why: self._seen(job, text, why))
+            self._ask(job, "probe", job.record.probe, _TIME_MS, lambda text, error: self._seen(job, text, error))
         elif not job.stopping:
-            self._stop(job, lambda _text, why: self._seen(job, "" if why is None else None, why))
+            self._stop(job, lambda _text, error: self._seen(job, "" if error is None else None, error))
         else:
             self._later(job)
 
-    def _seen(self, job: _Job, text: str | None, why: str | None) -> None:
+    def _seen(self, job: _Job, text: str | None, error: str | None) -> None:
         if text is not None and not text.split():
             self._over(job)
         elif text is None:
-            self._log_unknown(job, why)
+            self._log_unknown(job, error)
             self._later(job)
         elif job.record.stop and not job.stopping:
-            self._stop(job, lambda _text, why: self._stopped(job, why))
+            self._stop(job, lambda _text, error: self._stopped(job, error))
         else:
             self._later(job)
 
-    def _stopped(self, job: _Job, why: str | None) -> None:
-        self._log_unknown(job, why)
+    def _stopped(self, job: _Job, error: str | None) -> None:
+        self._log_unknown(job, error)
         if job.then is not None:
             self._later(job)
 
@@ -343,10 +343,10 @@ class LaunchedJobs(RunObserver):
         job.timer = self._loop.after(job.delay_ms, lambda: self._probe_job(job))
         job.delay_ms = min(2 * job.delay_ms, _POLL_MS[1])
 
-    def _log_unknown(self, job: _Job, why: str | None) -> None:
-        if why is not None and why != job.why:
-            job.why = why
-            self._log.warning(f"{job.run.unit.name} {job.run.id}: cannot tell whether its job has ended: {why}")
+    def _log_unknown(self, job: _Job, error: str | None) -> None:
+        if error is not None and error != job.last_error:
+            job.last_error = error
+            self._log.warning(f"{job.run.unit.name} {job.run.id}: cannot tell whether its job has ended: {error}")
 
     def _out_of_patience(self, job: _Job) -> None:
         if self._daemon.ending:  # the next daemon searches for the job
@@ -386,8 +386,8 @@ class LaunchedJobs(RunObserver):
             change.write(lambda _db: forget_record(self._daemon.boot.data_dir, run_id))
 
     def _forget_requests(self, job: _Job) -> None:
-        for what in ("probe", "stop"):
-            self._watcher.forget(_key(job, what))
+        for purpose in ("probe", "stop"):
+            self._watcher.forget(_key(job, purpose))
         job.stopping = False
 
     # Requests to the watcher.
@@ -395,7 +395,7 @@ class LaunchedJobs(RunObserver):
     def _ask(
         self,
         job: _Job,
-        what: str,
+        purpose: str,
         argv: list[str],
         timeout_ms: int,
         then: Callable[[str | None, str | None], None],
@@ -412,20 +412,20 @@ class LaunchedJobs(RunObserver):
                 refusal = identity.refusal
                 self._loop.after(_POLL_MS[1], lambda: then(None, refusal))
                 return
-            self._watcher.watch(self._probe_request(job, what, argv, timeout_ms, identity), answered)
+            self._watcher.watch(self._probe_request(job, purpose, argv, timeout_ms, identity), answered)
 
         record = job.record
         as_then = replace(job.run.definition, user=record.user, clean_env=record.clean_env)
         self._user_lookup.ask(as_then, identified)
 
     def _probe_request(
-        self, job: _Job, what: str, argv: list[str], timeout_ms: int, identity: Identity
+        self, job: _Job, purpose: str, argv: list[str], timeout_ms: int, identity: Identity
     ) -> ProbeRequest:
         record, account = job.record, identity.account
         env = record.environment(job.run, identity, self._daemon.boot.private_variables)
         other = account is not None and not account.is_own
         return ProbeRequest(
-            key=_key(job, what),
+            key=_key(job, purpose),
             kind="ask",
             timeout_ms=timeout_ms,
             argv=argv,
@@ -445,5 +445,5 @@ def _patience_ms(job: _Job) -> int:
     return grace_ms + _PATIENCE_MS
 
 
-def _key(job: _Job, what: str) -> str:
-    return f"{job.run.id}/{what}"
+def _key(job: _Job, purpose: str) -> str:
+    return f"{job.run.id}/{purpose}"

@@ -55,33 +55,33 @@ def stopping(definition: Task | Service) -> tuple[int, int]:
     return steps[0][0], sum(wait_ms for _, wait_ms in steps)
 
 
-def words(template: Sequence[str], known: Facts) -> list[str]:
+def words(template: Sequence[str], placeholders: Facts) -> list[str]:
     """Return the expanded arguments of a template; those with a placeholder that has no value are omitted."""
     names = [set(PLACEHOLDER.findall(word)) for word in template]
-    there = (word for word, named in zip(template, names, strict=True) if not _without_value(named, known))
-    return [PLACEHOLDER.sub(lambda found: known.get(found[1]) or "", word) for word in there]
+    there = (word for word, named in zip(template, names, strict=True) if not _without_value(named, placeholders))
+    return [PLACEHOLDER.sub(lambda match: placeholders.get(match[1]) or "", word) for word in there]
 
 
-def _without_value(names: Collection[str], known: Facts) -> bool:
-    return any(known.get(name) is None for name in names)
+def _without_value(names: Collection[str], placeholders: Facts) -> bool:
+    return any(placeholders.get(name) is None for name in names)
 
 
 def launched(
-    launcher: Launcher, spawn: Spawn, known: Facts, definition: Task | Service, job: Mapping[str, str]
+    launcher: Launcher, spawn: Spawn, placeholders: Facts, definition: Task | Service, job: Mapping[str, str]
 ) -> Spawn:
     """Return the spawn request that starts the command of `spawn` through a launcher.
 
     Args:
         launcher: the launcher of the definition.
         spawn: the request that would start the command directly, without a launcher.
-        known: the result of :func:`facts`.
+        placeholders: the result of :func:`facts`.
         definition: the definition of the run.
         job: all environment variables of the job.
     """
     named = {name for word in launcher.start for name in PLACEHOLDER.findall(word)}
     travels = launcher.feed == "script" or "working_dir" in named
-    argv = _start(launcher, spawn, known, definition, job)
-    env = {**spawn.env, **_fed(launcher, spawn, known, job)}
+    argv = _start(launcher, spawn, placeholders, definition, job)
+    env = {**spawn.env, **_fed(launcher, spawn, placeholders, job)}
     if "user" in named:
         spawn = replace(spawn, uid=None, gid=None, groups=[])
     # The stop command stops the job, and with it the client. A client that is signalled before would lose its job.
@@ -94,7 +94,7 @@ def launched(
 
 
 def _start(
-    launcher: Launcher, spawn: Spawn, known: Facts, definition: Task | Service, job: Mapping[str, str]
+    launcher: Launcher, spawn: Spawn, placeholders: Facts, definition: Task | Service, job: Mapping[str, str]
 ) -> list[str]:
     command = definition.run
     text, more = command, spawn.argv[4:]
@@ -103,7 +103,7 @@ def _start(
         text = f'exec {shlex.join(command)} "$@"'
         more = [definition.shell, *given] if given else []
     with_command = {
-        **known,
+        **placeholders,
         "shell": definition.shell,
         "run": str(text),
         "working_dir": definition.working_dir,
@@ -125,25 +125,25 @@ def _doubled(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def _repeated(word: str, known: Facts, job: Mapping[str, str], secrets: Collection[str]) -> Iterator[str]:
+def _repeated(word: str, placeholders: Facts, job: Mapping[str, str], secrets: Collection[str]) -> Iterator[str]:
     names = PLACEHOLDER.findall(word)
     if "env_name" not in names:
-        yield from words([word], known)
+        yield from words([word], placeholders)
         return
     for name, value in (_shown(job, secrets) if "env_value" in names else job).items():
-        yield from words([word], {**known, "env_name": name, "env_value": value})
+        yield from words([word], {**placeholders, "env_name": name, "env_value": value})
 
 
 def _shown(job: Mapping[str, str], secrets: Collection[str]) -> dict[str, str]:
     return {name: value for name, value in job.items() if name not in secrets}
 
 
-def _fed(launcher: Launcher, spawn: Spawn, known: Facts, job: Mapping[str, str]) -> dict[str, str]:
+def _fed(launcher: Launcher, spawn: Spawn, placeholders: Facts, job: Mapping[str, str]) -> dict[str, str]:
     if launcher.feed == "script":
         marked = {**job, REMOTE_MARK: spawn.run}
         return {FEED_VARIABLE: script(spawn.argv, marked, cwd=spawn.cwd, umask=spawn.umask)}
     if launcher.feed == "nomad_job":
-        return {FEED_VARIABLE: json.dumps(_nomad_job(launcher, spawn.argv, known, job))}
+        return {FEED_VARIABLE: json.dumps(_nomad_job(launcher, spawn.argv, placeholders, job))}
     return {}
 
 
@@ -164,9 +164,11 @@ def script(command: Sequence[str], env: Mapping[str, str], *, cwd: str | None, u
     return "\n".join([*lines, "}"])
 
 
-def _nomad_job(launcher: Launcher, command: Sequence[str], known: Facts, job: Mapping[str, str]) -> dict[str, object]:
+def _nomad_job(
+    launcher: Launcher, command: Sequence[str], placeholders: Facts, job: Mapping[str, str]
+) -> dict[str, object]:
     """Return the job for Nomad's HTTP API: one task, on any node, without restarts."""
-    name = f"ringward-{known['run_id']}"
+    name = f"ringward-{placeholders['run_id']}"
     config: dict[str, object] = {
         "command": command[0],
         "args": [_NOMAD_TEMPLATE.sub(r"\1\1{", word) for word in command[1:]],
@@ -178,8 +180,8 @@ def _nomad_job(launcher: Launcher, command: Sequence[str], known: Facts, job: Ma
         "Driver": "exec" if launcher.image is None else "docker",
         "Config": config,
         "Env": dict(job),
-        "User": known["user"] or "",
-        "KillTimeout": int(known["grace_s"] or 0) * 1_000_000_000,
+        "User": placeholders["user"] or "",
+        "KillTimeout": int(placeholders["grace_s"] or 0) * 1_000_000_000,
     }
     group = {
         "Name": "run",

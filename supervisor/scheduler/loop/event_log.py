@@ -35,8 +35,8 @@ def left_over(db: Database, runtime_dir: str) -> tuple[int, list[Draft]]:
     newest = announced(runtime_dir)
     if not newest:
         return last + 1, []
-    known = max(0, newest - _AGAIN)
-    events = since(db, known, max(0, last - known))
+    oldest = max(0, newest - _AGAIN)
+    events = since(db, oldest, max(0, last - oldest))
     # A database restored from its copy skips event numbers; a ring cannot have gaps.
     if not events or events[-1].seq - events[0].seq != len(events) - 1:
         return last + 1, []
@@ -136,6 +136,6 @@ class EventLog:
 def _line(number: int, event: Draft) -> bytes:
     """Return the line of an event, without the body if the line would be too long."""
     start = f'{{"seq":{number},"kind":"{event.kind}"'
-    rest = event.body[1:] if event.body == "{}" else f",{event.body[1:]}"
-    line = f"{start}{rest}\n".encode()
+    tail = event.body[1:] if event.body == "{}" else f",{event.body[1:]}"
+    line = f"{start}{tail}\n".encode()
     return line if len(line) <= MAX_LINE else f"{start}}}\n".encode()

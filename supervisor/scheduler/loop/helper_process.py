@@ -53,8 +53,8 @@ class HelperClient:
         """Handle a message from the helper."""
         raise NotImplementedError
 
-    def helper_failed(self, why: str) -> None:
-        """Handle a failed start or an unexpected exit for the reason `why`; the helper will be started again."""
+    def helper_failed(self, reason: str) -> None:
+        """Handle a failed start or an unexpected exit for the reason `reason`; the helper will be started again."""
 
 
 class HelperProcess:
@@ -146,9 +146,9 @@ class HelperProcess:
         how = f"exited with code {status}" if status >= 0 else f"was killed by {signal_name(-status)}"
         self._failed(f"the {self._title} {how}")
 
-    def _failed(self, why: str) -> None:
-        self._log.warning(why)
-        self._client.helper_failed(why)
+    def _failed(self, reason: str) -> None:
+        self._log.warning(reason)
+        self._client.helper_failed(reason)
         self._again()
 
     def close(self) -> None:

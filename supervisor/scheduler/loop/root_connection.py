@@ -64,17 +64,17 @@ class RootConnection:
         Raises:
             RootGone: the socket closed.
         """
-        found: Message | None = None
-        while found is None:
+        answer: Message | None = None
+        while answer is None:
             messages = receive_all(self._sock, self._decoder)
             if not messages:
                 raise RootGone
             for message in messages:
-                if found is None and message["op"] == op:
-                    found = message
+                if answer is None and message["op"] == op:
+                    answer = message
                 else:
                     self._early.append(message)
-        return found
+        return answer
 
     def rest(self, timeout_s: float) -> None:
         """Block for `timeout_s` or until a message arrives; keep it for the loop. Only before :meth:`attach`.

@@ -98,16 +98,16 @@ class Notifications:
         if not self._notifiers:
             return
         reached = targets(fact, self._routes, self._zone, change.now_ms)
-        found = [target for target in reached if target.notifier in self._notifiers]
-        if found or fact.kind in notification_kinds.RECOVERIES:
+        sent_to = [target for target in reached if target.notifier in self._notifiers]
+        if sent_to or fact.kind in notification_kinds.RECOVERIES:
 
             def stored(dropped: dict[str, int] | None) -> None:
                 if dropped is not None:
                     self._on_queued(dropped)
 
-            change.read(lambda db: self._queue(db, draft, found)).then(stored)
+            change.read(lambda db: self._queue(db, draft, sent_to)).then(stored)
 
-    def _queue(self, db: Database, draft: Notification, found: Sequence[Target]) -> dict[str, int] | None:
+    def _queue(self, db: Database, draft: Notification, sent_to: Sequence[Target]) -> dict[str, int] | None:
         """Store deliveries; return the number of dropped messages by notifier, or None if there was no delivery.
 
         Dropped reports about lost deliveries are not counted: each report would otherwise cause the next one.
@@ -116,7 +116,7 @@ class Notifications:
         over = notification_kinds.RECOVERIES.get(draft.kind)
         notified = set() if over is None else deliveries.end_of_trouble(db, over, task)
         lost: dict[str, int] | None = None
-        for target in found:
+        for target in sent_to:
             if target.only_if_notified and target.notifier not in notified:
                 continue
             if over is None and not deliveries.note_notification(
@@ -209,8 +209,8 @@ class Notifications:
             named=run.unit.task.notify_on_missed if run.unit.task is not None else (),
         )
         when = "" if run.scheduled_at is None else f" {stamp(run.scheduled_at)}"
-        what = f"{missed_count} scheduled times" if missed_count else f"The scheduled time{when}"
-        self._raise_notification(change, fact, f"{run.unit.name} did not run", f"{what} {fate}.", run_id=run.id)
+        subject = f"{missed_count} scheduled times" if missed_count else f"The scheduled time{when}"
+        self._raise_notification(change, fact, f"{run.unit.name} did not run", f"{subject} {fate}.", run_id=run.id)
 
     def run_slow(self, run: LiveRun, limit_ms: int, change: Change) -> None:
         """Report a run that exceeds ``max_duration_alert``."""
@@ -237,10 +237,10 @@ class Notifications:
         fact = RoutedEvent(kind=notification_kinds.DAEMON_RESTARTED, severity="info" if orderly else "warn")
         self._raise_notification(change, fact, "The daemon was restarted", how)
 
-    def deliveries_lost(self, notifier: str, number: int, why: str, change: Change) -> None:
+    def deliveries_lost(self, notifier: str, number: int, reason: str, change: Change) -> None:
         """Report messages that a notifier could not deliver, through the other notifiers."""
         fact = RoutedEvent(kind=notification_kinds.DELIVERY_FAILED, severity="error", without=notifier)
-        text = f"{counted(number, 'message')} could not be delivered by {notifier}: {why}."
+        text = f"{counted(number, 'message')} could not be delivered by {notifier}: {reason}."
         self._raise_notification(change, fact, f"Notifier {notifier} cannot deliver", text)
 
     def service_fatal(self, unit: Unit, instance: ServiceInstance, run_id: str | None, change: Change) -> None:
@@ -288,8 +288,10 @@ class Notifications:
     def rolling_failed(self, unit: Unit, instance: ServiceInstance, roll: RollingRestart, change: Change) -> None:
         """Report a rolling restart that ended early."""
         fact = RoutedEvent(kind=notification_kinds.SERVICE_ROLLING, severity="error", task=unit.name)
-        left = roll.end - roll.index - 1
-        text = f"Instance {roll.index} is {instance.state.shown}; {left} of {roll.end} instances were not restarted."
+        remaining = roll.end - roll.index - 1
+        text = (
+            f"Instance {roll.index} is {instance.state.shown}; {remaining} of {roll.end} instances were not restarted."
+        )
         self._raise_notification(change, fact, f"The rolling restart of {unit.name} failed", text)
 
     def log_dropping(self, run: LiveRun, reason: str, change: Change) -> None:
@@ -307,17 +309,17 @@ class Notifications:
             text = f"It is no longer {config.host_zone}. Commands use the new one now; schedules use it after a reload."
         self._report(change, notification_kinds.CONFIG_STALE, title, text)
 
-    def database_failing(self, why: str, change: Change) -> None:
+    def database_failing(self, reason: str, change: Change) -> None:
         """Report that the database cannot be written."""
-        self._report(change, notification_kinds.DATABASE_FAILING, "The database cannot be written", why)
+        self._report(change, notification_kinds.DATABASE_FAILING, "The database cannot be written", reason)
 
     def database_restored(self, text: str, change: Change, title: str) -> None:
         """Report that the database or its files were restored."""
         self._report(change, notification_kinds.DATABASE_RESTORED, title, text)
 
-    def disk_full(self, why: str, change: Change) -> None:
+    def disk_full(self, reason: str, change: Change) -> None:
         """Report that the disk has no room for the reserve of the database."""
-        self._report(change, notification_kinds.DISK_FULL, "The disk is full", why)
+        self._report(change, notification_kinds.DISK_FULL, "The disk is full", reason)
 
     def disk_recovered(self, directory: str, change: Change) -> None:
         """Report that the disk has room for the reserve again."""
@@ -337,13 +339,13 @@ class Notifications:
         """Report tasks, as (name, next start in ms), that wait until a clock that was set back catches up."""
         listed = "".join(f"\n{name} runs again at {stamp(at)}." for name, at in silent[:_SILENT_LISTED])
         more = len(silent) - _SILENT_LISTED
-        rest = f"\n{counted(more, 'more task')}: ringward status." if more > 0 else ""
+        more_line = f"\n{counted(more, 'more task')}: ringward status." if more > 0 else ""
         text = f"No scheduled time runs twice, so {counted(len(silent), 'task')} will not run until then:"
         self._report(
             change,
             notification_kinds.CLOCK_SET_BACK,
             "The clock was set back, and tasks are waiting for it",
-            text + listed + rest,
+            text + listed + more_line,
         )
 
     def clock_doubted(self, step_ms: int, until_ms: int, change: Change) -> None:
@@ -355,19 +357,19 @@ class Notifications:
         )
         self._report(change, notification_kinds.CLOCK_DOUBTED, "The clock was set by more than a day", text)
 
-    def starts_wait(self, waiting: int, why: str | None, change: Change) -> None:
+    def starts_wait(self, waiting: int, reason: str | None, change: Change) -> None:
         """Report that `waiting` runs cannot start because of a shortage, `why`; None: none waits any more."""
-        if why is not None:
-            text = f"{counted(waiting, 'run')} cannot start and wait: {why}. Active runs continue."
+        if reason is not None:
+            text = f"{counted(waiting, 'run')} cannot start and wait: {reason}. Active runs continue."
             self._report(change, notification_kinds.STARTS_WAITING, "Runs cannot start", text)
         else:
             text = "All waiting runs have started."
             self._report(change, notification_kinds.STARTS_RECOVERED, "Runs start again", text)
 
-    def export_failing(self, name: str, why: str, behind: int, change: Change) -> None:
+    def export_failing(self, name: str, reason: str, behind: int, change: Change) -> None:
         """Report that an export has failed for ``alert_after``; `behind`: number of waiting lines."""
         waiting = f" {counted(behind, 'line')} waiting." if behind else ""
-        self._report(change, notification_kinds.EXPORT_FAILING, f"Export {name} is failing", f"{why}.{waiting}")
+        self._report(change, notification_kinds.EXPORT_FAILING, f"Export {name} is failing", f"{reason}.{waiting}")
 
     def export_recovered(self, name: str, since: int, change: Change) -> None:
         """Report that an export delivers again, after it had failed since `since` (ms since the epoch)."""
@@ -399,7 +401,7 @@ class NotificationOperations:
     def notification_mark(self, request: _Mark, reply: Reply) -> None:
         """Mark a notification as read or unread."""
         change = self._committer.change(unavailable(reply))
-        found = change.read(lambda db: notifications.get(db, request.id))
+        pending = change.read(lambda db: notifications.get(db, request.id))
 
         def marked(db: Database) -> Events:
             before = notifications.unread_count(db)
@@ -412,7 +414,7 @@ class NotificationOperations:
 
         change.announce_result(marked)
         unknown = refused(404, f"no such notification: {request.id}")
-        found.then(lambda notification: reply(unknown if notification is None else done()))
+        pending.then(lambda notification: reply(unknown if notification is None else done()))
         self._committer.commit(change)
 
     @operation(Arguments)

@@ -137,9 +137,9 @@ class Outbox:
         self._looking, self._again = True, False
         room = max(0, _AT_ONCE - len(self._busy))
 
-        def send(found: tuple[list[list[Delivery]], int | None]) -> None:
+        def send(result: tuple[list[list[Delivery]], int | None]) -> None:
             self._looking = False
-            sendable, next_due = found
+            sendable, next_due = result
             for delivery in sendable:
                 self._send(delivery)
             self._wait(next_due)
@@ -159,9 +159,9 @@ class Outbox:
             self._timer = None
         waits = [(until - self._loop.now_s()) * 1000 for until in self._resting.values()]
         if next_due is not None:
-            left = next_due - self._loop.now_ms()
+            delay_ms = next_due - self._loop.now_ms()
             # A message that is due but was not sent waits for a delivery to finish, which checks again.
-            waits += [left] if left > 0 else []
+            waits += [delay_ms] if delay_ms > 0 else []
         if waits:
             self._timer = self._loop.after(min(_LONGEST_MS, max(1.0, min(waits))), self.send_due)
 
@@ -203,7 +203,7 @@ class Outbox:
             change.then(stored)
 
     def _has_failed(self, name: str, together: Sequence[Delivery], result: DeliveryResult, change: Change) -> None:
-        now_ms, why = change.now_ms, result.error or ""
+        now_ms, reason = change.now_ms, result.error or ""
         retry_after_ms = result.retry_after_ms or 0
         self._resting[name] = self._loop.now_s() + max(_REST_MS, retry_after_ms) / 1000
         due, lost = {}, []
@@ -213,15 +213,15 @@ class Outbox:
                 lost.append(delivery.seq)
             else:
                 due[delivery.seq] = now_ms + delay_ms
-        self._log.warning(f"the notifier {name} cannot deliver: {why}")
+        self._log.warning(f"the notifier {name} cannot deliver: {reason}")
         if due:
-            change.write(lambda db: deliveries.failed(db, name, due, why, now_ms))
+            change.write(lambda db: deliveries.failed(db, name, due, reason, now_ms))
         if lost:
             dropped = counted(len(lost), "notification")
             self._log.error(f"the notifier {name}: dropped {dropped} after a day of failures")
-            change.write(lambda db: deliveries.give_up(db, name, lost, why, now_ms))
+            change.write(lambda db: deliveries.give_up(db, name, lost, reason, now_ms))
             if any(delivery.kind != DELIVERY_FAILED for delivery in together if delivery.seq in lost):
-                self._on_lost(name, len(lost), why, change)
+                self._on_lost(name, len(lost), reason, change)
 
     # Requests of users.
 
@@ -230,9 +230,9 @@ class Outbox:
         """Answer with the delivery status of each notifier, without its URL, which may contain secrets."""
         names = sorted(self._urls)
 
-        def answer(found: dict[str, DeliveryStatus]) -> None:
+        def answer(statuses: dict[str, DeliveryStatus]) -> None:
             nothing = DeliveryStatus("", None, None, None, 0, 0)
-            reply(done(items=[found.get(name, nothing)._replace(name=name)._asdict() for name in names]))
+            reply(done(items=[statuses.get(name, nothing)._replace(name=name)._asdict() for name in names]))
 
         with self._committer.changing(unavailable(reply)) as change:
             change.read(deliveries.standings).then(answer)

@@ -33,8 +33,8 @@ def end_of_quiet(quiet: QuietHours | None, zone: str, now_ms: int) -> int | None
     elif not quiet.start <= minute < quiet.end:
         return None
     day = local.date() + timedelta(days=int(over_midnight and minute >= quiet.start))
-    hour, rest = divmod(quiet.end, _MINUTES_PER_HOUR)
-    end = datetime(day.year, day.month, day.day, hour, rest, tzinfo=zone_named(zone))
+    hour, minute_of_hour = divmod(quiet.end, _MINUTES_PER_HOUR)
+    end = datetime(day.year, day.month, day.day, hour, minute_of_hour, tzinfo=zone_named(zone))
     # In the night when clocks are set back, the local time of the end can occur twice. If the first one is past, take
     # the second.
     at = end.astimezone(UTC)
@@ -83,7 +83,7 @@ def targets(fact: RoutedEvent, routes: Iterable[Route], zone: str, now_ms: int) 
         zone: the time zone of quiet hours.
         now_ms: the time of the fact.
     """
-    found: dict[str, list[Target]] = {}
+    by_notifier: dict[str, list[Target]] = {}
     ways: list[tuple[Sequence[str], bool, QuietHours | None]] = []
     over = fact.kind in RECOVERIES
     if fact.named and (fact.final or over):
@@ -96,13 +96,13 @@ def targets(fact: RoutedEvent, routes: Iterable[Route], zone: str, now_ms: int) 
         until = end_of_quiet(quiet, zone, now_ms)
         for name in names:
             if name != fact.without:
-                found.setdefault(name, []).append(Target(name, only_if_notified, until))
-    return [_together(several) for _, several in sorted(found.items())]
+                by_notifier.setdefault(name, []).append(Target(name, only_if_notified, until))
+    return [_together(several) for _, several in sorted(by_notifier.items())]
 
 
 def _together(several: list[Target]) -> Target:
-    sure = [one for one in several if not one.only_if_notified] or several
-    untils = [one.until for one in sure if one.until is not None]
+    sure = [target for target in several if not target.only_if_notified] or several
+    untils = [target.until for target in sure if target.until is not None]
     return Target(sure[0].notifier, sure[0].only_if_notified, min(untils) if len(untils) == len(sure) else None)
 
 

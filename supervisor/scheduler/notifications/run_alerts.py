@@ -44,16 +44,16 @@ class RunAlerts(RunObserver):
 
     def _watch_duration(self, run: LiveRun, started_at: int, limit_ms: int) -> None:
         # The alert is not stored. A new scheduler raises it again, which only increments the notification's count.
-        left = max(0, started_at + limit_ms - self._loop.now_ms())
-        self._slow[run.id] = self._loop.after(left, lambda: self._takes_long(run, limit_ms))
+        delay_ms = max(0, started_at + limit_ms - self._loop.now_ms())
+        self._slow[run.id] = self._loop.after(delay_ms, lambda: self._takes_long(run, limit_ms))
 
     def _takes_long(self, run: LiveRun, limit_ms: int) -> None:
         with self._committer.changing() as change:
             self._notifications.run_slow(run, limit_ms, change)
 
     def _watch_output(self, run: LiveRun, since: int, limit_ms: int) -> None:
-        left = min(limit_ms, max(_MIN_WAIT_MS, since + limit_ms - self._loop.now_ms()))
-        self._silent[run.id] = self._loop.after(left, lambda: self._check(run, since, limit_ms))
+        delay_ms = min(limit_ms, max(_MIN_WAIT_MS, since + limit_ms - self._loop.now_ms()))
+        self._silent[run.id] = self._loop.after(delay_ms, lambda: self._check(run, since, limit_ms))
 
     def _check(self, run: LiveRun, since: int, limit_ms: int) -> None:
         now_ms = self._loop.now_ms()
@@ -71,7 +71,7 @@ class RunAlerts(RunObserver):
             try:
                 lines = reader.head().lines
                 page = reader.read(lines - 1, 1) if lines else None
-                times = [one.ts for one in reader.pending()]
+                times = [line.ts for line in reader.pending()]
                 return max([*times, *(line.ts for line in page.lines)] if page else times, default=0)
             finally:
                 reader.close()

@@ -96,9 +96,9 @@ class ActiveConfig:
     def copy(self, resolved: ResolvedConfig, *, applied: bool, then: Callable[[], None] = lambda: None) -> None:
         """Write the copy of a configuration in the thread of the files; then call `then`, even if that fails."""
 
-        def kept(error: BaseException | None) -> None:
+        def copied(error: BaseException | None) -> None:
             if error is not None:
                 self._log.warning(f"cannot write the copy of the configuration: {error}")
             then()
 
-        self.files.submit(partial(last_good.keep, resolved.config, resolved.boot, applied=applied), kept)
+        self.files.submit(partial(last_good.keep, resolved.config, resolved.boot, applied=applied), copied)

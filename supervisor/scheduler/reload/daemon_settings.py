@@ -75,37 +75,37 @@ def resolve(config: Config, boot: DaemonSettings) -> DaemonSettings:
     )
 
 
-def unchangeable(config: Config, boot: DaemonSettings, wanted: DaemonSettings) -> list[Problem]:
-    """Return a problem for each difference of `boot` and `wanted` that cannot take effect while the daemon runs.
+def unchangeable(config: Config, boot: DaemonSettings, desired: DaemonSettings) -> list[Problem]:
+    """Return a problem for each difference of `boot` and `desired` that cannot take effect while the daemon runs.
 
     Raises:
         ConfigError: the file of `config`, which is read again for positions, is no longer readable.
     """
-    different = [name for name in _FIXED if getattr(boot, name) != getattr(wanted, name)]
+    different = [name for name in _FIXED if getattr(boot, name) != getattr(desired, name)]
     if not different:
         return []
     main = read_source(config.path)
     problems = []
     for name in different:
-        path, why = _FIXED[name]
-        message = f"cannot change while the daemon runs: {why}"
+        path, reason = _FIXED[name]
+        message = f"cannot change while the daemon runs: {reason}"
         problems.append(main.problem(path, message, "restart the daemon, or set it back"))
     return problems
 
 
-def feasible(boot: DaemonSettings, wanted: DaemonSettings) -> DaemonSettings:
-    """Return `wanted`, but with the values of `boot` for settings that cannot change."""
-    return replace(wanted, **{name: getattr(boot, name) for name in _FIXED})
+def feasible(boot: DaemonSettings, desired: DaemonSettings) -> DaemonSettings:
+    """Return `desired`, but with the values of `boot` for settings that cannot change."""
+    return replace(desired, **{name: getattr(boot, name) for name in _FIXED})
 
 
 def follow(config: Config, boot: DaemonSettings) -> tuple[DaemonSettings, list[str]]:
     """Return the settings for a restarted scheduler, and a problem for each setting of `config` that is not applied."""
     try:
-        wanted = resolve(config, boot)
-        problems = unchangeable(config, boot, wanted)
+        desired = resolve(config, boot)
+        problems = unchangeable(config, boot, desired)
     except ConfigError as err:
         return boot, [str(err)]
-    return feasible(boot, wanted), [str(problem) for problem in problems]
+    return feasible(boot, desired), [str(problem) for problem in problems]
 
 
 def for_the_api(old: DaemonSettings, new: DaemonSettings) -> bool:

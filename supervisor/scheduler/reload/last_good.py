@@ -57,9 +57,9 @@ def find(boot: DaemonSettings, log: Log, *, first_epoch: bool) -> UsableConfig:
     Raises:
         ConfigError: there is no copy, and the files cannot be used.
     """
-    found = _copy(boot)
-    if found is not None:
-        return found
+    loaded = _copy(boot)
+    if loaded is not None:
+        return loaded
     config = load(boot.config_path)
     if not first_epoch:
         _check_for_restart(config, boot)

@@ -58,11 +58,11 @@ def read_again(path: str, boot: DaemonSettings) -> ResolvedConfig:
         CannotChange: it is valid, but requires a restart of the daemon.
     """
     config = load(path)
-    wanted = resolve(config, boot)
-    problems = unchangeable(config, boot, wanted)
+    desired = resolve(config, boot)
+    problems = unchangeable(config, boot, desired)
     if problems:
         raise CannotChange(problems)
-    return ResolvedConfig(config, feasible(boot, wanted))
+    return ResolvedConfig(config, feasible(boot, desired))
 
 
 class CannotChange(ConfigError):
@@ -150,17 +150,17 @@ class Reloader:
         if self._requests:
             self._next()
 
-    def _was_read(self, found: _LoadedConfig | BaseException) -> None:
+    def _was_read(self, loaded: _LoadedConfig | BaseException) -> None:
         request = self._requests[0]
-        if isinstance(found, ConfigError):
-            self._refuse(request, found)
-        elif isinstance(found, BaseException):
-            self._log.error(f"cannot read the configuration: {found!r}")
-            unavailable(self._answer, "cannot read the configuration")(found)
+        if isinstance(loaded, ConfigError):
+            self._refuse(request, loaded)
+        elif isinstance(loaded, BaseException):
+            self._log.error(f"cannot read the configuration: {loaded!r}")
+            unavailable(self._answer, "cannot read the configuration")(loaded)
         elif self._daemon.ending:
             self._answer(shutting_down())
         else:
-            self._plan(request, found)
+            self._plan(request, loaded)
 
     def _refuse(self, request: _Request, error: ConfigError) -> None:
         if not request.dry_run:
@@ -178,9 +178,9 @@ class Reloader:
     def _plan(self, request: _Request, read: _LoadedConfig) -> None:
         new, difference, shown = read
         replaces_api = for_the_api(self._active.resolved.boot, new.boot)
-        found = report(difference, self._units.units, new.config.warnings, replaces_api=replaces_api)
+        planned = report(difference, self._units.units, new.config.warnings, replaces_api=replaces_api)
         if request.dry_run:
-            self._answer(done(**found))
+            self._answer(done(**planned))
             return
 
         def not_stored(error: BaseException) -> None:
@@ -191,7 +191,7 @@ class Reloader:
             with self._committer.changing(not_stored) as change:
                 self._store_definitions(new.config, difference, shown, change)
                 # An empty change would be dropped with its effects, but this one has an effect and so is not empty.
-                change.then(lambda: self._activate(request, new, difference, found))
+                change.then(lambda: self._activate(request, new, difference, planned))
 
         self._active.copy(new, applied=False, then=store)
 
@@ -209,7 +209,7 @@ class Reloader:
         for before, _after in difference.turned:
             change.write(partial(update_task, name=before.name, paused=False, next_run_at=None))
 
-    def _activate(self, request: _Request, new: ResolvedConfig, difference: ConfigDiff, found: Report) -> None:
+    def _activate(self, request: _Request, new: ResolvedConfig, difference: ConfigDiff, planned: Report) -> None:
         """Redefine the changed tasks, then apply all other differences.
 
         If a shutdown begins meanwhile, the rest is left to the next daemon. A refusal would be wrong, because it
@@ -219,14 +219,14 @@ class Reloader:
         def redefined(change: Change | None) -> None:
             if change is None:
                 self._log.warning(f"the configuration was reloaded ({request.by}), but {_AT_NEXT_START}")
-                self._answer(done(**{**found, "warnings": [*found["warnings"], _AT_NEXT_START]}))
+                self._answer(done(**{**planned, "warnings": [*planned["warnings"], _AT_NEXT_START]}))
             else:
-                self._complete(request, new, difference, found, change)
+                self._complete(request, new, difference, planned, change)
 
         self._units.redefine_tasks([change for change in difference.changed if isinstance(change.new, Task)], redefined)
 
     def _complete(
-        self, request: _Request, new: ResolvedConfig, difference: ConfigDiff, found: Report, change: Change
+        self, request: _Request, new: ResolvedConfig, difference: ConfigDiff, planned: Report, change: Change
     ) -> None:
         """Apply all differences except changed tasks, as part of `change`, the last one of these tasks."""
         for gone in (*difference.removed, *(before for before, _after in difference.turned)):
@@ -238,21 +238,21 @@ class Reloader:
             self._units.add(added, change)
         self._units.start_services(_starting(difference), change)
         self._active.replace(new, change)
-        names = {kind: found[kind] for kind in ("added", "removed")}
+        names = {kind: planned[kind] for kind in ("added", "removed")}
         change.announce(
-            "config.reloaded", {**names, "changed": [unit["name"] for unit in found["changed"]], "by": request.by}
+            "config.reloaded", {**names, "changed": [unit["name"] for unit in planned["changed"]], "by": request.by}
         )
-        self._log.info(f"the configuration was reloaded ({request.by}): {summary(found)}")
+        self._log.info(f"the configuration was reloaded ({request.by}): {summary(planned)}")
         for warning in new.config.warnings:
             for line in str(warning).split("\n"):
                 self._log.warning(line)
-        change.then(lambda: self._end(new, difference, found))
+        change.then(lambda: self._end(new, difference, planned))
         self._committer.commit(change)
 
-    def _end(self, new: ResolvedConfig, difference: ConfigDiff, found: Report) -> None:
+    def _end(self, new: ResolvedConfig, difference: ConfigDiff, planned: Report) -> None:
         self._apply(new, difference)
         self._active.applied()
-        self._answer(done(**found))
+        self._answer(done(**planned))
 
 
 def _starting(difference: ConfigDiff) -> list[str]:

@@ -42,7 +42,10 @@ def report(
     ]
     if replaces_api and not difference.section_has(Effect.API):
         changed.append({"name": "[http]", "reasons": [_API]})
-    named = {one.new.name: _reasons(one, units[one.new.name]) for one in difference.changed}
+    named = {
+        difference_of_unit.new.name: _reasons(difference_of_unit, units[difference_of_unit.new.name])
+        for difference_of_unit in difference.changed
+    }
     named |= {
         new.name: [f"the {old.kind} became a {new.kind}{_fate(units[old.name], ': {}')}"]
         for old, new in difference.turned
@@ -62,14 +65,14 @@ def report(
     }
 
 
-def summary(found: Report) -> str:
+def summary(planned: Report) -> str:
     """Return a report in one line, for the daemon's log."""
     parts = [
         f"{kind} {_listed(names)}"
         for kind, names in (
-            ("added", found["added"]),
-            ("changed", [one["name"] for one in found["changed"]]),
-            ("removed", found["removed"]),
+            ("added", planned["added"]),
+            ("changed", [unit["name"] for unit in planned["changed"]]),
+            ("removed", planned["removed"]),
         )
         if names
     ]
@@ -100,10 +103,10 @@ def _going_on(running: int) -> str:
 
 
 def _restarted(before: int, after: int, unit: Unit) -> str:
-    kept = min(before, after)
+    restarted = min(before, after)
     if unit.stopped:
         return "applies when the service is started"
-    return f"{_are(kept)} restarted" + (", one after the other" if kept > 1 else "")
+    return f"{_are(restarted)} restarted" + (", one after the other" if restarted > 1 else "")
 
 
 def _grouped(keys: Sequence[ChangedKey], words: Mapping[Effect, str]) -> Iterator[str]:

@@ -77,8 +77,8 @@ class UnitChanges:
                 then(None)
                 return
             change = self._committer.change()
-            for one in some:
-                self.redefine(one, change)
+            for change_of_unit in some:
+                self.redefine(change_of_unit, change)
             following = next(slices, None)
             if following is None:
                 then(change)
@@ -109,7 +109,7 @@ class UnitChanges:
         waiting: list[LiveRun] = [*unit.queue, *unit.waiting.values()]
         for run in waiting:
             self._runs.stop(run, change, by=NOT_CONFIGURED)
-        self._leaving = {name: one for name, one in self._leaving.items() if one.active}
+        self._leaving = {name: removed for name, removed in self._leaving.items() if removed.active}
         if unit.active:
             self._leaving[unit.name] = unit
 

@@ -28,7 +28,7 @@ Then = Callable[[OutputResult], None]
 
 class _Search:
     def __init__(self) -> None:
-        self.found = False
+        self.complete = False
         """Whether the watcher found a match or has searched the whole output."""
         self.result = OutputResult()
         self.then: Then | None = None
@@ -66,7 +66,7 @@ class OutputSearches:
         self.watch(run)
         search = self._searches[run.id]
         search.then = then
-        if search.found:
+        if search.complete:
             self._answer(search)
         else:
             search.timer = self._loop.after(_PATIENCE_MS, lambda: self._out_of_patience(run, search))
@@ -80,7 +80,7 @@ class OutputSearches:
                 search.timer.cancel()
 
     def _on_answer(self, run: LiveRun, search: _Search, answer: dict[str, Any]) -> None:
-        search.found = True
+        search.complete = True
         if answer["op"] == "matched":
             search.result = OutputResult(Line(answer["line"], answer["why"]))
         elif answer["op"] == "failed":

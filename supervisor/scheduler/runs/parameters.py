@@ -49,7 +49,7 @@ class InvalidParameters(Exception):
 
     def __init__(self, wrong: Sequence[InvalidParameter]) -> None:
         self.wrong = wrong
-        super().__init__("; ".join(f"{one.name} {one.message}" for one in wrong))
+        super().__init__("; ".join(f"{param.name} {param.message}" for param in wrong))
 
 
 def stored_values(record: Mapping[str, str | None] | None, secret: Mapping[str, str]) -> ParameterValues:
@@ -76,11 +76,11 @@ def take(task: Task, values: Mapping[str, str]) -> ParameterValues:
     """
     if not task.params and not values:
         return NOTHING
-    known = {param.name: param for param in task.params}
+    params = {param.name: param for param in task.params}
     shown: dict[str, str] = {}
     secret: dict[str, str] = {}
-    wrong = [InvalidParameter(name, _unknown(known)) for name in values if name not in known]
-    for name, param in known.items():
+    wrong = [InvalidParameter(name, _unknown(params)) for name in values if name not in params]
+    for name, param in params.items():
         try:
             value = normal(param, values[name]) if name in values else _default(param)
         except InvalidValue as err:
@@ -109,8 +109,8 @@ def accept_again(task: Task, given: ParameterValues) -> ParameterValues:
     try:
         again = take(task, {**given.shown, **given.secret})
     except InvalidParameters as err:
-        missing = {one.name for one in lost}
-        raise InvalidParameters([*lost, *(one for one in err.wrong if one.name not in missing)]) from err
+        missing = {param.name for param in lost}
+        raise InvalidParameters([*lost, *(param for param in err.wrong if param.name not in missing)]) from err
     if lost:
         raise InvalidParameters(lost)
     return again
@@ -171,8 +171,8 @@ def _default(param: Param) -> str | None:
     return param.default
 
 
-def _unknown(known: Collection[str]) -> str:
-    if not known:
+def _unknown(names: Collection[str]) -> str:
+    if not names:
         return "is not a parameter of this task, which has none"
-    few = len(known) <= _SHOWN_NAMES
-    return f"is not a parameter of this task; it has {', '.join(known) if few else f'{len(known)} others'}"
+    few = len(names) <= _SHOWN_NAMES
+    return f"is not a parameter of this task; it has {', '.join(names) if few else f'{len(names)} others'}"

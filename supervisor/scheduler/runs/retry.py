@@ -38,12 +38,12 @@ def delay_ms(kind: str, base_ms: int, max_ms: int, attempt: int) -> int:
         attempt: from 1.
     """
     if kind == "constant":
-        wanted = base_ms
+        delay = base_ms
     elif kind == "linear":
-        wanted = base_ms * attempt
+        delay = base_ms * attempt
     else:
-        wanted = base_ms << min(attempt - 1, _MAX_DOUBLINGS)
-    return min(wanted, longest_delay_ms(base_ms, max_ms))
+        delay = base_ms << min(attempt - 1, _MAX_DOUBLINGS)
+    return min(delay, longest_delay_ms(base_ms, max_ms))
 
 
 def longest_delay_ms(base_ms: int, max_ms: int) -> int:
@@ -61,7 +61,7 @@ def note_success(run: LiveRun) -> list[LiveRun]:
     if run.scheduled_at is None or unit.task is None:
         return []
     unit.newest_success = max(unit.newest_success or 0, run.scheduled_at)
-    return [one for one in (*unit.waiting.values(), *unit.queue) if is_superseded(one)]
+    return [queued for queued in (*unit.waiting.values(), *unit.queue) if is_superseded(queued)]
 
 
 def is_superseded(run: LiveRun) -> bool:

@@ -77,7 +77,7 @@ class RunEngine:
         self.live: dict[str, LiveRun] = {}
         """By run id."""
         self._capacity = Capacity()
-        self._held: dict[str, Claim] = {}
+        self._claims: dict[str, Claim] = {}
         """The resources that admitted runs hold until they end, by run id."""
         self._queued = WaitingRuns()
         self._admission_held = False
@@ -253,7 +253,7 @@ class RunEngine:
     def admit(self, change: Change) -> None:
         """Admit all waiting runs that have room; they start after `change` is stored."""
         while self._queued and not self._daemon.ending and not self._admission_held:
-            claim = admit(self._capacity, self._held.values(), self._queued)
+            claim = admit(self._capacity, self._claims.values(), self._queued)
             if claim is None:
                 return
             self._apply(self.live[claim.run], run_transitions.Event.SLOT, change)
@@ -262,26 +262,26 @@ class RunEngine:
         """Reserve a run's places until it ends."""
         self.release(run)
         run.unit.active[run.id] = run
-        self._held[run.id] = _claim_of(run)
+        self._claims[run.id] = _claim_of(run)
 
     def obstacles(self, runs: Iterable[LiveRun]) -> list[list[Obstacle]]:
         """Return, for each of `runs`, the reasons why it waits."""
-        return obstacles(self._capacity, self._held.values(), self._queued, map(_claim_of, runs))
+        return obstacles(self._capacity, self._claims.values(), self._queued, map(_claim_of, runs))
 
     def slots(self, listed: int) -> list[SlotUse]:
         """Return the use of all slots by name, each with up to `listed` runs that hold it and as many that wait."""
-        return slot_uses(self._capacity, self._held.values(), self._queued, listed)
+        return slot_uses(self._capacity, self._claims.values(), self._queued, listed)
 
     def task_load(self) -> tuple[int | None, int]:
         """Return ``max_running`` (None: no limit), and the number of active runs of tasks."""
-        return self._capacity.max_running, sum(claim.limit is not None for claim in self._held.values())
+        return self._capacity.max_running, sum(claim.limit is not None for claim in self._claims.values())
 
     def holders_in_the_way(self, task: Task, now_ms: int) -> dict[str, str]:
         """Return the slot by run id, for each run that holds a slot for which a new run of `task` would wait."""
         claim = Claim("", task.name, task.uses, task.max_concurrent, rank_of(task.queue_priority, now_ms))
-        (found,) = obstacles(self._capacity, self._held.values(), self._queued, [claim])
-        full = [obstacle.name for obstacle in found if obstacle.kind == "slot"]
-        return {claim.run: name for name in full for claim in self._held.values() if name in claim.uses}
+        (blocking,) = obstacles(self._capacity, self._claims.values(), self._queued, [claim])
+        full = [obstacle.name for obstacle in blocking if obstacle.kind == "slot"]
+        return {claim.run: name for name in full for claim in self._claims.values() if name in claim.uses}
 
     # Events from outside.
 
@@ -291,12 +291,12 @@ class RunEngine:
         if run is not None:
             self._apply(run, run_transitions.Event.STARTED, change, at=at)
 
-    def start_waits(self, run_id: str, why: str, change: Change) -> None:
+    def start_waits(self, run_id: str, reason: str, change: Change) -> None:
         """Handle the root's report that it cannot start a run yet."""
         run = self.live.get(run_id)
         if run is not None:
-            self._log.info(f"{run.unit.name} {run.id}: its start waits: {why}")
-            change.announce("run.updated", event_body(run, "pending", waiting={"reason": why}))
+            self._log.info(f"{run.unit.name} {run.id}: its start waits: {reason}")
+            change.announce("run.updated", event_body(run, "pending", waiting={"reason": reason}))
 
     def exited(self, exited: Exited, change: Change) -> None:
         """Handle an exit that the root reports; it is acknowledged once it is stored.
@@ -317,7 +317,7 @@ class RunEngine:
 
     def _check_output(self, run: LiveRun | None, exited: Exited, change: Change) -> None:
         if run is not None and self._outputs is not None and self._needs_output_check(run, exited):
-            self._outputs.ask(run, lambda found: self._end_after_output_check(run, exited, found))
+            self._outputs.ask(run, lambda output: self._end_after_output_check(run, exited, output))
             return
         self._end_run(run, exited, OutputResult(), change)
 
@@ -328,13 +328,13 @@ class RunEngine:
             return False
         return verdict_of(exited, (run.unit.service or run.definition).exit_codes).succeeded
 
-    def _end_after_output_check(self, run: LiveRun, exited: Exited, found: OutputResult) -> None:
+    def _end_after_output_check(self, run: LiveRun, exited: Exited, output: OutputResult) -> None:
         with self._committer.changing() as change:
-            self._end_run(run, exited, found, change)
+            self._end_run(run, exited, output, change)
 
-    def _end_run(self, run: LiveRun | None, exited: Exited, found: OutputResult, change: Change) -> None:
+    def _end_run(self, run: LiveRun | None, exited: Exited, output: OutputResult, change: Change) -> None:
         if run is not None:
-            self._apply(run, run_transitions.Event.EXITED, change, exited=exited, found=found)
+            self._apply(run, run_transitions.Event.EXITED, change, exited=exited, output=output)
         change.then(lambda: self._on_end_stored(exited.run))
 
     def _on_end_stored(self, run_id: str) -> None:
@@ -354,9 +354,9 @@ class RunEngine:
 
         While the database may be damaged, the root must keep the ends: a restored copy may lack them.
         """
-        held, self._held_back = self._held_back, [] if hold else None
-        if held:
-            self._root.send({"op": "ack", "runs": held})
+        run_ids, self._held_back = self._held_back, [] if hold else None
+        if run_ids:
+            self._root.send({"op": "ack", "runs": run_ids})
 
     def log_changed(self, run_id: str, state: str, reason: str | None, change: Change) -> None:
         """Handle the root's report that a run's log cannot store output for `reason`; None: it can again."""
@@ -429,9 +429,9 @@ class RunEngine:
             elif action is run_transitions.Action.END:
                 exited: Exited = facts["exited"]
                 verdict = verdict_of(exited, (run.unit.service or run.definition).exit_codes)
-                found: OutputResult = facts["found"]
-                if found.line is not None or found.failure is not None:
-                    verdict = replace(verdict, reason="failed", line=found.line, why=found.failure)
+                output: OutputResult = facts["output"]
+                if output.line is not None or output.failure is not None:
+                    verdict = replace(verdict, reason="failed", line=output.line, why=output.failure)
                 self._end(run, verdict, change, exited, requested=exited.cause in ("stop", "shutdown"))
             elif action is run_transitions.Action.CRASH:
                 self._end(run, Verdict("crashed", CRASHED_EXIT_CODE), change, None, requested=False)
@@ -443,7 +443,7 @@ class RunEngine:
         unit = run.unit
         unit.active.pop(run.id, None)
         unit.waiting.pop(run.id, None)
-        self._held.pop(run.id, None)
+        self._claims.pop(run.id, None)
         self._queued.remove(run.id)
         if run in unit.queue:
             unit.queue.remove(run)

@@ -46,10 +46,12 @@ _shapes = {kind.kind: _shape(kind) for kind in (Task, Service)}
 def policy_of(definition: Task | Service) -> dict[str, Any]:
     """Return the policy of a definition for a message; usual values are omitted."""
     names, values, usual = _shapes[definition.kind]
-    found = values(definition)
-    if found == usual:
+    policy = values(definition)
+    if policy == usual:
         return {}
-    return {name: msgspec.to_builtins(one) for name, one in zip(names, found, strict=True) if one != _USUAL[name]}
+    return {
+        name: msgspec.to_builtins(value) for name, value in zip(names, policy, strict=True) if value != _USUAL[name]
+    }
 
 
 def with_policy(definition: Task | Service, terms: dict[str, Any]) -> Task | Service:
@@ -59,14 +61,14 @@ def with_policy(definition: Task | Service, terms: dict[str, Any]) -> Task | Ser
     """
     types = _types(definition.kind)
     try:
-        found = {
+        policy = {
             name: msgspec.convert(terms[name], types[name]) if name in terms else usual
             for name, usual in _USUAL.items()
             if name in types
         }
     except msgspec.ValidationError:
         return definition
-    return replace(definition, **found)
+    return replace(definition, **policy)
 
 
 @cache

@@ -104,15 +104,15 @@ class ScheduledStarts:
         Delays of a few minutes, and tasks without a next instant, are omitted.
         """
         now_ms = self._loop.now_ms()
-        found = []
+        waiting = []
         for unit in units:
             last = unit.last_instant or 0
             if unit.task is None or unit.paused or unit.schedule.empty or last <= now_ms + _SILENT_MS:
                 continue
             following = next((occurrence for occurrence in unit.schedule.occurrences(last) if occurrence.runs), None)
             if following is not None:
-                found.append((unit.name, following.at + unit.schedule.offset_ms))
-        return sorted(found, key=lambda one: (one[1], one[0]))
+                waiting.append((unit.name, following.at + unit.schedule.offset_ms))
+        return sorted(waiting, key=lambda entry: (entry[1], entry[0]))
 
     def pause(self, unit: Unit, change: Change) -> None:
         """Pause a schedule; instants that pass during the pause neither run nor count as missed."""
@@ -187,7 +187,7 @@ class ScheduledStarts:
         following = next(coming, None)
         starts_at = None
         if following is not None:
-            running = following if following.runs else next((one for one in coming if one.runs), None)
+            running = following if following.runs else next((instant for instant in coming if instant.runs), None)
             starts_at = None if running is None else running.at + schedule.offset_ms
             unit.timer = self._loop.at(following.at + schedule.offset_ms, lambda: self._fire(unit))
         change.write(lambda db: update_task(db, unit.name, last_instant=last, next_run_at=starts_at))
@@ -226,15 +226,15 @@ class ScheduledStarts:
         if first is None or first.at > now_ms:
             self._arm(unit, change, coming=chain([] if first is None else [first], coming))
             return
-        found = due_instants(schedule, last, now_ms, catch_up=task.catch_up, window_ms=task.catch_up_window_ms)
-        if found is not None:
-            unit.last_instant = found.newest
-            for at in found.skipped:
+        due = due_instants(schedule, last, now_ms, catch_up=task.catch_up, window_ms=task.catch_up_window_ms)
+        if due is not None:
+            unit.last_instant = due.newest
+            for at in due.skipped:
                 self._record(unit, task, change, at, "dst_skipped")
-            if found.missed:
-                self._record(unit, task, change, found.missed_at, "missed", found.missed)
-            coalesce = task.coalesce and len(found.runs) == 1  # catch_up asked for all of several
-            for at in found.runs:
+            if due.missed:
+                self._record(unit, task, change, due.missed_at, "missed", due.missed)
+            coalesce = task.coalesce and len(due.runs) == 1  # catch_up asked for all of several
+            for at in due.runs:
                 request = RunRequest(trigger="cron", scheduled_at=at, coalesce=coalesce)
                 self._runs.create_task_run(unit, task, change, request)
         self._arm(unit, change)

@@ -160,8 +160,8 @@ def spawn_of(
     )
     if definition.launcher is None:
         return spawn
-    known = launcher_commands.facts(definition, run.id, run.instance, run.attempt)
-    return launcher_commands.launched(definition.launcher, spawn, known, definition, own)
+    facts = launcher_commands.facts(definition, run.id, run.instance, run.attempt)
+    return launcher_commands.launched(definition.launcher, spawn, facts, definition, own)
 
 
 def _kind(probe: Probe | None) -> str | None:

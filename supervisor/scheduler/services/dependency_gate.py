@@ -44,9 +44,9 @@ class Dependencies:
             other = self.units.get(dependency.name)
             if other is None:
                 return f"waits for {dependency.name}, which is not configured yet"
-            wanted = until(dependency, other)
-            if not self._met(other, wanted):
-                return f"waits for {dependency.name} to {_SAID[wanted]}: {self._standing(other)}"
+            condition = until(dependency, other)
+            if not self._met(other, condition):
+                return f"waits for {dependency.name} to {_SAID[condition]}: {self._standing(other)}"
         return None
 
     def of(self, unit: Unit) -> list[Unit]:
@@ -62,10 +62,10 @@ class Dependencies:
                     self._dependents.setdefault(dependency.name, []).append(unit.name)
         return [self.units[other] for other in self._dependents.get(name, ()) if other in self.units]
 
-    def _met(self, unit: Unit, wanted: Until) -> bool:
-        if wanted == "succeeded":
+    def _met(self, unit: Unit, condition: Until) -> bool:
+        if condition == "succeeded":
             return self.ended.get(unit.name, False)
-        return bool(unit.instances) and all(map(is_ready if wanted == "ready" else _is_started, unit.instances))
+        return bool(unit.instances) and all(map(is_ready if condition == "ready" else _is_started, unit.instances))
 
     def _standing(self, unit: Unit) -> str:
         if unit.service is not None:
@@ -115,17 +115,17 @@ class DependencyGate:
 
         A dependency comes before its dependents.
         """
-        found: dict[Unit, bool] = {}
+        is_down: dict[Unit, bool] = {}
         ahead = [unit]
         while ahead:
             for other in self._dependencies.of(ahead.pop()):
-                if other.service is None or other in found:
+                if other.service is None or other in is_down:
                     continue
                 states = {instance.state for instance in other.instances}
-                found[other] = other.stopped or State.FATAL in states
-                if found[other] or State.HELD in states:
+                is_down[other] = other.stopped or State.FATAL in states
+                if is_down[other] or State.HELD in states:
                     ahead.append(other)
-        return [other for other in reversed(found) if found[other]]
+        return [other for other in reversed(is_down) if is_down[other]]
 
     def check_dependents(self, unit: Unit, change: Change) -> None:
         """Check the dependents of a unit whose state changed."""
@@ -141,9 +141,9 @@ class DependencyGate:
 
     def _check(self, unit: Unit, change: Change) -> bool:
         """Release the held instances of a service if its dependencies are met; return whether they still wait."""
-        held = [instance for instance in unit.instances if instance.state is State.HELD]
-        missing = self.missing(unit) if held else None
-        for instance in held:
+        held_back = [instance for instance in unit.instances if instance.state is State.HELD]
+        missing = self.missing(unit) if held_back else None
+        for instance in held_back:
             if missing is None:
                 self._release(unit, instance, change)
             elif instance.line != missing:

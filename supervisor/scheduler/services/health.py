@@ -45,7 +45,7 @@ class HealthListener(Protocol):
     def run_ready(self, run: LiveRun, line: str | None) -> None:
         """Handle a run that became ready; `line` has details that users see."""
 
-    def run_unhealthy(self, run: LiveRun, why: str) -> None:
+    def run_unhealthy(self, run: LiveRun, reason: str) -> None:
         """Handle an unhealthy run, which must be stopped."""
 
     def run_reports(self, run: LiveRun, line: str | None) -> None:
@@ -84,8 +84,8 @@ class HealthMonitor:
         """
         check = self._checks.setdefault(run.id, _HealthCheck(run))
         least = min(_RETAKEN_MS, probe.timeout_ms) if retaken else 0
-        left = max(least, min(probe.timeout_ms, probe.timeout_ms - ran_ms))
-        check.deadline = self._loop.after(left, lambda: self._ready_timed_out(check, probe))
+        delay_ms = max(least, min(probe.timeout_ms, probe.timeout_ms - ran_ms))
+        check.deadline = self._loop.after(delay_ms, lambda: self._ready_timed_out(check, probe))
         if probe.kind == "notify":
             return
         self._identified(check, probe, lambda: self._probe_readiness(check, probe))
@@ -152,8 +152,8 @@ class HealthMonitor:
     def _ready_timed_out(self, check: _HealthCheck, probe: Probe) -> None:
         check.deadline = None
         self._watcher.forget(_ready_key(check.run.id))
-        why = f": {check.line}" if check.line else f": {_MISSED[probe.kind]}"
-        self._listener.run_unhealthy(check.run, f"not ready within {format_duration(probe.timeout_ms)}{why}")
+        reason = f": {check.line}" if check.line else f": {_MISSED[probe.kind]}"
+        self._listener.run_unhealthy(check.run, f"not ready within {format_duration(probe.timeout_ms)}{reason}")
 
     # Liveness.
 
@@ -167,8 +167,8 @@ class HealthMonitor:
         if check.watchdog is not None:
             check.watchdog[1].cancel()
         patience_ms = probe.every_ms * probe.failures
-        why = f"not alive: no WATCHDOG=1 for {format_duration(patience_ms)}"
-        check.watchdog = probe, self._loop.after(patience_ms, lambda: self._listener.run_unhealthy(check.run, why))
+        reason = f"not alive: no WATCHDOG=1 for {format_duration(patience_ms)}"
+        check.watchdog = probe, self._loop.after(patience_ms, lambda: self._listener.run_unhealthy(check.run, reason))
 
     # Details for users.
 

@@ -33,7 +33,9 @@ class CrashLoops:
     ) -> None:
         """Report an instance that became fatal, unless the open incident already covers it."""
         again = instance.failures > service.restart_attempts + 1
-        others = any(one.failures > service.restart_attempts for one in unit.instances if one.index != instance.index)
+        others = any(
+            other.failures > service.restart_attempts for other in unit.instances if other.index != instance.index
+        )
         if unit.fatal_since is not None and (again or others):
             return
         self._notifications.service_fatal(unit, instance, run_id, change)

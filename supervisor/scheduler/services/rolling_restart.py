@@ -58,10 +58,10 @@ class RollingRestarts:
         elif roll is not None and roll.end > count:
             self._set(unit, RollingRestart(roll.index, count), change)
 
-    def cancel(self, unit: Unit, why: str, change: Change) -> None:
+    def cancel(self, unit: Unit, reason: str, change: Change) -> None:
         """End a restart in progress, and log the reason; the remaining instances are not restarted."""
         if unit.rolling is not None:
-            self._log.warning(f"{unit.name}: the rolling restart ends at instance {unit.rolling.index}: {why}")
+            self._log.warning(f"{unit.name}: the rolling restart ends at instance {unit.rolling.index}: {reason}")
             self._set(unit, None, change)
 
     def _go(self, unit: Unit, roll: RollingRestart, change: Change) -> None:

@@ -71,11 +71,11 @@ class ServiceController:
         self._crash_loops = CrashLoops(notifications)
         self._flapping = Flapping(loop, notifications, core.committer)
         self._rolling = RollingRestarts(
-            notifications, core.log, lambda unit, one, change: self._apply(unit, one, Event.RESTART, change)
+            notifications, core.log, lambda unit, instance, change: self._apply(unit, instance, Event.RESTART, change)
         )
         self.dependency_gate = DependencyGate(
             run_task=lambda unit, task, change: runs.create_task_run(unit, task, change, RunRequest(trigger="service")),
-            release=lambda unit, one, change: self._apply(unit, one, Event.RELEASED, change),
+            release=lambda unit, instance, change: self._apply(unit, instance, Event.RELEASED, change),
             report=self.report,
         )
         """Holds instances until the dependencies of their service are met."""
@@ -193,27 +193,27 @@ class ServiceController:
         if before is None:
             return
         unit.redefine(definition)
-        kept = min(len(unit.instances), definition.instances)
-        self._rolling.clip(unit, kept, change)
-        for instance in unit.instances[kept:]:
+        kept_count = min(len(unit.instances), definition.instances)
+        self._rolling.clip(unit, kept_count, change)
+        for instance in unit.instances[kept_count:]:
             self._dismiss(unit, instance, change)
-        del unit.instances[kept:]
-        change.write(lambda db: drop_instances(db, unit.name, kept))
+        del unit.instances[kept_count:]
+        change.write(lambda db: drop_instances(db, unit.name, kept_count))
         for instance in unit.instances:
             if instance.state in _WAITING:
                 self._wait(unit, instance, change)
             elif instance.state is State.RUNNING and not instance.healthy:
                 self._watch_rest(unit, definition, instance, change)
-        unit.instances += [ServiceInstance(index) for index in range(kept, definition.instances)]
-        self._fill(unit, kept, change)
+        unit.instances += [ServiceInstance(index) for index in range(kept_count, definition.instances)]
+        self._fill(unit, kept_count, change)
         self._crash_loops.check_recovery(unit, change)
         if definition.flap_window_ms != before.flap_window_ms:
             self._flapping.wait(unit)
         if unit.stopped or process_hash(before) == process_hash(definition):
             return
-        if kept > 1:
-            self._rolling.start(unit, kept, change)
-        elif kept:
+        if kept_count > 1:
+            self._rolling.start(unit, kept_count, change)
+        elif kept_count:
             self._apply(unit, unit.instances[0], Event.RESTART, change, by=_RECONFIGURED)
 
     def remove(self, unit: Unit, change: Change) -> None:
@@ -233,10 +233,10 @@ class ServiceController:
         self._apply(unit, instance, Event.DOWN, change, by=NOT_CONFIGURED)
         self._cancel(instance)
 
-    def _fill(self, unit: Unit, kept: int, change: Change) -> None:
+    def _fill(self, unit: Unit, kept_count: int, change: Change) -> None:
         """Start new instances; each waits until an earlier process with the same index has exited."""
         ending = {run.instance: run for run in unit.active.values()}
-        for instance in unit.instances[kept:]:
+        for instance in unit.instances[kept_count:]:
             instance.run = ending.get(instance.index)
             if instance.run is not None:
                 instance.state = State.STOPPING
@@ -345,12 +345,12 @@ class ServiceController:
 
     def run_ready(self, run: LiveRun, line: str | None) -> None:
         """Handle a run that became ready; `line` has details for users."""
-        self._found(run, Event.READY, line)
+        self._apply_to_run(run, Event.READY, line)
 
-    def run_unhealthy(self, run: LiveRun, why: str) -> None:
+    def run_unhealthy(self, run: LiveRun, reason: str) -> None:
         """Stop an unhealthy run, and log the reason."""
-        self._log.warning(f"{run.unit.name}[{run.instance}] {run.id}: {why}")
-        self._found(run, Event.UNHEALTHY, why)
+        self._log.warning(f"{run.unit.name}[{run.instance}] {run.id}: {reason}")
+        self._apply_to_run(run, Event.UNHEALTHY, reason)
 
     def run_reports(self, run: LiveRun, line: str | None) -> None:
         """Store new details of an instance that users see."""
@@ -374,7 +374,7 @@ class ServiceController:
                 if instance in unit.instances:
                     self.report(unit, instance, change)
 
-    def _found(self, run: LiveRun, event: Event, line: str | None) -> None:
+    def _apply_to_run(self, run: LiveRun, event: Event, line: str | None) -> None:
         instance = self._instance_of(run)
         if instance is not None:
             with self._committer.changing() as change:
@@ -490,8 +490,8 @@ class ServiceController:
         """Mark a running instance healthy after the rest of ``healthy_after``."""
         since = (instance.ready_at if instance.probed else instance.started_at) or change.now_ms
         # A clock that was set back must not prolong the wait.
-        left = min(service.healthy_after_ms, max(0, since + service.healthy_after_ms - change.now_ms))
-        self.watch_health(unit, instance, left)
+        remaining_ms = min(service.healthy_after_ms, max(0, since + service.healthy_after_ms - change.now_ms))
+        self.watch_health(unit, instance, remaining_ms)
 
     def _wait(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
         """Set the restart timer, counted from the state change; without ``fatal_retry`` a fatal instance has none."""
@@ -509,8 +509,8 @@ class ServiceController:
                 return
         if delay is not None:
             # A clock that was set back must not prolong the wait.
-            left = min(delay, max(0, instance.since + delay - change.now_ms))
-            instance.timer = self._loop.after(left, lambda: self._timed(unit, instance, Event.DELAY_OVER))
+            remaining_ms = min(delay, max(0, instance.since + delay - change.now_ms))
+            instance.timer = self._loop.after(remaining_ms, lambda: self._timed(unit, instance, Event.DELAY_OVER))
 
     def report(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
         """Store and announce the present state of an instance."""

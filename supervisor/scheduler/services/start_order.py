@@ -20,9 +20,9 @@ def start_order(units: Iterable[Unit]) -> list[Unit]:
 
     A dependency starts before its dependents, whatever its own priority.
     """
-    known = list(units)
-    positions = _positions({unit.name: unit for unit in known if unit.service is not None})
-    return sorted(known, key=lambda unit: (unit.service is not None, positions.get(unit.name, (0, 0))))
+    listed = list(units)
+    positions = _positions({unit.name: unit for unit in listed if unit.service is not None})
+    return sorted(listed, key=lambda unit: (unit.service is not None, positions.get(unit.name, (0, 0))))
 
 
 def stop_levels(units: Iterable[Unit]) -> list[list[Unit]]:
@@ -80,12 +80,12 @@ class OrderedStop:
 
     def add(self, units: Iterable[Unit], change: Change, by: str | None) -> None:
         """Stop services, dependents first."""
-        known = {unit.name: unit for unit in units}
-        dependents: dict[Unit, list[Unit]] = {unit: [] for unit in known.values()}
-        for unit in known.values():
+        by_name = {unit.name: unit for unit in units}
+        dependents: dict[Unit, list[Unit]] = {unit: [] for unit in by_name.values()}
+        for unit in by_name.values():
             for dependency in () if unit.service is None else unit.service.depends_on:
-                if dependency.name in known:
-                    dependents[known[dependency.name]].append(unit)
+                if dependency.name in by_name:
+                    dependents[by_name[dependency.name]].append(unit)
         for unit, others in dependents.items():
             self._waiting[unit] = others, by
         self.stop_unneeded(change)

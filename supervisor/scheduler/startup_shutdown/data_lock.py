@@ -61,15 +61,15 @@ def _holders(fd: int) -> list[int]:
     have the file itself open.
     """
     file = os.fstat(fd)
-    found = []
+    pids = []
     with contextlib.suppress(FileNotFoundError), open("/proc/locks", encoding="ascii") as locks:  # ENOENT: no /proc
         for line in locks:
             words = line.split()
             if words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(file.st_ino) and words[4].isdigit():
                 pid = int(words[4])
                 if pid != os.getpid() and _is_scheduler(pid) and _has_open(pid, file):
-                    found.append(pid)
-    return found
+                    pids.append(pid)
+    return pids
 
 
 def _is_scheduler(pid: int) -> bool:

@@ -106,12 +106,12 @@ def read(db: Database, snapshot: Message, *, again: bool = False, waiting: froze
     )
 
 
-def _younger(db: Database, held: list[dict[str, Any]]) -> list[Run]:
+def _younger(db: Database, reported: list[dict[str, Any]]) -> list[Run]:
     """Return rows for the runs that the root knows, but not the store."""
     return [
-        running_row(one["origin"], one["started_at"])
-        for one in held
-        if one["origin"] and get_run(db, one["run"], include_deleted=True) is None
+        running_row(row["origin"], row["started_at"])
+        for row in reported
+        if row["origin"] and get_run(db, row["run"], include_deleted=True) is None
     ]
 
 

@@ -90,32 +90,32 @@ def _end_cgroups(directory: str, runs: Collection[str], log: Log) -> None:
 
 
 def wait_until_gone(
-    what: Iterable[T], gone: Callable[[T], bool], now_s: Callable[[], float], pause: Callable[[], object]
+    items: Iterable[T], gone: Callable[[T], bool], now_s: Callable[[], float], pause: Callable[[], object]
 ) -> list[T]:
-    """Wait until all of `what` are gone; return the rest if none of them goes for five seconds.
+    """Wait until all of `items` are gone; return the rest if none of them goes for five seconds.
 
     Each exit extends the wait, because a busy host may need long for many processes.
     """
-    left = list(what)
+    remaining = list(items)
     deadline_s = now_s() + _WAIT_S
-    while left:
-        still = [one for one in left if not gone(one)]
-        if len(still) < len(left):
-            left, deadline_s = still, now_s() + _WAIT_S
+    while remaining:
+        still = [item for item in remaining if not gone(item)]
+        if len(still) < len(remaining):
+            remaining, deadline_s = still, now_s() + _WAIT_S
         elif now_s() >= deadline_s:
             break
         else:
             pause()
-    return left
+    return remaining
 
 
 def _paths(directory: str) -> dict[str, str]:
     """Return the paths of the cgroups in `directory`, by run id, or by name if they belong to no run."""
     try:
-        found = [entry.path for entry in os.scandir(directory) if entry.is_dir()]
+        paths = [entry.path for entry in os.scandir(directory) if entry.is_dir()]
     except OSError:  # ENOENT: no run ever had a cgroup there
         return {}
-    return {run_of(path) or os.path.basename(path): path for path in found}
+    return {run_of(path) or os.path.basename(path): path for path in paths}
 
 
 def _removed(path: str) -> bool:
@@ -139,7 +139,7 @@ def _held(daemon_id: str, runs: Collection[str], log: Log) -> dict[int, int]:
 
     The caller closes them.
     """
-    found: dict[int, int] = {}
+    pidfds: dict[int, int] = {}
     environments = Environments(_PATIENCE_S)
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
@@ -155,30 +155,30 @@ def _held(daemon_id: str, runs: Collection[str], log: Log) -> dict[int, int]:
         if marks is None:
             log.error(f"cannot read the environment of pid {name} (uninterruptible?); it may be an orphan")
         if marks and marks.get("RINGWARD_DAEMON") == daemon_id and marks.get("RINGWARD_RUN_ID") in runs:
-            found[int(name)] = pidfd
+            pidfds[int(name)] = pidfd
         else:
             os.close(pidfd)
-    return found
+    return pidfds
 
 
 def _end_marked(daemon_id: str, runs: Collection[str], log: Log) -> None:
     """Kill orphans until a scan finds none: a process may fork after the scan, before it is killed."""
-    while runs and (found := _held(daemon_id, runs, log)):
-        log.warning(f"killing orphans: pid {', '.join(map(str, sorted(found)))}")
-        for pid, pidfd in found.items():
+    while runs and (orphans := _held(daemon_id, runs, log)):
+        log.warning(f"killing orphans: pid {', '.join(map(str, sorted(orphans)))}")
+        for pid, pidfd in orphans.items():
             try:
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             except ProcessLookupError:  # ESRCH: it has exited by itself
                 pass
             except PermissionError:  # EPERM: it runs as another user, and the daemon not as root
                 log.error(f"not permitted to signal pid {pid}, which continues")
-        left = wait_until_gone(
-            found, lambda pid: _ended(found[pid]), time.monotonic, lambda: select.poll().poll(_POLL_MS)
+        remaining = wait_until_gone(
+            orphans, lambda pid: _ended(orphans[pid]), time.monotonic, lambda: select.poll().poll(_POLL_MS)
         )
-        for pidfd in found.values():
+        for pidfd in orphans.values():
             os.close(pidfd)
-        if left:
-            log.error(f"some orphans did not exit within {_WAIT_S:g} s: pid {', '.join(map(str, sorted(left)))}")
+        if remaining:
+            log.error(f"some orphans did not exit within {_WAIT_S:g} s: pid {', '.join(map(str, sorted(remaining)))}")
             return
 
 

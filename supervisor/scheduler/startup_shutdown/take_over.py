@@ -127,11 +127,11 @@ def _recall_instance(unit: Unit, instance: ServiceInstance, row: Instance) -> No
         instance.state = instance_transitions.State.RESTARTING
 
 
-def save_leftover_rings(db: Database, boot: DaemonSettings, known: KnownRuns, log: Log) -> None:
+def save_leftover_rings(db: Database, boot: DaemonSettings, known_runs: KnownRuns, log: Log) -> None:
     """Append the rings that a crashed root left to the log files; call this before the root starts any run."""
     for name in os.listdir(boot.runtime_dir):
         run_id = name.removesuffix(_RING_SUFFIX)
-        if run_id == name or run_id in known.ids_at_root:
+        if run_id == name or run_id in known_runs.ids_at_root:
             continue
         run = get_run(db, run_id, include_deleted=True)
         if run is None:
@@ -176,37 +176,37 @@ class TakeOver:
         self.leaving: dict[str, Unit] = {}
         """Removed tasks that still have runs, by name."""
 
-    def reconcile(self, known: KnownRuns, change: Change) -> None:
+    def reconcile(self, known_runs: KnownRuns, change: Change) -> None:
         """Adopt, end or start all unfinished runs; afterwards each has a state of :mod:`.run_transitions`.
 
         Admission is suspended meanwhile: until all active runs are known, limits cannot be observed.
         """
-        self._first = known.first
+        self._first = known_runs.first
         self._engine.hold_admission(True)
-        ended = {exited.run: exited for exited in known.exits}
-        replaced, origins = known.replaced(), known.origins
-        for row in known.unfinished:
-            if row.id in known.missing_in_store:
+        ended = {exited.run: exited for exited in known_runs.exits}
+        replaced, origins = known_runs.replaced(), known_runs.origins
+        for row in known_runs.unfinished:
+            if row.id in known_runs.missing_in_store:
                 change.write(partial(insert_missing, row=row))
             if row.id in replaced:
                 self._end_replaced(row, ended.get(row.id), change)
                 continue
-            instance = known.running.get(row.id)
+            instance = known_runs.running.get(row.id)
             run = self._adopted(row, origins.get(row.id))
             if instance is not None:
                 self._is_running(run, row, instance, change)
             elif row.id in ended:
                 self._has_ended(run, row, ended[row.id], change)
             else:
-                perhaps = known.again and row.id not in known.waiting
-                self._unknown_to_root(run, row, change, again=perhaps or row.id in known.recent_starts)
-        stored = {row.id for row in known.unfinished}
+                perhaps = known_runs.again and row.id not in known_runs.waiting
+                self._unknown_to_root(run, row, change, again=perhaps or row.id in known_runs.recent_starts)
+        stored = {row.id for row in known_runs.unfinished}
         boot = self._daemon.boot
         secret_parameters.sweep(boot.data_dir, stored)
         changed_files.sweep(boot.data_dir, boot.runtime_dir, stored)
         if self._jobs is not None:
             self._jobs.forget_others(stored)
-        for run_id in known.running.keys() - stored:
+        for run_id in known_runs.running.keys() - stored:
             self._log.warning(f"stopping {run_id}, which is not in the database")
             self._root.send({"op": "stop", "run": run_id, "cause": "stop", "by": "unknown run", "force": False})
         stale = [run_id for run_id in ended if run_id not in stored]
