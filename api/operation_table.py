@@ -15,22 +15,27 @@ from api.resources import (
 )
 from api.resources.runs import bulk, log_streams, logs, run_ending, runs, search, trigger
 
-OPERATIONS: tuple[Operation, ...] = (
-    *tasks.OPERATIONS,
-    *units.OPERATIONS,
-    *trigger.OPERATIONS,
-    *hooks.OPERATIONS,
-    *bulk.OPERATIONS,
-    *runs.OPERATIONS,
-    *run_ending.OPERATIONS,
-    *logs.OPERATIONS,
-    *log_streams.OPERATIONS,
-    *search.OPERATIONS,
-    *events.OPERATIONS,
-    *notifications.OPERATIONS,
-    *prometheus.OPERATIONS,
-    *daemon.OPERATIONS,
-    *access.OPERATIONS,
-    *public_status.OPERATIONS,
-    *meta.OPERATIONS,
+_MODULES = (
+    tasks,
+    units,
+    trigger,
+    hooks,
+    bulk,
+    runs,
+    run_ending,
+    logs,
+    log_streams,
+    search,
+    events,
+    notifications,
+    prometheus,
+    daemon,
+    access,
+    public_status,
+    meta,
 )
+
+OPERATIONS: tuple[Operation, ...] = tuple(
+    value for module in _MODULES for value in vars(module).values() if isinstance(value, Operation)
+)
+"""The handlers that an :class:`Operation` decorates in these modules."""

@@ -326,19 +326,3 @@ def _name(call: Call) -> str:
             409, f"{ADMIN} has the daemon's own password: change RINGWARD_PASSWORD or password_file in [http]"
         )
     return name
-
-
-OPERATIONS = (
-    login,
-    logout,
-    get_auth_status,
-    get_local_credentials,
-    list_tokens,
-    create_token,
-    revoke_token,
-    list_audit,
-    list_users,
-    create_user,
-    set_user_password,
-    remove_user,
-)

@@ -290,16 +290,3 @@ def database_problem(boot: DaemonSettings) -> dict[str, str] | None:
         if found["daemon"] == boot.started_at:
             return {"summary": str(found["summary"]), "detail": str(found["detail"])}
     return None
-
-
-OPERATIONS = (
-    get_daemon,
-    trust_clock,
-    identify_daemon,
-    reload_daemon,
-    get_health,
-    get_readiness,
-    list_slots,
-    get_system,
-    list_system_metrics,
-)

@@ -55,6 +55,3 @@ def stream_events(context: Context, call: Call) -> None:
     """Stream live application events; each is named by its kind."""
     types = frozenset(call.query["types"])
     send_events(call, lambda: EventsStream(context, call, types))
-
-
-OPERATIONS = (stream_events,)

@@ -210,6 +210,3 @@ def _triggered(
         for error in err.errors:  # the body has no field "params": the values come from other places in it
             error.location = error.location.removeprefix("body.")
         raise
-
-
-OPERATIONS = (receive_hook,)

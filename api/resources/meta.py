@@ -47,6 +47,3 @@ def get_schema(context: Context, call: Call) -> None:
     call.resp.set_header("Cache-Control", "no-cache")
     call.resp.data = found
     call.tagged()
-
-
-OPERATIONS = (get_openapi, get_schema)

@@ -171,15 +171,3 @@ def test_notifier(context: Context, call: Call) -> None:
     name = call.path["notifierName"]
     error = execute_command(lambda: context.control.call_patiently("notifier_test", name=name))["error"]
     call.answer(Tried(delivered=error is None, error=error or UNSET))
-
-
-OPERATIONS = (
-    list_notifications,
-    count_unread_notifications,
-    mark_notification_read,
-    mark_notification_unread,
-    mark_all_notifications_read,
-    stream_notifications,
-    list_notifiers,
-    test_notifier,
-)

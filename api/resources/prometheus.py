@@ -320,6 +320,3 @@ def _processes(text: MetricsText, context: Context, stored: _StoredFigures, sche
         resident[name] += resident_bytes(pid) or 0
     for name, size in resident.items():
         text.sample(size, process=name)
-
-
-OPERATIONS = (get_metrics,)

@@ -144,6 +144,3 @@ def get_badge(context: Context, call: Call) -> None:
         f'<text x="{left / 2}" y="14.5" textLength="{left - _PAD_PX}">{escape(name)}</text>'
         f'<text x="{left + right / 2}" y="14.5" textLength="{right - _PAD_PX}">{escape(state)}</text></g></svg>\n',
     )
-
-
-OPERATIONS = (get_status_page, get_badge)

@@ -430,22 +430,3 @@ def list_task_resources(context: Context, call: Call) -> None:
         if identity is None or identity.sees(name)
     ]
     call.answer(AllTaskUsage(**_ends(window), items=items))
-
-
-OPERATIONS = (
-    list_tasks,
-    get_task,
-    start_service,
-    stop_service,
-    restart_service,
-    pause_task,
-    resume_task,
-    acknowledge_task,
-    unacknowledge_task,
-    acknowledge_run,
-    preview_task_schedule,
-    count_task_days,
-    get_service_uptime,
-    measure_task,
-    list_task_resources,
-)

@@ -167,6 +167,3 @@ def _text(selected: dict[str, Any]) -> str:
     parts = [*(selected["names"] or ())]
     parts += [f"{key} {selected[key]}" for key in ("group", "tag") if selected[key] is not None]
     return ", ".join(parts) or "all"
-
-
-OPERATIONS = (start_units, stop_units, restart_units, pause_units, resume_units)

@@ -251,6 +251,3 @@ def bulk_rerun_runs(context: Context, call: Call) -> None:
     triggered = _ask(context, call, "bulk_rerun", triggered_by=trigger, **who)["triggered"]
     call.result = counted_with_names([f"{one['task_name']} {one['run_id']}" for one in triggered], "run")
     call.answer(schemas.Triggered(triggered=[schemas.TriggeredRun(**one) for one in triggered]))
-
-
-OPERATIONS = (bulk_delete_runs, bulk_rerun_runs, bulk_restore_runs, bulk_stop_runs)

@@ -155,6 +155,3 @@ def stream_logs(context: Context, call: Call) -> None:
 def _stream_units(context: Context, call: Call) -> None:
     stream = UnitStream(context, call, units_of(call))  # rejects unknown units, also for HEAD
     send_events(call, lambda: stream)
-
-
-OPERATIONS = (stream_run_log, stream_daemon_log, stream_task_log, stream_logs)

@@ -287,6 +287,3 @@ def get_line_history(context: Context, call: Call) -> None:
     if frames is None:
         raise ApiError(404, f"The log of run {run.id} has no line {number}")
     call.answer(schemas.History(frames=[[row.decode("utf-8", "replace") for row in rows] for rows in frames]))
-
-
-OPERATIONS = (read_run_log, download_run_log, get_line_history)

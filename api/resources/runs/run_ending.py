@@ -215,6 +215,3 @@ def explain_run_ending(context: Context, call: Call) -> None:
             last_lines=lines,
         )
     )
-
-
-OPERATIONS = (explain_run_ending, list_failures)

@@ -555,19 +555,3 @@ def list_running_resources(context: Context, call: Call) -> None:
         for run, usage in found
     ]
     call.answer(AllResources(items=items))
-
-
-OPERATIONS = (
-    list_runs,
-    list_task_runs,
-    summarize_runs,
-    list_newest_runs,
-    get_run,
-    describe_run,
-    read_run_definition,
-    delete_run,
-    stop_run,
-    list_deleted_runs,
-    measure_run,
-    list_running_resources,
-)

@@ -414,6 +414,3 @@ def _pattern(query: dict[str, Any], matcher: Matcher) -> Pattern:
         return Pattern(query["q"], regex=bool(query["regex"]), ignore_case=not query["case"], matcher=matcher)
     except BadPattern as err:
         raise invalid([schemas.ErrorDetail("query.q", str(err), query["q"])]) from err
-
-
-OPERATIONS = (search_task_log, search_logs)

@@ -177,6 +177,3 @@ def _came(context: Context, run_id: str) -> bool:
         # Not 503: that would mean that the run was not triggered.
         why = f"The scheduler stopped and the database cannot be read; the run {run_id} may have been triggered"
         raise ApiError(500, why) from err
-
-
-OPERATIONS = (run_task,)
