@@ -1,7 +1,6 @@
 """Selection of the runs that a stream of units reads, in order of creation, and of the first line of each."""
 
 import heapq
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
@@ -243,11 +242,16 @@ def _resolved(db: Database, units: Units, names: frozenset[str]) -> frozenset[st
 
 
 def tail(
-    reads: DatabaseReads, files: LogFileReads, finder: "TailFinder", names: Collection[str], running: list[Run]
+    reads: DatabaseReads,
+    files: LogFileReads,
+    finder: "TailFinder",
+    names: Collection[str],
+    running: list[Run],
+    now_ms: int,
 ) -> Tail:
     """Return the last lines of all logs together, within the limits of `finder`, which must be new.
 
-    With a limit of 0 lines, the stream begins with new lines.
+    With a limit of 0 lines, the stream begins with lines after `now_ms`.
 
     Raises:
         StoreError: the database cannot be read.
@@ -262,7 +266,7 @@ def tail(
             break
         before = found[-1].created_at, found[-1].id
     found_tail = finder.result(running)
-    return found_tail if lines else found_tail._replace(floor_ms=max(finder.since_ms, time.time_ns() // 1_000_000))
+    return found_tail if lines else found_tail._replace(floor_ms=max(finder.since_ms, now_ms))
 
 
 class TailFinder:

@@ -166,7 +166,7 @@ class UnitStream(EventStream):
             )
         if self._cursor is None and self._from:
             finder = TailFinder(self.context.hub.paths, max(0, -self._from), self._since_ms or 0, self._filter.until_ms)
-            found = tail(self.context.reads, self.context.files, finder, runs.names, running)
+            found = tail(self.context.reads, self.context.files, finder, runs.names, running, self.clock.wall_ms())
             runs.begin_with(found)
         else:
             runs.start(since_ms=self._since_ms or 0, cursor=self._cursor, running=running)

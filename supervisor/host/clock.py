@@ -1,4 +1,4 @@
-"""The clocks of the host, and the wait of a loop.
+"""The clocks of the host, and the waits of a loop or thread.
 
 A part that decides by time gets its clock from its loop, so that a test can replace it by a clock that it sets.
 """
@@ -7,14 +7,20 @@ import contextlib
 import ctypes
 import errno
 import os
+import queue
 import select
 import time
 import weakref
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _NONBLOCK, _CLOEXEC = os.O_NONBLOCK, os.O_CLOEXEC  # TFD_NONBLOCK and TFD_CLOEXEC are these
 _ABSTIME, _CANCEL_ON_SET = 1, 2
 _CLOCK_REALTIME = 0
 _MS_IN_S, _NS_IN_MS = 1000, 1_000_000
+_LONGEST_S = 3600.0
+"""epoll_wait(2) takes milliseconds as an int, which is at most 24.8 days."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -81,7 +87,10 @@ def _timer_error(name: str) -> OSError:
 
 
 class Clock:
-    """The clocks of the host; intervals use the monotonic one, schedules and records the wall clock."""
+    """The clocks of the host; intervals use the monotonic one, schedules and records the wall clock.
+
+    Waits end at a time of the monotonic clock.
+    """
 
     def wall_ms(self) -> int:
         """Return the wall clock in milliseconds since the epoch."""
@@ -100,9 +109,23 @@ class Clock:
         return time.thread_time()
 
     # Quoted, because gevent removes epoll from the module in API workers.
-    def wait(self, epoll: "select.epoll", timeout_s: float) -> list[tuple[int, int]]:
-        """Wait at most `timeout_s` seconds (-1: no limit); return the ready descriptors and their events."""
-        return epoll.poll(timeout_s)
+    def wait(self, epoll: "select.epoll", until_s: float | None) -> list[tuple[int, int]]:
+        """Return the ready descriptors and their events; wait until `until_s` (None: no limit), at most an hour."""
+        if until_s is None:
+            return epoll.poll()
+        return epoll.poll(max(0.0, min(until_s - time.monotonic(), _LONGEST_S)))
+
+    def take(self, items: "queue.SimpleQueue[T]", until_s: float) -> T:
+        """Return the next item of a queue; wait for one until `until_s`.
+
+        Raises:
+            queue.Empty: there was none.
+        """
+        return items.get(timeout=max(0.0, until_s - time.monotonic()))
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        time.sleep(seconds)
 
     def alarm(self) -> WallTimer | None:
         """Return a new timer on the wall clock; None if the kernel or a system call filter does not allow one."""

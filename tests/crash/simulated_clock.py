@@ -67,8 +67,9 @@ def follow(clock: SimulatedClock) -> None:
 
     whole_round = Loop.round
 
-    def in_short(loop: Loop, timeout_s: float) -> None:
-        whole_round(loop, LOOK_S if timeout_s < 0 else min(timeout_s, LOOK_S))
+    def in_short(loop: Loop, until_s: float | None) -> None:
+        look_s = loop.now_s() + LOOK_S
+        whole_round(loop, look_s if until_s is None else min(until_s, look_s))
 
     Loop.round = in_short  # type: ignore[assignment, method-assign]
     Clock.wall_ms = lambda _clock: clock.now_ms  # type: ignore[assignment, method-assign]

@@ -1,7 +1,6 @@
 """A pump that a test runs step by step."""
 
 import os
-import time
 from pathlib import Path
 
 from logring.layout import BLOCK_SIZE
@@ -14,7 +13,7 @@ from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.output.run_log import RunLog
-from tests.support.waiting import until
+from tests.root.stepped_threads import SteppedClock, Steps
 
 LINE = b"x" * 99 + b"\n"
 
@@ -52,12 +51,13 @@ class RecordedReports:
 class PumpBench:
     """A pump and a file thread that a test runs step by step, and a run with two pipes."""
 
-    def __init__(self, directory: Path, *, start: bool = False) -> None:
+    def __init__(self, directory: Path) -> None:
+        self.clock = SteppedClock()
         self.log_path = str(directory / "logs" / "R.log")
         self.ring_path = ring_path(str(directory), "R")
         self.reports = RecordedReports()
         self.bell = DoorbellServer(str(directory / "bell"), "token")
-        self.files = FileThread(Log("test"), 2, DiskSpace(str(directory), 0))
+        self.files = FileThread(Log("test"), 2, DiskSpace(str(directory), 0), self.clock)
         self.pump = Pump(str(directory), "D", self.bell, self.files)
         self.pump.connect(self.reports)
         self.files.connect(self.pump)
@@ -75,25 +75,18 @@ class PumpBench:
         )
         out, err = (read_end for read_end, _ in pipes)
         self.pump.add(self.spawn, out, err)
-        if start:
-            self.pump.start()
-            until(lambda: "R" in self.pump._by_run, "the run")
-        else:
-            self.obey()
+        self.pump.round()
         self.log: RunLog = self.pump._by_run["R"]
+        self.steps = Steps(self.clock, self.pump.round, self.files.round)
 
     def obey(self) -> None:
-        while self.pump._commands:
-            self.pump._commands.popleft()()
+        """Let the pump execute its commands, without reading."""
+        self.pump.catch_up()
 
     def read(self) -> int:
         """Run one round of the pump; return the number of bytes read."""
-        events = self.pump._epoll.poll(0)
-        return sum(
-            self.pump._read(self.pump._by_fd[fd], time.time_ns() // 1_000_000)
-            for fd, _ in events
-            if fd in self.pump._by_fd
-        )
+        self.pump.round()
+        return self.pump._taken
 
     def stalled(self) -> bool:
         return self.log.stalled
@@ -111,10 +104,12 @@ class PumpBench:
 
     def write_files(self) -> None:
         """Let the file thread process its queue."""
-        while not self.files._queue.empty():
-            item = self.files._queue.get()
-            if isinstance(item, RunLog):
-                self.files._write(item)
+        Steps(self.clock, self.files.round).run()
+
+    def tick(self) -> None:
+        """Let the second pass after which the file thread writes unfinished blocks."""
+        self.clock.advance(1.0)
+        self.write_files()
 
     def seal(self) -> bytes:
         """End the log, and return its content."""

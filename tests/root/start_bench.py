@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -103,8 +102,8 @@ class StartBench:
 
         def turned() -> bool:
             if not condition():
-                self.watch.round(0.05)
-                self.starts.tend(time.monotonic())
+                self.watch.round(self.watch.clock.monotonic_s() + 0.05)
+                self.starts.tend(self.watch.clock.monotonic_s())
             return condition()
 
         until(turned, what)

@@ -107,7 +107,7 @@ class ReloadBench(Bench):
         """Advance until the new configuration is about to be stored."""
 
         def reached() -> bool:
-            self.loop.round(0.001)
+            self.loop.round(self.loop.now_s() + 0.001)
             return bool(self.store.jobs)
 
         until(reached, "the definitions to be stored")
@@ -116,7 +116,7 @@ class ReloadBench(Bench):
         """Continue until the answer arrives, and return it."""
 
         def answered() -> bool:
-            self.loop.round(0.001)
+            self.loop.round(self.loop.now_s() + 0.001)
             self.drain()
             return bool(answers)
 

@@ -10,7 +10,6 @@ import mmap
 import os
 import select
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -92,7 +91,7 @@ class ControlThread:
         self._caught_signals = heeded | self._ignored_signals
         self._ignored = IgnoredSignals(log.info)
         self._terminal = Terminal(2)
-        self.reloading = ReloadSignal(self._scheduler.send)
+        self.reloading = ReloadSignal(self._scheduler.send, self._clock)
         self._ending: ShutdownProgress | None = None
         """The shutdown, once it has begun."""
         self._ready_reported = False
@@ -176,10 +175,10 @@ class ControlThread:
                 raise
             self._short = err.with_traceback(None)  # a traceback would keep memory in use
         if self._short is not None:
-            time.sleep(REST_S)
+            self._clock.sleep(REST_S)
 
     def _round(self) -> None:
-        ready = self._watch.wait(self._timeout_s())
+        ready = self._watch.wait(self._due_s())
         self._pump.wakeup.hold()
         take_all((functools.partial(self._watch.call, ready), self._pump.wakeup.release, self._recover))
         now_s = self._clock.monotonic_s()
@@ -215,19 +214,19 @@ class ControlThread:
         for helper in (self._scheduler, self._api):
             self._watch_helper(helper)
 
-    def _timeout_s(self) -> float:
-        now_s = self._clock.monotonic_s()
-        helpers = (self._scheduler, self._api)
-        times = [at for helper in helpers for at in (helper.start_at_s, helper.kill_at_s) if at is not None]
+    def _due_s(self) -> float | None:
+        """Return when the next round is due (monotonic seconds); None: at the next event."""
         if self._short is not None:
             return 0.0
+        helpers = (self._scheduler, self._api)
+        times = [at for helper in helpers for at in (helper.start_at_s, helper.kill_at_s) if at is not None]
         due = (self._processes.next_s(), self._upgrade.due_s(), self._store.due_s, self._watchdog.due_s)
         if self._ending is None and not self._upgrade.under_way:
             times.append(self._runtime_directory.due_s)
         times += [at for at in (*due, self._runtime_dir_quiesce.due_s) if at is not None]
         if self._ending is not None:
-            times.append(self._ending.due_s(now_s))
-        return max(0.0, min(times) - now_s) if times else -1
+            times.append(self._ending.due_s(self._clock.monotonic_s()))
+        return min(times, default=None)
 
     def _on_signals(self, numbers: set[int]) -> None:
         if signal.SIGCHLD in numbers:

@@ -10,8 +10,6 @@ from supervisor.host.shortage import is_shortage, take_all
 
 Handler = Callable[[int], None]
 Ready = list[tuple[int, int, Handler | None]]
-_LONGEST_S = 3600.0
-"""epoll_wait(2) takes milliseconds as an int, which is at most 24.8 days."""
 
 
 class EpollWatch:
@@ -48,15 +46,13 @@ class EpollWatch:
             if not is_shortage(err):  # after a shortage, it is removed at its next event or when it is closed
                 raise
 
-    def round(self, timeout_s: float) -> None:
-        """Wait for ready descriptors, for at most `timeout_s` (-1: no limit) or an hour, and call the handlers."""
-        self.call(self.wait(timeout_s))
+    def round(self, until_s: float | None) -> None:
+        """Wait for ready descriptors until `until_s` (monotonic; None: no limit), and call the handlers."""
+        self.call(self.wait(until_s))
 
-    def wait(self, timeout_s: float) -> Ready:
-        """Return the ready descriptors, after at most `timeout_s` (-1: no limit) or an hour."""
-        return [
-            (fd, mask, self._handlers.get(fd)) for fd, mask in self.clock.wait(self._epoll, min(timeout_s, _LONGEST_S))
-        ]
+    def wait(self, until_s: float | None) -> Ready:
+        """Return the ready descriptors; wait for one until `until_s` (monotonic; None: no limit)."""
+        return [(fd, mask, self._handlers.get(fd)) for fd, mask in self.clock.wait(self._epoll, until_s)]
 
     def call(self, ready: Ready) -> None:
         """Call the handlers of the ready descriptors.

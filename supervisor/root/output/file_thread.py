@@ -13,7 +13,6 @@ import os
 import queue
 import select
 import threading
-import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -95,7 +94,9 @@ class FileThread(threading.Thread):
         self._log = log
         self.disk_space = disk_space
         self._echo = StderrEcho(echo_fd)
-        self._queue: queue.SimpleQueue[RunLog | StderrEcho | Callable[[], None] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[RunLog | Callable[[], None]] = queue.SimpleQueue()
+        self._tick_s = self.clock.monotonic_s() + _TICK_S
+        self._ending = False
         self._changed: set[RunLog] = set()
         self._failing: dict[RunLog, str] = {}
         self._draining: set[RunLog] = set()
@@ -123,7 +124,7 @@ class FileThread(threading.Thread):
     def echo(self, line: bytes) -> None:
         """Queue a log line for standard error; it is dropped if too many wait already. The pump thread calls it."""
         if self._echo.add(line):
-            self._queue.put(self._echo)
+            self._queue.put(self._echo.flush)
 
     def hold(self, wait: Callable[[], None]) -> None:
         """Have the thread call `wait` after the queued work."""
@@ -155,31 +156,32 @@ class FileThread(threading.Thread):
 
     def finish(self, timeout_s: float) -> bool:
         """Write the queue, then end the thread. Return False if that takes longer than `timeout_s`: a disk hangs."""
-        self._queue.put(None)
+        self._queue.put(self._finish)
         self.join(timeout_s)
         return not self.is_alive()
 
     def run(self) -> None:
         """Write until :meth:`finish`."""
-        tick = self.clock.monotonic_s() + _TICK_S
-        while True:
-            try:
-                item = self._queue.get(timeout=max(0.0, tick - self.clock.monotonic_s()))
-            except queue.Empty:
-                self._insist(self._tick)
-                tick = self.clock.monotonic_s() + _TICK_S
-                continue
-            if item is None:
-                return
-            if isinstance(item, StderrEcho):
-                self._insist(item.flush)
-            elif isinstance(item, RunLog):
+        while not self._ending:
+            self.round()
+
+    def round(self) -> None:
+        """Wait for work until the next tick, and do it."""
+        try:
+            item = self.clock.take(self._queue, self._tick_s)
+        except queue.Empty:
+            pass
+        else:
+            if isinstance(item, RunLog):
                 self._insist(self._write, item)
             else:
                 self._insist(item)
-            if self.clock.monotonic_s() >= tick:
-                self._insist(self._tick)
-                tick = self.clock.monotonic_s() + _TICK_S
+        if self.clock.monotonic_s() >= self._tick_s and not self._ending:
+            self._insist(self._tick)
+            self._tick_s = self.clock.monotonic_s() + _TICK_S
+
+    def _finish(self) -> None:
+        self._ending = True
 
     def _insist(self, step: Callable[..., None], *arguments: RunLog) -> None:
         """Take a step. After a shortage of memory, pause and repeat it; after another, leave it to the next tick."""
@@ -189,7 +191,7 @@ class FileThread(threading.Thread):
             except SHORTAGES as err:
                 if not is_shortage(err):
                     raise
-                time.sleep(REST_S)
+                self.clock.sleep(REST_S)
                 if isinstance(err, MemoryError):
                     continue
                 self._changed.update(arguments)

@@ -20,7 +20,6 @@ import os
 import select
 import termios
 import threading
-import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -150,6 +149,7 @@ class Pump(threading.Thread):
         self._by_run: dict[str, RunLog] = {}
         self._helpers: dict[int, bytearray] = {}
         self._touched: set[RunLog] = set()
+        self._trickle = Trickle()
         self._ending = False
         self._taken = 0
         """Bytes read in this round."""
@@ -235,34 +235,35 @@ class Pump(threading.Thread):
     def run(self) -> None:
         """Pump until :meth:`finish`."""
         take_short_slices()
-        trickle = Trickle()
         while not self._ending:
-            start_s = self.clock.monotonic_s()
-            try:
-                total = self._round()
-            except SHORTAGES as err:
-                if not is_shortage(err):
-                    raise
-                self._short = err.with_traceback(None)  # a traceback would keep memory in use
-                total = 0
-            if self._short is not None:
-                time.sleep(REST_S)
-                continue
-            pause_s = trickle.pause_s(total, self.clock.monotonic_s() - start_s)
-            if pause_s:
-                time.sleep(pause_s)
+            self.round()
 
-    def _round(self) -> int:
-        """Wait for work and do it; return the bytes read."""
+    def round(self) -> None:
+        """Wait for work and do it, then pause if output trickles, or after a shortage."""
+        start_s = self.clock.monotonic_s()
+        try:
+            self._work()
+        except SHORTAGES as err:
+            if not is_shortage(err):
+                raise
+            self._short = err.with_traceback(None)  # a traceback would keep memory in use
+        if self._short is not None:
+            pause_s = REST_S
+        else:
+            pause_s = self._trickle.pause_s(self._taken, self.clock.monotonic_s() - start_s)
+        if pause_s:
+            self.clock.sleep(pause_s)
+
+    def _work(self) -> None:
+        """Wait for work and do it."""
         if self._short is not None:
             self._recheck_all(self._short)
-        events = self.clock.wait(self._epoll, self._timeout_s())
+        events = self.clock.wait(self._epoll, self._due_s())
         ready = [(fd, mask, self._by_fd.get(fd)) for fd, mask in events]
         self._pre_wake(events)
         self._taken = 0
         reads = (functools.partial(self._serve, *one) for one in ready)
         take_all(itertools.chain((self.wakeup.clear, self._obey), reads, (self._publish, self._wake)))
-        return self._taken
 
     def _serve(self, fd: int, mask: int, source: Source | None) -> None:
         if self._by_fd.get(fd) is not source:  # closed by a command; another one may have its number
@@ -392,12 +393,10 @@ class Pump(threading.Thread):
         log.sealing = log.sealed = True
         self._files.work(log)
 
-    def _timeout_s(self) -> float:
-        bell_s, trouble_s = self._bell.due_s(), self._backpressure.due_s()
-        if bell_s is None and trouble_s is None:
-            return -1
-        due_s = min(due_s for due_s in (bell_s, trouble_s) if due_s is not None)
-        return max(0.0, due_s - self.clock.monotonic_s())
+    def _due_s(self) -> float | None:
+        """Return when the next round is due (monotonic seconds); None: at the next event."""
+        times = (self._bell.due_s(), self._backpressure.due_s())
+        return min((at for at in times if at is not None), default=None)
 
     def _read(self, source: Source, now_ms: int) -> int:
         """Read one pipe for one round; return the bytes read."""

@@ -6,7 +6,6 @@ process group. So signals to the group reach only its members.
 
 import enum
 import os
-import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -192,8 +191,8 @@ def status_of(instance: ManagedProcess) -> int | None:
     return instance.outcome.status
 
 
-def exit_report(instance: ManagedProcess, reaped: MainProcessExit, lines: int) -> Exited:
-    """Return the exit of a run, with `lines` in its log."""
+def exit_report(instance: ManagedProcess, reaped: MainProcessExit, lines: int, now_ms: int) -> Exited:
+    """Return the exit of a run, with `lines` in its log. It ended at `now_ms` if its own time is unknown."""
     usage = instance.outcome.usage
     read_bytes, write_bytes = _most(reaped, usage)
     user_us, system_us = reaped.user_us, reaped.system_us
@@ -208,7 +207,7 @@ def exit_report(instance: ManagedProcess, reaped: MainProcessExit, lines: int) -
         by=instance.by,
         reason=instance.outcome.reason,
         started_at=instance.main.started_at,
-        ended_at=instance.outcome.ended_at or time.time_ns() // 1_000_000,
+        ended_at=instance.outcome.ended_at or now_ms,
         user_us=user_us,
         system_us=system_us,
         max_rss_bytes=reaped.max_rss_bytes,

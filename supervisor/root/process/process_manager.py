@@ -567,7 +567,8 @@ class ProcessManager:
         self._trees.reap_soon()  # orphans of this run may have ended as well
         self.cgroup_manager.sweep()
         self._waiting.retry_soon()
-        self._exited(exit_report(instance, reaped, instance.outcome.lines or 0), instance)
+        lines, now_ms = instance.outcome.lines or 0, self._clock.wall_ms()
+        self._exited(exit_report(instance, reaped, lines, now_ms), instance)
 
     def _report_unstarted(self, run: str, message: Message) -> None:
         self._waiting.drop(run)

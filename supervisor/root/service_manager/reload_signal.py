@@ -7,9 +7,9 @@ poll(2) returns POLLHUP. A daemon under nohup(1), or whose standard error is not
 import os
 import select
 import signal
-import time
 from collections.abc import Callable
 
+from supervisor.host.clock import Clock
 from supervisor.root.service_manager.sd_notify import notify
 
 
@@ -34,9 +34,10 @@ class Terminal:
 class ReloadSignal:
     """Passes reload requests to the scheduler, and reports their completion to the service manager."""
 
-    def __init__(self, send: Callable[[dict[str, object]], None]) -> None:
+    def __init__(self, send: Callable[[dict[str, object]], None], clock: Clock) -> None:
         """`send` sends a message to the scheduler, if there is one."""
         self._send = send
+        self._clock = clock
         self._under_way = False
         self.pending = False
         """Whether the scheduler must still reload the configuration."""
@@ -50,7 +51,7 @@ class ReloadSignal:
     def announce(self) -> None:
         """Announce the reload to the service manager, until :meth:`end`."""
         self._under_way = True
-        notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        notify(f"RELOADING=1\nMONOTONIC_USEC={int(self._clock.monotonic_s() * 1_000_000)}")
 
     def resume(self, *, pending: bool) -> None:
         """Resume a reload that the previous root announced; `pending`: the scheduler has not answered yet."""

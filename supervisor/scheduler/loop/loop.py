@@ -24,8 +24,6 @@ _STEP_S = 1.0
 """Smaller changes are adjustments, not steps."""
 _PAUSE_S = 0.1
 """Maximum time between two clock readings that are compared; a process that was paused between them tries again."""
-_LONGEST_S = 3600.0
-"""Longest wait. epoll_wait(2) takes milliseconds as an int, which would overflow after 24.8 days."""
 _MIN_SWEEP = 256
 
 
@@ -142,11 +140,11 @@ class Loop:
     def run(self) -> None:
         """Run until :meth:`end` is called."""
         while not self._ending:
-            self.round(self._timeout_s())
+            self.round(self._due_s())
 
-    def round(self, timeout_s: float) -> None:
-        """Wait at most `timeout_s` seconds (-1: no limit); call handlers of ready descriptors, then due timers."""
-        ready = [(fd, mask, self._handlers.get(fd)) for fd, mask in self._clock.wait(self._epoll, timeout_s)]
+    def round(self, until_s: float | None) -> None:
+        """Wait for ready descriptors until `until_s` (monotonic; None: no limit); call their handlers, then timers."""
+        ready = [(fd, mask, self._handlers.get(fd)) for fd, mask in self._clock.wait(self._epoll, until_s)]
         self._in_round = True
         self._detect_clock_step()
         for fd, mask, handler in ready:
@@ -178,18 +176,17 @@ class Loop:
         elif self._ahead_s is None:
             self._ahead_s = ahead_s
 
-    def _timeout_s(self) -> float:
-        waits = []
-        next_s = self._monotonic.next_s()
-        if next_s is not None:
-            waits.append(min(next_s - self._clock.monotonic_s(), _LONGEST_S))
-        next_s = self._wall.next_s()
-        if next_s is not None:
+    def _due_s(self) -> float | None:
+        """Return when the next round is due (monotonic seconds); None: at the next event."""
+        due_s, wall_s = self._monotonic.next_s(), self._wall.next_s()
+        times = [] if due_s is None else [due_s]
+        if wall_s is not None:
             if self._alarm is None:
-                waits.append(min(next_s - self._clock.wall_ms() / 1000, _POLL_S))
-            elif not (self._alarm.set(next_s) and self._looked):
-                waits.append(0.0)
-        return max(0.0, min(waits)) if waits else -1
+                wait_s = min(wall_s - self._clock.wall_ms() / 1000, _POLL_S)
+                times.append(self._clock.monotonic_s() + wait_s)
+            elif not (self._alarm.set(wall_s) and self._looked):
+                times.append(0.0)
+        return min(times, default=None)
 
     @functools.cached_property
     def _alarm(self) -> WallTimer | None:

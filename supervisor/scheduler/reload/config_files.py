@@ -5,7 +5,6 @@ In the loop, a hung network file system, or the validation of ten thousand sched
 
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from supervisor.config.files.stamps import is_current
 from supervisor.config.model import Config
+from supervisor.host.clock import Clock
 from supervisor.scheduler.loop.loop import Loop
 
 T = TypeVar("T")
@@ -56,13 +56,14 @@ class ConfigFiles:
         self._stale = False
 
     def _work(self) -> None:
-        poll_at_s = time.monotonic() + _POLL_S
+        clock = Clock()
+        poll_at_s = clock.monotonic_s() + _POLL_S
         while True:
             try:
-                work = self._todo.get(timeout=max(0.0, poll_at_s - time.monotonic()))
+                work = clock.take(self._todo, poll_at_s)
             except Empty:
                 self._check(self._config)
-                poll_at_s = time.monotonic() + _POLL_S
+                poll_at_s = clock.monotonic_s() + _POLL_S
                 continue
             result: object
             try:

@@ -14,7 +14,6 @@ import contextlib
 import os
 import select
 import signal
-import time
 from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
@@ -22,6 +21,7 @@ from store.daemon_values import get_meta, set_meta
 from store.database import Database
 from store.runs.writes import get_run
 from supervisor.host.cgroup_names import is_spare, run_of
+from supervisor.host.clock import Clock
 from supervisor.host.osport import current_boot
 from supervisor.host.process_environ import Environments
 from supervisor.host.shortage import is_shortage
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 _WAIT_S = 5.0
 """How long to wait while no process exits."""
-_POLL_MS = 5
+_POLL_S = 0.005
 _PATIENCE_S = 0.2
 """How long to wait for an environment: reading /proc/PID/environ may block."""
 _CGROUPS = "cgroups"
@@ -85,27 +85,25 @@ def _end_cgroups(directory: str, runs: Collection[str], log: Log) -> None:
             killed[path] = run
         except OSError:  # ENOENT: Linux before 5.14 has no cgroup.kill; the environments find the processes
             continue
-    for path in wait_until_gone(killed, _removed, time.monotonic, lambda: select.poll().poll(_POLL_MS)):
+    for path in wait_until_gone(killed, _removed, Clock()):
         log.error(f"some orphans of {killed[path]} did not exit within {_WAIT_S:g} s")
 
 
-def wait_until_gone(
-    items: Iterable[T], gone: Callable[[T], bool], now_s: Callable[[], float], pause: Callable[[], object]
-) -> list[T]:
+def wait_until_gone(items: Iterable[T], gone: Callable[[T], bool], clock: Clock) -> list[T]:
     """Wait until all of `items` are gone; return the rest if none of them goes for five seconds.
 
     Each exit extends the wait, because a busy host may need long for many processes.
     """
     remaining = list(items)
-    deadline_s = now_s() + _WAIT_S
+    deadline_s = clock.monotonic_s() + _WAIT_S
     while remaining:
         still = [item for item in remaining if not gone(item)]
         if len(still) < len(remaining):
-            remaining, deadline_s = still, now_s() + _WAIT_S
-        elif now_s() >= deadline_s:
+            remaining, deadline_s = still, clock.monotonic_s() + _WAIT_S
+        elif clock.monotonic_s() >= deadline_s:
             break
         else:
-            pause()
+            clock.sleep(_POLL_S)
     return remaining
 
 
@@ -172,9 +170,7 @@ def _end_marked(daemon_id: str, runs: Collection[str], log: Log) -> None:
                 pass
             except PermissionError:  # EPERM: it runs as another user, and the daemon not as root
                 log.error(f"not permitted to signal pid {pid}, which continues")
-        remaining = wait_until_gone(
-            orphans, lambda pid: _ended(orphans[pid]), time.monotonic, lambda: select.poll().poll(_POLL_MS)
-        )
+        remaining = wait_until_gone(orphans, lambda pid: _ended(orphans[pid]), Clock())
         for pidfd in orphans.values():
             os.close(pidfd)
         if remaining:

@@ -19,6 +19,7 @@ from logring.layout import STDOUT
 from logring.logfile import log_file
 from logring.reader import LogReader
 from supervisor.host.cgroups import Cgroup, Usage
+from supervisor.host.clock import Clock
 from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Exited, Spawn
@@ -72,7 +73,7 @@ def bench(tmp_path: Path) -> Iterator[PumpBench]:
 def next_root(bench: PumpBench) -> None:
     """Replace the pump and the file thread with new ones that load their state."""
     found: PumpState = from_json(PumpState, json.loads(json.dumps(to_json(bench.pump.dump(lambda fd: fd)))))
-    bench.files = FileThread(bench.files._log, 2, DiskSpace("/", 0))
+    bench.files = FileThread(bench.files._log, 2, DiskSpace("/", 0), bench.clock)
     bench.pump = Pump(bench.pump._runtime_dir, "D", bench.bell, bench.files)
     bench.pump.connect(bench.reports)
     bench.files.connect(bench.pump)
@@ -88,7 +89,7 @@ def content(bench: PumpBench) -> bytes:
         bench.obey()
         bench.read()
         bench.write_files()
-        bench.files._tick()
+        bench.tick()
     reader = LogReader(bench.ring_path, bench.log_path)
     try:
         return b"".join(reader.raw())
@@ -354,7 +355,7 @@ def test_no_memory_for_the_table(bench: PumpBench, tmp_path: Path, stage: str) -
     watch, refused, stayed = EpollWatch(), list[str](), list[bool]()
 
     class Root:
-        reloading = ReloadSignal(lambda _frame: None)
+        reloading = ReloadSignal(lambda _frame: None, Clock())
 
         def dump(self, keep: KeptDescriptorList) -> RootState:
             keep(0)

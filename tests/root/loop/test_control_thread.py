@@ -103,7 +103,7 @@ def test_last_messages_of_a_scheduler(bell: DoorbellServer, tmp_path: Path) -> N
         theirs.sendall(b"".join(encode({"op": "stop", "run": run, "cause": "stop"}) for run in runs))
         control._watch_helper(scheduler)
         while scheduler.pid is not None:
-            control._watch.round(10)
+            control._watch.round(None)
         process.returncode = 0
     os.close(output)
     assert heard == runs

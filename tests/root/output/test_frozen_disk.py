@@ -10,6 +10,7 @@ import pytest
 from logring.log_paths import ring_path
 from logring.logfile import log_file
 from logring.reader import LogReader
+from supervisor.host.clock import Clock
 from supervisor.ipc.messages import Spawn
 from tests.root.pump_bench import PumpBench
 from tests.support.waiting import until
@@ -40,6 +41,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[FrozenDisk]:
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[PumpBench]:
     harness = PumpBench(tmp_path)
+    harness.files.clock = Clock()  # the file thread is a real one
     yield harness
     harness.close()
 

@@ -4,7 +4,6 @@ import errno
 import fcntl
 import os
 import select
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +17,13 @@ from logring.logfile import log_file
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
 from supervisor.ipc.doorbell import HERALD, DoorbellClient, DoorbellServer
-from supervisor.root.output import file_thread
 from supervisor.root.output import pump_thread as pump
 from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump, Trickle, capacity
 from supervisor.root.output.run_log import Backpressure, RunLog, shape_of
 from tests.root.pump_bench import LINE, PumpBench, RecordedReports
+from tests.root.stepped_threads import Steps
 from tests.support.waiting import until
 
 
@@ -90,7 +89,7 @@ def test_hangup_of_a_closed_pipe(bench: PumpBench) -> None:
 
     pump.drain("R")
     pump._do(begin_another)
-    pump._round()
+    pump.round()
     assert bench.reports.ended == ["R"]
     os.write(bench.out, b"a line")
 
@@ -103,13 +102,12 @@ def test_herald_precedes_the_bell(bench: PumpBench, tmp_path: Path) -> None:
     until(lambda: bench.bell.readable(fd) and bench.bell._readers[fd].trusted, "the token")
     client.subscribe("R")
     assert bench.bell.readable(fd)
-    bench.pump.wakeup.clear()
     os.write(bench.out, LINE)
-    assert bench.pump._round() == len(LINE)
+    assert bench.read() == len(LINE)
     assert [client.receive(), client.receive()] == [[f"{HERALD}R"], ["R"]]
     os.close(bench.out)
-    bench.bell._readers[fd].next_s = 0.0
-    bench.pump._round()
+    bench.clock.advance(0.002)
+    bench.pump.round()
     assert client.receive() == ["R"]
     client.close()
     bench.out = os.open(os.devnull, os.O_WRONLY)
@@ -241,23 +239,17 @@ def test_drain_of_an_endless_writer(bench: PumpBench) -> None:
 
 def test_log_that_delays_its_run(bench: PumpBench) -> None:
     """A run that waits for its log is reported after 5 s, and again when the log accepts data."""
-    begin_s = time.monotonic()
     while not bench.stalled():
         bench.fill(bench.out)
         bench.read()
-    trouble = bench.pump._backpressure
-    due_s = trouble.due_s()
-    assert due_s is not None
-    assert begin_s + 5.0 <= due_s <= time.monotonic() + 5.0
-    assert trouble.slow(due_s - 0.1) == []
-    assert trouble.judge(bench.log, due_s - 0.1) is None
-    assert trouble.slow(due_s) == [bench.log]
-    assert trouble.judge(bench.log, due_s) == ("waiting", "its log file accepts no data")
-    assert (trouble.slow(due_s), trouble.due_s()) == ([], None)
-    bench.write_files()
-    bench.obey()
-    bench.pump._publish()
-    assert bench.reports.news == [("R", "ok", None)]
+    pump = Steps(bench.clock, bench.pump.round)
+    pump.let_pass(4.9)
+    assert bench.reports.news == []
+    pump.let_pass(0.1)
+    assert bench.reports.news == [("R", "waiting", "its log file accepts no data")]
+    pump.let_pass(60)
+    bench.steps.run()
+    assert bench.reports.news[1:] == [("R", "ok", None)]
 
 
 def test_full_disk_delays_no_run(bench: PumpBench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,13 +268,11 @@ def test_full_disk_delays_no_run(bench: PumpBench, monkeypatch: pytest.MonkeyPat
         assert not bench.stalled()
         bench.fill(bench.out)
         assert bench.read() > 0
-        bench.pump._publish()
     assert bench.reports.news == [("R", "dropping", "No space left on device")]
     assert bench.log.writer.dropped > 0
-    bench.files._tick()
+    bench.tick()
     bench.fill(bench.out)
     bench.read()
-    bench.pump._publish()
     assert bench.reports.news[1:] == [("R", "ok", None)]
 
 
@@ -294,7 +284,7 @@ def test_silent_run_has_no_log(tmp_path: Path, printed: bytes, silent: list[str]
     os.close(bench.out)
     os.close(bench.err)
     while not bench.reports.ended:
-        bench.pump._round()
+        bench.pump.round()
     assert (bench.reports.silent, bench.log.silent) == (silent, bool(silent))
     assert os.path.exists(bench.ring_path) == (not silent)
     if silent:
@@ -322,7 +312,7 @@ def test_stdout_precedes_stderr(tmp_path: Path) -> None:
         bench.obey()
         log = bench.pump._by_run[run]
         while log.sources:
-            bench.pump._round()
+            bench.pump.round()
         reader = LogReader(ring_path(str(tmp_path), run), None)
         assert [line.text for line in reader.read(0, 2).lines] == [b"output", b"error"], run
         reader.close()
@@ -344,7 +334,7 @@ def test_hangup_with_the_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     os.close(bench.out)
     os.close(bench.err)
     while not bench.reports.ended:
-        bench.pump._round()
+        bench.pump.round()
     assert not bench.reports.silent
     assert bench.seal() == LINE
     bench.bell.close()
@@ -367,8 +357,6 @@ STEP_OF_FILES = FileThread, "_write"
 
 def test_no_memory_for_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A step that fails for lack of memory is repeated: no line is lost, no end sent twice; the pump reports it."""
-    for module in (pump, file_thread):
-        monkeypatch.setattr(module, "REST_S", 0)
     for number, (owner, name) in enumerate((*STEPS, STEP_OF_FILES)):
         step = getattr(owner, name)
         failed: list[bool] = []
@@ -383,17 +371,14 @@ def test_no_memory_for_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         directory.mkdir()
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, fail_once)
-            one = PumpBench(directory, start=True)
+            one = PumpBench(directory)
             os.write(one.out, LINE * 3)
-            until(lambda one=one: not one.log.silent and one.log.writer.lines == 3, "the lines")  # type: ignore[misc]
+            one.steps.run()
             os.close(one.out)
             os.close(one.err)
-            until(lambda one=one: one.reports.ended, "the end of the pipes")  # type: ignore[misc]
+            one.steps.run()
             one.pump.seal("R", ["the end"])
-            until(lambda one=one: one.reports.lines, "the end of the log")  # type: ignore[misc]
-            one.pump.finish(60)
-            one.files.start()
-            assert one.files.finish(60)
+            one.steps.run()
         assert failed, name
         assert (one.reports.ended, one.reports.lines) == (["R"], [("R", 4)]), name
         assert one.reports.short == ((owner, name) != STEP_OF_FILES), name

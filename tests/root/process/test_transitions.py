@@ -427,7 +427,7 @@ class Bench:
     def exit(self) -> None:
         self.child.kill()
         os.waitid(os.P_PID, self.child.pid, os.WEXITED | os.WNOWAIT)
-        self.manager._watch.round(10)
+        self.manager._watch.round(None)
 
     def close(self) -> None:
         self.child.kill()

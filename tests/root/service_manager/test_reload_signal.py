@@ -13,6 +13,7 @@ from supervisor.ipc.messages import DaemonSettings, Decoder
 from supervisor.root.helper_processes import Helper
 from supervisor.root.service_manager.reload_signal import ReloadSignal, Terminal
 from tests.root.loop.test_shortage import BOOT
+from tests.scheduler.fake_clock import FakeClock
 
 
 @pytest.fixture
@@ -28,11 +29,11 @@ def notices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
 def test_reload_notices(notices: socket.socket) -> None:
     """The service manager gets the start, with its time, and the end; an end without a start is not sent."""
     sent: list[dict[str, object]] = []
-    reloading = ReloadSignal(sent.append)
+    reloading = ReloadSignal(sent.append, FakeClock())
     reloading.end()
     reloading.request_reload()
     assert sent == [{"op": "reload"}]
-    assert notices.recv(4096).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
+    assert notices.recv(4096) == b"RELOADING=1\nMONOTONIC_USEC=1000000000"
     reloading.reloaded()
     reloading.end()
     assert notices.recv(4096).startswith(b"READY=1")
@@ -43,7 +44,7 @@ def test_reload_notices(notices: socket.socket) -> None:
 def test_scheduler_dies_during_a_reload(notices: socket.socket) -> None:
     """The next scheduler is asked to reload again; the service manager gets the end after it has reloaded."""
     sent: list[dict[str, object]] = []
-    reloading = ReloadSignal(sent.append)
+    reloading = ReloadSignal(sent.append, FakeClock())
     reloading.request_reload()
     assert notices.recv(4096).startswith(b"RELOADING=1")
     reloading.scheduler_started()

@@ -245,7 +245,7 @@ class TestZygote:
         monkeypatch.setattr("supervisor.root.spawn.prefork._SOON_S", 3600.0)
 
         def gone() -> bool:
-            root.watch.round(0.05)
+            root.watch.round(root.watch.clock.monotonic_s() + 0.05)
             return root.prefork._zygote is None
 
         waits = []

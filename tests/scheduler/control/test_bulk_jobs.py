@@ -373,6 +373,6 @@ def test_long_reads(reading: tuple[Bench, LongReads]) -> None:
     reader.submit(lambda db: db.rows("nonsense"), answers.append)
     reader.submit(lambda db: db.execute("DELETE FROM runs"), answers.append)
     while len(answers) < 3:
-        one.loop.round(1)
+        one.loop.round(one.loop.now_s() + 1)
     assert answers[0] == [(1,)]
     assert [type(answer).__name__ for answer in answers[1:]] == ["StoreError", "ReadOnly"]

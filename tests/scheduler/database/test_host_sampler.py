@@ -31,7 +31,7 @@ def sampled(harness: Bench) -> HostSampler:
     made = HostSampler(harness.loop, RemovalClock(harness.loop, "", None), "/", lambda: 3, harness.committer.commit)
 
     def taken() -> bool:
-        harness.loop.round(5.0)
+        harness.loop.round(harness.loop.now_s() + 5.0)
         return bool(harness.store.jobs)
 
     # The sampler waits for the next multiple of five seconds of the wall clock.

@@ -108,11 +108,11 @@ def test_wall_clock_timer() -> None:
         loop.end()
 
     loop.at(at_ms + DAY_MS, lambda: None)
-    assert loop._timeout_s() == 0
+    assert loop._due_s() == 0
 
     def looked() -> bool:
         loop.round(0)
-        return loop._timeout_s() == -1
+        return loop._due_s() is None
 
     until(looked, "a look at the clocks without a pause")
     loop.at(at_ms, due)
@@ -155,18 +155,18 @@ def test_clock_step_wakes_the_loop() -> None:
     steps: list[int] = []
     loop = Loop(clock, steps.append)
     loop.at(clock.wall + 3_600_000, lambda: None)
-    loop.round(loop._timeout_s())
-    assert loop._timeout_s() == -1
+    loop.round(loop._due_s())
+    assert loop._due_s() is None
     clock.wall -= 60_000
     ringer.ring()
-    loop.round(loop._timeout_s())
+    loop.round(loop._due_s())
     assert steps == [-60_000]
     ringer.missed_a_step = True
     clock.wall += 60_000
-    assert loop._timeout_s() == 0
+    assert loop._due_s() == 0
     loop.round(0)
     assert steps == [-60_000, 60_000]
-    assert loop._timeout_s() == -1
+    assert loop._due_s() is None
     assert set(ringer.set_to) == {START_MS / 1000 + 3600}
 
 
@@ -179,9 +179,9 @@ def test_no_kernel_alarm() -> None:
 
     clock = Silent()
     loop = Loop(clock)
-    assert loop._timeout_s() == -1
+    assert loop._due_s() is None
     loop.at(clock.wall + 3_600_000, lambda: None)
-    assert loop._timeout_s() == 1
+    assert loop._due_s() == clock.monotonic + 1
 
 
 def test_deferred_calls() -> None:

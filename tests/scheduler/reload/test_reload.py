@@ -161,7 +161,7 @@ def test_retry_takes_the_new_definition(bench: Make) -> None:
     harness.exited(first.id, status=1 << 8)
 
     def spawned() -> list[str]:
-        harness.loop.round(0.001)
+        harness.loop.round(harness.loop.now_s() + 0.001)
         harness.store.work_all()
         return [frame["spawn"]["argv"][-1] for frame in harness.root.sent if frame["op"] == "spawn"]
 

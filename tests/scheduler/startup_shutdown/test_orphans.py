@@ -15,6 +15,7 @@ from store.database import open_writer
 from supervisor.host import cgroup_names
 from supervisor.ipc.log_line import Log
 from supervisor.scheduler.startup_shutdown import orphans
+from tests.scheduler.fake_clock import FakeClock
 from tests.support.host_features import require_cgroups
 
 
@@ -91,16 +92,12 @@ def test_copied_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_wait_for_slow_orphans() -> None:
     """The search waits while each orphan ends within 5 s of the previous one, and names the rest."""
-    now_s = 0.0
-
-    def pause() -> None:
-        nonlocal now_s
-        now_s += 0.5
-
-    ends_s = {f"R{number}": number * 3.0 for number in range(1500)} | {"stuck": float("inf")}
-    left = orphans.wait_until_gone(ends_s, lambda run: ends_s[run] <= now_s, lambda: now_s, pause)
+    clock = FakeClock()
+    begin_s = clock.monotonic_s()
+    ends_s = {f"R{number}": begin_s + number * 3.0 for number in range(20)} | {"stuck": float("inf")}
+    left = orphans.wait_until_gone(ends_s, lambda run: ends_s[run] <= clock.monotonic_s(), clock)
     assert left == ["stuck"]
-    assert now_s == 1499 * 3.0 + 5.0
+    assert clock.monotonic_s() - begin_s == pytest.approx(19 * 3.0 + 5.0, abs=0.02)
 
 
 def test_processes_without_cgroups(monkeypatch: pytest.MonkeyPatch) -> None:
