@@ -303,6 +303,7 @@ class Scheduler(CommitListener, StoreListener):
             stale=bool(state.info.get("config_stale")),
             on_stale=self._files_changed,
         )
+        files.start()
         certificate = CertificateReader(files, config)
         hooks = HookOperations(config)
         self._build_reload(start, take_over, files, [certificate, limit, hooks, self._file_changes])

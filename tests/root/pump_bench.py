@@ -13,7 +13,7 @@ from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.output.run_log import RunLog
-from tests.root.stepped_threads import SteppedClock, Steps
+from tests.scheduler.fake_clock import SteppedClock, Steps
 
 LINE = b"x" * 99 + b"\n"
 

@@ -16,6 +16,7 @@ from supervisor.scheduler.reload.unit_changes import UnitChanges
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from tests.scheduler.bench import Bench
+from tests.scheduler.fake_clock import SteppedClock, Steps
 from tests.support.waiting import until
 
 
@@ -50,7 +51,9 @@ class ReloadBench(Bench):
         self.scheduled_starts = ScheduledStarts(self.core, self.engine)
         self.applied: list[ResolvedConfig] = []
         self.info: dict[str, Any] = {}
-        self.files = ConfigFiles(self.loop, self.config, stale=False, on_stale=self.files_changed)
+        clock = SteppedClock()
+        self.files = ConfigFiles(self.loop, self.config, stale=False, on_stale=self.files_changed, clock=clock)
+        self.file_steps = Steps(clock, self.files.round)
         resolved = ResolvedConfig(self.config, self.boot)
         self.active = ActiveConfig(resolved, self.files, self.info, self.committer, Notifications(self.config), log)
         changes = UnitChanges(self.core, self.engine, self.controller, self.scheduled_starts, self.units, {})
@@ -107,7 +110,8 @@ class ReloadBench(Bench):
         """Advance until the new configuration is about to be stored."""
 
         def reached() -> bool:
-            self.loop.round(self.loop.now_s() + 0.001)
+            self.file_steps.run()
+            self.loop.round(0)
             return bool(self.store.jobs)
 
         until(reached, "the definitions to be stored")
@@ -116,7 +120,8 @@ class ReloadBench(Bench):
         """Continue until the answer arrives, and return it."""
 
         def answered() -> bool:
-            self.loop.round(self.loop.now_s() + 0.001)
+            self.file_steps.run()
+            self.loop.round(0)
             self.drain()
             return bool(answers)
 

@@ -34,16 +34,24 @@ class ConfigFiles:
         config: the configuration whose files are watched.
         stale: whether a change of the files is already known.
         on_stale: called in the loop when a file has changed, once for each configuration.
+        clock: the clock of the thread.
     """
 
-    def __init__(self, loop: Loop, config: Config, *, stale: bool, on_stale: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: Loop, config: Config, *, stale: bool, on_stale: Callable[[], None], clock: Clock | None = None
+    ) -> None:
         self._config = config
         self._stale = stale
         self._on_stale = on_stale
+        self._clock = clock or Clock()
+        self._check_at_s = self._clock.monotonic_s() + _POLL_S
         self._todo: SimpleQueue[_Job] = SimpleQueue()
         self._finished: deque[Callable[[], None]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         loop.watch(self._bell, lambda _mask: self._drain())
+
+    def start(self) -> None:
+        """Start the thread."""
         threading.Thread(target=self._work, name="configuration", daemon=True).start()
 
     def submit(self, function: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
@@ -56,21 +64,24 @@ class ConfigFiles:
         self._stale = False
 
     def _work(self) -> None:
-        clock = Clock()
-        poll_at_s = clock.monotonic_s() + _POLL_S
         while True:
-            try:
-                work = clock.take(self._todo, poll_at_s)
-            except Empty:
-                self._check(self._config)
-                poll_at_s = clock.monotonic_s() + _POLL_S
-                continue
-            result: object
-            try:
-                result = work.function()
-            except Exception as err:  # noqa: BLE001 - whatever the work raises is its result
-                result = err
-            self._finish(partial(work.done, result))
+            self.round()
+
+    def round(self) -> None:
+        """Wait for work until the next check of the files, and do it."""
+        with suppress(Empty):
+            self._carry_out(self._clock.take(self._todo, self._check_at_s))
+        if self._clock.monotonic_s() >= self._check_at_s:
+            self._check(self._config)
+            self._check_at_s = self._clock.monotonic_s() + _POLL_S
+
+    def _carry_out(self, job: _Job) -> None:
+        result: object
+        try:
+            result = job.function()
+        except Exception as err:  # noqa: BLE001 - whatever the work raises is its result
+            result = err
+        self._finish(partial(job.done, result))
 
     def _check(self, config: Config) -> None:
         if not self._stale and not is_current(config):

@@ -23,7 +23,7 @@ from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump, Trickle, capacity
 from supervisor.root.output.run_log import Backpressure, RunLog, shape_of
 from tests.root.pump_bench import LINE, PumpBench, RecordedReports
-from tests.root.stepped_threads import Steps
+from tests.scheduler.fake_clock import Steps
 from tests.support.waiting import until
 
 

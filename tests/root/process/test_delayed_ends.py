@@ -11,7 +11,7 @@ import pytest
 
 from logring.logfile import log_file
 from supervisor.root.process.transitions import ALIVE
-from tests.root.stepped_threads import SteppedRoot
+from tests.root.stepped_root import SteppedRoot
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.root.process.transitions import State
-from tests.root.stepped_threads import SteppedRoot
+from tests.root.stepped_root import SteppedRoot
 
 HOUR_MS = 3_600_000
 HOUR_S = 3600.0

@@ -1,12 +1,9 @@
-"""The threads of the root as steps of a test's thread: time passes only while all of them are idle."""
+"""The root on a clock that a test sets."""
 
 import os
-import select
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any
 
 from logring.log_paths import ring_path
 from logring.reader import LogReader
@@ -24,73 +21,8 @@ from supervisor.root.process.process_manager import ProcessManager
 from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.transitions import ALIVE
 from tests.root.loop.test_shortage import BOOT
-from tests.scheduler.fake_clock import FakeClock
+from tests.scheduler.fake_clock import SteppedClock, Steps
 from tests.support.waiting import until
-
-T = TypeVar("T")
-
-_MOST_ROUNDS = 10_000
-
-
-class SteppedClock(FakeClock):
-    """A clock on which waits end at once: it notes when they would have ended."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.busy = False
-        """Whether the last wait found work."""
-        self.due_s: float | None = None
-        """When the last wait would have ended without an event; None: never."""
-
-    def wait(self, epoll: select.epoll, until_s: float | None) -> list[tuple[int, int]]:
-        ready = epoll.poll(0)
-        self._note(until_s, found=bool(ready))
-        return ready
-
-    def take(self, items: SimpleQueue[T], until_s: float) -> T:
-        self._note(until_s, found=not items.empty())
-        return items.get_nowait()
-
-    def _note(self, until_s: float | None, *, found: bool) -> None:
-        self.busy = found or (until_s is not None and until_s <= self.monotonic)
-        self.due_s = until_s
-
-
-class Steps:
-    """The rounds of several threads, each with one wait."""
-
-    def __init__(self, clock: SteppedClock, *rounds: Callable[[], None]) -> None:
-        self._clock = clock
-        self._rounds = rounds
-
-    def run(self) -> float | None:
-        """Run rounds in turn until all threads are idle; return when the first of them is due."""
-        for _ in range(_MOST_ROUNDS):
-            busy = False
-            times: list[float] = []
-            for one in self._rounds:
-                one()
-                busy |= self._clock.busy
-                times += [] if self._clock.due_s is None else [self._clock.due_s]
-            if not busy:
-                return min(times, default=None)
-        raise AssertionError("a thread of the root spins")
-
-    def let_pass(self, seconds: float) -> None:
-        """Let time pass, with all steps that become due."""
-        end_s = self._clock.monotonic + seconds
-        while (due_s := self.run()) is not None and due_s <= end_s:
-            self._clock.advance_to(due_s)
-        self._clock.advance_to(end_s)
-
-    def until(self, condition: Callable[[], T | None], what: str) -> T:
-        """Run rounds, without letting time pass, until real processes have made a condition true."""
-
-        def met() -> T | None:
-            self.run()
-            return condition()
-
-        return until(met, what)
 
 
 class SteppedRoot:
