@@ -25,7 +25,6 @@ import hmac
 import os
 import socket
 import threading
-import time
 from collections.abc import Collection
 from itertools import islice
 
@@ -128,8 +127,11 @@ class DoorbellServer:
             self._strangers.add(sock)
         return sock
 
-    def readable(self, fd: int) -> bool:
-        """Handle one packet from a reader; return False if its connection has ended and was closed."""
+    def readable(self, fd: int, now_s: float) -> bool:
+        """Handle one packet from a reader; return False if its connection has ended and was closed.
+
+        `now_s` is the monotonic time in seconds.
+        """
         reader = self._readers[fd]
         try:
             packet = reader.sock.recv(_MAX_PACKET)
@@ -148,18 +150,23 @@ class DoorbellServer:
             return False
         with self._lock:
             for line in packet.decode("ascii", "replace").split("\n"):
-                self._change(reader, line[:1], line[1:])
+                if line.startswith("+"):
+                    self._subscribe(reader, line[1:], now_s)
+                elif line.startswith("-"):
+                    self._unsubscribe(reader, line[1:])
             if reader.dirty:
                 self._send(reader)
         return True
 
-    def _change(self, reader: _Reader, sign: str, name: str) -> None:
-        if sign == "+" and name not in reader.names:
+    def _subscribe(self, reader: _Reader, name: str, now_s: float) -> None:
+        if name not in reader.names:
             reader.names.add(name)
             self._counts[name] = self._counts.get(name, 0) + 1
-            if self._recent.has(name, time.monotonic()):
+            if self._recent.has(name, now_s):
                 reader.dirty.add(name)
-        elif sign == "-" and name in reader.names:
+
+    def _unsubscribe(self, reader: _Reader, name: str) -> None:
+        if name in reader.names:
             reader.names.discard(name)
             reader.dirty.discard(name)
             self._counts[name] -= 1
@@ -170,7 +177,7 @@ class DoorbellServer:
         with self._lock:
             del self._readers[fd]
             for name in list(reader.names):
-                self._change(reader, "-", name)
+                self._unsubscribe(reader, name)
         self._strangers.discard(reader.sock)
         reader.sock.close()
 

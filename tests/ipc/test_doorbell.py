@@ -1,7 +1,6 @@
 """Bells that wake the followers of a ring."""
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,7 @@ def bell(tmp_path: Path) -> Iterator[DoorbellServer]:
 def connect(bell: DoorbellServer, tmp_path: Path, token: str = "token") -> tuple[DoorbellClient, int]:
     client = DoorbellClient(str(tmp_path / "bell"), token)
     sock = until(bell.accept, "a connection")
-    until(lambda: bell.readable(sock.fileno()) or sock.fileno() < 0, "the token")
+    until(lambda: bell.readable(sock.fileno(), 0.0) or sock.fileno() < 0, "the token")
     return client, sock.fileno()
 
 
@@ -30,28 +29,27 @@ def test_subscribed_names(bell: DoorbellServer, tmp_path: Path) -> None:
     client, fd = connect(bell, tmp_path)
     client.subscribe("a")
     client.subscribe("b")
-    bell.readable(fd)
-    bell.readable(fd)
+    bell.readable(fd, 0.0)
+    bell.readable(fd, 0.0)
     bell.ring(["a", "x"], 0.0)
     assert client.receive() == ["a"]
     client.unsubscribe("a")
-    bell.readable(fd)
+    bell.readable(fd, 0.0)
     bell.ring(["a", "b"], 1.0)
     assert client.receive() == ["b"]
     client.close()
-    assert bell.readable(fd) is False
+    assert bell.readable(fd, 0.0) is False
 
 
-def test_news_before_the_subscription(bell: DoorbellServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_news_before_the_subscription(bell: DoorbellServer, tmp_path: Path) -> None:
     """A reader that read the ring before it subscribed is woken for newer entries, but not for entries that it read."""
     client, fd = connect(bell, tmp_path)
     os.set_blocking(client.fileno(), False)
     bell.ring(["old"], 100.0)
     bell.ring(["new"], 102.1)
-    monkeypatch.setattr(time, "monotonic", lambda: 102.2)
     for name, heard in (("new", ["new"]), ("never", []), ("old", [])):
         client.subscribe(name)
-        bell.readable(fd)
+        bell.readable(fd, 102.2)
         assert client.receive_now() == heard
     client.close()
 
@@ -62,7 +60,7 @@ def test_nonblocking_reads(bell: DoorbellServer, tmp_path: Path) -> None:
     os.set_blocking(client.fileno(), False)
     for name in "ab":
         client.subscribe(name)
-        bell.readable(fd)
+        bell.readable(fd, 0.0)
     assert client.receive_now() == []
     bell.ring(["a"], 1.0)
     bell.ring(["b"], 2.0)
@@ -78,7 +76,7 @@ def test_early_wake_up(bell: DoorbellServer, tmp_path: Path) -> None:
     client, fd = connect(bell, tmp_path)
     os.set_blocking(client.fileno(), False)
     client.subscribe("a")
-    bell.readable(fd)
+    bell.readable(fd, 0.0)
     bell.pre_wake("b", 10.0)
     assert client.receive_now() == []
     bell.pre_wake("a", 10.0)
@@ -95,7 +93,7 @@ def test_bells_are_coalesced(bell: DoorbellServer, tmp_path: Path) -> None:
     """A second ring within two milliseconds waits until it is due, and then is not lost."""
     client, fd = connect(bell, tmp_path)
     client.subscribe("a")
-    bell.readable(fd)
+    bell.readable(fd, 0.0)
     bell.ring(["a"], 10.0)
     bell.ring(["a"], 10.001)
     due = bell.due_s()
@@ -112,7 +110,7 @@ def test_slow_reader_does_not_block(bell: DoorbellServer, tmp_path: Path) -> Non
     names = [f"{number:026d}" for number in range(2000)]
     for name in names:
         client.subscribe(name)
-        bell.readable(fd)
+        bell.readable(fd, 0.0)
     for step in range(2000):
         bell.ring(names, float(step))
     heard: set[str] = set()
@@ -130,7 +128,7 @@ def test_slow_reader_is_retried_rarely(bell: DoorbellServer, tmp_path: Path) -> 
     """A bell to a reader that does not read is retried twenty times a second, not five hundred times."""
     client, fd = connect(bell, tmp_path)
     client.subscribe("a")
-    bell.readable(fd)
+    bell.readable(fd, 0.0)
     now, tried = 0.0, 0
     while now < 10:
         bell.ring(["a"], now)

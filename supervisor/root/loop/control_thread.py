@@ -498,7 +498,7 @@ class ControlThread:
         self._watch.remove(fd)  # reading may close it
         goes_on = True
         try:
-            goes_on = self._bell.readable(fd)
+            goes_on = self._bell.readable(fd, self._clock.monotonic_s())
         finally:
             if goes_on:
                 self._watch.add(fd, lambda _mask: self._on_bell_reader(fd))

@@ -121,7 +121,7 @@ class EventLog:
 
     def _read(self, fd: int) -> None:
         self._loop.unwatch(fd)
-        if self._bell.readable(fd):
+        if self._bell.readable(fd, self._loop.now_s()):
             self._loop.watch(fd, lambda _mask: self._read(fd))
 
     def close(self, *, last: bool) -> None:

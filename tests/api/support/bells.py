@@ -46,7 +46,7 @@ class Bells:
                         self._selector.register(sock.fileno(), selectors.EVENT_READ, (bell, False))
                 else:
                     self._selector.unregister(key.fd)
-                    if bell.readable(key.fd):
+                    if bell.readable(key.fd, time.monotonic()):
                         self._selector.register(key.fd, selectors.EVENT_READ, key.data)
             for bell in (self._root, self._scheduler):
                 bell.ring([], time.monotonic())

@@ -99,9 +99,9 @@ def test_herald_precedes_the_bell(bench: PumpBench, tmp_path: Path) -> None:
     client = DoorbellClient(str(tmp_path / "bell"), "token")
     client._sock.settimeout(30)
     fd = until(bench.bell.accept, "a connection").fileno()
-    until(lambda: bench.bell.readable(fd) and bench.bell._readers[fd].trusted, "the token")
+    until(lambda: bench.bell.readable(fd, bench.clock.monotonic_s()) and bench.bell._readers[fd].trusted, "the token")
     client.subscribe("R")
-    assert bench.bell.readable(fd)
+    assert bench.bell.readable(fd, bench.clock.monotonic_s())
     os.write(bench.out, LINE)
     assert bench.read() == len(LINE)
     assert [client.receive(), client.receive()] == [[f"{HERALD}R"], ["R"]]
