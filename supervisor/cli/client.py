@@ -150,10 +150,10 @@ def url_endpoint(url: str, password: str | None, token: str | None = None) -> Ur
 def unix_endpoint(path: str, password: str | None) -> UnixEndpoint:
     """Return the endpoint on a Unix socket. The daemon trusts root and its own user there; others need credentials."""
     try:
-        known = os.geteuid() in (0, os.stat(path).st_uid)
+        trusted = os.geteuid() in (0, os.stat(path).st_uid)
     except OSError:  # no daemon; connect(2) reports that
-        known = True
-    return UnixEndpoint(path, authorization=None if known else _basic(password))
+        trusted = True
+    return UnixEndpoint(path, authorization=None if trusted else _basic(password))
 
 
 def _basic(password: str | None, user: str = "") -> str | None:

@@ -29,13 +29,13 @@ def init_system(kind: str | None) -> str:
     Raises:
         Failure: none is named, and it cannot be detected.
     """
-    found = kind or detect()
-    if found is None:
+    init_kind = kind or detect()
+    if init_kind is None:
         raise Failure(
             f"cannot detect the init system; pass --init ({', '.join(KINDS)})",
             exit_codes.USAGE,
         )
-    return found
+    return init_kind
 
 
 def check_combination(kind: str, root: str, user: str | None, *, hardened: bool, now: bool) -> None:
@@ -91,8 +91,8 @@ def _configured_data(path: str) -> str | None:
     if not os.path.exists(path):
         return None
     with config_errors():
-        found: str | None = load_sections(path, "daemon", environ=os.environ)["daemon"].get("data_dir")
-    return found
+        data_dir: str | None = load_sections(path, "daemon", environ=os.environ)["daemon"].get("data_dir")
+    return data_dir
 
 
 def _program() -> str:
@@ -102,8 +102,8 @@ def _program() -> str:
         Failure: it was not called as a program.
     """
     for name in (sys.argv[0], os.path.join(os.path.dirname(sys.executable), "ringward")):
-        if found := shutil.which(name):
-            return os.path.abspath(found)
+        if path := shutil.which(name):
+            return os.path.abspath(path)
     raise Failure("cannot determine the program to start; pass --program", exit_codes.USAGE)
 
 
@@ -127,10 +127,10 @@ def warnings_of(options: "InstallOptions") -> list[str]:
 
     paths = (options.program, sys.executable, os.path.dirname(os.path.abspath(supervisor.__file__)))
     try:
-        found = next(filter(None, (exposed(path, {0}) for path in paths)), None)
+        exposed_path = next(filter(None, (exposed(path, {0}) for path in paths)), None)
     except OSError as err:
         return [f"cannot tell who can change the files that root would run: {err.filename}: {err.strerror}"]
-    if found is None:
+    if exposed_path is None:
         return []
     remedy = "install Ringward below /opt, as root"
-    return [f"root would run files that other users can change: {found.path} {found.why}; {remedy}"]
+    return [f"root would run files that other users can change: {exposed_path.path} {exposed_path.reason}; {remedy}"]

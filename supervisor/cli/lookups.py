@@ -55,28 +55,28 @@ def runs_with(api: Api, path: str, part: str) -> list[Run]:
     query: dict[str, str | int | None] = {"search": part, "limit": _PAGE}
     if path == "/api/runs":
         query["naming"] = "camel"
-    found: list[Run] = []
+    matches: list[Run] = []
     offset = 0
     while True:
         page = api.get(path, {**query, "offset": offset})
         runs = page["runs"]
-        found += [run for run in runs if run["id"].startswith(part) or run["id"].endswith(part)]
+        matches += [run for run in runs if run["id"].startswith(part) or run["id"].endswith(part)]
         offset += len(runs)
-        if not runs or offset >= page["total"] or len(found) > _CANDIDATES:
-            return found
+        if not runs or offset >= page["total"] or len(matches) > _CANDIDATES:
+            return matches
 
 
-def the_only(text: str, found: list[Run]) -> Run | None:
+def the_only(text: str, matches: list[Run]) -> Run | None:
     """Return the run if exactly one was found; None if there is none.
 
     Raises:
         Failure: several were found.
     """
-    if len(found) > 1:
-        listed = "".join(f"\n  {run['id']}  {run['taskName']}" for run in found[:_CANDIDATES])
-        more = "\n  ..." if len(found) > _CANDIDATES else ""
+    if len(matches) > 1:
+        listed = "".join(f"\n  {run['id']}  {run['taskName']}" for run in matches[:_CANDIDATES])
+        more = "\n  ..." if len(matches) > _CANDIDATES else ""
         raise Failure(f"{text} is ambiguous; write more of the id:{listed}{more}")
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def runs_of(
@@ -113,14 +113,14 @@ def find_task(api: Api, name: str) -> Record | None:
     if not _NAME.fullmatch(name):
         return None
     try:
-        found = api.get(f"/api/tasks/{segment(name)}")
+        task = api.get(f"/api/tasks/{segment(name)}")
     except ErrorResponse as err:
         if is_not_found(err):
             return None
         raise
-    if found["name"] != name:
+    if task["name"] != name:
         raise UnexpectedAnswer("the response is about another task")
-    return found
+    return task
 
 
 def ask_of(api: Api, name: str, action: str, query: Query | None = None) -> None:
@@ -180,7 +180,7 @@ def _schedule(api: Api, name: str, count: int) -> list[Record]:
         items = api.get(f"/api/tasks/{segment(name)}/schedule", {"count": count})["items"]
     except ErrorResponse as err:
         if is_not_found(err):
-            raise unknown(api, name, what="task", kinds=("task",)) from err
+            raise unknown(api, name, noun="task", kinds=("task",)) from err
         raise
     return [Record({"taskName": name, **item}) for item in items]
 
@@ -189,7 +189,7 @@ def unknown(
     api: Api,
     text: str,
     *,
-    what: str = "task, service or run",
+    noun: str = "task, service or run",
     kinds: Collection[str] = _KINDS,
     code: int = exit_codes.REFUSED,
 ) -> UnknownName:
@@ -198,7 +198,7 @@ def unknown(
     Args:
         api: the daemon, which knows the names.
         text: the argument as typed.
-        what: the kind of argument that the command takes.
+        noun: the kind of argument that the command takes.
         kinds: the kinds of units to suggest.
         code: the exit code.
     """
@@ -210,4 +210,4 @@ def unknown(
             names = [str(item["name"]) for item in api.get("/api/tasks")["items"] if item["kind"] in kinds]
     near = get_close_matches(text, names, n=1)
     hint = f' (did you mean "{near[0]}"?)' if near else ""
-    return UnknownName(f'no {what} named "{text}"{hint}', code)
+    return UnknownName(f'no {noun} named "{text}"{hint}', code)

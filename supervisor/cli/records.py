@@ -17,8 +17,8 @@ _RUN_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
 class UnexpectedAnswer(Failure):
     """The answer does not come from a Ringward daemon."""
 
-    def __init__(self, what: str) -> None:
-        message = f"not a Ringward daemon, or one of another version: {what}"
+    def __init__(self, problem: str) -> None:
+        message = f"not a Ringward daemon, or one of another version: {problem}"
         super().__init__(message, exit_codes.UNREACHABLE)
 
 
@@ -108,12 +108,12 @@ def parse(body: bytes | str) -> Record:
         UnexpectedAnswer: the body is not a JSON object.
     """
     try:
-        found = json.loads(body, object_hook=Record)
+        document = json.loads(body, object_hook=Record)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, Record):
+        document = None
+    if not isinstance(document, Record):
         raise UnexpectedAnswer("the response is not a JSON object")
-    return found
+    return document
 
 
 def parse_list(body: bytes | str) -> list[Record]:
@@ -123,9 +123,9 @@ def parse_list(body: bytes | str) -> list[Record]:
         UnexpectedAnswer: the body is not a list of JSON objects.
     """
     try:
-        found = json.loads(body, object_hook=Record)
+        document = json.loads(body, object_hook=Record)
     except (ValueError, RecursionError):
-        found = None
-    if not _is_list_of(_is_record)(found):
+        document = None
+    if not _is_list_of(_is_record)(document):
         raise UnexpectedAnswer("the response is not a list of JSON objects")
-    return list(found)
+    return list(document)

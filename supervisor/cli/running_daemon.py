@@ -39,12 +39,12 @@ class RunningDaemon:
                 self.pid = int(lock.read().strip() or 0)
                 self._id = identity.read().strip()
                 self.uid = os.fstat(lock.fileno()).st_uid
-                held = _held(lock.fileno())
+                locked = _held(lock.fileno())
         except FileNotFoundError as err:
             raise self._none() from err
         except (OSError, ValueError) as err:
             raise Failure(f"{path}: {getattr(err, 'strerror', None) or err}", exit_codes.NOT_PERMITTED) from err
-        if not held or not self._is_root_process():
+        if not locked or not self._is_root_process():
             raise self._none()
 
     def _none(self) -> Failure:
@@ -68,9 +68,9 @@ class RunningDaemon:
             directory = os.path.join(base, self._id)
             # ENOENT: the runtime directory is in another place
             with contextlib.suppress(OSError), open(os.path.join(directory, _ANSWER), encoding="utf-8") as file:
-                found: dict[str, object] = json.load(file)
+                answer: dict[str, object] = json.load(file)
                 self._runtime_dir = directory
-                return found
+                return answer
         raise Failure("cannot find the daemon's runtime directory", exit_codes.UNREACHABLE)
 
     @contextmanager
@@ -98,9 +98,9 @@ class RunningDaemon:
         except OSError as err:
             raise Failure(f"{self._runtime_dir}/{name}: {err.strerror}", exit_codes.NOT_PERMITTED) from err
         finally:
-            for left in (new, name):
+            for leftover in (new, name):
                 with contextlib.suppress(FileNotFoundError):  # the daemon removes a request that it has read
-                    os.unlink(left, dir_fd=directory)
+                    os.unlink(leftover, dir_fd=directory)
             os.close(directory)
 
     @contextmanager
@@ -140,9 +140,9 @@ class RunningDaemon:
             while time.monotonic() < deadline_s:
                 if poll.poll(_POLL_S * 1000):
                     raise Failure("the daemon ended during the upgrade", exit_codes.UNREACHABLE)
-                found = self.answer()
-                if found["number"] >= number and found["state"] != "trying":
-                    return found
+                answer = self.answer()
+                if answer["number"] >= number and answer["state"] != "trying":
+                    return answer
         raise Failure(f"the daemon did not answer within {timeout_s:g} s; check its log", exit_codes.UNREACHABLE)
 
 

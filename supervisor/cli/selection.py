@@ -56,15 +56,15 @@ def filters_of(**given: str | None) -> dict[str, str]:
     from supervisor.cli.units.unit_logs import option_moment
 
     names = {"task": "task_name", "trigger": "triggered_by", "after": "created_after", "before": "created_before"}
-    found = {name: value for name, value in given.items() if value is not None}
-    if not all(value.strip(" ,") for value in found.values()):
+    conditions = {name: value for name, value in given.items() if value is not None}
+    if not all(value.strip(" ,") for value in conditions.values()):
         raise click.UsageError("an option has an empty value, which would select all runs")
     try:
-        "".join(found.values()).encode()
+        "".join(conditions.values()).encode()
     except UnicodeEncodeError as err:  # bytes that are not UTF-8 arrive as lone surrogates
         raise click.UsageError("the value of an option is not UTF-8") from err
     filters: dict[str, str] = {}
-    for name, value in found.items():
+    for name, value in conditions.items():
         if name == "exit_code":
             codes = _EXIT_CODES.fullmatch(value)
             if codes is None:
@@ -134,7 +134,7 @@ class Selection:
         """
         from supervisor.cli.lookups import find_run
 
-        runs = [run for one in self.ids if (run := find_run(api, one))]
+        runs = [run for run_id in self.ids if (run := find_run(api, run_id))]
         runs = [run for run in runs if run["status"] == "ended" or not ended]
         total = len(runs)
         for filters in self._queries():
@@ -225,8 +225,8 @@ def selection_of(
             ids[name] = run["id"]
     if ids and filtered:
         raise click.UsageError(f"{next(iter(ids))} is a run, which is selected without other options")
-    rest = replace(choice, names=tuple(name for name in units.names if name not in ids))
-    unit_names = _unit_names(daemon, rest) if rest.names or filtered else None
+    remaining = replace(choice, names=tuple(name for name in units.names if name not in ids))
+    unit_names = _unit_names(daemon, remaining) if remaining.names or filtered else None
     return Selection(tuple(dict.fromkeys(ids.values())), None if unit_names is None else conditions, unit_names)
 
 
@@ -247,8 +247,8 @@ def _unit_names(api: "Api", choice: UnitChoice) -> tuple[str, ...]:
         if not is_glob(name) and find_task(api, name) is None:
             next(runs_of(api, name, limit=1), None)  # raises an error if nothing has the name
             former.append(name)
-    rest = replace(choice, names=tuple(name for name in choice.names if name not in former))
-    configured = [] if rest == UnitChoice() else rest.records(api, ANY)
+    remaining = replace(choice, names=tuple(name for name in choice.names if name not in former))
+    configured = [] if remaining == UnitChoice() else remaining.records(api, ANY)
     return (*former, *(str(unit["name"]) for unit in configured))
 
 

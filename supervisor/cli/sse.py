@@ -18,15 +18,15 @@ class EventParser:
     """Parses events from pieces of a stream; keeps an incomplete event until the rest arrives."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._partial = b""
         self._name = ""
         self._data: list[str] = []
         self._id: str | None = None
 
     def feed(self, data: bytes) -> Iterator[Event]:
         """Yield the events that `data` completes; ignore comments and ``retry``."""
-        lines = (self._rest + data).split(b"\n")
-        self._rest = lines.pop()
+        lines = (self._partial + data).split(b"\n")
+        self._partial = lines.pop()
         for line in lines:
             line = line.removesuffix(b"\r")
             if line:

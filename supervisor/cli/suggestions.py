@@ -29,10 +29,10 @@ def with_suggestion(err: click.NoSuchOption) -> click.NoSuchOption:
 
     from supervisor.config.synonyms import OPTIONS, meant
 
-    known = [] if err.ctx is None else [name for param in err.ctx.command.get_params(err.ctx) for name in param.opts]
-    long = {name.lstrip("-"): name for name in known if name.startswith("--")}
-    synonym = meant(err.option_name, known, OPTIONS)
+    options = [] if err.ctx is None else [name for param in err.ctx.command.get_params(err.ctx) for name in param.opts]
+    long = {name.lstrip("-"): name for name in options if name.startswith("--")}
+    synonym = meant(err.option_name, options, OPTIONS)
     near = difflib.get_close_matches(err.option_name.lstrip("-"), long, n=1, cutoff=0.7)
-    suggested = synonym or next((long[one] for one in near), None)
+    suggested = synonym or next((long[name] for name in near), None)
     hint = f" Did you mean {suggested}?" if suggested else ""
     return click.NoSuchOption(err.option_name, err.message + hint, ctx=err.ctx)  # click only compares the spelling

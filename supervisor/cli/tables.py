@@ -93,14 +93,14 @@ def _layout(
     available: int,
 ) -> dict[int, int] | None:
     """Return the width of each shown column, by its index; None if the mandatory columns do not fit."""
-    kept = list(range(len(columns)))
+    shown = list(range(len(columns)))
     for leaving in (None, *gives_way):
-        kept = [index for index in kept if columns[index] != leaving]
+        shown = [index for index in shown if columns[index] != leaving]
         for wrapped in (False, True):
-            widths = {index: max(longest[index], _heading(columns[index], wrapped=wrapped)) for index in kept}
-            wrapping = sorted((index for index in kept if columns[index] in prose), key=widths.__getitem__)
+            widths = {index: max(longest[index], _heading(columns[index], wrapped=wrapped)) for index in shown}
+            wrapping = sorted((index for index in shown if columns[index] in prose), key=widths.__getitem__)
             fixed = sum(width for index, width in widths.items() if index not in wrapping)
-            room = available - fixed - _GAP * (len(kept) - 1)
+            room = available - fixed - _GAP * (len(shown) - 1)
             if sum(min(widths[index], _LEAST_PROSE) for index in wrapping) > room or room < 0:
                 continue
             for done, index in enumerate(wrapping):
@@ -147,11 +147,11 @@ def relative(text: str, now: datetime) -> str:
 
 def duration(start: str | None, end: str | None, now: datetime | None = None) -> str:
     """Format the time from `start` to `end`, or to now if there is no end."""
-    began = _moment(start) if start else None
+    started = _moment(start) if start else None
     ended = _moment(end) if end else now or datetime.now(UTC)
-    if began is None or ended is None:
+    if started is None or ended is None:
         return "-"
-    seconds = (ended - began).total_seconds()
+    seconds = (ended - started).total_seconds()
     return f"{seconds:.1f}s" if seconds < 60 else _span(round(seconds))
 
 

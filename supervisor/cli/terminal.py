@@ -44,8 +44,8 @@ def coloured(text: str) -> str:
     return result + _RESET if len(parts) > 1 else result
 
 
-def _visible(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match[0])
     if code < 0x20:
         return f"^{chr(code + 0x40)}"
     return "^?" if code == 0x7F else f"<{code:02x}>"

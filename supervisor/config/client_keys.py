@@ -34,8 +34,8 @@ def load_client_keys(path: str, environ: Mapping[str, str]) -> tuple[Values, Pro
     """
     reader = TableReader(environ)
     main, distrusted = read_keys(path, [(table, key) for table, keys in _KEYS.items() for key in keys])
-    found: Values = {}
+    values: Values = {}
     for table, keys in _KEYS.items():
-        found |= reader.section(main, table, keys)
+        values |= reader.section(main, table, keys)
     reader.finish()
-    return found, distrusted
+    return values, distrusted

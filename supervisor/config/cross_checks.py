@@ -31,35 +31,41 @@ Found = tuple[str, KeyPath, InvalidValue]
 
 
 def check_dependencies(
-    services: Mapping[str, Service], tasks: Mapping[str, Task], known: Collection[str]
+    services: Mapping[str, Service], tasks: Mapping[str, Task], unit_names: Collection[str]
 ) -> Iterator[Found]:
     """Yield the errors in the dependencies of all services.
 
     Args:
         services: services with valid values.
         tasks: tasks with valid values.
-        known: names of all tasks and services, including those with invalid values.
+        unit_names: names of all tasks and services, including those with invalid values.
     """
     for service in services.values():
-        for index, one in enumerate(service.depends_on):
+        for index, dependency in enumerate(service.depends_on):
             key_path = ("depends_on", index)
-            if one.name not in known:
-                yield service.name, key_path, _unknown("task or service", one.name, known)
-            elif one.name in tasks and one.until in ("started", "ready"):
-                yield service.name, key_path, InvalidValue(f"{one.name} is a task", 'a task needs until = "succeeded"')
-            elif one.name in tasks and (param := _required_parameter(tasks[one.name])) is not None:
-                message = f"{one.name} requires the parameter {quoted(param)}, which a run for a service does not get"
+            if dependency.name not in unit_names:
+                yield service.name, key_path, _unknown("task or service", dependency.name, unit_names)
+            elif dependency.name in tasks and dependency.until in ("started", "ready"):
+                yield (
+                    service.name,
+                    key_path,
+                    InvalidValue(f"{dependency.name} is a task", 'a task needs until = "succeeded"'),
+                )
+            elif dependency.name in tasks and (param := _required_parameter(tasks[dependency.name])) is not None:
+                message = (
+                    f"{dependency.name} requires the parameter {quoted(param)}, which a run for a service does not get"
+                )
                 yield service.name, key_path, InvalidValue(message, "give it a default")
-            elif one.name in services and one.until == "succeeded":
+            elif dependency.name in services and dependency.until == "succeeded":
                 remedy = 'a service has until = "started" or "ready"'
-                yield service.name, key_path, InvalidValue(f"{one.name} is a service", remedy)
+                yield service.name, key_path, InvalidValue(f"{dependency.name} is a service", remedy)
     for cycle in _cycles(services):
         message = f"they wait for each other: {' -> '.join((*cycle, cycle[0]))}"
         yield cycle[0], ("depends_on",), InvalidValue(message, "remove one of them")
 
 
-def _unknown(what: str, name: str, known: Collection[str]) -> InvalidValue:
-    return InvalidValue(f"no {what} named {quoted(name)}", nearest(name, known))
+def _unknown(kind: str, name: str, unit_names: Collection[str]) -> InvalidValue:
+    return InvalidValue(f"no {kind} named {quoted(name)}", nearest(name, unit_names))
 
 
 def _required_parameter(task: Task) -> str | None:
@@ -87,7 +93,7 @@ def _cycles(services: Mapping[str, Service]) -> Iterator[list[str]]:
 
 
 def _following(services: Mapping[str, Service], name: str) -> Iterator[str]:
-    return (one.name for one in services[name].depends_on if one.name in services)
+    return (dependency.name for dependency in services[name].depends_on if dependency.name in services)
 
 
 def check_watching(tasks: Iterable[Task]) -> Iterator[Found]:
@@ -96,30 +102,30 @@ def check_watching(tasks: Iterable[Task]) -> Iterator[Found]:
         yield task.name, ("on_change",), InvalidValue(f"more than {MAX_WATCHING_TASKS} tasks have on_change")
 
 
-def check_permissions(units: Mapping[str, Unit], known: Collection[str]) -> Iterator[Found]:
+def check_permissions(units: Mapping[str, Unit], unit_names: Collection[str]) -> Iterator[Found]:
     """Yield the permissions that name no unit, or one of the wrong kind.
 
     Args:
         units: the units with valid values.
-        known: names of all units, including those with invalid values.
+        unit_names: names of all units, including those with invalid values.
     """
     for unit in units.values():
-        for index, one in enumerate(unit.may):
-            verb, _, name = one.partition(SEPARATOR)
+        for index, permission in enumerate(unit.may):
+            verb, _, name = permission.partition(SEPARATOR)
             if not _WILD.isdisjoint(name):
                 continue
-            if name not in known:
-                yield unit.name, ("may", index), _unknown("task or service", name, known)
+            if name not in unit_names:
+                yield unit.name, ("may", index), _unknown("task or service", name, unit_names)
             elif name in units and units[name].kind != _KINDS.get(verb, units[name].kind):
                 message = f"{name} is a {units[name].kind}, and {verb} is for {_KINDS[verb]}s"
                 yield unit.name, ("may", index), InvalidValue(message)
 
 
-def check_public(names: Sequence[str], known: Collection[str]) -> Iterator[tuple[int, InvalidValue]]:
+def check_public(names: Sequence[str], unit_names: Collection[str]) -> Iterator[tuple[int, InvalidValue]]:
     """Yield the names in ``public`` that no unit has, with their indexes."""
     for index, name in enumerate(names):
-        if name not in known:
-            yield index, _unknown("task or service", name, known)
+        if name not in unit_names:
+            yield index, _unknown("task or service", name, unit_names)
 
 
 def check_slots(units: Iterable[Unit], slots: Mapping[str, int | None]) -> Iterator[Found]:

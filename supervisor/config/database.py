@@ -20,7 +20,7 @@ _BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})|%00")
 class DatabaseUrl(Struct, frozen=True):
     """``sqlite``, or the URL of a database on a PostgreSQL server. No message quotes it: it may contain a password."""
 
-    what = '"sqlite" or a URL such as "postgresql://ringward@/ringward"'
+    expected = '"sqlite" or a URL such as "postgresql://ringward@/ringward"'
 
     def parse(self, value: object, directory: str) -> DatabaseServer | None:  # noqa: ARG002 - the protocol's signature
         """Return the database server, or None for SQLite in the data directory."""
@@ -28,7 +28,7 @@ class DatabaseUrl(Struct, frozen=True):
             return None
         if not isinstance(value, str) or not value.startswith(_SCHEMES[0]):
             remedy = f"write {_SCHEMES[0]}…" if isinstance(value, str) and value.startswith(_SCHEMES[1]) else None
-            raise InvalidValue(f"must be {self.what}", remedy, show=False)
+            raise InvalidValue(f"must be {self.expected}", remedy, show=False)
         if not value.isprintable() or " " in value or len(value.encode()) > _MAX_BYTES or not _is_url(value):
             remedy = "write special characters of a password as %XX"
             raise InvalidValue("is not a valid URL", remedy, show=False)
@@ -47,9 +47,9 @@ def _split(url: str) -> tuple[list[str], str, str]:
 
     Some releases of Python reject an IPv6 address among several hosts in ``urllib.parse.urlsplit``.
     """
-    rest, _, fragment = url.removeprefix(_SCHEMES[0]).partition("#")
-    rest, _, query = rest.partition("?")
-    return rest.partition("/")[0].rpartition("@")[2].split(","), query, fragment
+    authority, _, fragment = url.removeprefix(_SCHEMES[0]).partition("#")
+    authority, _, query = authority.partition("?")
+    return authority.partition("/")[0].rpartition("@")[2].split(","), query, fragment
 
 
 def _is_host(text: str) -> bool:

@@ -63,13 +63,13 @@ def diff(old: Config, new: Config) -> ConfigDiff:
     before, after = _units(old), _units(new)
     added, changed, turned = [], [], []
     for name, unit in sorted(after.items()):
-        known = before.get(name)
-        if known is None:
+        former = before.get(name)
+        if former is None:
             added.append(unit)
-        elif known.kind != unit.kind:
-            turned.append((known, unit))
-        elif known != unit:
-            changed.append(UnitChange(known, unit, _changed(unit.kind, known, unit)))
+        elif former.kind != unit.kind:
+            turned.append((former, unit))
+        elif former != unit:
+            changed.append(UnitChange(former, unit, _changed(unit.kind, former, unit)))
     sections = {name: _changed(name, getattr(old, name), getattr(new, name)) for name in SECTIONS}
     sections["defaults"] = tuple(
         ChangedKey(key.name, Effect.AT_ONCE)

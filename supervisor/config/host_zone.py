@@ -74,14 +74,14 @@ def _zone_of(path: str, named: str, _mtime_ns: int, size: int, _inode: int) -> s
     data = _content(path)
     if not data:
         return ""
-    found = [
+    zones = [
         name for root in TZPATH for name in _zones_of_size(root, size) if _content(os.path.join(root, name)) == data
     ]
-    if named in found:
+    if named in zones:
         return named
     # A zone may have several names. Prefer that of a place, such as Europe/Prague; posix/ and right/ contain copies.
-    cities = [name for name in found if "/" in name and not name.startswith(("Etc/", "posix/", "right/"))]
-    return min(cities or found, default=_rule_of(data))
+    cities = [name for name in zones if "/" in name and not name.startswith(("Etc/", "posix/", "right/"))]
+    return min(cities or zones, default=_rule_of(data))
 
 
 def _content(path: str) -> bytes:

@@ -63,7 +63,7 @@ from supervisor.version import VERSION
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _SECTIONS = ("daemon", "http", "storage", "notify")
-_ANY_CASE = re.sub("[a-z]", lambda found: f"[{found[0]}{found[0].upper()}]", SIZE.pattern)
+_ANY_CASE = re.sub("[a-z]", lambda match: f"[{match[0]}{match[0].upper()}]", SIZE.pattern)
 
 _IN_DESCRIPTION = re.compile(r'such as ("[^"]*"|\{.*\}|\[.*\])')
 
@@ -172,10 +172,10 @@ def schema_of(kind: ValueType) -> Schema:
     Raises:
         TypeError: there is no schema for the type.
     """
-    for known, rule in _RULES.items():
-        if type(kind) is known:
-            found: Schema = rule(kind)
-            return found
+    for kind_type, rule in _RULES.items():
+        if type(kind) is kind_type:
+            schema: Schema = rule(kind)
+            return schema
     raise TypeError(f"no JSON Schema for {type(kind).__name__}")
 
 
@@ -198,7 +198,7 @@ def _key(key: Key) -> Schema:
     extra: Schema = {} if key.default in (None, REQUIRED) else {"default": key.default}
     if key.deprecated is not None:
         extra["deprecated"] = True
-    about = {"title": key.name, "description": f"{key.doc}; {key.type.what}", "examples": [example(key)]}
+    about = {"title": key.name, "description": f"{key.doc}; {key.type.expected}", "examples": [example(key)]}
     return {**about, **extra, **schema_of(key.type)}
 
 
@@ -213,17 +213,17 @@ def _example_of(kind: ValueType) -> object:
     """Return the example from the description of a type; None if there is none."""
     if isinstance(kind, Choice):
         return next(iter(kind.words))
-    text = kind.what
-    found = _IN_DESCRIPTION.search(text)
-    if found is None:
+    text = kind.expected
+    match = _IN_DESCRIPTION.search(text)
+    if match is None:
         return None
-    value = tomli.loads(f"example = {found[1]}")["example"]
+    value = tomli.loads(f"example = {match[1]}")["example"]
     return [value] if text.startswith("a list, each item") else value
 
 
 def _object(properties: Mapping[str, Schema], required: list[str] | None = None) -> Schema:
-    found: Schema = {"type": "object", "additionalProperties": False, "properties": dict(properties)}
-    return found | ({"required": required} if required else {})
+    schema: Schema = {"type": "object", "additionalProperties": False, "properties": dict(properties)}
+    return schema | ({"required": required} if required else {})
 
 
 def _types(types: Mapping[str, ValueType], required: list[str] | None = None) -> Schema:
@@ -233,7 +233,7 @@ def _types(types: Mapping[str, ValueType], required: list[str] | None = None) ->
 def _nested(name: str, kind: ValueType) -> Schema:
     """Return the schema of a key in a table that is itself the value of a key."""
     doc, given = _NESTED[name]
-    return {"title": name, "description": f"{doc}; {kind.what}", "examples": [given], **schema_of(kind)}
+    return {"title": name, "description": f"{doc}; {kind.expected}", "examples": [given], **schema_of(kind)}
 
 
 def _or_reference(schema: Schema) -> Schema:

@@ -107,5 +107,5 @@ def keys_in(record: Any, tables: tuple[str, ...]) -> Iterator[Key]:
         declared = record.__dataclass_fields__[name]
         if Key in declared.metadata:
             row: Key = declared.metadata[Key]
-            attribute = None if name not in {one.name for one in fields(record)} else name
+            attribute = None if name not in {field.name for field in fields(record)} else name
             yield replace(row, name=row.name or name, attribute=attribute, tables=frozenset(tables))

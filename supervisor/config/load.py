@@ -72,9 +72,9 @@ def load_sections(path: str, *sections: str, environ: Mapping[str, str] | None =
     """
     loader = _Loader(os.environ if environ is None else environ)
     main = read_source(path)
-    found = {section: loader.section(main, section, keys_of(section)) for section in sections}
+    sections_read = {section: loader.section(main, section, keys_of(section)) for section in sections}
     loader.finish()
-    return found
+    return sections_read
 
 
 class _Loader(TableReader):
@@ -146,8 +146,8 @@ class _Loader(TableReader):
             warnings=tuple(self.warnings),
         )
 
-    def _cross_checked(self, found: Iterable[Found], seen: dict[str, tuple[Source, KeyPath]]) -> None:
-        for name, key_path, invalid in found:
+    def _cross_checked(self, invalid_keys: Iterable[Found], seen: dict[str, tuple[Source, KeyPath]]) -> None:
+        for name, key_path, invalid in invalid_keys:
             source, path = seen[name]
             self.wrong(source, (*path, *key_path), invalid.message, invalid.remedy)
 
@@ -158,7 +158,7 @@ class _Loader(TableReader):
             self.wrong(main, ("daemon", "timezone"), err.message, err.remedy)
             return "UTC"
 
-    def _named(self, source: Source, table: str, what: str) -> Iterator[tuple[str, KeyPath, dict[str, object]]]:
+    def _named(self, source: Source, table: str, kind: str) -> Iterator[tuple[str, KeyPath, dict[str, object]]]:
         """Yield name, path and content of each ``[TABLE.NAME]``."""
         tables = source.data.get(table, {})
         if not isinstance(tables, dict):
@@ -169,24 +169,24 @@ class _Loader(TableReader):
             if isinstance(content, dict):
                 yield name, path, content
             else:
-                self.wrong(source, path, f"must be a table, with the {what}'s name", f"write [{table}.NAME]")
+                self.wrong(source, path, f"must be a table, with the {kind}'s name", f"write [{table}.NAME]")
 
     def _notifiers(self, main: Source) -> dict[str, str | None]:
         """Return the URLs of all notifiers by name; None if a URL is invalid."""
-        found: dict[str, str | None] = {}
+        notifiers: dict[str, str | None] = {}
         for name, path, content in self._named(main, _NOTIFIERS, "notifier"):
-            if len(found) == _MAX_NOTIFIERS:
+            if len(notifiers) == _MAX_NOTIFIERS:
                 self.wrong(main, path, f"more than {_MAX_NOTIFIERS} notifiers")
             else:
                 self._is_name(main, path, name)
-                found[name] = self.values(main, path, content, keys_of("notifier")).get("url")
+                notifiers[name] = self.values(main, path, content, keys_of("notifier")).get("url")
                 if "url" not in content:
                     self.wrong(main, path, "has no URL", 'add url = "…"')
-        return found
+        return notifiers
 
     def _exports(self, main: Source) -> dict[str, Export]:
         """Return the valid exports by name."""
-        found: dict[str, Export] = {}
+        exports: dict[str, Export] = {}
         paths: dict[str, str] = {}
         for count, (name, path, content) in enumerate(self._named(main, _EXPORTS, "export")):
             if count == MAX_EXPORTS:
@@ -203,17 +203,17 @@ class _Loader(TableReader):
                     self.invalid(main, path, content, part)
             if len(self.problems) > before:
                 continue
-            export = found[name] = Export(name=name, **_fields(values, "export"))
+            export = exports[name] = Export(name=name, **_fields(values, "export"))
             other = paths.setdefault(export.path, name) if export.path is not None else name
             if other != name:
                 self.wrong(main, (*path, "path"), f"the export {other} writes this file too", "use another path")
-        return found
+        return exports
 
     def _launchers(self, main: Source) -> dict[str, Launcher | None]:
         """Return all launchers by name; None if one is invalid."""
-        found: dict[str, Launcher | None] = {}
+        launchers: dict[str, Launcher | None] = {}
         for name, path, content in self._named(main, _LAUNCHERS, "launcher"):
-            if len(found) == MAX_LAUNCHERS:
+            if len(launchers) == MAX_LAUNCHERS:
                 self.wrong(main, path, f"more than {MAX_LAUNCHERS} launchers")
             elif name == LOCAL:
                 self.wrong(main, path, "the name is reserved for this host", "choose another name")
@@ -221,17 +221,17 @@ class _Loader(TableReader):
                 self._is_name(main, path, name)
                 before = len(self.problems)
                 values = self.values(main, path, content, keys_of("launcher"))
-                found[name] = None
+                launchers[name] = None
                 if len(self.problems) == before:
                     try:
-                        found[name] = launcher(name, values)
+                        launchers[name] = launcher(name, values)
                     except InvalidValue as err:
                         for part in err.parts:
                             self.invalid(main, path, content, part)
-        return found
+        return launchers
 
     def _launcher(
-        self, source: Source, path: KeyPath, values: Values, known: Mapping[str, Launcher | None]
+        self, source: Source, path: KeyPath, values: Values, launchers: Mapping[str, Launcher | None]
     ) -> Launcher | None:
         """Return the launcher of a task or service; None if it has none, or an invalid one."""
         name = values.get("launcher", LOCAL)
@@ -239,14 +239,14 @@ class _Loader(TableReader):
         key_path = (*path, "launcher") if "launcher" in source.data[str(table)][unit] else path
         if name == LOCAL:
             return None
-        if name not in known:
-            invalid = unknown_launcher(name, known)
+        if name not in launchers:
+            invalid = unknown_launcher(name, launchers)
             self.wrong(source, key_path, invalid.message, invalid.remedy)
             return None
-        one = known[name]
-        for invalid in () if one is None else unlaunchable(one, values):
+        named_launcher = launchers[name]
+        for invalid in () if named_launcher is None else unlaunchable(named_launcher, values):
             self.wrong(source, key_path, invalid.message, invalid.remedy)
-        return one
+        return named_launcher
 
     def _routes(self, main: Source, notifiers: Mapping[str, object]) -> tuple[Route, ...]:
         tables = main.data.get(_ROUTES, [])
@@ -255,16 +255,16 @@ class _Loader(TableReader):
             return ()
         if len(tables) > _MAX_ROUTES:
             self.wrong(main, (_ROUTES,), f"more than {_MAX_ROUTES} routes")
-        found = []
+        routes = []
         for index, table in enumerate(tables[:_MAX_ROUTES]):
             path = (_ROUTES, index)
             values = self.values(main, path, table, keys_of("route"))
             if "notify" in values:
                 self._names(main, (*path, "notify"), values["notify"], notifiers)
-                found.append(Route(**_fields(values, "route")))
+                routes.append(Route(**_fields(values, "route")))
             elif "notify" not in table:
                 self.wrong(main, path, "has no notifiers", 'add notify = ["NAME"]')
-        return tuple(found)
+        return tuple(routes)
 
     def _hooks(self, main: Source, tasks: Mapping[str, Task], services: Mapping[str, Service]) -> dict[str, Hook]:
         """Return the valid hooks by name."""
@@ -272,7 +272,7 @@ class _Loader(TableReader):
         if isinstance(tables, dict) and len(tables) > MAX_HOOKS:
             self.wrong(main, (_HOOKS,), f"more than {MAX_HOOKS} hooks")
             return {}
-        found: dict[str, Hook] = {}
+        hooks: dict[str, Hook] = {}
         keys = keys_of("hook")
         required = {name for name, key in keys.items() if key.default is REQUIRED}
         for name, path, content in self._named(main, _HOOKS, "hook"):
@@ -290,20 +290,20 @@ class _Loader(TableReader):
             except InvalidValue as err:
                 self.wrong(main, (*path, "secret_file"), f"{file}: {err.message}", err.remedy)
             if required <= values.keys():
-                found[name] = Hook(name=name, **_fields(values, "hook"))
-        return found
+                hooks[name] = Hook(name=name, **_fields(values, "hook"))
+        return hooks
 
     def _slots(self, main: Source) -> dict[str, int | None]:
         """Return the sizes of all slots by name; None if a size is invalid."""
-        found: dict[str, int | None] = {}
+        slots: dict[str, int | None] = {}
         for count, (name, path, content) in enumerate(self._named(main, _SLOTS, "slot")):
             if count == MAX_SLOTS:
                 self.wrong(main, (_SLOTS,), f"more than {MAX_SLOTS} slots")
             self._is_name(main, path, name)
-            found[name] = self.values(main, path, content, keys_of("slot")).get("size")
+            slots[name] = self.values(main, path, content, keys_of("slot")).get("size")
             if "size" not in content:
                 self.wrong(main, path, "has no size", "add size = 1")
-        return found
+        return slots
 
     def _known_notifiers(self, source: Source, path: KeyPath, table: object, notifiers: Mapping[str, object]) -> None:
         """Check the notifier names in a table against the configured notifiers."""
@@ -326,11 +326,11 @@ class _Loader(TableReader):
             if name in _TABLES:
                 self.wrong(source, (name,), "is not allowed in an included file", "move it to the main file")
             else:
-                what = "table" if isinstance(source.data[name], dict) else "key"
+                entry_kind = "table" if isinstance(source.data[name], dict) else "key"
                 remedy = nearest(name, allowed)
-                if what == "key" and remedy is None and name in keys_of("task", "service"):
+                if entry_kind == "key" and remedy is None and name in keys_of("task", "service"):
                     remedy = "write it below the header of its table, such as [tasks.NAME] or [defaults]"
-                self.wrong(source, (name,), f"unknown {what}", remedy)
+                self.wrong(source, (name,), f"unknown {entry_kind}", remedy)
 
     def _included(self, main: Source, patterns: tuple[str, ...]) -> Iterable[Source]:
         names, problems = included(main, patterns)
@@ -392,13 +392,13 @@ class _Loader(TableReader):
     def _params(self, source: Source, path: KeyPath, values: Values, *, own: bool) -> None:
         """Check the parameters of a unit against its other keys; `own`: they are not those in [defaults]."""
         scheduled = any(values.get(key) for key in (*_SCHEDULES, "on_change", "run_on_start"))
-        found = unsuitable(
+        unfit = unsuitable(
             values.get("params", ()),
             scheduled=scheduled,
             api_trigger=values.get("api_trigger", True),
             secrets=values.get("secrets", {}),
         )
-        for index, invalid in found:
+        for index, invalid in unfit:
             key_path = (*path, "params", index, *invalid.path) if own else path
             name = values["params"][index].name
             self.wrong(source, key_path, f"the parameter {quoted(name)} {invalid.message}", invalid.remedy)

@@ -119,12 +119,12 @@ class InvalidParts(InvalidValue):
 class Faults:
     """Collects the faults of one value, so that the user sees all of them at once."""
 
-    def __init__(self, found: Iterable[InvalidValue] = ()) -> None:
-        self.found = list(found)
+    def __init__(self, errors: Iterable[InvalidValue] = ()) -> None:
+        self.errors = list(errors)
 
     def add(self, message: str, remedy: str | None = None, *, path: KeyPath = ()) -> None:
         """Add a fault whose message does not repeat the value."""
-        self.found.append(InvalidValue(message, remedy, show=False, path=path))
+        self.errors.append(InvalidValue(message, remedy, show=False, path=path))
 
     @contextmanager
     def at(self, *path: str | int) -> Iterator[None]:
@@ -134,7 +134,7 @@ class Faults:
         except InvalidValue as err:
             for part in err.parts:
                 part.path = (*path, *part.path)
-            self.found += err.parts
+            self.errors += err.parts
 
     def check(self) -> None:
         """Raise the collected faults, if there are any.
@@ -142,8 +142,8 @@ class Faults:
         Raises:
             InvalidParts: there are faults.
         """
-        if self.found:
-            raise InvalidParts(self.found)
+        if self.errors:
+            raise InvalidParts(self.errors)
 
 
 def dotted(path: KeyPath) -> str:
@@ -172,14 +172,14 @@ def quoted(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+def nearest(word: str, candidates: Iterable[str]) -> str | None:
     """Return a suggestion of the known word that `word` probably stands for; None if there is none.
 
     Names that other programs use take precedence over similar spellings.
     """
     from difflib import get_close_matches  # imported only for an error
 
-    words = list(known)
+    words = list(candidates)
     synonym = meant(word, words, KEYS)
-    found = [synonym] if synonym else get_close_matches(word[:_SHOWN_CHARS], words, n=1, cutoff=0.6)
-    return f"did you mean {quoted(found[0])}?" if found else None
+    near = [synonym] if synonym else get_close_matches(word[:_SHOWN_CHARS], words, n=1, cutoff=0.6)
+    return f"did you mean {quoted(near[0])}?" if near else None

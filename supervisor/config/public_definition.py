@@ -16,8 +16,8 @@ _MASK = "***"
 _HASH_DIGITS = 32
 
 
-def _dependency(one: Dependency) -> dict[str, str]:
-    return {"name": one.name} | ({"until": one.until} if one.until is not None else {})
+def _dependency(dependency: Dependency) -> dict[str, str]:
+    return {"name": dependency.name} | ({"until": dependency.until} if dependency.until is not None else {})
 
 
 def _probe(probe: Probe | None) -> dict[str, object] | None:
@@ -81,7 +81,7 @@ def _public(unit: Task | Service) -> dict[str, object]:
     fields["launcher"] = None if unit.launcher is None else unit.launcher.name
     fields["log_max_size_bytes"] = fields.pop("log_max_bytes")
     if isinstance(unit, Service):
-        fields["depends_on"] = [_dependency(one) for one in unit.depends_on]
+        fields["depends_on"] = [_dependency(dependency) for dependency in unit.depends_on]
         fields["ready"], fields["live"] = _probe(unit.ready), _probe(unit.live)
         for key in ("restart_attempts", "flap_restarts"):
             if fields[key] == math.inf:  # which JSON cannot express

@@ -52,7 +52,7 @@ class DatabaseServer:
 
 
 class QuietHours(Struct, frozen=True):
-    """A range of minutes of the day; it spans midnight if `begin` is after `end`."""
+    """A range of minutes of the day; it spans midnight if `start` is after `end`."""
 
     start: int
     end: int

@@ -119,12 +119,12 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
 """Options of commands."""
 
 
-def meant(word: str, known: Collection[str], synonyms: Mapping[str, tuple[str, ...]]) -> str | None:
+def meant(word: str, names: Collection[str], synonyms: Mapping[str, tuple[str, ...]]) -> str | None:
     """Return the known word that has the meaning of `word` in other programs; None if there is none.
 
     A word such as ``limits.memory`` counts as known if its table is.
     """
     for candidate in synonyms.get(word.lower().replace("-", "_") if word[:1] != "-" else word, ()):
-        if candidate in known or candidate.partition(".")[0] in known:
+        if candidate in names or candidate.partition(".")[0] in names:
             return candidate
     return None

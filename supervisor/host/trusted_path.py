@@ -17,12 +17,12 @@ class Exposure(NamedTuple):
     """A file or directory that another user can change."""
 
     path: str
-    why: str
+    reason: str
     remedy: str
 
     def __str__(self) -> str:
         """Return the path, the reason and the command that fixes it."""
-        return f"{self.path} {self.why}; run: {self.remedy}"
+        return f"{self.path} {self.reason}; run: {self.remedy}"
 
 
 def exposed(path: str, owners: Collection[int]) -> Exposure | None:
@@ -43,10 +43,10 @@ def exposed(path: str, owners: Collection[int]) -> Exposure | None:
     if not os.path.isabs(path):
         raise ValueError(f'"{path}" is not an absolute path')
     at, links = "/", 0
-    found = exposure("/", os.lstat("/"), owners)
-    rest = path.split("/")[::-1]
-    while found is None and rest:
-        part = rest.pop()
+    exposed_path = exposure("/", os.lstat("/"), owners)
+    parts = path.split("/")[::-1]
+    while exposed_path is None and parts:
+        part = parts.pop()
         if part in ("", "."):
             continue
         if part == "..":
@@ -57,7 +57,7 @@ def exposed(path: str, owners: Collection[int]) -> Exposure | None:
             status = os.lstat(here)
         except FileNotFoundError:
             return exposure(at, os.lstat(at), owners, sticky=False)
-        found = exposure(here, status, owners)
+        exposed_path = exposure(here, status, owners)
         if not stat.S_ISLNK(status.st_mode):
             at = here
             continue
@@ -66,8 +66,8 @@ def exposed(path: str, owners: Collection[int]) -> Exposure | None:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
         target = os.readlink(here)
         at = "/" if target.startswith("/") else at
-        rest += target.split("/")[::-1]
-    return found
+        parts += target.split("/")[::-1]
+    return exposed_path
 
 
 def exposure(path: str, status: os.stat_result, owners: Collection[int], *, sticky: bool = True) -> Exposure | None:

@@ -81,18 +81,18 @@ def back_up(data_dir: str, target: str, *, database_url: str | None = None) -> C
     os.mkdir(making, 0o700)
     copied = CopyContent(target)
     try:
-        known = None
+        database = None
         if database_url is None:
             path = os.path.join(making, _DATABASE)
             duplicate(os.path.join(data_dir, _DATABASE), path)
             copied.size_bytes += os.path.getsize(path)
-            known = open_reader(path, limit_s=None)
-            copied.runs = known.rows("SELECT count(*) FROM runs")[0][0]
-        with contextlib.closing(known) if known is not None else contextlib.nullcontext():
+            database = open_reader(path, limit_s=None)
+            copied.runs = database.rows("SELECT count(*) FROM runs")[0][0]
+        with contextlib.closing(database) if database is not None else contextlib.nullcontext():
             for name in _ALONE:
                 with contextlib.suppress(FileNotFoundError):  # the daemon has never completed a start
                     copied.size_bytes += _copy(os.path.join(data_dir, name), os.path.join(making, name))
-            for log in _logs(data_dir, known):
+            for log in _logs(data_dir, database):
                 _copy_log(data_dir, making, log, copied)
         owner = os.stat(data_dir)
         if os.geteuid() == 0 != owner.st_uid:
@@ -129,12 +129,12 @@ def _give(making: str, owner: os.stat_result) -> None:
         os.close(fd)
 
 
-def _logs(data_dir: str, known: Database | None) -> Iterator[str]:
+def _logs(data_dir: str, database: Database | None) -> Iterator[str]:
     """Yield the paths of the logs of known runs, relative to the data directory; None: of all runs."""
     for directory, _, names in os.walk(os.path.join(data_dir, _LOGS)):
         for name in names:
             run_id = name.removesuffix(_LOG_SUFFIX)
-            if run_id != name and is_ulid(run_id) and (known is None or _has(known, run_id)):
+            if run_id != name and is_ulid(run_id) and (database is None or _has(database, run_id)):
                 yield os.path.relpath(os.path.join(directory, name), data_dir)
 
 

@@ -47,7 +47,7 @@ class DetectedFiles:
 
 def find(directory: Path, root: Path) -> list[DetectedFiles]:
     """Find the files of other programs in a project's directory and on the host below `root`."""
-    found = [
+    detections = [
         DetectedFiles(kind, (name,))
         for kind, names in _IN_PROJECT
         for name in [next((each for each in names if (directory / each).is_file()), "")]
@@ -55,27 +55,27 @@ def find(directory: Path, root: Path) -> list[DetectedFiles]:
     ]
     scripts = _scripts(directory / "package.json")
     if scripts:
-        found.append(DetectedFiles("npm", ("package.json",), scripts))
-    found += [DetectedFiles("supervisord", (path,)) for path in _files(root, _SUPERVISORD)][:1]
+        detections.append(DetectedFiles("npm", ("package.json",), scripts))
+    detections += [DetectedFiles("supervisord", (path,)) for path in _files(root, _SUPERVISORD)][:1]
     crontabs = tuple(_files(root, _CRONTABS))
     if crontabs:
-        found.append(DetectedFiles("cron", crontabs))
+        detections.append(DetectedFiles("cron", crontabs))
     units = tuple(_files(root, _UNITS))
     if units:
-        found.append(DetectedFiles("systemd", units))
-    return found
+        detections.append(DetectedFiles("systemd", units))
+    return detections
 
 
-def text(path: str, data: str, found: list[DetectedFiles]) -> str:
+def text(path: str, data: str, detections: list[DetectedFiles]) -> str:
     """Return the text of the configuration, with a comment about each found file.
 
     Args:
         path: The path of the configuration.
         data: The data directory.
-        found: The found files of other programs.
+        detections: The found files of other programs.
     """
     parts = [DIRECTIVE, first_config(path, data)]
-    for detected in found:
+    for detected in detections:
         parts.append(f"\n# Found: {', '.join(detected.files)}\n")
         if detected.command:
             parts.append(

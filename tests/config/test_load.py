@@ -429,7 +429,7 @@ def test_every_key_is_documented_once_per_table() -> None:
     """No table of the configuration has a key twice, and each key has a text."""
     seen = [(key.name, table) for key in KEYS for table in key.tables]
     assert len(seen) == len(set(seen))
-    assert all(key.doc and key.type.what for key in KEYS)
+    assert all(key.doc and key.type.expected for key in KEYS)
 
 
 def test_too_many_units(problems: Problems) -> None:

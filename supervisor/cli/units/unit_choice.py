@@ -29,7 +29,7 @@ def choosing(complete: Names, metavar: str = "[NAME]...") -> Callable[[F], F]:
 
     def add(function: F) -> F:
         function = grouped("units", UnitChoice)(function)
-        for one in reversed(
+        for option in reversed(
             (
                 click.argument("names", metavar=metavar, nargs=-1, shell_complete=complete),
                 click.option("--group", metavar="GROUP", help="Only units of this group."),
@@ -37,7 +37,7 @@ def choosing(complete: Names, metavar: str = "[NAME]...") -> Callable[[F], F]:
                 click.option("--all", "everything", is_flag=True, help="All units."),
             )
         ):
-            function = one(function)
+            function = option(function)
         return function
 
     return add
@@ -78,9 +78,9 @@ class UnitChoice:
         from supervisor.cli.lookups import find_task
 
         if self.exact:
-            found = {name: find_task(api, name) for name in self.names}
-            if all(unit is not None and kinds.fits(_ListedUnit(unit)) for unit in found.values()):
-                return [unit for unit in found.values() if unit is not None]
+            units = {name: find_task(api, name) for name in self.names}
+            if all(unit is not None and kinds.fits(_ListedUnit(unit)) for unit in units.values()):
+                return [unit for unit in units.values() if unit is not None]
         return self.among(api.get("/api/tasks")["items"], kinds)
 
     def among(self, items: "Iterable[Record]", kinds: "Kinds") -> "list[Record]":
@@ -95,7 +95,7 @@ class UnitChoice:
             chosen = select(map(_ListedUnit, items), Selector(self.names or None, self.group, self.tag), kinds)
         except NotSelected as err:
             raise Failure("\n".join(dict.fromkeys(str(error["message"]) for error in err.errors))) from err
-        return [one.record for one in chosen]
+        return [listed.record for listed in chosen]
 
 
 @dataclass(frozen=True)
@@ -119,13 +119,13 @@ class _ListedUnit:
 
     @property
     def group(self) -> str | None:
-        found: str | None = self.record.get("group")
-        return found
+        group: str | None = self.record.get("group")
+        return group
 
     @property
     def tags(self) -> list[str]:
-        found: list[str] = self.record.get("tags") or []
-        return found
+        tags: list[str] = self.record.get("tags") or []
+        return tags
 
 
 def choice_of(units: UnitChoice, needed: str | None = None) -> UnitChoice:
@@ -165,8 +165,8 @@ def confirm_all(names: Callable[[], list[str]], verb: str) -> None:
     """
     if not is_interactive():
         raise click.UsageError("--all needs --yes when the command does not run on a terminal")
-    found = names()
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    click.echo(f"{', '.join(found[:_SHOWN])}{more}", err=True)
-    if not click.confirm(f"{verb} all {len(found)}?", err=True):
+    selected = names()
+    more = f" and {len(selected) - _SHOWN} more" if len(selected) > _SHOWN else ""
+    click.echo(f"{', '.join(selected[:_SHOWN])}{more}", err=True)
+    if not click.confirm(f"{verb} all {len(selected)}?", err=True):
         raise Failure("nothing was done")

@@ -44,10 +44,10 @@ def labels_of(choice: UnitChoice, api: Api) -> list[str] | None:
         return labels if len(labels) > 1 else None
     items = api.get("/api/tasks")["items"]
     configured = {item["name"] for item in items}
-    known = tuple(name for name in choice.names if is_glob(name) or name in configured)
-    if choice.names and not known:  # none of the units is configured any more
+    names = tuple(name for name in choice.names if is_glob(name) or name in configured)
+    if choice.names and not names:  # none of the units is configured any more
         return []
-    return [label for task in replace(choice, names=known).among(items, ANY) for label in _labels(task)]
+    return [label for task in replace(choice, names=names).among(items, ANY) for label in _labels(task)]
 
 
 def _labels(task: dict[str, Any]) -> list[str]:
@@ -197,25 +197,25 @@ def moment_of(text: str, now: datetime) -> str:
     Raises:
         ValueError: the text is not a time.
     """
-    found = now
+    moment = now
     if text != "now":
         time_of_day = _TIME.fullmatch(text)
         try:
             if time_of_day:
                 hour, minute, second = (int(part or 0) for part in time_of_day.groups())
-                found = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
-                found = found - timedelta(days=1) if found > now else found
+                moment = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
+                moment = moment - timedelta(days=1) if moment > now else moment
             elif text[:1].isdigit() and text[-1:].isalpha() and text[-1:] not in "Zz":
-                found = now - timedelta(milliseconds=parse_duration(text))
+                moment = now - timedelta(milliseconds=parse_duration(text))
             else:
-                found = datetime.fromisoformat(text)
+                moment = datetime.fromisoformat(text)
         except (ValueError, OverflowError) as err:
             raise ValueError(
                 f'"{text}" is not a time; use 10m (ago), 14:30, 2026-11-20, "2026-11-20 14:30" or RFC 3339'
             ) from err
-    if found.tzinfo is None:
-        found = found.astimezone()
-    return found.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if moment.tzinfo is None:
+        moment = moment.astimezone()
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class _LabelledPrinter(LogPrinter):
@@ -274,10 +274,10 @@ def follow_all(api: Api, runs: Mapping[str, str], *, timestamps: bool) -> list[R
 
     for number, run_id in enumerate(runs):
         threading.Thread(target=follow, args=(run_id, number), daemon=True).start()  # Ctrl-C must not wait for them
-    found = []
+    records = []
     for _ in runs:
-        one = ended.get()
-        if isinstance(one, Failure):
-            raise one
-        found.append(one)
-    return found
+        record = ended.get()
+        if isinstance(record, Failure):
+            raise record
+        records.append(record)
+    return records

@@ -65,8 +65,12 @@ class AwaitedState:
             now_s: The monotonic time in seconds.
         """
         if self.state == "ended":
-            left = self.leaving.intersection(active())
-            return WaitProgress("ended", reached=True) if not left else WaitProgress(f"{_runs(len(left))} to end")
+            remaining = self.leaving.intersection(active())
+            return (
+                WaitProgress("ended", reached=True)
+                if not remaining
+                else WaitProgress(f"{_runs(len(remaining))} to end")
+            )
         if unit is None:
             return WaitProgress("no longer configured", reached=self.state in ("stopped", "idle"), failed=True)
         busy = unit["active"]["running"] + unit["active"]["pending"]
@@ -87,8 +91,8 @@ class AwaitedState:
             for instance in instances
         ]
         for instance in instances:
-            if not self._has_done_its_work(unit, instance) and (why := self._why_failed(instance)):
-                return WaitProgress(why, failed=True)
+            if not self._has_done_its_work(unit, instance) and (reason := self._why_failed(instance)):
+                return WaitProgress(reason, failed=True)
         if rolling := unit.get("rolling"):
             return WaitProgress(f"{unit['state']} (rolling {rolling['done']}/{rolling['total']})")
         detail = next(
@@ -138,12 +142,12 @@ class FailedWait:
     """A unit that did not reach its wanted state, with the reason and the last lines of its log."""
 
     name: str
-    why: str
+    reason: str
     lines: tuple[str, ...] = ()
 
-    def print_to_stderr(self, what: str) -> None:
-        """Print the failure `what`, such as "did not start", the reason and the lines to standard error."""
-        print(f"ringward: {self.name} {what}: {harmless(self.why)}", file=sys.stderr)
+    def print_to_stderr(self, failure: str) -> None:
+        """Print the failure `failure`, such as "did not start", the reason and the lines to standard error."""
+        print(f"ringward: {self.name} {failure}: {harmless(self.reason)}", file=sys.stderr)
         for line in self.lines:
             print(f"  | {harmless(line)}", file=sys.stderr)
 
@@ -163,7 +167,7 @@ class LiveLines:
         import shutil
 
         size = shutil.get_terminal_size()
-        shown = [(wanted.name, standing) for wanted, standing in standings.items()]
+        shown = [(awaited.name, standing) for awaited, standing in standings.items()]
         if len(shown) > size.lines - 2:
             shown = [(name, standing) for name, standing in shown if not standing.reached][: max(size.lines - 2, 1)]
         width = max((len(name) for name, _ in shown), default=0)
@@ -184,13 +188,13 @@ class LiveLines:
 
 
 def wait_for(
-    api: Api, wanted: Sequence[AwaitedState], timeout_s: float | None, say: Callable[[str], None]
+    api: Api, targets: Sequence[AwaitedState], timeout_s: float | None, say: Callable[[str], None]
 ) -> list[FailedWait]:
     """Wait until each unit reaches its wanted state, fails or times out; return the units that missed their state.
 
     Args:
         api: The API.
-        wanted: The units and their wanted states.
+        targets: The units and their wanted states.
         timeout_s: One time limit for all units; None: each unit has its own.
         say: Shows a message to the user.
 
@@ -198,22 +202,22 @@ def wait_for(
         Unreachable: the daemon did not answer for a minute.
     """
     patience, lines, began_s, pause_s = ReconnectDelays(say), LiveLines(), time.monotonic(), _FIRST_PAUSE_S
-    waiting, missed, standings = list(wanted), list[FailedWait](), dict[AwaitedState, WaitProgress]()
+    waiting, missed, standings = list(targets), list[FailedWait](), dict[AwaitedState, WaitProgress]()
     try:
         while waiting:
             now_s = time.monotonic()
-            found = patience.insist(partial(_progress, api, tuple(waiting), now_s))
+            progress = patience.insist(partial(_progress, api, tuple(waiting), now_s))
             patience.reset()
-            standings |= found
+            standings |= progress
             for awaited in list(waiting):
-                standing = found[awaited]
+                standing = progress[awaited]
                 limit_s = awaited.limit_s if timeout_s is None else timeout_s
                 late = limit_s is not None and now_s - began_s >= limit_s
                 if standing.reached or standing.failed or late:
                     waiting.remove(awaited)
                 if not standing.reached and (standing.failed or late):
-                    why = standing.text if standing.failed else f"timed out after {limit_s:g} s; {standing.text}"
-                    missed.append(_missed(api, awaited, why, failed=standing.failed))
+                    reason = standing.text if standing.failed else f"timed out after {limit_s:g} s; {standing.text}"
+                    missed.append(_missed(api, awaited, reason, failed=standing.failed))
             lines.show(standings)
             if waiting:
                 time.sleep(pause_s)
@@ -240,30 +244,30 @@ def records(api: Api, names: Sequence[str]) -> dict[str, Record]:
     """Return the records of the configured units among `names`, by name."""
     if len(names) > _ONE_BY_ONE:
         with suppress(ErrorResponse):  # the token of a run does not permit listing all units
-            wanted = set(names)
-            return {item["name"]: item for item in api.get("/api/tasks")["items"] if item["name"] in wanted}
-    found = {name: find_task(api, name) for name in names}
-    return {name: unit for name, unit in found.items() if unit is not None}
+            requested = set(names)
+            return {item["name"]: item for item in api.get("/api/tasks")["items"] if item["name"] in requested}
+    units = {name: find_task(api, name) for name in names}
+    return {name: unit for name, unit in units.items() if unit is not None}
 
 
-def _missed(api: Api, wanted: AwaitedState, why: str, *, failed: bool) -> FailedWait:
+def _missed(api: Api, awaited: AwaitedState, reason: str, *, failed: bool) -> FailedWait:
     """Return the failure with the outcome of the newest run and the last lines of its log.
 
     If a start failed, the run that has ended shows why. If a start timed out, the active run does, if there is one,
     because an ended run belongs to an earlier start.
     """
     with suppress(UnknownName, ErrorResponse, Unreachable):
-        status = None if not wanted.at_once else "ended" if failed else "pending,running"
-        run = next(runs_of(api, wanted.name, status=status, limit=1), None)
-        if run is not None and wanted.state in ("running", "ready") and run["id"] not in wanted.leaving:
+        status = None if not awaited.at_once else "ended" if failed else "pending,running"
+        run = next(runs_of(api, awaited.name, status=status, limit=1), None)
+        if run is not None and awaited.state in ("running", "ready") and run["id"] not in awaited.leaving:
             if run["status"] == "ended":
                 ending = api.get(f"/api/runs/{run['id']}/ending")
                 lines = ending["lastLines"]
-                why = f"{_how_ended(ending)}; {why}"
+                reason = f"{_how_ended(ending)}; {reason}"
             else:
                 lines = api.get(f"/api/runs/{run['id']}/log", {"from": -_TAIL_LINES})["lines"]
-            return FailedWait(wanted.name, why, tuple(str(line["text"]) for line in lines[-_TAIL_LINES:]))
-    return FailedWait(wanted.name, why)
+            return FailedWait(awaited.name, reason, tuple(str(line["text"]) for line in lines[-_TAIL_LINES:]))
+    return FailedWait(awaited.name, reason)
 
 
 def _how_ended(ending: Record) -> str:
@@ -284,23 +288,23 @@ def _runs(count: int) -> str:
 
 def start_limits(api: Api, units: Mapping[str, Record], *, rolling: bool = False) -> dict[str, float | None]:
     """Return the time limit for the start or restart of each unit in seconds, including that of its dependencies."""
-    known: dict[str, Record | None] = dict(units)
-    found: dict[str, float | None] = {}
+    by_name: dict[str, Record | None] = dict(units)
+    limits_s: dict[str, float | None] = {}
 
     def limit(name: str) -> float | None:
         """Return the limit; None for a task, or for a unit that the user may not see, because its time is unknown."""
-        if name not in known:
-            known[name] = _visible(api, name)
-        unit = known[name]
+        if name not in by_name:
+            by_name[name] = _visible(api, name)
+        unit = by_name[name]
         if unit is None or unit["kind"] == "task":
             return None
-        if name not in found:
+        if name not in limits_s:
             ready = unit["definition"].get("ready")
             own = grace_s(unit) + (int(ready["timeoutMs"]) / 1000 if isinstance(ready, Record) else ALIVE_S)
             below = [limit(dependency["name"]) for dependency in unit["definition"].get("dependsOn") or ()]
             first = max((limit_s for limit_s in below if limit_s is not None), default=_ALLOWANCE_S)
-            found[name] = None if None in below else own * (len(unit["instances"]) if rolling else 1) + first
-        return found[name]
+            limits_s[name] = None if None in below else own * (len(unit["instances"]) if rolling else 1) + first
+        return limits_s[name]
 
     return {name: limit(name) for name in units}
 

@@ -51,14 +51,14 @@ def _value(text: str, at: int) -> tuple[str, int]:
         end = len(text) if end < 0 else end
         return _COMMENT.sub("", text[at - 1 : end])[1:].strip(), end + 1  # includes the blank before a comment
     quoted = (_SINGLE if text[at] == "'" else _DOUBLE).match(text, at)
-    rest = _BLANK.match(text, quoted.end()) if quoted else None
-    if quoted is None or rest is None:
+    line_end = _BLANK.match(text, quoted.end()) if quoted else None
+    if quoted is None or line_end is None:
         raise _wrong(text, at, "has an unterminated quote, or text after it")
     value = quoted[1]
     if text[at] == '"':
-        value = _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[0]), value)
-    return value, rest.end()
+        value = _ESCAPE.sub(lambda match: _ESCAPES.get(match[1], match[0]), value)
+    return value, line_end.end()
 
 
-def _wrong(text: str, at: int, what: str) -> InvalidValue:
-    return InvalidValue(f"line {text.count(chr(10), 0, at) + 1} {what}", show=False)
+def _wrong(text: str, at: int, problem: str) -> InvalidValue:
+    return InvalidValue(f"line {text.count(chr(10), 0, at) + 1} {problem}", show=False)

@@ -59,7 +59,7 @@ class Positions:
         if self._scanned:
             return
         self._scanned = True
-        self._newlines = [found.start() for found in re.finditer("\n", self._text)]
+        self._newlines = [match.start() for match in re.finditer("\n", self._text)]
         text, end = self._text, len(self._text)
         table: KeyPath = ()
         at = 0
@@ -110,15 +110,15 @@ class Positions:
         keys: list[str] = []
         while True:
             at = self._blank(at)
-            if found := _BARE.match(self._text, at):
-                keys.append(found[0])
-            elif found := _BASIC.match(self._text, at):
-                keys.append(_ESCAPE.sub(_unescape, found[1]))
-            elif found := _LITERAL.match(self._text, at):
-                keys.append(found[1])
+            if match := _BARE.match(self._text, at):
+                keys.append(match[0])
+            elif match := _BASIC.match(self._text, at):
+                keys.append(_ESCAPE.sub(_unescape, match[1]))
+            elif match := _LITERAL.match(self._text, at):
+                keys.append(match[1])
             else:
                 raise _ScanFailed
-            at = self._blank(found.end())
+            at = self._blank(match.end())
             if not self._text.startswith(".", at):
                 return keys, at
             if len(keys) > _MAX_DEPTH:
@@ -131,8 +131,8 @@ class Positions:
             raise _ScanFailed
         for pattern, quote in _STRINGS:
             if text.startswith(quote, at):
-                if found := pattern.match(text, at):
-                    return found.end()
+                if match := pattern.match(text, at):
+                    return match.end()
                 raise _ScanFailed
         if text.startswith("[", at):
             return self._array(at + 1, path, depth + 1)
@@ -181,13 +181,13 @@ class Positions:
 
 def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
     """Return the end of a pattern's match at a position; the position itself if there is none."""
-    found = pattern.match(text, at)
-    return at if found is None else found.end()
+    match = pattern.match(text, at)
+    return at if match is None else match.end()
 
 
-def _unescape(found: re.Match[str]) -> str:
-    code = found[1] or found[2] or found[3]
+def _unescape(match: re.Match[str]) -> str:
+    code = match[1] or match[2] or match[3]
     if code:
         number = int(code, 16)
         return chr(number) if number <= _LAST_CODE_POINT else "\ufffd"
-    return _ESCAPED.get(found[4], found[4])
+    return _ESCAPED.get(match[4], match[4])

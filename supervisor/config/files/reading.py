@@ -68,12 +68,12 @@ def read_source(name: str) -> Source:
     return _parse(name, data, status)
 
 
-def read_keys(name: str, wanted: Collection[tuple[str, str]]) -> tuple[Source, Problem | None]:
+def read_keys(name: str, keys: Collection[tuple[str, str]]) -> tuple[Source, Problem | None]:
     """Read some keys of the file `name`, even if the file is not valid TOML.
 
     Args:
         name: path of the file.
-        wanted: the keys, each as (table, key).
+        keys: the keys, each as (table, key).
 
     Returns:
         A source with only these keys, and the reason why root must not trust the file, if any.
@@ -87,15 +87,15 @@ def read_keys(name: str, wanted: Collection[tuple[str, str]]) -> tuple[Source, P
     try:
         content = _parse(name, data, status).data
     except ConfigError:
-        salvaged = _salvage(text, wanted)
+        salvaged = _salvage(text, keys)
         if salvaged is None:
             raise
         content = salvaged
-    found: dict[str, dict[str, object]] = {}
-    for table, key in wanted:
+    tables: dict[str, dict[str, object]] = {}
+    for table, key in keys:
         if isinstance(content.get(table), dict) and key in content[table]:
-            found.setdefault(table, {})[key] = content[table][key]
-    return Source(name, directory, found, Positions(text), stamp(status)), distrust(name, status, os.geteuid())
+            tables.setdefault(table, {})[key] = content[table][key]
+    return Source(name, directory, tables, Positions(text), stamp(status)), distrust(name, status, os.geteuid())
 
 
 def stamp(status: os.stat_result) -> Stamp:
@@ -158,8 +158,8 @@ def distrust(name: str, status: os.stat_result, euid: int) -> Problem | None:
 def matches(directory: str, main: str, pattern: str) -> list[str]:
     """Return the files that match a glob in `directory`, except the file `main`, as sorted relative paths."""
     own = os.path.realpath(main)
-    found = sorted(glob.glob(pattern, root_dir=directory))
-    return [name for name in found if os.path.realpath(os.path.join(directory, name)) != own]
+    paths = sorted(glob.glob(pattern, root_dir=directory))
+    return [name for name in paths if os.path.realpath(os.path.join(directory, name)) != own]
 
 
 def included(main: Source, patterns: Sequence[str]) -> tuple[list[str], list[Problem]]:
@@ -169,10 +169,10 @@ def included(main: Source, patterns: Sequence[str]) -> tuple[list[str], list[Pro
     prefix = os.path.dirname(main.name)
     for index, pattern in enumerate(patterns):
         path = ("daemon", "include", index)
-        found = matches(main.directory, main.path, pattern)
-        if not found and _WILD.isdisjoint(pattern) and not os.path.exists(os.path.join(main.directory, pattern)):
+        paths = matches(main.directory, main.path, pattern)
+        if not paths and _WILD.isdisjoint(pattern) and not os.path.exists(os.path.join(main.directory, pattern)):
             problems.append(main.problem(path, f"no such file: {os.path.join(prefix, pattern)}"))
-        for match in found:
+        for match in paths:
             names[os.path.join(prefix, match)] = None
     if len(names) > MAX_INCLUDED:
         message = f"{len(names)} included files, which exceeds the maximum of {MAX_INCLUDED}"
@@ -197,7 +197,7 @@ def _explain(text: str, line: int, message: str) -> tuple[str, str, str | None]:
     lines = text.split("\n")[:line]
     last = lines[-1] if lines else ""
     pair = _KEY.match(last)
-    table = next((found[1] for line in reversed(lines) if (found := _HEADER.match(line))), "")
+    table = next((match[1] for line in reversed(lines) if (match := _HEADER.match(line))), "")
     key = ".".join(part for part in (table, pair[1] if pair else "") if part)
     if message.startswith(_TWICE):
         return key, "is defined twice", "remove one of them"
@@ -206,22 +206,22 @@ def _explain(text: str, line: int, message: str) -> tuple[str, str, str | None]:
     return key, f"{message[:1].lower()}{message[1:]}", _REMEDIES.get(message)
 
 
-def _salvage(text: str, wanted: Collection[tuple[str, str]]) -> dict[str, dict[str, object]] | None:
+def _salvage(text: str, keys: Collection[tuple[str, str]]) -> dict[str, dict[str, object]] | None:
     """Read keys with a value on a single line from a text that is not valid TOML.
 
     Args:
         text: the text.
-        wanted: the keys, each as (table, key).
+        keys: the keys, each as (table, key).
 
     Returns:
         The keys that were found, by table; None if the value of one is not readable.
     """
-    found: dict[str, dict[str, object]] = {}
+    tables: dict[str, dict[str, object]] = {}
     header = ""
     for line in text.splitlines():
         if named := _HEADER.match(line):
             header = named[1]
-        mentioned = [(table, key) for table, key in wanted if key in line and table in (header, *_words(line))]
+        mentioned = [(table, key) for table, key in keys if key in line and table in (header, *_words(line))]
         if not mentioned or line.lstrip().startswith("#"):
             continue
         try:
@@ -232,8 +232,8 @@ def _salvage(text: str, wanted: Collection[tuple[str, str]]) -> dict[str, dict[s
             continue
         for table, key in mentioned:
             if isinstance(content.get(table), dict) and key in content[table]:
-                found.setdefault(table, {}).setdefault(key, content[table][key])
-    return found
+                tables.setdefault(table, {}).setdefault(key, content[table][key])
+    return tables
 
 
 def _words(line: str) -> list[str]:

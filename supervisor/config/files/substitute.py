@@ -56,18 +56,18 @@ def substitute(
     if "${" not in text:
         return text
 
-    def replace(found: re.Match[str]) -> str:
-        if found[1]:
+    def replace(match: re.Match[str]) -> str:
+        if match[1]:
             return "${"
-        if found[2] is None:
+        if match[2] is None:
             raise InvalidValue("has a ${ without its }", _HOW)
-        if found[2].startswith("file:"):
-            if found[2] == "file:":
+        if match[2].startswith("file:"):
+            if match[2] == "file:":
                 raise InvalidValue("has a ${file:…} that names no file", _HOW)
-            if "\0" in found[2]:
+            if "\0" in match[2]:
                 raise InvalidValue("must not contain a NUL character", show=False)
-            return _content(os.path.join(directory, found[2].removeprefix("file:")), on_read)
-        return _value(found[2], environ)
+            return _content(os.path.join(directory, match[2].removeprefix("file:")), on_read)
+        return _value(match[2], environ)
 
     result = Substituted(_REFERENCE.sub(replace, text))
     result.raw = text
@@ -77,8 +77,8 @@ def substitute(
 def variables_in(value: str) -> frozenset[str]:
     """Return the names of the environment variables that were substituted in a value."""
     raw = value.raw if isinstance(value, Substituted) else ""
-    found = (reference[2] for reference in _REFERENCE.finditer(raw) if reference[2])
-    return frozenset(text.partition(":-")[0] for text in found if not text.startswith("file:"))
+    texts = (reference[2] for reference in _REFERENCE.finditer(raw) if reference[2])
+    return frozenset(text.partition(":-")[0] for text in texts if not text.startswith("file:"))
 
 
 def _value(reference: str, environ: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ KEYS: Mapping[str, ValueType] = {"name": _UNIT, "until": choice("started", "read
 class DependencyEntry(Struct, frozen=True):
     """A service or task, and the condition for which a service waits."""
 
-    what = 'a name, or a table such as { name = "database", until = "ready" }'
+    expected = 'a name, or a table such as { name = "database", until = "ready" }'
 
     def parse(self, value: object, directory: str) -> Dependency:
         """Return the dependency that a name or a table describes."""

@@ -50,10 +50,10 @@ def parse_size(text: str) -> int:
     """
     if text == "0":
         return 0
-    found = SIZE.fullmatch(text)
-    if not found:
+    match = SIZE.fullmatch(text)
+    if not match:
         raise ValueError(f"not a size: {text!r}")
-    total = Decimal(found[1]) * _BYTES[found[2].lower()]
+    total = Decimal(match[1]) * _BYTES[match[2].lower()]
     if total != int(total):
         raise ValueError(f"finer than a byte: {text!r}")
     return int(total)

@@ -34,11 +34,11 @@ _MAX_SOCKET_PATH_BYTES = 107
 class SyslogAddress(Struct, frozen=True):
     """The address of a syslog server: a Unix socket, or a protocol with host and port."""
 
-    what = 'an address such as "unix:/dev/log", "udp://HOST:514", "tcp://HOST:601" or "tls://HOST:6514"'
+    expected = 'an address such as "unix:/dev/log", "udp://HOST:514", "tcp://HOST:601" or "tls://HOST:6514"'
 
     def parse(self, value: object, directory: str) -> str:
         """Return the address of the syslog server."""
-        text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
+        text = Text(limit=1000, empty=False, expected=self.expected).parse(value, directory)
         path = text.removeprefix("unix:")
         if path != text:
             if not path.startswith("/"):
@@ -50,10 +50,10 @@ class SyslogAddress(Struct, frozen=True):
             parts = urlsplit(text)
             port = _PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
         except ValueError:
-            raise InvalidValue(f"must be {self.what}") from None
+            raise InvalidValue(f"must be {self.expected}") from None
         plain = text == f"{parts.scheme}://{parts.netloc}" and "@" not in text
         if not plain or not parts.hostname or not port or parts.scheme not in _PORTS:
-            raise InvalidValue(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.expected}")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         return f"{parts.scheme}://{host}:{port}"
 
@@ -61,13 +61,13 @@ class SyslogAddress(Struct, frozen=True):
 class HeaderText(Struct, frozen=True):
     """A text for an HTTP header: printable ASCII without a colon, which would end a user name."""
 
-    what = "printable ASCII without a colon"
+    expected = "printable ASCII without a colon"
 
     def parse(self, value: object, directory: str) -> str:
         """Return the text of the header."""
-        text = Text(limit=200, empty=False, what=self.what).parse(value, directory)
+        text = Text(limit=200, empty=False, expected=self.expected).parse(value, directory)
         if not (text.isascii() and text.isprintable()) or ":" in text:
-            raise InvalidValue(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.expected}")
         return text
 
 

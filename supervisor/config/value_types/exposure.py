@@ -21,9 +21,9 @@ _MAX_HOST = 253
 
 def unsafe(http: Mapping[str, Any]) -> Iterator[tuple[KeyPath, InvalidValue]]:
     """Yield conflicts between the values of ``[http]``, each with its key path."""
-    for one, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
-        if one in http and other not in http:
-            yield (one,), InvalidValue(f"also needs {other}", show=False)
+    for key, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
+        if key in http and other not in http:
+            yield (key,), InvalidValue(f"also needs {other}", show=False)
     if "socket_group" in http and "socket" not in http and "proxy_socket" not in http:
         remedy = "set socket or proxy_socket to a path in a directory that the group can enter"
         yield ("socket_group",), InvalidValue("has no effect: no other user can enter the data directory", remedy)
@@ -45,16 +45,16 @@ def unsafe(http: Mapping[str, Any]) -> Iterator[tuple[KeyPath, InvalidValue]]:
 class Network(Struct, frozen=True):
     """A network in CIDR notation, or a single address."""
 
-    what = 'a network such as "10.0.0.0/8" or an address such as "10.1.2.3"'
+    expected = 'a network such as "10.0.0.0/8" or an address such as "10.1.2.3"'
 
     def parse(self, value: object, directory: str) -> str:
         """Return the network in CIDR notation."""
-        text = Text(limit=100, empty=False, what=self.what).parse(value, directory)
+        text = Text(limit=100, empty=False, expected=self.expected).parse(value, directory)
         try:
             network = ipaddress.ip_network(text)
         except ValueError as err:
             remedy = None if isinstance(value, Substituted) else str(err)
-            raise InvalidValue(f"must be {self.what}", remedy) from None
+            raise InvalidValue(f"must be {self.expected}", remedy) from None
         if network.prefixlen == 0:
             raise InvalidValue(
                 "would trust every client, and each could claim any address", "name your proxy's address"
@@ -65,50 +65,50 @@ class Network(Struct, frozen=True):
 class HostName(Struct, frozen=True):
     """A host name or numeric address, without a port."""
 
-    what = 'a host name without a port such as "jobs.example.com" or "*.example.com"'
+    expected = 'a host name without a port such as "jobs.example.com" or "*.example.com"'
 
     def parse(self, value: object, directory: str) -> str:
         """Return the host name in lower case."""
-        text = Text(limit=_MAX_HOST, empty=False, what=self.what).parse(value, directory).lower()
+        text = Text(limit=_MAX_HOST, empty=False, expected=self.expected).parse(value, directory).lower()
         try:
             return str(ipaddress.ip_address(text.removeprefix("[").removesuffix("]")))
         except ValueError:
             if not _HOST.fullmatch(text):
-                raise InvalidValue(f"must be {self.what}") from None
+                raise InvalidValue(f"must be {self.expected}") from None
         return text
 
 
 class BasePath(Struct, frozen=True):
     """A path prefix, with a slash at the beginning and none at the end."""
 
-    what = 'a path such as "/jobs"'
+    expected = 'a path such as "/jobs"'
 
     def parse(self, value: object, directory: str) -> str:
         """Return the path prefix."""
-        text = Text(limit=200, what=self.what).parse(value, directory).rstrip("/")
+        text = Text(limit=200, expected=self.expected).parse(value, directory).rstrip("/")
         parts = text.split("/")
         if text and (not _BASE_PATH.fullmatch(text) or "." in parts or ".." in parts):
-            raise InvalidValue(f"must be {self.what}", "letters, digits, dots, underscores, tildes and hyphens")
+            raise InvalidValue(f"must be {self.expected}", "letters, digits, dots, underscores, tildes and hyphens")
         return text
 
 
 class Url(Struct, frozen=True):
     """An http or https address without a query, a fragment or a password."""
 
-    what = 'an address such as "https://example.com/jobs"'
+    expected = 'an address such as "https://example.com/jobs"'
 
     def parse(self, value: object, directory: str) -> str:
         """Return the URL."""
-        text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
+        text = Text(limit=1000, empty=False, expected=self.expected).parse(value, directory)
         try:
             parts = urlsplit(text)
             port = parts.port
         except ValueError:
-            raise InvalidValue(f"must be {self.what}") from None
+            raise InvalidValue(f"must be {self.expected}") from None
         netloc = parts.netloc
         plain = not (parts.query or parts.fragment or "@" in netloc or "*" in netloc or netloc.endswith(":"))
         if port == 0 or parts.scheme not in ("http", "https") or not parts.hostname or not plain:
-            raise InvalidValue(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.expected}")
         HostName().parse(parts.hostname, directory)
         BasePath().parse(parts.path, directory)
         return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"

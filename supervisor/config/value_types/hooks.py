@@ -27,20 +27,20 @@ _ACCEPTED = ListOf(Text(limit=1000), 100, empty=False, single=True)
 class Path(Struct, frozen=True):
     """The path to a value in a JSON document: names and indexes, the outermost first."""
 
-    what = 'a JSON path such as "$.commits[0].id"'
+    expected = 'a JSON path such as "$.commits[0].id"'
 
     def parse(self, value: object, directory: str) -> JsonPath:
         """Return the names and indices of the path."""
-        text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
+        text = Text(limit=1000, empty=False, expected=self.expected).parse(value, directory)
         if not re.fullmatch(PATH, text):
             remedy = "a path has names and indices only; filters, wildcards and quoted names are not supported"
-            raise InvalidValue(f"must be {self.what}", remedy)
+            raise InvalidValue(f"must be {self.expected}", remedy)
         return tuple(name or int(index) for name, index in _STEP.findall(text))
 
 
-def _table(value: object, what: str) -> dict[str, object]:
+def _table(value: object, expected: str) -> dict[str, object]:
     if not isinstance(value, dict):
-        raise InvalidValue(f"must be {what}")
+        raise InvalidValue(f"must be {expected}")
     if len(value) > MAX_PATHS:
         raise InvalidValue(f"must have at most {MAX_PATHS} entries, it has {len(value)}", show=False)
     return value
@@ -49,38 +49,38 @@ def _table(value: object, what: str) -> dict[str, object]:
 class ParamPaths(Struct, frozen=True):
     """The paths of values for a task's parameters in the body of a request."""
 
-    what = 'a table of JSON paths such as { ref = "$.ref" }'
+    expected = 'a table of JSON paths such as { ref = "$.ref" }'
 
     def parse(self, value: object, directory: str) -> dict[str, JsonPath]:
         """Return the path of each parameter's value."""
-        found: dict[str, JsonPath] = {}
+        paths: dict[str, JsonPath] = {}
         faults = Faults()
-        for name, path in _table(value, self.what).items():
+        for name, path in _table(value, self.expected).items():
             with faults.at(name):
-                found[name] = Path().parse(path, directory)
+                paths[name] = Path().parse(path, directory)
         faults.check()
-        return found
+        return paths
 
 
 class Conditions(Struct, frozen=True):
     """The conditions for the body of a request that starts a run: accepted values by path."""
 
-    what = 'a table of JSON paths and values such as { "$.ref" = "refs/heads/main" }'
+    expected = 'a table of JSON paths and values such as { "$.ref" = "refs/heads/main" }'
 
     def parse(self, value: object, directory: str) -> tuple[tuple[JsonPath, tuple[str, ...]], ...]:
         """Return the conditions: each path with its accepted values."""
-        found: list[tuple[JsonPath, tuple[str, ...]]] = []
+        conditions: list[tuple[JsonPath, tuple[str, ...]]] = []
         faults = Faults()
-        for text, accepted in _table(value, self.what).items():
+        for text, accepted in _table(value, self.expected).items():
             try:
                 path = Path().parse(text, directory)
             except InvalidValue as err:
-                faults.add(f"{quoted(text)} must be {Path().what}", err.remedy)
+                faults.add(f"{quoted(text)} must be {Path().expected}", err.remedy)
                 continue
             with faults.at(text):
-                found.append((path, _ACCEPTED.parse(accepted, directory)))
+                conditions.append((path, _ACCEPTED.parse(accepted, directory)))
         faults.check()
-        return tuple(found)
+        return tuple(conditions)
 
 
 def checked_secret(text: str) -> str:

@@ -26,13 +26,13 @@ _TAKEN = re.compile(
 class Header(Struct, frozen=True):
     """The name of an HTTP header."""
 
-    what = 'the name of a header such as "Remote-User"'
+    expected = 'the name of a header such as "Remote-User"'
 
     def parse(self, value: object, directory: str) -> str:
         """Return the name of the header."""
-        text = Text(limit=100, empty=False, what=self.what).parse(value, directory)
+        text = Text(limit=100, empty=False, expected=self.expected).parse(value, directory)
         if not _HEADER.fullmatch(text):
-            raise InvalidValue(f"must be {self.what}", "letters, digits and hyphens; proxies drop underscores")
+            raise InvalidValue(f"must be {self.expected}", "letters, digits and hyphens; proxies drop underscores")
         if _TAKEN.fullmatch(text.lower()):
             raise InvalidValue("has another meaning", "choose a header that only the proxy sets")
         return text
@@ -41,20 +41,20 @@ class Header(Struct, frozen=True):
 class Roles(Struct, frozen=True):
     """A table of groups, each with the role of its members."""
 
-    what = 'a table such as { admins = "admin", "*" = "viewer" }'
+    expected = 'a table such as { admins = "admin", "*" = "viewer" }'
 
     def parse(self, value: object, directory: str) -> tuple[tuple[str, str], ...]:
         """Return the groups and their roles."""
         if not isinstance(value, dict) or not value:
-            raise InvalidValue(f"must be {self.what}")
-        found: dict[str, str] = {}
+            raise InvalidValue(f"must be {self.expected}")
+        roles: dict[str, str] = {}
         faults = Faults()
         for group, role in value.items():
             with faults.at(group):
                 _check_group(group)
-                found[group] = choice(*ROLES).parse(role, directory)
+                roles[group] = choice(*ROLES).parse(role, directory)
         faults.check()
-        return tuple(found.items())
+        return tuple(roles.items())
 
 
 def _check_group(name: str) -> None:
@@ -75,20 +75,20 @@ REQUIRED: Collection[str] = ("secret_file", "roles")
 class IdentityTable(Struct, frozen=True):
     """The table ``[http.identity]``."""
 
-    what = 'a table such as { secret_file = "proxy-secret", roles = { "*" = "viewer" } }'
+    expected = 'a table such as { secret_file = "proxy-secret", roles = { "*" = "viewer" } }'
 
     def parse(self, value: object, directory: str) -> ProxyIdentity:
         """Return the identity headers of the proxy."""
         if not isinstance(value, dict):
-            raise InvalidValue(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.expected}")
         parsed, faults = parse_table(value, KEYS, directory)
         for name in REQUIRED:
             if name not in value:
                 faults.add(f"has no {name}", f"add {name} = …")
         faults.check()
-        found = ProxyIdentity(**parsed)
-        headers = [found.user_header, found.groups_header, found.secret_header]
+        identity = ProxyIdentity(**parsed)
+        headers = [identity.user_header, identity.groups_header, identity.secret_header]
         if len({name.lower() for name in headers}) < len(headers):
             shown = ", ".join(map(quoted, headers))
             raise InvalidValue(f"needs three different headers for user, groups and secret, not {shown}", show=False)
-        return found
+        return identity

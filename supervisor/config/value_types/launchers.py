@@ -42,7 +42,7 @@ class ArgumentList(Struct, frozen=True):
     def parse(self, value: object, directory: str) -> tuple[str, ...]:
         """Return the arguments."""
         if not isinstance(value, list):
-            raise InvalidValue(f"must be {self.what}", "write each argument as a separate item")
+            raise InvalidValue(f"must be {self.expected}", "write each argument as a separate item")
         if self.program and (not value or value[0] == ""):
             raise InvalidValue("must name a program first", show=False)
         if len(value) > _MAX_WORDS:
@@ -55,7 +55,7 @@ class ArgumentList(Struct, frozen=True):
         return tuple(words)
 
     @property
-    def what(self) -> str:
+    def expected(self) -> str:
         """Describe the accepted values."""
         return "a list of arguments, the program first" if self.program else "a list of arguments"
 
@@ -67,13 +67,13 @@ class HostOrImageName(Struct, frozen=True):
 
     def parse(self, value: object, directory: str) -> str:
         """Return the name of the host or image."""
-        text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
+        text = Text(limit=1000, empty=False, expected=self.expected).parse(value, directory)
         if not _POSITIONAL.fullmatch(text):
-            raise InvalidValue(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.expected}")
         return text
 
     @property
-    def what(self) -> str:
+    def expected(self) -> str:
         """Describe the accepted values."""
         return f'one word such as "{self.example}"'
 
@@ -94,15 +94,15 @@ def launcher(name: str, values: Mapping[str, Any]) -> Launcher:
     for command in _COMMANDS:
         own = values.get(command)
         template = own if own is not None else getattr(preset, command, ())
-        known = (*OF_THE_RUN, *(OF_THE_COMMAND if command == "start" else ()))
-        words[command], found = _substituted(template, settings, known)
-        for index, invalid in found if own is not None else ():
+        placeholders = (*OF_THE_RUN, *(OF_THE_COMMAND if command == "start" else ()))
+        words[command], invalid_words = _substituted(template, settings, placeholders)
+        for index, invalid in invalid_words if own is not None else ():
             invalid.path = (command, index)
-            faults.found.append(invalid)
-    for key, known in (("client", OF_THE_RUN), ("options", (*OF_THE_RUN, *OF_THE_COMMAND))):
-        for index, invalid in _substituted(values.get(key, ()), {}, known)[1]:
+            faults.errors.append(invalid)
+    for key, placeholders in (("client", OF_THE_RUN), ("options", (*OF_THE_RUN, *OF_THE_COMMAND))):
+        for index, invalid in _substituted(values.get(key, ()), {}, placeholders)[1]:
             invalid.path = (key, index)
-            faults.found.append(invalid)
+            faults.errors.append(invalid)
     if not words["start"] and preset is None:
         faults.add("has neither preset nor start", 'add preset = "…" or start = […]')
     elif "start" in values and not _has_command(words["start"]):
@@ -137,7 +137,7 @@ def _unfit(preset: Preset | None, values: Mapping[str, object]) -> Iterator[Inva
 
 
 def _substituted(
-    template: tuple[str, ...], settings: Mapping[str, Any], known: tuple[str, ...]
+    template: tuple[str, ...], settings: Mapping[str, Any], placeholders: tuple[str, ...]
 ) -> tuple[tuple[str, ...], list[tuple[int, InvalidValue]]]:
     """Return the words with those placeholders replaced that have the same value for all runs, and errors by index."""
     words: list[str] = []
@@ -146,8 +146,10 @@ def _substituted(
         for name in PLACEHOLDER.findall(word):
             if name in settings and settings[name] is None:
                 wrong.append((index, InvalidValue(f"needs the key {name}", f"add {name} = …", show=False)))
-            elif name not in (*known, *settings):
-                remedy = nearest(name, (*known, *settings)) or f"there are {', '.join((*known, *settings))}"
+            elif name not in (*placeholders, *settings):
+                remedy = (
+                    nearest(name, (*placeholders, *settings)) or f"there are {', '.join((*placeholders, *settings))}"
+                )
                 wrong.append((index, InvalidValue(f"unknown placeholder {{{name}}}", remedy, show=False)))
             elif name in _SEVERAL and word != f"{{{name}}}":
                 wrong.append(
@@ -163,31 +165,31 @@ def _substituted(
         if several is not None:
             words += settings[several] or ()
         else:
-            words.append(PLACEHOLDER.sub(lambda found: _setting(found, settings), word))
+            words.append(PLACEHOLDER.sub(lambda match: _setting(match, settings), word))
     return tuple(words), wrong
 
 
-def _setting(found: re.Match[str], settings: Mapping[str, object]) -> str:
-    value = settings.get(found[1])
-    return value if isinstance(value, str) else found[0]
+def _setting(match: re.Match[str], settings: Mapping[str, object]) -> str:
+    value = settings.get(match[1])
+    return value if isinstance(value, str) else match[0]
 
 
 def _has_command(words: tuple[str, ...]) -> bool:
     return any(name in ("command", "run") for word in words for name in PLACEHOLDER.findall(word))
 
 
-def unknown_launcher(name: str, known: Mapping[str, object]) -> InvalidValue:
+def unknown_launcher(name: str, launchers: Mapping[str, object]) -> InvalidValue:
     """Return the error for the name of a launcher that does not exist."""
     return InvalidValue(
-        f"no launcher named {quoted(name)}", nearest(name, (*known, LOCAL)) or f"add [launchers.{name}]"
+        f"no launcher named {quoted(name)}", nearest(name, (*launchers, LOCAL)) or f"add [launchers.{name}]"
     )
 
 
-def unlaunchable(one: Launcher, values: Mapping[str, Any]) -> Iterator[InvalidValue]:
+def unlaunchable(used_launcher: Launcher, values: Mapping[str, Any]) -> Iterator[InvalidValue]:
     """Yield the reasons why a task or service with these checked values cannot use a launcher."""
     secret = [*values.get("secrets", ()), *(param.name for param in values.get("params", ()) if param.secret)]
-    if secret and not one.carries_secrets:
-        message = f"{one.name} would expose secrets such as {secret[0]} on the way to the job"
+    if secret and not used_launcher.carries_secrets:
+        message = f"{used_launcher.name} would expose secrets such as {secret[0]} on the way to the job"
         yield InvalidValue(message, "let the job read them from the engine's own store of secrets", show=False)
     if values.get("on_change"):
         yield InvalidValue(

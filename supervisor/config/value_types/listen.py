@@ -22,13 +22,13 @@ def parse_listen(text: str, *, any_port: bool = False) -> tuple[str, int]:
     Raises:
         InvalidValue: the text is not such an address.
     """
-    found = _ADDRESS.fullmatch(text)
-    if not found:
+    match = _ADDRESS.fullmatch(text)
+    if not match:
         raise InvalidValue("must be an address and a port", 'write "127.0.0.1:7464" or "[::1]:7464"')
-    port = int(found[3])
+    port = int(match[3])
     if port > _LAST_PORT or (port == 0 and not any_port):
         raise InvalidValue(f"must have a port from 1 to {_LAST_PORT}")
-    host = found[1] or found[2] or ""
+    host = match[1] or match[2] or ""
     if host == "localhost":
         return "127.0.0.1", port
     try:
@@ -60,8 +60,8 @@ def check_exposed(host: str, *, tls: bool, behind_proxy: bool) -> None:
 class Listen(Struct, frozen=True):
     """An address to listen on."""
 
-    what = 'an address and a port such as "127.0.0.1:7464"'
+    expected = 'an address and a port such as "127.0.0.1:7464"'
 
     def parse(self, value: object, directory: str) -> tuple[str, int]:
         """Return the host and the port."""
-        return parse_listen(Text(limit=100, empty=False, what=self.what).parse(value, directory))
+        return parse_listen(Text(limit=100, empty=False, expected=self.expected).parse(value, directory))

@@ -21,21 +21,21 @@ _MINUTES_PER_HOUR = 60
 class NotifierUrl(Struct, frozen=True):
     """A URL for Apprise. No message quotes it, because it may contain a password."""
 
-    what = "the URL of a notification service, as Apprise writes it"
+    expected = "the URL of a notification service, as Apprise writes it"
 
     def parse(self, value: object, directory: str) -> str:
         """Return the URL of the notifier."""
         text = value if isinstance(value, str) else ""
         if not _URL.fullmatch(text) or len(text) > 4000:
             remedy = "such as mailto://, slack://, ntfy:// or json://; percent-encode everything that is not ASCII"
-            raise InvalidValue(f"must be {self.what}", remedy, show=False)
+            raise InvalidValue(f"must be {self.expected}", remedy, show=False)
         return Text().parse(value, directory)
 
 
 class PingUrl(Struct, frozen=True):
     """A URL to request. No message quotes it, because anyone who knows it can use it."""
 
-    what = 'a URL such as "https://hc-ping.com/ID"'
+    expected = 'a URL such as "https://hc-ping.com/ID"'
 
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
         """Return the URL to request."""
@@ -46,22 +46,22 @@ class PingUrl(Struct, frozen=True):
         except ValueError:  # a port above 65535, or an unclosed bracket
             sound = False
         if not sound or parts.fragment or "@" in parts.netloc or not _URL.fullmatch(text) or len(text) > 2000:
-            raise InvalidValue(f"must be {self.what}", show=False)
+            raise InvalidValue(f"must be {self.expected}", show=False)
         return str(text)
 
 
 class QuietRange(Struct, frozen=True):
     """A range of times of day, such as "22:00-07:00"."""
 
-    what = 'hours such as "22:00-07:00"'
+    expected = 'hours such as "22:00-07:00"'
 
     def parse(self, value: object, directory: str) -> QuietHours:
         """Return the quiet hours."""
-        text = Text(limit=100, empty=False, what=self.what).parse(value, directory)
-        found = _QUIET.fullmatch(text)
-        if found is None:
-            raise InvalidValue(f"must be {self.what}")
-        hour, minute, last_hour, last_minute = map(int, found.groups())
+        text = Text(limit=100, empty=False, expected=self.expected).parse(value, directory)
+        match = _QUIET.fullmatch(text)
+        if match is None:
+            raise InvalidValue(f"must be {self.expected}")
+        hour, minute, last_hour, last_minute = map(int, match.groups())
         quiet = QuietHours(hour * _MINUTES_PER_HOUR + minute, last_hour * _MINUTES_PER_HOUR + last_minute)
         if quiet.start == quiet.end:
             raise InvalidValue("must not begin and end at the same time")
@@ -71,19 +71,19 @@ class QuietRange(Struct, frozen=True):
 MATCHES: Mapping[str, ValueType] = {
     "kinds": ListOf(choice(*KINDS), len(KINDS), empty=False),
     "severity": choice(*SEVERITIES),
-    "tasks": Text(limit=200, empty=False, what='a glob such as "backup-*"'),
+    "tasks": Text(limit=200, empty=False, expected='a glob such as "backup-*"'),
 }
 
 
 class MatchTable(Struct, frozen=True):
     """The conditions for notifications that take a route."""
 
-    what = 'a table such as { kinds = ["run.failed"], tasks = "backup-*" }'
+    expected = 'a table such as { kinds = ["run.failed"], tasks = "backup-*" }'
 
     def parse(self, value: object, directory: str) -> Match:
         """Return the conditions of the route."""
         if not isinstance(value, dict):
-            raise InvalidValue(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.expected}")
         parsed, faults = parse_table(value, MATCHES, directory)
         faults.check()
         return Match(**parsed)
@@ -94,9 +94,9 @@ def notifiers(*, empty: bool = True) -> ListOf:
     return ListOf(Name("the name of a notifier"), 100, empty=empty, single=True)
 
 
-def unknown(names: Collection[str], known: Collection[str]) -> Iterator[tuple[int, InvalidValue]]:
+def unknown(names: Collection[str], configured: Collection[str]) -> Iterator[tuple[int, InvalidValue]]:
     """Yield the indexes of names that no notifier has, and the errors."""
     for index, name in enumerate(names):
-        if name not in known and NAME.fullmatch(name):  # an invalid name has its own error
-            remedy = nearest(name, known) or f"add [notifiers.{name}]"
+        if name not in configured and NAME.fullmatch(name):  # an invalid name has its own error
+            remedy = nearest(name, configured) or f"add [notifiers.{name}]"
             yield index, InvalidValue(f"no notifier named {quoted(name)}", remedy)

@@ -96,12 +96,12 @@ def _matches(pattern: str, text: str) -> bool:
     Raises:
         InvalidValue: matching took too long.
     """
-    found = compiled(pattern)
-    if not isinstance(found, str):
-        return found.fullmatch(text) is not None
+    matcher = compiled(pattern)
+    if not isinstance(matcher, str):
+        return matcher.fullmatch(text) is not None
     try:
         with MatchProcess() as process:
-            return process.matches(found, text)
+            return process.matches(matcher, text)
     except MatchFailed as err:
         raise InvalidValue(f"cannot be compared with the pattern {quoted(pattern)}: {err}", show=False) from err
 

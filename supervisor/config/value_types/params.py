@@ -53,11 +53,11 @@ With them the requester could choose the code to execute, or block the run's mes
 class ParamPattern(Struct, frozen=True):
     """A regular expression."""
 
-    what = 'a regular expression (RE2) such as "[a-z]+"'
+    expected = 'a regular expression (RE2) such as "[a-z]+"'
 
     def parse(self, value: object, directory: str) -> str:
         """Return the regular expression, which RE2 accepts."""
-        text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
+        text = Text(limit=1000, empty=False, expected=self.expected).parse(value, directory)
         compiled(text)
         return text
 
@@ -65,14 +65,14 @@ class ParamPattern(Struct, frozen=True):
 class ParamValue(Struct, frozen=True):
     """A value in the file: a string, or a TOML number or boolean, which becomes text."""
 
-    what = "a string, a number, true or false"
+    expected = "a string, a number, true or false"
 
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
         """Return the value as text."""
         if isinstance(value, bool):
             return "true" if value else "false"
         if not isinstance(value, str | int | float) or (isinstance(value, int) and value.bit_length() > _MAX_BITS):
-            raise InvalidValue(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.expected}")
         return str(value)
 
 
@@ -92,21 +92,21 @@ KEYS: Mapping[str, ValueType] = {
 class ParamDeclaration(Struct, frozen=True):
     """The declaration of a parameter, as a table."""
 
-    what = 'a table such as { name = "DAY", kind = "env", required = true }'
+    expected = 'a table such as { name = "DAY", kind = "env", required = true }'
 
     def parse(self, value: object, directory: str) -> Param:
         """Return the parameter. No message repeats a value of a secret."""
         if not isinstance(value, dict):
-            raise InvalidValue(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.expected}")
         parsed, faults = _declared(value, directory)
         for name in ("name", "kind"):
             if name not in value:
-                faults.add(f"must have a {name}", f"write {self.what}")
-        if not faults.found:
-            faults.found += _clashes(parsed)
-        if not faults.found:
-            faults.found += _unfit(parsed)
-        for part in faults.found:
+                faults.add(f"must have a {name}", f"write {self.expected}")
+        if not faults.errors:
+            faults.errors += _clashes(parsed)
+        if not faults.errors:
+            faults.errors += _unfit(parsed)
+        for part in faults.errors:
             part.show = part.show and not (value.get("secret") and part.path[:1] in ((), ("default",), ("choices",)))
         faults.check()
         return Param(**parsed)
@@ -115,7 +115,7 @@ class ParamDeclaration(Struct, frozen=True):
 class Params(Struct, frozen=True):
     """The declarations of all parameters of a task."""
 
-    what = f"a list, each item {ParamDeclaration().what}"
+    expected = f"a list, each item {ParamDeclaration().expected}"
 
     def parse(self, value: object, directory: str) -> tuple[Param, ...]:
         """Return the parameters of the task."""
@@ -134,8 +134,8 @@ class Params(Struct, frozen=True):
 
 def _declared(value: dict[str, Any], directory: str) -> tuple[dict[str, Any], Faults]:
     """Return the fields of the record that a table sets, and the faults of single values."""
-    found, faults = parse_table(value, KEYS, directory)
-    parsed = {field.name: field.default for field in fields(Param) if field.name in _OPTIONAL} | found
+    given, faults = parse_table(value, KEYS, directory)
+    parsed = {field.name: field.default for field in fields(Param) if field.name in _OPTIONAL} | given
     if parsed.get("kind") == "flag" and "type" not in value:
         parsed["type"] = "boolean"
     return parsed, faults
@@ -181,11 +181,11 @@ def _unfit(parsed: dict[str, Any]) -> Iterable[InvalidValue]:
     faults = Faults()
     for index, text in enumerate(parsed["choices"]):
         with faults.at("choices", index):
-            one = normal(Param(**kinds | {"secret": False, "kind": "env"}), text)
-            if one in choices:
+            normal_text = normal(Param(**kinds | {"secret": False, "kind": "env"}), text)
+            if normal_text in choices:
                 raise InvalidValue("repeats an earlier item")
-            choices.append(one)
-    yield from faults.found
+            choices.append(normal_text)
+    yield from faults.errors
     parsed["choices"] = tuple(choices)
     if parsed["default"] is not None:
         try:

@@ -13,12 +13,12 @@ _GLOB = re.compile(r"[a-zA-Z0-9._:*?\[\]!-]{1,200}")
 class Permission(Struct, frozen=True):
     """A verb, and a name or a glob for names."""
 
-    what = 'a permission such as "restart:web" or "run:report-*"'
+    expected = 'a permission such as "restart:web" or "run:report-*"'
 
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
         """Return the permission unchanged."""
         if not isinstance(value, str) or SEPARATOR not in value:
-            raise InvalidValue(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.expected}")
         verb, _, glob = value.partition(SEPARATOR)
         if verb not in VERBS:
             raise InvalidValue(f"must begin with a verb ({', '.join(VERBS)})", nearest(verb, VERBS))

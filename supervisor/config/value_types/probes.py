@@ -18,47 +18,47 @@ _SCHEMES = ("http", "https")
 class ProbeUrl(Struct, frozen=True):
     """A URL that an HTTP probe requests."""
 
-    what = 'a URL such as "http://127.0.0.1:8080/healthz"'
+    expected = 'a URL such as "http://127.0.0.1:8080/healthz"'
 
     def parse(self, value: object, directory: str) -> str:
         """Return the URL of the probe."""
-        text = Text(limit=2000, empty=False, what=self.what).parse(value, directory)
+        text = Text(limit=2000, empty=False, expected=self.expected).parse(value, directory)
         try:
             parts = urlsplit(text.replace(INSTANCE, "0"))
             sound = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc
         except ValueError:  # a port beyond 65535, an unfinished bracket
             sound = False
         if not sound or parts.fragment or not text.isascii() or not text.isprintable() or " " in text:
-            raise InvalidValue(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.expected}")
         return text
 
 
 class ProbeAddress(Struct, frozen=True):
     """The host and port to which a TCP probe connects."""
 
-    what = 'a host and a port such as "127.0.0.1:5432"'
+    expected = 'a host and a port such as "127.0.0.1:5432"'
 
     def parse(self, value: object, directory: str) -> str:
         """Return the host and the port as one text."""
-        text = Text(limit=300, empty=False, what=self.what).parse(value, directory)
+        text = Text(limit=300, empty=False, expected=self.expected).parse(value, directory)
         try:
             parts = urlsplit("//" + text.replace(INSTANCE, "0"))
             sound = bool(parts.hostname) and bool(parts.port) and parts.netloc == text.replace(INSTANCE, "0")
         except ValueError:  # a port beyond 65535, an unfinished bracket
             sound = False
         if not sound or "@" in text:
-            raise InvalidValue(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.expected}")
         return text
 
 
 class LinePattern(Struct, frozen=True):
     """A regular expression for a line of output."""
 
-    what = 'a regular expression (RE2) such as "listening on port [0-9]+"'
+    expected = 'a regular expression (RE2) such as "listening on port [0-9]+"'
 
     def parse(self, value: object, directory: str) -> str:
         """Return the regular expression, which RE2 accepts."""
-        text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
+        text = Text(limit=1000, empty=False, expected=self.expected).parse(value, directory)
         try:
             Pattern(text, regex=True)
         except BadPattern as err:
@@ -70,7 +70,7 @@ class LinePattern(Struct, frozen=True):
 class TrueOnly(Struct, frozen=True):
     """``true``, the only allowed value."""
 
-    what = "true"
+    expected = "true"
 
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
         """Return an empty target, because the probe needs none."""
@@ -96,7 +96,7 @@ SETTINGS: Mapping[str, ValueType] = {
 class ProbeTable(Struct, frozen=True):
     """A probe of one of several kinds, with its times."""
 
-    what = 'a table such as { http = "http://127.0.0.1:8080/healthz", timeout = "30s" }'
+    expected = 'a table such as { http = "http://127.0.0.1:8080/healthz", timeout = "30s" }'
     kinds: tuple[ProbeKind, ...]
     every: str
     timeout: str
@@ -106,14 +106,14 @@ class ProbeTable(Struct, frozen=True):
     def parse(self, value: object, directory: str) -> Probe:
         """Return the probe that the table describes."""
         if not isinstance(value, dict):
-            raise InvalidValue(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.expected}")
         types: dict[str, ValueType] = {name: KINDS[name] for name in self.kinds}
         types |= {name: kind for name, kind in SETTINGS.items() if name != "failures" or self.failures}
         parsed, faults = parse_table(value, types, directory)
         chosen = [name for name in self.kinds if name in value]
         if len(chosen) != 1:
-            found = f"not {' and '.join(chosen)}" if chosen else "it has none"
-            faults.add(f"must have exactly one of {', '.join(self.kinds)}, {found}")
+            problem = f"not {' and '.join(chosen)}" if chosen else "it has none"
+            faults.add(f"must have exactly one of {', '.join(self.kinds)}, {problem}")
         faults.check()
         every, timeout = (Duration().parse(default, directory) for default in (self.every, self.timeout))
         return Probe(

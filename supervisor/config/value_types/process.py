@@ -22,32 +22,32 @@ _KB, _TB = 1 << 10, 1 << 40
 class User(Struct, frozen=True):
     """A user, with or without a group: names or numeric ids."""
 
-    what = 'a user such as "backup", or a user and a group such as "backup:adm"'
+    expected = 'a user such as "backup", or a user and a group such as "backup:adm"'
 
     def parse(self, value: object, directory: str) -> str:
         """Return the name of the user, and of the group if there is one."""
-        text = Text(limit=200, empty=False, what=self.what).parse(value, directory)
+        text = Text(limit=200, empty=False, expected=self.expected).parse(value, directory)
         if not _USER.fullmatch(text):
-            raise InvalidValue(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.expected}")
         return text
 
 
 class Umask(Struct, frozen=True):
     """The permissions that new files do not get (umask(2)), as a number."""
 
-    what = 'a umask such as "027"'
+    expected = 'a umask such as "027"'
 
     def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
         """Return the umask as a number."""
         if not isinstance(value, str) or not _UMASK.fullmatch(value):
-            raise InvalidValue(f"must be {self.what}", "write it in quotes, in octal digits")
+            raise InvalidValue(f"must be {self.expected}", "write it in quotes, in octal digits")
         return int(value, 8)
 
 
 class StopSignal(Struct, frozen=True):
     """A signal, or several, each with the time before the next one."""
 
-    what = 'the name of a signal such as "SIGTERM", or a list of steps such as ["SIGINT", "10s"]'
+    expected = 'the name of a signal such as "SIGTERM", or a list of steps such as ["SIGINT", "10s"]'
 
     def parse(self, value: object, directory: str) -> int | tuple[tuple[int, int], ...]:
         """Return the number of the signal, or the numbers of several, each with its time in milliseconds."""
@@ -72,7 +72,7 @@ def _step(value: object, directory: str) -> tuple[int, int]:
 class Stdin(Struct, frozen=True):
     """The standard input of a run."""
 
-    what = '"null", "open" or a file such as "file:input.txt"'
+    expected = '"null", "open" or a file such as "file:input.txt"'
 
     def parse(self, value: object, directory: str) -> str:
         """Return ``null``, ``open``, or the absolute path of a file."""
@@ -80,28 +80,28 @@ class Stdin(Struct, frozen=True):
             return str(value)
         if not isinstance(value, str) or not value.startswith(_FILE) or value == _FILE:
             near = nearest(value, ("null", "open")) if isinstance(value, str) else None
-            raise InvalidValue(f"must be {self.what}", near)
+            raise InvalidValue(f"must be {self.expected}", near)
         return FilePath().parse(value.removeprefix(_FILE), directory)
 
 
 class Cpus(Struct, frozen=True):
     """Number of processors that may be used, which can be a fraction."""
 
-    what = f"a number of processors from {MIN_CPUS} to {MAX_CPUS}"
+    expected = f"a number of processors from {MIN_CPUS} to {MAX_CPUS}"
 
     def parse(self, value: object, directory: str) -> float:  # noqa: ARG002 - the protocol's signature
         """Return the number of processors."""
         if isinstance(value, Substituted) and re.fullmatch(r"[0-9]{1,4}(?:\.[0-9]{1,3})?", value, re.ASCII):
             value = float(value)
         if not isinstance(value, int | float) or isinstance(value, bool) or not MIN_CPUS <= value <= MAX_CPUS:
-            raise InvalidValue(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.expected}")
         return float(value)
 
 
 class Seconds(Struct, frozen=True):
     """A duration in seconds, rounded up."""
 
-    what = Duration().what
+    expected = Duration().expected
 
     def parse(self, value: object, directory: str) -> int:
         """Return the duration in seconds."""
@@ -118,9 +118,9 @@ class Amount(Struct, frozen=True):
         return UNLIMITED if value == "unlimited" else Size(self.low, _TB).parse(value, directory)
 
     @property
-    def what(self) -> str:
+    def expected(self) -> str:
         """Describe the accepted values."""
-        return f'{Size(self.low, _TB).what}, or "unlimited"'
+        return f'{Size(self.low, _TB).expected}, or "unlimited"'
 
 
 LIMITS: Final[Mapping[str, ValueType]] = {
@@ -149,12 +149,12 @@ def _limit(name: str) -> ValueType:
 class Limits(Struct, frozen=True):
     """Resource limits of the processes of a run."""
 
-    what = 'a table of limits such as { memory = "512mb", nice = 10 }'
+    expected = 'a table of limits such as { memory = "512mb", nice = 10 }'
 
     def parse(self, value: object, directory: str) -> dict[str, float]:
         """Return the resource limits by name."""
         if not isinstance(value, dict):
-            raise InvalidValue(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.expected}")
         limits: dict[str, float] = {}
         faults = Faults()
         for name, content in value.items():

@@ -15,7 +15,7 @@ NAMES = ListOf(Name("the name of a slot"), 100)
 class SlotUses(Struct, frozen=True):
     """The number of places that a run takes, by slot."""
 
-    what = 'a list of slots such as ["db"], or a table with numbers of places such as { db = 2 }'
+    expected = 'a list of slots such as ["db"], or a table with numbers of places such as { db = 2 }'
 
     def parse(self, value: object, directory: str) -> dict[str, int]:
         """Return the number of places by slot."""
@@ -23,12 +23,12 @@ class SlotUses(Struct, frozen=True):
             return dict.fromkeys(NAMES.parse(value, directory), 1)
         if not isinstance(value, dict):
             raise InvalidValue(
-                f"must be {self.what}", f"write [{quoted(as_written(value))}]" if isinstance(value, str) else None
+                f"must be {self.expected}", f"write [{quoted(as_written(value))}]" if isinstance(value, str) else None
             )
-        found: dict[str, int] = {}
+        places: dict[str, int] = {}
         faults = Faults()
         for name, count in value.items():
             with faults.at(name):
-                found[name] = PLACES.parse(count, directory)
+                places[name] = PLACES.parse(count, directory)
         faults.check()
-        return found
+        return places

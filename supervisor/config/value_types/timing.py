@@ -22,19 +22,19 @@ _EXAMPLE = '"2026-12-24T18:00:00+01:00"'
 class Timestamp:
     """A time in RFC 3339 format, as a string or a TOML date-time; in milliseconds since the epoch."""
 
-    what = f"a time with its offset from UTC such as {_EXAMPLE}"
+    expected = f"a time with its offset from UTC such as {_EXAMPLE}"
 
     def parse(self, value: object, directory: str) -> int:
         """Return the time in milliseconds since the epoch."""
         moment = value
         if not isinstance(moment, datetime):
-            text = Text(limit=64, empty=False, what=self.what).parse(value, directory)
+            text = Text(limit=64, empty=False, expected=self.expected).parse(value, directory)
             try:
                 moment = datetime.fromisoformat(text.upper())
             except ValueError:
-                raise InvalidValue(f"must be {self.what}") from None
+                raise InvalidValue(f"must be {self.expected}") from None
             if not _MOMENT.match(text):  # other ISO 8601 forms, which fromisoformat accepts
-                raise InvalidValue(f"must be {self.what}")
+                raise InvalidValue(f"must be {self.expected}")
         if moment.tzinfo is None:
             raise InvalidValue("needs its offset from UTC", f"write Z or an offset at its end, as in {_EXAMPLE}")
         ms = int(moment.timestamp() * 1000)
@@ -46,7 +46,7 @@ class Timestamp:
 class OnStart:
     """Whether a task runs when the daemon starts: always, never, or once per boot of the host."""
 
-    what = 'true, false or "boot"'
+    expected = 'true, false or "boot"'
 
     def parse(self, value: object, directory: str) -> bool | Literal["boot"]:
         """Return whether the task runs when the daemon starts, or the word for once per boot."""
@@ -55,13 +55,13 @@ class OnStart:
         try:
             return Flag().parse(value, directory)
         except InvalidValue:
-            raise InvalidValue(f"must be {self.what}") from None
+            raise InvalidValue(f"must be {self.expected}") from None
 
 
 class Attempts:
     """A number of attempts, or ``unlimited``."""
 
-    what = f'{ATTEMPTS.what}, or "{UNLIMITED_ATTEMPTS}"'
+    expected = f'{ATTEMPTS.expected}, or "{UNLIMITED_ATTEMPTS}"'
 
     def parse(self, value: object, directory: str) -> float:
         """Return the number; infinity for ``"unlimited"``."""
@@ -70,13 +70,13 @@ class Attempts:
         try:
             return ATTEMPTS.parse(value, directory)
         except InvalidValue:
-            raise InvalidValue(f"must be {self.what}") from None
+            raise InvalidValue(f"must be {self.expected}") from None
 
 
 class RetryCause:
     """An end reason, or the exit code of a failed run."""
 
-    what = f"an exit code, or {choice(*RETRY_REASONS).what}"
+    expected = f"an exit code, or {choice(*RETRY_REASONS).expected}"
 
     def parse(self, value: object, directory: str) -> str | int:
         """Return the end reason or the exit code."""

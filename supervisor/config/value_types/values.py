@@ -40,7 +40,7 @@ class ValueType(Protocol):
         """
 
     @property
-    def what(self) -> str:
+    def expected(self) -> str:
         """A short description of valid values, for messages and documentation."""
 
 
@@ -49,12 +49,12 @@ class Text(Struct, frozen=True):
 
     limit: int = 4096
     empty: bool = True
-    what: str = _STRING
+    expected: str = _STRING
 
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
         """Return the string."""
         if not isinstance(value, str):
-            raise InvalidValue(f"must be {self.what}", _in_quotes(value) if self.what == _STRING else None)
+            raise InvalidValue(f"must be {self.expected}", _in_quotes(value) if self.expected == _STRING else None)
         if not value and not self.empty:
             raise InvalidValue("must not be empty", show=False)
         if "\0" in value:
@@ -67,26 +67,26 @@ class Text(Struct, frozen=True):
 class Name(Struct, frozen=True):
     """The name of an object in the configuration."""
 
-    what: str
+    expected: str
 
     def parse(self, value: object, directory: str) -> str:
         """Return the name."""
-        text = Text(limit=100, empty=False, what=self.what).parse(value, directory)
+        text = Text(limit=100, empty=False, expected=self.expected).parse(value, directory)
         if not NAME.fullmatch(text):
-            raise InvalidValue(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.expected}")
         return text
 
 
 class FilePath(Struct, frozen=True):
     """A path; a relative one starts from the directory of the configuration file that contains it."""
 
-    what = "a path"
+    expected = "a path"
     limit: int = 4095
     """Maximum size in bytes: PATH_MAX without the terminating NUL, or less if the kernel allows less."""
 
     def parse(self, value: object, directory: str) -> str:
         """Return the absolute path."""
-        text = Text(empty=False, what="a path").parse(value, directory)
+        text = Text(empty=False, expected="a path").parse(value, directory)
         if text.startswith("~"):
             raise InvalidValue("has a ~, which is not expanded", 'write the path out, or "${HOME}/…"')
         path = os.path.join(directory, text)
@@ -100,11 +100,11 @@ class FilePath(Struct, frozen=True):
 class FileGlob(Struct, frozen=True):
     """A path whose last component may contain wildcards."""
 
-    what = 'a path such as "/srv/in/*.csv"'
+    expected = 'a path such as "/srv/in/*.csv"'
 
     def parse(self, value: object, directory: str) -> str:
         """Return the absolute path with its wildcards."""
-        text = Text(empty=False, what=self.what).parse(value, directory)
+        text = Text(empty=False, expected=self.expected).parse(value, directory)
         if text.endswith("/"):
             raise InvalidValue("names a directory", f'write "{as_written(value)}*" for all files in it')
         path = FilePath().parse(text, directory)
@@ -117,7 +117,7 @@ class FileGlob(Struct, frozen=True):
 class Flag(Struct, frozen=True):
     """True or false."""
 
-    what = "true or false"
+    expected = "true or false"
 
     def parse(self, value: object, directory: str) -> bool:  # noqa: ARG002 - the protocol's signature
         """Return the truth value."""
@@ -139,11 +139,11 @@ class Integer(Struct, frozen=True):
         if isinstance(value, Substituted) and re.fullmatch(r"-?[0-9]{1,18}", value, re.ASCII):
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not self.low <= value <= self.high:
-            raise InvalidValue(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.expected}")
         return value
 
     @property
-    def what(self) -> str:
+    def expected(self) -> str:
         """Describe the bounds of the number."""
         return f"a whole number from {self.low} to {self.high}"
 
@@ -157,11 +157,11 @@ class Choice(Struct, frozen=True):
         """Return the value that the word stands for."""
         if not isinstance(value, str) or value not in self.words:
             near = nearest(value, self.words) if isinstance(value, str) else None
-            raise InvalidValue(f"must be {self.what}", near)
+            raise InvalidValue(f"must be {self.expected}", near)
         return self.words[value]
 
     @property
-    def what(self) -> str:
+    def expected(self) -> str:
         """List the accepted words."""
         return " or ".join(quoted(word) for word in self.words)
 
@@ -174,18 +174,18 @@ def choice(*words: str) -> Choice:
 class Duration(Struct, frozen=True):
     """A duration, in milliseconds."""
 
-    what = 'a duration such as "30s" or "1h30m"'
+    expected = 'a duration such as "30s" or "1h30m"'
     low_ms: int = 0
     high_ms: int = MAX_DURATION_MS
 
     def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
         """Return the duration in milliseconds."""
         if not isinstance(value, str):
-            raise InvalidValue(f"must be {self.what}", _in_quotes(value, "s"))
+            raise InvalidValue(f"must be {self.expected}", _in_quotes(value, "s"))
         try:
             ms = parse_duration(value)
         except ValueError:
-            raise InvalidValue(f"must be {self.what}", "units: w, d, h, m, s, ms, the longest first") from None
+            raise InvalidValue(f"must be {self.expected}", "units: w, d, h, m, s, ms, the longest first") from None
         if not self.low_ms <= ms <= self.high_ms:
             low, high = format_duration(self.low_ms), format_duration(self.high_ms)
             raise InvalidValue(f"must be a duration from {low} to {high}")
@@ -195,18 +195,18 @@ class Duration(Struct, frozen=True):
 class Size(Struct, frozen=True):
     """An amount of storage, in bytes."""
 
-    what = 'a size such as "64kb" or "100mb"'
+    expected = 'a size such as "64kb" or "100mb"'
     low: int
     high: int
 
     def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
         """Return the size in bytes."""
         if not isinstance(value, str):
-            raise InvalidValue(f"must be {self.what}", "write it with its unit: b, kb, mb, gb, tb")
+            raise InvalidValue(f"must be {self.expected}", "write it with its unit: b, kb, mb, gb, tb")
         try:
             size = parse_size(value)
         except ValueError:
-            raise InvalidValue(f"must be {self.what}", "units: b, kb, mb, gb, tb") from None
+            raise InvalidValue(f"must be {self.expected}", "units: b, kb, mb, gb, tb") from None
         if not self.low <= size <= self.high:
             raise InvalidValue(f"must be a size from {format_size(self.low)} to {format_size(self.high)}")
         return size
@@ -228,7 +228,7 @@ class ListOf(Struct, frozen=True):
         if self.single and not isinstance(value, list):
             return (self.item.parse(value, directory),)
         if not isinstance(value, list):
-            raise InvalidValue(f"must be {self.what}", self._as_list(value, directory))
+            raise InvalidValue(f"must be {self.expected}", self._as_list(value, directory))
         if not value and not self.empty:
             raise InvalidValue("must not be empty", show=False)
         if len(value) > self.limit:
@@ -240,11 +240,11 @@ class ListOf(Struct, frozen=True):
                 parsed.append(self.item.parse(item, directory))
         faults.check()
         seen: set[object] = set()
-        for index, one in enumerate(parsed):
+        for index, element in enumerate(parsed):
             with faults.at(index):
-                if one in seen and self.distinct:
+                if element in seen and self.distinct:
                     raise InvalidValue("repeats an earlier item")
-            seen.add(one)
+            seen.add(element)
         faults.check()
         return tuple(parsed)
 
@@ -257,22 +257,22 @@ class ListOf(Struct, frozen=True):
         return f"write [{quoted(as_written(value))}]" if not isinstance(value, dict) else _LIST_OF_TABLES
 
     @property
-    def what(self) -> str:
+    def expected(self) -> str:
         """Describe the list by the type of its items."""
-        several = f"a list, each item {self.item.what}"
-        return f"{self.item.what}, or {several}" if self.single else several
+        several = f"a list, each item {self.item.expected}"
+        return f"{self.item.expected}, or {several}" if self.single else several
 
 
 def parse_table(
     table: Mapping[str, object], types: Mapping[str, ValueType], directory: str
 ) -> tuple[dict[str, Any], Faults]:
     """Return the valid values in a table with known keys, and the faults of the others."""
-    known: dict[str, object] = {}
+    values: dict[str, object] = {}
     faults = Faults()
     for name, content in table.items():
         with faults.at(name):
-            known[name] = _known(name, types).parse(content, directory)
-    return known, faults
+            values[name] = _known(name, types).parse(content, directory)
+    return values, faults
 
 
 def _known(name: str, types: Mapping[str, ValueType]) -> ValueType:
@@ -284,7 +284,7 @@ def _known(name: str, types: Mapping[str, ValueType]) -> ValueType:
 class VariableName(Struct, frozen=True):
     """The name of an environment variable."""
 
-    what = "the name of a variable"
+    expected = "the name of a variable"
 
     def parse(self, value: object, directory: str) -> str:
         """Return the name of the variable."""
@@ -296,12 +296,12 @@ class VariableName(Struct, frozen=True):
 class Environment(Struct, frozen=True):
     """Environment variables for a command."""
 
-    what = 'a table of strings such as { LANG = "C.UTF-8" }'
+    expected = 'a table of strings such as { LANG = "C.UTF-8" }'
 
     def parse(self, value: object, directory: str) -> dict[str, str]:
         """Return the variables with their values."""
         if not isinstance(value, dict):
-            raise InvalidValue(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.expected}")
         if len(value) > 1000:
             raise InvalidValue(f"must have at most 1000 variables, it has {len(value)}", show=False)
         text = Text(limit=MAX_ARGUMENT_BYTES)
@@ -319,7 +319,7 @@ class Environment(Struct, frozen=True):
 class Secrets(Struct, frozen=True):
     """Environment variables for a command, with values that are masked in its output."""
 
-    what = 'a table of strings such as { TOKEN = "${file:token}" }'
+    expected = 'a table of strings such as { TOKEN = "${file:token}" }'
 
     def parse(self, value: object, directory: str) -> dict[str, str]:
         """Return the variables with their values. No message repeats a value."""
@@ -343,11 +343,11 @@ class Secrets(Struct, frozen=True):
 class CommandLine(Struct, frozen=True):
     """The command to execute: a string for the shell, or a list of arguments."""
 
-    what = "a command: a string for the shell, or a list of arguments"
+    expected = "a command: a string for the shell, or a list of arguments"
 
     def parse(self, value: object, directory: str) -> str | tuple[str, ...]:
         """Return the command for the shell, or the arguments."""
-        text = Text(limit=MAX_ARGUMENT_BYTES, what=self.what)
+        text = Text(limit=MAX_ARGUMENT_BYTES, expected=self.expected)
         if not isinstance(value, list):
             command = text.parse(value, directory)
             if not command.strip():
@@ -368,48 +368,48 @@ class CommandLine(Struct, frozen=True):
 class Signal(Struct, frozen=True):
     """A signal, given by its name."""
 
-    what = 'the name of a signal such as "SIGTERM"'
+    expected = 'the name of a signal such as "SIGTERM"'
 
     def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
         """Return the number of the signal."""
         if not isinstance(value, str):
-            raise InvalidValue(f"must be {self.what}")
+            raise InvalidValue(f"must be {self.expected}")
         name = value.upper()
         name = name if name.startswith("SIG") else f"SIG{name}"
         if name in _CANNOT_STOP:
             raise InvalidValue("must be a signal that can end a process")
-        if found := _REALTIME.fullmatch(name):
-            number = signal.SIGRTMIN + int(found[1] or 0)
+        if match := _REALTIME.fullmatch(name):
+            number = signal.SIGRTMIN + int(match[1] or 0)
             if number <= signal.SIGRTMAX:
                 return number
         elif name in signal.Signals.__members__:
             return signal.Signals[name].value
-        raise InvalidValue(f"must be {self.what}", nearest(name, signal.Signals.__members__))
+        raise InvalidValue(f"must be {self.expected}", nearest(name, signal.Signals.__members__))
 
 
 class TimeZone(Struct, frozen=True):
     """A time zone: an IANA name, or a rule."""
 
-    what = 'a time zone such as "Europe/Prague"'
+    expected = 'a time zone such as "Europe/Prague"'
 
     def parse(self, value: object, directory: str) -> str:
         """Return the name or the rule of the time zone."""
-        text = Text(limit=255, empty=False, what=self.what).parse(value, directory)
+        text = Text(limit=255, empty=False, expected=self.expected).parse(value, directory)
         if not is_zone(text):
             from zoneinfo import available_timezones
 
-            raise InvalidValue(f"must be {self.what}", nearest(text, available_timezones()))
+            raise InvalidValue(f"must be {self.expected}", nearest(text, available_timezones()))
         return text
 
 
 class CronExpression(Struct, frozen=True):
     """A cron expression of five or six fields, or a macro."""
 
-    what = 'a cron expression such as "*/5 * * * *" or "@hourly"'
+    expected = 'a cron expression such as "*/5 * * * *" or "@hourly"'
 
     def parse(self, value: object, directory: str) -> str:
         """Return the expression."""
-        text = Text(limit=256, empty=False, what=self.what).parse(value, directory)
+        text = Text(limit=256, empty=False, expected=self.expected).parse(value, directory)
         if (wrong := validate(text)) is not None:
             raise InvalidValue("is not a valid schedule", show=False, reason=wrong)
         return text

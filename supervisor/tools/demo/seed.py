@@ -161,8 +161,8 @@ def _plain(run: Run, failed: bool) -> Iterator[Part]:
         yield Part(number / lines, STDOUT, f"{name}: {number} of {lines - 2}, {number * 137 % 900 + 12} records\n")
     if run.end_reason == "timeout":
         return
-    why = "401 Unauthorized: the token has expired" if name == "sync-crm" else "no answer within 30 s"
-    end = f"{_RED}{name}: {why}{_PLAIN}\n" if failed else f"{_GREEN}{name}: done{_PLAIN}\n"
+    error = "401 Unauthorized: the token has expired" if name == "sync-crm" else "no answer within 30 s"
+    end = f"{_RED}{name}: {error}{_PLAIN}\n" if failed else f"{_GREEN}{name}: done{_PLAIN}\n"
     yield Part(1, STDERR if failed else STDOUT, end)
 
 

@@ -26,30 +26,30 @@ _SECRET = stat.S_IRWXG | stat.S_IRWXO
 
 def directory(path: str, readers: int | None = None) -> Finding:
     """Check that only the daemon can write to the data directory, and that only the group `readers` can read it."""
-    what = "data directory"
+    check = "data directory"
     try:
         status = os.stat(path)
     except FileNotFoundError:
         above = _existing(path)
         if _is_read_only(above):
             text = f"cannot create {path}: {above} is on a read-only file system"
-            return Finding(what, "fail", text, _WRITABLE)
-        return Finding(what, "ok", f"{path} does not exist yet; the first start creates it")
+            return Finding(check, "fail", text, _WRITABLE)
+        return Finding(check, "ok", f"{path} does not exist yet; the first start creates it")
     except OSError as err:
-        return Finding(what, "fail", f"{path}: {err.strerror}", "run this as the daemon's user, or as root")
+        return Finding(check, "fail", f"{path}: {err.strerror}", "run this as the daemon's user, or as root")
     mode = stat.S_IMODE(status.st_mode)
     if _is_read_only(path):
-        return Finding(what, "fail", f"{path} is on a read-only file system", _WRITABLE)
+        return Finding(check, "fail", f"{path} is on a read-only file system", _WRITABLE)
     if not stat.S_ISDIR(status.st_mode):
-        return Finding(what, "fail", f"{path} is not a directory", "set another data_dir")
+        return Finding(check, "fail", f"{path} is not a directory", "set another data_dir")
     if not os.access(path, os.W_OK | os.X_OK):
         text = f"{path} belongs to user {status.st_uid} and cannot be written by user {os.geteuid()}"
-        return Finding(what, "fail", text, "run this as the daemon's user or as root, or change the owner")
+        return Finding(check, "fail", text, "run this as the daemon's user or as root, or change the owner")
     if mode & stat.S_IWOTH:
-        return Finding(what, "fail", f"{path} is writable by everyone (mode {mode:04o})", _remedy(path, mode))
+        return Finding(check, "fail", f"{path} is writable by everyone (mode {mode:04o})", _remedy(path, mode))
     if mode & _SECRET and (mode, status.st_gid) != (FOR_READERS, readers):
-        return Finding(what, "warn", f"other users can enter {path} (mode {mode:04o})", f"chmod 700 {path}")
-    return Finding(what, "ok", f"{path}, mode {mode:04o}")
+        return Finding(check, "warn", f"other users can enter {path} (mode {mode:04o})", f"chmod 700 {path}")
+    return Finding(check, "ok", f"{path}, mode {mode:04o}")
 
 
 def _existing(path: str) -> str:
@@ -69,42 +69,42 @@ def _remedy(path: str, mode: int) -> str:
 
 def disk(path: str, min_free_bytes: int | None) -> Finding:
     """Check whether the disk has enough free space for logs and the database; `min_free_bytes` is configured."""
-    what = "disk"
-    kept = os.path.exists(os.path.join(path, "reserve"))
+    check = "disk"
+    has_reserve = os.path.exists(os.path.join(path, "reserve"))
     path = _existing(path)
-    found = os.statvfs(path)
-    free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    filesystem = os.statvfs(path)
+    free, total = filesystem.f_bavail * filesystem.f_frsize, filesystem.f_blocks * filesystem.f_frsize
     needed = min(_RESERVE_BYTES, int(total * _RESERVE_SHARE)) if min_free_bytes is None else min_free_bytes
     text = f"{size(free)} of {size(total)} free"
-    if found.f_files and found.f_favail < _INODES:
-        return Finding(what, "fail", f"{text}, but only {found.f_favail} inodes", "remove files")
-    if free < _DATABASE_BYTES and not kept:
-        return Finding(what, "fail", f"{text}: too little for the database", "free disk space, or use another disk")
+    if filesystem.f_files and filesystem.f_favail < _INODES:
+        return Finding(check, "fail", f"{text}, but only {filesystem.f_favail} inodes", "remove files")
+    if free < _DATABASE_BYTES and not has_reserve:
+        return Finding(check, "fail", f"{text}: too little for the database", "free disk space, or use another disk")
     if free < needed:
         remedy = "free disk space, or lower keep_for, max_log_bytes or min_free_space"
-        return Finding(what, "fail", f"{text}; below {size(needed)} logs do not grow", remedy)
+        return Finding(check, "fail", f"{text}; below {size(needed)} logs do not grow", remedy)
     if free < 2 * needed:
-        return Finding(what, "warn", f"{text}; below {size(needed)} logs do not grow", "free disk space soon")
-    return Finding(what, "ok", text)
+        return Finding(check, "warn", f"{text}; below {size(needed)} logs do not grow", "free disk space soon")
+    return Finding(check, "ok", text)
 
 
 def export(data_dir: str, name: str) -> Finding:
     """Return the finding about an export, from the status that its process last stored."""
-    what = f"export {name}"
+    check = f"export {name}"
     try:
         with open(status_path(data_dir, name), encoding="utf-8") as file:
             status = ExportStatus.from_dict(json.load(file))
     except FileNotFoundError:
-        return Finding(what, "ok", "has not run yet")
+        return Finding(check, "ok", "has not run yet")
     except (OSError, ValueError, TypeError) as err:
-        return Finding(what, "warn", f"cannot read its state: {err}", "run this as the daemon's user, or as root")
+        return Finding(check, "warn", f"cannot read its state: {err}", "run this as the daemon's user, or as root")
     text = f"{counted(status.behind_lines, 'line')} behind, {counted(status.skipped, 'line')} lost"
     if status.lost_runs:
         text += f", {counted(status.lost_runs, 'run')} removed before delivery"
     if status.error is not None and status.failing_since is not None:
         text = f"failing since {stamp(status.failing_since)}: {status.error}; {text}"
-        return Finding(what, "fail", text, "fix the cause; delivery then continues")
-    return Finding(what, "ok", text)
+        return Finding(check, "fail", text, "fix the cause; delivery then continues")
+    return Finding(check, "ok", text)
 
 
 def database(config: "Config", data_dir: str) -> Finding:
@@ -112,13 +112,13 @@ def database(config: "Config", data_dir: str) -> Finding:
     from store.database import check_writable, open_reader
     from store.errors import StoreError
 
-    what = "database"
+    check = "database"
     server = config.storage.database
     path = os.path.join(data_dir, _DATABASE)
     if server is None and _is_read_only(_existing(path)):
-        return Finding(what, "warn", f"cannot check {path} on a read-only file system", _WRITABLE)
+        return Finding(check, "warn", f"cannot check {path} on a read-only file system", _WRITABLE)
     if server is None and not os.path.exists(path):
-        return Finding(what, "ok", "does not exist yet; the first start creates it")
+        return Finding(check, "ok", "does not exist yet; the first start creates it")
     try:
         reader = open_reader(path if server is None else server.url, limit_s=None)
         try:
@@ -128,7 +128,7 @@ def database(config: "Config", data_dir: str) -> Finding:
         finally:
             reader.close()
     except (StoreError, ImportError) as err:  # ImportError: the driver of the server is not installed
-        return Finding(what, "fail", str(err), "restore a backup of the data directory, or check the daemon's log")
+        return Finding(check, "fail", str(err), "restore a backup of the data directory, or check the daemon's log")
     if wrong not in ([], ["ok"]):
-        return Finding(what, "fail", f"{path} is damaged: {'; '.join(wrong)}", "stop the daemon and restore a backup")
-    return Finding(what, "ok", f"intact, {counted(runs, 'run')}")
+        return Finding(check, "fail", f"{path} is damaged: {'; '.join(wrong)}", "stop the daemon and restore a backup")
+    return Finding(check, "ok", f"intact, {counted(runs, 'run')}")

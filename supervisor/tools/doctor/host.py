@@ -23,11 +23,11 @@ def cgroups(types: Mapping[str, str], own: str = _OWN_CGROUP) -> Finding:
         types: The types of file systems by mount point.
         own: The path of the file that names this process's cgroup.
     """
-    what = "cgroups"
+    check = "cgroups"
     mount = next((mount_point for mount_point, kind in types.items() if kind == "cgroup2"), None)
     if mount is None:
         text = f"cgroup version 2 is not mounted: {_NOT_APPLIED}"
-        return Finding(what, "warn", text, "boot with cgroup version 2, or pass it into the container")
+        return Finding(check, "warn", text, "boot with cgroup version 2, or pass it into the container")
     with open(own, encoding="ascii", errors="replace") as file:
         path = next((line[3:].strip() for line in file if line.startswith("0::")), "/")
     directory = mount + path.rstrip("/")
@@ -35,18 +35,18 @@ def cgroups(types: Mapping[str, str], own: str = _OWN_CGROUP) -> Finding:
         with open(f"{directory}/cgroup.controllers", encoding="ascii") as file:
             controllers = set(file.read().split())
     except OSError as err:
-        return Finding(what, "warn", f"{directory}: {err.strerror}", "run the command where its own cgroup is visible")
+        return Finding(check, "warn", f"{directory}: {err.strerror}", "run the command where its own cgroup is visible")
     if not os.access(directory, os.W_OK):
         remedy = "run the daemon as root, or under systemd with Delegate=yes"
-        return Finding(what, "warn", f"version 2, but {directory} is not writable: {_NOT_APPLIED}", remedy)
+        return Finding(check, "warn", f"version 2, but {directory} is not writable: {_NOT_APPLIED}", remedy)
     missing = [name for name in _CONTROLLERS if name not in controllers]
     if missing:
         text = f"version 2 in {directory}, without {', '.join(missing)}"
         lost = [f"limits.{name}" for name in missing if name in ("memory", "cpu")]
         if lost:
             text += f": {' and '.join(lost)} {'are' if len(lost) > 1 else 'is'} not applied"
-        return Finding(what, "warn", text, "enable them in the parent cgroups (cgroup.subtree_control)")
-    return Finding(what, "ok", f"version 2 in {directory}, with {', '.join(_CONTROLLERS)}")
+        return Finding(check, "warn", text, "enable them in the parent cgroups (cgroup.subtree_control)")
+    return Finding(check, "ok", f"version 2 in {directory}, with {', '.join(_CONTROLLERS)}")
 
 
 def shared_memory(directories: Iterable[str], types: Mapping[str, str]) -> Finding:
@@ -58,29 +58,29 @@ def shared_memory(directories: Iterable[str], types: Mapping[str, str]) -> Findi
     """
     from supervisor.host.shared_memory import type_of
 
-    what = "shared memory"
+    check = "shared memory"
     for directory in directories:
         there = _nearest(directory)
         if type_of(there, types) != "tmpfs" or not os.access(there, os.W_OK):
             continue
-        found = os.statvfs(there)
-        free = found.f_bavail * found.f_frsize
+        filesystem = os.statvfs(there)
+        free = filesystem.f_bavail * filesystem.f_frsize
         if free < _MIN_SHARED_BYTES:
             text = f"{directory}: {size(free)} free; an active run needs up to 1.1 MB"
-            return Finding(what, "warn", text, "mount a larger tmpfs there (in a container: --shm-size)")
-        return Finding(what, "ok", f"{directory}: {size(free)} free")
+            return Finding(check, "warn", text, "mount a larger tmpfs there (in a container: --shm-size)")
+        return Finding(check, "ok", f"{directory}: {size(free)} free")
     remedy = "mount a tmpfs at /run or /dev/shm, or set XDG_RUNTIME_DIR"
-    return Finding(what, "fail", "no writable directory on tmpfs for live output", remedy)
+    return Finding(check, "fail", "no writable directory on tmpfs for live output", remedy)
 
 
 def descriptors() -> Finding:
     """Check how many descriptors the daemon can open."""
-    what = "descriptors"
+    check = "descriptors"
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < _MIN_NOFILE:
         remedy = "raise the limit: LimitNOFILE= of the unit, or ulimit -Hn"
-        return Finding(what, "warn", f"at most {hard}; each active run needs about 5", remedy)
-    return Finding(what, "ok", "unlimited" if hard == resource.RLIM_INFINITY else f"at most {hard}")
+        return Finding(check, "warn", f"at most {hard}; each active run needs about 5", remedy)
+    return Finding(check, "ok", "unlimited" if hard == resource.RLIM_INFINITY else f"at most {hard}")
 
 
 def inotify(instances: int, watches: int, proc: str = "/proc") -> Finding:
@@ -88,7 +88,7 @@ def inotify(instances: int, watches: int, proc: str = "/proc") -> Finding:
 
     Instances and watches of a running file watcher count as free, because it needs no others.
     """
-    what = "inotify"
+    check = "inotify"
     texts, short = [], []
     for (kind, used), needed in zip(_inotify_use(proc).items(), (instances, watches), strict=True):
         try:
@@ -96,14 +96,14 @@ def inotify(instances: int, watches: int, proc: str = "/proc") -> Finding:
                 limit = int(file.read())
         except OSError as err:
             text = f"{err.filename}: {err.strerror}: on_change lists directories every 10 s"
-            return Finding(what, "warn", text, "use a kernel with CONFIG_INOTIFY_USER")
+            return Finding(check, "warn", text, "use a kernel with CONFIG_INOTIFY_USER")
         texts.append(f"{kind}: {needed} needed, {used} of {limit} used by other programs of this user")
         if used + needed > limit:
             short.append(f"fs.inotify.max_user_{kind}")
     if short:
         remedy = f"raise {' and '.join(short)} with sysctl, and in /etc/sysctl.d"
-        return Finding(what, "warn", "; ".join(texts), remedy)
-    return Finding(what, "ok", "; ".join(texts))
+        return Finding(check, "warn", "; ".join(texts), remedy)
+    return Finding(check, "ok", "; ".join(texts))
 
 
 def _inotify_use(proc: str) -> dict[str, int]:

@@ -51,12 +51,12 @@ def read(path: str, source: str, outcome: Outcome) -> None:
     Raises:
         UnreadableFile: the file is not a compose file.
     """
-    found = content(path, source, outcome)
+    document = content(path, source, outcome)
     directory = os.path.dirname(os.path.abspath(path))
-    wanted = str(found.get("name") or os.environ.get("COMPOSE_PROJECT_NAME") or os.path.basename(directory))
-    name = re.sub(r"[^a-z0-9_-]", "", wanted.lower()).lstrip("_-") or "project"
-    project = Project(name, directory, found.get("volumes") or {}, found.get("networks") or {})
-    for key in found:
+    stated_name = str(document.get("name") or os.environ.get("COMPOSE_PROJECT_NAME") or os.path.basename(directory))
+    name = re.sub(r"[^a-z0-9_-]", "", stated_name.lower()).lstrip("_-") or "project"
+    project = Project(name, directory, document.get("volumes") or {}, document.get("networks") or {})
+    for key in document:
         if key not in _TOP_LEVEL and not key.startswith("x-"):
             resolved = ": import what docker compose config prints" if key == "include" else ""
             outcome.note(f"{path} {key}", f"is not carried over{resolved}")
@@ -66,7 +66,7 @@ def read(path: str, source: str, outcome: Outcome) -> None:
             outcome.note(location, f"{settings} is not carried over: create the volume with docker volume create")
     outcome.advise(path, "put the launchers into the main file: included files hold tasks and services alone")
     try:
-        _File(path, found, project, outcome).add()
+        _File(path, document, project, outcome).add()
     except (TypeError, AttributeError) as err:
         raise UnreadableFile(f"{path}: is not a compose file: {err}") from err
 
@@ -74,16 +74,16 @@ def read(path: str, source: str, outcome: Outcome) -> None:
 class _File:
     """A compose file that is being converted."""
 
-    def __init__(self, path: str, found: Mapping[str, Any], project: Project, outcome: Outcome) -> None:
+    def __init__(self, path: str, document: Mapping[str, Any], project: Project, outcome: Outcome) -> None:
         self._path = path
-        self._found = found
+        self._document = document
         self._project = project
         self._outcome = outcome
         self._services: Mapping[str, Service] = {
-            name: service or {} for name, service in found["services"].items() if isinstance(service or {}, Mapping)
+            name: service or {} for name, service in document["services"].items() if isinstance(service or {}, Mapping)
         }
-        for name in found["services"].keys() - self._services.keys():
-            outcome.note(self._location(name), f"is not carried over: not a table: {found['services'][name]}")
+        for name in document["services"].keys() - self._services.keys():
+            outcome.note(self._location(name), f"is not carried over: not a table: {document['services'][name]}")
         self._networks: list[str] = []
         """The networks that docker compose would create, by the names that docker knows."""
         self._once = {
@@ -124,9 +124,9 @@ class _File:
         for service in carried.values():
             for name in _networks(service):
                 settings = self._project.networks.get(name) or {}
-                known = self._project.network(name)
-                if not settings.get("external") and known not in self._networks:
-                    self._networks.append(known)
+                network_name = self._project.network(name)
+                if not settings.get("external") and network_name not in self._networks:
+                    self._networks.append(network_name)
                     if (
                         set(settings) - {"name", "external", "labels", "driver"}
                         or settings.get("driver", "bridge") != "bridge"
@@ -144,12 +144,12 @@ class _File:
 
     def _container(self, own: str, given: str | None) -> str:
         """Return shell code for a container, which is given by the name of its service or by its own name."""
-        wanted = given or own
+        container = given or own
         for name, service in self._services.items():
-            if wanted in (name, service.get("container_name")):
+            if container in (name, service.get("container_name")):
                 label = f"{_LABEL}={self._project.name}.{name}"
                 return f'"$(docker ps --quiet --filter={shlex.quote(f"label={label}")} | head -n 1)"'
-        return shlex.quote(wanted)
+        return shlex.quote(container)
 
     def _add(self, name: str, service: Service, names: Mapping[str, str]) -> None:
         location, outcome = self._location(name), self._outcome
@@ -227,7 +227,7 @@ class _File:
                 self._outcome.note(location, f"network_mode = {mode} is not carried over")
                 return []
             return [f"--network={mode}"]
-        found: list[str] = []
+        network_options: list[str] = []
         networks = _networks(service)
         for network, settings in networks.items():
             aliases = [name, *([str(service["container_name"])] if service.get("container_name") else [])]
@@ -235,15 +235,15 @@ class _File:
             own = self._project.network(network)
             address = (settings or {}).get("ipv4_address")
             if len(networks) == 1:  # podman and older engines support only this form
-                found += [f"--network={own}", *(f"--network-alias={alias}" for alias in aliases)]
-                found += [f"--ip={address}"] if address else []
+                network_options += [f"--network={own}", *(f"--network-alias={alias}" for alias in aliases)]
+                network_options += [f"--ip={address}"] if address else []
             else:
                 parts = [
                     f"name={own}",
                     *(f"alias={alias}" for alias in aliases),
                     *([f"ip={address}"] if address else []),
                 ]
-                found.append(f"--network={','.join(parts)}")
+                network_options.append(f"--network={','.join(parts)}")
             for key in set(settings or {}) - {"aliases", "ipv4_address"}:
                 self._outcome.note(location, f"networks.{network}.{key} is not carried over")
         if service.get("container_name"):
@@ -251,7 +251,7 @@ class _File:
                 f"container_name = {service['container_name']}: the container is named ringward- and the id of the run"
             )
             self._outcome.note(location, f"{named}; other containers find it under that name, docker does not")
-        return found
+        return network_options
 
     @staticmethod
     def _labels(service: Service) -> list[str]:
@@ -265,7 +265,7 @@ class _File:
         for kind, directory in (("secrets", "/run/secrets/"), ("configs", "/")):
             for mount in service.get(kind) or []:
                 source = mount.get("source") if isinstance(mount, Mapping) else mount
-                definition = (self._found.get(kind) or {}).get(source) or {}
+                definition = (self._document.get(kind) or {}).get(source) or {}
                 target = (mount.get("target") if isinstance(mount, Mapping) else None) or source
                 if not isinstance(definition, Mapping) or "file" not in definition:
                     self._outcome.note(location, f"{kind}: {source} is not carried over: not a file")
@@ -285,24 +285,24 @@ class _File:
                 self._outcome.note(location, f"deploy.{key} = {deploy[key]} is not carried over")
 
     def _variables(self, service: Service, location: str) -> dict[str, str]:
-        found = {}
+        environment = {}
         for name, value in pairs(service.get("environment")).items():
             if value is None and name not in os.environ:
                 self._outcome.note(location, f"environment: {name} has no value here, so it is left out")
             else:
-                found[name] = os.environ[name] if value is None else value
-        return found
+                environment[name] = os.environ[name] if value is None else value
+        return environment
 
     def _env_files(self, service: Service, location: str) -> list[str]:
         given = service.get("env_file") or []
-        found = []
+        paths = []
         for entry in given if isinstance(given, list) else [given]:
             path = self._project.path(str(entry["path"] if isinstance(entry, Mapping) else entry))
             if os.path.exists(path):
-                found.append(path)
+                paths.append(path)
             elif not (isinstance(entry, Mapping) and entry.get("required") is False):
                 self._outcome.note(location, f"env_file: {path} does not exist and is left out")
-        return found
+        return paths
 
     def _as_task(self, service: Service, location: str) -> None:
         self._outcome.advise(location, f"is a task: others wait until it has succeeded, with up to {_RETRIES} retries")
@@ -420,11 +420,11 @@ class _OfeliaJob:
 
 def _ofelia_jobs(labels: Mapping[str, str | None]) -> Iterator[_OfeliaJob]:
     """Yield the ofelia jobs among the labels of a service."""
-    found: dict[tuple[str, str], dict[str, str]] = {}
+    jobs: dict[tuple[str, str], dict[str, str]] = {}
     for label, value in labels.items():
         if parts := _OFELIA_LABEL.fullmatch(label):
-            found.setdefault((parts[1], parts[2]), {})[parts[3]] = value or ""
-    for (kind, name), settings in found.items():
+            jobs.setdefault((parts[1], parts[2]), {})[parts[3]] = value or ""
+    for (kind, name), settings in jobs.items():
         yield _OfeliaJob(kind, name, settings)
 
 
@@ -518,15 +518,15 @@ def content(path: str, text: str, outcome: Outcome) -> Mapping[str, Any]:
             resolvers.setdefault(start, []).append((tag, re.compile(f"(?:{pattern})$")))
     loader.yaml_implicit_resolvers = resolvers
     try:
-        found = loader.get_single_data()
+        document = loader.get_single_data()
     except (yaml.YAMLError, RecursionError) as err:
         raise UnreadableFile(f"{path}: is not YAML: {' '.join(str(err).split())}") from err
     finally:
         loader.dispose()
-    if not isinstance(found, Mapping) or not isinstance(found.get("services"), Mapping):
+    if not isinstance(document, Mapping) or not isinstance(document.get("services"), Mapping):
         raise UnreadableFile(f"{path}: has no services")
     variables = _Variables(path, outcome)
-    filled: Mapping[str, Any] = variables.filled(found)
+    filled: Mapping[str, Any] = variables.filled(document)
     return filled
 
 
@@ -550,10 +550,10 @@ class _Variables:
     def _text(self, text: str) -> str:
         return _VARIABLE.sub(self._replaced, text)
 
-    def _replaced(self, found: re.Match[str]) -> str:
-        if found["escaped"]:
+    def _replaced(self, match: re.Match[str]) -> str:
+        if match["escaped"]:
             return "$"
-        name, how, other = found["bare"] or found["name"], found["how"] or "", found["other"] or ""
+        name, how, other = match["bare"] or match["name"], match["how"] or "", match["other"] or ""
         value = self._values.get(name)
         is_there = value is not None and (value != "" or not how.startswith(":"))
         if how.endswith("+"):

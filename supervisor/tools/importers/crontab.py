@@ -49,38 +49,38 @@ def name_of(command: str) -> str:
     aside = ""
     for words in _commands(_ARITHMETIC.sub("0", command)):
         program, script = _program(words)
-        found = next((name for name in (_bare(script), _bare(program)) if _PLAIN.fullmatch(name)), "")
-        if found and os.path.basename(program) not in _ASIDE:
-            return found
-        aside = aside or (found if found not in _STATUSES else "")
+        plain_name = next((name for name in (_bare(script), _bare(program)) if _PLAIN.fullmatch(name)), "")
+        if plain_name and os.path.basename(program) not in _ASIDE:
+            return plain_name
+        aside = aside or (plain_name if plain_name not in _STATUSES else "")
     return aside or "task"
 
 
 def _commands(command: str) -> list[list[str]]:
-    found: list[list[str]] = [[]]
+    commands: list[list[str]] = [[]]
     for word in _WORD.findall(command):
         if _SEPARATOR.fullmatch(word):
-            found.append([])
+            commands.append([])
         elif word[0] not in "<>":
-            found[-1].append(word)
-    return [words for words in found if words]
+            commands[-1].append(word)
+    return [words for words in commands if words]
 
 
 def _program(words: list[str]) -> tuple[str, str]:
     """Return the program of a command, without keywords and wrappers, and the script that the program interprets."""
-    rest = [word.strip("\"'") for word in words]
-    while rest and (rest[0] in _KEYWORDS or _ASSIGNMENT.match(rest[0])):
-        rest.pop(0)
-    while rest and (wrapper := os.path.basename(rest[0])) in _WRAPPERS:
-        rest = _unwrapped(wrapper, rest[1:])
-    if not rest:
+    remaining = [word.strip("\"'") for word in words]
+    while remaining and (remaining[0] in _KEYWORDS or _ASSIGNMENT.match(remaining[0])):
+        remaining.pop(0)
+    while remaining and (wrapper := os.path.basename(remaining[0])) in _WRAPPERS:
+        remaining = _unwrapped(wrapper, remaining[1:])
+    if not remaining:
         return "", ""
-    program = os.path.basename(rest[0])
+    program = os.path.basename(remaining[0])
     if program in ("su", "runuser") or program not in _INTERPRETERS:
-        return rest[0], ""
-    if "-c" in rest[1:-1]:
-        return "", name_of(rest[rest.index("-c") + 1])
-    return rest[0], next((word for word in rest[1:] if not word.startswith("-")), "")
+        return remaining[0], ""
+    if "-c" in remaining[1:-1]:
+        return "", name_of(remaining[remaining.index("-c") + 1])
+    return remaining[0], next((word for word in remaining[1:] if not word.startswith("-")), "")
 
 
 def _unwrapped(wrapper: str, words: list[str]) -> list[str]:
@@ -153,7 +153,7 @@ def as_run(command: str, shell: str, *, input_text: str = "") -> Command:
 
 def _operators(command: str) -> list[tuple[str, int]]:
     """Return the shell operators outside quotes, each with its index."""
-    return [(found["operator"], found.start("operator")) for found in _OPERATOR.finditer(command) if found["operator"]]
+    return [(match["operator"], match.start("operator")) for match in _OPERATOR.finditer(command) if match["operator"]]
 
 
 def _both_redirected(command: str) -> str:
@@ -173,8 +173,8 @@ def _foreground(command: str) -> str:
         command = command[: operators[-1][1]].rstrip()
     starts = [0, *(start + len(operator) for operator, start in _operators(command) if operator in ("&&", "||", ";"))]
     for start in reversed(starts):
-        if found := _DETACHED.match(command, start):
-            command = command[:start] + (" " if start else "") + command[found.end() :]
+        if match := _DETACHED.match(command, start):
+            command = command[:start] + (" " if start else "") + command[match.end() :]
     return command
 
 
@@ -186,8 +186,8 @@ def _guarded(command: str) -> str:
     if any(operator in ("||", ";", "&", "\n") for operator, _ in operators):
         return command
     at = next(start for operator, start in operators if operator == "&&")
-    test, rest = command[:at].strip(), command[at + 2 :].strip()
-    return f"if {test}; then {rest}; fi" if _TEST.fullmatch(test) else command
+    test, action = command[:at].strip(), command[at + 2 :].strip()
+    return f"if {test}; then {action}; fi" if _TEST.fullmatch(test) else command
 
 
 _SYSTEM = ("/etc/crontab", "/etc/cron.d/")
@@ -257,9 +257,9 @@ def read(path: str, text: str, outcome: Outcome, *, system: bool) -> None:
         elif job is not None:
             _job(job, comment, variables, outcome)
             comment = ""
-        elif found := _VARIABLE.fullmatch(line):
-            variables[found[2]] = _unquoted(found[3])
-            if found[2] == "MAILTO" and variables["MAILTO"]:
+        elif match := _VARIABLE.fullmatch(line):
+            variables[match[2]] = _unquoted(match[3])
+            if match[2] == "MAILTO" and variables["MAILTO"]:
                 mail = f"mail to {variables['MAILTO']}: create a notifier, and name it in notify_on_failure"
                 outcome.note(f"{path}:{number}", mail)
         else:
@@ -341,8 +341,8 @@ def _job(line: _Line, comment: str, variables: dict[str, str], outcome: Outcome)
     outcome.add("tasks", name_of(command), keys, f"{location}: {line.text}", location)
 
 
-def _leave_out(line: _Line, outcome: Outcome, why: str) -> None:
-    outcome.note(line.location, f"the job is not carried over: {why}: {line.text}")
+def _leave_out(line: _Line, outcome: Outcome, reason: str) -> None:
+    outcome.note(line.location, f"the job is not carried over: {reason}: {line.text}")
 
 
 def _wrong(line: _Line) -> str | None:
@@ -361,11 +361,11 @@ def _split(command: str) -> tuple[str, str]:
 
     The first percent sign ends the command. The rest is its input, in which each further percent sign ends a line.
     """
-    first, *rest = _PERCENT.split(command)
-    first, rest = first.replace("\\%", "%"), [part.replace("\\%", "%") for part in rest]
-    if rest and not rest[-1]:
-        rest.pop()  # the percent sign at the end has already ended the last line
-    return first.rstrip(), "\n".join((f"<<'{_INPUT}'", *rest, _INPUT)) if rest else ""
+    first, *input_lines = _PERCENT.split(command)
+    first, input_lines = first.replace("\\%", "%"), [part.replace("\\%", "%") for part in input_lines]
+    if input_lines and not input_lines[-1]:
+        input_lines.pop()  # the percent sign at the end has already ended the last line
+    return first.rstrip(), "\n".join((f"<<'{_INPUT}'", *input_lines, _INPUT)) if input_lines else ""
 
 
 def _environment(variables: dict[str, str], location: str, keys: dict[str, Any], outcome: Outcome) -> None:

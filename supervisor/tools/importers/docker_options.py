@@ -64,46 +64,46 @@ class Project:
 
     def network(self, name: str) -> str:
         """Return the name by which docker knows a network."""
-        return self._known(self.networks, name)
+        return self._full_name(self.networks, name)
 
     def volume(self, name: str) -> str:
         """Return the name by which docker knows a volume."""
-        return self._known(self.volumes, name)
+        return self._full_name(self.volumes, name)
 
-    def _known(self, known: Mapping[str, Any], name: str) -> str:
-        settings = known.get(name) or {}
+    def _full_name(self, declared: Mapping[str, Any], name: str) -> str:
+        settings = declared.get(name) or {}
         return str(settings.get("name") or (name if settings.get("external") else f"{self.name}_{name}"))
 
 
 def options(service: Mapping[str, Any], project: Project, location: str, outcome: Outcome) -> list[str]:
     """Return the options for a service, except those for networks and labels."""
-    found: list[str] = []
+    arguments: list[str] = []
     for key, value in service.items():
         if value is None:
             continue
         if key in _SCALARS:
-            found.append(f"--{_SCALARS[key]}={value}")
+            arguments.append(f"--{_SCALARS[key]}={value}")
         elif key in _LISTS:
-            found += [f"--{_LISTS[key]}={item}" for item in (value if isinstance(value, list) else [value])]
+            arguments += [f"--{_LISTS[key]}={item}" for item in (value if isinstance(value, list) else [value])]
         elif key in _FLAGS:
-            found += [f"--{_FLAGS[key]}"] if value is True else []
+            arguments += [f"--{_FLAGS[key]}"] if value is True else []
         elif key in SPECIAL:
             try:
-                found += SPECIAL[key](value, project)
+                arguments += SPECIAL[key](value, project)
             except (KeyError, TypeError, ValueError, AttributeError):
                 outcome.note(location, f"{key} = {value} is not carried over")
-    return found
+    return arguments
 
 
 def pairs(value: Any) -> dict[str, str | None]:
     """Return the names and values of a mapping, or of a list of ``NAME=value``; None for a name without a value."""
     if isinstance(value, Mapping):
         return {str(key): None if item is None else text(item) for key, item in value.items()}
-    found: dict[str, str | None] = {}
+    by_name: dict[str, str | None] = {}
     for item in value or []:
         name, equals, content = str(item).partition("=")
-        found[name] = content if equals else None
-    return found
+        by_name[name] = content if equals else None
+    return by_name
 
 
 def text(value: Any) -> str:
@@ -112,16 +112,16 @@ def text(value: Any) -> str:
 
 
 def _ports(value: Any, _project: Project) -> list[str]:
-    found = []
+    arguments = []
     for port in value:
         if isinstance(port, Mapping):
             host = f"{port['host_ip']}:" if port.get("host_ip") else ""
             published = f"{port['published']}:" if port.get("published") else ":" if host else ""
             protocol = f"/{port['protocol']}" if port.get("protocol") else ""
-            found.append(f"--publish={host}{published}{port['target']}{protocol}")
+            arguments.append(f"--publish={host}{published}{port['target']}{protocol}")
         else:
-            found.append(f"--publish={port}")
-    return found
+            arguments.append(f"--publish={port}")
+    return arguments
 
 
 def _volumes(value: Any, project: Project) -> list[str]:
@@ -129,10 +129,10 @@ def _volumes(value: Any, project: Project) -> list[str]:
 
 
 def _volume(volume: str, project: Project) -> str:
-    source, colon, rest = volume.partition(":")
+    source, colon, target = volume.partition(":")
     if not colon:
         return f"--volume={volume}"
-    return f"--volume={_source(source, project)}:{rest}"
+    return f"--volume={_source(source, project)}:{target}"
 
 
 def _source(source: str, project: Project) -> str:

@@ -83,12 +83,12 @@ def _literal(path: str, text: str) -> Any:
     tokens = _Tokens(path, text, start.end() if start else 0)
     if start is None:
         raise tokens.unknown()
-    found = tokens.value()
+    value = tokens.value()
     if tokens.kind == "mark" and tokens.text == ";":
         tokens.advance()
     if tokens.kind:
         raise tokens.unknown()
-    return found
+    return value
 
 
 class _Tokens:
@@ -104,13 +104,13 @@ class _Tokens:
 
     def _scan(self, at: int) -> Iterator[tuple[str, str, int]]:
         while at < len(self._source):
-            found = _TOKEN.match(self._source, at)
-            if found is None:
+            match = _TOKEN.match(self._source, at)
+            if match is None:
                 yield "unknown", self._source[at], at
                 return
-            if found.lastgroup:
-                yield found.lastgroup, found[0], at
-            at = found.end()
+            if match.lastgroup:
+                yield match.lastgroup, match[0], at
+            at = match.end()
 
     def advance(self) -> None:
         self.kind, self.text, self.at = next(self._tokens, ("", "", len(self._source)))
@@ -165,9 +165,9 @@ class _Tokens:
 
 
 def _unescaped(text: str) -> str:
-    def replaced(found: re.Match[str]) -> str:
-        if code := found[1] or found[2] or found[3]:
+    def replaced(match: re.Match[str]) -> str:
+        if code := match[1] or match[2] or match[3]:
             return chr(int(code, 16))
-        return "" if found[4] else _ESCAPED.get(found[5], found[5])
+        return "" if match[4] else _ESCAPED.get(match[5], match[5])
 
     return _ESCAPE.sub(replaced, text)

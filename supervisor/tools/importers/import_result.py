@@ -100,19 +100,21 @@ class Outcome:
             notes.append(note)
             self._sequence.append(note)
 
-    def add(self, kind: Kind, wanted: str, keys: Mapping[str, Any], origin: str, *locations: str) -> Unit:
+    def add(self, kind: Kind, base_name: str, keys: Mapping[str, Any], origin: str, *locations: str) -> Unit:
         """Add a unit with a valid and unused name that is derived from the wanted one.
 
         Args:
             kind: The kind of the unit.
-            wanted: The name in the other program's configuration.
+            base_name: The name in the other program's configuration.
             keys: The values of the keys; None and empty values are left out.
             origin: The origin, for the comment above the unit.
             locations: The locations whose notes belong to the unit; default: `origin`.
         """
-        name = _NOT_NAME.sub("-", wanted).strip("-.")[:90] or "task"
-        taken = {unit.name for unit in self.units if (unit.kind == "launchers") == (kind == "launchers")}
-        free = next(one for one in (name, *(f"{name}-{n}" for n in range(2, 10_000))) if one not in taken)
+        name = _NOT_NAME.sub("-", base_name).strip("-.")[:90] or "task"
+        used_names = {unit.name for unit in self.units if (unit.kind == "launchers") == (kind == "launchers")}
+        free = next(
+            candidate for candidate in (name, *(f"{name}-{n}" for n in range(2, 10_000))) if candidate not in used_names
+        )
         if not UNIT_NAME.fullmatch(free):
             raise ValueError(free)
         present = {key: value for key, value in keys.items() if value not in (None, {}, [])}
@@ -125,11 +127,11 @@ class Outcome:
         """Return the configuration file, with the notes as comments in the places of their units."""
         owned = {location for unit in self.units for location in unit.locations}
         lines = [f"# Made by ringward import from {_comment(source)}."]
-        for one in self._sequence:
-            if isinstance(one, Unit):
-                lines += ["", *self._written(one)]
-            elif one.location not in owned:
-                lines += ["", self._remark(one, str(one))]
+        for entry in self._sequence:
+            if isinstance(entry, Unit):
+                lines += ["", *self._written(entry)]
+            elif entry.location not in owned:
+                lines += ["", self._remark(entry, str(entry))]
         return "\n".join(lines) + "\n"
 
     def _written(self, unit: Unit) -> Iterator[str]:
@@ -164,10 +166,10 @@ def _value(value: Any, *, literal: bool) -> str:
     if isinstance(value, int | float):
         return str(value)
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{_key(name)} = {_value(one, literal=literal)}" for name, one in value.items())
+        inner = ", ".join(f"{_key(name)} = {_value(item, literal=literal)}" for name, item in value.items())
         return f"{{ {inner} }}"
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return f"[{', '.join(_value(one, literal=literal) for one in value)}]"
+        return f"[{', '.join(_value(item, literal=literal) for item in value)}]"
     text = str(value)
     literal = literal or isinstance(value, WithReferences)
     return _string(text if literal else text.replace("${", "$${"))

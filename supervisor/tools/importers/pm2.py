@@ -49,13 +49,13 @@ def read(path: str, text: str, outcome: Outcome) -> None:
     Raises:
         UnreadableFile: the file is not an ecosystem file.
     """
-    found = content(path, text)
-    if isinstance(found, Mapping):
-        for key in found:
-            if key != "apps" and "script" not in found:
+    document = content(path, text)
+    if isinstance(document, Mapping):
+        for key in document:
+            if key != "apps" and "script" not in document:
                 outcome.note(f"{path} {key}", "is not carried over")
-        found = found.get("apps", [found] if "script" in found else None)
-    apps = [found] if isinstance(found, Mapping) else found
+        document = document.get("apps", [document] if "script" in document else None)
+    apps = [document] if isinstance(document, Mapping) else document
     if not isinstance(apps, list):
         raise UnreadableFile(f"{path}: has no apps")
     for number, app in enumerate(apps):
@@ -125,15 +125,15 @@ def _instances(app: App, program: str, location: str, outcome: Outcome) -> int:
     instances = app.get("instances")
     cores = os.cpu_count() or 1
     if instances in ("max", "0", 0):
-        wanted = cores
+        count = cores
     else:
         try:
-            wanted = int(instances or 1)
+            count = int(instances or 1)
         except (TypeError, ValueError):
             raise ValueError(f"instances = {instances}") from None
-        wanted = max(1, cores + wanted) if wanted < 0 else wanted
+        count = max(1, cores + count) if count < 0 else count
     mode = str(app.get("exec_mode") or ("cluster" if instances is not None and program == "node" else "fork"))
-    if mode.startswith("cluster") and wanted > 1:
+    if mode.startswith("cluster") and count > 1:
         outcome.note(
             location,
             f"instances = {instances} in cluster mode: one instance here, because instances cannot share a port: give"
@@ -141,10 +141,10 @@ def _instances(app: App, program: str, location: str, outcome: Outcome) -> int:
         )
         return 1
     if instances in ("max", "0", 0) or (isinstance(instances, int) and instances < 0):
-        outcome.advise(location, f"instances = {instances} is {wanted} here, by the processors of this host")
-    if wanted > _MAX_INSTANCES:
+        outcome.advise(location, f"instances = {instances} is {count} here, by the processors of this host")
+    if count > _MAX_INSTANCES:
         outcome.note(location, f"instances = {instances} is {_MAX_INSTANCES} here")
-    return min(wanted, _MAX_INSTANCES)
+    return min(count, _MAX_INSTANCES)
 
 
 def _with_numbers(argv: list[str], app: App, env: dict[str, str], instances: int) -> list[str] | str:
@@ -170,7 +170,8 @@ def _user(app: App) -> str | None:
 def _env_files(app: App, working_dir: str) -> list[str]:
     given = app.get("env_file")
     return [
-        os.path.join(working_dir, str(one)) for one in (given if isinstance(given, list) else [given] if given else [])
+        os.path.join(working_dir, str(env_file))
+        for env_file in (given if isinstance(given, list) else [given] if given else [])
     ]
 
 
@@ -180,10 +181,10 @@ def _ms(value: Any) -> float:
     Raises:
         ValueError: the value is not a time.
     """
-    found = _TIME.fullmatch(str(value))
-    if found is None:
+    match = _TIME.fullmatch(str(value))
+    if match is None:
         raise ValueError(f"no time: {value}")
-    return float(found[1]) * _MS[found[2]]
+    return float(match[1]) * _MS[match[2]]
 
 
 def _time(app: App, key: str, default: float, location: str, outcome: Outcome) -> str:
@@ -228,11 +229,11 @@ def _limits(app: App, keys: dict[str, Any], location: str, outcome: Outcome) -> 
     memory = app.get("max_memory_restart")
     if not memory:
         return
-    found = _AMOUNT.fullmatch(str(memory))
-    if found is None:
+    match = _AMOUNT.fullmatch(str(memory))
+    if match is None:
         outcome.note(location, f"max_memory_restart = {memory} is not carried over")
         return
-    keys["limits"] = {"memory": f"{found[1]}{found[2].lower()}b"}
+    keys["limits"] = {"memory": f"{match[1]}{match[2].lower()}b"}
     outcome.advise(location, f"max_memory_restart = {memory}: the kernel kills it at this limit, and it is restarted")
 
 

@@ -22,11 +22,11 @@ def read(path: str, text: str, outcome: Outcome) -> None:
         location = f"{path}:{number}"
         if not line or line.startswith("#"):
             continue
-        found = _LINE.fullmatch(line)
-        if found is None:
+        match = _LINE.fullmatch(line)
+        if match is None:
             outcome.note(location, f"is not a line of a Procfile: {line}")
             continue
-        name, command = found.groups()
+        name, command = match.groups()
         keys: dict[str, object] = {"run": command, "working_dir": directory, "env_file": named}
         port = first_port + _STEP * count
         keys["env"] = {"PORT": str(port)}  # many programs read this variable by themselves
@@ -42,7 +42,7 @@ def _first_port(env_file: str) -> int:
     """Return the value of PORT in the file, from which Foreman counts, or else Foreman's default."""
     try:
         with open(env_file, encoding="utf-8") as file:
-            found = _OWN_PORT.search(file.read())
+            match = _OWN_PORT.search(file.read())
     except (OSError, UnicodeDecodeError):
         return _FIRST_PORT
-    return int(found[1]) if found else _FIRST_PORT
+    return int(match[1]) if match else _FIRST_PORT

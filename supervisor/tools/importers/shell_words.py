@@ -23,9 +23,9 @@ def _quoted(word: str, pattern: Pattern, replacement: Replacement) -> str:
     if not pattern.search(word):
         return shlex.quote(word)
     parts, end = [], 0
-    for found in pattern.finditer(word):
-        parts += [_literal(word[end : found.start()]), replacement(found)]
-        end = found.end()
+    for match in pattern.finditer(word):
+        parts += [_literal(word[end : match.start()]), replacement(match)]
+        end = match.end()
     return f'"{"".join(parts)}{_literal(word[end:])}"'
 
 

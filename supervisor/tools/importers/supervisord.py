@@ -73,10 +73,10 @@ def _parsed(path: str, text: str, outcome: Outcome) -> configparser.RawConfigPar
         patterns = parser.get("include", "files", fallback="").split()
         _expand_here(parser, directory)
         for pattern in patterns:
-            found = sorted(glob.glob(pattern.replace(_HERE, "."), root_dir=directory))
-            if not found:
+            paths = sorted(glob.glob(pattern.replace(_HERE, "."), root_dir=directory))
+            if not paths:
                 outcome.note(f"{path} [include]", f"{pattern}: no such file")
-            for name in found:
+            for name in paths:
                 _include(parser, os.path.join(directory, name), outcome)
     except (configparser.Error, UnicodeDecodeError) as err:
         raise UnreadableFile(f"{path}: {err}") from err
@@ -136,9 +136,11 @@ def _program(
             file = ": Ringward keeps the output in its logs instead" if key.endswith("_logfile") else ""
             outcome.note(location, f"{key} = {value}{file or ' is not carried over'}")
     outcome.stops_within(location, keys["graceful_stop"], explicit="stopwaitsecs" in settings)
-    in_shell = {one: value for one, value in env.items() if _of_the_instance(value)}
+    in_shell = {variable: value for variable, value in env.items() if _of_the_instance(value)}
     keys["run"] = _command(expanded(command), in_shell, int(settings.get("numprocs_start", "0")))
-    keys["env"] = {one: _referring(value, location, outcome) for one, value in env.items() if one not in in_shell}
+    keys["env"] = {
+        variable: _referring(value, location, outcome) for variable, value in env.items() if variable not in in_shell
+    }
     keys = {key: value for key, value in keys.items() if value is not None}
     outcome.add("services", name, keys, location)
 
@@ -152,36 +154,36 @@ def _is_nothing(key: str, value: str) -> bool:
 
 def _of_the_instance(value: str) -> bool:
     """Return whether a value is known only when an instance starts, because it depends on the instance or host."""
-    return any(found["name"] is None for found in _TO_REPLACE.finditer(value))
+    return any(match["name"] is None for match in _TO_REPLACE.finditer(value))
 
 
 def _referring(value: str, location: str, outcome: Outcome) -> str:
     """Convert variables in a value to references to variables of the daemon."""
     parts, end = [], 0
-    for found in _VARIABLE.finditer(value):
-        name = found["name"]
+    for match in _VARIABLE.finditer(value):
+        name = match["name"]
         if name not in os.environ:
             outcome.note(location, f"%(ENV_{name})s: no such variable here; it is empty unless the daemon has it")
         reference = f"${{{name}}}" if name in os.environ else f"${{{name}:-}}"
-        parts += [value[end : found.start()].replace("${", "$${"), reference]
-        end = found.end()
+        parts += [value[end : match.start()].replace("${", "$${"), reference]
+        end = match.end()
     return WithReferences("".join((*parts, value[end:].replace("${", "$${")))) if parts else value
 
 
 def _carry(key: str, value: str, keys: dict[str, Any], location: str, outcome: Outcome) -> None:
     target, parse = _KEYS[key]
-    found: Any
+    parsed: Any
     try:
         if _VARIABLE.search(value) and parse is str and not _of_the_instance(value):
-            found = _referring(value, location, outcome)
+            parsed = _referring(value, location, outcome)
         else:
-            found = None if _TO_REPLACE.search(value) else parse(value)
+            parsed = None if _TO_REPLACE.search(value) else parse(value)
     except (ValueError, KeyError):
-        found = None
-    if found is None and key != "redirect_stderr":
+        parsed = None
+    if parsed is None and key != "redirect_stderr":
         outcome.note(location, f"{key} = {value} is not carried over")
     else:
-        keys[target] = found
+        keys[target] = parsed
         if key in ("numprocs", "priority") and keys[target] != int(value):
             outcome.note(location, f"{key} = {value}: is {keys[target]} here")
 
@@ -219,12 +221,12 @@ def _shown(word: str, replaced: Replacement) -> str:
 def _replacement(first: int) -> Replacement:
     number = f"$((RINGWARD_INSTANCE + {first}))" if first else "$RINGWARD_INSTANCE"
 
-    def replaced(found: re.Match[str]) -> str:
-        if found["name"]:
-            return f"${{{found['name']}}}"
-        if found["host"]:
+    def replaced(match: re.Match[str]) -> str:
+        if match["name"]:
+            return f"${{{match['name']}}}"
+        if match["host"]:
             return "$(uname -n)"
-        return f"$(printf %{found['format']}d {number})" if found["format"] else number
+        return f"$(printf %{match['format']}d {number})" if match["format"] else number
 
     return replaced
 

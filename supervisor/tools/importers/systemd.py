@@ -46,18 +46,18 @@ def to_cron(text: str) -> str:
     text = text.strip()
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
-    found = _EVENT.fullmatch(text)
-    if not text or found is None or (found["year"] or "*") != "*":
+    match = _EVENT.fullmatch(text)
+    if not text or match is None or (match["year"] or "*") != "*":
         raise ValueError(f"{_NONE} {text}")
-    at_midnight = found["hour"] is None
+    at_midnight = match["hour"] is None
     parts = {
-        name: "0" if at_midnight and name in ("minute", "hour") else _field(name, found[name] or "*")
+        name: "0" if at_midnight and name in ("minute", "hour") else _field(name, match[name] or "*")
         for name in ("minute", "hour", "day", "month")
     }
-    week = _week(found["days"]) if found["days"] else "*"
+    week = _week(match["days"]) if match["days"] else "*"
     if week != "*" and parts["day"] != "*":  # in cron one of them must match, in systemd both
         raise ValueError(f"{_NONE} {text}")
-    second = _field("second", found["second"] or "0")
+    second = _field("second", match["second"] or "0")
     return " ".join(([] if second == "0" else [second]) + [*parts.values(), week])
 
 
@@ -69,20 +69,22 @@ def _field(name: str, text: str) -> str:
         part = part.replace("..", "-")
         # 0/15 means every 15th value from 0 to the highest one.
         part = (
-            _SECOND_RANGE.sub(lambda one: f"{int(one[1])}-{_HIGHEST[name]}/{one[2]}", part) if "-" not in part else part
+            _SECOND_RANGE.sub(lambda match: f"{int(match[1])}-{_HIGHEST[name]}/{match[2]}", part)
+            if "-" not in part
+            else part
         )
-        parts.append(re.sub(r"\d+", lambda one: str(int(one[0])), part))
+        parts.append(re.sub(r"\d+", lambda match: str(int(match[0])), part))
     return ",".join(parts)
 
 
 def _week(text: str) -> str:
-    found: list[int] = []
+    days: list[int] = []
     for part in text.strip(",").split(","):
         first, _, last = part.replace("..", "-").partition("-")
         start = _day(first)
         end = _day(last) if last else start
-        found += [(start + n) % _DAYS_OF_WEEK for n in range((end - start) % _DAYS_OF_WEEK + 1)]
-    return ",".join(map(str, sorted(set(found)))) if len(set(found)) < _DAYS_OF_WEEK else "*"
+        days += [(start + n) % _DAYS_OF_WEEK for n in range((end - start) % _DAYS_OF_WEEK + 1)]
+    return ",".join(map(str, sorted(set(days)))) if len(set(days)) < _DAYS_OF_WEEK else "*"
 
 
 def _day(text: str) -> int:
@@ -219,26 +221,26 @@ def _words(text: str) -> list[str]:
 
 
 def _unquoted(word: str) -> str:
-    return "".join(_ESCAPE.sub(_unescaped, found[2] or found[3] or "") for found in _QUOTED.finditer(word))
+    return "".join(_ESCAPE.sub(_unescaped, match[2] or match[3] or "") for match in _QUOTED.finditer(word))
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    if letter := found[1]:
+def _unescaped(match: re.Match[str]) -> str:
+    if letter := match[1]:
         return _ESCAPED.get(letter, letter)
-    return chr(int(found[5], 8) if found[5] else int(found[2] or found[3] or found[4], 16))
+    return chr(int(match[5], 8) if match[5] else int(match[2] or match[3] or match[4], 16))
 
 
 def _specified(value: str, name: str) -> str:
     """Replace the specifiers for the unit's name and for well-known directories; %% stays unchanged."""
     stem = name.rpartition(".")[0]
     prefix, _, instance = stem.partition("@")
-    known = _DIRECTORIES | {"%n": name, "%N": stem, "%p": prefix, "%i": instance, "%I": instance.replace("-", "/")}
-    return _SPECIFIER.sub(lambda found: known.get(found[0], found[0]), value)
+    specifiers = _DIRECTORIES | {"%n": name, "%N": stem, "%p": prefix, "%i": instance, "%I": instance.replace("-", "/")}
+    return _SPECIFIER.sub(lambda match: specifiers.get(match[0], match[0]), value)
 
 
 def _has_specifier(value: str) -> bool:
     """Return whether a value contains a specifier that was not replaced."""
-    return any(found != "%%" for found in _SPECIFIER.findall(value))
+    return any(specifier != "%%" for specifier in _SPECIFIER.findall(value))
 
 
 def _last(sections: Sections, section: str, key: str) -> str | None:
@@ -394,8 +396,8 @@ def _command(line: str, path: str, outcome: Outcome) -> _Command:
     return _Command(words, "-" in marks, ":" in marks)
 
 
-def _replaced(found: re.Match[str]) -> str:
-    return r"\$" if found[0] == "$$" else found[0]
+def _replaced(match: re.Match[str]) -> str:
+    return r"\$" if match[0] == "$$" else match[0]
 
 
 def _carry(
@@ -518,10 +520,10 @@ def _directory(text: str) -> str:
 
 def _amount(text: str) -> str:
     """Return a size of the configuration. In both programs, K is 1024."""
-    found = re.fullmatch(r"(\d+)([KMGT]?)", text)
-    if found is None:
+    match = re.fullmatch(r"(\d+)([KMGT]?)", text)
+    if match is None:
         raise ValueError(text)
-    return found[1] + (found[2].lower() + "b" if found[2] else "b")
+    return match[1] + (match[2].lower() + "b" if match[2] else "b")
 
 
 def _limit(text: str) -> int:

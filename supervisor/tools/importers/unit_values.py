@@ -30,18 +30,18 @@ def span(text: str) -> float:
     Raises:
         ValueError: the text is not a time span, or is ``infinity``.
     """
-    found = _SPAN.findall(text)
-    if not found or _SPAN.sub("", text).strip() or any(unit not in _UNITS for _, unit in found):
+    parts = _SPAN.findall(text)
+    if not parts or _SPAN.sub("", text).strip() or any(unit not in _UNITS for _, unit in parts):
         raise ValueError(f"not a time span: {text}")
-    return float(sum(float(number) * _UNITS[unit] for number, unit in found))
+    return float(sum(float(number) * _UNITS[unit] for number, unit in parts))
 
 
 def endless_span(text: str) -> str:
     """Convert a time limit to a duration; 0 and ``infinity`` mean no limit (systemd.service(5))."""
     if text == "infinity":
         return FOR_EVER
-    found = span(text)
-    return seconds(found) if found else FOR_EVER
+    duration = span(text)
+    return seconds(duration) if duration else FOR_EVER
 
 
 def signal_name(text: str) -> str:
@@ -64,7 +64,7 @@ def statuses(text: str) -> list[int]:
     Raises:
         ValueError: a word is none of these.
     """
-    found = [0]
+    codes = [0]
     for word in text.split():
         if word.isdigit():
             number = int(word)
@@ -74,9 +74,9 @@ def statuses(text: str) -> list[int]:
             number = _SIGNAL_BASE + signal.Signals[signal_name(word)]
         else:
             raise ValueError(word)
-        if number not in found:
-            found.append(number)
-    return found
+        if number not in codes:
+            codes.append(number)
+    return codes
 
 
 def restarts(setting: Callable[[str], str | None]) -> Mapping[str, Any]:

@@ -27,7 +27,7 @@ def detect(root: str = "/") -> str | None:
 
 def _running(root: str) -> set[str]:
     """Return the names of all processes."""
-    found = set()
+    names = set()
     proc = os.path.join(root, "proc")
     with contextlib.suppress(FileNotFoundError):
         for pid in filter(str.isdecimal, os.listdir(proc)):
@@ -35,8 +35,8 @@ def _running(root: str) -> set[str]:
                 contextlib.suppress(OSError),  # the process has ended
                 open(os.path.join(proc, pid, "comm"), encoding="utf-8", errors="replace") as file,
             ):
-                found.add(file.read().strip())
-    return found
+                names.add(file.read().strip())
+    return names
 
 
 def scan_directory(candidates: Sequence[str], root: str = "/") -> str:

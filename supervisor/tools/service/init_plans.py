@@ -37,12 +37,12 @@ def plan(kind: str, options: InstallOptions, scan: str | None = None) -> Plan:
     if kind == "systemd":
         return systemd.plan(options)
     if kind == "openrc":
-        found = _openrc(options)
+        init_plan = _openrc(options)
     elif kind == "s6":
-        found = _s6(options, scan or scan_directory(S6_SCAN_DIRECTORIES))
+        init_plan = _s6(options, scan or scan_directory(S6_SCAN_DIRECTORIES))
     else:
-        found = _runit(options, scan or scan_directory(RUNIT_SCAN_DIRECTORIES))
-    return replace(found, enable=(*_user(options), *found.enable))
+        init_plan = _runit(options, scan or scan_directory(RUNIT_SCAN_DIRECTORIES))
+    return replace(init_plan, enable=(*_user(options), *init_plan.enable))
 
 
 def _user(options: InstallOptions) -> tuple[Command, ...]:
@@ -110,8 +110,8 @@ def _s6(options: InstallOptions, scan: str) -> Plan:
         ),
         enable=(("s6-svlink", scan, S6_DIRECTORY),),
         disable=(("s6-svunlink", scan, NAME),),
-        enabled=tuple(f"{one}/{NAME}" for one in {*S6_SCAN_DIRECTORIES, scan}),
-        state=tuple(f"{S6_DIRECTORY}/{one}" for one in ("supervise", "event", "log/supervise", "log/event")),
+        enabled=tuple(f"{directory}/{NAME}" for directory in {*S6_SCAN_DIRECTORIES, scan}),
+        state=tuple(f"{S6_DIRECTORY}/{name}" for name in ("supervise", "event", "log/supervise", "log/event")),
     )
 
 
@@ -127,8 +127,8 @@ def _runit(options: InstallOptions, scan: str) -> Plan:
         ),
         enable=(("ln", "-sfn", RUNIT_DIRECTORY, link),),
         disable=(("rm", link), ("sv", "-w", _STOP_S, "exit", RUNIT_DIRECTORY)),
-        enabled=tuple(f"{one}/{NAME}" for one in {*RUNIT_SCAN_DIRECTORIES, scan}),
-        state=tuple(f"{RUNIT_DIRECTORY}/{one}" for one in ("supervise", "log/supervise")),
+        enabled=tuple(f"{directory}/{NAME}" for directory in {*RUNIT_SCAN_DIRECTORIES, scan}),
+        state=tuple(f"{RUNIT_DIRECTORY}/{name}" for name in ("supervise", "log/supervise")),
     )
 
 

@@ -69,8 +69,8 @@ def stamped(body: str) -> str:
 
 def unchanged(text: str) -> bool:
     """Return whether a text is unchanged since a version of Ringward wrote it."""
-    body, mark, rest = text.rpartition(_MARK)
-    return bool(mark) and rest == f"{_sum(body)}\n"
+    body, mark, checksum = text.rpartition(_MARK)
+    return bool(mark) and checksum == f"{_sum(body)}\n"
 
 
 def _sum(body: str) -> str:

@@ -68,19 +68,19 @@ def _compare(file: File, path: str) -> ComparedFile:
     return ComparedFile(file, path, "changed", f"{path} is a broken link")
 
 
-def write(found: Sequence[ComparedFile], *, force: bool) -> list[ComparedFile]:
+def write(files: Sequence[ComparedFile], *, force: bool) -> list[ComparedFile]:
     """Write the files that are missing or differ; return the written files.
 
     Raises:
         ChangedByUser: the user has changed files and `force` is false. Then nothing is written.
         OSError: a file cannot be written.
     """
-    changed = [file for file in found if file.state == "changed"]
+    changed = [file for file in files if file.state == "changed"]
     if changed and not force:
         raise ChangedByUser(changed)
-    to_write = [file for file in found if file.state != "same"]
-    for one in to_write:
-        put(one.path, one.file)
+    to_write = [file for file in files if file.state != "same"]
+    for compared in to_write:
+        put(compared.path, compared.file)
     return to_write
 
 
@@ -104,22 +104,22 @@ def put(path: str, file: File) -> None:
         raise
 
 
-def remove(plan: Plan, root: str, found: Sequence[ComparedFile], *, force: bool) -> list[ComparedFile]:
+def remove(plan: Plan, root: str, files: Sequence[ComparedFile], *, force: bool) -> list[ComparedFile]:
     """Remove the existing files, and Ringward's directories that become empty; return the removed files.
 
     Raises:
         ChangedByUser: the user has changed files and `force` is false. Then nothing is removed.
         OSError: a file cannot be removed.
     """
-    changed = [file for file in found if file.state == "changed"]
+    changed = [file for file in files if file.state == "changed"]
     if changed and not force:
         raise ChangedByUser(changed)
-    gone = [file for file in found if file.state != "new"]
-    for one in gone:
-        os.unlink(one.path)
+    gone = [file for file in files if file.state != "new"]
+    for compared in gone:
+        os.unlink(compared.path)
     for path in plan.state:
         shutil.rmtree(path_below(root, path), ignore_errors=True)
-    own = {path for path in (os.path.dirname(one.file.path) for one in gone) if f"/{NAME}" in path}
+    own = {path for path in (os.path.dirname(compared.file.path) for compared in gone) if f"/{NAME}" in path}
     for path in sorted(own, key=len, reverse=True):
         with contextlib.suppress(OSError):  # ENOTEMPTY: the directory contains other files
             os.rmdir(path_below(root, path))

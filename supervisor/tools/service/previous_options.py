@@ -13,17 +13,17 @@ _USER = re.compile(r"^(?:User=|command_user=|install -d -m 0700 -o )([^:\s]+)", 
 _MAX_CHARS = 1 << 20
 
 
-def forgotten(wanted: InstallOptions, found: Sequence[ComparedFile], root: str) -> list[str]:
-    """Return the options of ``service install`` with which the existing files were written and which `wanted` lacks.
+def forgotten(current: InstallOptions, files: Sequence[ComparedFile], root: str) -> list[str]:
+    """Return the options of ``service install`` with which the existing files were written and which `current` lacks.
 
     Raises:
         OSError: a file cannot be read.
     """
-    there = [file.path for file in found if file.state in ("older", "changed") and os.path.exists(file.path)]
+    there = [file.path for file in files if file.state in ("older", "changed") and os.path.exists(file.path)]
     users = {user for path in there for user in _USER.findall(_text(path))}
-    options = [f"--user {user}" for user in sorted(users - {wanted.user})]
-    for_systemd = any(compared.file.path == UNIT for compared in found)
-    if for_systemd and not wanted.hardened and os.path.lexists(path_below(root, HARDENING)):
+    options = [f"--user {user}" for user in sorted(users - {current.user})]
+    for_systemd = any(compared.file.path == UNIT for compared in files)
+    if for_systemd and not current.hardened and os.path.lexists(path_below(root, HARDENING)):
         options.append("--hardened")
     return options
 

@@ -12,10 +12,10 @@ _PLACEHOLDER = re.compile(r"^@(?P<line>[a-z_]+)@\n|@(?P<part>[a-z_]+)@", re.MULT
 def render(template: str, **values: str) -> str:
     """Return the text of a template with its values. A line that consists only of an empty value is omitted."""
 
-    def value(found: re.Match[str]) -> str:
-        if found["part"] is not None:
-            return values[found["part"]]
-        line = values[found["line"]]
+    def value(match: re.Match[str]) -> str:
+        if match["part"] is not None:
+            return values[match["part"]]
+        line = values[match["line"]]
         return f"{line}\n" if line else ""
 
     with open(os.path.join(_FOLDER, template), encoding="utf-8") as file:

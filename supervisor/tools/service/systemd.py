@@ -76,8 +76,8 @@ def version() -> int | None:
         output = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S607 - wherever it is
     except OSError:
         return None
-    found = re.match(r"systemd (\d+)", output)
-    return int(found[1]) if found else None
+    match = re.match(r"systemd (\d+)", output)
+    return int(match[1]) if match else None
 
 
 def _hardening(options: InstallOptions) -> str:

@@ -35,16 +35,16 @@ def read_history(config: Config, data_dir: str) -> History:
     if configured is None and not os.access(target, os.R_OK):
         return History()
     timed: dict[str, int] = {}
-    taken: dict[str, int] = {}
+    durations_ms: dict[str, int] = {}
     try:
         database = open_reader(target)
         try:
             for total in totals(database):
                 timed[total.task_name] = timed.get(total.task_name, 0) + total.timed
-                taken[total.task_name] = taken.get(total.task_name, 0) + total.duration
+                durations_ms[total.task_name] = durations_ms.get(total.task_name, 0) + total.duration
             marks = {row.name: row.last_instant for row in all_tasks(database) if row.last_instant is not None}
         finally:
             database.close()
     except (StoreError, ImportError) as err:  # ImportError: the driver of the server is not installed
         raise HistoryUnreadable(str(err)) from err
-    return History({name: taken[name] // count for name, count in timed.items() if count}, marks)
+    return History({name: durations_ms[name] // count for name, count in timed.items() if count}, marks)

@@ -122,14 +122,14 @@ class Report:
         }
 
     def _by_hour(self) -> list[_Hours]:
-        found = [_Hours() for _ in range(24)]
+        hours = [_Hours() for _ in range(24)]
         for number in range(self.start_ms // HOUR_MS, -(-self.end_ms // HOUR_MS)):
-            load = found[datetime.fromtimestamp(number * 3600, UTC).astimezone(self.zone).hour]
+            load = hours[datetime.fromtimestamp(number * 3600, UTC).astimezone(self.zone).hour]
             load.hours += 1
             load.starts += self.starts[number]
             load.most = max(load.most, self.starts[number])
             load.busy_ms += self.busy_ms[number]
-        return found
+        return hours
 
     def take(self, arrivals: Sequence[Arrival], zones: Mapping[str, ZoneInfo]) -> None:
         """Count scheduled times, which must be in the order of their starts."""
@@ -140,7 +140,7 @@ class Report:
             if arrival.note is not None:
                 self._change(arrival, zones[arrival.task])
         for starts_at, together in groupby(arrivals, attrgetter("starts_at")):
-            names = [one.task for one in together if one.outcome != DST_SKIPPED]
+            names = [start.task for start in together if start.outcome != DST_SKIPPED]
             if names:
                 self.starts[starts_at // HOUR_MS] += len(names)
             if len(names) > 1:

@@ -69,5 +69,5 @@ def _copy(directory: str, destination: str, url: str | None) -> "CopyContent":
 def _show(copied: "CopyContent") -> None:
     runs = "logs only (the database is on a PostgreSQL server)" if copied.runs is None else f"{copied.runs} runs"
     click.echo(f"{copied.directory}: {runs}, {copied.logs} logs, {copied.size_bytes} bytes")
-    for one in copied.damaged:
-        click.echo(f"ringward: damaged: {one}", err=True)
+    for path in copied.damaged:
+        click.echo(f"ringward: damaged: {path}", err=True)

@@ -18,13 +18,13 @@ def command(settings: Settings, as_json: bool) -> None:
     from supervisor.cli.tables import show_json
 
     try:
-        found = settings.api().get("/readyz")
+        readiness = settings.api().get("/readyz")
     except (
         ErrorResponse
     ) as err:  # a daemon never refuses this request, so the answer comes from another program or a proxy
         raise Unreachable(err.message) from err
-    status = found["status"]
+    status = readiness["status"]
     if as_json:
-        show_json(found)
+        show_json(readiness)
     else:
         click.echo(status)

@@ -136,16 +136,16 @@ def _check_role(api: Api, role: str) -> None:
     if not status["authenticated"]:
         message = f"the daemon at {api.endpoint} does not accept the token: it is unknown, revoked or expired"
         raise Failure(f"{message}; {_create(role)}", exit_codes.NOT_PERMITTED)
-    found = status["role"]
-    if found == "viewer" and role == "operator":
+    own_role = status["role"]
+    if own_role == "viewer" and role == "operator":
         click.echo(
             "ringward: the token has the role viewer, so the daemon rejects runs, stops and restarts;"
             f" for these {_create(role)}",
             err=True,
         )
-    elif found not in (role, "run"):  # a run's token grants only what the run's `may` lists
-        advice = "; for runs, stops and restarts add --allow-run" if found == "operator" else ""
-        message = f"the token has the role {found}, but this server needs no more than {role}{advice}"
+    elif own_role not in (role, "run"):  # a run's token grants only what the run's `may` lists
+        advice = "; for runs, stops and restarts add --allow-run" if own_role == "operator" else ""
+        message = f"the token has the role {own_role}, but this server needs no more than {role}{advice}"
         raise Failure(f"{message}; {_create(role)}", exit_codes.NOT_PERMITTED)
 
 
@@ -171,32 +171,32 @@ def _clipped(value: Any, chars: int = _TEXT_CHARS) -> Any:
     if isinstance(value, str) and len(value) > chars:
         return f"{value[:chars]}… ({len(value) - chars} more characters)"
     if isinstance(value, Mapping):
-        return {key: _clipped(one, chars) for key, one in value.items() if key != "$schema"}
+        return {key: _clipped(element, chars) for key, element in value.items() if key != "$schema"}
     if isinstance(value, list):
-        return [_clipped(one, chars) for one in value]
+        return [_clipped(element, chars) for element in value]
     return value
 
 
 def _fitting(items: Iterable[Any]) -> list[Any]:
     """Return the first items that fit into one answer, but at least one."""
-    kept: list[Any] = []
-    left = _ANSWER_BYTES
+    fitting: list[Any] = []
+    remaining_bytes = _ANSWER_BYTES
     for item in items:
-        left -= _size(item) + 1
-        if left < 0 and kept:
+        remaining_bytes -= _size(item) + 1
+        if remaining_bytes < 0 and fitting:
             break
-        kept.append(item)
-    return kept
+        fitting.append(item)
+    return fitting
 
 
-def _record(found: Any) -> Any:
+def _record(answer: Any) -> Any:
     """Return a record with its texts cut until it fits into one answer.
 
     Raises:
         Failure: it has too many fields.
     """
     for chars in (_TEXT_CHARS, _TEXT_CHARS // 10):
-        record = _clipped(found, chars)
+        record = _clipped(answer, chars)
         if _size(record) <= _ANSWER_BYTES:
             return record
     raise Failure("the record is too large for one answer; use the ringward command line with --json")
@@ -233,15 +233,15 @@ class Tools:
         name_contains: only names with this text. kind: only tasks, or only services.
         offset: leave out so many, to go on.
         """
-        found = [
+        units_listed = [
             _without_definition(unit)
             | ({"params": unit["definition"]["params"]} if unit["definition"].get("params") else {})
             for unit in self.api.get("/api/tasks")["items"]
             if name_contains.lower() in unit["name"].lower() and kind in (None, unit["kind"])
         ]
         offset = max(offset, 0)
-        units = _fitting(map(_clipped, found[offset : offset + _MOST_UNITS]))
-        return _page("units", units, offset, len(found))
+        units = _fitting(map(_clipped, units_listed[offset : offset + _MOST_UNITS]))
+        return _page("units", units, offset, len(units_listed))
 
     def list_runs(
         self,
@@ -273,8 +273,8 @@ class Tools:
             "limit": min(limit, _MOST_RUNS),
             "offset": offset,
         }
-        found = self.api.get("/api/runs", query)
-        return _page("runs", _fitting(map(_clipped, found["runs"])), offset, found["total"])
+        page = self.api.get("/api/runs", query)
+        return _page("runs", _fitting(map(_clipped, page["runs"])), offset, page["total"])
 
     def get_run(self, run_id: str) -> Any:
         """Show a run: its record, why it waits, and why and how it ended, with the cause and the last log lines.
@@ -303,16 +303,16 @@ class Tools:
         lines = [_clipped(line, line_chars) for line in log["lines"]]
         answer = {key: log[key] for key in ("firstAvailable", "totalLines", "truncated", "finalized")}
         if first is None:
-            kept = _fitting(reversed(lines))[::-1]
-            start = kept[0]["n"] if len(kept) < len(lines) else max(log["totalLines"] - count, log["firstAvailable"])
+            shown = _fitting(reversed(lines))[::-1]
+            start = shown[0]["n"] if len(shown) < len(lines) else max(log["totalLines"] - count, log["firstAvailable"])
             if start > log["firstAvailable"]:
-                begin = max(start - count, log["firstAvailable"])
-                answer["more"] = f"earlier lines: first={begin}, count={start - begin}"
+                earlier = max(start - count, log["firstAvailable"])
+                answer["more"] = f"earlier lines: first={earlier}, count={start - earlier}"
         else:
-            kept = _fitting(lines)
-            if kept and (len(kept) < len(lines) or len(lines) == count) and kept[-1]["n"] + 1 < log["totalLines"]:
-                answer["more"] = f"later lines: first={kept[-1]['n'] + 1}"
-        return {**answer, "lines": kept}
+            shown = _fitting(lines)
+            if shown and (len(shown) < len(lines) or len(lines) == count) and shown[-1]["n"] + 1 < log["totalLines"]:
+                answer["more"] = f"later lines: first={shown[-1]['n'] + 1}"
+        return {**answer, "lines": shown}
 
     def search_logs(
         self,
@@ -352,13 +352,13 @@ class Tools:
             query["task"] = task
         limit = min(limit, _MOST_HITS)
         while True:
-            found: Any = _clipped(self.api.get(path, {**query, "limit": limit}))
-            if _size(found) <= _ANSWER_BYTES or limit <= 1:
+            page: Any = _clipped(self.api.get(path, {**query, "limit": limit}))
+            if _size(page) <= _ANSWER_BYTES or limit <= 1:
                 break
             limit //= 2  # the cursor continues after the last line of the page, so lines cannot be omitted
-        if "nextCursor" in found:
-            found["more"] = "the same search with cursor=nextCursor"
-        return found
+        if "nextCursor" in page:
+            page["more"] = "the same search with cursor=nextCursor"
+        return page
 
     def next_runs(self, task: str | None = None, count: int = 10) -> Any:
         """Show the next scheduled times of a task, or of all tasks, the soonest first. count: at most 100."""
@@ -393,7 +393,7 @@ class Tools:
             answer["unit"] = _without_definition(unit)
             query = {"taskName": unit["name"], "status": "pending", "naming": "camel", "limit": _WAITING_RUNS}
             waiting = [run] if run else self.api.get("/api/runs", query)["runs"]
-            answer["runs"] = [self._described(one) for one in waiting]
+            answer["runs"] = [self._described(waiting_run) for waiting_run in waiting]
             if not run and (last := unit.get("lastRun")) and last["status"] == "ended":
                 answer["lastRun"] = self._described(last)
         elif run is not None:
@@ -412,7 +412,7 @@ class Tools:
             run = self.api.post(f"/api/tasks/{segment(task)}/run", query, body, _ANSWER_TIMEOUT_S + wait_s)
         except ErrorResponse as err:
             if err.status == HTTPStatus.NOT_FOUND:
-                raise unknown(self.api, task, what="task", kinds=("task",)) from err
+                raise unknown(self.api, task, noun="task", kinds=("task",)) from err
             raise
         return _record(run)
 
@@ -447,10 +447,10 @@ class Tools:
     def _described(self, run: Record) -> dict[str, Any]:
         """Return a run with its details and, if it has ended, how it ended."""
         path = f"/api/runs/{run['id']}"
-        found: dict[str, Any] = {"run": run, "details": self.api.get(f"{path}/details")}
+        record: dict[str, Any] = {"run": run, "details": self.api.get(f"{path}/details")}
         if run["status"] == "ended":
-            found["ending"] = self.api.get(f"{path}/ending")
-        return found
+            record["ending"] = self.api.get(f"{path}/ending")
+        return record
 
     def _daemon(self) -> Record | None:
         """Return the record of the daemon; None if the token is not permitted to read it."""

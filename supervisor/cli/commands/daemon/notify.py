@@ -23,11 +23,11 @@ def test(settings: Settings, name: str, as_json: bool) -> int:
     from supervisor.cli.failure import Failure
     from supervisor.cli.tables import show_json
 
-    found = settings.api().post(f"/api/notifiers/{segment(name)}/test")
+    delivery = settings.api().post(f"/api/notifiers/{segment(name)}/test")
     if as_json:
-        show_json({key: value for key, value in found.items() if key != "$schema"})
-    elif not found["delivered"]:
-        raise Failure(f"{name} could not deliver the message: {found['error']}", exit_codes.REFUSED)
+        show_json({key: value for key, value in delivery.items() if key != "$schema"})
+    elif not delivery["delivered"]:
+        raise Failure(f"{name} could not deliver the message: {delivery['error']}", exit_codes.REFUSED)
     else:
         click.echo(f"{name} delivered the message")
-    return exit_codes.OK if found["delivered"] else exit_codes.REFUSED
+    return exit_codes.OK if delivery["delivered"] else exit_codes.REFUSED

@@ -27,7 +27,7 @@ def command(settings: Settings, dry_run: bool, as_json: bool) -> int:
     from supervisor.ipc.plural import counted
 
     try:
-        found = settings.api().post("/api/daemon/reload", {"dry_run": "true"} if dry_run else None)
+        result = settings.api().post("/api/daemon/reload", {"dry_run": "true"} if dry_run else None)
     except Unreachable as err:
         if not isinstance(err.__cause__, (FileNotFoundError, ConnectionRefusedError)):
             raise
@@ -41,9 +41,9 @@ def command(settings: Settings, dry_run: bool, as_json: bool) -> int:
         lines = [f"{error['location']}: {error['message']}" for error in err.errors]
         raise Failure("\n".join([*lines, counted(len(lines), "problem")]), _code(err.status), plain=True) from err
     if as_json:
-        show_json({name: found[name] for name in ("added", "changed", "removed", "warnings")})
+        show_json({name: result[name] for name in ("added", "changed", "removed", "warnings")})
         return exit_codes.OK
-    _show(found, dry_run=dry_run)
+    _show(result, dry_run=dry_run)
     return exit_codes.OK
 
 
@@ -51,18 +51,18 @@ def _code(status: int) -> int:
     return exit_codes.REFUSED if status == _CONFLICT else exit_codes.CONFIG
 
 
-def _show(found: dict[str, Any], *, dry_run: bool) -> None:
-    for name in found["added"]:
+def _show(result: dict[str, Any], *, dry_run: bool) -> None:
+    for name in result["added"]:
         click.echo(f"added    {name}")
-    for one in found["changed"]:
-        click.echo(f"changed  {one['name']}")
-        for reason in one["reasons"]:
+    for unit in result["changed"]:
+        click.echo(f"changed  {unit['name']}")
+        for reason in unit["reasons"]:
             click.echo(f"           {reason}")
-    for name in found["removed"]:
+    for name in result["removed"]:
         click.echo(f"removed  {name}")
-    for warning in found["warnings"]:
+    for warning in result["warnings"]:
         click.echo(f"ringward: {warning}", err=True)
-    if not (found["added"] or found["changed"] or found["removed"]):
+    if not (result["added"] or result["changed"] or result["removed"]):
         click.echo("nothing has changed")
     elif dry_run:
         click.echo("nothing was changed")

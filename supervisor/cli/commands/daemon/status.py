@@ -37,12 +37,12 @@ def command(settings: Settings, as_json: bool) -> int:
     """
     from supervisor.cli.tables import show_json
 
-    found = _read_status(settings.api())
+    overview = _read_status(settings.api())
     if as_json:
-        show_json(found)
+        show_json(overview)
     else:
-        _show(found)
-    return exit_codes.REFUSED if found["attention"] else exit_codes.OK
+        _show(overview)
+    return exit_codes.REFUSED if overview["attention"] else exit_codes.OK
 
 
 def _read_status(api: "Api") -> dict[str, object]:
@@ -79,7 +79,7 @@ def _read_status(api: "Api") -> dict[str, object]:
         "leftRunning": daemon.get("leftRunning", []),
         "attention": [*_of_daemon(daemon, health), *_of_units(unit for unit in units if "acknowledged" not in unit)],
         "acknowledged": [
-            one | unit["acknowledged"] for unit in units if "acknowledged" in unit for one in _of_units([unit])
+            entry | unit["acknowledged"] for unit in units if "acknowledged" in unit for entry in _of_units([unit])
         ],
     }
 
@@ -113,8 +113,8 @@ def _health(api: "Api") -> str:
 def _of_daemon(daemon: Mapping[str, Any], health: str) -> Iterator[dict[str, str]]:
     if not daemon["schedulerActive"]:
         problem = daemon.get("databaseProblem")
-        why = f"; {problem}" if problem else ""
-        yield {"what": "scheduler", "text": f"not running; nothing starts until it is back{why}"}
+        reason = f"; {problem}" if problem else ""
+        yield {"what": "scheduler", "text": f"not running; nothing starts until it is back{reason}"}
     elif not health:
         yield {
             "what": "database",
@@ -154,9 +154,9 @@ def _of_clock(daemon: Mapping[str, Any]) -> Iterator[dict[str, str]]:
             "what": "clock",
             "text": f"was set back: {more} more tasks do not run; ringward next TASK shows until when",
         }
-    held = daemon.get("removalsHeldUntil")
-    if held is not None:
-        text = f"was set by more than a day: nothing is removed by age before {held}"
+    held_until = daemon.get("removalsHeldUntil")
+    if held_until is not None:
+        text = f"was set by more than a day: nothing is removed by age before {held_until}"
         yield {"what": "clock", "text": f"{text}; if the clock is right, run: ringward trust-clock"}
 
 
@@ -185,14 +185,14 @@ def _failure(run: Mapping[str, object]) -> str:
     return f"last run failed ({reason})"
 
 
-def _show(found: Mapping[str, Any]) -> None:
+def _show(overview: Mapping[str, Any]) -> None:
     from supervisor.cli.tables import show_table, when
     from supervisor.ipc.plural import counted
 
-    if "lastDay" not in found:
-        show_table(("CHECK", "REASON"), [[entry["what"], entry["text"]] for entry in found["attention"]])
+    if "lastDay" not in overview:
+        show_table(("CHECK", "REASON"), [[entry["what"], entry["text"]] for entry in overview["attention"]])
         return
-    daemon, day = found["daemon"], found["lastDay"]
+    daemon, day = overview["daemon"], overview["lastDay"]
     stale = "edited but not active" if daemon["configStale"] else "active"
     by_task = sorted(day["failedByTask"].items(), key=lambda item: -item[1])[:_SHOWN]
     failures = f": {', '.join(f'{name} {count}' for name, count in by_task)}" if by_task else ""
@@ -203,28 +203,28 @@ def _show(found: Mapping[str, Any]) -> None:
             ["daemon", f"Ringward {daemon['version']} on {daemon['hostname']}, started {when(daemon['startedAt'])}"],
             ["scheduler", "ok" if daemon["schedulerActive"] else "not running"],
             ["configuration", f"{daemon['configPath']}, {stale}"],
-            ["tasks", _counted(found["tasks"])],
-            ["services", _counted(found["services"])],
+            ["tasks", _counted(overview["tasks"])],
+            ["services", _counted(overview["services"])],
             *(
                 [f"export {export['name']}", "failing" if "error" in export else _behind(export)]
-                for export in found["exports"]
+                for export in overview["exports"]
             ),
             ["last 24 hours", f"{counted(day['runs'], 'run')}, {day['failed']} failed{missed}{failures}"],
         ],
         prose={"DETAIL"},
     )
-    if left := found["leftRunning"]:
-        click.echo(f"\nProcesses left running by ended runs: {len(left)}")
-        rows = [[entry["taskName"], entry["runId"], ", ".join(entry["processes"])] for entry in left[:_SHOWN]]
+    if left_running := overview["leftRunning"]:
+        click.echo(f"\nProcesses left running by ended runs: {len(left_running)}")
+        rows = [[entry["taskName"], entry["runId"], ", ".join(entry["processes"])] for entry in left_running[:_SHOWN]]
         show_table(("NAME", "RUN", "PROCESSES"), rows)
-    if acknowledged := found["acknowledged"]:
+    if acknowledged := overview["acknowledged"]:
         click.echo(f"\nAcknowledged: {len(acknowledged)}")
         rows = [
             [entry["what"], entry["text"], entry["by"], when(entry.get("until")), entry.get("note", "-")]
             for entry in acknowledged[:_SHOWN]
         ]
         show_table(("NAME", "REASON", "BY", "UNTIL", "NOTE"), rows, prose={"REASON", "NOTE"}, gives_way=("UNTIL",))
-    attention = found["attention"]
+    attention = overview["attention"]
     if not attention:
         click.echo("\nNothing needs attention.")
         return

@@ -79,9 +79,9 @@ def list_tokens(settings: Settings, as_json: bool) -> None:
     """List all tokens, without their secrets."""
     from supervisor.cli.tables import show_json, show_table, when
 
-    found = settings.api().get("/api/tokens")
+    answer = settings.api().get("/api/tokens")
     if as_json:
-        show_json(found)
+        show_json(answer)
         return
     rows = [
         [
@@ -93,7 +93,7 @@ def list_tokens(settings: Settings, as_json: bool) -> None:
             when(token["createdAt"]),
             token["createdBy"],
         ]
-        for token in found["items"]
+        for token in answer["items"]
     ]
     show_table(
         ("NAME", "ROLE", "TASKS", "EXPIRES", "LAST USED", "CREATED", "BY"),

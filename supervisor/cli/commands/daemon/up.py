@@ -272,8 +272,8 @@ def _banner(
     for name, value in facts.items():
         click.echo(f"  {name:<9} {value}")
     sys.stdout.flush()
-    for one in warnings:
-        click.echo(f"warning: {one}", err=True)
+    for line in warnings:
+        click.echo(f"warning: {line}", err=True)
 
 
 def _print_line(facts: dict[str, object]) -> None:
@@ -335,12 +335,12 @@ def _become_root(boot: "DaemonSettings", lock: int, runtime_lock: int, ready: in
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _in_memory(what: dict[str, object]) -> int:
-    """Return a descriptor from which the root reads `what` as JSON."""
+def _in_memory(document: dict[str, object]) -> int:
+    """Return a descriptor from which the root reads `document` as JSON."""
     import json
 
     fd = os.memfd_create("ringward-start")
     with open(fd, "w", encoding="utf-8", closefd=False) as file:
-        json.dump(what, file)
+        json.dump(document, file)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd

@@ -115,8 +115,8 @@ def own_environment() -> dict[str, object]:
     are the directories from which it can load modules.
     """
     output = subprocess.run([sys.executable, "-I", "-c", _PROBE], stdout=subprocess.PIPE, check=True).stdout
-    found: dict[str, object] = json.loads(output)
-    return found
+    variables: dict[str, object] = json.loads(output)
+    return variables
 
 
 def check_owners(here: dict[str, Any], owners: set[int]) -> None:
@@ -128,13 +128,14 @@ def check_owners(here: dict[str, Any], owners: set[int]) -> None:
         Failure: another user can change a file, or a file cannot be examined.
     """
     try:
-        paths = (exposed(one, owners) for one in (here["python"], here["prefix"], *here["packages"]))
-        found = next(filter(None, paths), None) or next(_exposed_files(here["trees"], owners), None)
+        paths = (exposed(path, owners) for path in (here["python"], here["prefix"], *here["packages"]))
+        exposed_path = next(filter(None, paths), None) or next(_exposed_files(here["trees"], owners), None)
     except OSError as err:
         raise Failure(f"not upgraded: {err.filename}: {err.strerror}", exit_codes.NOT_PERMITTED) from err
-    if found is not None:
+    if exposed_path is not None:
         raise Failure(
-            f"not upgraded: the daemon would execute files that other users can change: {found}", exit_codes.REFUSED
+            f"not upgraded: the daemon would execute files that other users can change: {exposed_path}",
+            exit_codes.REFUSED,
         )
 
 
@@ -149,11 +150,11 @@ def _exposed_files(trees: list[str], owners: set[int]) -> Iterator[Exposure]:
         seen.add(directory)
         with os.scandir(directory) as entries:
             for entry in entries:
-                found = exposure(entry.path, entry.stat(follow_symlinks=False), owners)
-                if found is None and entry.is_symlink():
-                    found = exposed(entry.path, owners)  # a symbolic link may lead anywhere
-                if found is not None:
-                    yield found
+                exposed_path = exposure(entry.path, entry.stat(follow_symlinks=False), owners)
+                if exposed_path is None and entry.is_symlink():
+                    exposed_path = exposed(entry.path, owners)  # a symbolic link may lead anywhere
+                if exposed_path is not None:
+                    yield exposed_path
                 # The packages of another environment, beside the standard library, are not loaded.
                 if entry.is_dir() and not entry.name.endswith("-packages"):
                     waiting.append(entry.path)
@@ -207,12 +208,12 @@ def _wait_for_the_api(settings: Settings, version: str) -> None:
     raise Failure(f"upgraded to {version}, but the API server does not answer; the daemon's log has the reason")
 
 
-def _show(as_json: bool, found: dict[str, object]) -> None:
+def _show(as_json: bool, result: dict[str, object]) -> None:
     from supervisor.cli.tables import show_json
 
     if as_json:
-        show_json(found)
-    elif not found["upgraded"]:
-        click.echo(f"Ringward {found['version']} is already running")
+        show_json(result)
+    elif not result["upgraded"]:
+        click.echo(f"Ringward {result['version']} is already running")
     else:
-        click.echo(f"Ringward {found['from']} -> {found['version']}")
+        click.echo(f"Ringward {result['from']} -> {result['version']}")

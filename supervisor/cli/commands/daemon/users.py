@@ -92,9 +92,9 @@ def list_accounts(settings: Settings, as_json: bool) -> None:
     """List all accounts but "admin"."""
     from supervisor.cli.tables import show_json, show_table, when
 
-    found = settings.api().get("/api/users")
+    answer = settings.api().get("/api/users")
     if as_json:
-        show_json(found)
+        show_json(answer)
         return
     rows = [
         [
@@ -105,7 +105,7 @@ def list_accounts(settings: Settings, as_json: bool) -> None:
             when(account["createdAt"]),
             account["createdBy"],
         ]
-        for account in found["items"]
+        for account in answer["items"]
     ]
     show_table(
         ("NAME", "ROLE", "TASKS", "PASSWORD CHANGED", "CREATED", "BY"),

@@ -33,27 +33,27 @@ def command(settings: Settings, what: str, definition: bool, as_json: bool) -> N
 
     api = settings.api()
     run_id = _find(api, what)
-    found = api.get(f"/api/runs/{run_id}/ending")
-    rows = _rows(found)
+    ending = api.get(f"/api/runs/{run_id}/ending")
+    rows = _rows(ending)
     recorded = api.get(f"/api/runs/{run_id}/definition")["definition"] if definition else None
     if as_json:
-        show_json(found if recorded is None else {**found, "definition": recorded})
+        show_json(ending if recorded is None else {**ending, "definition": recorded})
         return
     show_table(_COLUMNS, [["run", run_id], *rows], prose={"VALUE"})
     if recorded is not None:
         sys.stdout.write("\n")
         show_table(_KEYS, [[_key(key), _text(value)] for key, value in recorded.items()], prose={"VALUE"})
-    if found["lastLines"]:
+    if ending["lastLines"]:
         sys.stdout.write("\n")
         sys.stdout.flush()
         printer = LogPrinter(sys.stdout.buffer)
-        for line in found["lastLines"]:
+        for line in ending["lastLines"]:
             printer.line(line)
         printer.finish()
 
 
-def _find(api: "Api", what: str) -> str:
-    """Return the id of the run `what`, or of the newest ended run of the task `what`.
+def _find(api: "Api", name: str) -> str:
+    """Return the id of the run `name`, or of the newest ended run of the task `name`.
 
     Raises:
         Failure: there is no such run, or no run of the task has ended.
@@ -61,9 +61,9 @@ def _find(api: "Api", what: str) -> str:
     from supervisor.cli.failure import Failure
     from supervisor.cli.lookups import find_run, runs_of
 
-    run = find_run(api, what) or next(runs_of(api, what, status="ended", limit=1), None)
+    run = find_run(api, name) or next(runs_of(api, name, status="ended", limit=1), None)
     if run is None:
-        raise Failure(f"no run of {what} has ended yet")
+        raise Failure(f"no run of {name} has ended yet")
     return str(run["id"])
 
 
@@ -78,23 +78,23 @@ def _text(value: object) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _rows(found: dict[str, Any]) -> list[list[str]]:
+def _rows(ending: dict[str, Any]) -> list[list[str]]:
     from supervisor.cli.tables import when
 
-    code, signal = found["exitCode"], found.get("signal")
-    starter, user = found.get("startedBy"), found.get("requestedBy")
+    code, signal = ending["exitCode"], ending.get("signal")
+    starter, user = ending.get("startedBy"), ending.get("requestedBy")
     facts = {
-        "reason": found["reason"],
+        "reason": ending["reason"],
         "exit code": None if code < 0 else code,
-        "signal": f"{signal}, core dumped" if found.get("coreDumped") else signal,
-        "out of memory": "yes" if found.get("oomKilled") else None,
+        "signal": f"{signal}, core dumped" if ending.get("coreDumped") else signal,
+        "out of memory": "yes" if ending.get("oomKilled") else None,
         "started by": starter,
-        "stopped by": user if found["reason"] == "stopped" or user != starter else None,
-        "scheduled for": found.get("scheduledFor") and when(found["scheduledFor"]),
-        "missed times": found.get("missedCount"),
-        "failure line": found.get("failureLine"),
-        "retry": found.get("retryAt") and when(found["retryAt"]),
-        "killed leftovers": ", ".join(found.get("killedLeftovers", ())) or None,
-        "hint": found.get("hint"),
+        "stopped by": user if ending["reason"] == "stopped" or user != starter else None,
+        "scheduled for": ending.get("scheduledFor") and when(ending["scheduledFor"]),
+        "missed times": ending.get("missedCount"),
+        "failure line": ending.get("failureLine"),
+        "retry": ending.get("retryAt") and when(ending["retryAt"]),
+        "killed leftovers": ", ".join(ending.get("killedLeftovers", ())) or None,
+        "hint": ending.get("hint"),
     }
     return [[name, str(value)] for name, value in facts.items() if value is not None]

@@ -159,9 +159,9 @@ def _show(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:
     """Print the last `lines` lines, in pages, without waiting for new lines."""
     from supervisor.cli.follow import PAGE_LINES
 
-    start, left, end, missing = -lines, lines, 0, 0
-    while left > 0:
-        page = api.get(f"/api/runs/{run_id}/log", {"from": start, "limit": min(left, PAGE_LINES)})
+    start, remaining, end, missing = -lines, lines, 0, 0
+    while remaining > 0:
+        page = api.get(f"/api/runs/{run_id}/log", {"from": start, "limit": min(remaining, PAGE_LINES)})
         if start < 0:
             end = int(page["totalLines"])
             start = max(0, end - lines)
@@ -169,7 +169,7 @@ def _show(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:
             printer.line(line)
             missing += max(0, int(line["n"]) - start)
             start = int(line["n"]) + 1
-        left -= len(page["lines"])
+        remaining -= len(page["lines"])
         if not page["lines"]:
             missing += max(0, end - start)
             break

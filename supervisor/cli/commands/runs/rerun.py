@@ -44,7 +44,7 @@ def command(settings: Settings, /, *, dry_run: bool, yes: bool, as_json: bool, *
     if as_json:
         show_json(answer)
     elif started:
-        show_table(("RUN", "TASK"), [[one["run_id"], one["task_name"]] for one in started])
+        show_table(("RUN", "TASK"), [[run["run_id"], run["task_name"]] for run in started])
     else:
         click.echo("ringward: nothing to run again", err=True)
     return exit_codes.OK if started else exit_codes.REFUSED
@@ -79,8 +79,8 @@ def _started(api: "Api", selection: Selection) -> tuple[list[str], int]:
     if total > len(runs) and "task_name" not in (selection.filters or {}):
         units = selection.units or tuple(str(task["name"]) for task in api.get("/api/tasks")["items"])
         for name in units:
-            one = replace(selection, ids=(), units=(name,))
-            if name not in names and one.listed(api, 1, ended=False)[1]:
+            narrowed = replace(selection, ids=(), units=(name,))
+            if name not in names and narrowed.listed(api, 1, ended=False)[1]:
                 names.add(name)
     return sorted(name for name in names if _may_be_started(api, name)), total
 

@@ -197,7 +197,7 @@ def _trigger(api: "Api", task: str, params: dict[str, str]) -> dict[str, Any]:
         )
     except ErrorResponse as err:
         if is_not_found(err):
-            raise unknown(api, task, what="task", kinds=("task",), code=exit_codes.NEVER_RAN) from err
+            raise unknown(api, task, noun="task", kinds=("task",), code=exit_codes.NEVER_RAN) from err
         if err.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # the run may have been triggered nevertheless
             raise Failure(err.message, exit_codes.UNREACHABLE) from err
         if err.code in (exit_codes.REFUSED, exit_codes.USAGE):
@@ -247,6 +247,6 @@ def _result(api: "Api", run: dict[str, Any], prefix: str = "") -> int:
         click.echo(f"ringward: {prefix}run {run['id']} ended: {reason}", err=True)
     elif code == 0:
         line = api.get(f"/api/runs/{run['id']}/ending").get("failureLine")
-        why = "exit code 0 is not in exit_codes" if line is None else f"line {line} of its log matches failure_output"
-        click.echo(f"ringward: {prefix}run {run['id']} failed: {why}", err=True)
+        cause = "exit code 0 is not in exit_codes" if line is None else f"line {line} of its log matches failure_output"
+        click.echo(f"ringward: {prefix}run {run['id']} failed: {cause}", err=True)
     return code or exit_codes.REFUSED  # "ringward run a && ringward run b" must not continue after a failure

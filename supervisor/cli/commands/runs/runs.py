@@ -51,10 +51,10 @@ def _runs(api: "Api", choice: UnitChoice, conditions: dict[str, str], limit: int
 
     if choice.everything:
         answer = api.get("/api/runs", {**conditions, "naming": "camel", "limit": limit})
-        found: list[Record] = answer["runs"] if "runs" in answer else answer["items"]
-        return found
+        runs: list[Record] = answer["runs"] if "runs" in answer else answer["items"]
+        return runs
     units = list(choice.names)
     if len(units) != 1 or not choice.exact or find_task(api, units[0]) is not None:  # else it may be a removed unit
         units = [str(unit["name"]) for unit in choice.records(api, ANY)]
-    found = [run for name in units for run in runs_of(api, name, limit=limit, filters=conditions)]
-    return sorted(found, key=lambda run: (run["createdAt"], run["id"]), reverse=True)[:limit]
+    runs = [run for name in units for run in runs_of(api, name, limit=limit, filters=conditions)]
+    return sorted(runs, key=lambda run: (run["createdAt"], run["id"]), reverse=True)[:limit]

@@ -124,11 +124,11 @@ class _Search:
         if run is not None:
             if len(names) > 1 or group is not None or tag is not None:
                 raise click.UsageError("--run cannot be combined with several names, --group or --tag")
-            found = find_run(api, run)
-            if found is None and not names:
-                raise unknown(api, run, what="run")
-            run_id = run.upper() if found is None else str(found["id"])
-            names = names or [str(found["taskName"]) if found is not None else ""]
+            run_record = find_run(api, run)
+            if run_record is None and not names:
+                raise unknown(api, run, noun="run")
+            run_id = run.upper() if run_record is None else str(run_record["id"])
+            names = names or [str(run_record["taskName"]) if run_record is not None else ""]
         if run is not None or (choice.exact and len(names) == 1):
             self._name = names[0]
             self._path = f"/api/tasks/{segment(names[0])}/log/search"
@@ -145,12 +145,12 @@ class _Search:
         from supervisor.cli.lookups import find_task, unknown
 
         try:
-            found: dict[str, object] = self._api.get(self._path, {**self._query, **query})
+            answer: dict[str, object] = self._api.get(self._path, {**self._query, **query})
         except ErrorResponse as err:
             if self._name is not None and is_not_found(err) and find_task(self._api, self._name) is None:
                 raise unknown(self._api, self._name) from err
             raise
-        return found
+        return answer
 
 
 def _hits(search: _Search, query: dict[str, str | None], limit: int) -> Iterator[dict[str, object]]:

@@ -18,7 +18,7 @@ def command(shell: str) -> None:
 
     from supervisor.cli.main import cli
 
-    found = get_completion_class(shell)
-    if found is None:
+    completion_class = get_completion_class(shell)
+    if completion_class is None:
         raise click.UsageError(f"there is no completion for {shell}")
-    click.echo(found(cli, {}, "ringward", _VARIABLE).source())
+    click.echo(completion_class(cli, {}, "ringward", _VARIABLE).source())

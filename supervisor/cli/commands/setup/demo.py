@@ -50,7 +50,7 @@ def command(listen: str, keep: str | None, as_json: bool) -> int:
         runs = _prepare(directory)
         password = secrets.token_urlsafe(_PASSWORD_BYTES)
         with _daemon(directory, listen, password) as (daemon, address):
-            _say(directory, address, password, runs, kept=keep is not None, as_json=as_json)
+            _say(directory, address, password, runs, kept_data=keep is not None, as_json=as_json)
             return daemon.wait()
 
 
@@ -160,7 +160,7 @@ def _daemon(directory: str, listen: str, password: str) -> Iterator[tuple["subpr
         daemon.wait()
 
 
-def _say(directory: str, address: str, password: str, runs: int, *, kept: bool, as_json: bool) -> None:
+def _say(directory: str, address: str, password: str, runs: int, *, kept_data: bool, as_json: bool) -> None:
     config = _config(directory)
     if as_json:
         facts = {"address": address, "password": password, "config": config, "runs": runs}
@@ -170,7 +170,7 @@ def _say(directory: str, address: str, password: str, runs: int, *, kept: bool, 
         click.echo(f"  address   {address}")
         click.echo(f"  password  {password}")
         click.echo(f"  commands  ringward -c {config} ps")
-        click.echo("Press Ctrl-C to stop" + ("." if kept else " and remove everything."))
+        click.echo("Press Ctrl-C to stop" + ("." if kept_data else " and remove everything."))
     sys.stdout.flush()
 
 

@@ -100,8 +100,8 @@ def _configuration(settings: Settings) -> "tuple[Finding, Config | None, ApiUser
     except ConfigError as err:
         first, count = err.problems[0], len(err.problems)
         more = f" (and {count - 1} more)" if count > 1 else ""
-        what = str(first).partition("\n")[0]  # without the remedy on the next line
-        return Finding("configuration", "fail", f"{what}{more}", "run: ringward validate"), None, None
+        problem = str(first).partition("\n")[0]  # without the remedy on the next line
+        return Finding("configuration", "fail", f"{problem}{more}", "run: ringward validate"), None, None
     text = f"{config.path} is valid: {counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}"
     return Finding("configuration", "ok", text), config, workers
 
@@ -111,27 +111,27 @@ def _advice(config: "Config") -> Iterator["Finding"]:
     from supervisor.startup import advice
     from supervisor.tools.doctor.finding import Finding
 
-    what = "runs"
+    check = "runs"
     warnings = [*config.warnings, *advice.missing(config, os.environ)]
     warnings += advice.cut_short(config, time.time_ns() // 1_000_000)
     if not warnings:
-        yield Finding(what, "ok", "their users, directories and programs exist")
+        yield Finding(check, "ok", "their users, directories and programs exist")
     for warning in warnings[:_MOST_WARNINGS]:
-        yield Finding(what, "warn", str(replace(warning, remedy=None)), warning.remedy)
+        yield Finding(check, "warn", str(replace(warning, remedy=None)), warning.remedy)
     if len(warnings) > _MOST_WARNINGS:
         more = len(warnings) - _MOST_WARNINGS
-        yield Finding(what, "warn", f"{counted(more, 'more warning')}", "ringward validate lists all of them")
+        yield Finding(check, "warn", f"{counted(more, 'more warning')}", "ringward validate lists all of them")
 
 
 def _workers(user: "ApiUser") -> "Finding":
     from supervisor.tools.doctor.finding import Finding
 
-    what = "API workers"
+    check = "API workers"
     if user.warning is not None:
-        return Finding(what, "warn", user.warning, user.remedy)
+        return Finding(check, "warn", user.warning, user.remedy)
     if user.account is None:
-        return Finding(what, "ok", f"run as the daemon's user, {os.geteuid()}")
-    return Finding(what, "ok", f"run as user {user.account[0]} with read access only")
+        return Finding(check, "ok", f"run as the daemon's user, {os.geteuid()}")
+    return Finding(check, "ok", f"run as user {user.account[0]} with read access only")
 
 
 def _installation() -> "Finding":

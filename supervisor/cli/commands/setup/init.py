@@ -27,12 +27,12 @@ def command(file: str, root: str, as_json: bool) -> None:
     from supervisor.tools import starter
 
     path = Path(os.path.abspath(file))
-    found = starter.find(path.parent, Path(root))
+    detections = starter.find(path.parent, Path(root))
     data = SYSTEM_DATA if str(path) == SYSTEM_FILE else "data"
     written = [path]
     try:
         with open(path, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as output:
-            output.write(starter.text(str(path), data, found))
+            output.write(starter.text(str(path), data, detections))
         schema = starter.write_schema(path.parent)
     except FileExistsError as err:
         raise Failure(
@@ -42,12 +42,15 @@ def command(file: str, root: str, as_json: bool) -> None:
         raise Failure(f"{err.filename or file}: {err.strerror or err}", exit_codes.OUTPUT) from err
     written += [schema] if schema else []
     if as_json:
-        commands = [{"kind": one.kind, "files": one.files, "command": one.command or None} for one in found]
+        commands = [
+            {"kind": detected.kind, "files": detected.files, "command": detected.command or None}
+            for detected in detections
+        ]
         show_json({"written": list(map(str, written)), "found": commands})
         return
-    for one in written:
-        click.echo(f"wrote {one}")
-    for each in found:
+    for created in written:
+        click.echo(f"wrote {created}")
+    for each in detections:
         click.echo(f"found {', '.join(each.files)}")
         if each.command:
             click.echo(f"  to convert it: {each.command}")

@@ -103,37 +103,41 @@ def install(
 
     found_kind = init_system(options.kind)
     check_combination(found_kind, options.root, user, hardened=hardened, now=now)
-    wanted = install_options_of(settings, found_kind, options.root, program, user, hardened=hardened)
-    planned = plan(found_kind, wanted, options.scan_dir)
+    options_of_service = install_options_of(settings, found_kind, options.root, program, user, hardened=hardened)
+    planned = plan(found_kind, options_of_service, options.scan_dir)
     try:
-        found = read_present(planned, options.root)
-        if repeated := forgotten(wanted, found, options.root):
+        compared_files = read_present(planned, options.root)
+        if repeated := forgotten(options_of_service, compared_files, options.root):
             first = "repeat these options, or run first: ringward service uninstall"
             raise Failure(f"it was installed with {' '.join(repeated)}; {first}")
         if not options.dry_run:
-            write(found, force=options.force)
-        new_config = _configure(wanted, options.root, dry_run=options.dry_run)
+            write(compared_files, force=options.force)
+        new_config = _configure(options_of_service, options.root, dry_run=options.dry_run)
     except ChangedByUser as err:
         shown = "\n".join(file.diff for file in err.files)
         raise Failure(f"changed by hand, and left alone (--force replaces it): {err}\n{shown}") from err
     except OSError as err:
         raise _cannot(err) from err
-    warnings = warnings_of(wanted)
+    warnings = warnings_of(options_of_service)
     report = {
         "init": found_kind,
-        "program": wanted.program,
-        "config": wanted.config,
+        "program": options_of_service.program,
+        "config": options_of_service.config,
         "configWritten": new_config,
-        "data": wanted.data,
-        "user": wanted.user or "root",
-        "files": [_file(one) for one in found],
-        "commands": [list(one) for one in planned.enable],
+        "data": options_of_service.data,
+        "user": options_of_service.user or "root",
+        "files": [_file(compared) for compared in compared_files],
+        "commands": [list(argv) for argv in planned.enable],
         "warnings": warnings,
     }
     if options.as_json:
         _print_json(report)
     else:
-        _show_installed(found, path_below(options.root, wanted.config) if new_config else None, dry_run=options.dry_run)
+        _show_installed(
+            compared_files,
+            path_below(options.root, options_of_service.config) if new_config else None,
+            dry_run=options.dry_run,
+        )
         for warning in warnings:
             click.echo(f"ringward: {warning}", err=True)
     if now and not options.dry_run:
@@ -160,10 +164,10 @@ def uninstall(_settings: Settings, options: _Options, *, now: bool) -> int:
     if links and now and not options.dry_run:
         _carry_out(planned.disable, quiet=options.as_json)
     elif links and not options.dry_run:
-        commands = "\n".join(f"  {shlex.join(one)}" for one in planned.disable)
+        commands = "\n".join(f"  {shlex.join(argv)}" for argv in planned.disable)
         raise Failure(f"the service is enabled ({links[0]}); use --now, or run first:\n{commands}")
     try:
-        gone = [one for one in read_present(planned, options.root) if one.state != "new"]
+        gone = [file for file in read_present(planned, options.root) if file.state != "new"]
         if not options.dry_run:
             gone = remove(planned, options.root, gone, force=options.force)
     except ChangedByUser as err:
@@ -171,9 +175,9 @@ def uninstall(_settings: Settings, options: _Options, *, now: bool) -> int:
     except OSError as err:
         raise _cannot(err) from err
     if options.as_json:
-        _print_json({"init": found_kind, "files": [one.path for one in gone]})
-    for one in () if options.as_json else gone:
-        click.echo(f"{'would remove' if options.dry_run else 'removed'} {one.path}")
+        _print_json({"init": found_kind, "files": [file.path for file in gone]})
+    for file in () if options.as_json else gone:
+        click.echo(f"{'would remove' if options.dry_run else 'removed'} {file.path}")
     if gone and planned.forget and now and not options.dry_run:
         _carry_out(planned.forget, quiet=options.as_json)
     elif gone and planned.forget and not options.as_json:
@@ -197,17 +201,20 @@ def _links(planned: "Plan", root: str) -> list[str]:
     return [path for pattern in planned.enabled for path in glob(path_below(root, pattern))]
 
 
-def _configure(wanted: "InstallOptions", root: str, *, dry_run: bool) -> bool:
+def _configure(options_of_service: "InstallOptions", root: str, *, dry_run: bool) -> bool:
     """Write a configuration if there is none; return whether there was none."""
     from supervisor.tools.service.plan import File
     from supervisor.tools.service.plan_files import path_below, put
     from supervisor.tools.service.rendering import first_config
 
-    path = path_below(root, wanted.config)
+    path = path_below(root, options_of_service.config)
     if os.path.lexists(path):
         return False
     if not dry_run:
-        put(path, File(wanted.config, first_config(wanted.config, wanted.data), 0o600))
+        put(
+            path,
+            File(options_of_service.config, first_config(options_of_service.config, options_of_service.data), 0o600),
+        )
     return True
 
 
@@ -219,13 +226,18 @@ def _cannot(err: OSError) -> Failure:
     return Failure(f"{err.filename}: {err.strerror or err}", code)
 
 
-def _file(one: "ComparedFile") -> dict[str, object]:
-    return {"path": one.path, "mode": f"{one.file.mode:04o}", "state": one.state, "text": one.file.text}
+def _file(compared: "ComparedFile") -> dict[str, object]:
+    return {
+        "path": compared.path,
+        "mode": f"{compared.file.mode:04o}",
+        "state": compared.state,
+        "text": compared.file.text,
+    }
 
 
-def _show_installed(found: "Sequence[ComparedFile]", new_config: str | None, *, dry_run: bool) -> None:
+def _show_installed(compared_files: "Sequence[ComparedFile]", new_config: str | None, *, dry_run: bool) -> None:
     verb = {"new": "wrote", "same": "unchanged", "older": "replaced", "changed": "replaced"}
-    for compared in found:
+    for compared in compared_files:
         if dry_run:
             click.echo(f"--- {compared.path} (mode {compared.file.mode:04o}, {compared.state})\n{compared.file.text}")
             continue
@@ -238,8 +250,8 @@ def _show_installed(found: "Sequence[ComparedFile]", new_config: str | None, *, 
 
 def _show_commands(title: str, commands: "Sequence[Command]") -> None:
     click.echo(title)
-    for one in commands:
-        click.echo(f"  {shlex.join(one)}")
+    for argv in commands:
+        click.echo(f"  {shlex.join(argv)}")
 
 
 def _print_json(report: dict[str, object]) -> None:
@@ -255,13 +267,13 @@ def _carry_out(commands: "Sequence[Command]", *, quiet: bool) -> None:
     Raises:
         Failure: a command failed.
     """
-    for one in commands:
+    for words in commands:
         if not quiet:
-            click.echo(f"+ {shlex.join(one)}")
+            click.echo(f"+ {shlex.join(words)}")
             sys.stdout.flush()
         try:
-            done = subprocess.run(one, check=False, stdout=sys.stderr if quiet else None)
+            done = subprocess.run(words, check=False, stdout=sys.stderr if quiet else None)
         except OSError as err:
-            raise Failure(f"{one[0]}: {err.strerror or err}") from err
+            raise Failure(f"{words[0]}: {err.strerror or err}") from err
         if done.returncode != 0:
-            raise Failure(f"{shlex.join(one)} exited with code {done.returncode}")
+            raise Failure(f"{shlex.join(words)} exited with code {done.returncode}")

@@ -24,7 +24,7 @@ class _Verb(NamedTuple):
     """The properties in which one of these commands differs from the others.
 
     Attributes:
-        what: The kind of its arguments, for messages.
+        noun: The kind of its arguments, for messages.
         complete: Completes the arguments in a shell.
         metavar: The name of the argument in the help text.
         flags: The query parameters of the API that are options, with their help texts.
@@ -33,7 +33,7 @@ class _Verb(NamedTuple):
 
     example: str
     help: str
-    what: str
+    noun: str
     complete: Names
     metavar: str = "[SERVICE]..."
     flags: dict[str, str] = {}  # noqa: RUF012 - never changed
@@ -121,7 +121,7 @@ def _command(name: str, verb: _Verb) -> click.Command:
     ) -> int:
         from supervisor.cli.units.waiting import FailedWait, seconds, wait_for
 
-        choice = choice_of(units, needed=verb.what)
+        choice = choice_of(units, needed=verb.noun)
         timeout_s = seconds(waiting.timeout)
         if waiting.no_wait and timeout_s is not None:
             raise click.UsageError("--timeout cannot be combined with --no-wait")
@@ -130,24 +130,24 @@ def _command(name: str, verb: _Verb) -> click.Command:
             confirm_all(lambda: [unit["name"] for unit in api.get("/api/tasks")["items"]], "Stop")
         query = {flag: "true" for flag, given in flags.items() if given}
         runs = _named_runs(api, choice.names) if name == "stop" else {}
-        choice = replace(choice, names=tuple(one for one in choice.names if one not in runs))
+        choice = replace(choice, names=tuple(unit_name for unit_name in choice.names if unit_name not in runs))
         changed = _act(api, name, choice, query, runs) if choice != UnitChoice() else []
-        stopped = [run for found in runs.values() for run in found]
+        stopped = [run for of_unit in runs.values() for run in of_unit]
         for run in stopped:
             api.send(f"/api/runs/{run['id']}/stop", query or None)
         ids = [*(run["id"] for run in stopped), *(run_id for unit in changed for run_id in unit.get("runIds") or ())]
         if name == "stop" and not as_json:
             _show_runs(ids, units.names)
         missed = [
-            FailedWait(one["name"], "a rolling restart is in progress") for one in changed if one["result"] == "busy"
+            FailedWait(unit["name"], "a rolling restart is in progress") for unit in changed if unit["result"] == "busy"
         ]
         if verb.waits is not None and not waiting.no_wait:
-            wanted = _wanted(api, name, changed, stopped, rolling="rolling" in query)
-            missed += wait_for(api, wanted, timeout_s, lambda text: click.echo(f"ringward: {text}", err=True))
+            awaited = _awaited(api, name, changed, stopped, rolling="rolling" in query)
+            missed += wait_for(api, awaited, timeout_s, lambda text: click.echo(f"ringward: {text}", err=True))
         if as_json:
             _show_json(api, name, choice, changed, ids, missed)
-        for one in missed:
-            one.print_to_stderr(verb.waits or "is unchanged")
+        for failed_wait in missed:
+            failed_wait.print_to_stderr(verb.waits or "is unchanged")
         return exit_codes.REFUSED if missed else exit_codes.OK
 
     function: Callable[..., object] = pass_settings(call)
@@ -171,8 +171,8 @@ def _named_runs(api: "Api", names: Iterable[str]) -> "dict[str, list[Record]]":
     """Return the runs whose ids or parts of ids are among the names, by name."""
     from supervisor.cli.lookups import find_run
 
-    found = {name: find_run(api, name) for name in dict.fromkeys(names)}
-    return {name: [run] for name, run in found.items() if run is not None}
+    by_name = {name: find_run(api, name) for name in dict.fromkeys(names)}
+    return {name: [run] for name, run in by_name.items() if run is not None}
 
 
 def _act(
@@ -190,34 +190,36 @@ def _act(
     from supervisor.cli.follow import is_not_found
 
     try:
-        found: list[Record] = api.post(f"/api/units/{name}", query or None, choice.body())["units"]
+        units: list[Record] = api.post(f"/api/units/{name}", query or None, choice.body())["units"]
     except ErrorResponse as err:
         removed = _removed(api, choice.names) if name == "stop" and is_not_found(err) else {}
         if removed:
             runs |= removed
-            rest = replace(choice, names=tuple(one for one in choice.names if one not in removed))
-            return _act(api, name, rest, query, runs) if rest != UnitChoice() else []
+            remaining = replace(
+                choice, names=tuple(unit_name for unit_name in choice.names if unit_name not in removed)
+            )
+            return _act(api, name, remaining, query, runs) if remaining != UnitChoice() else []
         if is_not_found(err) and not err.errors:
             raise Failure("this command needs a newer daemon; upgrade it: ringward upgrade") from err
         if err.code == exit_codes.REFUSED and err.errors:
             raise Failure("\n".join(dict.fromkeys(str(error["message"]) for error in err.errors))) from err
         raise
-    return found
+    return units
 
 
 def _removed(api: "Api", names: Iterable[str]) -> "dict[str, list[Record]]":
     """Return the unfinished runs of units that are no longer configured, by name."""
     from supervisor.cli.lookups import UnknownName, find_task, runs_of
 
-    found: dict[str, list[Record]] = {}
+    removed: dict[str, list[Record]] = {}
     for name in names:
         if not is_glob(name) and find_task(api, name) is None:
             with suppress(UnknownName):  # the unit was never configured
-                found[name] = [*runs_of(api, name, status="pending,running")]
-    return found
+                removed[name] = [*runs_of(api, name, status="pending,running")]
+    return removed
 
 
-def _wanted(
+def _awaited(
     api: "Api", name: str, units: "list[Record]", runs: "list[Record]", *, rolling: bool
 ) -> "list[AwaitedState]":
     """Return the units and states to wait for, each with its time limit."""
@@ -227,12 +229,17 @@ def _wanted(
     leaving = {str(unit["name"]): frozenset(unit.get("runIds") or ()) for unit in units}
     if name != "stop":
         limits = start_limits(api, records(api, names), rolling=rolling)
-        return [AwaitedState(one, "ready", leaving[one], at_once=True, limit_s=limits.get(one)) for one in names]
+        return [
+            AwaitedState(unit_name, "ready", leaving[unit_name], at_once=True, limit_s=limits.get(unit_name))
+            for unit_name in names
+        ]
     tasks = {str(run["taskName"]) for run in runs}
     limit_s = stop_limit(records(api, [*tasks, *names]))
     of_runs = {task: frozenset(run["id"] for run in runs if run["taskName"] == task) for task in tasks}
     return [
-        AwaitedState(one, "ended", ids, limit_s=limit_s) for one, ids in (*leaving.items(), *of_runs.items()) if ids
+        AwaitedState(unit_name, "ended", ids, limit_s=limit_s)
+        for unit_name, ids in (*leaving.items(), *of_runs.items())
+        if ids
     ]
 
 
@@ -241,8 +248,8 @@ def _show_runs(ids: list[str], names: tuple[str, ...]) -> None:
     for run_id in ids:
         click.echo(run_id)
     if not ids:
-        what = names[0] if len(names) == 1 and not is_glob(names[0]) else "the selection"
-        click.echo(f"ringward: {what} has no active runs", err=True)
+        subject = names[0] if len(names) == 1 and not is_glob(names[0]) else "the selection"
+        click.echo(f"ringward: {subject} has no active runs", err=True)
 
 
 def _show_json(
@@ -252,10 +259,16 @@ def _show_json(
     from supervisor.cli.lookups import find_task
     from supervisor.cli.tables import show_json
 
-    why = {wait.name: wait.why for wait in missed}
+    reasons = {wait.name: wait.reason for wait in missed}
     if name == "stop":
-        show_json({"stopped": ids, "missed": why} if why else {"stopped": ids})
+        show_json({"stopped": ids, "missed": reasons} if reasons else {"stopped": ids})
     elif choice.exact and len(choice.names) == 1:
         show_json(find_task(api, choice.names[0]))
     else:
-        show_json({"units": [{**unit, "missed": why[unit["name"]]} if unit["name"] in why else unit for unit in units]})
+        show_json(
+            {
+                "units": [
+                    {**unit, "missed": reasons[unit["name"]]} if unit["name"] in reasons else unit for unit in units
+                ]
+            }
+        )

@@ -90,10 +90,10 @@ def _waits(api: "Api") -> dict[str, str]:
         return {}
     details = page["details"]
     oldest = {str(run["taskName"]): details.get(run["id"]) for run in reversed(page["runs"])}
-    if not all(isinstance(one, Record) for one in oldest.values()):
+    if not all(isinstance(run, Record) for run in oldest.values()):
         raise UnexpectedAnswer('the response has an invalid "details"')
-    found = {name: _reason(one.get("waitingFor") or []) for name, one in oldest.items()}
-    return {name: text for name, text in found.items() if text is not None}
+    texts = {name: _reason(run.get("waitingFor") or []) for name, run in oldest.items()}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
 def _reason(reasons: "list[Record]") -> str | None:
@@ -139,5 +139,5 @@ def _row(item: dict[str, Any], waits: str | None) -> list[str]:
 def _line(instances: list[dict[str, Any]]) -> str | None:
     """Return the status text of the first instance that is not ready, or else of the first instance that has one."""
     described = [instance for instance in instances if instance.get("detail")]
-    waiting = [one for one in described if not one.get("ready")]
+    waiting = [instance for instance in described if not instance.get("ready")]
     return str((waiting or described)[0]["detail"]) if described else None

@@ -53,18 +53,18 @@ def command(settings: Settings, days: int, first: str | None, durations: tuple[s
     end = datetime.combine(start.date() + timedelta(days=days), time(), zone)
     history = _history(config, settings.data)
     chosen = _chosen(durations, config.tasks)
-    taken = {name: chosen.get(name, chosen.get("", history.durations_ms.get(name, 0))) for name in config.tasks}
+    durations_ms = {name: chosen.get(name, chosen.get("", history.durations_ms.get(name, 0))) for name in config.tasks}
     try:
-        start_ms, end_ms = (round(one.timestamp() * 1000) for one in (start, end))
-        report = simulate(config, start_ms, end_ms, taken, history.marks_ms)
+        start_ms, end_ms = (round(instant.timestamp() * 1000) for instant in (start, end))
+        report = simulate(config, start_ms, end_ms, durations_ms, history.marks_ms)
     except TooManyInstants as err:
         message = f"the schedules have more than {MAX_TIMES:,} times in {days} days; use fewer --days"
         raise Failure(message, exit_codes.USAGE) from err
-    found = report.to_dict()
+    outcome = report.to_dict()
     if as_json:
-        show_json(found)
+        show_json(outcome)
     else:
-        _show(found)
+        _show(outcome)
 
 
 def _midnight(first: str | None, zone: ZoneInfo) -> datetime:
@@ -92,16 +92,16 @@ def _chosen(durations: Iterable[str], tasks: Iterable[str]) -> dict[str, int]:
     """
     from supervisor.config.value_types.durations import parse_duration
 
-    found: dict[str, int] = {}
+    durations_ms: dict[str, int] = {}
     for text in durations:
         name, _, span = text.rpartition("=")
         if name and name not in tasks:
             raise Failure(f"--duration {text}: no task named {name}", exit_codes.USAGE)
         try:
-            found[name] = parse_duration(span)
+            durations_ms[name] = parse_duration(span)
         except ValueError as err:
             raise Failure(f'--duration {text}: {span} is not a duration such as "90s"', exit_codes.USAGE) from err
-    return found
+    return durations_ms
 
 
 def _history(config: "Config", data: str | None) -> "History":
@@ -115,7 +115,7 @@ def _history(config: "Config", data: str | None) -> "History":
         return History()
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(result: dict[str, Any]) -> None:
     from supervisor.cli.tables import show_table, when
     from supervisor.config.value_types.durations import format_duration
 
@@ -124,7 +124,7 @@ def _show(found: dict[str, Any]) -> None:
         more = f" ({shown} of {total})" if shown < total else ""
         click.echo(f"\n{text}{more}")
 
-    click.echo(f"{found['from']} to {found['to']}, {found['timezone']}")
+    click.echo(f"{result['from']} to {result['to']}, {result['timezone']}")
     title("Tasks")
     show_table(
         (
@@ -148,12 +148,12 @@ def _show(found: dict[str, Any]) -> None:
                 format_duration(task["longestWaitMs"]) if task["longestWaitMs"] else "-",
                 ", ".join(map(_obstacle, task["waitingFor"])) or "-",
             ]
-            for task in found["tasks"]
+            for task in result["tasks"]
         ],
         prose={"WAITS FOR"},
         gives_way=("TAKES", "DST SKIPPED", "TERMINATES", "QUEUED", "LONGEST WAIT", "QUEUE FULL", "SKIPPED"),
     )
-    collisions = found["collisions"]
+    collisions = result["collisions"]
     title("Tasks that start at the same time", _SHOWN, len(collisions))
     show_table(
         ("TASKS", "OFTEN", "FIRST", "WHICH"),
@@ -173,10 +173,10 @@ def _show(found: dict[str, Any]) -> None:
         ("HOUR", "STARTS", "MOST STARTS", "RUNNING"),
         [
             [f"{hour['hour']:02}", f"{hour['starts']:.1f}", str(hour["mostStarts"]), f"{hour['running']:.2f}"]
-            for hour in found["hours"]
+            for hour in result["hours"]
         ],
     )
-    changes = found["clockChanges"]
+    changes = result["clockChanges"]
     title("Clock changes", _SHOWN, len(changes))
     show_table(
         ("DATE", "TASK", "TIME ZONE", "AT GAP END", "REPEATED", "DST SKIPPED"),

@@ -55,9 +55,9 @@ def command(
     api = settings.api()
     awaited = _awaited(api, choice, state)
     missed = wait_for(api, awaited, timeout_s, lambda text: click.echo(f"ringward: {text}", err=True))
-    states = {one.name: one.state for one in awaited}
-    for one in missed:
-        one.print_to_stderr(_STATES[states[one.name]])
+    states = {unit.name: unit.state for unit in awaited}
+    for failed_wait in missed:
+        failed_wait.print_to_stderr(_STATES[states[failed_wait.name]])
     return exit_codes.REFUSED if missed else exit_codes.OK
 
 
