@@ -76,11 +76,11 @@ def unavailable(detail: str) -> ApiError:
     return ApiError(503, detail, headers={"Retry-After": str(_RETRY_AFTER_S)})
 
 
-def shortage(what: str, error: BaseException) -> ApiError:
+def shortage(action: str, error: BaseException) -> ApiError:
     """Return a 503 for a request that failed because this process lacks memory, threads or descriptors."""
-    why = "Out of memory" if is_of_memory(error) else reason(error)
-    log.error("%s: %s", what, why)
-    return unavailable(f"{why}; try again later")
+    message = "Out of memory" if is_of_memory(error) else reason(error)
+    log.error("%s: %s", action, message)
+    return unavailable(f"{message}; try again later")
 
 
 def title(status: int) -> str:

@@ -108,7 +108,7 @@ def _one_of(names: Sequence[str], components: Schemas) -> Schemas:
     components[name] = {
         "title": name,
         "description": f"Either {' or '.join(names)}, depending on the parameters.",
-        "oneOf": [reference(one) for one in names],
+        "oneOf": [reference(schema_name) for schema_name in names],
     }
     return reference(name)
 
@@ -133,7 +133,7 @@ def with_named_enumerations(schema: Any, components: Schemas) -> Any:
         ValueError: two different enumerations have the same title.
     """
     if isinstance(schema, list):
-        return [with_named_enumerations(one, components) for one in schema]
+        return [with_named_enumerations(item, components) for item in schema]
     if not isinstance(schema, dict):
         return schema
     if "enum" not in schema or "title" not in schema:
@@ -148,8 +148,8 @@ def with_named_enumerations(schema: Any, components: Schemas) -> Any:
     }
     if components.setdefault(title, named) != named:
         raise ValueError(f"two different enumerations have the title {title}")
-    rest = {key: value for key, value in schema.items() if key not in named}
-    return {**reference(title), **rest}
+    others = {key: value for key, value in schema.items() if key not in named}
+    return {**reference(title), **others}
 
 
 def _constant(title: str, value: str) -> str:
@@ -173,14 +173,14 @@ def _structs(schema: object) -> list[object]:
 
 
 def _types() -> list[Any]:
-    found: list[Any] = [Problem]
+    candidates: list[Any] = [Problem]
     for operation in OPERATIONS:
         if operation.accepts is not None:
-            found.append(operation.accepts)
+            candidates.append(operation.accepts)
         for content in operation.answers.values():
             if content is not None:
-                found += _structs(content.schema)
-    return [one for one in dict.fromkeys(found) if isinstance(one, type)]
+                candidates += _structs(content.schema)
+    return [kind for kind in dict.fromkeys(candidates) if isinstance(kind, type)]
 
 
 @functools.cache
@@ -192,15 +192,15 @@ def _components() -> tuple[dict[object, dict[str, object]], dict[str, object]]:
     components = {name: with_named_enumerations(schema, named) for name, schema in components.items()}
     components |= named
     describe_union_of_namings(components)
-    found: dict[object, dict[str, object]] = dict(zip(types, schemas, strict=True))
+    schema_of: dict[object, dict[str, object]] = dict(zip(types, schemas, strict=True))
     for union in dict.fromkeys(
         content.schema
         for operation in OPERATIONS
         for content in operation.answers.values()
         if content is not None and isinstance(content.schema, tuple)
     ):
-        found[union] = either([one.__name__ for one in union], components)
-    return found, components
+        schema_of[union] = either([member.__name__ for member in union], components)
+    return schema_of, components
 
 
 def _schema(schema: object) -> object:
@@ -264,18 +264,18 @@ def _deprecated(deprecated: Deprecation | None, text: str = "") -> dict[str, obj
 
 
 def _parameters(operation: Operation) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = []
+    parameters: list[dict[str, object]] = []
     for name in re.findall(r"{(\w+)}", operation.path):
         param = PATH_PARAMS[name]
-        found.append(
+        parameters.append(
             {"name": name, "in": "path", "required": True, "schema": param.schema, "description": param.description}
         )
-    found += [_query_param(param) for param in operation.query]
-    found += [
+    parameters += [_query_param(param) for param in operation.query]
+    parameters += [
         {"name": name, "in": "header", "schema": schema, "description": text}
         for name, schema, text in (*operation.headers, *((DEADLINE,) if operation.method != "GET" else ()))
     ]
-    return found
+    return parameters
 
 
 def _headers(names: tuple[str, ...]) -> dict[str, object]:
@@ -379,10 +379,10 @@ def served_bytes(base: str) -> bytes:
 
 def schema_bytes(name: str) -> bytes | None:
     """Return the JSON Schema of the document type `name`; None if there is no such type."""
-    for one in _types():
-        if one.__name__ == name and issubclass(one, Document):
+    for kind in _types():
+        if kind.__name__ == name and issubclass(kind, Document):
             return msgspec.json.encode(
-                {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(one)}
+                {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)}
             )
     return None
 

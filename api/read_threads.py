@@ -89,11 +89,11 @@ class DatabaseReads:
             try:
                 if self._db is None:
                     self._db = open_reader(self._path)
-                found = query(self._db, *args, **kwargs)
+                result = query(self._db, *args, **kwargs)
             finally:
                 self._hung = False
             self._patient = True
-            return found
+            return result
 
         limit_s = _HUNG_S if self._hung else _READ_S
         late = QueryTimeout(f"(no answer for {limit_s} s: its disk hangs or is overloaded)")
@@ -110,8 +110,8 @@ class DatabaseReads:
         with gevent.Timeout(_READ_S, late):
             return self._run(run)
 
-    def log_unreadable(self, what: str, error: StoreError) -> None:
-        """Log that `what` could not be read, at most once a minute.
+    def log_unreadable(self, subject: str, error: StoreError) -> None:
+        """Log that `subject` could not be read, at most once a minute.
 
         Streams and clients retry often, and even a request with an invalid credential causes a read.
         """
@@ -119,7 +119,7 @@ class DatabaseReads:
         if suppressed is None:
             return
         before = f" (and {suppressed} earlier ones, not logged)" if suppressed else ""
-        log.error("%s: cannot read the database%s: %s", what, before, error)
+        log.error("%s: cannot read the database%s: %s", subject, before, error)
 
     def _run(self, run: Callable[[], T]) -> T:
         """Call `run`, and retry for up to `_COMING_S` until the scheduler has opened the database."""
@@ -211,6 +211,6 @@ class DamageReport:
             self._not_before_s = now_s + _AGAIN_S
             gevent.spawn(self._send, str(error))
 
-    def _send(self, why: str) -> None:
+    def _send(self, reason: str) -> None:
         with contextlib.suppress(Unavailable, RequestRefused):  # the next query that finds the damage reports it again
-            self._control.call("database_damaged", why=why)
+            self._control.call("database_damaged", why=reason)

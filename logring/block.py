@@ -198,30 +198,30 @@ class Block:
             Corrupt: the text does not have the lines that the entries describe.
         """
         first = self.header.first_line
-        found: list[Line] = []
+        lines: list[Line] = []
         for index in range(self._find(start - first), self.header.entries + 1):
             entry = self.entry(index)
-            skip = 0 if found else start - first - entry.before
-            if not found and not 0 <= skip < entry.upto - entry.before:
+            skip = 0 if lines else start - first - entry.before
+            if not lines and not 0 <= skip < entry.upto - entry.before:
                 raise self._corrupt(first)
-            take = min(entry.upto - entry.before - skip, limit - len(found))
+            take = min(entry.upto - entry.before - skip, limit - len(lines))
             parts = self.text[entry.start : entry.end].split(b"\n", skip + take)[skip : skip + take]
             if len(parts) != take:
                 raise self._corrupt(first + entry.before)
             used = sum(map(len, parts))
             if used > max_bytes:
-                parts = _within(parts, max_bytes, at_least=0 if found else 1)
+                parts = _within(parts, max_bytes, at_least=0 if lines else 1)
             max_bytes -= used
             number = first + entry.before + skip
             ts, stream, flags = entry.ts, entry.stream, entry.flags
             if flags & (CONTINUED | FRAMES) and not skip and parts:
                 frames = entry.frames if flags & FRAMES else 0
-                found.append(Line(number, ts, stream, parts.pop(0), bool(flags & CONTINUED), frames))
+                lines.append(Line(number, ts, stream, parts.pop(0), bool(flags & CONTINUED), frames))
                 number += 1
-            found += [Line(n, ts, stream, text, False, 0) for n, text in enumerate(parts, number)]
-            if len(found) == limit or max_bytes <= 0:
+            lines += [Line(n, ts, stream, text, False, 0) for n, text in enumerate(parts, number)]
+            if len(lines) == limit or max_bytes <= 0:
                 break
-        return found
+        return lines
 
     def batches(self, start: int, limit: int, max_bytes: int) -> list[Batch]:
         """Return the lines that :meth:`lines` would return, grouped by the read that produced them.
@@ -232,12 +232,12 @@ class Block:
             Corrupt: the text does not have the lines that the entries describe.
         """
         first = self.header.first_line
-        found: list[Batch] = []
+        batches: list[Batch] = []
         for index in range(self._find(start - first), self.header.entries + 1):
             if limit <= 0 or max_bytes <= 0:
                 break
             entry = self.entry(index)
-            skip = 0 if found else start - first - entry.before
+            skip = 0 if batches else start - first - entry.before
             count = entry.upto - entry.before
             # The slice leaves out the final newline; removesuffix would copy the text a second time.
             text = self.text[entry.start : entry.end - self.text.endswith(b"\n", entry.start, entry.end)]
@@ -255,11 +255,11 @@ class Block:
             if entry.flags & (CONTINUED | FRAMES) and not skip:
                 alone, _, text = text.partition(b"\n")
                 frames = entry.frames if entry.flags & FRAMES else 0
-                found.append(Batch(number, entry.ts, entry.stream, alone, bool(entry.flags & CONTINUED), frames, 1))
+                batches.append(Batch(number, entry.ts, entry.stream, alone, bool(entry.flags & CONTINUED), frames, 1))
                 number, count = number + 1, count - 1
             if count:
-                found.append(Batch(number, entry.ts, entry.stream, text, False, 0, count))
-        return found
+                batches.append(Batch(number, entry.ts, entry.stream, text, False, 0, count))
+        return batches
 
     def raw(self, streams: Sequence[int]) -> Iterator[bytes]:
         """Yield the stored bytes of these streams, one piece for each contiguous stretch."""

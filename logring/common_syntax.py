@@ -109,7 +109,7 @@ def translated(pattern: str, *, lines: bool, ignore_case: bool = False) -> str:
 def literal(text: str, *, ignore_case: bool) -> str:
     """Return the expression in the syntax of Python's ``re`` that matches `text`."""
     translator = _Translator("", lines=True, flags=_Flags(ignore_case, multi_line=True, dot_all=False))
-    return "".join(map(translator.one, map(ord, text)))
+    return "".join(map(translator.literal, map(ord, text)))
 
 
 class _Translator:
@@ -150,11 +150,11 @@ class _Translator:
             raise self._error("is not closed", "(", self._groups[-1].at)
         return "".join(self._parts)
 
-    def _error(self, problem: str, what: str, at: int | None = None) -> BadPattern:
-        return BadPattern(f"{what} at position {self._at if at is None else at} {problem}")
+    def _error(self, problem: str, syntax: str, at: int | None = None) -> BadPattern:
+        return BadPattern(f"{syntax} at position {self._at if at is None else at} {problem}")
 
-    def _needs_re2(self, what: str) -> BadPattern:
-        return self._error("needs google-re2, which is not installed", what)
+    def _needs_re2(self, syntax: str) -> BadPattern:
+        return self._error("needs google-re2, which is not installed", syntax)
 
     # Expressions
 
@@ -175,9 +175,9 @@ class _Translator:
         elif char == "$":
             self._add("(?:(?m:$))" if self._flags.multi_line else r"(?:\Z)")
         else:
-            self._add(self.one(ord(char)))
+            self._add(self.literal(ord(char)))
 
-    def one(self, code: int) -> str:
+    def literal(self, code: int) -> str:
         """Return the expression that matches this character."""
         if code == _NEWLINE and self._lines:
             return "(?!)"
@@ -235,9 +235,9 @@ class _Translator:
         self._atom_repeats = 0
 
     def _bad_group(self) -> BadPattern:
-        for beginning, what in _FOREIGN_GROUPS:
+        for beginning, description in _FOREIGN_GROUPS:
             if self._pattern.startswith(beginning, self._at + 1):
-                return self._error("is not supported", f"({beginning}, {what},")
+                return self._error("is not supported", f"({beginning}, {description},")
         if self._pattern.startswith(("?<", "?P<"), self._at + 1):
             return self._error("must be ASCII letters, digits and underscores, and end with >", "the name of the group")
         return self._error("is not a valid group", self._pattern[self._at : self._at + 3])
@@ -271,7 +271,7 @@ class _Translator:
             if not text:
                 self._atom_repeats = 0
             for char in text:
-                self._add(self.one(ord(char)))
+                self._add(self.literal(ord(char)))
             self._at = len(pattern) if end < 0 else end + 2
         elif kind in ("A", "z"):
             self._at += 2
@@ -283,7 +283,7 @@ class _Translator:
             self._at += 2
             self._add_class(_PERL[kind.lower()], [], negated=kind.isupper())
         else:
-            self._add(self.one(self._escaped()))
+            self._add(self.literal(self._escaped()))
 
     def _escaped(self) -> int:
         """Return the character of an escape sequence, which can also stand in a class."""
@@ -306,19 +306,19 @@ class _Translator:
         return _ESCAPES.get(kind, ord(kind))
 
     def _hexadecimal(self) -> int:
-        found = _HEX.match(self._pattern, self._at + 1)
-        code = int(found[1] or found[2], 16) if found else -1
-        if found is None or code > _MAX_CHAR:
-            raise self._error("is not a character", found[0] if found else "\\x")
+        match = _HEX.match(self._pattern, self._at + 1)
+        code = int(match[1] or match[2], 16) if match else -1
+        if match is None or code > _MAX_CHAR:
+            raise self._error("is not a character", match[0] if match else "\\x")
         if _SURROGATES[0] <= code <= _SURROGATES[1]:
-            raise self._error("is not a character but half of a surrogate pair", f"\\{found[0]}")
-        self._at = found.end()
+            raise self._error("is not a character but half of a surrogate pair", f"\\{match[0]}")
+        self._at = match.end()
         return code
 
     # Classes
 
     def _class(self) -> None:
-        pattern, begin = self._pattern, self._at
+        pattern, opened_at = self._pattern, self._at
         self._at += 1
         negated = pattern.startswith("^", self._at)
         self._at += negated
@@ -327,7 +327,7 @@ class _Translator:
         first = True
         while first or not pattern.startswith("]", self._at):
             if self._at >= len(pattern):
-                raise self._error("is not closed", "[", begin)
+                raise self._error("is not closed", "[", opened_at)
             named = _NAMED_CLASS.match(pattern, self._at)
             kind = pattern[self._at + 1 : self._at + 2] if pattern[self._at] == "\\" else ""
             if named is not None:
@@ -355,15 +355,15 @@ class _Translator:
         self._add_class(ranges, complements, negated=negated)
 
     def _range(self) -> tuple[int, int]:
-        pattern, begin = self._pattern, self._at
+        pattern, range_start = self._pattern, self._at
         low = high = self._class_char()
         if pattern.startswith("-", self._at) and not pattern.startswith("-]", self._at):
             self._at += 1
             if self._at >= len(pattern):
-                raise self._error("is not closed", "[", begin)
+                raise self._error("is not closed", "[", range_start)
             high = self._class_char()
         if high < low:
-            raise self._error("has its end before its start", pattern[begin : self._at], begin)
+            raise self._error("has its end before its start", pattern[range_start : self._at], range_start)
         return low, high
 
     def _class_char(self) -> int:
@@ -410,14 +410,14 @@ class _Translator:
 def _without(ranges: Ranges, excluded: Ranges) -> Ranges:
     """Return `ranges` without the characters in `excluded`."""
     for low, high in excluded:
-        kept: Ranges = []
+        remaining: Ranges = []
         for start, end in ranges:
             if start < low:
-                kept.append((start, min(end, low - 1)))
+                remaining.append((start, min(end, low - 1)))
             if end > high:
-                kept.append((max(start, high + 1), end))
+                remaining.append((max(start, high + 1), end))
             # else: nothing of the range is left
-        ranges = kept
+        ranges = remaining
     return ranges
 
 

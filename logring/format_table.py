@@ -69,28 +69,28 @@ def fields(
     return tuple(Field(name, attributes.get(name, name), defaults.get(name)) for name in (*names.split(), *defaults))
 
 
-def values_of(instance: object, known: Iterable[Field]) -> dict[str, object]:
+def values_of(instance: object, format_fields: Iterable[Field]) -> dict[str, object]:
     """Return the values of an object's attributes, keyed by field name."""
-    return {field.name: getattr(instance, field.attribute) for field in known}
+    return {field.name: getattr(instance, field.attribute) for field in format_fields}
 
 
-def attributes_of(what: str, found: Mapping[str, Any], known: Iterable[Field]) -> dict[str, Any]:
+def attributes_of(owner: str, content: Mapping[str, Any], format_fields: Iterable[Field]) -> dict[str, Any]:
     """Return the values keyed by attribute name, with defaults for missing fields that were added later.
 
     Raises:
-        UnknownFormat: a field is missing or unknown; the message begins with `what`.
+        UnknownFormat: a field is missing or unknown; the message begins with `owner`.
     """
-    rest = dict(found)
+    remaining = dict(content)
     values = {}
-    for field in known:
-        if field.name in rest:
-            values[field.attribute] = rest.pop(field.name)
+    for field in format_fields:
+        if field.name in remaining:
+            values[field.attribute] = remaining.pop(field.name)
         elif field.default is not None:
             values[field.attribute] = field.default()
         else:
-            raise UnknownFormat(f"{what} lacks {field.name}")
-    if rest:
-        raise UnknownFormat(f"{what} has the unknown fields {', '.join(sorted(rest))}")
+            raise UnknownFormat(f"{owner} lacks {field.name}")
+    if remaining:
+        raise UnknownFormat(f"{owner} has the unknown fields {', '.join(sorted(remaining))}")
     return values
 
 
@@ -131,10 +131,10 @@ class Schema:
         shape = self._by_class.get(cls)
         if shape is None:
             raise TypeError(f"{cls.__name__} has no shape")
-        found = {name: self.to_json(item) for name, item in values_of(value, shape.fields).items()}
+        body = {name: self.to_json(item) for name, item in values_of(value, shape.fields).items()}
         if isinstance(value, bytes):
-            found[""] = value.decode("latin-1")
-        return {shape.name: found}
+            body[""] = value.decode("latin-1")
+        return {shape.name: body}
 
     def from_json(self, value: Any) -> Any:
         """Return the object that was given to :meth:`to_json`.
@@ -164,9 +164,9 @@ class Schema:
 
     def _object(self, shape: Shape, body: dict[str, Any]) -> Any:
         cls: Any = shape.cls
-        found = dict(body)
-        text = found.pop("").encode("latin-1") if issubclass(cls, bytes) else None
-        values = attributes_of(shape.name, {name: self.from_json(item) for name, item in found.items()}, shape.fields)
+        content = dict(body)
+        text = content.pop("").encode("latin-1") if issubclass(cls, bytes) else None
+        values = attributes_of(shape.name, {name: self.from_json(item) for name, item in content.items()}, shape.fields)
         if shape.make is not None:
             return shape.make(**values)
         thing = cls.__new__(cls) if text is None else cls.__new__(cls, text)

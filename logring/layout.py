@@ -221,8 +221,8 @@ class Static(NamedTuple):
         return int(_STATIC_CRC.unpack_from(self.pack(), STATIC_SIZE - 4)[0])
 
     @classmethod
-    def parse(cls, data: bytes, path: str, *wanted: int) -> "Static":
-        """Decode at least 256 bytes. `wanted` lists the accepted kinds; without it, every kind is accepted.
+    def parse(cls, data: bytes, path: str, *kinds: int) -> "Static":
+        """Decode at least 256 bytes. `kinds` lists the accepted kinds; without it, every kind is accepted.
 
         Raises:
             ForeignFile: no magic, or not one of the wanted kinds.
@@ -241,8 +241,8 @@ class Static(NamedTuple):
         if _STATIC_CRC.unpack_from(data, STATIC_SIZE - 4)[0] != crc32(data[: STATIC_SIZE - 4]):
             raise Corrupt(f"{path}: the first page is damaged")
         slots = ring_blocks if kind == KIND_RING else file_blocks
-        if (wanted and kind not in wanted) or not slots or not block_size or block_size % PAGE:
-            raise ForeignFile(f"{path} is not a {'ring' if KIND_RING in wanted else 'log file'}")
+        if (kinds and kind not in kinds) or not slots or not block_size or block_size % PAGE:
+            raise ForeignFile(f"{path} is not a {'ring' if KIND_RING in kinds else 'log file'}")
         if (
             block_size > MAX_BLOCK_SIZE
             or ring_blocks > MAX_RING_BLOCKS
@@ -462,8 +462,8 @@ class Publication:
     @classmethod
     def latest(cls, pair: bytes) -> "Publication | None":
         """Return the newer valid one of the two copies in the 256 bytes `pair`; None if neither is valid."""
-        one, other = _NUMBERS.unpack_from(pair)
-        first, second = (PUBLICATION_SIZE, 0) if newer(other, one) else (0, PUBLICATION_SIZE)
+        number, other = _NUMBERS.unpack_from(pair)
+        first, second = (PUBLICATION_SIZE, 0) if newer(other, number) else (0, PUBLICATION_SIZE)
         return cls.parse(pair, first) or cls.parse(pair, second)
 
 

@@ -31,13 +31,13 @@ class Mask:
     __slots__ = ("_begun", "_held", "_secrets", "count")
 
     def __init__(self, secrets: Iterable[bytes]) -> None:
-        found: set[bytes] = set()
+        all_secrets: set[bytes] = set()
         for secret in secrets:
             lines = {line for line in secret.splitlines() if len(line) >= MIN_SECRET}
             if not lines or max(map(len, lines)) > MAX_SECRET:
                 raise ValueError(f"a secret needs lines of {MIN_SECRET} to {MAX_SECRET} bytes")
-            found |= lines
-        self._secrets = sorted(found)
+            all_secrets |= lines
+        self._secrets = sorted(all_secrets)
         self._held = b""
         self._begun = 0  # length of the prefix of the held output whose mask was already returned
         self.count = 0
@@ -54,17 +54,17 @@ class Mask:
     def _show(self, text: bytes, cut: int) -> bytes:
         """Return the output before `cut`, with masks for secrets that begin before it; hold back the rest."""
         parts: list[bytes] = []
-        spans = self._found(text)
+        spans = self._secret_spans(text)
         self.count += sum(start < cut for start, _ in spans)
-        kept = 0  # the text before this position has been handled
+        handled = 0  # the text before this position has been handled
         for start, end in _groups([(0, self._begun), *spans] if self._begun else spans):
             if start == 0 and self._begun:
-                kept = end
+                handled = end
             elif start < cut:
-                parts += (text[kept:start], MASK)
-                kept = end
-        parts.append(text[kept:cut])
-        self._held, self._begun = text[cut:], max(0, kept - cut)
+                parts += (text[handled:start], MASK)
+                handled = end
+        parts.append(text[handled:cut])
+        self._held, self._begun = text[cut:], max(0, handled - cut)
         return b"".join(parts)
 
     @property
@@ -72,10 +72,10 @@ class Mask:
         """The held output. A newline in it ends the part whose mask was already returned."""
         return b"\n".join((self._held[: self._begun], self._held[self._begun :])) if self._begun else self._held
 
-    def hold(self, held: bytes, count: int) -> None:
-        """Continue where another mask stopped, with its `held` output and its `count`."""
-        self._begun = max(0, held.find(b"\n"))
-        self._held, self.count = held.replace(b"\n", b""), count
+    def hold(self, output: bytes, count: int) -> None:
+        """Continue where another mask stopped, with its `output` output and its `count`."""
+        self._begun = max(0, output.find(b"\n"))
+        self._held, self.count = output.replace(b"\n", b""), count
 
     def another(self) -> "Mask":
         """Return a new mask with the same secrets, for the start of another stream."""
@@ -84,13 +84,13 @@ class Mask:
     def clean(self, text: bytes) -> bytes:
         """Return one text with its secrets replaced; the state of the stream is not used."""
         parts: list[bytes] = []
-        kept = 0
-        for start, end in _groups(self._found(text)):
-            parts += (text[kept:start], MASK)
-            kept = end
-        return b"".join((*parts, text[kept:]))
+        handled = 0
+        for start, end in _groups(self._secret_spans(text)):
+            parts += (text[handled:start], MASK)
+            handled = end
+        return b"".join((*parts, text[handled:]))
 
-    def _found(self, text: bytes) -> list[_Span]:
+    def _secret_spans(self, text: bytes) -> list[_Span]:
         """Return the spans of all secrets in a text, sorted; they may overlap."""
         return sorted(span for secret in self._secrets for span in _spans(text, secret))
 
@@ -120,9 +120,9 @@ def _groups(spans: list[_Span]) -> list[_Span]:
 
 
 def _spans(text: bytes, secret: bytes) -> list[_Span]:
-    found = []
+    spans = []
     at = text.find(secret)
     while at >= 0:
-        found.append((at, at + len(secret)))
+        spans.append((at, at + len(secret)))
         at = text.find(secret, at + 1)
-    return found
+    return spans

@@ -160,22 +160,26 @@ class LogReader:
             while 0 <= number <= publication.header.number and limit > 0 and max_bytes > 0:
                 try:
                     block = self._block(number, publication)
-                    begin = max(position, block.header.first_line) if block else 0
-                    found = lines_of(block, begin, limit, max_bytes) if block and begin < block.header.end_line else []
+                    page_start = max(position, block.header.first_line) if block else 0
+                    block_lines = (
+                        lines_of(block, page_start, limit, max_bytes)
+                        if block and page_start < block.header.end_line
+                        else []
+                    )
                 except Corrupt as err:
                     if lines:
                         break
                     following = self._behind(number, position, publication)
                     raise Corrupt(str(err), first=position, next_line=following) from err
-                if found and lines and (found[0].n != position or len(found[0].text) > max_bytes):
+                if block_lines and lines and (block_lines[0].n != position or len(block_lines[0].text) > max_bytes):
                     break
-                if found:
-                    lines += found
-                    limit -= found[-1].next - found[0].n
-                    position = found[-1].next
-                    max_bytes -= sum(len(line.text) for line in found)
+                if block_lines:
+                    lines += block_lines
+                    limit -= block_lines[-1].next - block_lines[0].n
+                    position = block_lines[-1].next
+                    max_bytes -= sum(len(line.text) for line in block_lines)
                     self._hint = position, number
-                if block and position < block.header.end_line and found:
+                if block and position < block.header.end_line and block_lines:
                     break
                 number += 1
             if not lines and position < end:
@@ -205,15 +209,15 @@ class LogReader:
         for _ in range(_ATTEMPTS):
             if publication is None or publication.state.sealed:
                 return []
-            found = []
+            unfinished = []
             for stream in (STDOUT, STDERR):
                 pending = read_pending(self._ring.mm, stream, publication.state.bytes[stream])
                 if pending is not None and pending[2]:
-                    found.append(UnfinishedLine(stream, pending[2], pending[0]))
+                    unfinished.append(UnfinishedLine(stream, pending[2], pending[0]))
             seq, publication = publication.seq, self._ring.publication()
             if publication.seq == seq:
                 break
-        return found
+        return unfinished
 
     def region(self) -> list[Region]:
         """Return the rows that the streams draw, as last mirrored; empty if no stream draws or the log is sealed.
@@ -224,10 +228,10 @@ class LogReader:
         if publication is None or self._ring is None or publication.state.sealed:
             return []
         for _ in range(_ATTEMPTS):
-            found, torn = read_region(self._ring.mm)
+            entries, torn = read_region(self._ring.mm)
             if not torn:
                 break
-        return [Region(*one) for one in found]
+        return [Region(*entry) for entry in entries]
 
     def history(self, n: int) -> list[list[bytes]] | None:
         """Return the frames of line `n`, oldest first, each as its rows; None if the line does not exist (any more).
@@ -401,17 +405,17 @@ class LogReader:
 
     def _oldest(self, publication: Publication) -> int:
         """Return a block number below which nothing can be available."""
-        kept = 0
+        block_count = 0
         try:
             file = self._open_file()
-            kept = file.static.file_blocks if file is not None else 0
+            block_count = file.static.file_blocks if file is not None else 0
         except LogError:
             if self._ring is None:
                 raise
-            kept = self._ring.static.file_blocks
+            block_count = self._ring.static.file_blocks
         if self._ring is not None:
-            kept += publication.state.blocks
-        return max(0, publication.header.number - kept + 1)
+            block_count += publication.state.blocks
+        return max(0, publication.header.number - block_count + 1)
 
     def _following(self, number: int, publication: Publication) -> int:
         """Return the next block number, skipping blocks that cannot exist because the file is truncated."""

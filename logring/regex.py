@@ -19,7 +19,7 @@ class MatchFailed(Exception):
 class Matcher(Protocol):
     """Matches texts in a process of its own."""
 
-    def find(self, expression: str, text: bytes, pos: int, begin: int, end: int) -> tuple[int, int] | None:
+    def find(self, expression: str, text: bytes, pos: int, start: int, end: int) -> tuple[int, int] | None:
         """Return start and end of the first match from `pos` on, within `text[begin:end]`; None if there is none.
 
         Raises:

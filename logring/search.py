@@ -99,11 +99,11 @@ class Pattern:
         """Whether this process finds matches by itself, without a matcher."""
         return self._expression is None
 
-    def may_match(self, text: bytes, begin: int, end: int) -> bool:
+    def may_match(self, text: bytes, start: int, end: int) -> bool:
         """Return whether a match in `text[begin:end]` is possible: a cheap test that may return True in vain."""
-        return present(self._required, text, begin, end)
+        return present(self._required, text, start, end)
 
-    def find(self, text: bytes, pos: int, begin: int, end: int) -> tuple[int, int] | None:
+    def find(self, text: bytes, pos: int, start: int, end: int) -> tuple[int, int] | None:
         """Return start and end of the first match from `pos` on, within `text[begin:end]`; None if there is none.
 
         Raises:
@@ -112,13 +112,13 @@ class Pattern:
         if self._expression is not None:
             if self._matcher is None:
                 raise MatchFailed("no process matches this pattern")
-            return self._matcher.find(self._expression, text, pos, begin, end)
+            return self._matcher.find(self._expression, text, pos, start, end)
         if self._regexp is None:
             at = text.find(self._plain, pos, end)
             return None if at < 0 else (at, at + len(self._plain))
-        part = memoryview(text)[begin:end]  # RE2 treats its end as the end of a line
-        match = self._regexp.search(part, pos - begin)
-        return None if match is None else (match.start() + begin, match.end() + begin)
+        part = memoryview(text)[start:end]  # RE2 treats its end as the end of a line
+        match = self._regexp.search(part, pos - start)
+        return None if match is None else (match.start() + start, match.end() + start)
 
     def spans(self, line: bytes) -> Iterator[tuple[int, int]]:
         """Yield start and end of each match in one line; empty matches are left out."""
@@ -233,7 +233,7 @@ def search(
     start: int = 0,
     *,
     limits: Limits,
-    wanted: LineSelection = ALL,
+    selection: LineSelection = ALL,
 ) -> SearchResult:
     """Search lines from number `start` on.
 
@@ -242,7 +242,7 @@ def search(
         pattern: the pattern to search for.
         start: the first line; to continue a search, `next` of the previous result.
         limits: when to stop.
-        wanted: the lines to consider.
+        selection: the lines to consider.
 
     Raises:
         LogError: the log cannot be read at all. (Single unreadable blocks are only counted.)
@@ -265,7 +265,7 @@ def search(
         if block.header.end_line <= start:
             continue
         try:
-            finder = _InBlock(block, pattern, wanted, start, pace)
+            finder = _InBlock(block, pattern, selection, start, pace)
             finder.add_hits(hits, limits.hits)
         except MatchFailed as err:
             return SearchResult(hits, following, exhausted=False, scanned=scanned, damaged=damaged, failure=str(err))
@@ -315,32 +315,32 @@ class _InBlock:
         Corrupt: the entries do not match the text.
     """
 
-    def __init__(self, block: Block, pattern: Pattern, wanted: LineSelection, start: int, pace: _Pace) -> None:
+    def __init__(self, block: Block, pattern: Pattern, selection: LineSelection, start: int, pace: _Pace) -> None:
         self._pace = pace
         self._block = block
         self._pattern = pattern
-        self._wanted = wanted
+        self._selection = selection
         self._start = start
-        self._begin = block.offset(start) if start > block.header.first_line else 0
+        self._start_offset = block.offset(start) if start > block.header.first_line else 0
         self._entry = Entry(0, 0, 0, 0, 0, 0, 0, 0)
         self._mark = self._mark_line = 0
         self.next = block.header.end_line
-        self.passed = len(block.text) - self._begin
+        self.passed = len(block.text) - self._start_offset
 
-    def add_hits(self, found: list[Hit], limit: int) -> None:
-        """Add the lines that match to `found`, until it has `limit`.
+    def add_hits(self, hits: list[Hit], limit: int) -> None:
+        """Add the lines that match to `hits`, until it has `limit`.
 
         Raises:
             MatchFailed: the search cannot continue.
         """
-        if not self._block.header.lines or self._wanted.rules_out(self._block):
+        if not self._block.header.lines or self._selection.rules_out(self._block):
             return
         stretches = [*self._stretches()]
         text = self._block.text
         if b"\r\n" in text:  # replaced by two newlines, which keeps the offsets
-            text = b"".join(text[begin:end].replace(b"\r\n", b"\n\n") for begin, end in stretches)
-        for begin, end in stretches:
-            if end > self._begin and not self._search(found, text, begin, end, limit):
+            text = b"".join(text[start:end].replace(b"\r\n", b"\n\n") for start, end in stretches)
+        for start, end in stretches:
+            if end > self._start_offset and not self._search(hits, text, start, end, limit):
                 break
 
     def _stretches(self) -> Iterator[tuple[int, int]]:
@@ -349,20 +349,20 @@ class _InBlock:
         The part of a split line has no newline at its end: the next line follows immediately.
         """
         block = self._block
-        begin = 0
+        start = 0
         if block.table[_FLAGS_AT::ENTRY_SIZE].translate(None, _FINISHED):
             for entry in block.entries():
                 if entry.flags & NO_NEWLINE:
-                    yield begin, entry.end
-                    begin = entry.end
-        if begin < len(block.text):
-            yield begin, len(block.text)
+                    yield start, entry.end
+                    start = entry.end
+        if start < len(block.text):
+            yield start, len(block.text)
 
-    def _search(self, found: list[Hit], text: bytes, begin: int, end: int, limit: int) -> bool:
+    def _search(self, hits: list[Hit], text: bytes, start: int, end: int, limit: int) -> bool:
         """Search one part of `text`, which ends at the end of a line; return whether to continue with the next."""
         stored, pattern = self._block.text, self._pattern
-        last = end - text.endswith(b"\n", begin, end)  # no empty line follows the last newline
-        pos = max(begin, self._begin)
+        last = end - text.endswith(b"\n", start, end)  # no empty line follows the last newline
+        pos = max(start, self._start_offset)
         if not pattern.may_match(text, pos, last):
             return True
         looked_at = pos
@@ -371,21 +371,21 @@ class _InBlock:
                 looked_at = pos
                 if self._pace.is_over():
                     self._entry_at(pos)
-                    self.next, self.passed = self._number(pos), pos - self._begin
+                    self.next, self.passed = self._number(pos), pos - self._start_offset
                     return False
             cut = text.find(b"\n", pos + self._pace.bytes, last)
-            span = pattern.find(text, pos, begin, last if cut < 0 else cut)
+            span = pattern.find(text, pos, start, last if cut < 0 else cut)
             if span is None:
                 if cut < 0:
                     return True
                 pos = stored.find(b"\n", cut) + 1
                 continue
             at = min(span[0], end - 1)
-            if at > begin and stored[at - 1 : at + 1] == b"\r\n":  # the two newlines of a CRLF enclose no line
+            if at > start and stored[at - 1 : at + 1] == b"\r\n":  # the two newlines of a CRLF enclose no line
                 pos = at + 1
                 continue
             entry = self._entry_at(at)
-            if not self._wanted.takes(entry):
+            if not self._selection.takes(entry):
                 if entry.end >= end:
                     return True
                 pos = max(entry.end, at + 1)
@@ -397,10 +397,10 @@ class _InBlock:
             if span[1] > line_end and pattern.find(text, line_begin, line_begin, line_end) is None:
                 continue
             number = self._number(line_begin)
-            found.append(Hit(number, entry.ts, entry.stream, stored[line_begin:stored_end]))
-            if len(found) >= limit:
+            hits.append(Hit(number, entry.ts, entry.stream, stored[line_begin:stored_end]))
+            if len(hits) >= limit:
                 self.next = number + 1
-                self.passed = min(pos, len(text)) - self._begin
+                self.passed = min(pos, len(text)) - self._start_offset
                 return False
         return True
 
@@ -425,8 +425,8 @@ class _InBlock:
 
 def _line_end(text: bytes, at: int, end: int) -> int:
     """Return the end of the line that contains byte `at`; `end` if no newline comes before it."""
-    found = text.find(b"\n", at, end)
-    return end if found < 0 else found
+    newline = text.find(b"\n", at, end)
+    return end if newline < 0 else newline
 
 
 _SHORTEST = 3
@@ -490,6 +490,8 @@ def _longest(runs: list[str]) -> Texts:
     return tuple(sorted(texts, key=len, reverse=True)[:_MOST_TEXTS])
 
 
-def present(alternatives: tuple[Texts, ...], text: bytes, begin: int, end: int) -> bool:
+def present(alternatives: tuple[Texts, ...], text: bytes, start: int, end: int) -> bool:
     """Return whether `text[begin:end]` contains all texts of one alternative; True without alternatives."""
-    return not alternatives or any(all(text.find(one, begin, end) >= 0 for one in texts) for texts in alternatives)
+    return not alternatives or any(
+        all(text.find(required_text, start, end) >= 0 for required_text in texts) for texts in alternatives
+    )

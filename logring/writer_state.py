@@ -71,16 +71,16 @@ Keep = Callable[[int], int]
 
 def dump(writer: RingWriter, keep: Keep) -> dict[str, object]:
     """Return the complete state of an idle writer, which stays usable."""
-    found: dict[str, object] = {"writer": SCHEMA.to_json(values_of(writer, WRITER))}
+    state: dict[str, object] = {"writer": SCHEMA.to_json(values_of(writer, WRITER))}
     if writer.created:
         ring = writer.ring
-        found["fd"] = keep(ring.fd)
-        found["ring"] = SCHEMA.to_json(values_of(ring, RING))
-        found["head"] = SCHEMA.to_json(writer.open_block)
-    return found
+        state["fd"] = keep(ring.fd)
+        state["ring"] = SCHEMA.to_json(values_of(ring, RING))
+        state["head"] = SCHEMA.to_json(writer.open_block)
+    return state
 
 
-def load(found: dict[str, Any]) -> RingWriter:
+def load(state: dict[str, Any]) -> RingWriter:
     """Restore a writer from the state that :func:`dump` returned in another program. Nothing is written.
 
     Raises:
@@ -88,13 +88,13 @@ def load(found: dict[str, Any]) -> RingWriter:
         OSError: the ring cannot be mapped.
         LogError: the file is not a ring.
     """
-    values = attributes_of("the writer", SCHEMA.from_json(found["writer"]), WRITER)
+    values = attributes_of("the writer", SCHEMA.from_json(state["writer"]), WRITER)
     writer = RingWriter(values["path"], values["run_id"], RingShape(0, values["_blocks"], values["block_size"]))
     _set(writer, values)
     if writer.created:
-        ring = Ring.adopt(writer.path, found["fd"])
-        _set(ring, attributes_of("the ring", SCHEMA.from_json(found["ring"]), RING))
-        writer.adopt(ring, SCHEMA.from_json(found["head"]))
+        ring = Ring.adopt(writer.path, state["fd"])
+        _set(ring, attributes_of("the ring", SCHEMA.from_json(state["ring"]), RING))
+        writer.adopt(ring, SCHEMA.from_json(state["head"]))
     return writer
 
 
@@ -106,12 +106,12 @@ def in_a_new_file(writer: RingWriter) -> RingWriter:
     Raises:
         OSError: the ring cannot be recreated; the old writer is unchanged.
     """
-    found = dump(writer, lambda fd: fd)
-    new = load({**found, "fd": writer.ring.copied_file(writer.path)})
+    state = dump(writer, lambda fd: fd)
+    new = load({**state, "fd": writer.ring.copied_file(writer.path)})
     writer.close()
     return new
 
 
-def _set(one: object, values: dict[str, object]) -> None:
+def _set(target: object, values: dict[str, object]) -> None:
     for name, value in values.items():
-        setattr(one, name, value)
+        setattr(target, name, value)

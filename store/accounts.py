@@ -41,9 +41,9 @@ def create(db: Database, account: Account) -> str | None:
         None if the account is stored; "taken" if another account has its name; "full" if there are too many accounts.
     """
     with db.transaction() as view:
-        found = view.row("SELECT tag FROM accounts WHERE name = ?", [account.name])
-        if found is not None:
-            return None if found[0] == account.tag else "taken"
+        row = view.row("SELECT tag FROM accounts WHERE name = ?", [account.name])
+        if row is not None:
+            return None if row[0] == account.tag else "taken"
         count = view.row("SELECT count(*) FROM accounts")
         if count is not None and count[0] >= MAX_ACCOUNTS:
             return "full"

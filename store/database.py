@@ -29,7 +29,7 @@ from store.errors import (
     ServerUnreachable,
     StoreError,
 )
-from store.migrations.runner import known, migrate
+from store.migrations.runner import all_migrations, migrate
 from store.recovery.replaced_files import File
 
 QUERY_LIMIT_S = 1.0
@@ -316,10 +316,10 @@ def check_writable(database: Database) -> None:
         SchemaTooNew: A newer release wrote the database, even if this release can read it.
         StoreError: The database cannot be read.
     """
-    newest = known()[-1].version
-    found = int(database.rows("SELECT MAX(version) FROM schema_migration")[0][0])
-    if found > newest:
-        raise SchemaTooNew(f"it has schema {found}, this release knows {newest}")
+    newest = all_migrations()[-1].version
+    schema = int(database.rows("SELECT MAX(version) FROM schema_migration")[0][0])
+    if schema > newest:
+        raise SchemaTooNew(f"it has schema {schema}, this release knows {newest}")
 
 
 def take_over(database: Database, listener: FilesListener) -> None:

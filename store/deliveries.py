@@ -97,19 +97,19 @@ def due_messages(db: Database, now_ms: int, without: Collection[str], most: int)
 
     A delivery is one message, or all held messages that are due.
     """
-    found: list[list[Delivery]] = []
+    messages: list[list[Delivery]] = []
     names = db.rows("SELECT notifier, min(due_at) FROM deliveries WHERE due_at <= ? GROUP BY 1 ORDER BY 2, 1", [now_ms])
     for name, _ in names:
-        if name in without or len(found) == most:
+        if name in without or len(messages) == most:
             continue
         waiting = f"{_SELECT} WHERE notifier = ? AND due_at <= ?"
         first = _delivery(db.rows(f"{waiting} ORDER BY due_at, seq LIMIT 1", [name, now_ms])[0])
         if first.held:
-            held = db.rows(f"{waiting} AND held = 1 ORDER BY seq", [name, now_ms])
-            found.append([_delivery(row) for row in held])
+            held_rows = db.rows(f"{waiting} AND held = 1 ORDER BY seq", [name, now_ms])
+            messages.append([_delivery(row) for row in held_rows])
         else:
-            found.append([first])
-    return found
+            messages.append([first])
+    return messages
 
 
 def next_due(db: Database, without: Collection[str]) -> int | None:
@@ -162,9 +162,9 @@ def _drop(db: Database, numbers: Iterable[int]) -> None:
 
 def forget_others(db: Database, names: Collection[str]) -> int:
     """Drop all data of notifiers that are no longer configured; return the number of dropped messages."""
-    known = db.rows("SELECT name FROM notifiers UNION SELECT notifier FROM told UNION SELECT notifier FROM deliveries")
+    rows = db.rows("SELECT name FROM notifiers UNION SELECT notifier FROM told UNION SELECT notifier FROM deliveries")
     dropped = 0
-    for (name,) in known:
+    for (name,) in rows:
         if name not in names:
             dropped += db.execute("DELETE FROM deliveries WHERE notifier = ?", [name])
             db.execute("DELETE FROM told WHERE notifier = ?", [name])
@@ -206,15 +206,15 @@ def standings(db: Database) -> dict[str, DeliveryStatus]:
     """Return the results of deliveries by notifier; notifiers without any delivery are missing."""
     counts = db.rows("SELECT notifier, count(*) FROM deliveries GROUP BY 1")
     waiting = {str(name): int(number) for name, number in counts}
-    found = {
+    statuses = {
         name: DeliveryStatus(name, at, failed_at, error, given_up, waiting.pop(name, 0))
         for name, at, failed_at, error, given_up in db.rows(
             "SELECT name, delivered_at, failed_at, error, given_up FROM notifiers"
         )
     }
-    return found | {name: DeliveryStatus(name, None, None, None, 0, number) for name, number in waiting.items()}
+    return statuses | {name: DeliveryStatus(name, None, None, None, 0, number) for name, number in waiting.items()}
 
 
 def _delivery(row: tuple[object, ...]) -> Delivery:
-    found = Delivery._make(row)
-    return found._replace(held=bool(found.held))
+    delivery = Delivery._make(row)
+    return delivery._replace(held=bool(delivery.held))

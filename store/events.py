@@ -53,8 +53,8 @@ def append_all(db: Database, drafts: Sequence[Draft]) -> int:
     for start in range(0, len(drafts), _TOGETHER):
         part = drafts[start : start + _TOGETHER]
         values: list[Value] = []
-        for number, one in enumerate(part, first + start):
-            values += (number, *one)
+        for number, event in enumerate(part, first + start):
+            values += (number, *event)
         db.execute(_insert(len(part)), values)
     return first
 

@@ -111,15 +111,15 @@ def resolution(start: int, end: int, now_ms: int, step: int | None = None) -> in
         now_ms: Current time, ms since the epoch.
         step: Requested step in ms; None for the shortest.
     """
-    wanted = max(step or 0, -(-(end - start) // _MOST))
-    found, *longer = [
+    desired_width = max(step or 0, -(-(end - start) // _MOST))
+    chosen, *longer = [
         width
         for width, kept_ms in _KEPT_MS.items()
         if width == _LONG_MS or (start >= now_ms - kept_ms - COARSE_MS and end - start <= width * _MOST_READ)
     ]
     for width in longer:
-        found = width if wanted >= width else found
-    return -(-max(wanted, found) // found) * found
+        chosen = width if desired_width >= width else chosen
+    return -(-max(desired_width, chosen) // chosen) * chosen
 
 
 def samples(db: Database, start: int, end: int, step: int) -> list[Sample]:

@@ -59,8 +59,8 @@ def notify(db: Database, draft: Notification, *, window_ms: int, keep: int) -> N
             [keep],
         )
         return draft
-    known = Notification(*earlier)
-    raised = draft._replace(id=known.id, times=known.times + 1, created_at=known.created_at)
+    previous = Notification(*earlier)
+    raised = draft._replace(id=previous.id, times=previous.times + 1, created_at=previous.created_at)
     db.execute(
         "UPDATE notifications SET severity = ?, title = ?, body = ?, run_id = ?, times = ?, last_occurred_at = ?,"
         " read_at = NULL WHERE id = ?",
@@ -78,9 +78,9 @@ def page(db: Database, limit: int, before: str | None = None) -> list[Notificati
     if before is None:
         rows = db.rows(newest.format(""), [limit])
     else:
-        found = db.row("SELECT last_occurred_at FROM notifications WHERE id = ?", [before])
-        behind = "id < ?" if found is None else "(last_occurred_at, id) < (?, ?)"
-        rows = db.rows(newest.format(f"WHERE {behind}"), [*(found or ()), before, limit])
+        position = db.row("SELECT last_occurred_at FROM notifications WHERE id = ?", [before])
+        behind = "id < ?" if position is None else "(last_occurred_at, id) < (?, ?)"
+        rows = db.rows(newest.format(f"WHERE {behind}"), [*(position or ()), before, limit])
     return [Notification(*row) for row in rows]
 
 

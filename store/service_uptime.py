@@ -58,14 +58,14 @@ def days_between(start: int, end: int) -> Iterator[tuple[int, int]]:
 def record_change(db: Database, name: str, change: StateChange) -> None:
     """Record that an instance changes its state. Call this before its row is stored."""
     index = change.instance_index
-    found = db.rows(
+    latest = db.rows(
         "SELECT state, since FROM instances WHERE task_name = ? AND instance_index = ?",
         [name, index],
     )
-    if found == [(change.state, change.at)]:
+    if latest == [(change.state, change.at)]:
         return
-    if found:
-        state, since = found[0]
+    if latest:
+        state, since = latest[0]
         add_time(db, name, index, state, since, change.at)
     newest = db.rows(_NEWEST, [name, index])
     number = newest[0][0] + 1 if newest else 1

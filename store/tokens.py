@@ -41,9 +41,9 @@ def create(db: Database, token: Token) -> str | None:
         None if the token is stored; "taken" if another token has its name; "full" if there are too many tokens.
     """
     with db.transaction() as view:
-        found = view.row("SELECT hash FROM tokens WHERE name = ?", [token.name])
-        if found is not None:
-            return None if found[0] == token.hash else "taken"
+        row = view.row("SELECT hash FROM tokens WHERE name = ?", [token.name])
+        if row is not None:
+            return None if row[0] == token.hash else "taken"
         count = view.row("SELECT count(*) FROM tokens")
         if count is not None and count[0] >= MAX_TOKENS:
             return "full"

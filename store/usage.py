@@ -32,13 +32,13 @@ def window(start: int, end: int, now_ms: int) -> Window:
     If `start` equals `end`, the window is empty.
     """
     width = next((width for width, kept_ms in KEPT_MS.items() if start >= now_ms - kept_ms), DAY_MS)
-    begin = start // width * width
-    return Window(begin, begin if start == end else -(-end // width) * width)
+    aligned_start = start // width * width
+    return Window(aligned_start, aligned_start if start == end else -(-end // width) * width)
 
 
-def in_window(db: Database, wanted: Window, task_name: str | None = None) -> dict[str, ResourceUse]:
+def in_window(db: Database, period: Window, task_name: str | None = None) -> dict[str, ResourceUse]:
     """Return the use in a window by configured task; with `task_name`, only of that one, which may be removed."""
-    where, params = "u.at >= ? AND u.at < ?", [*wanted]
+    where, params = "u.at >= ? AND u.at < ?", [*period]
     names: list[Value] = []
     # CROSS JOIN makes SQLite read task by task, because it does not reorder it.
     source = "tasks AS t CROSS JOIN task_usage AS u WHERE t.configured = 1 AND u.task_name = t.name"
@@ -50,12 +50,12 @@ def in_window(db: Database, wanted: Window, task_name: str | None = None) -> dic
             f"SELECT {by}, {TOGETHER} FROM {source} AND {where} GROUP BY {by}",  # noqa: S608 - constants
             [*names, *params],
         )
-        found = {name: ResourceUse(*sums) for name, *sums in rows}
+        by_task = {name: ResourceUse(*sums) for name, *sums in rows}
         for recent in _recent(view):
             ours = recent.configured if task_name is None else recent.task_name == task_name
-            if ours and wanted.start <= recent.at < wanted.end:
-                found[recent.task_name] = found.get(recent.task_name, ResourceUse()).and_also(recent.used)
-    return found
+            if ours and period.start <= recent.at < period.end:
+                by_task[recent.task_name] = by_task.get(recent.task_name, ResourceUse()).and_also(recent.used)
+    return by_task
 
 
 def total_usage(db: Database) -> dict[str, ResourceUse]:
@@ -67,10 +67,10 @@ def total_usage(db: Database) -> dict[str, ResourceUse]:
             " CAST(SUM(s.write_bytes) AS BIGINT) FROM tasks AS t JOIN task_totals AS s ON s.task_name = t.name"
             " WHERE t.configured = 1 GROUP BY s.task_name"
         )
-        found = {name: ResourceUse(*sums) for name, *sums in rows}
+        by_task = {name: ResourceUse(*sums) for name, *sums in rows}
         for recent in (use for use in _recent(view) if use.configured):
-            found[recent.task_name] = found.get(recent.task_name, ResourceUse()).and_also(recent.used)
-    return found
+            by_task[recent.task_name] = by_task.get(recent.task_name, ResourceUse()).and_also(recent.used)
+    return by_task
 
 
 def _recent(view: Connection) -> list[_UncountedUse]:
@@ -83,7 +83,7 @@ def _recent(view: Connection) -> list[_UncountedUse]:
         " LEFT JOIN tasks AS t ON t.name = r.task_name"
         f" WHERE r.state >= {FIRST_ACTIVE} AND r.state = {RUNNING}"
     )
-    found = []
+    uncounted = []
     for run_id, task_name, configured, user_ms, system_ms, read, written in rows:
         reading = readings.get(run_id)
         if reading is not None:
@@ -95,8 +95,8 @@ def _recent(view: Connection) -> list[_UncountedUse]:
                 _rest(reading.read_bytes, read),
                 _rest(reading.written_bytes, written),
             )
-            found.append(_UncountedUse(task_name, configured == 1, reading.at, used))
-    return found
+            uncounted.append(_UncountedUse(task_name, configured == 1, reading.at, used))
+    return uncounted
 
 
 def _rest(whole: int | None, counted: int | None) -> int | None:

@@ -52,8 +52,8 @@ class ResourceUse(NamedTuple):
         )
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else one + other
+def _sum(first: int | None, other: int | None) -> int | None:
+    return other if first is None else first if other is None else first + other
 
 
 def _added(table: str, names: Sequence[str]) -> str:

@@ -78,17 +78,17 @@ class Spool:
         A file is removed only after its entries are in this worker's file. Other files in the directory, and unreadable
         ones, are skipped: any process of the same user can create them.
         """
-        found: Entries = {}
+        entries: Entries = {}
         os.makedirs(self._directory, 0o700, exist_ok=True)  # a root process of an older release does not create it
         for name in sorted(os.listdir(self._directory)):
             if name.startswith(_BEGINNING) and name.endswith(_ENDING):
                 path = f"{self._directory}/{name}"
                 with contextlib.suppress(OSError), _locked(path) as fd:
-                    left = _read(fd)
-                    if self.add(left):
+                    leftover = _read(fd)
+                    if self.add(leftover):
                         os.unlink(path)
-                    found |= left
-        return found
+                    entries |= leftover
+        return entries
 
     def _close(self) -> None:
         self._written = 0
@@ -125,10 +125,10 @@ def _locked(path: str) -> Iterator[int]:
 
 
 def _read(fd: int) -> Entries:
-    found: Entries = {}
+    entries: Entries = {}
     with open(fd, "rb", closefd=False) as file:
         for line in itertools.islice(file, _MOST):
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # a full disk truncated the last line
                 key, entry = _line.decode(line)
-                found[key] = list(entry)
-    return found
+                entries[key] = list(entry)
+    return entries

@@ -41,7 +41,7 @@ def _harmless(text: str) -> str:
     text = text[:_LONGEST]
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def counted_with_names(names: Sequence[str], noun: str, total: int | None = None) -> str:
@@ -94,9 +94,9 @@ class Auditor:
 
     def take_over(self) -> None:
         """Queue the entries that dead workers left behind."""
-        left = self._spool.take_over()
-        if left:
-            self._wait(left)
+        leftover = self._spool.take_over()
+        if leftover:
+            self._wait(leftover)
 
     def flush(self) -> None:
         """Wait up to `_FLUSH_S` for the queue to empty, before the worker stops. The next worker sends the rest."""

@@ -127,12 +127,12 @@ class Authenticator:
             if person is not None:
                 return person
         for digest in self._cookies(req):
-            if (found := self._by_session(digest)) is not None:
-                return found
+            if (requester := self._by_session(digest)) is not None:
+                return requester
         for secret in (req.get_cookie_values(self.cookie) or ())[:_COOKIES]:
-            found = self._by_token(secret, by_browser=True)
-            if found is not None:
-                return found
+            requester = self._by_token(secret, by_browser=True)
+            if requester is not None:
+                return requester
         bearer = _bearer(req)
         if bearer is not None:
             return self._by_token(bearer, by_browser=False)
@@ -148,9 +148,9 @@ class Authenticator:
                 return _identity("password", None)
             if (account := self._reads(accounts.by_tag, tag)) is not None:
                 return _identity("password", account)
-        found = self._by_token(password, by_browser=True)
-        if found is not None:
-            return found
+        requester = self._by_token(password, by_browser=True)
+        if requester is not None:
+            return requester
         account = self.check_password(req, user, password)
         self._proven[sock] = (req.auth, req.remote_addr, None if account is None else account.tag)
         return _identity("password", account)
@@ -402,8 +402,8 @@ def execute_command(command: Callable[[], T]) -> T:
         headers = {} if err.retry_after_s is None else {"Retry-After": str(err.retry_after_s)}
         raise ApiError(err.status, err.detail, details, headers) from err
     except TemporarilyUnavailable as err:
-        why = str(err).partition(":")[0]  # the rest contains paths
-        raise unavailable(f"{why[:1].upper()}{why[1:]}; nothing was changed") from err
+        reason = str(err).partition(":")[0]  # the rest contains paths
+        raise unavailable(f"{reason[:1].upper()}{reason[1:]}; nothing was changed") from err
     except Unavailable as err:
         raise unavailable("The scheduler is down; nothing was changed") from err
 

@@ -63,8 +63,8 @@ def hash_password(password: str) -> str:
 def verify(password: str, stored: str) -> bool:
     """Return whether `stored` is a hash of the password."""
     _, n, r, p, salt, digest = stored.split("$")
-    found = _scrypt(password, base64.b64decode(salt), int(n), int(r), int(p))
-    return hmac.compare_digest(found, base64.b64decode(digest))
+    computed = _scrypt(password, base64.b64decode(salt), int(n), int(r), int(p))
+    return hmac.compare_digest(computed, base64.b64decode(digest))
 
 
 def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
@@ -119,7 +119,7 @@ class _LoginLock:
 
     def __init__(self) -> None:
         self.lock = BoundedSemaphore()
-        self.wanted = 0
+        self.users = 0
 
 
 class Passwords:
@@ -158,7 +158,7 @@ class Passwords:
         """
         name = account_name(user)
         account = None if name in ("", ADMIN) else self._find(name)
-        known = name == ADMIN or account is not None
+        account_exists = name == ADMIN or account is not None
 
         def matches() -> bool:
             return self._is_password_of_admin(password) if name == ADMIN else self._is_password_of(account, password)
@@ -166,7 +166,7 @@ class Passwords:
         try:
             self.check_by(matches, client, "passwords", name)
         except WrongSecret as err:
-            raise WrongPassword(name if known else "") from err
+            raise WrongPassword(name if account_exists else "") from err
         if client is not None:
             gevent.spawn(self._answer, "login_succeeded", client, name)
         return account
@@ -207,13 +207,13 @@ class Passwords:
     @contextlib.contextmanager
     def _turn(self, client: str) -> Iterator[None]:
         turns = self._turns.setdefault(client, _LoginLock())
-        turns.wanted += 1
+        turns.users += 1
         try:
             with turns.lock:
                 yield
         finally:
-            turns.wanted -= 1
-            if not turns.wanted:
+            turns.users -= 1
+            if not turns.users:
                 del self._turns[client]
 
     def _is_password_of_admin(self, password: str) -> bool:

@@ -103,7 +103,7 @@ def _of_a_run(context: Context, operation: Operation, call: Call, identity: Iden
 
 def not_permitted(verb: str | None, name: str | None) -> ApiError:
     """Return a 403 for an operation that the run's ``may`` does not list."""
-    wanted = (
+    needed = (
         f'add "{verb}:{name}" to its may' if verb and name else "a run may only use operations that its may key lists"
     )
-    return ApiError(403, f"This run lacks a permission: {wanted}")
+    return ApiError(403, f"This run lacks a permission: {needed}")

@@ -41,8 +41,8 @@ def resolve_headers(environ: Environ, headers: IdentityHeaders | None, *, from_p
     repeated = _repeated(received, names)
     given = str(sent.get(_variable(headers.secret), "")).encode("latin-1")
     genuine = from_proxy and hmac.compare_digest(given, headers.expected.encode())
-    found = (sent.get(_variable(headers.user), ""), sent.get(_variable(headers.groups), ""), repeated)
-    environ[_FOUND] = found if genuine else None
+    values = (sent.get(_variable(headers.user), ""), sent.get(_variable(headers.groups), ""), repeated)
+    environ[_FOUND] = values if genuine else None
 
 
 def were_sent(environ: Environ) -> bool:
@@ -56,10 +56,10 @@ def identify(environ: Environ, headers: IdentityHeaders | None) -> Identity | No
     Raises:
         ApiError: 400 the headers are ambiguous; 403 none of the person's groups has a role.
     """
-    found = environ.get(_FOUND)
-    if headers is None or found is None:
+    values = environ.get(_FOUND)
+    if headers is None or values is None:
         return None
-    sent_user, sent_groups, repeated = found
+    sent_user, sent_groups, repeated = values
     if repeated:
         names = " and ".join(repeated)
         raise ApiError(400, f"The proxy sent {names} more than once; it must replace what clients send")
@@ -81,8 +81,8 @@ def identify(environ: Environ, headers: IdentityHeaders | None) -> Identity | No
 
 def _role(groups: list[str], roles: dict[str, str]) -> str | None:
     """Return the most powerful role of the groups. Without one, return the role of ``*``, if there is one."""
-    found = [roles[group] for group in groups if group in roles and group != "*"]
-    return max(found, key=lambda role: ROLES[role]) if found else roles.get("*")
+    granted = [roles[group] for group in groups if group in roles and group != "*"]
+    return max(granted, key=lambda role: ROLES[role]) if granted else roles.get("*")
 
 
 def _groups(text: str) -> list[str]:

@@ -64,8 +64,8 @@ def _standard(signatures: list[str], secret: str, header: Headers, body: bytes) 
     delivery, timestamp = header("webhook-id") or "", header("webhook-timestamp") or ""
     signed = f"{delivery}.{timestamp}.".encode("latin-1", "replace") + body
     digest = base64.b64encode(hmac.digest(_key(secret), signed, "sha256")).decode()
-    found = [signature for signature in signatures if _same(signature, f"v1,{digest}")]
-    if not found or not delivery or not timestamp.isascii() or not timestamp.isdigit() or len(timestamp) > 15:
+    matching = [signature for signature in signatures if _same(signature, f"v1,{digest}")]
+    if not matching or not delivery or not timestamp.isascii() or not timestamp.isdigit() or len(timestamp) > 15:
         return None
     return Proof(delivery, int(timestamp))
 
@@ -79,7 +79,7 @@ def _key(secret: str) -> bytes:
     return secret.encode()
 
 
-def _same(given: str | None, wanted: str) -> bool:
+def _same(given: str | None, expected: str) -> bool:
     """Compare a header's value with a secret or signature in constant time."""
     # WSGI decodes headers as Latin-1.
-    return hmac.compare_digest((given or "").encode("latin-1", "replace"), wanted.encode())
+    return hmac.compare_digest((given or "").encode("latin-1", "replace"), expected.encode())

@@ -32,7 +32,7 @@ _RESOURCES = ("cpu", "memory", "io")
 
 def pressure(folder: str = "/proc/pressure") -> schemas.Pressures:
     """Return the pressure stall information that the kernel provides."""
-    found: dict[str, schemas.Pressure] = {}
+    pressures: dict[str, schemas.Pressure] = {}
     for resource in _RESOURCES:
         rows: dict[str, list[float]] = {}
         with contextlib.suppress(OSError), open(f"{folder}/{resource}", encoding="ascii") as file:
@@ -40,8 +40,8 @@ def pressure(folder: str = "/proc/pressure") -> schemas.Pressures:
                 kind, *fields = line.split()
                 rows[kind] = [float(field.partition("=")[2]) for field in fields[:3]]
         if "some" in rows:
-            found[resource] = schemas.Pressure(some=rows["some"], full=rows.get("full", UNSET))
-    return schemas.Pressures(**found)
+            pressures[resource] = schemas.Pressure(some=rows["some"], full=rows.get("full", UNSET))
+    return schemas.Pressures(**pressures)
 
 
 def _os_name() -> str:
@@ -110,10 +110,10 @@ def _disks(rates: Rates) -> list[schemas.Disk]:
 
 def _network(counters: dict[str, tuple[int, int]], rates: Rates) -> list[schemas.Network]:
     states = psutil.net_if_stats()
-    found = []
+    interfaces = []
     for name, (received, sent) in counters.items():
         received_rate, sent_rate = rates.of(name)
-        found.append(
+        interfaces.append(
             schemas.Network(
                 name=name,
                 received_bytes=received,
@@ -123,7 +123,7 @@ def _network(counters: dict[str, tuple[int, int]], rates: Rates) -> list[schemas
                 up=name in states and states[name].isup,
             )
         )
-    return found
+    return interfaces
 
 
 def _temperatures() -> list[schemas.Temperature]:
@@ -138,21 +138,21 @@ class Processes:
     """The daemon's processes. No other process of the host is read."""
 
     def __init__(self) -> None:
-        self._known: dict[int, psutil.Process] = {}
+        self._processes: dict[int, psutil.Process] = {}
         self._pss: dict[int, tuple[float, int | UnsetType]] = {}
 
     def of(self, root_pid: int, scheduler_pid: int | None) -> "list[tuple[str, psutil.Process]]":
         """Return the daemon's processes with their names."""
-        known, self._known = self._known, {}
+        previous, self._processes = self._processes, {}
         named = []
         for name, pid in named_pids(root_pid, scheduler_pid):
             with contextlib.suppress(psutil.Error):
-                process = known.get(pid)
+                process = previous.get(pid)
                 if process is None or not process.is_running():
                     process = psutil.Process(pid)
-                self._known[pid] = process
+                self._processes[pid] = process
                 named.append((name, process))
-        self._pss = {pid: measured for pid, measured in self._pss.items() if pid in self._known}
+        self._pss = {pid: measured for pid, measured in self._pss.items() if pid in self._processes}
         return named
 
     def shown(self, name: str, process: "psutil.Process") -> schemas.Process:
@@ -193,8 +193,8 @@ class System:
         self._asking = BoundedSemaphore()
         self._processes = Processes()
         self._disk_rates, self._network_rates = Rates(), Rates()
-        self._known: schemas.System | None = None
-        self._known_s = 0.0
+        self._latest: schemas.System | None = None
+        self._latest_s = 0.0
 
     def __call__(self, root_pid: int, scheduler_pid: int | None) -> schemas.System:
         """Return the state, at most a second old.
@@ -209,15 +209,15 @@ class System:
             ),
             self._asking,
         ):
-            known = self._known
-            if known is None or time.monotonic() - self._known_s > _KEEP_S:
-                known = self._threads(self._read, root_pid, scheduler_pid)
-                self._known, self._known_s = known, time.monotonic()
-        return known
+            system = self._latest
+            if system is None or time.monotonic() - self._latest_s > _KEEP_S:
+                system = self._threads(self._read, root_pid, scheduler_pid)
+                self._latest, self._latest_s = system, time.monotonic()
+        return system
 
     def _read(self, root_pid: int, scheduler_pid: int | None) -> schemas.System:
         processes = self._processes.of(root_pid, scheduler_pid)
-        if self._known is None:
+        if self._latest is None:
             # Percentages cover the time since the previous call.
             psutil.cpu_percent(percpu=True)
             self._disk_rates.update(_disk_counters())

@@ -14,23 +14,23 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 def named_pids(root_pid: int, scheduler_pid: int | None) -> list[tuple[str, int]]:
     """Return names and pids of root, zygote, scheduler and API server (this process's parent), and their children."""
-    found = [("supervisor", root_pid)]
+    named = [("supervisor", root_pid)]
     children = children_of_thread(root_pid, root_pid)
     # Most runs are younger than the zygote and older than the spare, which becomes the next run. Further processes with
     # the zygote's title are forks of it that are about to become spares.
     for name, pids in (("spawner", children), ("spare", children[: -_YOUNGEST - 1 : -1])):
-        found += [(name, pid) for pid in itertools.islice((pid for pid in pids if _title(pid) == name), 1)]
+        named += [(name, pid) for pid in itertools.islice((pid for pid in pids if _title(pid) == name), 1)]
     if scheduler_pid is not None:
-        found.append(("scheduler", scheduler_pid))
-        found += [
+        named.append(("scheduler", scheduler_pid))
+        named += [
             (name, pid)
             for pid in children_of_thread(scheduler_pid, scheduler_pid)
             if (name := _title(pid)) in OF_THE_SCHEDULER
         ]
     arbiter = os.getppid()
-    found.append(("gunicorn", arbiter))
-    found += [("worker", pid) for pid in children_of_thread(arbiter, arbiter)]
-    return found
+    named.append(("gunicorn", arbiter))
+    named += [("worker", pid) for pid in children_of_thread(arbiter, arbiter)]
+    return named
 
 
 def resident_bytes(pid: int) -> int | None:

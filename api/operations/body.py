@@ -262,8 +262,8 @@ def _holds_many(raw: bytes) -> bool:
     """Return whether a text has too many objects and arrays; brackets in strings do not count."""
     if raw.count(b"[") + raw.count(b"{") <= _MOST_INSIDE:
         return False
-    begins = (1 for found in _STRINGS_OR_BEGIN.finditer(raw) if found[0] in (b"[", b"{"))
-    return next(itertools.islice(begins, _MOST_INSIDE, None), None) is not None
+    openings = (1 for match in _STRINGS_OR_BEGIN.finditer(raw) if match[0] in (b"[", b"{"))
+    return next(itertools.islice(openings, _MOST_INSIDE, None), None) is not None
 
 
 def is_json(content_type: str | None) -> bool:
@@ -282,12 +282,12 @@ def _given_twice(raw: bytes, data: object) -> list[ErrorDetail]:
     inner = {name: value for name, value in data.items() if isinstance(value, dict)}
     if raw.count(b":") == len(data) + sum(map(len, inner.values())):
         return []  # every colon belongs to a field that was parsed
-    found = json.loads(raw, object_pairs_hook=_unlike, parse_int=str, parse_float=str)
-    twice = [name for name, value in found.items() if value is _TWICE]
+    decoded = json.loads(raw, object_pairs_hook=_unlike, parse_int=str, parse_float=str)
+    twice = [name for name, value in decoded.items() if value is _TWICE]
     twice += [
         f"{location}.{name}"
         for location in inner.keys() - set(twice)
-        for name, value in found[location].items()
+        for name, value in decoded[location].items()
         if value is _TWICE
     ]
     return [ErrorDetail(f"body.{name}", "appears twice") for name in twice]
@@ -295,11 +295,11 @@ def _given_twice(raw: bytes, data: object) -> list[ErrorDetail]:
 
 def _unlike(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Return an object in which `_TWICE` marks fields with several values."""
-    found: dict[str, object] = {}
+    members: dict[str, object] = {}
     for name, value in pairs:
-        same = name not in found or (type(found[name]) is type(value) and found[name] == value)
-        found[name] = value if same else _TWICE
-    return found
+        same = name not in members or (type(members[name]) is type(value) and members[name] == value)
+        members[name] = value if same else _TWICE
+    return members
 
 
 def _convert(
@@ -357,17 +357,17 @@ def _wrong_items(value: object, kind: object, location: str) -> list[ErrorDetail
     """Return the errors of single items, if the field is a list or an object of one type; otherwise none."""
     items: Iterable[tuple[str, object]]
     if isinstance(value, dict):
-        found, items = _item_type(kind, dict), ((f".{name}", item) for name, item in value.items())
+        item_type, items = _item_type(kind, dict), ((f".{name}", item) for name, item in value.items())
     elif isinstance(value, list):
-        found, items = _item_type(kind, list), ((f"[{index}]", item) for index, item in enumerate(value))
+        item_type, items = _item_type(kind, list), ((f"[{index}]", item) for index, item in enumerate(value))
     else:
         return []
     errors: list[ErrorDetail] = []
-    if found is None:
+    if item_type is None:
         return errors
     for place, item in items:
         try:
-            msgspec.convert(item, found)
+            msgspec.convert(item, item_type)
         except ValueError as err:
             errors.append(_wrong(f"{location}{place}", err, item))
         if len(errors) == _MAX_ITEMS:
@@ -380,7 +380,9 @@ def _item_type(kind: object, container: type) -> object:
     """Return the type of the items of the list or object that a field's type allows; None if it allows none."""
     if get_origin(kind) is container:
         return get_args(kind)[-1]
-    return next((found for one in get_args(kind) if (found := _item_type(one, container)) is not None), None)
+    return next(
+        (item_type for argument in get_args(kind) if (item_type := _item_type(argument, container)) is not None), None
+    )
 
 
 @functools.cache
@@ -391,9 +393,9 @@ def _fields(schema: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo
 
 def _struct_in(kind: object) -> type[msgspec.Struct] | None:
     """Return the Struct that a field's type allows; None if it allows none."""
-    for one in (kind, *get_args(kind)):
-        if isinstance(one, type) and issubclass(one, msgspec.Struct):
-            return one
+    for member in (kind, *get_args(kind)):
+        if isinstance(member, type) and issubclass(member, msgspec.Struct):
+            return member
     return None
 
 
@@ -445,11 +447,11 @@ def _no_json(name: str) -> NoReturn:
 
 
 def _surrogates(location: str, text: str) -> Iterator[ErrorDetail]:
-    found = _SURROGATE.search(text)
-    if found is not None:
-        yield ErrorDetail(location, f"contains {_shown(found[0])}, a lone surrogate, which stands for no character")
+    match = _SURROGATE.search(text)
+    if match is not None:
+        yield ErrorDetail(location, f"contains {_shown(match[0])}, a lone surrogate, which stands for no character")
 
 
 def _shown(text: str) -> str:
     """Return `text` in a form that can be encoded."""
-    return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -56,8 +56,8 @@ def span(req: falcon.Request, size: int, tag: str) -> Span | None:
     first, last = match.groups() if match else ("", "")
     if not first and not last:
         return None
-    wanted = req.get_header("If-Range")
-    if wanted is not None and wanted.strip() != tag:
+    if_range = req.get_header("If-Range")
+    if if_range is not None and if_range.strip() != tag:
         return None
     if not first:
         start, end = max(0, size - _number(last)), size

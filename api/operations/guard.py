@@ -70,7 +70,7 @@ def check_origin(req: falcon.Request) -> None:
     if external:
         parts = urlsplit(external)
         ours.add(f"{parts.scheme}://{parts.netloc}".lower())
-    ours = {_without_default_port(one) for one in ours}
+    ours = {_without_default_port(own) for own in ours}
     if site not in (None, "same-origin", "none") or (origin is not None and origin.lower() not in ours):
         raise ApiError(403, "Cross-origin request rejected")
 
@@ -120,10 +120,10 @@ class Guard:
         if req.path.startswith("//"):
             raise falcon.HTTPNotFound
         if req.method not in _METHODS:
-            found = self._router.find(req.path, req=req)
-            if found is None:
+            route = self._router.find(req.path, req=req)
+            if route is None:
                 raise falcon.HTTPNotFound
-            raise falcon.HTTPMethodNotAllowed(found[0].allow)  # type: ignore[attr-defined]  # api.app.Route
+            raise falcon.HTTPMethodNotAllowed(route[0].allow)  # type: ignore[attr-defined]  # api.app.Route
 
     def _check_host(self, req: falcon.Request) -> None:
         host = req.env.get("HTTP_HOST", "")

@@ -249,11 +249,11 @@ def _split(text: str) -> tuple[str, ...]:
 
 def words(name: str, description: str, values: tuple[str, ...]) -> Param:
     """Declare a comma-separated list of some of `values`; spaces and empty parts are ignored."""
-    known = frozenset(values)
+    allowed = frozenset(values)
 
     def parse(text: str) -> tuple[str, ...]:
         given = _split(text)
-        unknown = [word for word in given if word not in known]
+        unknown = [word for word in given if word not in allowed]
         if unknown:
             raise ValueError(f"unknown words {', '.join(unknown)} (use {', '.join(values)})")
         return given
@@ -293,18 +293,18 @@ def parse_query(params: Iterable[Param], query_string: str) -> tuple[dict[str, o
     except ValueError:
         return values, [ErrorDetail("query", f"has more than {_MAX_PARAMETERS} parameters")]
     for name, value in pairs:
-        found = by_name.get(name)
-        if found is None:
+        parameter = by_name.get(name)
+        if parameter is None:
             if name not in IGNORED:
                 errors.append(ErrorDetail(f"query.{name}", "is not a known parameter of this operation", value))
         elif value:
-            first = given.setdefault(found.name, (name, value))
+            first = given.setdefault(parameter.name, (name, value))
             if first[1] != value:
                 errors.append(ErrorDetail(f"query.{name}", f"appears twice, also as {first[1]!r}", value))
     errors += [
-        ErrorDetail(f"query.{one.name}", "is missing")
-        for one in by_name.values()
-        if one.required and one.name not in given
+        ErrorDetail(f"query.{absent.name}", "is missing")
+        for absent in by_name.values()
+        if absent.required and absent.name not in given
     ]
     for canonical, (name, value) in given.items():
         try:

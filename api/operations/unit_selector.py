@@ -73,12 +73,12 @@ class Units:
         if former and not names and self.group is None and self.tag is None:
             return frozenset(former)
         reach = None if self.tasks is None else (self.tasks,)
-        wanted = Selector(names if self.names else None, self.group, self.tag, reach)
+        selector = Selector(names if self.names else None, self.group, self.tag, reach)
         try:
-            found = {unit.name for unit in select(configured.values(), wanted, ANY)}
+            selected = {unit.name for unit in select(configured.values(), selector, ANY)}
         except NotSelected as err:
             raise ApiError(404, str(err)) from err
-        return frozenset(found if self.group is not None or self.tag is not None else found | former)
+        return frozenset(selected if self.group is not None or self.tag is not None else selected | former)
 
     def sees(self, name: str) -> bool:
         """Return whether the client may see a unit."""
@@ -99,8 +99,8 @@ class _Configured:
 
     @functools.cached_property
     def _values(self) -> dict[str, Any]:
-        found: dict[str, object] = msgspec.json.decode(self._definition)
-        return found
+        definition: dict[str, object] = msgspec.json.decode(self._definition)
+        return definition
 
     @property
     def group(self) -> str | None:

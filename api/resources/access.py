@@ -228,9 +228,9 @@ def _shown(stored: StoredEntry) -> schemas.AuditEntry:
 def list_audit(context: Context, call: Call) -> None:
     """List who did what, newest first."""
     limit: int = call.query["limit"]
-    found = context.reads(audit.entries, call.query["before"], limit + 1)
-    cursor = found[limit - 1].id if len(found) > limit else UNSET
-    call.answer(schemas.Audit(items=[_shown(entry) for entry in found[:limit]], next_cursor=cursor))
+    entries = context.reads(audit.entries, call.query["before"], limit + 1)
+    cursor = entries[limit - 1].id if len(entries) > limit else UNSET
+    call.answer(schemas.Audit(items=[_shown(entry) for entry in entries[:limit]], next_cursor=cursor))
 
 
 def _account_info(account: Account) -> schemas.AccountInfo:

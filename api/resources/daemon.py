@@ -60,8 +60,8 @@ def get_daemon(context: Context, call: Call) -> None:
             services=info.get("services", 0),
             exports=[_export(export) for export in info.get("exports", ())],
             left_running=[
-                schemas.LeftRunning(run_id=left["run"], task_name=left["task"], processes=left["processes"])
-                for left in (answer or {}).get("left_running", ())
+                schemas.LeftRunning(run_id=leftover["run"], task_name=leftover["task"], processes=leftover["processes"])
+                for leftover in (answer or {}).get("left_running", ())
             ],
             silent_task_count=info.get("silent_task_count", 0),
             silent_tasks=[
@@ -74,18 +74,18 @@ def get_daemon(context: Context, call: Call) -> None:
     )
 
 
-def _export(one: dict[str, Any]) -> schemas.Export:
+def _export(export: dict[str, Any]) -> schemas.Export:
     return schemas.Export(
-        name=one["name"],
-        type=one["type"],
-        behind_lines=one["behind_lines"],
-        behind_runs=one["behind_runs"],
-        delivered_lines=one["delivered"],
-        skipped_lines=one["skipped"],
-        lost_runs=one["lost_runs"],
-        delivered_at=known_rfc3339(one["delivered_at"]),
-        error=one["error"] or UNSET,
-        failing_since=known_rfc3339(one["failing_since"]),
+        name=export["name"],
+        type=export["type"],
+        behind_lines=export["behind_lines"],
+        behind_runs=export["behind_runs"],
+        delivered_lines=export["delivered"],
+        skipped_lines=export["skipped"],
+        lost_runs=export["lost_runs"],
+        delivered_at=known_rfc3339(export["delivered_at"]),
+        error=export["error"] or UNSET,
+        failing_since=known_rfc3339(export["failing_since"]),
     )
 
 
@@ -150,14 +150,14 @@ def reload_daemon(context: Context, call: Call) -> None:
     """Reload the configuration and apply the differences."""
     call.target = "dry run" if call.query["dry_run"] else ""
     arguments = {"by": call.by, "dry_run": bool(call.query["dry_run"])}
-    found = execute_command(lambda: context.control.call_patiently("reload", **arguments))
+    result = execute_command(lambda: context.control.call_patiently("reload", **arguments))
     context.scheduler.forget()
     call.answer(
         schemas.Reloaded(
-            added=found["added"],
-            changed=[schemas.ChangedUnit(**one) for one in found["changed"]],
-            removed=found["removed"],
-            warnings=found["warnings"],
+            added=result["added"],
+            changed=[schemas.ChangedUnit(**unit) for unit in result["changed"]],
+            removed=result["removed"],
+            warnings=result["warnings"],
         )
     )
 
@@ -208,8 +208,8 @@ def list_slots(context: Context, call: Call) -> None:
 
     Counts include all runs; the lists have only runs that the client may see.
     """
-    found = execute_command(lambda: context.control.call("slots", listed=_LISTED))
-    limit = found["max_running"]["limit"]
+    slots = execute_command(lambda: context.control.call("slots", listed=_LISTED))
+    limit = slots["max_running"]["limit"]
     call.answer(
         Slots(
             items=[
@@ -221,9 +221,9 @@ def list_slots(context: Context, call: Call) -> None:
                     held_by=_visible(call, slot["held_by"]),
                     next_runs=_visible(call, slot["next_runs"]),
                 )
-                for slot in found["slots"]
+                for slot in slots["slots"]
             ],
-            max_running=MaxRunning(limit=UNSET if limit is None else limit, running=found["max_running"]["running"]),
+            max_running=MaxRunning(limit=UNSET if limit is None else limit, running=slots["max_running"]["running"]),
         )
     )
 
@@ -245,9 +245,9 @@ _MAX_STEP_S = 86_400
 def get_system(context: Context, call: Call) -> None:
     """Get the current state of the host and of the daemon's processes."""
     info = context.scheduler.info(context) or {}
-    found = context.system(context.daemon_pid, info.get("pid"))
+    system = context.system(context.daemon_pid, info.get("pid"))
     # Copy the result, because requests share it and each response sets its own $schema link.
-    call.answer(structs.replace(found))
+    call.answer(structs.replace(system))
 
 
 @Operation(
@@ -276,8 +276,8 @@ def list_system_metrics(context: Context, call: Call) -> None:
     end = max(start, end)
     wished: int | None = call.query["step"]
     step = metrics.resolution(start, end, now_ms, None if wished is None else wished * 1000)
-    found = context.reads(metrics.samples, start, end, step)
-    call.answer(SystemMetrics(items=[sample_events.shown(one) for one in found], step=step // 1000))
+    samples = context.reads(metrics.samples, start, end, step)
+    call.answer(SystemMetrics(items=[sample_events.shown(sample) for sample in samples], step=step // 1000))
 
 
 def database_problem(boot: DaemonSettings) -> dict[str, str] | None:
@@ -286,7 +286,7 @@ def database_problem(boot: DaemonSettings) -> dict[str, str] | None:
     The `summary` is public; the `detail` is for users who may see the daemon.
     """
     with contextlib.suppress(OSError, ValueError), open(boot.database_problem, encoding="utf-8") as file:
-        found = json.load(file)
-        if found["daemon"] == boot.started_at:
-            return {"summary": str(found["summary"]), "detail": str(found["detail"])}
+        problem = json.load(file)
+        if problem["daemon"] == boot.started_at:
+            return {"summary": str(problem["summary"]), "detail": str(problem["detail"])}
     return None

@@ -71,8 +71,8 @@ _TEXT: dict[str, object] = {"type": "string"}
 def receive_hook(context: Context, call: Call) -> None:
     """Receive a webhook: run the hook's task, unless a filter excludes the event or the body."""
     name = call.path["hookName"]
-    found = execute_command(lambda: context.control.call("hook", name=name))["hook"]
-    hook = _UNKNOWN if found is None else msgspec.convert(found, _Hook)
+    answer = execute_command(lambda: context.control.call("hook", name=name))["hook"]
+    hook = _UNKNOWN if answer is None else msgspec.convert(answer, _Hook)
     proof = _proof(context, call, name, hook)
     call.identity = Identity("hook", f"hook:{name}", Role.ANYBODY, "hook", key=f"hook:{name}")
     if not proof.is_current(time.time()):
@@ -101,15 +101,15 @@ def _proof(context: Context, call: Call, name: str, hook: _Hook) -> Proof:
     Raises:
         ApiError: 401 it is missing or wrong; 429 too many such requests of this client.
     """
-    found: list[Proof] = []
+    proofs: list[Proof] = []
 
     def matches() -> bool:
         proof = webhook_proof.find(hook.kind, hook.secret, call.req.get_header, call.body)
-        found.extend([] if proof is None else [proof])
+        proofs.extend([] if proof is None else [proof])
         return proof is not None
 
     context.auth.check_hook(call.req, name, matches)
-    return found[0]
+    return proofs[0]
 
 
 def _event_starts(call: Call, hook: _Hook) -> bool:

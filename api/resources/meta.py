@@ -40,10 +40,10 @@ def get_openapi(context: Context, call: Call) -> None:
 )
 def get_schema(context: Context, call: Call) -> None:
     """Get the JSON Schema that a document's $schema links to."""
-    found = context.interface.schema_bytes(call.path["schemaName"].removesuffix(".json"))
-    if found is None:
+    schema = context.interface.schema_bytes(call.path["schemaName"].removesuffix(".json"))
+    if schema is None:
         raise ApiError(404, f"No schema named {call.path['schemaName']}")
     call.resp.content_type = "application/schema+json"
     call.resp.set_header("Cache-Control", "no-cache")
-    call.resp.data = found
+    call.resp.data = schema
     call.tagged()

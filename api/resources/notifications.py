@@ -61,9 +61,9 @@ def _shown(stored: store_notifications.Notification) -> Notification:
 def list_notifications(context: Context, call: Call) -> None:
     """List in-app notifications."""
     limit: int = call.query["limit"]
-    found = context.reads(store_notifications.page, limit + 1, call.query["before"])
-    cursor: str | UnsetType = found[limit - 1].id if len(found) > limit else UNSET
-    call.answer(Notifications(items=[_shown(one) for one in found[:limit]], next_cursor=cursor))
+    rows = context.reads(store_notifications.page, limit + 1, call.query["before"])
+    cursor: str | UnsetType = rows[limit - 1].id if len(rows) > limit else UNSET
+    call.answer(Notifications(items=[_shown(row) for row in rows[:limit]], next_cursor=cursor))
 
 
 @Operation(
@@ -140,19 +140,19 @@ def stream_notifications(context: Context, call: Call) -> None:
 )
 def list_notifiers(context: Context, call: Call) -> None:
     """List the configured notifiers and the state of their deliveries."""
-    found = execute_command(lambda: context.control.call("notifiers"))["items"]
+    notifiers = execute_command(lambda: context.control.call("notifiers"))["items"]
     call.answer(
         Notifiers(
             items=[
                 Notifier(
-                    name=one["name"],
-                    waiting=one["waiting"],
-                    given_up=one["given_up"],
-                    delivered_at=known_rfc3339(one["delivered_at"]),
-                    failed_at=known_rfc3339(one["failed_at"]),
-                    error=one["error"] or UNSET,
+                    name=notifier["name"],
+                    waiting=notifier["waiting"],
+                    given_up=notifier["given_up"],
+                    delivered_at=known_rfc3339(notifier["delivered_at"]),
+                    failed_at=known_rfc3339(notifier["failed_at"]),
+                    error=notifier["error"] or UNSET,
                 )
-                for one in found
+                for notifier in notifiers
             ]
         )
     )

@@ -47,17 +47,17 @@ class _Files(NamedTuple):
 
 def _paths(folder: str) -> dict[str, str]:
     """Return the path of each file by URL path. Pages are at the top level, without their suffix."""
-    found = {}
+    files = {}
     for directory, _, names in os.walk(folder):
         for name in names:
             file = os.path.join(directory, name)
             path = os.path.relpath(file, folder)
             stem, suffix = os.path.splitext(path)
             if suffix == ".html" and directory == folder:
-                found["/" if stem == "index" else f"/{stem}"] = file
+                files["/" if stem == "index" else f"/{stem}"] = file
             elif suffix in _TYPES:
-                found[f"/static/{path}"] = file
-    return found
+                files[f"/static/{path}"] = file
+    return files
 
 
 def digest_of(contents: dict[str, bytes]) -> str:
@@ -88,7 +88,7 @@ class Site:
         self.paths = tuple(_paths(folder))
 
     @cached_property
-    def _known(self) -> _Files:
+    def _content(self) -> _Files:
         contents = read(self._folder)
         digest = digest_of(contents)
         if contents.get(_SOURCES, b"").decode().strip() == digest:
@@ -109,12 +109,12 @@ class Site:
         Raises:
             falcon.HTTPNotFound: there is no such file.
         """
-        known = self._known
-        file = known.files.get(f"/static/{name}" if name else req.path)
+        snapshot = self._content
+        file = snapshot.files.get(f"/static/{name}" if name else req.path)
         if file is None:
             raise falcon.HTTPNotFound
         resp.set_header("ETag", file.tag)
-        resp.set_header("Cache-Control", _FOR_GOOD if digest == known.digest else "no-cache")
+        resp.set_header("Cache-Control", _FOR_GOOD if digest == snapshot.digest else "no-cache")
         resp.set_header("Content-Security-Policy", HTML_POLICY)
         resp.content_type = file.media_type
         resp.data = file.data

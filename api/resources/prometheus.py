@@ -223,7 +223,7 @@ def _runs(text: MetricsText, stored: _StoredFigures) -> None:
 
 def _within(bounds_ms: tuple[int, ...], counts: list[tuple[int, ...]]) -> Iterator[tuple[float, int]]:
     """Return each bound in seconds with the sum of its counts over all rows."""
-    return ((bound / 1000, sum(found)) for bound, found in zip(bounds_ms, zip(*counts, strict=True), strict=True))
+    return ((bound / 1000, sum(values)) for bound, values in zip(bounds_ms, zip(*counts, strict=True), strict=True))
 
 
 def _used(text: MetricsText, stored: _StoredFigures) -> None:
@@ -231,10 +231,10 @@ def _used(text: MetricsText, stored: _StoredFigures) -> None:
     for name, used in stored.used.items():
         text.sample(used.user_us / 1_000_000, task=name, mode="user")
         text.sample(used.system_us / 1_000_000, task=name, mode="system")
-    for what, help_text in (("read", "read from disks"), ("write", "wrote to disks")):
-        text.family(f"ringward_task_{what}_bytes_total", "counter", f"Bytes that runs of the task {help_text}.")
+    for direction, help_text in (("read", "read from disks"), ("write", "wrote to disks")):
+        text.family(f"ringward_task_{direction}_bytes_total", "counter", f"Bytes that runs of the task {help_text}.")
         for name, used in stored.used.items():
-            value = used.read_bytes if what == "read" else used.write_bytes
+            value = used.read_bytes if direction == "read" else used.write_bytes
             if value is not None:
                 text.sample(value, task=name)
 
@@ -284,27 +284,32 @@ def _slots(text: MetricsText, answer: dict[str, Any] | None) -> None:
         ("waiting", "Queued runs that need the slot."),
     ):
         text.family(f"ringward_slot_{name}", "gauge", help_text)
-        for one in [] if answer is None else answer["slots"]:
-            text.sample(one[name], slot=one["name"])
+        for slot in [] if answer is None else answer["slots"]:
+            text.sample(slot[name], slot=slot["name"])
 
 
 def _exports(text: MetricsText, exports: list[dict[str, Any]]) -> None:
     families: tuple[tuple[str, Kind, str, Callable[[dict[str, Any]], float]], ...] = (
-        ("behind_lines", "gauge", "Lines that the export has not delivered yet.", lambda one: one["behind_lines"]),
-        ("delivered_lines_total", "counter", "Lines that the export delivered.", lambda one: one["delivered"]),
-        ("skipped_lines_total", "counter", "Lines that were gone before delivery.", lambda one: one["skipped"]),
+        (
+            "behind_lines",
+            "gauge",
+            "Lines that the export has not delivered yet.",
+            lambda export: export["behind_lines"],
+        ),
+        ("delivered_lines_total", "counter", "Lines that the export delivered.", lambda export: export["delivered"]),
+        ("skipped_lines_total", "counter", "Lines that were gone before delivery.", lambda export: export["skipped"]),
         (
             "lost_runs_total",
             "counter",
             "Runs that were removed before they could be read.",
-            lambda one: one["lost_runs"],
+            lambda export: export["lost_runs"],
         ),
-        ("failing", "gauge", "1 while deliveries of the export fail.", lambda one: int(one["error"] is not None)),
+        ("failing", "gauge", "1 while deliveries of the export fail.", lambda export: int(export["error"] is not None)),
     )
     for name, kind, help_text, value in families:
         text.family(f"ringward_export_{name}", kind, help_text)
-        for one in exports:
-            text.sample(value(one), export=one["name"])
+        for export in exports:
+            text.sample(value(export), export=export["name"])
 
 
 def _processes(text: MetricsText, context: Context, stored: _StoredFigures, scheduler_pid: int | None) -> None:

@@ -76,19 +76,19 @@ def _operation(path: str, media_type: str, refusals: tuple[int, ...]) -> Operati
 @_operation("/status", "text/html", (404,))
 def get_status_page(context: Context, call: Call) -> None:
     """Get a page with the states of the published tasks and services."""
-    found = []
+    states = []
     for name in context.boot.public:
         task = context.reads(find_unit, name)
         if task is not None:
-            found.append((name, *_state(task)))
-    if not found:
+            states.append((name, *_state(task)))
+    if not states:
         raise ApiError(404, _NOT_PUBLISHED)
     rows = "\n".join(
         f'<li><b>{escape(name)}</b><span class="spring"></span><span class="badge {tone}">{escape(state)}</span></li>'
-        for name, state, tone in found
+        for name, state, tone in states
     )
-    bad = sum(tone == "bad" for _, _, tone in found)
-    summary = f"{bad} of {len(found)} failing" if bad else "No failures"
+    bad = sum(tone == "bad" for _, _, tone in states)
+    summary = f"{bad} of {len(states)} failing" if bad else "No failures"
     sheets = "\n".join(
         f'<link rel="stylesheet" href="static/status/css/{name}.css">' for name in ("tokens", "base", "parts", "forced")
     )

@@ -224,7 +224,7 @@ def preview_task_schedule(context: Context, call: Call) -> None:
     The scheduler knows which instants it has already handled.
     """
     name, count = call.path["taskName"], call.query["count"]
-    found = execute_command(lambda: context.control.call("schedule", task=name, count=count))
+    preview = execute_command(lambda: context.control.call("schedule", task=name, count=count))
     instants = [
         Instant(
             at=rfc3339(at),
@@ -232,7 +232,7 @@ def preview_task_schedule(context: Context, call: Call) -> None:
             note=note or UNSET,
             starts_at=rfc3339(starts_at) if starts_at != at else UNSET,
         )
-        for at, local, note, starts_at in found["items"]
+        for at, local, note, starts_at in preview["items"]
     ]
     call.answer(Schedule(items=instants))
 
@@ -250,15 +250,15 @@ def count_task_days(context: Context, call: Call) -> None:
     """Get daily totals of a task's runs; deleted runs stay counted."""
     name = call.path["taskName"]
     first_day = time.time_ns() // 1_000_000 // DAY_MS - call.query["days"] + 1
-    found = context.reads(_days, name, first_day)
-    if found is None:
+    days = context.reads(_days, name, first_day)
+    if days is None:
         raise ApiError(404, f'No task named "{name}"')
-    call.answer(TaskDays(items=[_day(number, list(rows)) for number, rows in groupby(found, lambda row: row.day)]))
+    call.answer(TaskDays(items=[_day(number, list(rows)) for number, rows in groupby(days, lambda row: row.day)]))
 
 
 def _days(db: Database, name: str, first_day: int) -> list[Day] | None:
-    found = store_days.days(db, name, first_day)
-    return found if found or store_tasks.get_task(db, name) is not None else None
+    days = store_days.days(db, name, first_day)
+    return days if days or store_tasks.get_task(db, name) is not None else None
 
 
 def _day(number: int, rows: list[Day]) -> TaskDay:
@@ -346,7 +346,9 @@ def _instance_uptime(index: int, times: list[StateTime], changes: list[StateChan
     return InstanceUptime(
         index=index,
         **_sums(times),
-        changes=[InstanceChange(at=rfc3339(one.at), state=one.state, run_id=one.run_id or UNSET) for one in own],
+        changes=[
+            InstanceChange(at=rfc3339(change.at), state=change.state, run_id=change.run_id or UNSET) for change in own
+        ],
     )
 
 
@@ -368,22 +370,22 @@ def _ends(window: Window) -> dict[str, Any]:
 
 
 def _usage_fields(used: ResourceUse) -> dict[str, Any]:
-    def known(value: int | None) -> object:
+    def or_unset(value: int | None) -> object:
         return UNSET if value is None else value
 
     return {
         "runs": used.runs,
         "cpu_user_ms": used.user_us // 1000,
         "cpu_system_ms": used.system_us // 1000,
-        "max_rss_bytes": known(used.peak_rss_bytes),
-        "read_bytes": known(used.read_bytes),
-        "write_bytes": known(used.write_bytes),
+        "max_rss_bytes": or_unset(used.peak_rss_bytes),
+        "read_bytes": or_unset(used.read_bytes),
+        "write_bytes": or_unset(used.write_bytes),
     }
 
 
 def _of_one(db: Database, window: Window, name: str) -> ResourceUse | None:
-    found = usage.in_window(db, window, name).get(name)
-    return ResourceUse() if found is None and store_tasks.get_task(db, name) is not None else found
+    used = usage.in_window(db, window, name).get(name)
+    return ResourceUse() if used is None and store_tasks.get_task(db, name) is not None else used
 
 
 _QUERY = (
@@ -423,10 +425,10 @@ def measure_task(context: Context, call: Call) -> None:
 def list_task_resources(context: Context, call: Call) -> None:
     """Get the resources of each task and service in a window, the greatest CPU time first."""
     window, identity = _window(call), call.identity
-    found = context.reads(usage.in_window, window)
+    by_task = context.reads(usage.in_window, window)
     items = [
         NamedTaskUsage(task_name=name, **_usage_fields(used))
-        for name, used in sorted(found.items(), key=lambda one: (-one[1].user_us - one[1].system_us, one[0]))
+        for name, used in sorted(by_task.items(), key=lambda item: (-item[1].user_us - item[1].system_us, item[0]))
         if identity is None or identity.sees(name)
     ]
     call.answer(AllTaskUsage(**_ends(window), items=items))

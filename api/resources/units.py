@@ -121,7 +121,7 @@ def _act(context: Context, call: Call, verb: str, *, rolling: bool = False, forc
                 raise not_permitted(verb, name)
         if not identity.reach(verb):
             raise not_permitted(verb, None)
-    found = execute_command(
+    answer = execute_command(
         lambda: context.control.call(
             "units",
             verb=verb,
@@ -135,7 +135,7 @@ def _act(context: Context, call: Call, verb: str, *, rolling: bool = False, forc
     )
     ends = verb in ("stop", "restart")
     units = [
-        UnitResult(name=name, result=result, run_ids=ids if ends else UNSET) for name, result, ids in found["units"]
+        UnitResult(name=name, result=result, run_ids=ids if ends else UNSET) for name, result, ids in answer["units"]
     ]
     changed = [unit.name for unit in units if unit.result not in ("unchanged", "busy")]
     call.result = counted_with_names(changed, "unit")
@@ -153,10 +153,10 @@ def _selected(selector: UnitSelector) -> dict[str, Any]:
     }
     narrowed = any(value is not None for value in selected.values())
     if narrowed == (selector.all is True):
-        what = (
+        message = (
             "cannot be combined with names, group or tag" if narrowed else 'needs names, group or tag, or "all": true'
         )
-        raise invalid([ErrorDetail("body.all" if narrowed else "body", what)])
+        raise invalid([ErrorDetail("body.all" if narrowed else "body", message)])
     if sum(not _GLOB.isdisjoint(name) for name in selected["names"] or ()) > _MOST_GLOBS:
         raise invalid([ErrorDetail("body.names", f"must have at most {_MOST_GLOBS} globs")])
     return selected

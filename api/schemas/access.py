@@ -33,10 +33,10 @@ def _matching(pattern: str, otherwise: str) -> Callable[[str | None], None]:
 
     With fullmatch, `$` means the end of the text, as in JSON Schema. In Python it also matches before a final newline.
     """
-    known = re.compile(pattern)
+    compiled = re.compile(pattern)
 
     def check(text: str | None) -> None:
-        if text is not None and not known.fullmatch(text):
+        if text is not None and not compiled.fullmatch(text):
             raise ValueError(otherwise)
 
     return check

@@ -40,16 +40,16 @@ class TaskList:
             return view.remember(TaskList, lambda: self._read(view))
 
     def _read(self, view: Connection) -> dict[str, _Item]:
-        known, found = self._items, bases(view)
-        changed = [basis for basis in found if _differs(known.get(basis.standing.name), basis)]
+        old_items, inputs = self._items, bases(view)
+        changed = [basis for basis in inputs if _differs(old_items.get(basis.standing.name), basis)]
         if len(changed) > _SINGLY:
             last = store_tasks.last_runs(view)
         else:
             names = [basis.standing.name for basis in changed]
-            last = {name: run for one in names for name, run in store_tasks.last_runs(view, one).items()}
+            last = {name: run for task_name in names for name, run in store_tasks.last_runs(view, task_name).items()}
         made = {basis.standing.name: _item(basis, last) for basis in changed}
-        names = [basis.standing.name for basis in found]
-        items = self._items = {name: made[name] if name in made else known[name] for name in names}
+        names = [basis.standing.name for basis in inputs]
+        items = self._items = {name: made[name] if name in made else old_items[name] for name in names}
         return items
 
 
@@ -59,8 +59,8 @@ def listed(db: Database, tasks: TaskList, identity: Identity | None) -> tuple[by
     return b",".join([item.body for item in items]), b"".join([item.digest for item in items])
 
 
-def _differs(known: _Item | None, basis: TaskViewInput) -> bool:
-    return known is None or known.basis != basis
+def _differs(item: _Item | None, basis: TaskViewInput) -> bool:
+    return item is None or item.basis != basis
 
 
 def _item(basis: TaskViewInput, last: dict[str, Run]) -> _Item:

@@ -70,8 +70,8 @@ def _holds(standing: UnitStatus, now_ms: int) -> bool:
 def find_unit(db: Database, name: str) -> schemas.Task | None:
     """Return a configured task or service; None if there is none of that name."""
     with db.snapshot() as view:
-        found = bases(view, name)
-        return shown(found[0], store_tasks.last_runs(view, name).get(name)) if found else None
+        inputs = bases(view, name)
+        return shown(inputs[0], store_tasks.last_runs(view, name).get(name)) if inputs else None
 
 
 def shown(basis: TaskViewInput, last_run: Run | None) -> schemas.Task:

@@ -55,8 +55,8 @@ class CertificateOnDisk:
 
     def version(self) -> object:
         """Return inode, size and modification time of both files."""
-        found = [os.stat(path) for path in (self._cert, self._key)]
-        return [(one.st_ino, one.st_size, one.st_mtime_ns) for one in found]
+        statuses = [os.stat(path) for path in (self._cert, self._key)]
+        return [(status.st_ino, status.st_size, status.st_mtime_ns) for status in statuses]
 
     def load(self, context: "ssl.SSLContext") -> None:
         """Load the files into a context."""

@@ -257,7 +257,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             StopIteration: the connection must close after this response.
             OSError: the client disconnected, or was too slow.
         """
-        began = datetime.now()  # noqa: DTZ005 - only for a difference; gunicorn's log expects a timedelta
+        started = datetime.now()  # noqa: DTZ005 - only for a difference; gunicorn's log expects a timedelta
         response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg, response_class=Response)
         environ["wsgi.multithread"] = True
         environ["ringward.headers"] = req.headers  # WSGI joins the values of a repeated header
@@ -270,7 +270,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
                     response.write(piece)
                 response.close()
             finally:
-                self.log.access(response, req, environ, datetime.now() - began)  # noqa: DTZ005
+                self.log.access(response, req, environ, datetime.now() - started)  # noqa: DTZ005
                 if hasattr(body, "close"):
                     body.close()
         except (OSError, StopIteration):
@@ -352,15 +352,15 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def _let_go(self, pool: Pool, newcomer: gevent.Greenlet | None) -> None:
         """Choose and close a connection. This runs on the loop, so no request can begin between the two steps."""
-        found = next((greenlet for greenlet in self._waiting if greenlet in pool), newcomer)
+        victim = next((greenlet for greenlet in self._waiting if greenlet in pool), newcomer)
         if not pool.full():
             return
-        if found is None or found is newcomer:
+        if victim is None or victim is newcomer:
             # A closed stream can resume.
-            found = self._stalled(pool) or self.context.hub.stream_to_close(pool)
-        if found is not None:
-            self._waiting.pop(found, None)
-            found.throw(gevent.GreenletExit)
+            victim = self._stalled(pool) or self.context.hub.stream_to_close(pool)
+        if victim is not None:
+            self._waiting.pop(victim, None)
+            victim.throw(gevent.GreenletExit)
 
     @staticmethod
     def _stalled(pool: Pool) -> gevent.Greenlet | None:
@@ -487,8 +487,8 @@ class FairChunkedReader(ChunkedReader):  # type: ignore[misc]  # gunicorn has no
         self.chunks += 1
         if self.chunks % _CHUNKS == 0:
             gevent.sleep(0)
-        found: tuple[int, bytes | None] = super().parse_chunk_size(unreader, data)
-        return found
+        parsed: tuple[int, bytes | None] = super().parse_chunk_size(unreader, data)
+        return parsed
 
 
 def _is_last(headers: list[tuple[str, str]]) -> bool:
@@ -506,12 +506,12 @@ def _pass_over(body: Any) -> bool:
     reader = body.reader
     if not body.failed and not getattr(reader, "length", 0) and getattr(reader, "parser", None) is None:
         return True
-    left = 0 if body.failed else _PASSED_OVER_BYTES
+    remaining = 0 if body.failed else _PASSED_OVER_BYTES
     with contextlib.suppress(ParseException, NoMoreData, OSError), gevent.Timeout(_PASSED_OVER_S, False):
-        while left > 0:
+        while remaining > 0:
             data = body.read(_STEP_BYTES)
             if not data:
                 return True
-            left -= len(data)
+            remaining -= len(data)
     body.failed = True
     return False

@@ -185,9 +185,9 @@ class CompletionWatches:
 
 
 def _outcomes(db: Database, run_ids: list[str]) -> dict[str, tuple[str, int]]:
-    found = {}
+    outcomes = {}
     for run_id in run_ids:
         run = store_runs.get_run(db, run_id)
         outcome = "absent" if run is None else "ended" if run.status == "ended" else "alive"
-        found[run_id] = outcome, 0 if run is None else run.lines
-    return found
+        outcomes[run_id] = outcome, 0 if run is None else run.lines
+    return outcomes

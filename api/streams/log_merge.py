@@ -197,7 +197,7 @@ def cursor_of(
     recent = sorted(((at_ms, run_id) for run_id, at_ms in ended.items() if at_ms >= time_ms), reverse=True)
     if len(recent) > room:
         time_ms = recent[room][0] + 1
-        recent = [one for one in recent[:room] if one[0] >= time_ms]
+        recent = [record for record in recent[:room] if record[0] >= time_ms]
     return Cursor(floor_ms, time_ms, parts, earlier.union(key_of(run_id) for _, run_id in recent))
 
 

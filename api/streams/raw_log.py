@@ -41,7 +41,7 @@ class Layouts:
 
     def __init__(self, files: LogFileReads) -> None:
         self._files = files
-        self._known: OrderedDict[tuple[str, tuple[int, ...], int, int], Layout | None] = OrderedDict()
+        self._layouts: OrderedDict[tuple[str, tuple[int, ...], int, int], Layout | None] = OrderedDict()
 
     def of(self, run_id: str, reader: LogReader, head: Head, streams: tuple[int, ...]) -> Layout | None:
         """Return the layout of a complete log; None if a header is damaged or there are too many blocks.
@@ -51,12 +51,12 @@ class Layouts:
             OSError: the disk failed.
         """
         key = (run_id, streams, head.lines, head.first_available)
-        if key not in self._known:
-            self._known[key] = self._measure(reader, streams)
-            while len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
-        self._known.move_to_end(key)
-        return self._known[key]
+        if key not in self._layouts:
+            self._layouts[key] = self._measure(reader, streams)
+            while len(self._layouts) > _REMEMBERED:
+                self._layouts.popitem(last=False)
+        self._layouts.move_to_end(key)
+        return self._layouts[key]
 
     def _measure(self, reader: LogReader, streams: tuple[int, ...]) -> Layout | None:
         measuring = _Measurement(reader, streams)
@@ -108,7 +108,7 @@ def part(reader: LogReader, streams: Sequence[int], layout: Layout, start: int, 
     """
     if start >= end:
         return
-    position, line = layout.marks[bisect.bisect_right(layout.marks, start, key=lambda one: one.offset) - 1]
+    position, line = layout.marks[bisect.bisect_right(layout.marks, start, key=lambda mark: mark.offset) - 1]
     for extent in reader.extents(streams, line):
         if isinstance(extent, LogError):
             raise extent
@@ -125,10 +125,10 @@ def part(reader: LogReader, streams: Sequence[int], layout: Layout, start: int, 
         first = None
         for piece in block.raw(streams):
             skipped = max(0, start - position)
-            wanted = piece[skipped : max(skipped, end - position)]
+            clipped = piece[skipped : max(skipped, end - position)]
             position += len(piece)
-            if wanted:
-                yield wanted
+            if clipped:
+                yield clipped
         if position >= end:
             return
     raise LogError("the log has changed since it was measured")

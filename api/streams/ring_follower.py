@@ -259,5 +259,5 @@ def unreadable(name: str, err: Exception) -> ApiError:
     if is_shortage(err):
         return shortage(name, err)
     log.error("the log of %s cannot be read: %s", name, err)
-    why = err.strerror if isinstance(err, OSError) else str(err).rpartition("/")[2]
-    return ApiError(500, f"The log cannot be read: {why}")
+    reason = err.strerror if isinstance(err, OSError) else str(err).rpartition("/")[2]
+    return ApiError(500, f"The log cannot be read: {reason}")

@@ -175,9 +175,9 @@ class Feed:
         Streams at the same line share the result. It is None if line `start` has left the ring, or the ring is gone.
         """
         key = (start, render)
-        known = self._chunks.get(key)
-        if known is not None:
-            return known
+        chunk = self._chunks.get(key)
+        if chunk is not None:
+            return chunk
         made = self.part(start, render, LIVE_LINES)
         if made is None:
             return None
@@ -217,10 +217,10 @@ class Feed:
     def unfinished(self) -> dict[int, Rows]:
         """Return unfinished lines and drawings by stream, read once after each bell."""
         if self._unfinished is None:
-            found = {pending.stream: tuple(pending.text.split(b"\n")) for pending in self._reader.pending()}
+            unfinished = {pending.stream: tuple(pending.text.split(b"\n")) for pending in self._reader.pending()}
             if self.head().region_epoch:  # 0 if nothing was ever drawn
-                found.update((region.stream, region.rows) for region in self._reader.region())
-            self._unfinished = found
+                unfinished.update((region.stream, region.rows) for region in self._reader.region())
+            self._unfinished = unfinished
         return self._unfinished
 
     def rang(self) -> None:
@@ -264,21 +264,21 @@ class Feed:
 
     def _serve(self) -> None:
         """Send new lines to the streams at the end of the ring; wake them for any other change, or after an error."""
-        left = dict.fromkeys(self.tails)
+        pending = dict.fromkeys(self.tails)
         mark = self._reader.mark()
         try:
             head = self.head()
             for tail in self.tails:
                 if tail.take(self, head):
-                    del left[tail]
+                    del pending[tail]
             os.sched_yield()  # a woken client may need this processor
             if head.sealed or not self.has_ring or self.unfinished():
-                left = dict.fromkeys(self.tails)
+                pending = dict.fromkeys(self.tails)
         except (LogError, OSError, MemoryError) as err:
             log.debug("the ring %s: %s", self.name, err)
-        for tail in left:
+        for tail in pending:
             tail.woken.set()
-        self._given = b"" if left else mark
+        self._given = b"" if pending else mark
 
     def _forget_head(self) -> None:
         self._head = self._unfinished = None

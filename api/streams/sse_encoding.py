@@ -125,15 +125,15 @@ class EventLines:
         return b"id: %d\nevent: %b\ndata: %b\n\n" % (record.n, kind.encode(), record.text)
 
 
-def page(found: Page[Any], start: int, render: Render) -> bytes:
+def page(records: Page[Any], start: int, render: Render) -> bytes:
     """Encode a page that was read from line `start` on, with an event for each gap."""
     parts: list[bytes] = []
     expected = start
-    for record in found.lines:
+    for record in records.lines:
         if record.n > expected:
             parts.append(dropped(expected - 1, record.n - expected))
         parts.append(render(record))
         expected = record.next
-    if found.next > expected:
-        parts.append(dropped(expected - 1, found.next - expected))
+    if records.next > expected:
+        parts.append(dropped(expected - 1, records.next - expected))
     return b"".join(parts)

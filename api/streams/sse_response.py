@@ -66,7 +66,7 @@ class EventStream(ABC):
         self._chunked = False
         self._position = 0
         self._shown_from = 0
-        self._rest = b""
+        self._unsent = b""
 
     def open(self) -> None:
         """Acquire the stream's resources. On failure, all are released again.
@@ -146,9 +146,9 @@ class EventStream(ABC):
         finally:
             feed.tails.discard(self)
             feed.waiters.add(self.woken)
-        if self._rest:
-            rest, self._rest = self._rest, b""
-            give(self._sock, rest)
+        if self._unsent:
+            unsent, self._unsent = self._unsent, b""
+            give(self._sock, unsent)
         return beat, self._position
 
     def take(self, feed: Feed, head: Head) -> bool:
@@ -158,14 +158,14 @@ class EventStream(ABC):
             LogError: the log cannot be read.
             OSError: the disk failed.
         """
-        if self._rest or head.lines - self._position > _TAIL_LINES:
+        if self._unsent or head.lines - self._position > _TAIL_LINES:
             return False
         if self._position < head.lines:
             chunk = feed.chunk(self._position, self.render)
             if chunk is None or not self._hand_over(feed.framed(chunk[0]) if self._chunked else chunk[0]):
                 return False
             self._position = chunk[1]
-        return not self._rest and self._position == head.lines and self._shown_from >= head.first_available
+        return not self._unsent and self._position == head.lines and self._shown_from >= head.first_available
 
     def _hand_over(self, data: bytes) -> bool:
         """Send as much as the socket accepts and keep the rest; return False if it accepts nothing."""
@@ -176,7 +176,7 @@ class EventStream(ABC):
                 sent = self._plain.send(data, timeout=0.0)  # gevent's parameter: do not wait
             except OSError:  # EAGAIN, or the client is gone, which the greenlet will notice
                 return False
-            self._rest = data[sent:]
+            self._unsent = data[sent:]
             self.was_sent()
         return True
 

@@ -75,7 +75,7 @@ class UnitRuns:
         self._units = units
         self._until_ms = until_ms
         self._waiting: list[tuple[int, str, Run]] = []
-        self._known: set[str] = set()
+        self._followed: set[str] = set()
         self._complete: OrderedDict[str, int] = OrderedDict()
         """End time of each run that need not be read any more, by run id."""
         self._cursor: Cursor | None = None
@@ -103,7 +103,7 @@ class UnitRuns:
             self.starts = dict(cursor.lines)
             self._add(self._reads(runs_by_unit.runs_by_id, list(cursor.lines)))
         self._add(running)
-        self.starts = {run_id: line for run_id, line in self.starts.items() if run_id in self._known}
+        self.starts = {run_id: line for run_id, line in self.starts.items() if run_id in self._followed}
 
     def begin_with(self, tail: Tail) -> None:
         """Begin with the last lines of all logs."""
@@ -138,7 +138,7 @@ class UnitRuns:
             self._announced |= {
                 run_id
                 for run_id, task in mentioned.items()
-                if task in self.names and run_id not in self._known and run_id not in self._complete
+                if task in self.names and run_id not in self._followed and run_id not in self._complete
             }
             if hole or len(self._announced) > _MOST_ANNOUNCED:
                 self._announced.clear()
@@ -155,7 +155,7 @@ class UnitRuns:
     def _add(self, runs: Iterable[Run]) -> None:
         for run in runs:
             if (
-                run.id not in self._known
+                run.id not in self._followed
                 and run.id not in self._complete
                 and run.status != "pending"
                 and (run.started_at is not None or run.lines)
@@ -164,7 +164,7 @@ class UnitRuns:
                 and (self._until_ms is None or run.created_at <= self._until_ms)
                 and not (self._cursor is not None and self._is_complete(run, self._cursor))
             ):
-                self._known.add(run.id)
+                self._followed.add(run.id)
                 heapq.heappush(self._waiting, (run.created_at, run.id, run))
 
     def _is_complete(self, run: Run, cursor: Cursor) -> bool:
@@ -182,11 +182,11 @@ class UnitRuns:
             StoreError: the database cannot be read.
         """
         while self._more and not self._is_next_known():
-            found = self._reads(runs_by_unit.ended_runs, self.names, self._since_ms, self._after, _PAGE)
-            self._add(found)
-            self._more = len(found) == _PAGE
-            if found:
-                self._after = (found[-1].created_at, found[-1].id)
+            runs = self._reads(runs_by_unit.ended_runs, self.names, self._since_ms, self._after, _PAGE)
+            self._add(runs)
+            self._more = len(runs) == _PAGE
+            if runs:
+                self._after = (runs[-1].created_at, runs[-1].id)
         if not self._waiting or (before_ms is not None and self._waiting[0][0] > before_ms):
             return None
         return self._waiting[0][2]
@@ -206,7 +206,7 @@ class UnitRuns:
 
     def completed(self, run: Run) -> None:
         """Remember that a run need not be read any more."""
-        self._known.discard(run.id)
+        self._followed.discard(run.id)
         self._remember(run.id, run.ended_at or 0)
 
     def _remember(self, run_id: str, ended_ms: int) -> None:
@@ -260,11 +260,11 @@ def tail(
     files(finder.read, running)
     before = _BEHIND_ALL if finder.until_ms is None else (finder.until_ms, "~")
     while lines:
-        found = reads(runs_by_unit.newest_ended_runs, names, finder.floor_ms, before, _PAGE)
-        files(finder.read, [run for run in found if run.lines])
-        if len(found) < _PAGE or finder.logs > lines + _MOST_ANNOUNCED:
+        runs = reads(runs_by_unit.newest_ended_runs, names, finder.floor_ms, before, _PAGE)
+        files(finder.read, [run for run in runs if run.lines])
+        if len(runs) < _PAGE or finder.logs > lines + _MOST_ANNOUNCED:
             break
-        before = found[-1].created_at, found[-1].id
+        before = runs[-1].created_at, runs[-1].id
     found_tail = finder.result(running)
     return found_tail if lines else found_tail._replace(floor_ms=max(finder.since_ms, now_ms))
 

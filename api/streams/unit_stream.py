@@ -166,8 +166,8 @@ class UnitStream(EventStream):
             )
         if self._cursor is None and self._from:
             finder = TailFinder(self.context.hub.paths, max(0, -self._from), self._since_ms or 0, self._filter.until_ms)
-            found = tail(self.context.reads, self.context.files, finder, runs.names, running, self.clock.wall_ms())
-            runs.begin_with(found)
+            ended_runs = tail(self.context.reads, self.context.files, finder, runs.names, running, self.clock.wall_ms())
+            runs.begin_with(ended_runs)
         else:
             runs.start(since_ms=self._since_ms or 0, cursor=self._cursor, running=running)
 
@@ -318,8 +318,8 @@ class UnitStream(EventStream):
     def _end(self, run: OpenRun, items: list[tuple[int, Item]]) -> None:
         """Add the end of a run to `items`."""
         if run.watch is not None:
-            found = self.context.reads(runs_by_unit.runs_by_id, [run.run_id])
-            run.row = found[0] if found else run.row
+            rows = self.context.reads(runs_by_unit.runs_by_id, [run.run_id])
+            run.row = rows[0] if rows else run.row
         if run.row.lines > run.read:  # there was no space for the log, or it is already gone
             items.append((0, Gap(run.read - 1, run.row.lines - run.read)))
             run.read = run.row.lines

@@ -238,10 +238,10 @@ class LogFileWriter:
         elif keep >= ring.written_blocks:
             first = self._closed_header(keep).first_line
         else:
-            kept = BlockHeader.parse(os.pread(self._fd, HEADER_SIZE, self._slot_at(keep)))
-            if kept is None or kept.number != keep:
+            kept_block = BlockHeader.parse(os.pread(self._fd, HEADER_SIZE, self._slot_at(keep)))
+            if kept_block is None or kept_block.number != keep:
                 return  # damaged on the disk; readers detect that themselves
-            first = kept.first_line
+            first = kept_block.first_line
         ring.first_available = max(ring.first_available, first)
 
     def _packed_extent(self, header: BlockHeader) -> int:
@@ -283,8 +283,8 @@ class LogFileWriter:
                 os.ftruncate(fd, 0)
                 _write_all(fd, [static.ljust(PAGE, b"\0")], 0)
             else:
-                found = Publication.latest(os.pread(fd, PAGE, 0).ljust(PAGE, b"\0")[PUBLICATION_AT[0] :])
-                self._seq = found.seq if found else 0
+                publication = Publication.latest(os.pread(fd, PAGE, 0).ljust(PAGE, b"\0")[PUBLICATION_AT[0] :])
+                self._seq = publication.seq if publication else 0
         except BaseException:  # no other code would close the descriptor
             os.close(fd)
             raise

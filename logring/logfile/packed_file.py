@@ -68,7 +68,7 @@ class PackedFile(StoredFile):
         self._index = Index.parse(os.pread(fd, HEADER_SIZE, INDEX_RECORD_AT))
         self._index_is_whole = False
         """Whether the whole index was read once and matched its crc."""
-        self._found: dict[int, int] | None = None
+        self._offsets: dict[int, int] | None = None
         """Offsets of blocks by number, in ascending order, found by a scan; None unless the index is damaged."""
 
     def publication(self) -> Publication:
@@ -79,22 +79,22 @@ class PackedFile(StoredFile):
             Corrupt: there is no valid state, or it is not that of a sealed log.
         """
         if self._final is None:
-            found = self._state()
-            if found is None or not found.state.sealed:
+            publication = self._state()
+            if publication is None or not publication.state.sealed:
                 raise Corrupt(f"{self.path}: the state is damaged")
-            self._final = found
+            self._final = publication
         return self._final
 
     def header(self, number: int) -> BlockHeader | None:
         """Return the header of a block; None if it is damaged or missing."""
-        found = self._find(number)
-        return found[1] if found is not None else None
+        located = self._find(number)
+        return located[1] if located is not None else None
 
     def _load(self, number: int) -> Block | None:
-        found = self._find(number)
-        if found is None:
+        located = self._find(number)
+        if located is None:
             return None
-        at, header = found
+        at, header = located
         data: bytes | None = None
         length = header.text_end - HEADER_SIZE + header.entries * ENTRY_SIZE
         if header.codec in (CODEC_PLAIN, CODEC_ZSTD):
@@ -120,22 +120,22 @@ class PackedFile(StoredFile):
 
     def next_there(self, number: int) -> int:
         """Return the first block from `number` on that may exist, or the first of several that are missing."""
-        if self._found is None and self._check_index() and self._index is not None:
+        if self._offsets is None and self._check_index() and self._index is not None:
             first, end = self._index.first, self._index.first + self._index.blocks
             return max(number, first) if number < end else _NONE
-        found = self._scanned()
-        if number in found or number - 1 in found:
+        offsets = self._scanned()
+        if number in offsets or number - 1 in offsets:
             return number
-        return next((later for later in found if later > number), _NONE)
+        return next((later for later in offsets if later > number), _NONE)
 
     # Finding a block
 
     def _find(self, number: int) -> tuple[int, BlockHeader] | None:
         """Return the offset and header of a block; None if it is damaged or missing."""
-        if self._found is None:
-            found = self._indexed(number)
-            if found is not None or self._check_index():
-                return found
+        if self._offsets is None:
+            located = self._indexed(number)
+            if located is not None or self._check_index():
+                return located
         at = self._scanned().get(number)
         header = self._header_at(at) if at is not None else None
         return (at, header) if at is not None and header is not None else None
@@ -169,13 +169,13 @@ class PackedFile(StoredFile):
 
     def _scanned(self) -> dict[int, int]:
         """Return the offsets of all blocks with an intact header, by number."""
-        if self._found is None:
-            self._found = self._scan()
-        return self._found
+        if self._offsets is None:
+            self._offsets = self._scan()
+        return self._offsets
 
     def _scan(self) -> dict[int, int]:
         """Find all blocks by following the headers; after a damaged header, search for the log's mark."""
-        found: dict[int, int] = {}
+        offsets: dict[int, int] = {}
         mark = self.static.mark
         at = PACKED_BLOCKS_AT
         last = -1
@@ -183,18 +183,18 @@ class PackedFile(StoredFile):
             header = self._header_at(at)
             if header is not None and header.seq == mark and header.number > last:
                 last = header.number
-                found[last] = at
+                offsets[last] = at
                 at += HEADER_SIZE + header.stored
             else:
                 at = self._next(_MARK.pack(mark), at + 1)
-        return found
+        return offsets
 
     def _next(self, mark: bytes, at: int) -> int:
         """Return the next position from `at` on where a header may begin; the end of the file if there is none."""
         while at < self._size:
             data = os.pread(self._fd, _CHUNK, at)
-            found = data.find(mark)
-            if found >= 0:
-                return at + found
+            offset = data.find(mark)
+            if offset >= 0:
+                return at + offset
             at += max(1, len(data) - len(mark) + 1)
         return self._size

@@ -51,10 +51,10 @@ class LogContent:
         static = Static.parse(page, path, KIND_FILE)
         if static.run_id != run_id.encode():
             raise ForeignFile(f"{path} belongs to another run")
-        found = Publication.latest(page[_PAIR])
-        if found is None:
+        publication = Publication.latest(page[_PAIR])
+        if publication is None:
             return None
-        state = found.state
+        state = publication.state
         return cls(state.head_block, state.lines, state.first_available, state.sealed)
 
 

@@ -37,11 +37,11 @@ class StoredFile:
         """
         if self._final is not None:
             return self._final
-        found = self._state()
-        if found is not None and found.state.sealed:
-            self._final = found
-            return found
-        return self._as_far_as_whole(found)
+        publication = self._state()
+        if publication is not None and publication.state.sealed:
+            self._final = publication
+            return publication
+        return self._as_far_as_whole(publication)
 
     def is_sealed(self) -> bool:
         """Return whether the file is sealed. Only the state is read.
@@ -50,24 +50,26 @@ class StoredFile:
             OSError: it cannot be read.
             Corrupt: there is no valid state.
         """
-        found = self._state()
-        return found is not None and found.state.sealed
+        publication = self._state()
+        return publication is not None and publication.state.sealed
 
     def _state(self) -> Publication | None:
         """Return the state that was written last; None if there is none yet."""
         pair = os.pread(self._fd, 2 * PUBLICATION_SIZE, PUBLICATION_AT[0])
-        found = Publication.latest(pair.ljust(2 * PUBLICATION_SIZE, b"\0"))
-        if found is None and pair.strip(b"\0"):
+        publication = Publication.latest(pair.ljust(2 * PUBLICATION_SIZE, b"\0"))
+        if publication is None and pair.strip(b"\0"):
             raise Corrupt(f"{self.path}: the state is damaged")
-        return found
+        return publication
 
     def _as_far_as_whole(self, written: Publication | None) -> Publication:
         """Return the state that the blocks justify: if the host crashed, pages reached the disk in any order."""
         number = -1
         first = self.static.first_line
-        found = written or Publication(0, State((0, first, first, *[0] * 7)), BlockHeader(0, (0, first, *[0] * 13)))
+        publication = written or Publication(
+            0, State((0, first, first, *[0] * 7)), BlockHeader(0, (0, first, *[0] * 13))
+        )
         if written is not None:
-            number = found.state.head_block
+            number = publication.state.head_block
         while self.header(number + 1) is not None:
             number += 1
         slots, there = self.static.file_blocks, self._slots_there()
@@ -78,15 +80,15 @@ class StoredFile:
                 break
             block = self._whole_part(number)
             if block is not None:
-                found.header = block.header
-                found.state.head_block = number
-                found.state.lines = block.header.end_line
-                found.state.first_available = min(found.state.first_available, found.state.lines)
-                return found
+                publication.header = block.header
+                publication.state.head_block = number
+                publication.state.lines = block.header.end_line
+                publication.state.first_available = min(publication.state.first_available, publication.state.lines)
+                return publication
             number -= 1
-        found.state.lines = found.state.first_available
-        found.header.lines, found.header.text_end, found.header.entries = 0, HEADER_SIZE, 0
-        return found
+        publication.state.lines = publication.state.first_available
+        publication.header.lines, publication.header.text_end, publication.header.entries = 0, HEADER_SIZE, 0
+        return publication
 
     def _whole_part(self, number: int) -> Block | None:
         """Return a block, cut before the first entry that contradicts the text; None if nothing is left."""
@@ -151,10 +153,10 @@ class StoredFile:
             Corrupt: the file ends before it.
         """
         size = header.entries * ENTRY_SIZE
-        found = os.pread(self._fd, size, self._slot_at(header.number) + header.extent - size)
-        if len(found) < size:
+        data = os.pread(self._fd, size, self._slot_at(header.number) + header.extent - size)
+        if len(data) < size:
             raise Corrupt(f"{self.path}: block {header.number} is cut short")
-        return found
+        return data
 
     def next_there(self, number: int) -> int:
         """Return the first block from `number` on whose slot is at least partly in the file, which may be truncated."""

@@ -36,7 +36,7 @@ def unpack(data: bytes, length: int) -> bytes | None:
     window_log = max(_LEAST_WINDOW_LOG, (length - 1).bit_length())
     try:
         decoder = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: window_log})
-        found: bytes = decoder.decompress(data, length)
+        unpacked: bytes = decoder.decompress(data, length)
     except zstd.ZstdError:
         return None
-    return found if len(found) == length else None
+    return unpacked if len(unpacked) == length else None

@@ -92,7 +92,7 @@ class FramesWriter:
             header = pack_header(self._run_id, self._blocks)
             if os.pread(fd, HEADER_SIZE, 0) == header:
                 heads = (os.pread(fd, BLOCK_HEADER_SIZE, BLOCKS_AT + n * BLOCK_SIZE) for n in range(self._blocks))
-                self._block = max((found[0] for found in map(parse_block, heads) if found), default=-1)
+                self._block = max((parsed[0] for parsed in map(parse_block, heads) if parsed), default=-1)
             else:
                 share_file(fd, self.path)
                 os.ftruncate(fd, 0)

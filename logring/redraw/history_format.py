@@ -104,10 +104,10 @@ def pack_record(block: int, line: int, frames: Frames) -> bytes:
 
 def _record_in(block: bytes, line: int) -> list[list[bytes]]:
     """Return the frames of a line from a block's bytes; empty if the block lacks them."""
-    found = parse_block(block)
-    if found is None:
+    parsed = parse_block(block)
+    if parsed is None:
         return []
-    seed = found[0] & 0xFFFFFFFF
+    seed = parsed[0] & 0xFFFFFFFF
     at = BLOCK_HEADER_SIZE
     while at + RECORD_HEAD_SIZE <= len(block):
         crc = _CRC.unpack_from(block, at)[0]
@@ -158,12 +158,12 @@ def read_frames(path: str, line: int) -> list[list[bytes]]:
         if len(header) < HEADER_SIZE:
             return []  # it is being created, or the disk was full
         _, block_size, blocks = parse_header(header, path)
-        wanted = -1
+        newest = -1
         at = -1
         for slot in range(blocks):
-            found = parse_block(os.pread(fd, BLOCK_HEADER_SIZE, BLOCKS_AT + slot * block_size))
-            if found is not None and wanted < found[1] <= line:
-                wanted, at = found[1], BLOCKS_AT + slot * block_size
+            parsed = parse_block(os.pread(fd, BLOCK_HEADER_SIZE, BLOCKS_AT + slot * block_size))
+            if parsed is not None and newest < parsed[1] <= line:
+                newest, at = parsed[1], BLOCKS_AT + slot * block_size
         return _record_in(os.pread(fd, block_size, at), line) if at >= 0 else []
     finally:
         os.close(fd)

@@ -39,10 +39,10 @@ class Pace:
 def redrawn(text: bytes, most: int) -> int:
     """Return how many of these complete lines are redrawn; the count stops at `most`."""
     count = 0
-    found = _LONE_CR.search(text)
-    while found and count < most:
+    match = _LONE_CR.search(text)
+    while match and count < most:
         count += 1
-        found = _LONE_CR.search(text, text.find(b"\n", found.end()))
+        match = _LONE_CR.search(text, text.find(b"\n", match.end()))
     return count
 
 

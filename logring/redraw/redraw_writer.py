@@ -97,18 +97,20 @@ class Drawing:
         self._newline = data.endswith(b"\n")
         cut = data.rfind(b"\n") + 1
         pieces = self._whole_lines(data[:cut], now_ms) if cut else []
-        rest = data[cut:]
-        if rest and self.wants(rest):
-            pieces += self._pieces(self._redraw.feed(rest))
-        elif rest:
-            pieces.append(rest if self._mask is None or not self._mask.possible_secret else self._mask.feed(rest))
+        remaining = data[cut:]
+        if remaining and self.wants(remaining):
+            pieces += self._pieces(self._redraw.feed(remaining))
+        elif remaining:
+            pieces.append(
+                remaining if self._mask is None or not self._mask.possible_secret else self._mask.feed(remaining)
+            )
         return pieces
 
     def _whole_lines(self, data: bytes, now_ms: int) -> list[bytes]:
         room = self._pace.room(now_ms)
         if self._full or redrawn(data, room + 1) <= room:
             drawn = self._redraw.feed(data)
-            self._pace.take(sum(isinstance(one, RedrawnLine) for one in drawn))
+            self._pace.take(sum(isinstance(part, RedrawnLine) for part in drawn))
             return list(self._pieces(drawn))
         pieces: list[bytes] = []
         if self._redraw.busy:
@@ -131,11 +133,11 @@ class Drawing:
 
     def _pieces(self, settled: Iterable[bytes | RedrawnLine]) -> Iterator[bytes]:
         mask = self._mask  # keeps its state between rows: a secret may span rows that settle one by one
-        for one in settled:
-            if not isinstance(one, RedrawnLine):
-                yield one if mask is None else mask.feed(one)
+        for part in settled:
+            if not isinstance(part, RedrawnLine):
+                yield part if mask is None else mask.feed(part)
                 continue
-            text, frames = one.text, one.frames
+            text, frames = part.text, part.frames
             if mask is not None:
                 text = mask.feed(text) + mask.finish()
                 frames = tuple(tuple(map(mask.clean, rows)) for rows in frames)
@@ -167,19 +169,19 @@ def history_size(frame: Frame) -> int:
 
 def take_unfinished(backlog: list[Item], stream: int) -> tuple[bytes, bool]:
     """Remove a stream's unfinished line from the waiting output. Return it, and whether the line begins there."""
-    taken = b""
+    unfinished = b""
     for index in range(len(backlog) - 1, -1, -1):
         item_stream, data, now_ms = backlog[index]
         if item_stream != stream:
             continue
         if data is None or isinstance(data, LineEnd):
-            return taken, True
+            return unfinished, True
         cut = data.rfind(b"\n") + 1
-        taken = data[cut:] + taken
+        unfinished = data[cut:] + unfinished
         backlog[index] = stream, data[:cut], now_ms
         if cut:
-            return taken, True
-    return taken, False
+            return unfinished, True
+    return unfinished, False
 
 
 class FrameQueue:
@@ -218,9 +220,9 @@ class FrameQueue:
 
     def take(self) -> list[tuple[int, tuple[Frame, ...]]]:
         """Remove and return all line numbers with their frames, ascending. Called by the file thread."""
-        found = []
+        items = []
         while self._items:
             item = self._items.popleft()
             self._taken += sum(map(history_size, item[1]))
-            found.append(item)
-        return found
+            items.append(item)
+        return items

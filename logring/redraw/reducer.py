@@ -214,8 +214,8 @@ class Redraw:
 
     def _screen_from(self, data: bytes, at: int, end: int) -> int:
         """Return where a terminal's line first needs a screen; -1 if it does not."""
-        found = _TO_SCREEN.search(data, at, end) if b"\x1b" in data or b"\x08" in data else None
-        limit = end if found is None else found.start()
+        match = _TO_SCREEN.search(data, at, end) if b"\x1b" in data or b"\x08" in data else None
+        limit = end if match is None else match.start()
         if limit == len(data):
             limit = whole_characters(data, at, limit)
         start = at + self._known
@@ -225,7 +225,7 @@ class Redraw:
             if len(segment) > _LONG_SEGMENT or _columns(segment) > COLUMNS:
                 return start
             start += len(segment) + 1
-        return -1 if found is None or _UNDECIDED.fullmatch(data, limit) else limit
+        return -1 if match is None or _UNDECIDED.fullmatch(data, limit) else limit
 
     # Settling
 
@@ -285,11 +285,11 @@ class Redraw:
 def _first_need(data: bytes, at: int, full: bool) -> int:
     """Return the position of the first byte that needs, or may need, reduction; -1 if there is none."""
     if full and (data.find(b"\x1b", at) >= 0 or data.find(b"\x08", at) >= 0):
-        found = _TO_REDUCE.search(data, at)
+        match = _TO_REDUCE.search(data, at)
     else:
         carriage_return = data.find(b"\r", at)
-        found = _LONE_CR.search(data, carriage_return) if carriage_return >= 0 else None
-    return found.start() if found else -1
+        match = _LONE_CR.search(data, carriage_return) if carriage_return >= 0 else None
+    return match.start() if match else -1
 
 
 def _window(data: bytes, at: int, end: int) -> int:
@@ -354,6 +354,6 @@ def _overlaid(raw: bytes, pen: bytes) -> tuple[bytes, bytes]:
         elif kind == "tab":
             column = row.tab(column, _UNLIMITED)
         elif kind == "erase":
-            what = token["erase"]
-            row.erase(0 if what in (b"1", b"2") else column, column + 1 if what == b"1" else None)
+            mode = token["erase"]
+            row.erase(0 if mode in (b"1", b"2") else column, column + 1 if mode == b"1" else None)
     return row.render(), pen

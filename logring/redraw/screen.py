@@ -160,10 +160,10 @@ class Screen:
 
     def _skip_string(self, data: bytes, start: int, last: bool) -> int:
         """Skip a string such as a title, up to BEL, ST, the end of the line or another escape sequence."""
-        found = _STRING_END.search(data, start)
-        if found is None:
+        match = _STRING_END.search(data, start)
+        if match is None:
             return len(data)
-        at = found.start()
+        at = match.start()
         if data[at] == 0x1B and at + 1 == len(data) and not last:
             return at if at > start else -1
         self._in_string = False
@@ -239,20 +239,20 @@ class Screen:
             self._rows.margins = top - 1, bottom - 1
             self._to(1, 1)
 
-    def _erase_line(self, what: int) -> None:
+    def _erase_line(self, mode: int) -> None:
         row = self._rows.written()
-        if what == 0:
+        if mode == 0:
             row.erase(self._column, None)
-        elif what == 1:
+        elif mode == 1:
             row.erase(0, self._column + 1)
-        elif what == 2:
+        elif mode == 2:
             row.erase(0, None)
 
-    def _erase_display(self, what: int) -> None:
-        self._erase_line(what)
-        if what in (1, 2):
+    def _erase_display(self, mode: int) -> None:
+        self._erase_line(mode)
+        if mode in (1, 2):
             self._rows.blank_above()
-        if what in (0, 2):
+        if mode in (0, 2):
             self._rows.drop_below()
 
     def _erase_characters(self, count: int) -> None:

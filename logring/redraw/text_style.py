@@ -44,10 +44,10 @@ def pen_with(pen: bytes, parameters: bytes) -> bytes:
             attributes = {}
         elif code in _EXTENDED:
             size = 0 if b":" in item else {b"5": 2, b"2": 4}.get(b"".join(items[at : at + 1]), 0)
-            rest = items[at : at + size]
+            arguments = items[at : at + size]
             at += size
-            if b":" in item or (size and len(rest) == size):
-                attributes[_EXTENDED[code]] = b";".join((item, *rest))
+            if b":" in item or (size and len(arguments) == size):
+                attributes[_EXTENDED[code]] = b";".join((item, *arguments))
         elif item == b"4:0":
             attributes.pop("underline", None)
         elif code in _ON:
@@ -66,24 +66,24 @@ def pen_after(pen: bytes, text: bytes) -> bytes:
     reset = max(reset, text.rfind(_RESETS[1], max(reset, 0)))
     if reset >= 0:
         pen = NO_PEN
-    for found in SGR.finditer(text, max(reset, 0)):
-        pen = pen_with(pen, found[1])
+    for match in SGR.finditer(text, max(reset, 0)):
+        pen = pen_with(pen, match[1])
     return pen
 
 
 @lru_cache(maxsize=1024)
 def _named(pen: bytes) -> tuple[tuple[str, bytes], ...]:
     items = pen.split(b";") if pen else []
-    found: list[tuple[str, bytes]] = []
+    attributes: list[tuple[str, bytes]] = []
     at = 0
     while at < len(items):
         code = int(items[at].partition(b":")[0])
         size = 1
         if code in _EXTENDED and b":" not in items[at]:
             size = 3 if items[at + 1] == b"5" else 5
-        found.append((_EXTENDED.get(code) or _ON[code], b";".join(items[at : at + size])))
+        attributes.append((_EXTENDED.get(code) or _ON[code], b";".join(items[at : at + size])))
         at += size
-    return tuple(found)
+    return tuple(attributes)
 
 
 def _attributes(pen: bytes) -> dict[str, bytes]:

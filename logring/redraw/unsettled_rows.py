@@ -203,10 +203,10 @@ class Rows:
 
 def lines_of(rows: list[Row]) -> Frame:
     """Join rows to lines: a row that was filled to its end continues in the next one."""
-    found: list[bytes] = []
+    lines: list[bytes] = []
     start = 0
     for index, row in enumerate(rows):
         if not row.wrapped or index + 1 == len(rows):
-            found.append(joined(rows[start : index + 1]))
+            lines.append(joined(rows[start : index + 1]))
             start = index + 1
-    return tuple(found)
+    return tuple(lines)

@@ -51,7 +51,7 @@ def read_region(mm: mmap) -> tuple[list[tuple[int, int, tuple[bytes, ...], int]]
     The newest intact copy counts. A damaged copy has two possible causes: the writer published again meanwhile, and
     another read finds the newer region; or a writer died while it wrote the copy.
     """
-    found: list[tuple[int, int, tuple[bytes, ...], int]] = []
+    entries: list[tuple[int, int, tuple[bytes, ...], int]] = []
     found_seq: int | None = None
     torn = False
     for at, text_at in zip(REGION_AT, REGION_TEXT_AT, strict=True):
@@ -68,11 +68,11 @@ def read_region(mm: mmap) -> tuple[list[tuple[int, int, tuple[bytes, ...], int]]
             continue
         if found_seq is not None and not newer(seq, found_seq):
             continue
-        found_seq, found = seq, []
+        found_seq, entries = seq, []
         for stream, count, part, ms in (
             (STDOUT, out_count, text[:out_size], out_ms),
             (STDERR, err_count, text[out_size:], err_ms),
         ):
             if count:
-                found.append((stream, seq, tuple(part.split(b"\n")), ms))
-    return found, torn
+                entries.append((stream, seq, tuple(part.split(b"\n")), ms))
+    return entries, torn

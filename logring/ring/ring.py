@@ -65,8 +65,8 @@ def is_roomy(fd: int) -> bool:
     """Return whether half the shared memory, or 1 GiB, is free. Less is left to the first blocks of other rings."""
     if fd < 0:
         return True
-    found = os.fstatvfs(fd)
-    return 2 * found.f_bavail >= found.f_blocks or found.f_bavail * found.f_frsize >= _PLENTY
+    filesystem = os.fstatvfs(fd)
+    return 2 * filesystem.f_bavail >= filesystem.f_blocks or filesystem.f_bavail * filesystem.f_frsize >= _PLENTY
 
 
 @functools.cache
@@ -188,10 +188,10 @@ class Ring:
             size = len(self.mm)
             os.ftruncate(fd, size)
             at = 0
-            while (begin := _data_from(self.fd, at)) is not None:
-                at = os.lseek(self.fd, begin, os.SEEK_HOLE)
-                fallocate("copy", fd, begin, at - begin)
-                for offset in range(begin, at, _COPY_BYTES):
+            while (data_start := _data_from(self.fd, at)) is not None:
+                at = os.lseek(self.fd, data_start, os.SEEK_HOLE)
+                fallocate("copy", fd, data_start, at - data_start)
+                for offset in range(data_start, at, _COPY_BYTES):
                     os.pwrite(fd, os.pread(self.fd, min(_COPY_BYTES, at - offset), offset), offset)
         except BaseException:  # no other code would close and remove the file
             os.close(fd)
@@ -239,9 +239,9 @@ class Ring:
                 pass
         self._region_seq = publication.state.region_epoch
         for stream, copies in enumerate(PENDING_AT):
-            for found in (parse_pending(self.mm[at : at + PENDING_SIZE]) for at in copies):
-                if found is not None and newer(found[0], self._pending_seq[stream]):
-                    self._pending_seq[stream] = found[0]
+            for pending in (parse_pending(self.mm[at : at + PENDING_SIZE]) for at in copies):
+                if pending is not None and newer(pending[0], self._pending_seq[stream]):
+                    self._pending_seq[stream] = pending[0]
 
     @classmethod
     def private_copy(cls, path: str) -> "Ring | None":
@@ -390,17 +390,17 @@ def read_pending(mm: mmap.mmap, stream: int, base: int) -> tuple[int, int, bytes
     The newer copy with an intact text counts. A writer that died while it extended the text left the earlier bytes
     intact, and the older copy describes them.
     """
-    found = None
+    pending = None
     for at in PENDING_AT[stream]:
         header = parse_pending(mm[at : at + PENDING_SIZE])
-        if header is None or header[1] != base or (found is not None and not newer(header[0], found[0])):
+        if header is None or header[1] != base or (pending is not None and not newer(header[0], pending[0])):
             continue
         seq, _, ms, length, crc, flags = header
         start = PENDING_TEXT_AT[stream]
         text = mm[start : start + length] if length else b""
         if crc32(text) == crc:
-            found = (seq, ms, flags, text)
-    return found and found[1:]
+            pending = (seq, ms, flags, text)
+    return pending and pending[1:]
 
 
 class RingView:
@@ -488,20 +488,20 @@ class RingView:
         """Return lines from number `start` on, if they are exactly the last entry of `publication`; else None."""
         header = publication.header
         at = RING_BLOCKS_AT + header.number % publication.state.blocks * self.static.block_size
-        begin, before = HEADER_SIZE, 0
+        text_start, before = HEADER_SIZE, 0
         if header.entries:
-            begin, before, *_ = ENTRY.unpack_from(self.mm, at + header.extent - header.entries * ENTRY_SIZE)
+            text_start, before, *_ = ENTRY.unpack_from(self.mm, at + header.extent - header.entries * ENTRY_SIZE)
         count = header.lines - before
         if (
             start != header.first_line + before
             or start < publication.state.first_available
             or not 0 < count <= limit
-            or not HEADER_SIZE <= begin <= header.text_end <= begin + max_bytes
+            or not HEADER_SIZE <= text_start <= header.text_end <= text_start + max_bytes
             or header.last_flags
             or header.last_stream >= len(STREAM_NAMES)
         ):
             return None
-        parts = self.mm[at + begin : at + header.text_end].split(b"\n")
+        parts = self.mm[at + text_start : at + header.text_end].split(b"\n")
         if len(parts) != count + 1 or parts.pop():
             return None
         now = self.publication()

@@ -194,10 +194,10 @@ class RingWriter(BlockWriter):
         return out, err, self.masked
 
     def hold(self, out: bytes, err: bytes, masked: int) -> None:
-        """Continue where the masks of another writer stopped, with its `held`. Call `mask` first."""
-        for mask, held in zip(self._masks, (out, err), strict=False):
+        """Continue where the masks of another writer stopped, with the output that it held. Call `mask` first."""
+        for mask, output in zip(self._masks, (out, err), strict=False):
             if mask is not None:
-                mask.hold(held, masked)
+                mask.hold(output, masked)
                 masked = 0
 
     def readv(self, fd: int, stream: int, now_ms: int) -> int:

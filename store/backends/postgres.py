@@ -312,8 +312,8 @@ def _native(sql: str) -> Any:
     """Translate SQL from the common dialect to PostgreSQL's."""
     sql = _NOT_IN.sub(r"NOT EXISTS (SELECT 1 FROM \3 WHERE \2 = \1)", _OF_SQLITE.sub("", sql))
     sql = sql.replace(f"NOT IN {NUMBERS}", f"<> ALL {_ARRAY}").replace(f"IN {NUMBERS}", f"= ANY {_ARRAY}")
-    first, *rest = sql.split("?")
-    return first + "".join(f"${number}{part}" for number, part in enumerate(rest, 1))
+    first, *parts = sql.split("?")
+    return first + "".join(f"${number}{part}" for number, part in enumerate(parts, 1))
 
 
 @functools.cache
@@ -462,8 +462,8 @@ def _check_kept(connection: Connection) -> None:
         _check_set_up(connection)
         check_readable(connection)
     except NotReady as err:
-        why = "its tables are gone: restore them, or restart the daemon to begin with an empty history"
-        raise DatabaseUnusable(f"{connection.location}: {why}") from err
+        reason = "its tables are gone: restore them, or restart the daemon to begin with an empty history"
+        raise DatabaseUnusable(f"{connection.location}: {reason}") from err
 
 
 def _is_ours(connection: Connection) -> bool:

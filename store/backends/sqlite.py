@@ -282,18 +282,18 @@ class SqliteConnection(Connection):
         of earlier statements count. So this counts the calls and ignores the first one.
         """
         between = min(max(1, most_steps // 32), PROGRESS_STEPS)
-        left = -(-most_steps // between)
+        steps_left = -(-most_steps // between)
 
         def give_up() -> bool:
-            nonlocal left
-            left -= 1
-            return left < 0
+            nonlocal steps_left
+            steps_left -= 1
+            return steps_left < 0
 
         self._raw.set_progress_handler(give_up, between, id=self._ATTEMPT)
         try:
             return self.rows(sql, params)
         except QueryTimeout:
-            if left < 0:
+            if steps_left < 0:
                 return None
             raise
         finally:

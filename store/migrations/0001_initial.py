@@ -385,14 +385,14 @@ def up(db: Connection) -> None:
         db.execute(function)
     define(db, _TABLES)
     for name, ordered, where in (
-        *((*one, _ENDED) for one in _ORDERED.items()),
+        *((*row, _ENDED) for row in _ORDERED.items()),
         ("runs_active", _ORDERED["runs_task"], _ACTIVE),
     ):
         first = [column.split()[0] for column in ordered.split(", ")]
-        rest = [column for column in _FILTERED.split(", ") if column not in first]
+        others = [column for column in _FILTERED.split(", ") if column not in first]
         # In SQLite, every index contains the row number anyway.
         row_number = "" if db.sqlite else " INCLUDE (seq)"
-        db.execute(f"CREATE INDEX {name} ON runs ({ordered}, {', '.join(rest)}){row_number} WHERE {where}")
+        db.execute(f"CREATE INDEX {name} ON runs ({ordered}, {', '.join(others)}){row_number} WHERE {where}")
     for index in (_ID, _UNIQUE_INSTANT, *_NOTIFICATION_INDEXES):
         db.execute(index)
     for statement in (_NOTHING_COUNTED,) if db.sqlite else _COUNTED_IN_PLACE:

@@ -42,18 +42,18 @@ class Migration(NamedTuple):
 
 
 @functools.cache
-def known() -> tuple[Migration, ...]:
+def all_migrations() -> tuple[Migration, ...]:
     """Return the steps of this release, oldest first."""
-    found = []
+    migrations = []
     for file in os.listdir(os.path.dirname(__file__)):
         if match := _FILE.fullmatch(file):
             name, version = match.groups()
             module = importlib.import_module(f"store.migrations.{name}")
-            found.append(Migration(int(version), name, module.up, module.READABLE_FROM))
-    return tuple(sorted(found, key=lambda step: step.version))
+            migrations.append(Migration(int(version), name, module.up, module.READABLE_FROM))
+    return tuple(sorted(migrations, key=lambda step: step.version))
 
 
-known()  # read now: when a database is opened, the files may already belong to another release
+all_migrations()  # read now: when a database is opened, the files may already belong to another release
 
 
 def migrate(db: Connection, steps: Sequence[Migration] | None = None) -> list[str]:
@@ -67,7 +67,7 @@ def migrate(db: Connection, steps: Sequence[Migration] | None = None) -> list[st
         SchemaTooNew: The database has a step that this release does not know; nothing was changed.
         StoreError: A step failed and was rolled back; the steps before it stay applied.
     """
-    steps = known() if steps is None else steps
+    steps = all_migrations() if steps is None else steps
     newest = steps[-1].version
     applied = []
     for step in steps:
@@ -95,7 +95,7 @@ def check_readable(db: Connection, steps: Sequence[Migration] | None = None) -> 
         NotReady: The database has an older schema and is not migrated yet.
         SchemaTooNew: The database has a newer schema that this release cannot read.
     """
-    newest = (known() if steps is None else steps)[-1].version
+    newest = (all_migrations() if steps is None else steps)[-1].version
     version, readable_from = _versions(db)
     if version < newest:
         raise NotReady(f"{db.location} has schema {version}, this release needs {newest}")

@@ -126,11 +126,11 @@ def check_file(path: str) -> None:
     """
     try:
         with _opened(path) as connection:
-            found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(1)")]
+            problems = [str(row[0]) for row in connection.execute("PRAGMA quick_check(1)")]
     except apsw.Error as err:
         raise translated(err, path) from err
-    if found != ["ok"]:
-        raise DatabaseDamaged(f"{path}: {'; '.join(found)}")
+    if problems != ["ok"]:
+        raise DatabaseDamaged(f"{path}: {'; '.join(problems)}")
 
 
 def put(new: str, path: str) -> None:

@@ -50,7 +50,7 @@ def copy_from(reading: apsw.Connection, target: str) -> None:
                 copying.step(-1)  # in one step: in WAL mode that is one snapshot, and blocks no writer
             # Leave WAL mode, so that readers of the copy need no -wal and -shm.
             writing.execute("PRAGMA journal_mode = DELETE").fetchall()
-            found = [row[0] for row in writing.execute("PRAGMA quick_check(3)")]
+            problems = [row[0] for row in writing.execute("PRAGMA quick_check(3)")]
         finally:
             writing.close()
     except apsw.FullError as err:
@@ -61,8 +61,8 @@ def copy_from(reading: apsw.Connection, target: str) -> None:
         raise DatabaseUnusable(f"{source}: {err}") from err
     except apsw.Error as err:
         raise StoreError(f"({source}: {err})") from err
-    if found != [_CHECKED]:
-        raise DatabaseUnusable(f"{source}: {'; '.join(map(str, found))}")
+    if problems != [_CHECKED]:
+        raise DatabaseUnusable(f"{source}: {'; '.join(map(str, problems))}")
     flush(target)
 
 

@@ -46,10 +46,10 @@ class FileRepair(NamedTuple):
 def file_of(path: str) -> File:
     """Return the file that has the name; `NO_FILE` if there is none, or stat(2) fails."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:  # ENOENT
         return NO_FILE
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def files_of(path: str) -> DatabaseFiles:

@@ -135,8 +135,8 @@ class _Salvage:
             row = self._database.row("SELECT seq FROM runs WHERE id = ?", [run.id])
             if row is None:
                 continue
-            found = self._wreck.row(f"SELECT {self._columns} FROM runs NOT INDEXED WHERE seq = ?", row)  # noqa: S608 - ours
-            now = None if found is None else self._parsed(found)
+            values = self._wreck.row(f"SELECT {self._columns} FROM runs NOT INDEXED WHERE seq = ?", row)  # noqa: S608 - ours
+            now = None if values is None else self._parsed(values)
             if now is None or now.id != run.id:
                 continue
             changes = {name: value for name, value in now._asdict().items() if value != getattr(run, name)}
@@ -300,11 +300,11 @@ def _task(values: dict[str, Any]) -> TaskRecord | None:
     if any(values[name] not in (0, 1) for name in _FLAGS):
         return None
     task = TaskRecord(**values | {name: bool(values[name]) for name in _FLAGS})
-    found = task._asdict()
-    sound = all(isinstance(found[name], hint) for name, hint in _TASK_TYPES.items()) and (
+    fields = task._asdict()
+    sound = all(isinstance(fields[name], hint) for name, hint in _TASK_TYPES.items()) and (
         _is_name(task.name)
         and task.kind in ("task", "service")
-        and all(_is_amount(value) for value in found.values() if isinstance(value, int))
+        and all(_is_amount(value) for value in fields.values() if isinstance(value, int))
     )
     return task if sound else None
 
@@ -356,13 +356,13 @@ def restore(
     aside = _aside(path, now_ms)
     with contextlib.closing(open_writer(new)) as database:
         salvaged = _salvaged(database, path, newest_event)
-        found = RestoreResult(made_ms, aside, salvaged)
+        result = RestoreResult(made_ms, aside, salvaged)
         with database.transaction():
             _prevent_repeats(database, now_ms, salvaged)
-            for name, value in remember(found).items():
+            for name, value in remember(result).items():
                 set_meta(database, name, value)
     _replace(path, new, aside)
-    return found
+    return result
 
 
 def take_as_restored(database: Database, now_ms: int, remember: Mapping[str, object], newest_event: int) -> None:
@@ -421,7 +421,7 @@ def _aside(path: str, now_ms: int) -> str | None:
         return None
     name = f"{path}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now_ms / 1000))}"
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-    return next(one for one in names if not any(os.path.lexists(one + part) for part in _PARTS))
+    return next(candidate for candidate in names if not any(os.path.lexists(candidate + part) for part in _PARTS))
 
 
 def _replace(path: str, new: str, aside: str | None) -> None:

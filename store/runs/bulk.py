@@ -160,10 +160,10 @@ def find_excess(db: Database, rules: Mapping[str, Retention], others: Retention,
         now_ms: Current time, from which the age of a run is measured.
     """
     with db.snapshot() as view:
-        found: list[int] = []
+        numbers: list[int] = []
         for name in task_names(view):
-            found += _excess(view, name, rules.get(name, others), now_ms)
-    return list(_cut(sorted(found)))
+            numbers += _excess(view, name, rules.get(name, others), now_ms)
+    return list(_cut(sorted(numbers)))
 
 
 def mark_deleted(db: Database, rows: str, now_ms: int) -> int:
@@ -231,11 +231,11 @@ def purged_runs(db: Database, after: int, limit: int) -> list[PurgedRun]:
     ]
 
 
-def forget_purged(db: Database, last: int, kept: Collection[int]) -> int:
-    """Forget purged runs up to number `last`, except `kept`, because their files are removed; return their number."""
+def forget_purged(db: Database, last: int, kept_numbers: Collection[int]) -> int:
+    """Forget purged runs up to number `last`, except `kept_numbers`, whose files remain; return their number."""
     return db.execute(
         f"DELETE FROM purged WHERE seq <= ? AND seq NOT IN {NUMBERS}",  # noqa: S608 - constants
-        [last, json.dumps([*kept])],
+        [last, json.dumps([*kept_numbers])],
     )
 
 
@@ -316,7 +316,7 @@ def _index(db: Connection, selection: Selection) -> str:
         ranges.append(("runs_state", replace(span, states=selection.states)))
     if selection.triggers is not None:
         ranges.append(("runs_trigger", replace(span, triggers=selection.triggers)))
-    return min(ranges, key=lambda one: count(db, one[1]))[0]
+    return min(ranges, key=lambda candidate: count(db, candidate[1]))[0]
 
 
 def _slices(db: Connection, column: str, source: str, params: list[Value], size: int) -> list[str]:
@@ -331,14 +331,14 @@ def _excess(db: Connection, name: str, rule: Retention, now_ms: int) -> Iterator
     source = f"runs INDEXED BY runs_task WHERE {_ENDED} AND task_name = ?"
     parts = []
     params: list[Value] = []
-    for part, states, kept, where in (
+    for part, states, limit, where in (
         ("ran", ENDED_STATES - REFUSED_STATES, rule.keep_runs, f"NOT {_REFUSED}"),
         ("refused", REFUSED_STATES, rule.keep_refused, _REFUSED),
     ):
-        if count(db, Selection(names=frozenset({name}), states=states)) > kept:
+        if count(db, Selection(names=frozenset({name}), states=states)) > limit:
             newest = f"ORDER BY created_at DESC, id DESC LIMIT {ALL} OFFSET ?"
             parts.append(f"SELECT * FROM (SELECT seq FROM {source} AND {where} AND {VISIBLE} {newest}) AS {part}")  # noqa: S608 - ours
-            params += [name, kept]
+            params += [name, limit]
     until = now_ms - rule.keep_for_ms
     # A run does not end before its creation, so the index finds the few runs that may be too old.
     old = "created_at <= ? AND COALESCE(ended_at, created_at) <= ?"
@@ -351,9 +351,9 @@ def _cut(numbers: list[int]) -> Iterable[str]:
     return (json.dumps(numbers[at : at + PURGE_ROWS]) for at in range(0, len(numbers), PURGE_ROWS))
 
 
-def _slice(found: Iterable[Row]) -> str:
-    """Return the slice of row numbers, the first column of `found`."""
-    return json.dumps([row[0] for row in found])
+def _slice(rows: Iterable[Row]) -> str:
+    """Return the slice of row numbers, the first column of `rows`."""
+    return json.dumps([row[0] for row in rows])
 
 
 def _count_slice(db: Connection, rows: str, which: str, sign: int) -> None:

@@ -66,7 +66,7 @@ def days(db: Database, task_name: str, first_day: int) -> list[Day]:
         " ORDER BY day, state",
         [task_name, first_day],
     )
-    return [Day(day, decode(state)[1] or "", *rest) for day, state, *rest in rows]
+    return [Day(day, decode(state)[1] or "", *counts) for day, state, *counts in rows]
 
 
 def totals(db: Database) -> list[Total]:

@@ -10,7 +10,7 @@ from store.runs.record import SELECT, Run, from_row
 
 
 def list_deleted(
-    db: Database, wanted: RunFilter, limit: int, offset: int, deleted_after: int = 0
+    db: Database, run_filter: RunFilter, limit: int, offset: int, deleted_after: int = 0
 ) -> tuple[list[Run], int]:
     """Return one page of the matching deleted runs, last deleted first, and the number of all matching runs.
 
@@ -18,7 +18,7 @@ def list_deleted(
 
     Args:
         db: A reader or writer.
-        wanted: The filter for deleted runs; visible runs are not searched.
+        run_filter: The filter for deleted runs; visible runs are not searched.
         limit: Number of runs in the page, 0 or more.
         offset: Number of runs before the page, 0 or more.
         deleted_after: Runs deleted at or before this time (ms since the epoch) are left out.
@@ -28,7 +28,7 @@ def list_deleted(
         StoreError: See store.errors.
     """
     with db.snapshot() as view:
-        selection = replace(resolve(view, wanted), some_deleted=False)
+        selection = replace(resolve(view, run_filter), some_deleted=False)
         if selection.is_empty():
             return [], 0
         where, params = selection.conditions()
@@ -42,5 +42,5 @@ def list_deleted(
         order = "ORDER BY deleted_runs.deleted_at DESC, deleted_runs.run DESC LIMIT ? OFFSET ?"
         page = [row[0] for row in view.rows(f"SELECT run FROM {source} {order}", [*params, limit, offset])]  # noqa: S608 - ours
         rows = view.rows(f"SELECT seq, {SELECT} FROM runs WHERE seq IN {NUMBERS}", [json.dumps(page)])  # noqa: S608 - constants
-    found = {row[0]: from_row(row[1:]) for row in rows}
-    return [found[number] for number in page], counted[0] if counted else 0
+    runs = {row[0]: from_row(row[1:]) for row in rows}
+    return [runs[number] for number in page], counted[0] if counted else 0

@@ -152,10 +152,10 @@ class Selection:
             parts.append(f"{self.has} IS NOT NULL")
         if self.lacks is not None:
             parts.append(f"{self.lacks} IS NULL")
-        for column, known in (("started_at", self.started), ("duration", self.lasted)):
-            if known is not None:
+        for column, bounds in (("started_at", self.started), ("duration", self.lasted)):
+            if bounds is not None:
                 parts.append(f"{column} BETWEEN ? AND ?")
-                params.extend(known)
+                params.extend(bounds)
         return parts
 
     def ended(self) -> "Selection":
@@ -190,32 +190,32 @@ class Selection:
         return frozenset() in (self.names, self.states, self.triggers)
 
 
-def resolve(db: Connection, wanted: RunFilter) -> Selection:
+def resolve(db: Connection, run_filter: RunFilter) -> Selection:
     """Return the selection for a filter. It is valid in the current snapshot of `db`.
 
     Raises:
         ValueError: Unknown phase or end reason.
     """
     names: frozenset[str] | None = None
-    for name in (wanted.task, wanted.task_name):
+    for name in (run_filter.task, run_filter.task_name):
         if name is not None:
             names = frozenset({name}) if names is None else names & {name}
-    if wanted.tasks is not None:
+    if run_filter.tasks is not None:
         candidates = names if names is not None else task_names(db)
-        names = frozenset(name for name in candidates if fnmatch.fnmatchcase(name, wanted.tasks))
-    states = phases.select(wanted.phases, wanted.reasons) if wanted.phases or wanted.reasons else None
+        names = frozenset(name for name in candidates if fnmatch.fnmatchcase(name, run_filter.tasks))
+    states = phases.select(run_filter.phases, run_filter.reasons) if run_filter.phases or run_filter.reasons else None
     selection = Selection(
         names=names,
         states=None if states == phases.ALL_STATES else states,
-        triggers=frozenset(wanted.triggers) if wanted.triggers else None,
-        created_after=wanted.created_after,
-        created_before=wanted.created_before,
-        exit_code_min=wanted.exit_code_min,
-        exit_code_max=wanted.exit_code_max,
-        retries_only=wanted.retries_only,
+        triggers=frozenset(run_filter.triggers) if run_filter.triggers else None,
+        created_after=run_filter.created_after,
+        created_before=run_filter.created_before,
+        exit_code_min=run_filter.exit_code_min,
+        exit_code_max=run_filter.exit_code_max,
+        retries_only=run_filter.retries_only,
         some_deleted=db.row("SELECT 1 FROM deleted_runs LIMIT 1") is not None,
     )
-    return _search(db, selection, wanted.search) if wanted.search else selection
+    return _search(db, selection, run_filter.search) if run_filter.search else selection
 
 
 def _search(db: Connection, selection: Selection, text: str) -> Selection:
@@ -223,22 +223,22 @@ def _search(db: Connection, selection: Selection, text: str) -> Selection:
 
     Ids are only searched for text that can occur in an id.
     """
-    known = task_names(db) if selection.names is None else selection.names
-    found = frozenset(name for name in known if text.casefold() in name.casefold())
-    if len(found) == len(known) and known:
+    names = task_names(db) if selection.names is None else selection.names
+    matching = frozenset(name for name in names if text.casefold() in name.casefold())
+    if len(matching) == len(names) and names:
         return selection
     part = text.upper()
     if text.isascii() and len(part) <= 26 and _ULID_CHARACTERS.issuperset(part):
         if part in _common_beginning(db):
             return selection
-        return replace(selection, id_part=part, id_or_names=found)
-    return replace(selection, names=found)
+        return replace(selection, id_part=part, id_or_names=matching)
+    return replace(selection, names=matching)
 
 
 def _common_beginning(db: Connection) -> str:
     """Return the common prefix of all ids, which begin with the time."""
-    found = db.row("SELECT (SELECT min(id) FROM runs), (SELECT max(id) FROM runs)")
-    first, last = found if found and found[0] is not None else ("", "")
+    id_range = db.row("SELECT (SELECT min(id) FROM runs), (SELECT max(id) FROM runs)")
+    first, last = id_range if id_range and id_range[0] is not None else ("", "")
     alike = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=True))
     return "".join(character for character, _ in alike)
 

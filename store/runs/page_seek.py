@@ -105,8 +105,8 @@ def narrowed_by_start(
     Returns:
         The limited selection, the number of its runs before the page, and the number of its runs.
     """
-    found = starts_by_time(db, selection)
-    parts = _disjoint([found[bucket] for bucket in sorted(found)])
+    starts = starts_by_time(db, selection)
+    parts = _disjoint([starts[bucket] for bucket in sorted(starts)])
     numbers = {index: part.n for index, part in enumerate(parts)}
     indexes, before, total = _around(numbers, offset, limit, descending=descending)
     started = parts[min(indexes)].first, parts[max(indexes)].last

@@ -48,14 +48,14 @@ class PagePlan(NamedTuple):
     most: float
 
 
-def ways(db: Connection, selection: Selection, field: str, wanted: int, total: int) -> tuple[PagePlan, PagePlan]:
+def ways(db: Connection, selection: Selection, field: str, needed: int, total: int) -> tuple[PagePlan, PagePlan]:
     """Return the plan that is expected to read the fewest entries, and the plan with a bounded cost.
 
     Args:
         db: A connection in a snapshot.
         selection: A selection of ended runs that matches at least one.
         field: The sort field of the API, or "id".
-        wanted: Number of matches from the nearer end of the list to the end of the page.
+        needed: Number of matches from the nearer end of the list to the end of the page.
         total: Number of matches.
     """
     everything = Selection(some_deleted=selection.some_deleted).ended()
@@ -82,10 +82,10 @@ def ways(db: Connection, selection: Selection, field: str, wanted: int, total: i
     def way(index: str, size: int, walks: bool) -> PagePlan:
         if not walks:  # sorting a match costs about as much as reading a candidate
             return PagePlan(index, walks, size + total, size + total)
-        return PagePlan(index, walks, wanted * size / total, size)
+        return PagePlan(index, walks, needed * size / total, size)
 
-    found = [way(*one) for one in ranges]
-    return min(found, key=lambda one: one.cost), min(found, key=lambda one: one.most)
+    plans = [way(*bounds) for bounds in ranges]
+    return min(plans, key=lambda plan: plan.cost), min(plans, key=lambda plan: plan.most)
 
 
 SortField = Literal["task_name", "status", "start_at", "exit_code", "duration", "created_at"]
@@ -156,11 +156,11 @@ class _SortOrder(NamedTuple):
         """Return the stand-in for a value in this order."""
         return value if value is None else self.alike.get(value, value)
 
-    def arrange(self, found: Iterable[_PageRow]) -> list[_PageRow]:
+    def arrange(self, rows: Iterable[_PageRow]) -> list[_PageRow]:
         """Sort rows that were already read in this order."""
         present: list[_PageRow] = []
         missing: list[_PageRow] = []
-        for item in found:
+        for item in rows:
             (missing if item.value is None else present).append(item)
         return [
             *sorted(present, key=lambda item: (self.sort_key(item.value), item.id), reverse=self.descending),
@@ -168,7 +168,7 @@ class _SortOrder(NamedTuple):
         ]
 
 
-def count_runs(db: Database, wanted: RunFilter) -> int:
+def count_runs(db: Database, run_filter: RunFilter) -> int:
     """Return the exact number of visible runs that match.
 
     Raises:
@@ -176,12 +176,12 @@ def count_runs(db: Database, wanted: RunFilter) -> int:
         StoreError: See store.errors.
     """
     with db.snapshot() as view:
-        return count(view, resolve(view, wanted))
+        return count(view, resolve(view, run_filter))
 
 
 def list_runs(
     db: Database,
-    wanted: RunFilter,
+    run_filter: RunFilter,
     sort: Sort = _NEWEST_FIRST,
     limit: int = 50,
     offset: int = 0,
@@ -192,7 +192,7 @@ def list_runs(
 
     Args:
         db: A reader or writer.
-        wanted: The filter.
+        run_filter: The filter.
         sort: The order of the runs.
         limit: Number of runs in the page, 0 or more.
         offset: Number of runs before the page, 0 or more.
@@ -209,14 +209,14 @@ def list_runs(
         merged = {END_REASONS[reason]: END_REASONS[other] for reason, other in sort.alike.items()}
     order = _SortOrder(sort.field, sort.direction == "desc", merged)
     with db.snapshot() as view:
-        found, total = _find(view, resolve(view, wanted), order, limit, offset, now_ms)
-        return _fetch(view, found), total
+        page, total = _find(view, resolve(view, run_filter), order, limit, offset, now_ms)
+        return _fetch(view, page), total
 
 
 def newest_run(db: Connection, selection: Selection) -> Run | None:
     """Return the visible run of a selection that was created last; None if there is none. `db` is in a snapshot."""
-    found, _ = _find(db, selection, _SortOrder("created_at", descending=True), 1, 0, 0)
-    return _fetch(db, found)[0] if found else None
+    page, _ = _find(db, selection, _SortOrder("created_at", descending=True), 1, 0, 0)
+    return _fetch(db, page)[0] if page else None
 
 
 def _find(
@@ -229,10 +229,10 @@ def _find(
     active = selection.active()
     number = 0 if active.is_empty() else count(db, active)
     start = max(0, offset - number)
-    found, total = _find_ended(db, selection, order, limit and offset - start + limit, start, number)
+    rows, total = _find_ended(db, selection, order, limit and offset - start + limit, start, number)
     if number and limit:
-        found = order.arrange([*found, *_active(db, active, order, offset + limit, now_ms)])
-    return found[offset - start :][:limit], total + number
+        rows = order.arrange([*rows, *_active(db, active, order, offset + limit, now_ms)])
+    return rows[offset - start :][:limit], total + number
 
 
 def _find_ended(
@@ -283,13 +283,13 @@ def _page_in_two(
     if column is None or selection.id_part is not None:  # counting the two lists would be another search
         return _page(db, selection, order, limit, offset, total)
     present = count(db, replace(selection, has=column))
-    found: list[_PageRow] = []
+    rows: list[_PageRow] = []
     if offset < present:
-        found = _page_of_present(db, replace(selection, has=column), order, limit, offset, present)
-    if len(found) < limit and present < total:
+        rows = _page_of_present(db, replace(selection, has=column), order, limit, offset, present)
+    if len(rows) < limit and present < total:
         others = replace(selection, lacks=column)
-        found += _page(db, others, order, limit - len(found), max(0, offset - present), total - present)
-    return found
+        rows += _page(db, others, order, limit - len(rows), max(0, offset - present), total - present)
+    return rows
 
 
 def _page_of_present(
@@ -316,15 +316,15 @@ def _find_by_group(
     groups: dict[int | str, list[int | str]] = {}
     for value in numbers:
         groups.setdefault(order.sort_key(value), []).append(value)
-    found: list[_PageRow] = []
+    rows: list[_PageRow] = []
     for group_key in sorted(groups, reverse=order.descending):
         size = sum(numbers[value] for value in groups[group_key])
-        if offset < size and len(found) < limit:
+        if offset < size and len(rows) < limit:
             group = selection.limited_to(order.column, groups[group_key])
-            page = _page_by_id(db, group, limit - len(found), offset, size, descending=order.descending)
-            found += [item._replace(value=group_key) for item in page]
+            page = _page_by_id(db, group, limit - len(rows), offset, size, descending=order.descending)
+            rows += [item._replace(value=group_key) for item in page]
         offset = max(0, offset - size)
-    return found, sum(numbers.values())
+    return rows, sum(numbers.values())
 
 
 def _page_by_id(
@@ -362,10 +362,10 @@ def _page(
     page_offset = _PageOffset(limit, offset, behind)
     best, sure = ways(db, selection, order.field, min(offset, behind) + limit, total)
     most_steps = _STEPS * (_LUCK * best.cost + _FEW) if best.most > _LUCK * best.cost else None
-    found = _along(db, selection, order, best, page_offset, most_steps)
-    if found is None:
-        found = _along(db, selection, order, sure, page_offset, None)
-    return found or []
+    rows = _along(db, selection, order, best, page_offset, most_steps)
+    if rows is None:
+        rows = _along(db, selection, order, sure, page_offset, None)
+    return rows or []
 
 
 class _PageOffset(NamedTuple):
@@ -395,8 +395,8 @@ def _along(
     rows = db.rows(sql, params) if most_steps is None else db.attempt(sql, params, int(most_steps))
     if rows is None:
         return None
-    found = [_PageRow(*row) for row in rows]
-    return found[::-1] if backwards else found
+    page_rows = [_PageRow(*row) for row in rows]
+    return page_rows[::-1] if backwards else page_rows
 
 
 def _sorts_better_backwards(order: _SortOrder, offset: int, behind: int, limit: int) -> bool:
@@ -410,9 +410,9 @@ def _sorts_better_backwards(order: _SortOrder, offset: int, behind: int, limit: 
     return upwards == order.descending
 
 
-def _fetch(db: Connection, found: list[_PageRow]) -> list[Run]:
+def _fetch(db: Connection, page_rows: list[_PageRow]) -> list[Run]:
     """Return the runs of a page, in its order."""
-    numbers = json.dumps([item.row_number for item in found])
+    numbers = json.dumps([item.row_number for item in page_rows])
     rows = db.rows(f"SELECT seq, {SELECT} FROM runs WHERE seq IN {NUMBERS}", [numbers])  # noqa: S608 - constants
     runs = {row[0]: from_row(row[1:]) for row in rows}
-    return [runs[item.row_number] for item in found]
+    return [runs[item.row_number] for item in page_rows]

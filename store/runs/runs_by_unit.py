@@ -54,10 +54,10 @@ def _ended(
     if not names:
         return []
     params: list[Value] = []
-    wanted = among("task_name", names, params)
+    of_names = among("task_name", names, params)
     behind, order = ("<", "DESC") if descending else (">", "ASC")
     rows = db.rows(
-        f"SELECT {SELECT} FROM runs WHERE state < {FIRST_ACTIVE} AND {wanted} AND {_POSITION} {behind} (?, ?)"  # noqa: S608 - constants
+        f"SELECT {SELECT} FROM runs WHERE state < {FIRST_ACTIVE} AND {of_names} AND {_POSITION} {behind} (?, ?)"  # noqa: S608 - constants
         f" AND {_ENDED_SINCE} AND {_HAS_A_LOG} AND {VISIBLE} ORDER BY created_at {order}, id {order} LIMIT ?",
         [*params, *position, since, since, limit],
     )

@@ -107,11 +107,11 @@ def store_readings(db: Database, last_pass: int, readings: Mapping[str, Sequence
         last_pass: Number of the last pass that the readings include.
         readings: All readings that the runs' rows lack, by run id, oldest first.
     """
-    known = _rows(db, readings)
-    for run_id, found in readings.items():
-        usage = _grown(known.get(run_id), last_pass, found)
+    stored = _rows(db, readings)
+    for run_id, new_readings in readings.items():
+        usage = _grown(stored.get(run_id), last_pass, new_readings)
         if usage is not None:
-            _count(db, run_id, known.get(run_id), found)
+            _count(db, run_id, stored.get(run_id), new_readings)
             keep(db, run_id, usage)
 
 
@@ -137,8 +137,8 @@ def keep(db: Database, run_id: str, usage: Usage) -> None:
 def store_passes(db: Database, run_ids: Collection[str]) -> None:
     """Move the passes of these runs into their rows, drop all passes, and restart their numbers at 1."""
     passes = _passes(db, 0)
-    known = _rows(db, run_ids)
-    store_readings(db, 0, {run_id: _after(known.get(run_id), run_id, passes) for run_id in run_ids})
+    stored = _rows(db, run_ids)
+    store_readings(db, 0, {run_id: _after(stored.get(run_id), run_id, passes) for run_id in run_ids})
     db.execute("DELETE FROM run_passes")
 
 
@@ -161,22 +161,22 @@ def of_ended(db: Database, run_id: str) -> Usage | None:
 def of_running(db: Database, run_ids: Collection[str]) -> dict[str, Usage]:
     """Return the usage of active runs by id; runs that were not sampled yet are absent."""
     with db.snapshot() as view:
-        known = _rows(view, run_ids)
-        oldest = min((known[run_id].last_pass if run_id in known else 0 for run_id in run_ids), default=0)
+        stored = _rows(view, run_ids)
+        oldest = min((stored[run_id].last_pass if run_id in stored else 0 for run_id in run_ids), default=0)
         passes = _passes(view, oldest) if run_ids else []
-    found = {}
+    usages = {}
     for run_id in run_ids:
-        row = known.get(run_id)
+        row = stored.get(run_id)
         usage = _grown(row, 0 if row is None else row.last_pass, _after(row, run_id, passes))
         if usage is not None:
-            found[run_id] = usage._replace(points=_thinned(usage.points))
-    return found
+            usages[run_id] = usage._replace(points=_thinned(usage.points))
+    return usages
 
 
-def _count(db: Database, run_id: str, known: Usage | None, readings: Sequence[Reading]) -> None:
+def _count(db: Database, run_id: str, usage: Usage | None, readings: Sequence[Reading]) -> None:
     """Count the use of a run since its last counted reading, in the spans in which it occurred."""
     before = (
-        (0, 0, None, None) if known is None else (known.user_ms, known.system_ms, known.read_bytes, known.written_bytes)
+        (0, 0, None, None) if usage is None else (usage.user_ms, usage.system_ms, usage.read_bytes, usage.written_bytes)
     )
     for _, some in groupby(readings, key=lambda reading: reading.at // SPAN_MS):
         span = [*some]
@@ -192,13 +192,13 @@ def _count(db: Database, run_id: str, known: Usage | None, readings: Sequence[Re
 
 def _rows(db: Database | Connection, run_ids: Collection[str]) -> dict[str, Usage]:
     """Return the usage in the runs' own rows, by run id."""
-    found = {}
-    wanted = list(run_ids)
-    for start in range(0, len(wanted), _SOME):
-        some = wanted[start : start + _SOME]
+    usages = {}
+    ids = list(run_ids)
+    for start in range(0, len(ids), _SOME):
+        some = ids[start : start + _SOME]
         for run_id, *values, points in db.rows(f"{_SELECT} WHERE run_id IN ({', '.join('?' * len(some))})", some):
-            found[run_id] = Usage._make((*values, _unpacked(points)))
-    return found
+            usages[run_id] = Usage._make((*values, _unpacked(points)))
+    return usages
 
 
 def _passes(db: Database | Connection, after: int) -> list[tuple[int, dict[str, object]]]:
@@ -207,24 +207,24 @@ def _passes(db: Database | Connection, after: int) -> list[tuple[int, dict[str, 
     return [(number, json.loads(body)) for number, body in rows]
 
 
-def _after(known: Usage | None, run_id: str, passes: Iterable[tuple[int, dict[str, Any]]]) -> list[Reading]:
+def _after(usage: Usage | None, run_id: str, passes: Iterable[tuple[int, dict[str, Any]]]) -> list[Reading]:
     """Return the readings of a run from passes that are not yet part of its row."""
-    after = 0 if known is None else known.last_pass
+    after = 0 if usage is None else usage.last_pass
     return [Reading(*body[run_id]) for number, body in passes if number > after and run_id in body]
 
 
-def _grown(known: Usage | None, last_pass: int, readings: Sequence[Reading]) -> Usage | None:
+def _grown(usage: Usage | None, last_pass: int, readings: Sequence[Reading]) -> Usage | None:
     """Return the usage with additional readings; None if there is none at all."""
     if not readings:
-        return known and known._replace(last_pass=last_pass)
+        return usage and usage._replace(last_pass=last_pass)
     points = [
         Point(reading.at, reading.user_ms + reading.system_ms, reading.rss_bytes, reading.processes)
         for reading in readings
     ]
     peak = max(point.rss_bytes for point in points)
-    if known is not None:
-        points = known.points + points
-        peak = max(peak, known.peak_rss_bytes)
+    if usage is not None:
+        points = usage.points + points
+        peak = max(peak, usage.peak_rss_bytes)
     last = readings[-1]
     return Usage(last_pass, last.user_ms, last.system_ms, peak, last.read_bytes, last.written_bytes, points)
 
@@ -256,9 +256,9 @@ def _merged(points: list[Point], width: int) -> list[Point]:
 def _packed(points: list[Point]) -> str:
     """Return the stored form: the first time, then the points, with times relative to it."""
     first = points[0].at
-    return json.dumps([first, *((at - first, *rest) for at, *rest in points)], separators=(",", ":"))
+    return json.dumps([first, *((at - first, *values) for at, *values in points)], separators=(",", ":"))
 
 
 def _unpacked(text: str) -> list[Point]:
     first, *points = json.loads(text)
-    return [Point(first + after, *rest) for after, *rest in points]
+    return [Point(first + after, *values) for after, *values in points]

@@ -33,7 +33,7 @@ class Summary(NamedTuple):
     last_failure: Run | None
 
 
-def summarize(db: Database, wanted: RunFilter) -> Summary:
+def summarize(db: Database, run_filter: RunFilter) -> Summary:
     """Return the summary of the matching visible runs, all from the same state of the database.
 
     Raises:
@@ -41,7 +41,7 @@ def summarize(db: Database, wanted: RunFilter) -> Summary:
         StoreError: See store.errors.
     """
     with db.snapshot() as view:
-        selection = resolve(view, wanted)
+        selection = resolve(view, run_filter)
         numbers = tally(view, selection, "state")
         failed = _FAILED if selection.states is None else _FAILED & selection.states
         return Summary(

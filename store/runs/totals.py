@@ -106,16 +106,16 @@ def tally_by_time(db: Connection, selection: Selection, width: int) -> dict[int,
 
 def starts_by_time(db: Connection, selection: Selection) -> dict[int, Starts]:
     """Return runs with a start by `created_at >> WIDTH_TASK`, of a selection without a part of an id."""
-    found: dict[int, Starts] = {}
+    starts: dict[int, Starts] = {}
     group = _by_time(WIDTH_TASK)
     numbers = _Numbers(
         "SUM(started), MIN(first_start), MAX(last_start)", "count(started_at), MIN(started_at), MAX(started_at)"
     )
     for bucket, n, first, last in _grouped(db, selection, group, _widths_down_to(selection, WIDTH_TASK), numbers):
         if n:
-            known = found.get(bucket, Starts(0, first, last))
-            found[bucket] = Starts(known.n + n, min(known.first, first), max(known.last, last))
-    return found
+            earlier = starts.get(bucket, Starts(0, first, last))
+            starts[bucket] = Starts(earlier.n + n, min(earlier.first, first), max(earlier.last, last))
+    return starts
 
 
 def ended_by_duration(db: Connection, states: Collection[int]) -> dict[int, int]:
@@ -143,23 +143,23 @@ def _widths_down_to(selection: Selection, width: int) -> tuple[int, ...]:
 
 
 def _tally(db: Connection, selection: Selection, group: _Group | None, widths: tuple[int, ...]) -> _Tally:
-    found = _Tally(Counter(), Counter(), Counter())
+    counts = _Tally(Counter(), Counter(), Counter())
     # For a search in ids, only use columns of the narrowest index.
     counted = "count(*), count(started_at), count(duration)" if selection.id_part is None else "count(*), 0, 0"
     numbers = _Numbers("SUM(n), SUM(started), SUM(timed)", counted)
     for value, *parts in _grouped(db, selection, group, widths, numbers):
-        for counter, n in zip(found, parts, strict=True):
+        for counter, n in zip(counts, parts, strict=True):
             counter[value] += n or 0  # SUM of nothing is NULL
-    return found
+    return counts
 
 
-def _of(selection: Selection, found: _Tally) -> Counter[int | str]:
+def _of(selection: Selection, counts: _Tally) -> Counter[int | str]:
     """Return the numbers for a selection, given those without its `has` and `lacks` (with them for a search in ids)."""
     if selection.id_part is None and selection.has is not None:
-        return +(found.started if selection.has == "started_at" else found.timed)
+        return +(counts.started if selection.has == "started_at" else counts.timed)
     if selection.id_part is None and selection.lacks is not None:
-        return found.n - (found.started if selection.lacks == "started_at" else found.timed)
-    return +found.n
+        return counts.n - (counts.started if selection.lacks == "started_at" else counts.timed)
+    return +counts.n
 
 
 def _sources(db: Connection, selection: Selection, group: _Group | None, widths: tuple[int, ...]) -> Iterator[_Source]:

@@ -97,7 +97,7 @@ def collect(
     found: list[Hit] = []
     scanned = 0
     for _ in range(100_000):
-        part = search(reader, pattern, start, limits=Limits(limit, max_bytes, until_s), wanted=wanted)
+        part = search(reader, pattern, start, limits=Limits(limit, max_bytes, until_s), selection=wanted)
         assert len(part.hits) <= limit
         assert not part.damaged
         found += part.hits

@@ -5,7 +5,7 @@ import pytest
 from store.connection import Connection
 from store.database import Database, open_reader, open_writer
 from store.errors import NotReady, SchemaTooNew, StoreError
-from store.migrations.runner import Migration, check_readable, known, migrate
+from store.migrations.runner import Migration, all_migrations, check_readable, migrate
 from store.models import InstanceModel, MetaModel, OutboxModel, SessionModel, TaskModel
 from store.runs.record import COLUMNS
 from store.runs.writes import get_run, insert_run
@@ -45,8 +45,8 @@ def note(db: Database, version: int, readable_from: int) -> None:
 
 def test_numbers_of_steps() -> None:
     """Steps are numbered from 1 without a gap, and none claims to be readable by a future release."""
-    assert [step.version for step in known()] == list(range(1, len(known()) + 1))
-    assert all(1 <= step.readable_from <= step.version for step in known())
+    assert [step.version for step in all_migrations()] == list(range(1, len(all_migrations()) + 1))
+    assert all(1 <= step.readable_from <= step.version for step in all_migrations())
 
 
 def test_reopen_changes_nothing(path: str, writer: Database) -> None:
@@ -63,7 +63,7 @@ def test_concurrent_creation(path: str) -> None:
     """Several writers that create the database together end with one schema, each step applied once."""
     with ThreadPoolExecutor(4) as pool:
         writers = list(pool.map(open_writer, [path] * 4))
-    assert writers[0].rows("SELECT version FROM schema_migration") == [(step.version,) for step in known()]
+    assert writers[0].rows("SELECT version FROM schema_migration") == [(step.version,) for step in all_migrations()]
     for writer in writers:
         writer.close()
 
@@ -82,14 +82,14 @@ def test_newer_schema(path: str, writer: Database) -> None:
 
 def test_newer_readable_schema(path: str, writer: Database) -> None:
     """A reader of the previous release continues if the newer schema allows it."""
-    note(writer, 9000, known()[-1].version)
+    note(writer, 9000, all_migrations()[-1].version)
     open_reader(path).close()
 
 
 def test_pending_migration(writer: Database) -> None:
     """A database that waits for a migration is not ready for readers of the new release."""
-    version = len(known())
-    steps = [*known(), Migration(version + 1, "next", lambda _: None, 1)]
+    version = len(all_migrations())
+    steps = [*all_migrations(), Migration(version + 1, "next", lambda _: None, 1)]
     with writer.snapshot() as view, pytest.raises(NotReady, match=f"needs {version + 1}"):
         check_readable(view, steps)
     assert migrate(writer._take(), steps) == ["next"]
@@ -99,7 +99,7 @@ def test_pending_migration(writer: Database) -> None:
 
 def test_failed_step(writer: Database) -> None:
     """A failed step leaves no tables, rows or number; the steps before it stay, and it can be retried."""
-    version = len(known())
+    version = len(all_migrations())
 
     def good(db: Connection) -> None:
         db.execute("CREATE TABLE one (a TEXT)")
@@ -110,7 +110,7 @@ def test_failed_step(writer: Database) -> None:
         db.execute("ALTER TABLE runs ADD COLUMN extra TEXT")
         db.execute("no SQL")
 
-    steps = [*known(), Migration(version + 1, "good", good, 1), Migration(version + 2, "bad", bad, 1)]
+    steps = [*all_migrations(), Migration(version + 1, "good", good, 1), Migration(version + 2, "bad", bad, 1)]
     with pytest.raises(StoreError, match="syntax error"):
         migrate(writer._take(), steps)
     names = [name for name, _ in schema(writer)]

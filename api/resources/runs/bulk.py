@@ -106,48 +106,50 @@ def arguments_of(selector: RunSelector, tasks: str | None) -> dict[str, Any]:
 
 def _packed(ids: list[str] | UnsetType | None) -> str:
     """Join the valid ids without separators; each is 26 characters long."""
-    return "".join(one for one in dict.fromkeys(ids or ()) if is_ulid(one))
+    return "".join(run_id for run_id in dict.fromkeys(ids or ()) if is_ulid(run_id))
 
 
-def _conditions(wanted: SelectorFilter) -> dict[str, object]:
-    found: dict[str, object] = {"retries_only": wanted.retries_only is True}
-    if wanted.status:
-        found["phases"], found["reasons"] = run_view.split_status(_STATUS.parse(wanted.status), folded=False)
-    if wanted.triggered_by:
-        found["triggers"] = (wanted.triggered_by,)
-    if wanted.task_name:
-        found["task_name"] = wanted.task_name
-    if wanted.search:
-        found["search"] = wanted.search
-    if wanted.created_after is not UNSET:
-        found["created_after"] = _AFTER.parse(wanted.created_after)
-    if wanted.created_before is not UNSET:
-        found["created_before"] = _BEFORE.parse(wanted.created_before)
+def _conditions(run_filter: SelectorFilter) -> dict[str, object]:
+    conditions: dict[str, object] = {"retries_only": run_filter.retries_only is True}
+    if run_filter.status:
+        conditions["phases"], conditions["reasons"] = run_view.split_status(
+            _STATUS.parse(run_filter.status), folded=False
+        )
+    if run_filter.triggered_by:
+        conditions["triggers"] = (run_filter.triggered_by,)
+    if run_filter.task_name:
+        conditions["task_name"] = run_filter.task_name
+    if run_filter.search:
+        conditions["search"] = run_filter.search
+    if run_filter.created_after is not UNSET:
+        conditions["created_after"] = _AFTER.parse(run_filter.created_after)
+    if run_filter.created_before is not UNSET:
+        conditions["created_before"] = _BEFORE.parse(run_filter.created_before)
     for name in ("exit_code_min", "exit_code_max"):
-        code = getattr(wanted, name)
+        code = getattr(run_filter, name)
         if code is not UNSET:
-            found[name] = code
-    return found
+            conditions[name] = code
+    return conditions
 
 
 def text_of(selector: RunSelector, ids: str, except_ids: str, deleted_at: int | None) -> str:
     """Describe a selection for the audit log: its conditions, or its number of ids and the first of them."""
     if not selector.match_all:
         return ids if len(ids) == _ID_CHARACTERS else _counted(ids)
-    wanted = selector.filter or SelectorFilter()
+    run_filter = selector.filter or SelectorFilter()
     texts = (
-        ("task", wanted.task_name),
-        ("status", wanted.status),
-        ("trigger", wanted.triggered_by),
-        ("search", wanted.search),
-        ("created after", wanted.created_after),
-        ("created before", wanted.created_before),
-        ("exit code from", wanted.exit_code_min),
-        ("exit code to", wanted.exit_code_max),
+        ("task", run_filter.task_name),
+        ("status", run_filter.status),
+        ("trigger", run_filter.triggered_by),
+        ("search", run_filter.search),
+        ("created after", run_filter.created_after),
+        ("created before", run_filter.created_before),
+        ("exit code from", run_filter.exit_code_min),
+        ("exit code to", run_filter.exit_code_max),
         ("deleted at", UNSET if deleted_at is None else rfc3339(deleted_at)),
     )
     parts = [f"{name} {value}" for name, value in texts if value is not UNSET and value != ""]
-    if wanted.retries_only is True:
+    if run_filter.retries_only is True:
         parts.append("retries only")
     if except_ids:
         parts.append(f"without {_counted(except_ids)}")
@@ -175,15 +177,15 @@ def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str,
                     raise
                 message = "The scheduler is down; check whether the tasks have run before you repeat this"
                 raise unavailable(message) from err
-            why = str(err).partition(" (")[0]  # the rest contains paths
-            raise unavailable(f"The operation may be incomplete; repeat it to finish the rest: {why}") from err
+            reason = str(err).partition(" (")[0]  # the rest contains paths
+            raise unavailable(f"The operation may be incomplete; repeat it to finish the rest: {reason}") from err
 
     return execute_command(command)
 
 
-def _result(found: dict[str, Any]) -> str:
+def _result(answer: dict[str, Any]) -> str:
     """Return the number of changed runs and the first of them, for the audit log."""
-    return counted_with_names(found.get("first", []), "run", found["affected"])
+    return counted_with_names(answer.get("first", []), "run", answer["affected"])
 
 
 def _operation(
@@ -214,11 +216,11 @@ def _operation(
 )
 def bulk_delete_runs(context: Context, call: Call) -> None:
     """Delete all selected ended runs; they can be restored within the undo window."""
-    found = _ask(context, call, "bulk_delete")
-    affected: int = found["affected"]
-    call.result = _result(found)
+    answer = _ask(context, call, "bulk_delete")
+    affected: int = answer["affected"]
+    call.result = _result(answer)
     if call.query["undo"]:
-        call.answer(schemas.Deleted(affected=affected, deleted_at=rfc3339(found["deleted_at"])))
+        call.answer(schemas.Deleted(affected=affected, deleted_at=rfc3339(answer["deleted_at"])))
     else:
         call.answer(schemas.Affected(affected=affected))
 
@@ -230,17 +232,17 @@ def bulk_delete_runs(context: Context, call: Call) -> None:
 )
 def bulk_restore_runs(context: Context, call: Call) -> None:
     """Restore all selected deleted runs within the undo window."""
-    found = _ask(context, call, "bulk_restore", deleted_at=call.query["deleted_at"])
-    call.result = _result(found)
-    call.answer(schemas.Affected(affected=found["affected"]))
+    answer = _ask(context, call, "bulk_restore", deleted_at=call.query["deleted_at"])
+    call.result = _result(answer)
+    call.answer(schemas.Affected(affected=answer["affected"]))
 
 
 @_operation("stop", json_of(schemas.Affected))
 def bulk_stop_runs(context: Context, call: Call) -> None:
     """Stop all selected runs that have not ended."""
-    found = _ask(context, call, "bulk_stop")
-    call.result = _result(found)
-    call.answer(schemas.Affected(affected=found["affected"]))
+    answer = _ask(context, call, "bulk_stop")
+    call.result = _result(answer)
+    call.answer(schemas.Affected(affected=answer["affected"]))
 
 
 @_operation("rerun", json_of(schemas.Triggered), refusals=(409, 422, 503))
@@ -249,5 +251,5 @@ def bulk_rerun_runs(context: Context, call: Call) -> None:
     who = {"by": call.by_way} if call.identity is None else {"by": call.by_way, "credential": call.identity.counted_as}
     trigger = "api" if call.identity is None else call.identity.trigger
     triggered = _ask(context, call, "bulk_rerun", triggered_by=trigger, **who)["triggered"]
-    call.result = counted_with_names([f"{one['task_name']} {one['run_id']}" for one in triggered], "run")
-    call.answer(schemas.Triggered(triggered=[schemas.TriggeredRun(**one) for one in triggered]))
+    call.result = counted_with_names([f"{run['task_name']} {run['run_id']}" for run in triggered], "run")
+    call.answer(schemas.Triggered(triggered=[schemas.TriggeredRun(**run) for run in triggered]))

@@ -128,12 +128,12 @@ def read_run_log(context: Context, call: Call) -> None:
         call.resp.data = first_part + _END
         return
 
-    def rest() -> Iterator[bytes]:
+    def remaining_lines() -> Iterator[bytes]:
         yield first_part
         yield second_part
         yield from parts
 
-    call.resp.stream = _Body(run.id, rest(), reader)
+    call.resp.stream = _Body(run.id, remaining_lines(), reader)
 
 
 _END = b"]}"
@@ -146,14 +146,14 @@ def _from(anchor: int, lines: int) -> int:
 def _page_parts(
     context: Context, reader: LogReader, document: schemas.LogPage, start: int, end: int, query: dict[str, Any]
 ) -> Iterator[bytes]:
-    wanted = STREAM_NAMES.index(query["stream"]) if query["stream"] else None
-    left: int = query["limit"]
+    stream = STREAM_NAMES.index(query["stream"]) if query["stream"] else None
+    remaining: int = query["limit"]
     part = msgspec.json.encode(document).removesuffix(_END)
     separator = b""
     position = start
-    while left and position < end:
-        position, records = context.files(_lines, reader, position, min(end - position, _PAGE_LINES), wanted, left)
-        left -= len(records)
+    while remaining and position < end:
+        position, records = context.files(_lines, reader, position, min(end - position, _PAGE_LINES), stream, remaining)
+        remaining -= len(records)
         if records:
             part += separator + msgspec.json.encode(records)[1:-1]
             separator = b","
@@ -172,12 +172,12 @@ def _lines(
     if stream is None:
         limit = min(limit, most)
     page = read_page(reader, position, limit, _PAGE_BYTES)
-    found = [record for record in page.lines if stream is None or record.stream == stream]
+    records = [record for record in page.lines if stream is None or record.stream == stream]
     following = page.next
-    if len(found) > most:
-        following = found[most].n
-        found = found[:most]
-    return max(following, position + 1), [sse_encoding.line(record) for record in found]
+    if len(records) > most:
+        following = records[most].n
+        records = records[:most]
+    return max(following, position + 1), [sse_encoding.line(record) for record in records]
 
 
 @Operation(
@@ -205,7 +205,7 @@ def download_run_log(context: Context, call: Call) -> None:
     reader, head = _open(context, run)
     stream = call.query["stream"]
     streams = (STDOUT, STDERR) if stream is None else (STREAM_NAMES.index(stream),)
-    wanted: Span | None = None
+    byte_range: Span | None = None
     try:
         # A run that printed nothing may have no log at all, so a missing seal does not make it incomplete.
         complete = run.status == "ended" and (head.sealed or not head.lines)
@@ -219,8 +219,8 @@ def download_run_log(context: Context, call: Call) -> None:
                 call.resp.set_header("ETag", tag)
                 call.resp.status = 304
                 return
-            wanted = span(call.req, layout.size, tag)
-            chunks = part(reader, streams, layout, *(wanted or (0, layout.size)))
+            byte_range = span(call.req, layout.size, tag)
+            chunks = part(reader, streams, layout, *(byte_range or (0, layout.size)))
         pieces = Pieces(chunks)
         first = context.files(pieces.next)
     except (LogError, OSError) as err:
@@ -234,7 +234,7 @@ def download_run_log(context: Context, call: Call) -> None:
     call.resp.set_header("Content-Disposition", f'attachment; filename="{name}.log"')
     call.resp.set_header("X-Accel-Buffering", "no")
     if layout is not None:
-        _describe(call, layout, wanted, _tag(run, layout, streams))
+        _describe(call, layout, byte_range, _tag(run, layout, streams))
 
     def parts() -> Iterator[bytes]:
         data = first
@@ -249,12 +249,12 @@ def _tag(run: Run, layout: Layout, streams: tuple[int, ...]) -> str:
     return f'"{run.id}-{layout.size}-{"".join(map(str, streams))}"'
 
 
-def _describe(call: Call, layout: Layout, wanted: Span | None, tag: str) -> None:
+def _describe(call: Call, layout: Layout, byte_range: Span | None, tag: str) -> None:
     """Set the status and headers for a log of known size."""
     call.resp.set_header("ETag", tag)
     call.resp.set_header("Accept-Ranges", "bytes")
-    start, end = wanted or (0, layout.size)
-    if wanted is not None:
+    start, end = byte_range or (0, layout.size)
+    if byte_range is not None:
         call.resp.status = 206
         call.resp.set_header("Content-Range", f"bytes {start}-{end - 1}/{layout.size}")
     call.resp.content_length = end - start

@@ -91,8 +91,8 @@ def cause_of(context: Context, run: Run) -> Cause | None:
         return None
     number = run.failure_line
     if number is not None:
-        found = _lines(context, run, lambda reader: _from(reader, number, number + 1, 1))
-        return next((_cause(line) for line in found if line.n == number), None)
+        near = _lines(context, run, lambda reader: _from(reader, number, number + 1, 1))
+        return next((_cause(line) for line in near if line.n == number), None)
     lines = last_lines(context, run, _LINES)
     order = ("system",) if run.end_reason == "start_failed" else ("stderr", "stdout")
     for stream in order:
@@ -107,10 +107,10 @@ def _cause(line: Line) -> Cause:
     return Cause(line.n, line.stream, text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…")
 
 
-def _newest_of_each(db: Database, wanted: RunFilter, limit: int) -> list[Run]:
-    found, _total = list_runs(db, wanted, limit=_LOOKED_AT, now_ms=0)
+def _newest_of_each(db: Database, run_filter: RunFilter, limit: int) -> list[Run]:
+    runs, _total = list_runs(db, run_filter, limit=_LOOKED_AT, now_ms=0)
     newest: dict[str, Run] = {}
-    for run in found:
+    for run in runs:
         newest.setdefault(run.task_name, run)
     return list(newest.values())[:limit]
 
@@ -136,8 +136,8 @@ def list_failures(context: Context, call: Call) -> None:
         runs = [run for run in some if run.deleted_at is None and (identity is None or identity.sees(run.task_name))]
         runs = sorted((run for run in runs if run.end_reason in FAILURES), key=lambda run: run.created_at, reverse=True)
     else:
-        wanted = RunFilter(tasks=call.tasks, reasons=FAILURES, created_after=call.query["since"])
-        runs = context.pages(_newest_of_each, wanted, call.query["limit"])
+        run_filter = RunFilter(tasks=call.tasks, reasons=FAILURES, created_after=call.query["since"])
+        runs = context.pages(_newest_of_each, run_filter, call.query["limit"])
     call.answer(Failures(items=[Failure(run_view.camel(run), cause_of(context, run) or UNSET) for run in runs]))
 
 
@@ -163,8 +163,8 @@ def _signal_name(number: int) -> str:
 def _retry_due(db: Database, run: Run) -> int | None:
     """Return the time at which the retry of a run is due, in ms; None if no retry is pending."""
     waiting = RunFilter(task=run.task_name, phases=("pending",), retries_only=True)
-    found, _total = list_runs(db, waiting, limit=_MOST_WAITING, now_ms=0)
-    return next((one.due_at for one in found if one.retry_of_run_id == run.id), None)
+    runs, _total = list_runs(db, waiting, limit=_MOST_WAITING, now_ms=0)
+    return next((retry.due_at for retry in runs if retry.retry_of_run_id == run.id), None)
 
 
 def _ended_at_once(run: Run) -> bool:
@@ -182,8 +182,15 @@ def _hint(db: Database, run: Run) -> str | None:
     if unit is None or unit.kind != "service" or json.loads(unit.definition).get("stdin") != "null":
         return None
     earlier = RunFilter(task=run.task_name, created_before=run.created_at)
-    found, _total = list_runs(db, earlier, limit=_MOST_BEFORE, now_ms=0)
-    before = next((one for one in found if one.instance_index == run.instance_index and one.id < run.id), None)
+    runs, _total = list_runs(db, earlier, limit=_MOST_BEFORE, now_ms=0)
+    before = next(
+        (
+            earlier_run
+            for earlier_run in runs
+            if earlier_run.instance_index == run.instance_index and earlier_run.id < run.id
+        ),
+        None,
+    )
     return _STDIN_HINT if before is not None and _ended_at_once(before) else None
 
 

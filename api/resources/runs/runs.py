@@ -182,12 +182,12 @@ def _page(context: Context, call: Call, *, camel: bool, folded: bool, task: str 
 def list_runs(context: Context, call: Call) -> None:
     """List all runs."""
     camel = call.query["naming"] == "camel"
-    found, total = _page(context, call, camel=False, folded=not camel, task=None)
-    details = _details(context, call, found) if call.query["extended"] else UNSET
+    runs, total = _page(context, call, camel=False, folded=not camel, task=None)
+    details = _details(context, call, runs) if call.query["extended"] else UNSET
     if camel:
-        call.answer(schemas.RunsCamel(runs=[run_view.camel(run) for run in found], total=total, details=details))
+        call.answer(schemas.RunsCamel(runs=[run_view.camel(run) for run in runs], total=total, details=details))
     else:
-        call.answer(schemas.Runs(runs=[run_view.snake(run) for run in found], total=total, details=details))
+        call.answer(schemas.Runs(runs=[run_view.snake(run) for run in runs], total=total, details=details))
 
 
 @Operation(
@@ -204,15 +204,15 @@ def list_task_runs(context: Context, call: Call) -> None:
     Filters are exact in either naming.
     """
     name = call.path["taskName"]
-    found, total = _page(context, call, camel=True, folded=False, task=name)
-    if not total and not context.reads(known, name):
+    runs, total = _page(context, call, camel=True, folded=False, task=name)
+    if not total and not context.reads(unit_exists, name):
         raise ApiError(404, f'No task named "{name}", and no runs of one')
-    details = _details(context, call, found) if call.query["extended"] else UNSET
+    details = _details(context, call, runs) if call.query["extended"] else UNSET
     if call.query["naming"] == "snake":
-        items = [run_view.snake_with_params(run) for run in found]
+        items = [run_view.snake_with_params(run) for run in runs]
         call.answer(schemas.TaskRunsSnake(items=items, total=total, details=details))
     else:
-        call.answer(schemas.TaskRuns(items=[run_view.camel(run) for run in found], total=total, details=details))
+        call.answer(schemas.TaskRuns(items=[run_view.camel(run) for run in runs], total=total, details=details))
 
 
 _MOST_TASKS = 100
@@ -220,12 +220,12 @@ _MOST_NEWEST = 50
 
 
 def _newest(db: Database, names: list[str], limit: int) -> list[tuple[str, list[Run]]]:
-    found = []
+    pages = []
     for name in names:
         page, _total = store_runs.list_runs(db, RunFilter(task=name), limit=limit, now_ms=0)
-        if page or known(db, name):
-            found.append((name, page))
-    return found
+        if page or unit_exists(db, name):
+            pages.append((name, page))
+    return pages
 
 
 @Operation(
@@ -244,12 +244,12 @@ def list_newest_runs(context: Context, call: Call) -> None:
     """List the newest runs of each of some tasks."""
     identity = call.identity
     names = [name for name in call.query["tasks"] if identity is None or identity.sees(name)]
-    found = context.pages(_newest, names, call.query["limit"])
-    items = [schemas.NewestOfTask(task_name=name, runs=[run_view.camel(run) for run in runs]) for name, runs in found]
+    newest = context.pages(_newest, names, call.query["limit"])
+    items = [schemas.NewestOfTask(task_name=name, runs=[run_view.camel(run) for run in runs]) for name, runs in newest]
     call.answer(schemas.NewestRuns(items=items))
 
 
-def known(db: Database, name: str) -> bool:
+def unit_exists(db: Database, name: str) -> bool:
     """Return whether a task is configured or has visible runs."""
     record = store_tasks.get_task(db, name)
     return (record is not None and record.configured) or store_runs.has_runs(db, name)
@@ -293,15 +293,15 @@ _AWAY = (400, 503)
 """Statuses of a scheduler that is down, or of an older release that does not know the operation."""
 
 
-def _waiting_for(call: Call, found: dict[str, Any]) -> WaitingFor:
-    if found["kind"] == "retry":
-        return WaitingFor(kind="retry", until=known_rfc3339(found["until"]))
+def _waiting_for(call: Call, wait: dict[str, Any]) -> WaitingFor:
+    if wait["kind"] == "retry":
+        return WaitingFor(kind="retry", until=known_rfc3339(wait["until"]))
     identity = call.identity
-    seen = [(run, task) for run, task in found["held_by"] if identity is None or identity.sees(task)]
+    seen = [(run, task) for run, task in wait["held_by"] if identity is None or identity.sees(task)]
     return WaitingFor(
-        kind=found["kind"],
-        name=found["name"] or UNSET,
-        size=found["size"],
+        kind=wait["kind"],
+        name=wait["name"] or UNSET,
+        size=wait["size"],
         held_by=[Holder(run_id=run, task_name=task) for run, task in seen],
     )
 
@@ -343,7 +343,7 @@ def read_run_definition(context: Context, call: Call) -> None:
 
 def _details(context: Context, call: Call, runs: list[Run]) -> dict[str, RunDetails]:
     """Return the details of runs by id; without the scheduler, only the stored ones."""
-    found = {
+    details = {
         run.id: RunDetails(
             by=run.requested_by or UNSET,
             scheduled_for=known_rfc3339(run.scheduled_at),
@@ -362,9 +362,9 @@ def _details(context: Context, call: Call, runs: list[Run]) -> dict[str, RunDeta
             break
         for run_id in run_ids:
             waits = answer["runs"].get(run_id, {"uses": {}, "waiting_for": []})  # it has ended meanwhile
-            found[run_id].slots = waits["uses"]
-            found[run_id].waiting_for = [_waiting_for(call, one) for one in waits["waiting_for"]]
-    return found
+            details[run_id].slots = waits["uses"]
+            details[run_id].waiting_for = [_waiting_for(call, wait) for wait in waits["waiting_for"]]
+    return details
 
 
 @Operation(
@@ -413,15 +413,15 @@ def delete_run(context: Context, call: Call) -> None:
 )
 def summarize_runs(context: Context, call: Call) -> None:
     """Get aggregate run statistics."""
-    wanted = RunFilter(tasks=call.tasks, task_name=call.query["task_name"], created_after=call.query["since"])
-    found = context.pages(run_summary.summarize, wanted)
-    last = found.last_failure
+    run_filter = RunFilter(tasks=call.tasks, task_name=call.query["task_name"], created_after=call.query["since"])
+    summary = context.pages(run_summary.summarize, run_filter)
+    last = summary.last_failure
     call.answer(
         schemas.Summary(
-            total=found.total,
-            success=found.success,
-            failed=found.failed,
-            missed=found.missed,
+            total=summary.total,
+            success=summary.success,
+            failed=summary.failed,
+            missed=summary.missed,
             last_failure=UNSET if last is None else run_view.camel(last),
         )
     )
@@ -436,12 +436,12 @@ def _deleted_run(run: Run) -> DeletedRun:
     return DeletedRun(**fields, deleted_at=rfc3339(run.deleted_at or 0))
 
 
-def _deleted(db: Database, wanted: RunFilter, limit: int, offset: int) -> tuple[list[Run], int]:
+def _deleted(db: Database, run_filter: RunFilter, limit: int, offset: int) -> tuple[list[Run], int]:
     """Return a page of the deleted runs and their total, without runs whose undo window has passed."""
     info: dict[str, Any] = get_meta(db, INFO_KEY) or {}
     window_ms = info.get("undo_window_ms")  # a scheduler of the previous release does not send it
     after = 0 if window_ms is None else time.time_ns() // 1_000_000 - window_ms
-    return list_deleted(db, wanted, limit, offset, after)
+    return list_deleted(db, run_filter, limit, offset, after)
 
 
 @Operation(
@@ -455,9 +455,9 @@ def _deleted(db: Database, wanted: RunFilter, limit: int, offset: int) -> tuple[
 )
 def list_deleted_runs(context: Context, call: Call) -> None:
     """List the deleted runs that can be restored, the last deletion first."""
-    wanted = filter_of(call, camel=False, folded=False, task=None)
-    found, total = context.pages(_deleted, wanted, call.query["limit"], call.query["offset"])
-    call.answer(DeletedRuns(runs=[_deleted_run(run) for run in found], total=total))
+    run_filter = filter_of(call, camel=False, folded=False, task=None)
+    runs, total = context.pages(_deleted, run_filter, call.query["limit"], call.query["offset"])
+    call.answer(DeletedRuns(runs=[_deleted_run(run) for run in runs], total=total))
 
 
 def _samples(started_at: int, points: Sequence[Point], most: int | None) -> list[ResourceSample]:
@@ -465,12 +465,12 @@ def _samples(started_at: int, points: Sequence[Point], most: int | None) -> list
 
     A CPU percentage is the average since the previous sample, or since the start of the run.
     """
-    found = []
+    samples = []
     at, cpu_ms = started_at, 0
     for point in points:
         passed_ms, used_ms = point.at - at, point.cpu_ms - cpu_ms
         at, cpu_ms = point.at, point.cpu_ms
-        found.append(
+        samples.append(
             ResourceSample(
                 t=rfc3339(point.at),
                 # If the clock was set back, the elapsed time is unknown.
@@ -479,7 +479,7 @@ def _samples(started_at: int, points: Sequence[Point], most: int | None) -> list
                 processes=point.processes,
             )
         )
-    return found if most is None else found[len(found) - min(most, len(found)) :]
+    return samples if most is None else samples[len(samples) - min(most, len(samples)) :]
 
 
 def _most(*values: int | None) -> int | UnsetType:
@@ -527,9 +527,9 @@ def measure_run(context: Context, call: Call) -> None:
 
 
 def _running(db: Database, sees: Callable[[str], bool]) -> list[tuple[Run, Usage | None]]:
-    found = [run for run in unfinished_runs(db) if run.status == "running" and sees(run.task_name)]
-    usages = run_samples.of_running(db, [run.id for run in found])
-    return [(run, usages.get(run.id)) for run in found]
+    runs = [run for run in unfinished_runs(db) if run.status == "running" and sees(run.task_name)]
+    usages = run_samples.of_running(db, [run.id for run in runs])
+    return [(run, usages.get(run.id)) for run in runs]
 
 
 @Operation(
@@ -546,12 +546,12 @@ def _running(db: Database, sees: Callable[[str], bool]) -> list[tuple[Run, Usage
 def list_running_resources(context: Context, call: Call) -> None:
     """Get the resources of all active runs, live."""
     identity = call.identity
-    found = context.reads(_running, lambda task: identity is None or identity.sees(task))
+    running = context.reads(_running, lambda task: identity is None or identity.sees(task))
     most: int | None = call.query["samples"]
     items = [
         RunningResources(
             run_id=run.id, task_name=run.task_name, instance_index=run.instance_index, **_taken(run, usage, most)
         )
-        for run, usage in found
+        for run, usage in running
     ]
     call.answer(AllResources(items=items))

@@ -29,7 +29,7 @@ from api.errors import ApiError, invalid
 from api.operations.operation import Call, Operation, json_of
 from api.operations.parameters import INT64_MAX, RUN_ID, Param, choice, flag, instant, integer, shaped
 from api.operations.unit_selector import UNIT_PARAMS, Units, units_of
-from api.resources.runs.runs import known
+from api.resources.runs.runs import unit_exists
 from api.schemas import records as schemas
 from api.schemas.wire_times import rfc3339
 from api.worker_context import Context
@@ -108,7 +108,7 @@ class _Scan:
     """
 
     def __init__(
-        self, pattern: Pattern, wanted: LineSelection, limit: int, paths: Callable[[Run], tuple[str, str]], line: int
+        self, pattern: Pattern, selection: LineSelection, limit: int, paths: Callable[[Run], tuple[str, str]], line: int
     ) -> None:
         self.waiting: deque[Run] = deque()
         self.hits: list[tuple[Run, Hit]] = []
@@ -117,7 +117,7 @@ class _Scan:
         self.failure: str | None = None
         """Why the search cannot continue."""
         self._pattern = pattern
-        self._wanted = wanted
+        self._selection = selection
         self._limit = limit
         self._paths = paths
         self._text_bytes = 0
@@ -146,24 +146,24 @@ class _Scan:
             self._reader = LogReader(*self._paths(run))
             self.runs += 1
         try:
-            found = search_log(
+            result = search_log(
                 self._reader,
                 self._pattern,
                 self.line,
                 limits=Limits(self._limit - len(self.hits), _STEP_BYTES, until_s),
-                wanted=self._wanted,
+                selection=self._selection,
             )
         except (LogError, OSError) as err:
             log.warning("a search skips the log of %s, which cannot be read: %s", run.id, err)
-            found = SearchResult([], self.line, exhausted=True, scanned=0, damaged=0)
-        if found.damaged:
-            log.warning("a search skips %d damaged blocks of the log of %s", found.damaged, run.id)
-        self.hits += [(run, hit) for hit in found.hits]
-        self._text_bytes += sum(len(hit.text) for hit in found.hits)
-        self.bytes += found.scanned
-        self.line = found.next
-        self.failure = found.failure
-        if found.exhausted:
+            result = SearchResult([], self.line, exhausted=True, scanned=0, damaged=0)
+        if result.damaged:
+            log.warning("a search skips %d damaged blocks of the log of %s", result.damaged, run.id)
+        self.hits += [(run, hit) for hit in result.hits]
+        self._text_bytes += sum(len(hit.text) for hit in result.hits)
+        self.bytes += result.scanned
+        self.line = result.next
+        self.failure = result.failure
+        if result.exhausted:
             self.close()
             self.waiting.popleft()
             self.line = 0
@@ -193,14 +193,14 @@ class _Runs:
         """Return the next batch; empty at the end."""
         if self._ended:
             return []
-        found = self._read(self._position.created_at, self._position.run_id)
-        self._ended = len(found) < _RUNS
-        if found:
-            self._position = Position(found[-1].created_at, found[-1].id, 0)
-        if found and found[0].id == self._seen:
-            del found[0]
+        batch = self._read(self._position.created_at, self._position.run_id)
+        self._ended = len(batch) < _RUNS
+        if batch:
+            self._position = Position(batch[-1].created_at, batch[-1].id, 0)
+        if batch and batch[0].id == self._seen:
+            del batch[0]
         self._seen = self._position.run_id
-        return found
+        return batch
 
 
 def _query_text(value: str) -> str:
@@ -256,10 +256,10 @@ def search_task_log(context: Context, call: Call) -> None:
     def read(created_at: int, at: str) -> list[Run]:
         if run_id is not None:
             return [_run_of(context, task, run_id)]
-        found = context.reads(store_runs.runs_from, task, created_at, at, _RUNS)
-        if not found and position is _NEWEST and not context.reads(known, task):
+        runs = context.reads(store_runs.runs_from, task, created_at, at, _RUNS)
+        if not runs and position is _NEWEST and not context.reads(unit_exists, task):
             raise ApiError(404, f'No task named "{task}", and no runs of one')
-        return found
+        return runs
 
     scan = _scanned(context, call, read, position)
     cut = None if scan.failure is not None or not scan.waiting else scan.waiting[0]
@@ -372,7 +372,7 @@ def _scanned(context: Context, call: Call, read: Callable[[int, str], list[Run]]
     runs = _Runs(read, position)
     with context.searches.turn():
         pattern = context.searches(_pattern, query, context.searches.process)
-        scan = _Scan(pattern, _wanted(query), query["limit"], context.hub.paths, position.line)
+        scan = _Scan(pattern, _selection(query), query["limit"], context.hub.paths, position.line)
         batch = runs.next_batch()
         if batch and batch[0].id != position.run_id:
             scan.line = 0  # the cursor's run is gone
@@ -390,7 +390,7 @@ def _scanned(context: Context, call: Call, read: Callable[[int, str], list[Run]]
     return scan
 
 
-def _wanted(query: dict[str, Any]) -> LineSelection:
+def _selection(query: dict[str, Any]) -> LineSelection:
     stream = STREAM_NAMES.index(query["stream"]) if query["stream"] else None
     since_ms, until_ms = query["since"], query["until"]
     everything = LineSelection(stream)

@@ -175,5 +175,5 @@ def _came(context: Context, run_id: str) -> bool:
     except StoreError as err:
         log.error("cannot tell whether the run %s was triggered: %s", run_id, err)
         # Not 503: that would mean that the run was not triggered.
-        why = f"The scheduler stopped and the database cannot be read; the run {run_id} may have been triggered"
-        raise ApiError(500, why) from err
+        message = f"The scheduler stopped and the database cannot be read; the run {run_id} may have been triggered"
+        raise ApiError(500, message) from err

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from store.migrations.runner import known
+from store.migrations.runner import all_migrations
 from supervisor.root.handover.table import HANDOVER
 from tests.e2e.services.test_readiness import SAY, is_ready, on_flag, watcher
 from tests.e2e.upgrade.test_upgrade import HALVES, shown
@@ -38,7 +38,7 @@ both_ways = pytest.mark.parametrize(
     + [
         ("first", name)
         for name in ENDS
-        if (FORMATS[name], SCHEMAS[name]) == (HANDOVER, known()[-1].version) and name not in EARLIER
+        if (FORMATS[name], SCHEMAS[name]) == (HANDOVER, all_migrations()[-1].version) and name not in EARLIER
     ],
 )
 """From these versions to the working tree, and back if they know its formats and the names of its processes."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from store.migrations.runner import known
+from store.migrations.runner import all_migrations
 from supervisor.version import VERSION
 from tests.support.daemon import gone, program
 from tests.support.installation import Installation
@@ -120,7 +120,7 @@ def test_older_version_refuses_a_newer_database(daemon: Installation) -> None:
     store = daemon.directory / "second" / "store"
     store.unlink()  # it is a link to our sources
     shutil.copytree(ROOT / "store", store)
-    (store / "migrations" / f"{known()[-1].version + 1:04d}_more.py").write_text(
+    (store / "migrations" / f"{all_migrations()[-1].version + 1:04d}_more.py").write_text(
         "READABLE_FROM = 1\n\n\ndef up(db):\n    db.execute('CREATE TABLE more (x INTEGER)')\n"
     )
     run = begin(daemon)

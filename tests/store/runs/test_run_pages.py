@@ -175,7 +175,7 @@ def test_page_bounds(filled: Filled) -> None:
             list_runs(filled.reader, RunFilter(), now_ms=NOW, **bad)
     for wrong in (RunFilter(phases={"failed"}), RunFilter(reasons={"success"})):
         with pytest.raises(ValueError, match="phase"):
-            list_runs(filled.reader, wanted=wrong, now_ms=NOW)
+            list_runs(filled.reader, run_filter=wrong, now_ms=NOW)
 
 
 def test_duration_of_a_running_run(writer: Database) -> None:
