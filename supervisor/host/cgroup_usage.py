@@ -64,7 +64,7 @@ def cgroup_of(run_id: str, pid: int, mount: tuple[str, str] | None, proc: str = 
     return directory if has else None
 
 
-def taken(directory: str) -> TotalUsage | None:
+def read_usage(directory: str) -> TotalUsage | None:
     """Return the total usage of a cgroup's processes; None if the cgroup was removed.
 
     Memory is resident memory as in /proc, but shared pages count once. It is not memory.current, which includes the

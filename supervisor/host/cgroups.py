@@ -81,11 +81,11 @@ class Cgroup:
 
     def members(self) -> list[int]:
         """Return the ids of the processes in this cgroup and below, without zombies."""
-        found: list[int] = []
+        pids: list[int] = []
         for directory, _, _ in os.walk(self.path):
             with contextlib.suppress(OSError):  # ENODEV, ENOENT: removed meanwhile; EOPNOTSUPP: threaded
-                found += map(int, _read(f"{directory}/cgroup.procs").split())
-        return found
+                pids += map(int, _read(f"{directory}/cgroup.procs").split())
+        return pids
 
     def kill(self) -> bool:
         """Send SIGKILL to all processes in this cgroup and below; return False if Linux is older than 5.14."""
@@ -267,8 +267,8 @@ def _enable(own: str, runs: str, companion: int | None) -> frozenset[str]:
     """Enable the available controllers for the runs' cgroups; return the enabled ones."""
     try:
         there = set(_read(f"{own}/cgroup.controllers").split())
-        wanted = [name for name in _CONTROLLERS if name in there]
-        if wanted and os.path.exists(f"{own}/cgroup.type"):  # not at the root, where processes may stay
+        controllers = [name for name in _CONTROLLERS if name in there]
+        if controllers and os.path.exists(f"{own}/cgroup.type"):  # not at the root, where processes may stay
             with contextlib.suppress(FileExistsError):
                 os.mkdir(f"{own}/{_LEAF}")
             _write(f"{own}/{_LEAF}/cgroup.procs", "0")
@@ -278,17 +278,17 @@ def _enable(own: str, runs: str, companion: int | None) -> frozenset[str]:
                         _write(f"{own}/{_LEAF}/cgroup.procs", str(pid))
     except OSError:  # EACCES, EROFS, EPERM: not delegated; EBUSY: the leaf's own children have controllers
         return frozenset()
-    return frozenset(name for name in wanted if all(_enabled(directory, name) for directory in (own, runs)))
+    return frozenset(name for name in controllers if all(_enabled(directory, name) for directory in (own, runs)))
 
 
 def _group(procs: str, group: int) -> list[int]:
     """Return the members of a process group that are in a cgroup."""
-    found = []
+    pids = []
     for pid in map(int, _read(procs).split()):
         with contextlib.suppress(ProcessLookupError):  # ESRCH: it has ended
             if os.getpgid(pid) == group:
-                found.append(pid)
-    return found
+                pids.append(pid)
+    return pids
 
 
 def _enabled(directory: str, name: str) -> bool:

@@ -67,8 +67,8 @@ class WallTimer:
             return True
         self._at_s = at_s
         seconds, ms = divmod(max(1, round(at_s * _MS_IN_S)), _MS_IN_S)  # 0 disarms the timer
-        wanted = _Itimerspec(value=_Timespec(seconds, ms * _NS_IN_MS))
-        if not _libc.timerfd_settime(self._fd, _ABSTIME | _CANCEL_ON_SET, ctypes.byref(wanted), None):
+        expiry = _Itimerspec(value=_Timespec(seconds, ms * _NS_IN_MS))
+        if not _libc.timerfd_settime(self._fd, _ABSTIME | _CANCEL_ON_SET, ctypes.byref(expiry), None):
             return True
         if ctypes.get_errno() != errno.ECANCELED:
             raise _timer_error("timerfd_settime")

@@ -73,7 +73,10 @@ class Host:
             counters[:2] = sum(disk.read_bytes for disk in own), sum(disk.write_bytes for disk in own)
         if networks:
             outer = [network for name, network in networks.items() if name != _LOOPBACK]
-            counters[2:] = sum(one.bytes_recv for one in outer), sum(one.bytes_sent for one in outer)
+            counters[2:] = (
+                sum(interface.bytes_recv for interface in outer),
+                sum(interface.bytes_sent for interface in outer),
+            )
         now_s, before, before_s = time.monotonic(), self._before, self._before_s
         self._before, self._before_s = counters, now_s
         elapsed_s = max(now_s - before_s, 1e-3)

@@ -67,11 +67,11 @@ def take_short_slices() -> None:
     attributes = ctypes.create_string_buffer(size)
     if calls is None or sys.maxsize < 1 << 32 or _libc.syscall(calls[0], 0, attributes, size, 0) != 0:
         return
-    _, policy, flags, nice, priority, _, *rest = _SCHED_ATTR.unpack(attributes.raw)
+    _, policy, flags, nice, priority, _, *further = _SCHED_ATTR.unpack(attributes.raw)
     if policy == os.SCHED_OTHER:
         flags |= _SCHED_FLAG_RESET_ON_FORK
-        wanted = _SCHED_ATTR.pack(size, policy, flags, nice, priority, _SLICE_NS, *rest)
-        _libc.syscall(calls[1], 0, wanted, 0)
+        with_slice = _SCHED_ATTR.pack(size, policy, flags, nice, priority, _SLICE_NS, *further)
+        _libc.syscall(calls[1], 0, with_slice, 0)
 
 
 def current_boot() -> str:

@@ -29,10 +29,10 @@ def exit_status(pidfd: int, pid: int, start: int) -> int | None:
         pid: The id of the process.
         start: Its start time in clock ticks since the host booted, to detect a later process with the same id.
     """
-    found = _kept(pidfd)
-    if found is None:
-        found = _of_zombie(pid, start)
-    return found if found is not None else _kept(pidfd)  # its parent may have waited for it between the two reads
+    status = _kept(pidfd)
+    if status is None:
+        status = _of_zombie(pid, start)
+    return status if status is not None else _kept(pidfd)  # its parent may have waited for it between the two reads
 
 
 def _kept(pidfd: int) -> int | None:

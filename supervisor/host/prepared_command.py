@@ -122,8 +122,8 @@ def carried(env: Mapping[str, str], lost: Mapping[str, str]) -> dict[str, str]:
     packed = b"\0".join(os.fsencode(f"{name}={value}") for name, value in lost.items())
     text = binascii.b2a_base64(packed, newline=False).decode()
     parts = [text[at : at + _CARRIER_BYTES] for at in range(0, len(text), _CARRIER_BYTES)]
-    kept = {name: value for name, value in env.items() if name not in lost}
-    return kept | {f"{_CARRIER}{number}": part for number, part in enumerate(parts)}
+    direct = {name: value for name, value in env.items() if name not in lost}
+    return direct | {f"{_CARRIER}{number}": part for number, part in enumerate(parts)}
 
 
 def without_carriers(env: Sequence[bytes], lost: Sequence[bytes]) -> list[bytes]:

@@ -92,21 +92,21 @@ class Environments:
             pid: The id of the process.
             start: Its start time in any unit, which distinguishes it from other processes with the same id.
         """
-        one = self._waiting.get((pid, start))
-        if one is None:
+        pending_read = self._waiting.get((pid, start))
+        if pending_read is None:
             self._waiting = {key: read for key, read in self._waiting.items() if read.goes_on}
             if len(self._waiting) >= _MAX_WAITING:
                 return None
             try:
-                one = _EnvironmentRead(os.path.join(self._proc, str(pid)))
+                pending_read = _EnvironmentRead(os.path.join(self._proc, str(pid)))
             except RuntimeError:  # the limit of threads is reached
                 return None
-            one.done.wait(self._patience_s)
-        if one.goes_on:
-            self._waiting[pid, start] = one
+            pending_read.done.wait(self._patience_s)
+        if pending_read.goes_on:
+            self._waiting[pid, start] = pending_read
             return None
         self._waiting.pop((pid, start), None)
-        return _variables(one.content) if one.done.is_set() else None
+        return _variables(pending_read.content) if pending_read.done.is_set() else None
 
 
 def _variables(content: bytes) -> dict[str, str]:

@@ -69,12 +69,12 @@ class Processes:
         """Exclude a run from later passes."""
         self._runs.pop(run_id, None)
 
-    def sample(self, run_ids: frozenset[str], found: dict[str, TotalUsage]) -> Iterator[None]:
+    def sample(self, run_ids: frozenset[str], usages: dict[str, TotalUsage]) -> Iterator[None]:
         """Make one pass, and yield regularly so that other work gets a turn.
 
         Args:
             run_ids: The runs to measure.
-            found: Receives the usage of each run. A run whose main process is gone gets no entry.
+            usages: Receives the usage of each run. A run whose main process is gone gets no entry.
         """
         runs = {run_id: self._runs[run_id] for run_id in run_ids if run_id in self._runs}
         processes: dict[int, Process] = {}
@@ -95,7 +95,7 @@ class Processes:
                 if number % _PORTION == 0:
                     yield
             if run_id in self._runs:
-                found[run_id] = run.take(own)
+                usages[run_id] = run.take(own)
 
     def _candidates(self) -> list[int]:
         """Return the ids of all processes that may belong to a run."""
@@ -160,23 +160,23 @@ class Processes:
         """Return the run of a process, and determine the runs of its ancestors."""
         line: list[int] = []
         unread = False
-        one: Process | None = process
+        ancestor: Process | None = process
         owner: str | None = None
-        while one is not None:
-            if one.pid in belongs:
-                owner = belongs[one.pid]
-                unread |= one.pid in self._unread
+        while ancestor is not None:
+            if ancestor.pid in belongs:
+                owner = belongs[ancestor.pid]
+                unread |= ancestor.pid in self._unread
                 break
-            line.append(one.pid)
-            belongs[one.pid] = None
-            owner = leaders.get(one.session) or leaders.get(one.group)
-            if owner is None and one.parent == self._supervisor:
-                variables = self._environments.read(one.pid, one.start)
+            line.append(ancestor.pid)
+            belongs[ancestor.pid] = None
+            owner = leaders.get(ancestor.session) or leaders.get(ancestor.group)
+            if owner is None and ancestor.parent == self._supervisor:
+                variables = self._environments.read(ancestor.pid, ancestor.start)
                 unread |= variables is None
                 owner = (variables or {}).get("RINGWARD_RUN_ID")
             if owner is not None:
                 break
-            one = processes.get(one.parent)
+            ancestor = processes.get(ancestor.parent)
         if unread:
             self._unread.update(line)
         belongs.update(dict.fromkeys(line, owner))

@@ -76,10 +76,10 @@ def children(pid: int) -> list[int]:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:  # ENOENT: it has ended
         return []
-    found: list[int] = []
+    pids: list[int] = []
     for thread in threads:
-        found += children_of_thread(pid, thread)
-    return found
+        pids += children_of_thread(pid, thread)
+    return pids
 
 
 def own_children() -> list[int]:
@@ -113,14 +113,14 @@ def parent(pid: int) -> int:
 
 def family(pids: list[int]) -> dict[int, Process]:
     """Return the living processes among `pids`, and all their living descendants."""
-    found: dict[int, Process] = {}
+    processes: dict[int, Process] = {}
     waiting = list(pids)
     while waiting:
         pid = waiting.pop()
-        if pid not in found and (process := find_process(pid)) is not None:
-            found[pid] = process
+        if pid not in processes and (process := find_process(pid)) is not None:
+            processes[pid] = process
             waiting += children(pid)
-    return found
+    return processes
 
 
 def send(process: Process, number: int) -> bool:

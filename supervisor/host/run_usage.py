@@ -58,11 +58,11 @@ class _Sums:
     read: int = 0
     written: int = 0
 
-    def add(self, one: "Process | _Sums") -> None:
-        self.user += one.user
-        self.system += one.system
-        self.read += one.read or 0
-        self.written += one.written or 0
+    def add(self, other: "Process | _Sums") -> None:
+        self.user += other.user
+        self.system += other.system
+        self.read += other.read or 0
+        self.written += other.written or 0
 
     def minus(self, other: "_Sums") -> "_Sums":
         """Return by how much these sums exceed the other ones, at least 0 each."""
@@ -122,7 +122,7 @@ class RunProcesses:
         return TotalUsage(
             user_ms=sums.user * 1000 // TICKS,
             system_ms=sums.system * 1000 // TICKS,
-            rss_bytes=sum(one.rss for one in alive),
+            rss_bytes=sum(process.rss for process in alive),
             processes=len(alive),
             read_bytes=sums.read if has_io else None,
             written_bytes=sums.written if has_io else None,

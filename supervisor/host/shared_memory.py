@@ -26,7 +26,7 @@ def file_system_types(mounts: str = MOUNTS) -> dict[str, str]:
     with open(mounts, encoding="utf-8", errors="surrogateescape") as table:
         for line in table:
             before, _, after = line.partition(" - ")
-            types[_OCTAL.sub(lambda found: chr(int(found[1], 8)), before.split(" ")[4])] = after.split(" ")[0]
+            types[_OCTAL.sub(lambda match: chr(int(match[1], 8)), before.split(" ")[4])] = after.split(" ")[0]
     return types
 
 

@@ -79,11 +79,11 @@ class Descriptors:
             Whether the runs may start. Otherwise the remaining descriptors are reserved for logs of failed starts,
             helpers and connections.
         """
-        wanted = instances * _PER_INSTANCE + _RESERVE
-        while self._soft < wanted and self._soft < self._hard:
+        needed = instances * _PER_INSTANCE + _RESERVE
+        while self._soft < needed and self._soft < self._hard:
             self._soft = min(self._soft * 2, self._hard)
             resource.setrlimit(resource.RLIMIT_NOFILE, (self._soft, self._hard))
-        if wanted <= self._soft:
+        if needed <= self._soft:
             return True
         return self._soft - open_descriptors(self._soft) - instances * _LATER >= _SPARE
 

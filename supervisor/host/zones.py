@@ -32,10 +32,10 @@ def zone_named(name: str) -> ZoneInfo:
     except (ZoneInfoNotFoundError, ValueError, OSError):
         if not _RULE.fullmatch(name):
             raise
-    found = ZoneInfo.from_file(io.BytesIO(_zone_file(name)), key=name)
+    zone = ZoneInfo.from_file(io.BytesIO(_zone_file(name)), key=name)
     for month in (1, 7):
-        datetime(2000, month, 1, tzinfo=found).utcoffset()  # only this raises ValueError for an offset of a day or more
-    return found
+        datetime(2000, month, 1, tzinfo=zone).utcoffset()  # only this raises ValueError for an offset of a day or more
+    return zone
 
 
 def is_zone(name: str) -> bool:

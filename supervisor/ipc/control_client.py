@@ -140,7 +140,7 @@ class ControlClient:
         request = {"id": os.urandom(16).hex(), "deadline": start + deadline_s, "op": op, "args": arguments}
         sent = False
         while True:
-            began = time.monotonic()
+            started_s = time.monotonic()
             try:
                 answer = self._exchange(request, deadline_s + _GRACE_S)
                 sent = True
@@ -154,7 +154,7 @@ class ControlClient:
             if answer is not None:
                 return _result(answer)
             broken = time.monotonic()
-            if broken - began > _PAUSE_S:
+            if broken - started_s > _PAUSE_S:
                 start = broken  # the scheduler was working on it until the connection broke
             if broken - start > _RECONNECT_S:
                 raise (Unavailable if sent else NotSent)("the scheduler does not answer")
@@ -169,11 +169,11 @@ class ControlClient:
             OSError: no scheduler is listening, or the connection broke or timed out; `_Unsent`: it was not sent.
             ProtocolError: the scheduler sent something other than the answer.
         """
-        kept = self._kept()
+        connection = self._idle_connection()
         sent = False
-        if kept is not None:
+        if connection is not None:
             try:
-                answer = self._ask(kept, request, timeout_s)
+                answer = self._ask(connection, request, timeout_s)
                 sent = True
             except TimeoutError:
                 raise
@@ -192,7 +192,7 @@ class ControlClient:
                 raise ConnectionResetError from err
             raise
 
-    def _kept(self) -> _Connection | None:
+    def _idle_connection(self) -> _Connection | None:
         try:
             return self._idle.pop()
         except IndexError:
@@ -211,7 +211,7 @@ class ControlClient:
 
     def close(self) -> None:
         """Close the idle connections."""
-        while (connection := self._kept()) is not None:
+        while (connection := self._idle_connection()) is not None:
             connection.close()
 
 

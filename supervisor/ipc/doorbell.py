@@ -185,11 +185,11 @@ class DoorbellServer:
         """Notify subscribers that these rings have new lines; `now_s` is the monotonic time in seconds."""
         with self._lock:
             self._recent.add(names, now_s)
-            wanted = self._counts.keys() & names
-            if not wanted and self._due_s is None:
+            rung = self._counts.keys() & names
+            if not rung and self._due_s is None:
                 return
             for reader in self._readers.values():
-                reader.dirty |= reader.names.intersection(wanted)
+                reader.dirty |= reader.names.intersection(rung)
             self._flush(now_s)
 
     def pre_wake(self, name: str, now_s: float) -> None:

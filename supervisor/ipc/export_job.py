@@ -97,7 +97,7 @@ class ExportStatus:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ExportStatus":
         """Parse a status and ignore fields of later releases."""
-        return cls(**{one.name: data[one.name] for one in fields(cls) if one.name in data})
+        return cls(**{attribute.name: data[attribute.name] for attribute in fields(cls) if attribute.name in data})
 
 
 def status_path(data_dir: str, name: str) -> str:

@@ -51,13 +51,13 @@ class MatchProcess:
         """The id of the process, if it was started."""
         return None if self._process is None else self._process.pid
 
-    def find(self, expression: str, text: bytes, pos: int, begin: int, end: int) -> tuple[int, int] | None:
+    def find(self, expression: str, text: bytes, pos: int, start: int, end: int) -> tuple[int, int] | None:
         """Return start and end of the first match from `pos` on, within `text[begin:end]`; None if there is none.
 
         Raises:
             MatchFailed: it took too long, or is impossible.
         """
-        return self._ask(MatchRequest(expression, text, pos, begin, end, limit_s=LIMIT_S))
+        return self._ask(MatchRequest(expression, text, pos, start, end, limit_s=LIMIT_S))
 
     def matches(self, expression: str, text: str) -> bool:
         """Return whether the expression matches the whole text.
@@ -123,9 +123,9 @@ class MatchProcess:
         self._text = None
 
     def _send(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._fd, rest) :]
+        unsent = memoryview(data)
+        while unsent:
+            unsent = unsent[os.write(self._fd, unsent) :]
 
     def _receive(self) -> bytes:
         data = b""

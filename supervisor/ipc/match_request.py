@@ -25,11 +25,11 @@ class MatchRequest(NamedTuple):
     text: bytes
     pos: int = 0
     """The first byte at which a match may begin."""
-    begin: int = 0
+    start: int = 0
     end: int = 0
     """The part of the text to search: no match sees anything else."""
     whole: bool = False
-    """Whether the expression must match the whole text; `pos`, `begin` and `end` are then ignored."""
+    """Whether the expression must match the whole text; `pos`, `start` and `end` are then ignored."""
     limit_s: float = 1.0
     """Limit of processor time."""
 
@@ -45,7 +45,7 @@ def encode_request(request: MatchRequest, *, with_text: bool) -> bytes:
         len(expression),
         len(text),
         request.pos,
-        request.begin,
+        request.start,
         request.end,
     )
     return b"".join((header, expression, text))
@@ -60,11 +60,11 @@ class RequestReader:
     def __iter__(self) -> Iterator[MatchRequest]:
         text = b""
         while header := self._read(_HEADER.size):
-            limit_s, whole, with_text, expression_bytes, text_bytes, pos, begin, end = _HEADER.unpack(header)
+            limit_s, whole, with_text, expression_bytes, text_bytes, pos, start, end = _HEADER.unpack(header)
             expression = self._read(expression_bytes)
             if with_text:
                 text = self._read(text_bytes)
-            yield MatchRequest(expression.decode(), text, pos, begin, end, bool(whole), limit_s)
+            yield MatchRequest(expression.decode(), text, pos, start, end, bool(whole), limit_s)
 
     def _read(self, size: int) -> bytes:
         """Return this number of bytes; nothing if the descriptor closes first."""
@@ -82,5 +82,5 @@ def encode_answer(span: tuple[int, int] | None) -> bytes:
 
 def decode_answer(data: bytes) -> tuple[int, int] | None:
     """Return the start and end of a match, or None if there is none."""
-    found, start, end = _ANSWER.unpack(data)
-    return (start, end) if found else None
+    is_match, start, end = _ANSWER.unpack(data)
+    return (start, end) if is_match else None

@@ -290,10 +290,10 @@ class DaemonSettings:
 
     def to_dict(self, protocol: int = PROTOCOL) -> dict[str, object]:
         """Return the settings for a message, without defaults and without fields that `protocol` lacks."""
-        found = without_defaults(self)
+        values = without_defaults(self)
         if self.identity is not None:
-            found["identity"] = asdict(self.identity)
-        return {name: value for name, value in found.items() if _SINCE.get(name, 1) <= protocol}
+            values["identity"] = asdict(self.identity)
+        return {name: value for name, value in values.items() if _SINCE.get(name, 1) <= protocol}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "DaemonSettings":
@@ -372,26 +372,30 @@ def spawn_message(spawn: Spawn, protocol: int) -> Message:
 
     If the request needs a field that such a root does not know, it becomes a refusal. The run's log shows the reason.
     """
-    found = without_defaults(spawn)
-    unknown = sorted(name for name in found if _SINCE.get(name, 1) > protocol)
+    values = without_defaults(spawn)
+    unknown = sorted(name for name in values if _SINCE.get(name, 1) > protocol)
     if unknown:
-        found = {name: value for name, value in found.items() if name not in unknown}
-        found["refusal"] = f"the running supervisor is too old for {', '.join(unknown)}: run ringward upgrade"
-    return found
+        values = {name: value for name, value in values.items() if name not in unknown}
+        values["refusal"] = f"the running supervisor is too old for {', '.join(unknown)}: run ringward upgrade"
+    return values
 
 
-def without_defaults(one: DaemonSettings | Spawn) -> dict[str, object]:
+def without_defaults(record: DaemonSettings | Spawn) -> dict[str, object]:
     """Return the fields of a message that differ from their defaults."""
-    defaults = _defaults(type(one))  # type: ignore[arg-type]  # a class is hashable
-    values = ((field.name, getattr(one, field.name)) for field in fields(type(one)))
+    defaults = _defaults(type(record))  # type: ignore[arg-type]  # a class is hashable
+    values = ((field.name, getattr(record, field.name)) for field in fields(type(record)))
     return {name: value for name, value in values if value != defaults.get(name, MISSING)}
 
 
 @cache
 def _defaults(kind: Any) -> dict[str, Any]:
-    known = fields(kind)
-    found = {one.name: one.default for one in known if one.default is not MISSING}
-    return found | {one.name: one.default_factory() for one in known if one.default_factory is not MISSING}
+    attributes = fields(kind)
+    defaults = {attribute.name: attribute.default for attribute in attributes if attribute.default is not MISSING}
+    return defaults | {
+        attribute.name: attribute.default_factory()
+        for attribute in attributes
+        if attribute.default_factory is not MISSING
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,15 +29,15 @@ def make(key: str, run_id: str) -> str:
 
 def run_of(key: str, token: str) -> str | None:
     """Return the id of the run to which a token belongs; None if the token is invalid or there is no key."""
-    found = _TOKEN.fullmatch(token)
-    if found is None or not key or not hmac.compare_digest(make(key, found[1]), token):
+    match = _TOKEN.fullmatch(token)
+    if match is None or not key or not hmac.compare_digest(make(key, match[1]), token):
         return None
-    return found[1]
+    return match[1]
 
 
 def permits(may: Iterable[str], verb: str, name: str) -> bool:
     """Return whether `may` permits the verb for the task or service with this name."""
-    return any(fnmatch.fnmatchcase(name, glob) for one, glob in map(_split, may) if one == verb)
+    return any(fnmatch.fnmatchcase(name, glob) for granted_verb, glob in map(_split, may) if granted_verb == verb)
 
 
 def concerns(may: Iterable[str], name: str) -> bool:
@@ -47,7 +47,7 @@ def concerns(may: Iterable[str], name: str) -> bool:
 
 def globs(may: Iterable[str], verb: str) -> list[str]:
     """Return the globs of the tasks and services for which `may` permits the verb."""
-    return [glob for one, glob in map(_split, may) if one == verb]
+    return [glob for granted_verb, glob in map(_split, may) if granted_verb == verb]
 
 
 def _split(permission: str) -> tuple[str, str]:

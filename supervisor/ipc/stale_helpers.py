@@ -89,11 +89,13 @@ def _members(groups: list[tuple[int, int]]) -> list[Process]:
     """
     leaders = {pid: find_process(pid) for pid, _ in groups}
     ours = {pid for pid, start in groups if (leader := leaders[pid]) is None or leader.start == start}
-    found = (find_process(int(name)) for name in os.listdir("/proc") if ours and name.isdigit())
+    processes = (find_process(int(name)) for name in os.listdir("/proc") if ours and name.isdigit())
     return [
-        one
-        for one in found
-        if one is not None and one.group in ours and (one.name.startswith(_TITLE) or (one.pid, one.start) in groups)
+        process
+        for process in processes
+        if process is not None
+        and process.group in ours
+        and (process.name.startswith(_TITLE) or (process.pid, process.start) in groups)
     ]
 
 

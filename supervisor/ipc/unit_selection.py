@@ -119,16 +119,16 @@ def select(units: Iterable[U], selector: Selector, kinds: Kinds) -> list[U]:
         else:
             named.add(name)
     for key, value in (("group", selector.group), ("tag", selector.tag)):
-        known = {label for unit in visible.values() for label in _labels(unit, key)}
-        if value is not None and value not in known:
-            missing.append(_error(f"body.{key}", _unknown(key, value, known)))
+        labels = {label for unit in visible.values() for label in _labels(unit, key)}
+        if value is not None and value not in labels:
+            missing.append(_error(f"body.{key}", _unknown(key, value, labels)))
     if missing or misfits:
         raise NotSelected(404 if missing else 409, missing + misfits)
-    found = [unit for unit in fitting if _is_meant(unit, selector, named)]
-    if not found and (selector.group is not None or selector.tag is not None):
+    chosen = [unit for unit in fitting if _is_meant(unit, selector, named)]
+    if not chosen and (selector.group is not None or selector.tag is not None):
         within = " and ".join(f'{key} "{value}"' for key in ("group", "tag") if (value := getattr(selector, key)))
         raise NotSelected(404, [_error("body", f"no selected {kinds.what} has {within}")])
-    return found
+    return chosen
 
 
 def is_glob(name: str) -> bool:
@@ -154,12 +154,12 @@ def _matcher(globs: Iterable[str]) -> Callable[[str], object]:
     return re.compile("|".join(map(fnmatch.translate, globs)) or r"\Z.").match
 
 
-def _unknown(what: str, name: str, known: Iterable[str]) -> str:
-    near = _similar(name[:_MOST_CHARACTERS], known)
-    return f'no {what} named "{name}"' + (f' (did you mean "{near}"?)' if near else "")
+def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
+    near = _similar(name[:_MOST_CHARACTERS], names)
+    return f'no {kind} named "{name}"' + (f' (did you mean "{near}"?)' if near else "")
 
 
-def _similar(name: str, known: Iterable[str]) -> str | None:
+def _similar(name: str, names: Iterable[str]) -> str | None:
     """Return the most similar known name; None if there is none.
 
     A comparison of two long names takes 0.2 ms, and the scheduler decides nothing meanwhile. So only the names with
@@ -169,7 +169,7 @@ def _similar(name: str, known: Iterable[str]) -> str | None:
 
     matcher = SequenceMatcher(None, "", name)
     bounds: list[tuple[float, str]] = []
-    for other in known:
+    for other in names:
         matcher.set_seq1(other)
         if matcher.real_quick_ratio() >= _SIMILAR and (bound := matcher.quick_ratio()) >= _SIMILAR:
             bounds.append((bound, other))

@@ -51,24 +51,24 @@ def main() -> int:
     before, stored, server = None, {}, None
     if "--resume" in arguments:
         before = InheritedState.load(arguments["--resume"])
-        boot, kept = before.state.boot, before.state.kept
+        boot, descriptors = before.state.boot, before.state.kept
     else:
         with open(arguments["--start"], "rb") as file:
             start = json.load(file)
         boot, server = DaemonSettings.from_dict(start["boot"]), start["api"]
-        kept = KeptDescriptors([arguments["--lock"], arguments["--place"]], start["listeners"])
+        descriptors = KeptDescriptors([arguments["--lock"], arguments["--place"]], start["listeners"])
         stored = stored_descriptors(os.environ)
     _close_on_exec()
     umask = os.umask(0o077)
-    listeners = inherited(kept.listeners)
+    listeners = inherited(descriptors.listeners)
     api = Helper(API, "api", boot, listeners)
     if server is not None:
         pid, pidfd, sock, output = server
         api.adopt(ChildProcess(pid, pidfd, socket.socket(fileno=sock), output), time.monotonic())
     if before is None and boot.cgroups:
         Cgroups.find(companion=api.pid)  # moves our own processes to their cgroup, now while there are only two
-    kept = KeptDescriptors(kept.lock, [listener.fileno() for listener in listeners])
-    launch = Launch(kept, before, stored, arguments.get("--ready"), umask)
+    descriptors = KeptDescriptors(descriptors.lock, [listener.fileno() for listener in listeners])
+    launch = Launch(descriptors, before, stored, arguments.get("--ready"), umask)
     return run(boot, child_process.environment(os.environ), api, launch)
 
 

@@ -126,11 +126,11 @@ class WaitingRuns:
 
     def by_slot(self) -> dict[str, list[list[Claim]]]:
         """Return, by slot, the lines of runs that need it."""
-        found = defaultdict[str, list[list[Claim]]](list)
+        lines_by_slot = defaultdict[str, list[list[Claim]]](list)
         for line in self._lines.values():
             for slot in line[0].uses:
-                found[slot].append(line)
-        return found
+                lines_by_slot[slot].append(line)
+        return lines_by_slot
 
     def _lines_of(self, slot: str) -> list[list[Claim]]:
         return [line for line in self._lines.values() if slot in line[0].uses]
@@ -155,29 +155,29 @@ def obstacles(
     capacity: Capacity, running: Iterable[Claim], waiting: WaitingRuns, claims: Iterable[Claim]
 ) -> list[list[Obstacle]]:
     """Return, for each of `claims`, the reasons why it waits; empty if it starts at once."""
-    held = list(running)
-    load = _Load(held)
-    return [_obstacles(capacity, held, load, waiting, claim) for claim in claims]
+    active = list(running)
+    load = _Load(active)
+    return [_obstacles(capacity, active, load, waiting, claim) for claim in claims]
 
 
 def _obstacles(
-    capacity: Capacity, held: list[Claim], load: "_Load", waiting: WaitingRuns, claim: Claim
+    capacity: Capacity, active: list[Claim], load: "_Load", waiting: WaitingRuns, claim: Claim
 ) -> list[Obstacle]:
-    found = []
+    in_the_way = []
     for name, count in claim.uses.items():
-        first = tuple(one.run for one in islice(waiting.before(claim, name), MOST_HOLDERS))
+        first = tuple(holder.run for holder in islice(waiting.before(claim, name), MOST_HOLDERS))
         size = capacity.slots.get(name, 0)
         if first or load.slots.get(name, 0) + count > size:
-            holders = (*(one.run for one in held if name in one.uses), *first)
-            found.append(Obstacle("slot", name, size, holders[:MOST_HOLDERS]))
+            holders = (*(holder.run for holder in active if name in holder.uses), *first)
+            in_the_way.append(Obstacle("slot", name, size, holders[:MOST_HOLDERS]))
     if claim.limit is not None:
         if load.units.get(claim.unit, 0) >= claim.limit:
-            own = tuple(one.run for one in held if one.unit == claim.unit)
-            found.append(Obstacle("task", claim.unit, claim.limit, own[:MOST_HOLDERS]))
+            own = tuple(holder.run for holder in active if holder.unit == claim.unit)
+            in_the_way.append(Obstacle("task", claim.unit, claim.limit, own[:MOST_HOLDERS]))
         if capacity.max_running is not None and load.tasks >= capacity.max_running:
-            counted = tuple(one.run for one in held if one.limit is not None)
-            found.append(Obstacle("daemon", "", capacity.max_running, counted[:MOST_HOLDERS]))
-    return found
+            counted = tuple(holder.run for holder in active if holder.limit is not None)
+            in_the_way.append(Obstacle("daemon", "", capacity.max_running, counted[:MOST_HOLDERS]))
+    return in_the_way
 
 
 def slot_uses(capacity: Capacity, running: Iterable[Claim], waiting: WaitingRuns, listed: int) -> list[SlotUse]:

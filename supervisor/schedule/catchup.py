@@ -43,9 +43,9 @@ def due_instants(schedule: Schedule, mark_ms: int, now_ms: int, *, catch_up: int
         catch_up: number of the newest late instants to run; an instant on time always runs.
         window_ms: maximum delay of an instant that is caught up.
     """
-    wanted = max(catch_up, 1) + 1  # instants that may run, and the newest missed one
+    needed = max(catch_up, 1) + 1  # instants that may run, and the newest missed one
     count = running_count = 0
-    newest: deque[int] = deque(maxlen=wanted)
+    newest: deque[int] = deque(maxlen=needed)
     skipped: list[int] = []
     last = mark_ms
     for at, runs, _ in islice(_between(schedule, mark_ms, mark_ms, now_ms), _MAX_COUNTED):
@@ -59,8 +59,8 @@ def due_instants(schedule: Schedule, mark_ms: int, now_ms: int, *, catch_up: int
     if not count:
         return None
     if count == _MAX_COUNTED:
-        tail = _tail(schedule, mark_ms, now_ms, wanted)
-        newest.extend(one.at for one in tail if one.runs and one.at > last)
+        tail = _tail(schedule, mark_ms, now_ms, needed)
+        newest.extend(instant.at for instant in tail if instant.runs and instant.at > last)
         last = max(last, tail[-1].at)
     newest_first = list(reversed(newest))
     on_time = int(bool(newest_first) and now_ms - newest_first[0] <= ON_TIME_MS)
@@ -76,7 +76,7 @@ def due_instants(schedule: Schedule, mark_ms: int, now_ms: int, *, catch_up: int
 
 
 def _between(schedule: Schedule, mark_ms: int, after_ms: int, now_ms: int) -> Iterator[Occurrence]:
-    return takewhile(lambda one: one.at <= now_ms, schedule.occurrences(mark_ms, after_ms))
+    return takewhile(lambda instant: instant.at <= now_ms, schedule.occurrences(mark_ms, after_ms))
 
 
 def _tail(schedule: Schedule, mark_ms: int, now_ms: int, count: int) -> list[Occurrence]:
@@ -87,7 +87,7 @@ def _tail(schedule: Schedule, mark_ms: int, now_ms: int, count: int) -> list[Occ
     span_ms = _FIRST_SPAN_MS
     while True:
         after_ms = max(mark_ms, now_ms - span_ms)
-        found = list(_between(schedule, mark_ms, after_ms, now_ms))
-        if after_ms == mark_ms or sum(one.runs for one in found) >= count:
-            return found
+        instants = list(_between(schedule, mark_ms, after_ms, now_ms))
+        if after_ms == mark_ms or sum(instant.runs for instant in instants) >= count:
+            return instants
         span_ms *= 2

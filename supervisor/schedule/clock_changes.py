@@ -70,13 +70,13 @@ def _spans(zone: ZoneInfo, year: int) -> tuple[Span, ...]:
 def _changes(zone: ZoneInfo, year: int) -> tuple[tuple[int, int, int], ...]:
     """Return the clock changes in a year, each as (instant, offset before, offset after)."""
     start, end = _new_year(year), _new_year(year + 1)
-    found = []
+    changes = []
     for low, high in pairwise(range(start - 1, end + _PROBE_S, _PROBE_S)):
         last = min(high, end - 1)
         before, offset = _offset(zone, low), _offset(zone, last)
         if before != offset:
-            found.append((_first(zone, low, last, offset), before, offset))
-    return tuple(found)
+            changes.append((_first(zone, low, last, offset), before, offset))
+    return tuple(changes)
 
 
 def _first(zone: ZoneInfo, low: int, high: int, offset: int) -> int:

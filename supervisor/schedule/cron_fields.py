@@ -144,22 +144,22 @@ class _Dates:
 
     def _by_day(self, length: int, weekday: int) -> set[int]:
         """Return the days of the month that match, for a month of `length` days that begins on `weekday`."""
-        found = self._day
-        if found.nearest:
-            return {_working_day(min(day, length), length, weekday) for day in found.nearest}
-        days = {day for day in found.values if day <= length}
-        return days | {length} if found.last else days
+        day_field = self._day
+        if day_field.nearest:
+            return {_working_day(min(day, length), length, weekday) for day in day_field.nearest}
+        days = {day for day in day_field.values if day <= length}
+        return days | {length} if day_field.last else days
 
     def _by_weekday(self, length: int, weekday: int) -> set[int]:
         if not self._weekday.nth:
-            wanted = frozenset(self._weekday.values)
-            return {day for day in range(1, length + 1) if (weekday + day - 1) % 7 in wanted}
-        found = set()
-        for one, number in self._weekday.nth:
-            days = range(1 + (one - weekday) % 7, length + 1, 7)
+            weekdays = frozenset(self._weekday.values)
+            return {day for day in range(1, length + 1) if (weekday + day - 1) % 7 in weekdays}
+        dates = set()
+        for day_of_week, number in self._weekday.nth:
+            days = range(1 + (day_of_week - weekday) % 7, length + 1, 7)
             if number is None or number <= len(days):
-                found.add(days[-1 if number is None else number - 1])
-        return found
+                dates.add(days[-1 if number is None else number - 1])
+        return dates
 
 
 def _working_day(day: int, length: int, weekday: int) -> int:
@@ -225,14 +225,14 @@ class Pattern:
 
     def _times(self, now: int) -> Iterator[int]:
         """Yield the matching seconds of a day, from second `now`."""
-        hour, rest = divmod(now, 3600)
-        minute, second = divmod(rest, 60)
-        for one in self._hours[bisect_left(self._hours, hour) :]:
-            minutes = self._minutes if one > hour else self._minutes[bisect_left(self._minutes, minute) :]
+        hour, second_of_hour = divmod(now, 3600)
+        minute, second = divmod(second_of_hour, 60)
+        for next_hour in self._hours[bisect_left(self._hours, hour) :]:
+            minutes = self._minutes if next_hour > hour else self._minutes[bisect_left(self._minutes, minute) :]
             for other in minutes:
                 seconds = self._seconds
-                if one == hour and other == minute:
+                if next_hour == hour and other == minute:
                     seconds = seconds[bisect_left(seconds, second) :]
-                start = one * 3600 + other * 60
+                start = next_hour * 3600 + other * 60
                 for third in seconds:
                     yield start + third

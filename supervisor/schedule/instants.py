@@ -51,9 +51,9 @@ class _Crons:
             return
         several = merge(*(cron.occurrences(after_ms) for cron in self._crons))
         for at, same in groupby(several, lambda occurrence: occurrence.at):
-            found = list(same)
+            instants = list(same)
             # If one expression skips an instant that another one runs, it runs.
-            yield next((one for one in found if one.runs), found[0])._replace(at=at)
+            yield next((instant for instant in instants if instant.runs), instants[0])._replace(at=at)
 
 
 class _Every:
@@ -135,13 +135,14 @@ def upcoming(schedule: Schedule, mark_ms: int | None, now_ms: int, count: int) -
         occurrence for occurrence in schedule.occurrences(mark_ms, now_ms - schedule.offset_ms) if occurrence.runs
     )
     return [
-        Instant(one.at, schedule.local(one.at), one.note, one.at + schedule.offset_ms) for one in islice(coming, count)
+        Instant(instant.at, schedule.local(instant.at), instant.note, instant.at + schedule.offset_ms)
+        for instant in islice(coming, count)
     ]
 
 
-def same_instants(one: _ScheduleKeys, other: _ScheduleKeys) -> bool:
+def same_instants(keys: _ScheduleKeys, other: _ScheduleKeys) -> bool:
     """Return whether two definitions have the same instants."""
-    return instants_key(one) == instants_key(other)
+    return instants_key(keys) == instants_key(other)
 
 
 def instants_key(task: _ScheduleKeys) -> tuple[object, ...]:

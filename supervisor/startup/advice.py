@@ -32,8 +32,8 @@ def available_controllers(types: Mapping[str, str] | None = None, own: str = _OW
         types: type of the file system at each mount point; None to read them from the host.
         own: path of the file that names our cgroups (cgroups(7)).
     """
-    found = file_system_types() if types is None else types
-    mount = next((mount_point for mount_point, kind in found.items() if kind == "cgroup2"), None)
+    mounts = file_system_types() if types is None else types
+    mount = next((mount_point for mount_point, kind in mounts.items() if kind == "cgroup2"), None)
     if mount is None:
         return frozenset()
     directory = mount
@@ -116,16 +116,16 @@ def missing_soon(config: Config, environ: Mapping[str, str], patience_s: float) 
     """
     from supervisor.config.problems import ConfigError
 
-    found: list[Problem] = []
+    problems: list[Problem] = []
 
     def examine() -> None:
         with contextlib.suppress(ConfigError):
-            found.extend(missing(config, environ))
+            problems.extend(missing(config, environ))
 
     examining = threading.Thread(target=examine, daemon=True)
     examining.start()
     examining.join(patience_s)
-    return [] if examining.is_alive() else found
+    return [] if examining.is_alive() else problems
 
 
 def cut_short(config: Config, now_ms: int) -> list[Problem]:
@@ -177,8 +177,8 @@ def _interval_ms(task: Task, now_ms: int, span_ms: int) -> float | None:
     first = next(occurrences, None)
     if first is None:
         return None
-    near = takewhile(lambda one: one.at <= first.at + span_ms, chain([first], occurrences))
-    instants = [one.at for one in islice(near, _SAMPLE) if one.runs]
+    near = takewhile(lambda instant: instant.at <= first.at + span_ms, chain([first], occurrences))
+    instants = [instant.at for instant in islice(near, _SAMPLE) if instant.runs]
     return (instants[-1] - instants[0]) / (len(instants) - 1) if len(instants) > 1 else None
 
 
@@ -187,9 +187,9 @@ def _units(config: Config) -> Iterator[Unit]:
     yield from config.services.values()
 
 
-def _with_positions(config: Config, found: list[_Advice], *, only_set: bool = False) -> list[Problem]:
+def _with_positions(config: Config, advices: list[_Advice], *, only_set: bool = False) -> list[Problem]:
     """Return the warnings with file and line; `only_set`: omit those about a key that is not set."""
-    if not found:
+    if not advices:
         return []
     main = read_source(config.path)
     defaults = main.data.get("defaults", {})
@@ -200,7 +200,7 @@ def _with_positions(config: Config, found: list[_Advice], *, only_set: bool = Fa
         for name in source.data.get(table, {})
     }
     problems = []
-    for advice in found:
+    for advice in advices:
         path = (f"{advice.unit.kind}s", advice.unit.name)
         source = sources.get(path, main)
         if advice.key in defaults and advice.key not in source.data.get(path[0], {}).get(path[1], {}):

@@ -88,8 +88,8 @@ def within_reach(user: ApiUser, http: Http, data_dir: str) -> ApiUser:
 
 def _installed() -> list[str]:
     """Return the directories of all packages that API workers load; pip may have given them restrictive modes."""
-    found = filter(None, map(find_spec, (*_OURS, *_THEIRS)))
-    return [path for spec in found for path in spec.submodule_search_locations or filter(None, [spec.origin])]
+    specs = filter(None, map(find_spec, (*_OURS, *_THEIRS)))
+    return [path for spec in specs for path in spec.submodule_search_locations or filter(None, [spec.origin])]
 
 
 def _nearest(path: str) -> str:
@@ -113,8 +113,8 @@ def obstacle(user: ApiUser, paths: list[str]) -> str | None:
     if pid == 0:
         try:
             become(*user.account or (0, 0), user.groups)
-            found = next(filter(None, map(_kept_from, paths)), "")
-            os.write(writing, b"+" + os.fsencode(found)[: _MAX_PATH_BYTES - 1])
+            barrier = next(filter(None, map(_kept_from, paths)), "")
+            os.write(writing, b"+" + os.fsencode(barrier)[: _MAX_PATH_BYTES - 1])
         finally:
             os._exit(0)
     os.close(writing)
@@ -128,10 +128,10 @@ def obstacle(user: ApiUser, paths: list[str]) -> str | None:
 
 def _kept_from(path: str) -> str | None:
     above = []
-    one = os.path.realpath(path)
-    while one != "/":
-        one = os.path.dirname(one)
-        above.append(one)
+    parent = os.path.realpath(path)
+    while parent != "/":
+        parent = os.path.dirname(parent)
+        above.append(parent)
     for directory in reversed(above):
         if not os.access(directory, os.X_OK):
             return directory

@@ -59,8 +59,8 @@ def _first_line(path: str) -> str:
 
 def _checked(value: str, origin: str, source: str) -> Password:
     if len(value) < MIN_CHARS:
-        what = "is empty" if not value else f"is shorter than {MIN_CHARS} characters"
-        raise UnusableObject(f"the password in {source} {what}")
+        problem = "is empty" if not value else f"is shorter than {MIN_CHARS} characters"
+        raise UnusableObject(f"the password in {source} {problem}")
     try:
         value.encode()
     except UnicodeEncodeError as err:  # os.environ represents bytes that are not UTF-8 as lone surrogates

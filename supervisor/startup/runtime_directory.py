@@ -44,13 +44,13 @@ def prepare(daemon_id: str, environ: Mapping[str, str], mounts: str = MOUNTS, *,
 def bases(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> list[str]:
     """Return the directories in which :func:`prepare` may create the runtime directory, the best first."""
     euid = os.geteuid()
-    found = candidates({} if shared else environ, euid)  # XDG_RUNTIME_DIR is accessible to one user only
+    directories = candidates({} if shared else environ, euid)  # XDG_RUNTIME_DIR is accessible to one user only
     # Prefer the place of an earlier daemon: rings that it left in a crash must be found.
-    found.sort(key=lambda base: not os.path.isdir(os.path.join(base, daemon_id)))
-    if _is_others(_usual(euid), euid) and not any(base.startswith(_usual(euid)) for base in found):
+    directories.sort(key=lambda base: not os.path.isdir(os.path.join(base, daemon_id)))
+    if _is_others(_usual(euid), euid) and not any(base.startswith(_usual(euid)) for base in directories):
         # Another user has created the directory, which any user can do in /dev/shm. A random name cannot be predicted.
-        found.append(f"{_usual(euid)}-{os.urandom(4).hex()}")
-    return found
+        directories.append(f"{_usual(euid)}-{os.urandom(4).hex()}")
+    return directories
 
 
 class LockedRuntimeDirectory(NamedTuple):
@@ -103,13 +103,13 @@ def _is_still(path: str, fd: int) -> bool:
 
 def candidates(environ: Mapping[str, str], euid: int) -> list[str]:
     """Return the directories in which a user may have runtime directories, the best first."""
-    found = ["/run/ringward"] if euid == 0 else []
+    directories = ["/run/ringward"] if euid == 0 else []
     session = environ.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(session):  # the XDG specification says to ignore a relative one
-        found.append(os.path.join(session, "ringward"))
+        directories.append(os.path.join(session, "ringward"))
     usual = _usual(euid)
     others = sorted(glob.glob(f"{glob.escape(usual)}-*"))
-    return [*found, *(path for path in (usual, *others) if not _is_others(path, euid))]
+    return [*directories, *(path for path in (usual, *others) if not _is_others(path, euid))]
 
 
 def _usual(euid: int) -> str:

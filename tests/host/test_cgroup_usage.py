@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.host import cgroup_names
-from supervisor.host.cgroup_usage import cgroup_of, mount_of, taken
+from supervisor.host.cgroup_usage import cgroup_of, mount_of, read_usage
 from supervisor.host.run_usage import TotalUsage
 
 RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -43,7 +43,7 @@ def test_cgroup_of_a_run(proc: Path, group: Path) -> None:
     """The cgroup of a run has the run's name, and is found wherever the hierarchy is mounted."""
     mount = mount_of(str(proc))
     assert cgroup_of(RUN, 100, mount, str(proc)) == str(group)
-    assert taken(str(group)) == TotalUsage(2000, 1499, 1200, 3, 110, 220)
+    assert read_usage(str(group)) == TotalUsage(2000, 1499, 1200, 3, 110, 220)
 
 
 def test_spare_cgroup(proc: Path, group: Path) -> None:
@@ -61,7 +61,7 @@ def test_spare_cgroup(proc: Path, group: Path) -> None:
 def test_no_io_controller(group: Path) -> None:
     """Without the io controller, byte counters are left out."""
     (group / "io.stat").unlink()
-    assert taken(str(group)) == TotalUsage(2000, 1499, 1200, 3, None, None)
+    assert read_usage(str(group)) == TotalUsage(2000, 1499, 1200, 3, None, None)
 
 
 def test_no_cgroup(proc: Path, group: Path) -> None:
@@ -80,4 +80,4 @@ def test_no_cgroup(proc: Path, group: Path) -> None:
 
 def test_removed_cgroup(group: Path) -> None:
     """A removed cgroup has no figures."""
-    assert taken(f"{group}-gone") is None
+    assert read_usage(f"{group}-gone") is None

@@ -90,11 +90,11 @@ class Cursors:
     def _apply(self, change: dict[str, Any]) -> None:
         self._take(change)
         for name, value in change.items():
-            known = self._change.get(name)
-            if isinstance(known, dict):
-                known.update(value)
-            elif isinstance(known, list):
-                known.extend(value)
+            collected = self._change.get(name)
+            if isinstance(collected, dict):
+                collected.update(value)
+            elif isinstance(collected, list):
+                collected.extend(value)
             else:
                 self._change[name] = value
 

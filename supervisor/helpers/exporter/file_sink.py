@@ -200,12 +200,12 @@ def _prepare(fd: int) -> int:
     Raises:
         OSError: the file is not a regular file or cannot be changed.
     """
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
         raise OSError("it is not a regular file")
-    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != _MODE:
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != _MODE:
         os.fchmod(fd, _MODE)
-    return _cut_to_whole_lines(fd, found.st_size)
+    return _cut_to_whole_lines(fd, status.st_size)
 
 
 def _cut_to_whole_lines(fd: int, size: int) -> int:
@@ -213,9 +213,9 @@ def _cut_to_whole_lines(fd: int, size: int) -> int:
     end = size
     while end:
         start = max(0, end - _TAIL_BYTES)
-        found = os.pread(fd, end - start, start).rfind(b"\n")
-        if found >= 0:
-            end = start + found + 1
+        newline = os.pread(fd, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            end = start + newline + 1
             break
         end = start
     if end < size:

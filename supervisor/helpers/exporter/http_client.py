@@ -15,13 +15,13 @@ def authorization(job: ExportJob) -> dict[str, str]:
     Raises:
         OSError: a file cannot be read.
     """
-    found = {"X-Scope-OrgID": job.tenant} if job.tenant else {}
+    headers = {"X-Scope-OrgID": job.tenant} if job.tenant else {}
     if job.token_file:
-        found["Authorization"] = f"Bearer {_secret(job.token_file)}"
+        headers["Authorization"] = f"Bearer {_secret(job.token_file)}"
     elif job.username:
         pair = f"{job.username}:{_secret(job.password_file)}"
-        found["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
-    return found
+        headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+    return headers
 
 
 def _secret(path: str) -> str:

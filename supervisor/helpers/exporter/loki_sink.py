@@ -51,16 +51,16 @@ class LokiSink:
             DeliveryFailed: Loki cannot be reached, or cannot accept lines now.
             LinesRejected: Loki will never accept the next pieces.
         """
-        taken = 0
+        delivered = 0
         end_s = time.monotonic() + _TURN_S
-        while taken < len(pieces) and (not taken or time.monotonic() < end_s):
+        while delivered < len(pieces) and (not delivered or time.monotonic() < end_s):
             count, size = 0, 0
-            while taken + count < len(pieces) and (not count or size < _REQUEST_BYTES):
-                size += len(pieces[taken + count].content.text)
+            while delivered + count < len(pieces) and (not count or size < _REQUEST_BYTES):
+                size += len(pieces[delivered + count].content.text)
                 count += 1
-            self._push(pieces[taken : taken + count], taken)
-            taken += count
-        return taken
+            self._push(pieces[delivered : delivered + count], delivered)
+            delivered += count
+        return delivered
 
     def idle(self) -> None:
         """Nothing is due."""
@@ -71,8 +71,8 @@ class LokiSink:
             self._connection.close()
             self._connection = None
 
-    def _push(self, pieces: list[Piece], taken: int) -> None:
-        """Send one request; `taken` is the number of pieces that were delivered before it."""
+    def _push(self, pieces: list[Piece], delivered: int) -> None:
+        """Send one request; `delivered` is the number of pieces that were delivered before it."""
         body = json.dumps({"streams": self._streams(pieces)}, ensure_ascii=False, separators=(",", ":")).encode()
         while True:
             again = self._connection is not None  # a server can close an idle connection at any time
@@ -82,14 +82,14 @@ class LokiSink:
             except (OSError, http.client.HTTPException) as err:
                 self.close()
                 if not (again and isinstance(err, ConnectionError)):
-                    raise DeliveryFailed(f"cannot send to {self._url}: {reason(err)}", taken) from err
+                    raise DeliveryFailed(f"cannot send to {self._url}: {reason(err)}", delivered) from err
         if status in (200, 204):
             return
         self.close()  # the answer may not have been read completely
-        why = f"{self._url} answered with status {status}" + (f": {text}" if text else "")
+        message = f"{self._url} answered with status {status}" + (f": {text}" if text else "")
         if status in REFUSALS:
-            raise LinesRejected(why, taken, taken + len(pieces))
-        raise DeliveryFailed(why, taken)
+            raise LinesRejected(message, delivered, delivered + len(pieces))
+        raise DeliveryFailed(message, delivered)
 
     def _request(self, body: bytes) -> tuple[int, str]:
         """Send one request; return the status and the first line of the answer.
@@ -105,7 +105,7 @@ class LokiSink:
         return answer.status, printable(text)[:_MOST_ERROR]
 
     def _streams(self, pieces: list[Piece]) -> list[dict[str, object]]:
-        found: dict[tuple[str, int, int], list[list[object]]] = {}
+        streams: dict[tuple[str, int, int], list[list[object]]] = {}
         for piece in pieces:
             content, run = piece.content, piece.run
             more = {"runId": run.id}
@@ -113,7 +113,7 @@ class LokiSink:
                 more["skipped"] = str(content.skipped)
             elif content.continued:
                 more["continued"] = "true"
-            values = found.setdefault((run.task, run.instance, content.stream), [])
+            values = streams.setdefault((run.task, run.instance, content.stream), [])
             for number, text in lines_of(piece):
                 at_ns = content.ts * _NS + number % _NS
                 values.append([str(at_ns), text.decode(errors="replace"), {**more, "line": str(number)}])
@@ -123,7 +123,7 @@ class LokiSink:
                 "stream": {**common, "task": task, "instance": str(instance), "stream": STREAM_NAMES[stream]},
                 "values": values,
             }
-            for (task, instance, stream), values in found.items()
+            for (task, instance, stream), values in streams.items()
         ]
 
     def _connect(self) -> http.client.HTTPConnection:

@@ -102,19 +102,19 @@ class OtlpSink:
             DeliveryFailed: the collector cannot be reached, or cannot accept lines now.
             LinesRejected: the collector will never accept some of the lines.
         """
-        taken = 0
+        delivered = 0
         end_s = time.monotonic() + _TURN_S
-        while taken < len(pieces) and (not taken or time.monotonic() < end_s):
+        while delivered < len(pieces) and (not delivered or time.monotonic() < end_s):
             count, size = 0, 0
-            while taken + count < len(pieces) and (not count or size < _REQUEST_BYTES):
-                content = pieces[taken + count].content
+            while delivered + count < len(pieces) and (not count or size < _REQUEST_BYTES):
+                content = pieces[delivered + count].content
                 size += len(content.text) + _RECORD_BYTES * (1 if isinstance(content, Gap) else content.lines)
                 count += 1
-            records = [record for piece in pieces[taken : taken + count] for record in self._records(piece)]
-            sent = self._send(self._logs_url, partial(self._logs.export, records), taken, taken + count)
-            self._check_partial(ExportLogsServiceResponse, sent, taken, taken + count)
-            taken += count
-        return taken
+            records = [record for piece in pieces[delivered : delivered + count] for record in self._records(piece)]
+            sent = self._send(self._logs_url, partial(self._logs.export, records), delivered, delivered + count)
+            self._check_partial(ExportLogsServiceResponse, sent, delivered, delivered + count)
+            delivered += count
+        return delivered
 
     def deliver_ends(self, runs: list[EndedRun]) -> int:
         """Send a span for each run, at most 1000; return how many spans were delivered.
@@ -124,7 +124,7 @@ class OtlpSink:
             LinesRejected: the collector will never accept some of the spans.
         """
         chosen = runs[:_MOST_SPANS]
-        spans = [self._span(one) for one in chosen]
+        spans = [self._span(ended_run) for ended_run in chosen]
         sent = self._send(self._spans_url, partial(self._spans.export, spans), 0, len(chosen))
         self._check_partial(ExportTraceServiceResponse, sent, 0, len(chosen))
         return len(chosen)
@@ -138,8 +138,8 @@ class OtlpSink:
 
     # Requests
 
-    def _send(self, url: str, export: Callable[[], object], taken: int, end: int) -> bytes:
-        """Send one request with the pieces from `taken` to `end`; return the body of the answer.
+    def _send(self, url: str, export: Callable[[], object], delivered: int, end: int) -> bytes:
+        """Send one request with the pieces from `delivered` to `end`; return the body of the answer.
 
         Raises:
             DeliveryFailed: there is no answer, or the collector cannot accept the request now.
@@ -150,21 +150,21 @@ class OtlpSink:
         try:
             self._session.headers.update(authorization(self._job))
         except OSError as err:
-            raise DeliveryFailed(f"cannot send to {url}: {reason(err)}", taken) from err
+            raise DeliveryFailed(f"cannot send to {url}: {reason(err)}", delivered) from err
         succeeded = export() in (LogRecordExportResult.SUCCESS, SpanExportResult.SUCCESS)
         answer, error = adapter.answer, adapter.error
         if answer is None:
-            raise DeliveryFailed(f"cannot send to {url}: {_deepest(error)}", taken) from error
+            raise DeliveryFailed(f"cannot send to {url}: {_deepest(error)}", delivered) from error
         if succeeded and answer.status_code < HTTPStatus.MULTIPLE_CHOICES:  # the SDK takes a redirect for a success
             return answer.content
         text = printable(answer.content[: 1 << 16].decode(errors="replace").strip().partition("\n")[0])[:_MOST_ERROR]
-        why = f"{url} answered with status {answer.status_code}" + (f": {text}" if text else "")
+        message = f"{url} answered with status {answer.status_code}" + (f": {text}" if text else "")
         if answer.status_code in REFUSALS:
-            raise LinesRejected(why, taken, end)
-        raise DeliveryFailed(why, taken)
+            raise LinesRejected(message, delivered, end)
+        raise DeliveryFailed(message, delivered)
 
     @staticmethod
-    def _check_partial(kind: type[Any], body: bytes, taken: int, end: int) -> None:
+    def _check_partial(kind: type[Any], body: bytes, delivered: int, end: int) -> None:
         """Check whether a collector has dropped records of a request that it accepted.
 
         Raises:
@@ -176,8 +176,8 @@ class OtlpSink:
             return
         dropped = getattr(success, "rejected_log_records", 0) or getattr(success, "rejected_spans", 0)
         if dropped:
-            why = f"the collector rejected {dropped} records: {printable(success.error_message)[:_MOST_ERROR]}"
-            raise LinesRejected(why, taken, end, lines=dropped)
+            message = f"the collector rejected {dropped} records: {printable(success.error_message)[:_MOST_ERROR]}"
+            raise LinesRejected(message, delivered, end, lines=dropped)
 
     # Records
 
@@ -207,8 +207,8 @@ class OtlpSink:
             )
             yield ReadableLogRecord(record, resource, self._scope)
 
-    def _span(self, one: EndedRun) -> ReadableSpan:
-        run, row = one.run, one.row
+    def _span(self, ended_run: EndedRun) -> ReadableSpan:
+        run, row = ended_run.run, ended_run.row
         reason = row.end_reason or ""
         attributes: dict[str, Any] = {
             "ringward.run_id": run.id,

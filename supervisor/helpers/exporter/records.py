@@ -38,7 +38,7 @@ class Gap:
     ts: int
     """When the gap was noticed, in ms since the epoch."""
     skipped: int
-    why: str
+    reason: str
     stream: int = SYSTEM
 
     @property
@@ -49,7 +49,7 @@ class Gap:
     @property
     def text(self) -> str:
         """Return the text of the record, which says how many lines are missing and why."""
-        return f"{counted(self.skipped, 'line')} missing: {self.why}"
+        return f"{counted(self.skipped, 'line')} missing: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,26 +81,26 @@ class DeliveryFailed(Exception):
     """The receiver did not accept all lines now, so the rest must be tried again; the text has no secrets.
 
     Attributes:
-        taken: The number of pieces that it accepted.
+        delivered: The number of pieces that it accepted.
     """
 
-    def __init__(self, text: str, taken: int = 0) -> None:
+    def __init__(self, text: str, delivered: int = 0) -> None:
         super().__init__(text)
-        self.taken = taken
+        self.delivered = delivered
 
 
 class LinesRejected(Exception):
     """The receiver will never accept some of the lines; the text has no secrets.
 
     Attributes:
-        taken: The number of pieces that it accepted before the rejected ones.
-        end: The index after the pieces with rejected lines, which begin at `taken`.
+        delivered: The number of pieces that it accepted before the rejected ones.
+        end: The index after the pieces with rejected lines, which begin at `delivered`.
         lines: How many lines of these pieces it rejected; None: all of them.
     """
 
-    def __init__(self, text: str, taken: int, end: int, lines: int | None = None) -> None:
+    def __init__(self, text: str, delivered: int, end: int, lines: int | None = None) -> None:
         super().__init__(text)
-        self.taken = taken
+        self.delivered = delivered
         self.end = end
         self.lines = lines
 

@@ -28,11 +28,11 @@ class Report:
         """Reasons of the present failures, by subject."""
         self._next_s = 0.0
 
-    def failed(self, subject: str, why: str) -> None:
+    def failed(self, subject: str, reason: str) -> None:
         """Note that an attempt failed, and log the reason unless it is that of the last attempt."""
-        if self._failures.get(subject) != why:
-            self._log.warning(f"exports.{self._name}: {why}")
-        self._failures[subject] = why
+        if self._failures.get(subject) != reason:
+            self._log.warning(f"exports.{self._name}: {reason}")
+        self._failures[subject] = reason
         if self._status.failing_since is None:
             self._status.failing_since = _now_ms()
 

@@ -60,24 +60,24 @@ class SyslogSink:
         Raises:
             DeliveryFailed: the server cannot be reached.
         """
-        taken = 0
+        delivered = 0
         end_s = time.monotonic() + _TURN_S
         try:
             sock = self._connected()
             framed = sock.type == socket.SOCK_STREAM
             for piece in pieces:
-                if time.monotonic() > end_s and taken:
+                if time.monotonic() > end_s and delivered:
                     break
                 if framed:
                     sock.sendall(b"".join([b"%d %b" % (len(message), message) for message in self._messages(piece)]))
                 else:
                     for message in self._messages(piece):
                         sock.send(message)
-                taken += 1
+                delivered += 1
         except OSError as err:  # including ssl.SSLError
             self.close()
-            raise DeliveryFailed(f"cannot send to {self._address}: {_reason(err)}", taken) from err
-        return taken
+            raise DeliveryFailed(f"cannot send to {self._address}: {_reason(err)}", delivered) from err
+        return delivered
 
     def idle(self) -> None:
         """Nothing is due."""
@@ -152,21 +152,21 @@ class JournaldSink:
         Raises:
             DeliveryFailed: the journal does not accept them.
         """
-        taken = 0
+        delivered = 0
         end_s = time.monotonic() + _TURN_S
         try:
             if self._sock is None:
                 self._sock = _connect(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM), self._path)
             for piece in pieces:
-                if time.monotonic() > end_s and taken:
+                if time.monotonic() > end_s and delivered:
                     break
                 for message in _journal_messages(piece):
                     _send_or_lend(self._sock, message)
-                taken += 1
+                delivered += 1
         except OSError as err:
             self.close()
-            raise DeliveryFailed(f"cannot send to {self._path}: {_reason(err)}", taken) from err
-        return taken
+            raise DeliveryFailed(f"cannot send to {self._path}: {_reason(err)}", delivered) from err
+        return delivered
 
     def idle(self) -> None:
         """Nothing is due."""

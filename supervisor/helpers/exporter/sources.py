@@ -98,13 +98,13 @@ class Doorbells:
             if client is not None:
                 bells[client.fileno()] = bell
                 poll.register(client.fileno(), select.POLLIN)
-        found: set[str] = set()
+        rung: set[str] = set()
         for fd, _ in poll.poll(max(0.0, until_s - time.monotonic()) * 1000):
             if fd == self._stop:
                 self.stopped = True
             else:
-                found |= bells[fd].receive()
-        return found
+                rung |= bells[fd].receive()
+        return rung
 
 
 class NewRuns:
@@ -133,11 +133,11 @@ class NewRuns:
         if room <= 0:
             return False
         last = self._last_row(db)
-        found = arrivals.arrivals(db, last, room)
-        if found and last == cursors.seen[-1][0]:
-            self.lost_runs += found[-1].seq - last - len(found)
-        self._add(found)
-        return len(found) == room
+        arrived = arrivals.arrivals(db, last, room)
+        if arrived and last == cursors.seen[-1][0]:
+            self.lost_runs += arrived[-1].seq - last - len(arrived)
+        self._add(arrived)
+        return len(arrived) == room
 
     def ends(self, ids: Collection[str]) -> dict[str, RunEnd]:
         """Return the state of runs by id; purged runs are absent."""
@@ -172,21 +172,21 @@ class NewRuns:
         """Begin a new export with the runs that are active and all later ones. Ended runs are not exported."""
         begin_at = self._job.begin_at
         last = arrivals.last_before(db, begin_at)
-        active = self._selected(one for one in arrivals.unfinished(db) if one.seq <= last)
+        active = self._selected(arrival for arrival in arrivals.unfinished(db) if arrival.seq <= last)
         self._cursors.add_runs([(last, arrivals.id_at(db, last) or "")], begin_at, active)
 
-    def _add(self, found: Collection[Arrival]) -> None:
+    def _add(self, arrived: Collection[Arrival]) -> None:
         """Note the rows of new runs, and follow the selected ones."""
-        known = {run_id for _seq, run_id in self._cursors.seen}
-        new = [arrival for arrival in found if arrival.id not in known]
+        seen_ids = {run_id for _seq, run_id in self._cursors.seen}
+        new = [arrival for arrival in arrived if arrival.id not in seen_ids]
         if new:
-            rows = [(one.seq, one.id) for one in new]
-            self._cursors.add_runs(rows, max(one.created_at for one in new), self._selected(new))
+            rows = [(arrival.seq, arrival.id) for arrival in new]
+            self._cursors.add_runs(rows, max(arrival.created_at for arrival in new), self._selected(new))
 
-    def _selected(self, found: Iterable[Arrival]) -> list[FollowedRun]:
+    def _selected(self, arrived: Iterable[Arrival]) -> list[FollowedRun]:
         return [
             FollowedRun(arrival.id, arrival.task_name, arrival.instance_index)
-            for arrival in found
+            for arrival in arrived
             if self._selects(arrival.task_name)
         ]
 

@@ -244,41 +244,41 @@ class Exporter:
             for content in self._turn(followed, over):
                 pieces.append(Piece(followed.run, content))
                 size += len(content.text)
-        wanted = [(index, piece) for index, piece in enumerate(pieces) if piece.content.stream in self._job.streams]
-        taken, rejected = len(pieces), range(0)
-        if wanted:
+        selected = [(index, piece) for index, piece in enumerate(pieces) if piece.content.stream in self._job.streams]
+        delivered, rejected = len(pieces), range(0)
+        if selected:
             try:
-                number = self._sink.deliver([piece for _, piece in wanted])
+                number = self._sink.deliver([piece for _, piece in selected])
             except DeliveryFailed as err:
-                taken = wanted[err.taken][0]
+                delivered = selected[err.delivered][0]
                 self._delivery_failed(err)
             except LinesRejected as err:
-                rejected = range(err.taken, err.end if err.lines is None else err.taken)
-                taken = wanted[err.end - 1][0] + 1
+                rejected = range(err.delivered, err.end if err.lines is None else err.delivered)
+                delivered = selected[err.end - 1][0] + 1
                 self._report.succeeded(_RECEIVER)
                 self._report.failed(_REJECTED, str(err))
                 self._report.rejected(err.lines or 0)
             else:
-                taken = len(pieces) if number == len(wanted) else wanted[number][0]
+                delivered = len(pieces) if number == len(selected) else selected[number][0]
                 self._failures = 0
                 self._report.succeeded(_RECEIVER)
                 self._report.succeeded(_REJECTED)
-        for number, (index, piece) in enumerate(wanted):
-            if index < taken:
+        for number, (index, piece) in enumerate(selected):
+            if index < delivered:
                 self._report.count(piece, rejected=number in rejected)
-        self._take(pieces, taken, over)
+        self._take(pieces, delivered, over)
 
-    def _take(self, pieces: list[Piece], taken: int, over: list[_Followed]) -> None:
-        """Move the cursors past the first `taken` pieces, finish the runs in `over`, and store both."""
-        for piece in pieces[:taken]:
+    def _take(self, pieces: list[Piece], delivered: int, over: list[_Followed]) -> None:
+        """Move the cursors past the first `delivered` pieces, finish the runs in `over`, and store both."""
+        for piece in pieces[:delivered]:
             self._cursors.move(piece.run.id, piece.content.next)
-        left = {piece.run.id for piece in pieces[taken:]}
-        for piece in reversed(pieces[taken:]):
+        remaining = {piece.run.id for piece in pieces[delivered:]}
+        for piece in reversed(pieces[delivered:]):
             followed = self._runs[piece.run.id]
             followed.line, followed.mark = piece.content.n, b""
             self._ready[piece.run.id] = None
         for followed in over:
-            if followed.run.id in left:
+            if followed.run.id in remaining:
                 continue
             if self._ends is None:
                 self._finish(followed)
@@ -314,18 +314,18 @@ class Exporter:
                 self._finish(followed)
             elif row.end_reason is not None:
                 ended.append(EndedRun(followed.run, row))
-        taken = 0
+        delivered = 0
         try:
             if ended:
-                taken = self._ends.deliver_ends(ended)
+                delivered = self._ends.deliver_ends(ended)
                 self._failures = 0
                 self._report.succeeded(_RECEIVER)
         except DeliveryFailed as err:
             self._delivery_failed(err)
         except LinesRejected as err:
-            taken = err.end
+            delivered = err.end
             self._report.failed(_REJECTED, str(err))
-        for run in ended[:taken]:
+        for run in ended[:delivered]:
             self._finish(self._ending[run.run.id])
         # Runs that are still active move to the end of the queue.
         for run_id in run_ids:
@@ -394,7 +394,7 @@ class Exporter:
         return True
 
 
-def _gap(followed: _Followed, skipped: int, why: str) -> Gap:
-    gap = Gap(followed.line, time.time_ns() // 1_000_000, skipped, why)
+def _gap(followed: _Followed, skipped: int, reason: str) -> Gap:
+    gap = Gap(followed.line, time.time_ns() // 1_000_000, skipped, reason)
     followed.line = gap.next
     return gap

@@ -62,7 +62,7 @@ class TaskFiles:
             LookupError, TypeError, ValueError: `saved` is damaged or from another version.
         """
         self._settle_s = settle_s
-        self._known: dict[str, FileState] = {}
+        self._known_files: dict[str, FileState] = {}
         self._listed: set[str] = set()
         """Globs whose files have been listed at least once."""
         self._candidates: dict[str, FileState] = {}
@@ -81,7 +81,7 @@ class TaskFiles:
         if saved["version"] != _VERSION:
             raise ValueError("of another version")
         self._listed = set(saved["globs"])
-        self._known = {path: FileState(*entry) for path, entry in saved["known"].items()}
+        self._known_files = {path: FileState(*entry) for path, entry in saved["known"].items()}
         if saved["pending"] is not None:
             files = {path: FileState(*entry) for path, entry in saved["pending"]["files"].items()}
             self.pending = Burst(saved["pending"]["id"], files)
@@ -89,27 +89,27 @@ class TaskFiles:
     def to_json(self) -> Any:
         """Return the state to save."""
         pending = None if self.pending is None else {"id": self.pending.id, "files": dict(self.pending.files)}
-        return {"version": _VERSION, "globs": sorted(self._listed), "known": self._known, "pending": pending}
+        return {"version": _VERSION, "globs": sorted(self._listed), "known": self._known_files, "pending": pending}
 
-    def listed(self, glob: str, found: Mapping[str, FileState], matches: Callable[[str], bool], now_s: float) -> None:
+    def listed(self, glob: str, files: Mapping[str, FileState], matches: Callable[[str], bool], now_s: float) -> None:
         """Take in all files that match a glob. The files of its first listing become known without a run.
 
         `matches` returns whether a known path matches the glob.
         """
         if glob not in self._listed:
             self._listed.add(glob)
-            for path, entry in found.items():
+            for path, entry in files.items():
                 self._learn(path, entry)
             self.unsaved = self.urgent = True
             return
-        for path in [path for path in self._known if path not in found and matches(path)]:
+        for path in [path for path in self._known_files if path not in files and matches(path)]:
             self.vanished(path)
-        for path, entry in found.items():
+        for path, entry in files.items():
             self.changed(path, entry, now_s)
 
     def changed(self, path: str, entry: FileState, now_s: float) -> None:
         """Take in that a file was written or moved into place, or has another entry."""
-        if entry == self._known.get(path) or (self.pending is not None and entry == self.pending.files.get(path)):
+        if entry == self._known_files.get(path) or (self.pending is not None and entry == self.pending.files.get(path)):
             self._candidates.pop(path, None)
             return
         if entry == self._candidates.get(path):
@@ -125,7 +125,7 @@ class TaskFiles:
     def vanished(self, path: str) -> None:
         """Take in that a file no longer exists."""
         self._candidates.pop(path, None)
-        if self._known.pop(path, None) is not None:
+        if self._known_files.pop(path, None) is not None:
             self.unsaved = True
 
     def touched(self, path: str, now_s: float) -> None:
@@ -136,10 +136,10 @@ class TaskFiles:
         """Update the known times of files whose attributes alone have changed, so that later listings ignore them."""
         for path in [path for path, at_s in self._touched.items() if now_s - at_s >= self._settle_s]:
             del self._touched[path]
-            known, entry = self._known.get(path), status(path)
-            if path in self._candidates or known is None or entry is None:
+            previous, entry = self._known_files.get(path), status(path)
+            if path in self._candidates or previous is None or entry is None:
                 continue
-            if (known.inode, known.size) == (entry.inode, entry.size):
+            if (previous.inode, previous.size) == (entry.inode, entry.size):
                 self._learn(path, entry)
 
     def due_s(self) -> float | None:
@@ -186,22 +186,22 @@ class TaskFiles:
         return True
 
     def _learn(self, path: str, entry: FileState) -> None:
-        if path in self._known or len(self._known) < MAX_KNOWN:
-            self._known[path] = entry
+        if path in self._known_files or len(self._known_files) < MAX_KNOWN:
+            self._known_files[path] = entry
             self.unsaved = True
 
     @property
     def full(self) -> bool:
         """Whether no more files can become known."""
-        return len(self._known) >= MAX_KNOWN
+        return len(self._known_files) >= MAX_KNOWN
 
-    def keep_globs(self, kept: Iterable[str], matches: Callable[[str], bool]) -> None:
+    def keep_globs(self, globs: Iterable[str], matches: Callable[[str], bool]) -> None:
         """Forget globs that the task no longer has, and known files that match none of the kept globs.
 
         `matches` returns whether a path matches a kept glob. Without this, files of former globs would count towards
         the limit of known files.
         """
-        self._listed &= set(kept)
-        for path in [path for path in self._known if not matches(path)]:
-            del self._known[path]
+        self._listed &= set(globs)
+        for path in [path for path in self._known_files if not matches(path)]:
+            del self._known_files[path]
             self.unsaved = True

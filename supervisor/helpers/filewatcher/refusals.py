@@ -35,25 +35,25 @@ class Refusals:
         self._problems: dict[str, str] = {}
         """Problems by task and directory, or by the task that has no inotify instance."""
 
-    def refused(self, what: str, error: OSError) -> None:
+    def refused(self, location: str, error: OSError) -> None:
         """Note a failure, and report its cause if the cause is new."""
         number = error.errno or 0
         cause, remedy = _CAUSES.get(
             number, (f"inotify cannot be used ({error.strerror})", "check the kernel and its system call filter")
         )
-        self._set(what, f"{cause}, so on_change lists directories every {LIST_S:.0f} s; {remedy}")
+        self._set(location, f"{cause}, so on_change lists directories every {LIST_S:.0f} s; {remedy}")
 
-    def ended(self, what: str) -> None:
+    def ended(self, location: str) -> None:
         """Forget a failure, because the directory is watched or gone, and report if it was the last one."""
-        self._set(what, None)
+        self._set(location, None)
 
-    def _set(self, what: str, problem: str | None) -> None:
+    def _set(self, location: str, problem: str | None) -> None:
         with self._lock:
             before = set(self._problems.values())
             if problem is None:
-                self._problems.pop(what, None)
+                self._problems.pop(location, None)
             else:
-                self._problems[what] = problem
+                self._problems[location] = problem
             after = set(self._problems.values())
             for text in sorted(after - before):
                 self._send({"op": "said", "level": "warning", "text": text})

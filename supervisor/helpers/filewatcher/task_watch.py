@@ -116,7 +116,7 @@ class TaskWatch(threading.Thread):
         self._file_system = file_system
         self._open_inotify = open_inotify
         self._retries = retries or Retries()
-        self._said: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         """The last message about each directory, which is not repeated."""
         self._lock = threading.Lock()
         """Protects the state in `_changes`."""
@@ -136,8 +136,8 @@ class TaskWatch(threading.Thread):
     def _matches(self, path: str) -> bool:
         """Whether a path matches one of the globs."""
         directory, name = os.path.split(path)
-        found = self._directories.get(directory)
-        return found is not None and any(matches(name, pattern) for pattern in found.patterns)
+        watched = self._directories.get(directory)
+        return watched is not None and any(matches(name, pattern) for pattern in watched.patterns)
 
     def stored(self, burst_id: str) -> None:
         """Take in that the run for a burst is stored, so the next burst may follow. This never waits for the thread."""
@@ -205,7 +205,7 @@ class TaskWatch(threading.Thread):
         if self._inotify is not None:
             self._refusals.ended(self._task)
         there = [directory for directory in self._directories.values() if directory.identity is not None]
-        refused = self._inotify is None or any(one.watch is None for one in there)
+        refused = self._inotify is None or any(watched.watch is None for watched in there)
         self._retries.looked(now_s, refused=refused)
         self._changes.tend(now_s, entry_of)
         if self._changes.urgent or (self._changes.unsaved and now_s - self._saved_s >= _SAVE_S):
@@ -263,9 +263,9 @@ class TaskWatch(threading.Thread):
         else:
             self._refusals.ended(self._location(directory))
         if shared:
-            why = f"its file system, {kind}, sends no events for changes by other hosts"
-            self._say(directory.path, f"{directory.path} is listed every {LIST_S:.0f} s: {why}")
-        elif directory.watch is not None and self._said.pop(directory.path, None) is not None:
+            reason = f"its file system, {kind}, sends no events for changes by other hosts"
+            self._say(directory.path, f"{directory.path} is listed every {LIST_S:.0f} s: {reason}")
+        elif directory.watch is not None and self._reported.pop(directory.path, None) is not None:
             self._send({"op": "said", "level": "info", "text": f"{self._task}: {directory.path} is watched"})
 
     def _leave(self, directory: _Directory) -> None:
@@ -280,17 +280,17 @@ class TaskWatch(threading.Thread):
             OSError: the directory cannot be read.
         """
         directory.listed_s = now_s
-        found: dict[str, dict[str, FileState]] = {pattern: {} for pattern in directory.patterns}
+        states: dict[str, dict[str, FileState]] = {pattern: {} for pattern in directory.patterns}
         with os.scandir(directory.path) as names:
             for name in names:
                 fitting = [pattern for pattern in directory.patterns if matches(name.name, pattern)]
                 if fitting and (entry := entry_of(name.path)) is not None:
                     for pattern in fitting:
-                        found[pattern][name.path] = entry
+                        states[pattern][name.path] = entry
         for pattern, glob in directory.patterns.items():
             self._changes.listed(
                 glob,
-                found[pattern],
+                states[pattern],
                 partial(_is_match, directory=directory.path, pattern=pattern),
                 now_s,
             )
@@ -317,14 +317,14 @@ class TaskWatch(threading.Thread):
                 self._list_again()
                 look = True
                 continue
-            found = by_watch.get(event.watch)
-            if found is None:
+            watched = by_watch.get(event.watch)
+            if watched is None:
                 continue
             if event.mask & _DIRECTORY_GONE:
-                found.identity = None
+                watched.identity = None
                 look = True
-            elif any(matches(event.name, pattern) for pattern in found.patterns):
-                self._handle(f"{found.path.rstrip('/')}/{event.name}", event.mask, now_s)
+            elif any(matches(event.name, pattern) for pattern in watched.patterns):
+                self._handle(f"{watched.path.rstrip('/')}/{event.name}", event.mask, now_s)
         return look
 
     def _list_again(self) -> None:
@@ -368,8 +368,8 @@ class TaskWatch(threading.Thread):
 
     def _say(self, location: str, text: str) -> None:
         """Send a warning about a directory, unless it repeats the last one."""
-        if self._said.get(location) != text:
-            self._said[location] = text
+        if self._reported.get(location) != text:
+            self._reported[location] = text
             self._send({"op": "said", "level": "warning", "text": f"{self._task}: {text}"})
 
 

@@ -196,9 +196,9 @@ def work(job: Job, log: Log) -> Report:
     Raises:
         OSError: the folders with the logs cannot be read.
     """
-    removed, kept = _remove_purged(job, log)
+    removed, kept_numbers = _remove_purged(job, log)
     if not job.look:
-        return Report(next_ms=None, rest_ms=0, removed=removed, kept=kept, damaged=_is_damaged(job))
+        return Report(next_ms=None, rest_ms=0, removed=removed, kept=kept_numbers, damaged=_is_damaged(job))
     start_s = time.process_time()
     logs = list(find_logs(f"{job.data_dir}/logs"))
     looking_ms = (time.process_time() - start_s) * 1000
@@ -208,7 +208,7 @@ def work(job: Job, log: Log) -> Report:
     )
     next_ms = min((at for at in times if at is not None), default=None)
     rest_ms = max(_LEAST_REST_MS, int(looking_ms * _REST_FACTOR))
-    return Report(next_ms=next_ms, rest_ms=rest_ms, removed=removed, kept=kept, damaged=_is_damaged(job))
+    return Report(next_ms=next_ms, rest_ms=rest_ms, removed=removed, kept=kept_numbers, damaged=_is_damaged(job))
 
 
 def _is_damaged(job: Job) -> bool:
@@ -221,22 +221,22 @@ def _remove_purged(job: Job, log: Log) -> tuple[int, list[int]]:
     While a run has a ring, its log may still be written, even after the run has ended, if the disk was full or hung.
     """
     last = 0
-    kept: list[int] = []
+    kept_numbers: list[int] = []
     try:
         db = open_reader(job.database)
         try:
-            while (found := purged_runs(db, last, _PURGED)) and len(kept) < _PURGED:
-                for last, task, run_id in found:
+            while (rows := purged_runs(db, last, _PURGED)) and len(kept_numbers) < _PURGED:
+                for last, task, run_id in rows:
                     written = os.path.exists(ring_path(job.runtime_dir, run_id))
                     if written or not _remove(log_path(job.data_dir, task, run_id), log):
-                        kept.append(last)
+                        kept_numbers.append(last)
         finally:
             db.close()
     except StoreError as err:
         if job.copy and isinstance(err, DatabaseDamaged):
             suspect(job.database)
         log.warning(f"cannot read the purged runs: {err}")
-    return last, kept
+    return last, kept_numbers
 
 
 def _budget(job: Job) -> int:
@@ -251,25 +251,25 @@ def _keep_within(logs: list[LogFile], budget: int, log: Log) -> list[LogFile]:
     total = sum(log.occupied for log in logs)
     if total <= budget:
         return logs
-    kept = []
+    kept_logs = []
     removed: defaultdict[str, list[int]] = defaultdict(list)
     remaining: defaultdict[str, list[LogFile]] = defaultdict(list)
-    for one in sorted(logs, key=lambda one: one.ended_ms):
+    for log_file in sorted(logs, key=lambda log_file: log_file.ended_ms):
         if total > budget:
-            obstacle = _unfinished_or_unreadable(one)
-            if obstacle is None and _remove(one.path, log):
-                total -= one.occupied
-                removed[one.task].append(one.occupied)
+            obstacle = _unfinished_or_unreadable(log_file)
+            if obstacle is None and _remove(log_file.path, log):
+                total -= log_file.occupied
+                removed[log_file.task].append(log_file.occupied)
                 continue
-            remaining[obstacle or _UNDELETABLE].append(one)
-        kept.append(one)
+            remaining[obstacle or _UNDELETABLE].append(log_file)
+        kept_logs.append(log_file)
     for task, sizes in removed.items():
         runs = counted(len(sizes), "run")
         log.info(f"{task}: removed the logs of {runs} ({sum(sizes)} bytes) to stay within {budget} bytes")
     if total > budget:
         obstacles = "; ".join(_obstacle_text(obstacle, some) for obstacle, some in remaining.items())
         log.warning(f"the logs use {total} bytes, more than the limit of {budget} bytes; not removed: {obstacles}")
-    return kept
+    return kept_logs
 
 
 def _obstacle_text(obstacle: str, some: list[LogFile]) -> str:
@@ -277,10 +277,10 @@ def _obstacle_text(obstacle: str, some: list[LogFile]) -> str:
     return f"{counted(len(some), obstacle)} ({size} bytes, oldest: {some[0].path}): {_REMEDIES[obstacle]}"
 
 
-def _unfinished_or_unreadable(one: LogFile) -> str | None:
+def _unfinished_or_unreadable(log_file: LogFile) -> str | None:
     """Return why a log may not be removed or compressed; None if nothing more is written to it."""
     try:
-        file = open_log_file(one.path)
+        file = open_log_file(log_file.path)
         if file is None:
             return _UNFINISHED
         try:
@@ -305,40 +305,40 @@ def _compress_old(logs: list[LogFile], after_ms: int, log: Log) -> int | None:
     now_ms = time.time_ns() // 1_000_000
     next_ms: int | None = None
     before = after = count = 0
-    for one in logs:
-        if one.done or one.size <= PAGE:
+    for log_file in logs:
+        if log_file.done or log_file.size <= PAGE:
             continue
-        due_ms = one.ended_ms + after_ms
+        due_ms = log_file.ended_ms + after_ms
         if due_ms > now_ms:
             next_ms = due_ms if next_ms is None else min(next_ms, due_ms)
-        elif _unfinished_or_unreadable(one) is None:
+        elif _unfinished_or_unreadable(log_file) is None:
             try:
-                size = _compress(one, log)
+                size = _compress(log_file, log)
             except OSError as err:
-                log.warning(f"cannot compress {one.path}: {err.strerror}")
+                log.warning(f"cannot compress {log_file.path}: {err.strerror}")
                 if err.errno in (errno.ENOSPC, errno.EDQUOT):
                     break
                 continue
             if size is not None:
-                before, after, count = before + one.size, after + size, count + 1
+                before, after, count = before + log_file.size, after + size, count + 1
     if count:
         log.debug(f"compressed {count} logs of {before} bytes to {after}")
     return next_ms
 
 
-def _compress(one: LogFile, log: Log) -> int | None:
+def _compress(log_file: LogFile, log: Log) -> int | None:
     """Compress a sealed log; return its new size, or None if it was not compressed.
 
     Raises:
         OSError: the log cannot be compressed now.
     """
     try:
-        done = compress(one.path)
+        done = compress(log_file.path)
     except LogError as err:
-        log.warning(f"cannot compress {one.path}: {err}")
+        log.warning(f"cannot compress {log_file.path}: {err}")
         done = False
-    mark_done(one.path)
+    mark_done(log_file.path)
     try:
-        return os.stat(one.path).st_size if done else None
+        return os.stat(log_file.path).st_size if done else None
     except FileNotFoundError:
         return None

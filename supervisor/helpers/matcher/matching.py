@@ -27,20 +27,20 @@ class TextMatcher:
         return self._find(request)
 
     def _find(self, request: MatchRequest) -> Span | None:
-        begin = request.begin
-        source = request.text, begin, request.end
+        text_start = request.start
+        source = request.text, text_start, request.end
         if source != self._source:
             self._source = source
-            self._text = _decoded(request.text[begin : request.end])
+            self._text = _decoded(request.text[text_start : request.end])
         text = self._text
-        if len(text) == request.end - begin:  # each character is one byte
-            match = self._compiled.search(text, request.pos - begin)
-            return None if match is None else (match.start() + begin, match.end() + begin)
-        match = self._compiled.search(text, len(_decoded(request.text[begin : request.pos])))
+        if len(text) == request.end - text_start:  # each character is one byte
+            match = self._compiled.search(text, request.pos - text_start)
+            return None if match is None else (match.start() + text_start, match.end() + text_start)
+        match = self._compiled.search(text, len(_decoded(request.text[text_start : request.pos])))
         if match is None:
             return None
         start = len(_encoded(text[: match.start()]))
-        return begin + start, begin + start + len(_encoded(match[0]))
+        return text_start + start, text_start + start + len(_encoded(match[0]))
 
 
 def _decoded(text: bytes) -> str:

@@ -204,10 +204,10 @@ def _restrict_redirect(response: "requests.Response") -> str | None:
     """
     if not response.is_redirect:
         return None
-    why = refusal_of_redirect(response.request.url or "", response.headers["Location"])
-    if why is not None:
+    refusal = refusal_of_redirect(response.request.url or "", response.headers["Location"])
+    if refusal is not None:
         del response.headers["Location"]  # without this header, requests returns the redirect as the answer
-        return why
+        return refusal
     away = leads_away(response)
     # requests copies these headers to the next request.
     headers = response.request.headers
@@ -247,8 +247,8 @@ def retry_after_ms(value: str | None, now_s: float) -> int | None:
 
 def _instant_s(date: str) -> float:
     """Return a date in seconds since the epoch. A date without a time zone is in UTC (RFC 9110, 5.6.7)."""
-    found = parsedate_to_datetime(date)
-    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    parsed = parsedate_to_datetime(date)
+    return (parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)).timestamp()
 
 
 def deliver(request: DeliveryRequest) -> DeliveryResult:
@@ -276,8 +276,8 @@ def deliver(request: DeliveryRequest) -> DeliveryResult:
         )
         if done and captured.lost is None:
             return DeliveryResult()
-        why = captured.lost or "; ".join(dict.fromkeys(captured.messages)) or "the service rejected the message"
-        return DeliveryResult(masked(" ".join(why.split()), request.url)[:_MAX_ERROR], captured.retry_after_ms)
+        error = captured.lost or "; ".join(dict.fromkeys(captured.messages)) or "the service rejected the message"
+        return DeliveryResult(masked(" ".join(error.split()), request.url)[:_MAX_ERROR], captured.retry_after_ms)
     except Exception as err:  # noqa: BLE001 - any exception of a plugin is the result of this message
         return DeliveryResult(masked(f"{type(err).__name__}: {err}", request.url)[:_MAX_ERROR], captured.retry_after_ms)
     finally:

@@ -16,9 +16,9 @@ def masked(text: str, url: str) -> str:
     """
     hidden = {url}
     parts = urlsplit(url)
-    rest = url.partition("://")[2]
+    remaining = url.partition("://")[2]
     host = (parts.hostname or "").lower() if "." in (parts.hostname or "") or parts.hostname == "localhost" else ""
-    for part in _PARTS.split(rest):
+    for part in _PARTS.split(remaining):
         for form in (part, unquote(part)):
             if len(form) >= _MIN_CHARS and form.lower() != host:
                 hidden.add(form)

@@ -37,10 +37,10 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         Raises:
             URLError: the redirect must not be followed.
         """
-        why = refusal_of_redirect(req.full_url, newurl)
-        if why is not None:
+        refusal = refusal_of_redirect(req.full_url, newurl)
+        if refusal is not None:
             fp.close()
-            raise urllib.error.URLError(f"status {code} {why}")
+            raise urllib.error.URLError(f"status {code} {refusal}")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 

@@ -61,7 +61,7 @@ class ProbeLeftovers:
 
     def _orphans(self, over: Collection[int], running: Mapping[int, str]) -> tuple[list[int], bool]:
         """Return the ids of adopted leftovers, and whether the owner of any process is still unknown."""
-        found, unknown = [], False
+        orphans, unknown = [], False
         for pid in children(os.getpid()):
             if pid in over or pid in running:
                 continue
@@ -74,8 +74,8 @@ class ProbeLeftovers:
             belongs = self._belongs(process, running)
             unknown = unknown or belongs is None
             if belongs is False:
-                found.append(pid)
-        return found, unknown
+                orphans.append(pid)
+        return orphans, unknown
 
     def _belongs(self, process: Process, running: Mapping[int, str]) -> bool | None:
         if process.session in running or process.group in running:
@@ -186,8 +186,8 @@ class _Attempt:
                 answers, answering = os.pipe2(os.O_CLOEXEC)
                 self._answers = _MaskedOutput(answers, mask.another())
             if request.uid is not None:  # so that the user can open the pipes by name, such as /dev/stderr
-                for one in {theirs, answering}:
-                    os.fchown(one, request.uid, -1)
+                for fd in {theirs, answering}:
+                    os.fchown(fd, request.uid, -1)
             self._process = subprocess.Popen(
                 _wrapped(request, carries=bool(lost)),
                 stdin=subprocess.DEVNULL,
@@ -200,8 +200,8 @@ class _Attempt:
             self._close_pipes()
             raise ProbeFailed(f"{self._name} cannot be started: {getattr(err, 'strerror', None) or err}") from err
         finally:
-            for one in {theirs, answering}:
-                os.close(one)
+            for fd in {theirs, answering}:
+                os.close(fd)
         self.pid = self._process.pid
 
     def watch(self) -> None:
@@ -222,9 +222,9 @@ class _Attempt:
     def _pipes(self) -> list["_MaskedOutput"]:
         return [self._output] if self._answers is None else [self._output, self._answers]
 
-    def _readable(self, one: "_MaskedOutput") -> None:
-        if not one.read():
-            self._loop.remove_reader(one.fd)
+    def _readable(self, output: "_MaskedOutput") -> None:
+        if not output.read():
+            self._loop.remove_reader(output.fd)
 
     def _close_pipes(self) -> None:
         for pipe in self._pipes():
@@ -234,9 +234,9 @@ class _Attempt:
     def _exited(self) -> None:
         self._loop.remove_reader(self._pidfd)
         # WNOWAIT leaves the process unreaped, so that its id still identifies its process group.
-        found = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT)
-        if found is not None and not self.ended.done():
-            self.ended.set_result(found.si_status if found.si_code == os.CLD_EXITED else -found.si_status)
+        exit_info = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT)
+        if exit_info is not None and not self.ended.done():
+            self.ended.set_result(exit_info.si_status if exit_info.si_code == os.CLD_EXITED else -exit_info.si_status)
 
     def outcome(self) -> tuple[str, str]:
         """Return the last line of the output, for display, and the answer of kind ask; both may be empty."""
@@ -325,20 +325,20 @@ class _MaskedOutput:
 
 def beginning_of(masked: str, limit: int) -> str:
     """Return at most the first `limit` characters, without the first part of a mask that the cut would split."""
-    kept = masked[:limit]
+    beginning = masked[:limit]
     if masked[limit : limit + 1] != _MASK[0]:
-        return kept
-    stars = len(kept) - len(kept.rstrip(_MASK[0]))
-    return kept[: len(kept) - stars % len(_MASK)]
+        return beginning
+    stars = len(beginning) - len(beginning.rstrip(_MASK[0]))
+    return beginning[: len(beginning) - stars % len(_MASK)]
 
 
 def end_of(masked: str, limit: int) -> str:
     """Return at most the last `limit` characters, without the last part of a mask that the cut would split."""
-    kept = masked[-limit:]
+    ending = masked[-limit:]
     if masked[-limit - 1 : -limit] != _MASK[0]:
-        return kept
-    stars = len(kept) - len(kept.lstrip(_MASK[0]))
-    return kept[stars % len(_MASK) :]
+        return ending
+    stars = len(ending) - len(ending.lstrip(_MASK[0]))
+    return ending[stars % len(_MASK) :]
 
 
 def _wrapped(request: ProbeRequest, *, carries: bool) -> list[str]:

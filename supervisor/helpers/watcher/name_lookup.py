@@ -44,23 +44,23 @@ class NameLookup:
     async def _addresses(self, host: str | None) -> list[Address]:
         with contextlib.suppress(socket.gaierror):  # the host is a name, not an address
             return _found(host, socket.AI_NUMERICHOST)
-        found = self._open.get(host)
-        if found is None:
+        future = self._open.get(host)
+        if future is None:
             loop = asyncio.get_running_loop()
-            found = self._open[host] = loop.create_future()
-            found.add_done_callback(lambda _: self._open.pop(host))
+            future = self._open[host] = loop.create_future()
+            future.add_done_callback(lambda _: self._open.pop(host))
             try:
-                threading.Thread(target=_ask, args=(host, loop, found), daemon=True).start()
+                threading.Thread(target=_ask, args=(host, loop, future), daemon=True).start()
             except RuntimeError as err:  # the limit of threads is reached
-                found.set_exception(OSError(str(err)))
-        return await asyncio.shield(found)
+                future.set_exception(OSError(str(err)))
+        return await asyncio.shield(future)
 
 
 def _found(host: str | None, flags: int = 0) -> list[Address]:
-    return [(one[0], one[4]) for one in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=flags)]
+    return [(info[0], info[4]) for info in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=flags)]
 
 
-def _ask(host: str | None, loop: asyncio.AbstractEventLoop, found: _Answer) -> None:
+def _ask(host: str | None, loop: asyncio.AbstractEventLoop, future: _Answer) -> None:
     """Look up a name in a thread of its own, and pass the answer to the event loop."""
     answer: list[Address] | Exception
     try:
@@ -68,11 +68,11 @@ def _ask(host: str | None, loop: asyncio.AbstractEventLoop, found: _Answer) -> N
     except Exception as err:  # noqa: BLE001 - any exception is the answer
         answer = err
     with contextlib.suppress(RuntimeError):  # the event loop is closed
-        loop.call_soon_threadsafe(_set_result, found, answer)
+        loop.call_soon_threadsafe(_set_result, future, answer)
 
 
-def _set_result(found: _Answer, answer: list[Address] | Exception) -> None:
+def _set_result(future: _Answer, answer: list[Address] | Exception) -> None:
     if isinstance(answer, Exception):
-        found.set_exception(answer)
+        future.set_exception(answer)
     else:
-        found.set_result(answer)
+        future.set_result(answer)

@@ -117,14 +117,14 @@ async def line(request: ProbeRequest, run: str, bell: RingWatcher, searches: Lin
         while True:
             news.clear()
             sealed = reader.head().sealed
-            found = await searches.search(reader, pattern, position)
-            for hit in found.hits:
+            result = await searches.search(reader, pattern, position)
+            for hit in result.hits:
                 if hit.stream != SYSTEM:
                     return hit.n, shown(hit.text.removesuffix(b"\r"))
-            if found.failure is not None:
-                raise SearchImpossible(found.failure)
-            position = found.next
-            if not found.exhausted:
+            if result.failure is not None:
+                raise SearchImpossible(result.failure)
+            position = result.next
+            if not result.exhausted:
                 await asyncio.sleep(0)
             elif sealed:
                 raise ProbeFailed("its log ended without a matching line")

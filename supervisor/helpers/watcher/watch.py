@@ -101,26 +101,26 @@ class ProbeRunner:
                 async with asyncio.timeout(request.timeout_ms / 1000):
                     text = await self._exec.run(request)
             except TimeoutError:
-                why = f"{request.argv[0]}: timed out after {request.timeout_ms} ms"
+                error = f"{request.argv[0]}: timed out after {request.timeout_ms} ms"
             except (ProbeFailed, OSError) as err:  # OSError: the watcher lacks a resource, as with EMFILE
-                why = str(err)
+                error = str(err)
             else:
                 self._send({"op": "answered", "key": request.key, "text": text})
                 return
-        self._send({"op": "failed", "key": request.key, "why": why})
+        self._send({"op": "failed", "key": request.key, "why": error})
 
     async def _ready(self, request: ProbeRequest) -> None:
         """Probe until an attempt succeeds."""
         reported = None
         while True:
             began_s = time.monotonic()
-            why = await self._attempt(request)
-            if why is None:
+            error = await self._attempt(request)
+            if error is None:
                 self._send({"op": "passed", "key": request.key})
                 return
-            if why != reported:
-                reported = why
-                self._send({"op": "failing", "key": request.key, "why": why})
+            if error != reported:
+                reported = error
+                self._send({"op": "failing", "key": request.key, "why": error})
             await _sleep_until_due(request, began_s)
 
     async def _alive(self, request: ProbeRequest) -> None:
@@ -129,15 +129,15 @@ class ProbeRunner:
         await asyncio.sleep(request.every_ms / 1000)
         while True:
             began_s = time.monotonic()
-            why = await self._attempt(request)
-            failures = 0 if why is None else failures + 1
-            if why is not None and failures >= request.times:
+            error = await self._attempt(request)
+            failures = 0 if error is None else failures + 1
+            if error is not None and failures >= request.times:
                 times = f" ({failures} times in a row)" if failures > 1 else ""
-                self._send({"op": "failed", "key": request.key, "why": why + times})
+                self._send({"op": "failed", "key": request.key, "why": error + times})
                 return
-            if why != reported:
-                reported = why
-                message = {"op": "passed"} if why is None else {"op": "failing", "why": why}
+            if error != reported:
+                reported = error
+                message = {"op": "passed"} if error is None else {"op": "failing", "why": error}
                 self._send({**message, "key": request.key})
             await _sleep_until_due(request, began_s)
 
@@ -153,8 +153,8 @@ class ProbeRunner:
                 async with asyncio.timeout(request.timeout_ms / 1000):
                     await attempts[request.kind](request)
             except TimeoutError:
-                what = request.argv[0] if request.kind == "exec" else request.target
-                return f"{what}: no answer within {request.timeout_ms} ms"
+                subject = request.argv[0] if request.kind == "exec" else request.target
+                return f"{subject}: no answer within {request.timeout_ms} ms"
             except (ProbeFailed, OSError) as err:  # OSError: the watcher lacks a resource, as with EMFILE
                 return str(err)
         return None

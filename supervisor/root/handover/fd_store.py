@@ -79,9 +79,9 @@ class DescriptorStore:
             StoreRequest(run, None if fds is None else [keep(fd) for fd in fds]) for run, fds in self._waiting.items()
         ]
 
-    def load(self, found: Iterable[StoreRequest]) -> None:
+    def load(self, requests: Iterable[StoreRequest]) -> None:
         """Restore the state from :meth:`dump`."""
-        self._waiting = dict(found)
+        self._waiting = dict(requests)
         if self._waiting:
             self._again()
 
@@ -127,9 +127,9 @@ def stored_descriptors(env: Mapping[str, str]) -> dict[str, list[int]]:
     if env.get("LISTEN_PID") != str(os.getpid()):
         return {}
     names = env.get("LISTEN_FDNAMES", "").split(":")
-    found: dict[str, list[int]] = {}
+    descriptors: dict[str, list[int]] = {}
     for number in range(int(env.get("LISTEN_FDS", "0"))):
         name = names[number] if number < len(names) else ""
         if name.startswith(_PREFIX):
-            found.setdefault(name.removeprefix(_PREFIX), []).append(_FIRST_FD + number)
-    return found
+            descriptors.setdefault(name.removeprefix(_PREFIX), []).append(_FIRST_FD + number)
+    return descriptors

@@ -63,9 +63,9 @@ class Record:
         self._details = b""
         self._start_written = _read(fd, _START)[0] >= 0
         self._of_format_1 = bool(_whole(fd, _FORMAT_1))
-        self._seq, self._details_seq, found = _newest(fd)
-        if found is not None:
-            self._details = found.details
+        self._seq, self._details_seq, newest = _newest(fd)
+        if newest is not None:
+            self._details = newest.details
 
     @classmethod
     def make(cls) -> "Record":
@@ -76,22 +76,22 @@ class Record:
         """
         return cls(os.memfd_create("ringward-run", os.MFD_CLOEXEC))
 
-    def write(self, known: RecordContent) -> None:
+    def write(self, content: RecordContent) -> None:
         """Write the current state. `start` and `fds` are written only the first time.
 
         Raises:
             OSError: there is not enough memory, or the record is too large.
         """
         if not self._start_written:
-            start = {"start": state_schema.to_json(known.state.start), "fds": known.fds}
+            start = {"start": state_schema.to_json(content.state.start), "fds": content.fds}
             _write(self.fd, _START, 0, json.dumps(start).encode())
             self._start_written = True
-        details = json.dumps({**known.about, "details": state_schema.to_json(known.state.details)}).encode()
+        details = json.dumps({**content.about, "details": state_schema.to_json(content.state.details)}).encode()
         if details != self._details:
             self._details = b""
             _write(self.fd, _DETAILS, self._details_seq + 1, details)
             self._details, self._details_seq = details, self._details_seq + 1
-        progress = _DETAILS_NUMBER.pack(self._details_seq) + state_schema.pack(known.state.progress)
+        progress = _DETAILS_NUMBER.pack(self._details_seq) + state_schema.pack(content.state.progress)
         _write(self.fd, _PROGRESS, self._seq + 1, progress)
         self._seq += 1
         if self._of_format_1:
@@ -105,16 +105,16 @@ class Record:
         Raises:
             Foreign, KeyError, TypeError, ValueError: another version wrote it in a form that this one does not know.
         """
-        start, (_, _, found) = _read(self.fd, _START)[1], _newest(self.fd)
-        if not start or found is None:
+        start, (_, _, newest) = _read(self.fd, _START)[1], _newest(self.fd)
+        if not start or newest is None:
             return _format_1(self.fd)
-        begun, about = json.loads(start), json.loads(found.details)
+        start_fields, about = json.loads(start), json.loads(newest.details)
         state = RunState(
-            state_schema.from_json(RunStart, begun["start"]),
-            state_schema.unpack(found.progress),
+            state_schema.from_json(RunStart, start_fields["start"]),
+            state_schema.unpack(newest.progress),
             state_schema.from_json(RunDetails, about.pop("details")),
         )
-        return RecordContent(about, begun["fds"], state)
+        return RecordContent(about, start_fields["fds"], state)
 
     def hold(self, out: bytes, err: bytes, masked: int) -> None:
         """Write the text that masks hold back from both outputs, and the number of replaced secrets.
@@ -158,9 +158,9 @@ def _format_1(fd: int) -> RecordContent | None:
     data = _read(fd, _FORMAT_1)[1]
     if not data:
         return None
-    known = json.loads(data)
-    about = {name: known[name] for name in ("daemon", "boot", "place")}
-    return RecordContent({"format": FORMAT, **about}, known["fds"], state_before(known))
+    fields = json.loads(data)
+    about = {name: fields[name] for name in ("daemon", "boot", "place")}
+    return RecordContent({"format": FORMAT, **about}, fields["fds"], state_before(fields))
 
 
 def _write(fd: int, offsets: tuple[int, int], seq: int, data: bytes) -> None:
@@ -173,7 +173,7 @@ def _write(fd: int, offsets: tuple[int, int], seq: int, data: bytes) -> None:
 
 def _whole(fd: int, offsets: tuple[int, int]) -> list[tuple[int, bytes]]:
     """Return the intact copies with their numbers."""
-    found = []
+    records = []
     for offset in dict.fromkeys(offsets):
         header = os.pread(fd, _HEADER.size, offset)
         if len(header) < _HEADER.size or not header.strip(b"\0"):
@@ -181,8 +181,8 @@ def _whole(fd: int, offsets: tuple[int, int]) -> list[tuple[int, bytes]]:
         seq, length, crc = _HEADER.unpack(header)
         data = os.pread(fd, length, offset + _HEADER.size) if length <= _FORMAT_1[1] else b""
         if len(data) == length and crc32(data, seq & 0xFFFFFFFF) == crc:
-            found.append((seq, data))
-    return found
+            records.append((seq, data))
+    return records
 
 
 def _read(fd: int, offsets: tuple[int, int]) -> tuple[int, bytes]:

@@ -49,8 +49,8 @@ class RunRecords:
         try:
             return RecentStarts(self._boot.runtime_dir)
         except OSError as err:  # ENOSPC
-            why = err.strerror
-        self._log.warning(f"if the supervisor is killed, runs may start twice: {why}")
+            reason = err.strerror
+        self._log.warning(f"if the supervisor is killed, runs may start twice: {reason}")
         return None
 
     def make_again(self, boot: DaemonSettings, instances: Iterable[ManagedProcess]) -> None:
@@ -77,10 +77,10 @@ class RunRecords:
         if not instance.main.ticks:
             return None
         fds = {"out": out, "err": err, "status": instance.status_fd}
-        pipes = {what: fd for what, fd in fds.items() if fd is not None}
+        pipes = {name: fd for name, fd in fds.items() if fd is not None}
         try:
             record = self._records[instance.run] = Record.make()
-            self._fds[instance.run] = {what: identity(fd) for what, fd in pipes.items()}
+            self._fds[instance.run] = {name: identity(fd) for name, fd in pipes.items()}
             self.update(instance)
             if instance.run in self._records:
                 self.store.keep(instance.run, [record.fd, instance.main.pidfd, *pipes.values()])
@@ -140,9 +140,9 @@ class RunRecords:
         """Return all records; `keep` registers a descriptor that the next root needs."""
         return {run: RecordState(keep(record.fd), self._fds[run]) for run, record in self._records.items()}
 
-    def load(self, found: dict[str, RecordState]) -> None:
+    def load(self, states: dict[str, RecordState]) -> None:
         """Restore the state from :meth:`dump`."""
-        for run, (fd, fds) in found.items():
+        for run, (fd, fds) in states.items():
             self.adopt(run, Record(fd), fds)
 
 
@@ -159,5 +159,5 @@ def about(boot: DaemonSettings) -> dict[str, object]:
 
 def identity(fd: int) -> list[int]:
     """Return the device and inode of a pipe."""
-    found = os.fstat(fd)
-    return [found.st_dev, found.st_ino]
+    status = os.fstat(fd)
+    return [status.st_dev, status.st_ino]

@@ -105,40 +105,40 @@ def recover(
         OSError: the ring cannot be mapped.
         LogError: the file is not a ring.
     """
-    found = RecoveredRun(state.run, exited=state.details.exited)
+    recovered = RecoveredRun(state.run, exited=state.details.exited)
     if exact is not None:
-        if found.exited is None:
+        if recovered.exited is None:
             pidfd = -1 if exact.pidfd is None else exact.pidfd
             adopted = state.progress.adopted
-            found.instance = process_of(state, pidfd, exact.status_fd, adopted=adopted, drained=drained)
-            restore_exact(found.instance, state, exact)
+            recovered.instance = process_of(state, pidfd, exact.status_fd, adopted=adopted, drained=drained)
+            restore_exact(recovered.instance, state, exact)
         if exact.log is not None:
-            found.log, found.stalled_at_s = RunLog.load(exact.log), exact.log.since_s
-        return found
+            recovered.log, recovered.stalled_at_s = RunLog.load(exact.log), exact.log.since_s
+        return recovered
     if stored is None:
         raise RunUnrecoverable("it has no record")
-    found.record, found.identities = stored.record, stored.pipes
-    if found.exited is None:
-        found.instance = _adopted(state, stored, found)
-    _reopen_log(found, state.start.request.log, stored)
-    if found.instance is not None:
-        found.instance.notify_socket = _bind_again(found.instance, state, stored.log)
-        stored.used.update(fd for fd in (found.instance.main.pidfd, found.instance.status_fd) if fd is not None)
-        if found.lines is None:
-            stored.used.update(found.pipes.values())
+    recovered.record, recovered.identities = stored.record, stored.pipes
+    if recovered.exited is None:
+        recovered.instance = _adopted(state, stored, recovered)
+    _reopen_log(recovered, state.start.request.log, stored)
+    if recovered.instance is not None:
+        recovered.instance.notify_socket = _bind_again(recovered.instance, state, stored.log)
+        stored.used.update(fd for fd in (recovered.instance.main.pidfd, recovered.instance.status_fd) if fd is not None)
+        if recovered.lines is None:
+            stored.used.update(recovered.pipes.values())
         else:
-            found.pipes.clear()
-    return found
+            recovered.pipes.clear()
+    return recovered
 
 
-def _adopted(state: RunState, stored: StoredRun, found: RecoveredRun) -> ManagedProcess:
+def _adopted(state: RunState, stored: StoredRun, recovered: RecoveredRun) -> ManagedProcess:
     pidfd = next((fd for fd in stored.fds if is_pidfd(fd)), None)
     by_identity = {tuple(identity(fd)): fd for fd in stored.fds if fd != pidfd}
-    wanted = {what: tuple(pair) for what, pair in stored.pipes.items()}
-    found.pipes = {what: by_identity[one] for what, one in wanted.items() if one in by_identity}
-    if pidfd is None or found.pipes.keys() != wanted.keys():
+    identities = {name: tuple(pair) for name, pair in stored.pipes.items()}
+    recovered.pipes = {name: by_identity[pair] for name, pair in identities.items() if pair in by_identity}
+    if pidfd is None or recovered.pipes.keys() != identities.keys():
         raise RunUnrecoverable("some of its descriptors were not stored")
-    status_fd = found.pipes.pop("status", None)
+    status_fd = recovered.pipes.pop("status", None)
     instance = process_of(state, pidfd, status_fd if state.progress.unexecuted else None, adopted=True)
     if instance.phase is ProcessState.SEALING:
         instance.deadline_s = time.monotonic()
@@ -159,24 +159,26 @@ def _bind_again(instance: ManagedProcess, state: RunState, log: Log) -> NotifySo
     return ear
 
 
-def _reopen_log(found: RecoveredRun, path: str, stored: StoredRun) -> None:
-    written = LogContent.read(path, found.run)
-    writer = reopen(stored.ring, found.run, written)
+def _reopen_log(recovered: RecoveredRun, path: str, stored: StoredRun) -> None:
+    written = LogContent.read(path, recovered.run)
+    writer = reopen(stored.ring, recovered.run, written)
     if writer is None:
-        if written is not None and not written.sealed and found.exited is None:
+        if written is not None and not written.sealed and recovered.exited is None:
             raise RunUnrecoverable("its ring is missing")
-        found.lines = written.lines if written is not None else None
+        recovered.lines = written.lines if written is not None else None
         return
-    log = found.log = RunLog(found.run, path, writer)
+    log = recovered.log = RunLog(recovered.run, path, writer)
     if written is not None:
         log.file = LogFileWriter(path, writer, writer.file_blocks)
         log.file.progress = written.progress
     if writer.sealed:
-        found.lines = writer.lines
-    elif found.instance is not None:
+        recovered.lines = writer.lines
+    elif recovered.instance is not None:
         streams = (("out", STDOUT), ("err", STDERR))
-        log.sources = {Source(found.pipes[what], stream, log) for what, stream in streams if what in found.pipes}
-        _prepare(log, found.instance.spawn, stored.record)
+        log.sources = {
+            Source(recovered.pipes[name], stream, log) for name, stream in streams if name in recovered.pipes
+        }
+        _prepare(log, recovered.instance.spawn, stored.record)
 
 
 def _prepare(log: RunLog, spawn: Spawn, record: Record) -> None:
@@ -196,34 +198,34 @@ def recover_stored(
         boot: The settings of this daemon.
         log: The daemon's log.
     """
-    wanted = about(boot)
-    found, refused = [], []
+    expected_about = about(boot)
+    recovered, refused = [], []
     for run, fds in descriptors.items():
         used: set[int] = set()
         try:
-            state, stored = _read(run, fds, wanted, ring_path(boot.runtime_dir, run), log)
-            found.append(recover(state, None, stored))
+            state, stored = _read(run, fds, expected_about, ring_path(boot.runtime_dir, run), log)
+            recovered.append(recover(state, None, stored))
             used = stored.used
         except (RunUnrecoverable, UnknownFormat, KeyError, TypeError, ValueError, OSError, LogError) as err:
             log.warning(f"cannot continue {run}: {err!r}")
             refused.append(run)
         for fd in set(fds) - used:
             os.close(fd)
-    return found, refused
+    return recovered, refused
 
 
-def _read(run: str, fds: list[int], wanted: dict[str, object], ring: str, log: Log) -> tuple[RunState, StoredRun]:
+def _read(run: str, fds: list[int], expected: dict[str, object], ring: str, log: Log) -> tuple[RunState, StoredRun]:
     memory = next((fd for fd in fds if stat.S_ISREG(os.fstat(fd).st_mode) and not is_pidfd(fd)), None)
     record = Record(memory) if memory is not None else None
-    known = record.read() if record is not None else None
-    if memory is None or record is None or known is None:
+    content = record.read() if record is not None else None
+    if memory is None or record is None or content is None:
         raise RunUnrecoverable("it has no record")
-    differing = [name for name, value in wanted.items() if known.about.get(name) != value]
+    differing = [name for name, value in expected.items() if content.about.get(name) != value]
     if differing:
         raise RunUnrecoverable(f"the record has another {differing[0]}")
-    if known.state.run != run:
+    if content.state.run != run:
         raise RunUnrecoverable("the record belongs to another run")
-    return known.state, StoredRun(fds, record, known.fds, ring, log, {memory})
+    return content.state, StoredRun(fds, record, content.fds, ring, log, {memory})
 
 
 def limit_again(instances: Iterable[ManagedProcess], log: Log) -> None:

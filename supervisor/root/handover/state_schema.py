@@ -374,13 +374,13 @@ class _Field(NamedTuple):
 
 @functools.cache
 def _fields(cls: Any) -> dict[str, _Field]:
-    found = {}
-    for one in dataclasses.fields(cls):
-        default = None if one.default_factory is dataclasses.MISSING else one.default_factory
-        if one.default is not dataclasses.MISSING:
-            default = functools.partial(_same, one.default)
-        found[one.name] = _Field(default, *_conversions(one.type))
-    return found
+    fields_by_name = {}
+    for attribute in dataclasses.fields(cls):
+        default = None if attribute.default_factory is dataclasses.MISSING else attribute.default_factory
+        if attribute.default is not dataclasses.MISSING:
+            default = functools.partial(_same, attribute.default)
+        fields_by_name[attribute.name] = _Field(default, *_conversions(attribute.type))
+    return fields_by_name
 
 
 def _same(value: object) -> object:
@@ -444,27 +444,27 @@ def to_json(part: object) -> dict[str, object]:
 
 def _to_json_as(cls: object, part: object) -> dict[str, object]:
     """Convert only the fields of `cls`; the class of `part` may be a subclass with more fields."""
-    found = {}
-    for name, one in _fields(cls).items():
+    body = {}
+    for name, conversion in _fields(cls).items():
         value = getattr(part, name)
-        if one.default is None or value != one.default():
-            found[name] = value if one.to_json is None else one.to_json(value)
-    return found
+        if conversion.default is None or value != conversion.default():
+            body[name] = value if conversion.to_json is None else conversion.to_json(value)
+    return body
 
 
-def from_json(cls: Any, found: dict[str, Any]) -> Any:
+def from_json(cls: Any, body: dict[str, Any]) -> Any:
     """Create an object of `cls` from the result of :func:`to_json`, perhaps of another version.
 
     Raises:
         UnknownFormat: a field is missing, or one is unknown.
     """
     known = _fields(cls)
-    if unknown := sorted(found.keys() - known.keys()):
+    if unknown := sorted(body.keys() - known.keys()):
         raise UnknownFormat(f"{cls.__name__} has the unknown fields {', '.join(unknown)}")
-    if lacking := sorted(name for name, one in known.items() if one.default is None and name not in found):
+    if lacking := sorted(name for name, conversion in known.items() if conversion.default is None and name not in body):
         raise UnknownFormat(f"{cls.__name__} lacks {', '.join(lacking)}")
     values = {}
-    for name, value in found.items():
+    for name, value in body.items():
         convert = known[name].from_json
         try:
             values[name] = value if convert is None else convert(value)
@@ -476,19 +476,19 @@ def from_json(cls: Any, found: dict[str, Any]) -> Any:
 # The packed form: the fields of fixed size, in order.
 
 _CODES: dict[object, str] = {ProcessState: "q", bool: "?", int: "q", float: "d", int | None: "q", float | None: "d"}
-_CODE = "<" + "".join(_CODES[one.type] for one in dataclasses.fields(RunProgress))
+_CODE = "<" + "".join(_CODES[attribute.type] for attribute in dataclasses.fields(RunProgress))
 _NO_INT = -(1 << 63)
 
 
 def pack(progress: RunProgress) -> bytes:
     """Return the fields of fixed size in their packed form."""
     values: list[object] = []
-    for one in dataclasses.fields(RunProgress):
-        value = getattr(progress, one.name)
-        if one.type is ProcessState:
+    for attribute in dataclasses.fields(RunProgress):
+        value = getattr(progress, attribute.name)
+        if attribute.type is ProcessState:
             value = PHASES.index(value)
         elif value is None:
-            value = nan if one.type == float | None else _NO_INT
+            value = nan if attribute.type == float | None else _NO_INT
         values.append(value)
     return struct.pack(_CODE, *values)
 
@@ -499,21 +499,21 @@ def unpack(data: bytes) -> RunProgress:
     Raises:
         UnknownFormat: a newer version has packed the data with more fields.
     """
-    known = dataclasses.fields(RunProgress)
-    count = next((n for n in range(1, len(known) + 1) if struct.calcsize(_CODE[: n + 1]) == len(data)), None)
+    attributes = dataclasses.fields(RunProgress)
+    count = next((n for n in range(1, len(attributes) + 1) if struct.calcsize(_CODE[: n + 1]) == len(data)), None)
     if count is None:
         raise UnknownFormat(f"{len(data)} bytes of progress are unknown")
-    found: dict[str, object] = {}
-    for one, value in zip(known, struct.unpack(_CODE[: count + 1], data), strict=False):
-        if one.type is ProcessState:
+    values: dict[str, object] = {}
+    for attribute, value in zip(attributes, struct.unpack(_CODE[: count + 1], data), strict=False):
+        if attribute.type is ProcessState:
             if not 0 <= value < len(PHASES):
                 raise UnknownFormat(f"phase {value} is not known")
-            found[one.name] = PHASES[value]
+            values[attribute.name] = PHASES[value]
         elif isinstance(value, float):
-            found[one.name] = None if isnan(value) else value
+            values[attribute.name] = None if isnan(value) else value
         else:
-            found[one.name] = None if value == _NO_INT else value
-    return from_json(RunProgress, found)  # type: ignore[no-any-return]
+            values[attribute.name] = None if value == _NO_INT else value
+    return from_json(RunProgress, values)  # type: ignore[no-any-return]
 
 
 # The mapping of attributes to fields.

@@ -103,52 +103,52 @@ _BEFORE = Schema(
 """The schema of processes in handovers of formats 1 and 2 and in records of format 1."""
 
 
-def _state(found: dict[str, Any], notify_state: dict[str, Any] | None, exited: Exited | None = None) -> RunState:
+def _state(old_fields: dict[str, Any], notify_state: dict[str, Any] | None, exited: Exited | None = None) -> RunState:
     """Convert a decoded run of an older format and the status that it has reported."""
     notify_state = notify_state or {}
     return RunState(
         RunStart(
-            request=found["spawn"],
-            pid=found["pid"],
-            ticks=found["start"],
-            started_at=found["started_at"],
-            started_s=found["started_s"],
+            request=old_fields["spawn"],
+            pid=old_fields["pid"],
+            ticks=old_fields["start"],
+            started_at=old_fields["started_at"],
+            started_s=old_fields["started_s"],
         ),
         RunProgress(
-            **{name: found[name] for name in _OF_PROGRESS},
-            steps_left=len(found["steps"]),
-            unexecuted=found["status_fd"] is not None,
+            **{name: old_fields[name] for name in _OF_PROGRESS},
+            steps_left=len(old_fields["steps"]),
+            unexecuted=old_fields["status_fd"] is not None,
             ready_at=notify_state.get("ready_at"),
         ),
         RunDetails(
-            **{name: found[name] for name in _OF_DETAILS},
-            leftovers=[(pid, start, name) for (pid, start), name in found["leftovers"].items()],
-            untouchable=sorted(found["untouchable"]),
+            **{name: old_fields[name] for name in _OF_DETAILS},
+            leftovers=[(pid, start, name) for (pid, start), name in old_fields["leftovers"].items()],
+            untouchable=sorted(old_fields["untouchable"]),
             says=notify_state.get("status"),
             exited=exited,
         ),
     )
 
 
-def state_before(known: dict[str, Any]) -> RunState:
+def state_before(record: dict[str, Any]) -> RunState:
     """Convert a record of format 1.
 
     Raises:
         Foreign, KeyError: it does not have that format.
     """
-    if "exited" not in known:
-        return _state(_BEFORE.from_json(known["instance"]), known["heard"])
-    exited = Exited(**known["exited"])
+    if "exited" not in record:
+        return _state(_BEFORE.from_json(record["instance"]), record["heard"])
+    exited = Exited(**record["exited"])
     request = Spawn(
-        run=exited.run, task="", argv=[], env={}, log=known["log"], log_max_bytes=0, stop_signal=0, grace_ms=0
+        run=exited.run, task="", argv=[], env={}, log=record["log"], log_max_bytes=0, stop_signal=0, grace_ms=0
     )
     start = RunStart(request=request, pid=0, ticks=0, started_at=exited.started_at or 0, started_s=0.0)
     return RunState(start, RunProgress(phase=ProcessState.SEALING, steps_left=0), RunDetails(exited=exited))
 
 
-def _log(found: dict[str, object]) -> dict[str, object]:
+def _log(state: dict[str, object]) -> dict[str, object]:
     """Return a log without the field ``open``, which follows from ``sealing``."""
-    return {name: value for name, value in found.items() if name != "open"}
+    return {name: value for name, value in state.items() if name != "open"}
 
 
 def _from_2(table: Table) -> Table:
@@ -156,16 +156,16 @@ def _from_2(table: Table) -> Table:
     lives, pump = table["lives"], table["pump"]
     logs = {log["name"]: _log(log) for log in pump["logs"]}
     runs = []
-    for one in lives["live"]:
-        found, ear = _BEFORE.from_json(one["instance"]), one["ear"] or {}
-        open_ = found["phase"] is ProcessState.RUNNING or found["adopted"]
-        state = _state(found, ear)
+    for entry in lives["live"]:
+        old_fields, ear = _BEFORE.from_json(entry["instance"]), entry["ear"] or {}
+        open_ = old_fields["phase"] is ProcessState.RUNNING or old_fields["adopted"]
+        state = _state(old_fields, ear)
         exact = ExactState(
-            pidfd=found["pidfd"] if open_ else None,
-            status_fd=found["status_fd"],
+            pidfd=old_fields["pidfd"] if open_ else None,
+            status_fd=old_fields["status_fd"],
             notify_fd=ear.get("fd"),
             resume_at_s=ear.get("resume_at_s"),
-            look_s=found["look_s"],
+            look_s=old_fields["look_s"],
         )
         log = logs.pop(state.run, None)
         runs.append([state_schema.to_json(state), state_schema.to_json(exact) | ({} if log is None else {"log": log})])
@@ -174,7 +174,7 @@ def _from_2(table: Table) -> Table:
         "runs": runs,
         "lives": {
             **{name: value for name, value in lives.items() if name not in ("live", "estate")},
-            "left": [state_schema.to_json(_BEFORE.from_json(one)) for one in lives["left"]],
+            "left": [state_schema.to_json(_BEFORE.from_json(entry)) for entry in lives["left"]],
             "records": lives["estate"],
         },
         "pump": {**pump, "logs": list(logs.values()), "daemon": _log(pump["daemon"])},
@@ -197,13 +197,13 @@ def read(fd: int) -> Table:
     with open(fd, "rb") as file:
         file.seek(0)
         table: Table = json.load(file)
-    found, author = table["handover"], table["version"]
-    if found > HANDOVER:
+    written, author = table["handover"], table["version"]
+    if written > HANDOVER:
         raise HandoverRejected(
-            f"{VERSION} cannot read the handover of {author}: its format is {found}, the newest known is {HANDOVER}"
+            f"{VERSION} cannot read the handover of {author}: its format is {written}, the newest known is {HANDOVER}"
         )
-    for number in range(found, HANDOVER):
+    for number in range(written, HANDOVER):
         if number not in CONVERSIONS:
-            raise HandoverRejected(f"{VERSION} no longer reads the handover of {author}: its format is {found}")
+            raise HandoverRejected(f"{VERSION} no longer reads the handover of {author}: its format is {written}")
         table = CONVERSIONS[number](table)
     return table

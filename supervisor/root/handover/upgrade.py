@@ -189,10 +189,10 @@ def requested_python(path: str) -> str | None:
         python, *more = map(str, (request["python"], request["prefix"], *request["packages"]))
     except (ValueError, KeyError, TypeError):
         raise NotTrusted(f"{path} does not name an environment") from None
-    for one in (python, *more):
-        found = exposed(one, owners)
-        if found is not None:
-            raise NotTrusted(f"the daemon would execute files that other users can change: {found}")
+    for executable in (python, *more):
+        exposed_path = exposed(executable, owners)
+        if exposed_path is not None:
+            raise NotTrusted(f"the daemon would execute files that other users can change: {exposed_path}")
     return python
 
 
@@ -229,7 +229,7 @@ class UpgradingRoot(Protocol):
     def is_starting(self) -> bool:
         """Return whether a run is just being started."""
 
-    def refuse_upgrade(self, why: str) -> None:
+    def refuse_upgrade(self, reason: str) -> None:
         """Report to the scheduler why the upgrade was refused."""
 
     def caught_signals(self) -> set[int]:
@@ -345,8 +345,8 @@ class Upgrade:
         self._log.info(f"upgrade: testing the version that {where}")
         self._hold.start(self._try)
 
-    def _try(self, held: bool) -> None:
-        if not held:
+    def _try(self, quiesced: bool) -> None:
+        if not quiesced:
             self._refuse("a disk with logs does not respond")
             return
         keep = KeptDescriptorList()
@@ -359,10 +359,10 @@ class Upgrade:
         finally:
             self._hold.release()
 
-    def _tried(self, why: str | None) -> None:
+    def _tried(self, reason: str | None) -> None:
         self._trial = None
-        if why is not None:
-            self._refuse(why)
+        if reason is not None:
+            self._refuse(reason)
             return
         self._stage = Stage.SCHEDULER_RETIRES
         self._root.retire_scheduler()
@@ -372,8 +372,8 @@ class Upgrade:
         self._stage = Stage.SCHEDULER_RETIRED
         self._no_start_by_s = self._watch.clock.monotonic_s() + _PATIENCE_S
 
-    def _execute(self, held: bool) -> None:
-        if not held:
+    def _execute(self, quiesced: bool) -> None:
+        if not quiesced:
             self._refuse("a disk with logs does not respond")
             return
         # From here on, signals stay pending in the kernel until the next root handles them.
@@ -382,12 +382,12 @@ class Upgrade:
         fd = -1
         try:
             fd = write(self._root.dump(keep), keep, self._root.caught_signals() - {signal.SIGUSR2})
-            for one in (fd, *keep.fds):
-                os.set_inheritable(one, True)
+            for descriptor in (fd, *keep.fds):
+                os.set_inheritable(descriptor, True)
             os.execv(self._python, [self._python, *RINGWARD, "root", "--resume", str(fd)])  # noqa: S606 - no shell is wanted
         except (OSError, MemoryError, TypeError, ValueError) as err:  # ENOENT, EACCES, EMFILE; as above
-            for one in keep.fds:
-                os.set_inheritable(one, False)
+            for descriptor in keep.fds:
+                os.set_inheritable(descriptor, False)
             if fd >= 0:
                 os.close(fd)
             self._refuse(f"{self._python} cannot be executed: {_why(err)}")
@@ -406,33 +406,33 @@ class Upgrade:
         elif self._stage is Stage.SCHEDULER_RETIRED and now_s >= self._no_start_by_s:
             self._refuse("a run has not finished starting")
 
-    def cancel(self, why: str) -> None:
+    def cancel(self, reason: str) -> None:
         """Refuse the upgrade at any stage."""
         if self._stage is not Stage.IDLE:
             self._end_trial()
-            self._refuse(why)
+            self._refuse(reason)
 
     def _end_trial(self) -> None:
         if self._trial is not None:
             self._trial.end()
             self._trial = None
 
-    def _refuse(self, why: str) -> None:
+    def _refuse(self, reason: str) -> None:
         self._hold.release()
         retires = self.scheduler_retires
         self._stage = Stage.IDLE
         if retires:
             self._root.restart_scheduler()
-        self._log.error(f"upgrade refused, {VERSION} continues: {why}")
-        self._report("refused", why)
-        self._root.refuse_upgrade(why)
+        self._log.error(f"upgrade refused, {VERSION} continues: {reason}")
+        self._report("refused", reason)
+        self._root.refuse_upgrade(reason)
         self._root.reloading.end()
 
-    def _report(self, state: str, why: str | None = None) -> None:
+    def _report(self, state: str, reason: str | None = None) -> None:
         answer = {
             "number": self.number,
             "state": state,
-            "why": why,
+            "why": reason,
             "version": VERSION,
             "environment": sys.prefix,
             "request": REQUEST,

@@ -183,7 +183,12 @@ class ControlThread:
         take_all((functools.partial(self._watch.call, ready), self._pump.wakeup.release, self._recover))
         now_s = self._clock.monotonic_s()
         timed = (self._watchdog, self._store, self._upgrade, self._runtime_dir_quiesce)
-        steps = (self._processes.run_timers, *(one.tend for one in timed), self._tend_shutdown, self._tend_helpers)
+        steps = (
+            self._processes.run_timers,
+            *(component.tend for component in timed),
+            self._tend_shutdown,
+            self._tend_helpers,
+        )
         take_all(
             (
                 *(functools.partial(step, now_s) for step in steps),
@@ -377,9 +382,9 @@ class ControlThread:
 
     def _on_settings(self, message: Message) -> None:
         """Apply settings that a reload has changed."""
-        wanted = DaemonSettings.from_dict(message["boot"])
+        desired = DaemonSettings.from_dict(message["boot"])
         # The scheduler may have sent this before it learned that the runtime directory has moved.
-        self._use(replace(wanted, runtime_dir=self._boot.runtime_dir, runtime_bases=self._boot.runtime_bases))
+        self._use(replace(desired, runtime_dir=self._boot.runtime_dir, runtime_bases=self._boot.runtime_bases))
         self._log.set_level(self._boot.log_level)
         self._processes.use_cgroups(self._boot.cgroups)
         self._pump.files.disk_space.configure(self._boot)
@@ -449,40 +454,43 @@ class ControlThread:
             pump=replace(pump, logs=list(logs.values())),
         )
 
-    def load(self, found: InheritedState) -> None:
+    def load(self, inherited_state: InheritedState) -> None:
         """Take over from the previous root in an upgrade, before :meth:`run`."""
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # drops requests that arrived during the upgrade
-        state = found.state
+        state = inherited_state.state
         self._caught = {signal.SIGCHLD, *state.signals}
         self._ready_reported = self._scheduler.has_worked = state.told_ready
         self._terminal.ends_us = state.terminal
         self.reloading.resume(pending=state.reload)
         self._upgrade.number, self._upgrade.predecessor = state.number, state.version
-        logs = [*(run.log for run in found.runs if run.log is not None), *(log for log, _ in found.logs)]
-        self._pump.load(logs, found.daemon, state.pump)
+        logs = [
+            *(run.log for run in inherited_state.runs if run.log is not None),
+            *(log for log, _ in inherited_state.logs),
+        ]
+        self._pump.load(logs, inherited_state.daemon, state.pump)
         self._processes.load(state.lives)
-        for run in found.runs:
+        for run in inherited_state.runs:
             self._processes.adopt(run)
-        for log, stalled_at_s in found.logs:
+        for log, stalled_at_s in inherited_state.logs:
             self._pump.adopt(log, stalled_at_s)
         self._store.load(state.store)
         for log in logs:
             if log.writer.masking:
                 log.record = self._records.record_of(log.name)
-        for helper, kept in ((self._scheduler, state.scheduler), (self._api, state.api)):
-            helper.load(kept)
+        for helper, helper_state in ((self._scheduler, state.scheduler), (self._api, state.api)):
+            helper.load(helper_state)
             self._watch_helper(helper)
 
     def adopt(self, stored: dict[str, list[int]]) -> None:
         """Recover the runs of a killed root from its stored descriptors by run, before :meth:`run`."""
         self._processes.expect(len(stored))
-        found, refused = recover_stored(stored, self._boot, self._log)
-        for one in found:
-            self._processes.adopt(one)
+        recovered, refused = recover_stored(stored, self._boot, self._log)
+        for recovered_run in recovered:
+            self._processes.adopt(recovered_run)
         for run in refused:
             self._store.forget(run)
-        if found:
-            self._log.info(f"continuing {counted(len(found), 'run')} of a killed supervisor")
+        if recovered:
+            self._log.info(f"continuing {counted(len(recovered), 'run')} of a killed supervisor")
 
     # The doorbell.
 

@@ -33,9 +33,9 @@ class EpollWatch:
             self._epoll.modify(fd, select.EPOLLIN)
         self._handlers[fd] = handler
 
-    def writing(self, fd: int, wanted: bool) -> None:
+    def writing(self, fd: int, wants_write: bool) -> None:
         """Start or stop to watch whether `fd` is writable."""
-        self._epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
+        self._epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if wants_write else 0))
 
     def remove(self, fd: int) -> None:
         """Stop watching `fd`; call it before `fd` is closed."""
@@ -60,7 +60,7 @@ class EpollWatch:
         Raises:
             OSError, MemoryError: the first shortage, after all handlers have been called.
         """
-        take_all(functools.partial(self._call, *one) for one in ready)
+        take_all(functools.partial(self._call, *event) for event in ready)
 
     def _call(self, fd: int, mask: int, handler: Handler | None) -> None:
         # A handler may close another ready descriptor and open a new one with the same number.

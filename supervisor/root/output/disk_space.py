@@ -36,19 +36,19 @@ class DiskSpace:
         if self._min_free == 0:
             return None
         try:
-            found = os.statvfs(self._directory)
+            filesystem = os.statvfs(self._directory)
         except OSError:  # writing to the log file will report the error
             return None
-        size, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
-        wanted = min(_DEFAULT_BYTES, size // _DEFAULT_SHARE) if self._min_free is None else self._min_free
-        inodes = found.f_files // _DEFAULT_SHARE
+        size, free = filesystem.f_blocks * filesystem.f_frsize, filesystem.f_bavail * filesystem.f_frsize
+        required_bytes = min(_DEFAULT_BYTES, size // _DEFAULT_SHARE) if self._min_free is None else self._min_free
+        inodes = filesystem.f_files // _DEFAULT_SHARE
         if self._short:
-            wanted += wanted // _BACK_SHARE
+            required_bytes += required_bytes // _BACK_SHARE
             inodes += inodes // _BACK_SHARE
-        if free < wanted:
+        if free < required_bytes:
             reason = f"only {free >> 20} MiB are free on the disk"
-        elif found.f_favail < inodes:
-            reason = f"only {found.f_favail} inodes are free on the disk"
+        elif filesystem.f_favail < inodes:
+            reason = f"only {filesystem.f_favail} inodes are free on the disk"
         else:
             self._short = False
             return None

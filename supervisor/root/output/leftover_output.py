@@ -69,7 +69,7 @@ class LeftoverPipe:
             self._unfinished = b""
         written = [self._line(line[:_MAX_LINE_BYTES], now_s) for line in lines]
         if not data and self._dropped:
-            written.append(self._said(f"{self._dropped} lines dropped"))
+            written.append(self._log_line(f"{self._dropped} lines dropped"))
         return b"".join(written)
 
     def _line(self, line: bytes, now_s: float) -> bytes:
@@ -78,9 +78,9 @@ class LeftoverPipe:
             return b""
         before, self._dropped = self._dropped, 0
         text = line.removesuffix(b"\r").decode(errors="replace")
-        return (self._said(f"{before} lines dropped") if before else b"") + self._said(text)
+        return (self._log_line(f"{before} lines dropped") if before else b"") + self._log_line(text)
 
-    def _said(self, text: str) -> bytes:
+    def _log_line(self, text: str) -> bytes:
         return self._log.line(1, f"{self.task} {self.run}: {text}")
 
     def dump(self) -> LeftoverOutputState:
@@ -148,7 +148,7 @@ class LeftoverPipes:
         """Return the state for the next root; `keep` registers descriptors."""
         return [LeftoverPipeState(keep(fd), output.dump()) for fd, output in self._by_fd.items()]
 
-    def load(self, found: Iterable[LeftoverPipeState]) -> None:
+    def load(self, pipes: Iterable[LeftoverPipeState]) -> None:
         """Restore the outputs of another root."""
-        for fd, output in found:
+        for fd, output in pipes:
             self.add(fd, LeftoverPipe.load(output, self._clock.monotonic_s()))

@@ -121,11 +121,11 @@ class Trickle:
     def __init__(self) -> None:
         self._rounds = 0
 
-    def pause_s(self, taken: int, took_s: float) -> float:
-        """Return how long to wait after a round that read `taken` bytes and took `took_s`, waiting included."""
-        if not taken:  # a late bell or a command
+    def pause_s(self, read_bytes: int, took_s: float) -> float:
+        """Return how long to wait after a round that read `read_bytes` bytes and took `took_s`, waiting included."""
+        if not read_bytes:  # a late bell or a command
             return 0.0
-        self._rounds = self._rounds + 1 if taken < _TRICKLE_BYTES and took_s < _TRICKLE_S else 0
+        self._rounds = self._rounds + 1 if read_bytes < _TRICKLE_BYTES and took_s < _TRICKLE_S else 0
         return _TRICKLE_S if self._rounds > _TRICKLE_ROUNDS else 0.0
 
 
@@ -160,7 +160,7 @@ class Pump(threading.Thread):
         self._backpressure = Backpressure()
         ring = ring_path(runtime_dir, DAEMON_RING)
         self._daemon = RunLog(DAEMON_RING, "", RingWriter(ring, daemon_id, RingShape(0)))
-        self._left = LeftoverPipes(self._epoll, self._daemon_lines, self.clock)
+        self._leftover_pipes = LeftoverPipes(self._epoll, self._daemon_lines, self.clock)
 
     @property
     def files(self) -> FileThread:
@@ -262,7 +262,7 @@ class Pump(threading.Thread):
         ready = [(fd, mask, self._by_fd.get(fd)) for fd, mask in events]
         self._pre_wake(events)
         self._taken = 0
-        reads = (functools.partial(self._serve, *one) for one in ready)
+        reads = (functools.partial(self._serve, *event) for event in ready)
         take_all(itertools.chain((self.wakeup.clear, self._obey), reads, (self._publish, self._wake)))
 
     def _serve(self, fd: int, mask: int, source: Source | None) -> None:
@@ -275,8 +275,8 @@ class Pump(threading.Thread):
             self._taken += self._read(source, now_ms)
         elif fd in self._helpers:
             self._read_helper(fd)
-        elif fd in self._left:
-            self._left.read(fd)
+        elif fd in self._leftover_pipes:
+            self._leftover_pipes.read(fd)
 
     def _pre_wake(self, events: list[tuple[int, int]]) -> None:
         """Announce the first of these logs to its followers, so that they wake up while the pump is still reading."""
@@ -356,7 +356,7 @@ class Pump(threading.Thread):
             logs=[log.dump(keep, since_s.get(log)) for log in unfinished],
             daemon=self._daemon.dump(keep),
             helpers=[HelperOutputState(keep(fd), bytes(buffer)) for fd, buffer in self._helpers.items()],
-            left=self._left.dump(keep),
+            left=self._leftover_pipes.dump(keep),
             files=files,
         )
 
@@ -366,7 +366,7 @@ class Pump(threading.Thread):
         for fd, unfinished in state.helpers:
             self._add_helper(fd)
             self._helpers[fd] += unfinished
-        self._left.load(state.left)
+        self._leftover_pipes.load(state.left)
         self._files.load(logs, state.files)
 
     def adopt(self, log: RunLog, stalled_at_s: float | None = None) -> None:
@@ -403,8 +403,8 @@ class Pump(threading.Thread):
         log = source.log
         if log.stalled:  # by the run's other pipe, in this round
             return 0
-        taken = 0
-        while taken < _ROUND_BYTES:
+        read_bytes = 0
+        while read_bytes < _ROUND_BYTES:
             try:
                 size = log.writer.readv(source.fd, source.stream, now_ms)
             except BlockingIOError:  # EAGAIN: the pipe is empty, or the ring is full
@@ -418,14 +418,14 @@ class Pump(threading.Thread):
             if size == 0:
                 self._close(source, now_ms)
                 break
-            taken += size
+            read_bytes += size
             if size >= _BUSY_BYTES and source.wide is None and self._wide < _WIDE_PIPES:
                 source.wide = widen(source.fd)
                 self._wide += source.wide
             if size < _BIG_READ_BYTES:  # the pipe is most likely empty; otherwise epoll reports it again
                 break
         self._touched.add(log)
-        return taken
+        return read_bytes
 
     def _stall(self, log: RunLog) -> None:
         self._backpressure.stalled(log, self.clock.monotonic_s())
@@ -471,7 +471,9 @@ class Pump(threading.Thread):
         self._wide -= source.wide is True
         log.sources.discard(source)
         if for_others and log.left is not None:
-            self._left.add(source.fd, LeftoverPipe(log.left.task, log.name, log.left.secrets, self.clock.monotonic_s()))
+            self._leftover_pipes.add(
+                source.fd, LeftoverPipe(log.left.task, log.name, log.left.secrets, self.clock.monotonic_s())
+            )
         else:
             os.close(source.fd)
 
@@ -588,9 +590,9 @@ class Pump(threading.Thread):
         """Read the present content of the pipes, and close them. If the ring is full, continue when it has room."""
         now_ms = self.clock.wall_ms()
         for source in list(log.sources):
-            left = capacity(source.fd)  # a process that holds the other end may write forever
-            while left > 0 and source in log.sources and (taken := self._read(source, now_ms)):
-                left -= taken
+            remaining_bytes = capacity(source.fd)  # a process that holds the other end may write forever
+            while remaining_bytes > 0 and source in log.sources and (read_bytes := self._read(source, now_ms)):
+                remaining_bytes -= read_bytes
             if log.stalled:
                 return
             if source in log.sources:

@@ -219,10 +219,10 @@ class RunLog:
 def free_bytes(runtime_dir: str) -> int:
     """Return the free shared memory in bytes; 0 if the directory was removed, where no ring can be created."""
     try:
-        found = os.statvfs(runtime_dir)
+        filesystem = os.statvfs(runtime_dir)
     except OSError:  # ENOENT
         return 0
-    return found.f_bavail * found.f_frsize
+    return filesystem.f_bavail * filesystem.f_frsize
 
 
 def prepare(writer: RingWriter, spawn: Spawn, streams: Iterable[int]) -> None:

@@ -88,26 +88,26 @@ class RuntimeDirectoryMonitor:
         gone = self._gone(scheduler_works=scheduler_works)
         if gone:
             self._holding = True
-            self._hold.start(lambda held: self._make_again(gone, held))
+            self._hold.start(lambda quiesced: self._make_again(gone, quiesced))
 
     def _gone(self, *, scheduler_works: bool) -> list[str]:
         """Return the missing files, for the log."""
         boot = self._boot
         if not os.path.isdir(boot.runtime_dir):
             return [boot.runtime_dir]
-        wanted = [f"{boot.runtime_dir}/{name}" for name in (LOCK, "listening.json")]
-        wanted += [boot.root_bell, boot.audit_dir]
-        wanted += [self._recent_starts_path] if self._has_recent_starts else []
-        wanted += [sock.getsockname() for sock in self._listeners if sock.family == socket.AF_UNIX]
+        paths = [f"{boot.runtime_dir}/{name}" for name in (LOCK, "listening.json")]
+        paths += [boot.root_bell, boot.audit_dir]
+        paths += [self._recent_starts_path] if self._has_recent_starts else []
+        paths += [sock.getsockname() for sock in self._listeners if sock.family == socket.AF_UNIX]
         if scheduler_works:
-            wanted += [boot.control_socket, boot.scheduler_bell]
-        gone = [path for path in wanted if not os.path.lexists(path)]
+            paths += [boot.control_socket, boot.scheduler_bell]
+        gone = [path for path in paths if not os.path.lexists(path)]
         return gone or (["a ring"] if self._pump.rings_are_gone else [])
 
-    def _make_again(self, gone: list[str], held: bool) -> None:
+    def _make_again(self, gone: list[str], quiesced: bool) -> None:
         self._holding = False
         before = self._boot
-        if not held:  # the file thread waits for a hung disk: the next check tries again
+        if not quiesced:  # the file thread waits for a hung disk: the next check tries again
             return
         try:
             anew = self._find_directory()

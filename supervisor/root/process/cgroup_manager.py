@@ -26,7 +26,7 @@ class CgroupManager:
         self._log = log
         self._numbers = itertools.count()
         self._cgroups: Cgroups | None = None
-        self._left: list[Cgroup] = []
+        self._leftovers: list[Cgroup] = []
         """Cgroups whose processes were left running on purpose, or are about to end."""
 
     @property
@@ -97,11 +97,11 @@ class CgroupManager:
     def leave(self, cgroup: Cgroup) -> None:
         """Keep the cgroup of an ended run until it has no processes."""
         if not cgroup.remove():
-            self._left.append(cgroup)
+            self._leftovers.append(cgroup)
 
     def sweep(self) -> None:
         """Remove the kept cgroups without processes."""
-        self._left = [cgroup for cgroup in self._left if not cgroup.remove()]
+        self._leftovers = [cgroup for cgroup in self._leftovers if not cgroup.remove()]
 
     def close(self) -> None:
         """Remove the directories that this root created, unless they have processes."""
@@ -111,11 +111,11 @@ class CgroupManager:
 
     def dump(self) -> list[CgroupState]:
         """Return the kept cgroups, for the next root."""
-        return [cgroup_state(cgroup) for cgroup in self._left]
+        return [cgroup_state(cgroup) for cgroup in self._leftovers]
 
-    def load(self, found: Iterable[CgroupState]) -> None:
+    def load(self, states: Iterable[CgroupState]) -> None:
         """Restore the kept cgroups."""
-        self._left = [cgroup_of(state) for state in found]
+        self._leftovers = [cgroup_of(state) for state in states]
 
 
 def _not_applied(spawn: Spawn, controllers: frozenset[str]) -> list[str]:

@@ -15,27 +15,29 @@ _POLL_S = 1.0
 class _Run:
     """An ended run and its leftovers."""
 
-    def __init__(self, task: str, run: str, cgroup: str | None, known: dict[int, int]) -> None:
+    def __init__(self, task: str, run: str, cgroup: str | None, starts: dict[int, int]) -> None:
         self.task = task
         self.run = run
         self.cgroup = cgroup
         """The directory of its cgroup; None: it has none."""
-        self.known = known
+        self.starts = starts
         """Start times of its processes by id. A process with another start time is a different one."""
         self.shown: list[str] = []
 
     def scan(self) -> bool:
         """Find the processes that are still alive; return whether there are any."""
         roots = [
-            pid for pid, start in self.known.items() if (one := find_process(pid)) is not None and one.start == start
+            pid
+            for pid, start in self.starts.items()
+            if (process_now := find_process(pid)) is not None and process_now.start == start
         ]
-        found = family(roots)
+        processes = family(roots)
         if self.cgroup is not None:
             members = {pid: find_process(pid) for pid in Cgroup(self.cgroup).members()}
-            found |= {pid: process for pid, process in members.items() if process is not None}
-        self.known = {process.pid: process.start for process in found.values()}
-        self.shown = [str(process) for process in sorted(found.values(), key=lambda process: process.pid)]
-        return bool(found)
+            processes |= {pid: process for pid, process in members.items() if process is not None}
+        self.starts = {process.pid: process.start for process in processes.values()}
+        self.shown = [str(process) for process in sorted(processes.values(), key=lambda process: process.pid)]
+        return bool(processes)
 
 
 class LeftoverRuns:
@@ -54,8 +56,8 @@ class LeftoverRuns:
     def add(self, instance: ManagedProcess, processes: list[Process], now_s: float) -> None:
         """List the processes of a run that ends without them."""
         cgroup = None if instance.cgroup is None else instance.cgroup.path
-        known = {process.pid: process.start for process in processes}
-        self._runs.append(_Run(instance.spawn.task, instance.run, cgroup, known))
+        starts = {process.pid: process.start for process in processes}
+        self._runs.append(_Run(instance.spawn.task, instance.run, cgroup, starts))
         self._check(now_s)
 
     def tend(self, now_s: float) -> None:
@@ -76,11 +78,11 @@ class LeftoverRuns:
 
     def dump(self) -> list[LeftoverRunState]:
         """Return the state for the next root."""
-        return [LeftoverRunState(run.task, run.run, run.cgroup, list(run.known.items())) for run in self._runs]
+        return [LeftoverRunState(run.task, run.run, run.cgroup, list(run.starts.items())) for run in self._runs]
 
-    def load(self, found: Iterable[LeftoverRunState], now_s: float) -> None:
+    def load(self, states: Iterable[LeftoverRunState], now_s: float) -> None:
         """Restore the list of the previous root."""
-        self._runs = [_Run(task, run, cgroup, dict(known)) for task, run, cgroup, known in found]
+        self._runs = [_Run(task, run, cgroup, dict(starts)) for task, run, cgroup, starts in states]
         self._check(now_s)
 
 

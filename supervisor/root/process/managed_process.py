@@ -179,9 +179,9 @@ def own_failure(instance: ManagedProcess) -> str | None:
     """Return why a launcher's client (such as Docker's) failed, from its exit code. It must still be a zombie."""
     if not instance.spawn.own_failures or instance.main.adopted:
         return None
-    found = os.waitid(os.P_PID, instance.main.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    exited = found is not None and found.si_code == os.CLD_EXITED
-    return instance.spawn.own_failures.get(str(found.si_status)) if found is not None and exited else None
+    exit_info = os.waitid(os.P_PID, instance.main.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    exited = exit_info is not None and exit_info.si_code == os.CLD_EXITED
+    return instance.spawn.own_failures.get(str(exit_info.si_status)) if exit_info is not None and exited else None
 
 
 def status_of(instance: ManagedProcess) -> int | None:
@@ -228,7 +228,7 @@ def _most(reaped: MainProcessExit, usage: Usage | None) -> tuple[int | None, int
     """
     counted = (None, None) if usage is None else (usage.read_bytes, usage.write_bytes)
     pairs = zip((reaped.read_bytes, reaped.write_bytes), counted, strict=True)
-    read_bytes, write_bytes = (max((one for one in pair if one is not None), default=None) for pair in pairs)
+    read_bytes, write_bytes = (max((amount for amount in pair if amount is not None), default=None) for pair in pairs)
     return read_bytes, write_bytes
 
 

@@ -101,7 +101,7 @@ class NotifySocket:
             be waiting.
         """
         news: dict[str, object] = {}
-        known: dict[int, bool] = {}
+        is_member: dict[int, bool] = {}
         self._close_what_came()
         for _ in range(BATCH):
             if not self._room.acquire(blocking=False):
@@ -119,16 +119,16 @@ class NotifySocket:
                 self._close_what_came()
             else:
                 self._room.release()
-            if pid not in known:
-                known[pid] = pid > 0 and belongs(pid)
-            if known[pid]:
+            if pid not in is_member:
+                is_member[pid] = pid > 0 and belongs(pid)
+            if is_member[pid]:
                 self._take(data, news, now_ms)
         return news, True
 
     def state(self) -> dict[str, object] | None:
         """Return the current state, with the keys of :meth:`listen`; None: nothing was reported."""
-        known = {"ready_at": self.ready_at, "status": self.status}
-        return {name: value for name, value in known.items() if value is not None} or None
+        details = {"ready_at": self.ready_at, "status": self.status}
+        return {name: value for name, value in details.items() if value is not None} or None
 
     def _close_what_came(self) -> None:
         while self._came and _aside(functools.partial(_close, self._came[0]), self._room.release):

@@ -90,7 +90,7 @@ class ProcessManager:
         self.failed_starts: dict[str, str] = {}
         """Why starts have failed, until the log that contains the reason is sealed."""
         self.memory = MemoryReserve(self._clock, log, lambda short: send({"op": "memory", "short": short}))
-        self._left = LeftoverRuns(send)
+        self._leftover_runs = LeftoverRuns(send)
         self._ended_pipes: dict[str, bool] = {}
         """Runs whose pipes have ended; True: the run printed nothing."""
         self._noted: set[str] = set()
@@ -176,7 +176,7 @@ class ProcessManager:
             stillborn=self.failed_starts,
             ended_pipes=sorted(self._ended_pipes),
             left=self.cgroup_manager.dump(),
-            left_running=self._left.dump(),
+            left_running=self._leftover_runs.dump(),
             nofile=self.starts.descriptors.original,
             owners=self._trees.dump(),
             records=self._records.dump(keep),
@@ -184,7 +184,10 @@ class ProcessManager:
 
     def runs(self, logs: dict[str, RunLogState], keep: Callable[[int], int]) -> list[RunHandover]:
         """Return all live runs for the handover, and remove their logs from `logs`."""
-        return [RunHandover(state_of(one), exact_of(one, logs.pop(one.run, None), keep)) for one in self.live.values()]
+        return [
+            RunHandover(state_of(instance), exact_of(instance, logs.pop(instance.run, None), keep))
+            for instance in self.live.values()
+        ]
 
     def load(self, state: ProcessesState) -> None:
         """Take over the state from :meth:`dump`; call it before :meth:`adopt`."""
@@ -196,7 +199,7 @@ class ProcessManager:
             self._dispatcher.restore(run, State.NEVER_STARTED)
         self._ended_pipes.update(dict.fromkeys(state.ended_pipes, False))
         self.cgroup_manager.load(state.left)
-        self._left.load(state.left_running, self._clock.monotonic_s())
+        self._leftover_runs.load(state.left_running, self._clock.monotonic_s())
         self.starts.descriptors.original = state.nofile  # ours was raised before the upgrade
         self._trees.load(state.owners)
         self._records.load(state.records)
@@ -205,30 +208,30 @@ class ProcessManager:
         """Reserve descriptors for the adopted runs."""
         self.starts.descriptors.reserve(instances)
 
-    def adopt(self, found: RecoveredRun) -> None:
+    def adopt(self, recovered: RecoveredRun) -> None:
         """Adopt a run of the previous root, before the threads start."""
-        run, instance = found.run, found.instance
-        if found.record is not None:
-            self._records.adopt(run, found.record, found.identities)
-        if found.exited is not None:
-            self.exits[run] = found.exited
+        run, instance = recovered.run, recovered.instance
+        if recovered.record is not None:
+            self._records.adopt(run, recovered.record, recovered.identities)
+        if recovered.exited is not None:
+            self.exits[run] = recovered.exited
             self._dispatcher.restore(run, State.REPORTED)
-        if found.log is not None and found.lines is not None:
-            self._pump.complete(found.log)
-        elif found.log is not None:
-            self._pump.adopt(found.log, found.stalled_at_s)
-        elif instance is not None and found.pipes:
-            self._pump.add(instance.spawn, found.pipes["out"], found.pipes.get("err"), found.record)
+        if recovered.log is not None and recovered.lines is not None:
+            self._pump.complete(recovered.log)
+        elif recovered.log is not None:
+            self._pump.adopt(recovered.log, recovered.stalled_at_s)
+        elif instance is not None and recovered.pipes:
+            self._pump.add(instance.spawn, recovered.pipes["out"], recovered.pipes.get("err"), recovered.record)
         if instance is None:
             return
         self.live[run] = instance
         if not instance.main.adopted:
             self._trees.mains.add(instance.main.pid)
-        if found.lines is not None:
+        if recovered.lines is not None:
             instance.state = State.SEALING
-            self.notices.sealed(run, found.lines)
+            self.notices.sealed(run, recovered.lines)
             return
-        if found.record is not None:
+        if recovered.record is not None:
             self._note(run, "the supervisor was killed; a new one continues from here")
         self._resume(instance)
 
@@ -272,7 +275,7 @@ class ProcessManager:
             "instances": [snapshot_entry(instance) for instance in self.live.values()],
             "exits": [asdict(exited) for exited in self.exits.values()],
             "cgroups": self.cgroup_manager.directory,
-            "left_running": self._left.listed(),
+            "left_running": self._leftover_runs.listed(),
         }
 
     def acknowledge(self, message: Message) -> None:
@@ -288,7 +291,7 @@ class ProcessManager:
     def next_s(self) -> float | None:
         """Return when :meth:`run_timers` is due (monotonic seconds)."""
         starting = (self.starts.next_s(), self._waiting.due_s)
-        times = (self._timers.next_s(), *starting, self._trees.reap_at_s, self.memory.due_s, self._left.due_s)
+        times = (self._timers.next_s(), *starting, self._trees.reap_at_s, self.memory.due_s, self._leftover_runs.due_s)
         return min((at for at in times if at is not None), default=None)
 
     def note_again(self, boot: DaemonSettings) -> None:
@@ -344,13 +347,13 @@ class ProcessManager:
         """Take over a started process."""
         self._happen(start.spawn.run, Event.STARTED, (start, started))
 
-    def on_refused(self, spawn: Spawn, why: str) -> None:
+    def on_refused(self, spawn: Spawn, reason: str) -> None:
         """Report the reason in the log of the run."""
-        self._happen(spawn.run, Event.REFUSED, (spawn, why))
+        self._happen(spawn.run, Event.REFUSED, (spawn, reason))
 
-    def on_short(self, start: Start, why: str) -> None:
+    def on_short(self, start: Start, reason: str) -> None:
         """Let the start wait until the resource is available."""
-        self._happen(start.spawn.run, Event.SHORT, (start, why))
+        self._happen(start.spawn.run, Event.SHORT, (start, reason))
 
     def on_dropped(self, run: str) -> None:
         """Forget a preparation."""
@@ -368,8 +371,8 @@ class ProcessManager:
             self.on_short(Start(spawn, None), "out of memory")
 
     def _put_back(self, _run: str, detail: tuple[Start, str]) -> None:
-        start, why = detail
-        self._waiting.put_back(start.spawn, why)
+        start, reason = detail
+        self._waiting.put_back(start.spawn, reason)
         for message in start.stops:
             self.stop(message)
 
@@ -396,8 +399,8 @@ class ProcessManager:
             self.stop(message)
 
     def _refuse(self, run: str, detail: tuple[Spawn, str]) -> None:
-        spawn, why = detail
-        self.failed_starts[run] = f"could not start: {why}"
+        spawn, reason = detail
+        self.failed_starts[run] = f"could not start: {reason}"
         self._pump.add(spawn, None, None)
         self._pump.seal(run, [self.failed_starts[run]])
 
@@ -500,15 +503,15 @@ class ProcessManager:
         self._timers.add(self._clock.monotonic_s() + _CHECK_S[1], instance.run)
 
     def _leave(self, instance: ManagedProcess, _detail: None) -> None:
-        self._left.add(instance, list(self._trees.members(instance).values()), self._clock.monotonic_s())
+        self._leftover_runs.add(instance, list(self._trees.members(instance).values()), self._clock.monotonic_s())
         self._abandon(instance, "left running")
 
     def _kill_leftovers(self, instance: ManagedProcess, _detail: None) -> None:
         leftovers.kill(self._trees, instance)
 
     def _give_up(self, instance: ManagedProcess, _detail: None) -> None:
-        why = "not permitted to signal it" if instance.outcome.not_permitted else "uninterruptible?"
-        self._abandon(instance, f"still there {_GIVE_UP_S:g} s after SIGKILL ({why})")
+        reason = "not permitted to signal it" if instance.outcome.not_permitted else "uninterruptible?"
+        self._abandon(instance, f"still there {_GIVE_UP_S:g} s after SIGKILL ({reason})")
         self._log.error(f"{instance.spawn.task} {instance.run}: {instance.outcome.log_notes[-1]}")
 
     def _abandon(self, instance: ManagedProcess, how: str) -> None:
@@ -675,7 +678,7 @@ class ProcessManager:
         self._waiting.tend(now_s)
         self._trees.tend(now_s)
         self.memory.tend(now_s)
-        self._left.tend(now_s)
+        self._leftover_runs.tend(now_s)
         for run in self._timers.due(now_s):
             self._check_times(self.live[run], now_s)
 

@@ -64,9 +64,9 @@ class ProcessTrees:
         """Return the known owners of orphans, for the next root."""
         return [OwnerState(*key, owner) for key, owner in self._owners.items()]
 
-    def load(self, found: Iterable[OwnerState]) -> None:
+    def load(self, owners: Iterable[OwnerState]) -> None:
         """Restore the known owners of orphans."""
-        self._owners = {(pid, start): owner for pid, start, owner in found}
+        self._owners = {(pid, start): owner for pid, start, owner in owners}
 
     def reap_soon(self) -> None:
         """Schedule a search for zombies, because a child may have ended."""
@@ -79,10 +79,10 @@ class ProcessTrees:
             return
         self.reap_at_s = None
         try:
-            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            exit_info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:  # ECHILD: no children at all
             return
-        if found is not None:
+        if exit_info is not None:
             self._strangers()
 
     def _strangers(self) -> list[int]:
@@ -104,7 +104,7 @@ class ProcessTrees:
 
     def _orphans(self, instance: ManagedProcess) -> list[int]:
         """Return the ids of the orphans of a run."""
-        found, owners, looked_at = [], {}, set()
+        orphans, owners, looked_at = [], {}, set()
         for pid in self._unrelated(instance) if instance.main.adopted else self._strangers():
             process = find_process(pid)
             if process is None:
@@ -117,10 +117,10 @@ class ProcessTrees:
             if owner:
                 owners[pid, process.start] = owner
             if owner == instance.run:
-                found.append(pid)
+                orphans.append(pid)
         self._owners = owners
         self._unread &= looked_at
-        return found
+        return orphans
 
     def _unrelated(self, instance: ManagedProcess) -> list[int]:
         """Return the ids of processes that may belong to a run with an adopted main process.
@@ -147,21 +147,23 @@ class ProcessTrees:
     def _marks(self, process: Process) -> dict[str, str]:
         """Return the environment of an orphan, empty while it cannot be read."""
         key = process.pid, process.start
-        found = self._environments.read(*key)
-        if found is None and key not in self._unread:
+        variables = self._environments.read(*key)
+        if variables is None and key not in self._unread:
             self._unread.add(key)
             self._warn(f"cannot inspect {process} (uninterruptible?): it may belong to a run")
-        elif found is not None:
+        elif variables is not None:
             self._unread.discard(key)
-        if not (found or process.memory):
+        if not (variables or process.memory):
             self._wait_for(*key)
-        return found or {}
+        return variables or {}
 
     def _wait_for(self, pid: int, start: int) -> None:
         """Delay the end of runs for a while, because a dying process may belong to any of them. It may also hang."""
         now_s = self._clock.monotonic_s()
         if (pid, start) not in self._dying:
-            there = {(one.pid, one.start) for pid, _ in self._dying if (one := find_process(pid)) is not None}
+            there = {
+                (process.pid, process.start) for pid, _ in self._dying if (process := find_process(pid)) is not None
+            }
             self._dying = {key: since_s for key, since_s in self._dying.items() if key in there}
         if now_s - self._dying.setdefault((pid, start), now_s) < _DYING_S:
             self._ended = True
@@ -180,12 +182,12 @@ class ProcessTrees:
         roots = self._orphans(instance)
         if instance.state in ALIVE and self._main_lives(instance):
             roots.append(instance.main.pid)
-        found = family(roots)
+        processes = family(roots)
         if instance.cgroup is not None:
             for pid in instance.cgroup.members():
-                if pid not in found and (process := find_process(pid)) is not None:
-                    found[pid] = process
-        return found
+                if pid not in processes and (process := find_process(pid)) is not None:
+                    processes[pid] = process
+        return processes
 
     def is_empty(self, instance: ManagedProcess) -> bool:
         """Return whether the run has no processes.
@@ -220,7 +222,7 @@ class ProcessTrees:
         """Send these signals to each process of an instance, once."""
         reached = self._signal_group(instance, numbers)
         group = instance.main.pid if reached else None
-        others = {pid: one for pid, one in self.members(instance).items() if one.group != group}
+        others = {pid: process for pid, process in self.members(instance).items() if process.group != group}
         self._signal_members(instance, others, numbers)
 
     @staticmethod

@@ -33,17 +33,17 @@ _EXTEND_EVERY_S = 1.0
 
 def next_signal(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> str | None:
     """Send the next signal and start its grace period; return a line for the run's log (None: the first signal)."""
-    spawn, left = instance.spawn, instance.steps_left or 0
+    spawn, remaining = instance.spawn, instance.steps_left or 0
     ladder = [(spawn.stop_signal, spawn.grace_ms), *spawn.stop_then]
-    number, wait_ms = ladder[-left]
-    instance.steps_left = left - 1
+    number, wait_ms = ladder[-remaining]
+    instance.steps_left = remaining - 1
     instance.deadline_s = now_s + wait_ms / 1000
     # A stopped process handles only SIGKILL until SIGCONT continues it. Signal 0 sends nothing (kill(2)).
     if spawn.stop_target == "main":
         trees.signal_main(instance, number, signal.SIGCONT)
     else:
         trees.signal(instance, number, signal.SIGCONT)
-    return None if left == len(ladder) else f"did not exit in time: sending {signal_name(number)}"
+    return None if remaining == len(ladder) else f"did not exit in time: sending {signal_name(number)}"
 
 
 def kill_at_once(instance: ManagedProcess, now_s: float) -> None:
@@ -82,7 +82,7 @@ class ShutdownProgress:
         self.kill_at_s = now_s if at_once else now_s + timeout_s
         self.ask_at_s: float | None = now_s + (0.0 if at_once else _ASK_SHARE * timeout_s)
         """When to stop the runs that the scheduler has not stopped; None: they were asked to stop."""
-        self._left: int | None = None
+        self._remaining: int | None = None
         self._progress_s = now_s
         self._extend_at_s = now_s + timeout_s
 
@@ -90,11 +90,11 @@ class ShutdownProgress:
         """Kill the remaining runs now."""
         self.kill_at_s = min(self.kill_at_s, now_s)
 
-    def note_remaining(self, now_s: float, left: int) -> None:
+    def note_remaining(self, now_s: float, remaining: int) -> None:
         """Note the number of remaining runs; a decrease is progress."""
-        if self._left is None or left < self._left:
+        if self._remaining is None or remaining < self._remaining:
             self._progress_s = now_s
-        self._left = left
+        self._remaining = remaining
 
     def extension_us(self, now_s: float) -> int | None:
         """Return for how long the service manager must wait; None: it need not be asked again yet."""

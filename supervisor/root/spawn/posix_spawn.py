@@ -94,10 +94,10 @@ class Plan:
             self._status = self._channel() if reports_status else None
             self._stdin = self._open_pipe() if spawn.stdin_open else None
             if spawn.uid is not None:  # so that the user may open the outputs by name, such as /dev/stderr
-                for one in (self._out, self._err):
-                    if one is not None:
+                for pipe in (self._out, self._err):
+                    if pipe is not None:
                         with contextlib.suppress(PermissionError):  # EPERM: without CAP_CHOWN, opening by name fails
-                            os.fchown(one[1], spawn.uid, -1)
+                            os.fchown(pipe[1], spawn.uid, -1)
         except OSError:
             self.close()
             raise

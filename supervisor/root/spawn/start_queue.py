@@ -129,20 +129,20 @@ class StartQueue:
             start = Start(spawn, NotifySocket(spawn) if spawn.notify is not None else None)
         except OSError:  # the start itself will report the error
             return False
-        held = self._hold(start)
-        if held is None:
+        child = self._hold(start)
+        if child is None:
             self._leave(start)
             return False
-        self._prepared = start, held
+        self._prepared = start, child
         self._drop_at_s = self._clock.monotonic_s() + _HOLD_S
         return True
 
     def drop(self) -> None:
         """Drop the prepared run."""
         if self._prepared is not None:
-            start, held = self._prepared
+            start, child = self._prepared
             self._prepared = self._drop_at_s = None
-            held.drop()
+            child.drop()
             self._leave(start)
             self._observer.on_dropped(start.spawn.run)
 
@@ -153,9 +153,9 @@ class StartQueue:
         """
         notify_socket = None
         if self._prepared is not None and self._prepared[0].spawn.run == spawn.run:
-            start, held = self._prepared
+            start, child = self._prepared
             self._observer.on_start(spawn.run)
-            if start.spawn == spawn and (started := held.go()) is not None:
+            if start.spawn == spawn and (started := child.go()) is not None:
                 self._prepared = self._drop_at_s = None
                 self._observer.on_started(start, started)
                 return
@@ -219,8 +219,8 @@ class StartQueue:
 
     def close(self) -> None:
         """End the zygote and its child. Pending and prepared runs will not start."""
-        held = None if self._prepared is None else self._prepared[1].cgroup
-        ending = [cgroup for cgroup in (self.prefork.cgroup, held) if cgroup is not None]
+        held_cgroup = None if self._prepared is None else self._prepared[1].cgroup
+        ending = [cgroup for cgroup in (self.prefork.cgroup, held_cgroup) if cgroup is not None]
         self.drop()
         for start in self.under_way.values():
             self._leave(start)
@@ -257,13 +257,13 @@ class StartQueue:
 
     def _become(self, start: Start) -> OSError | ValueError | None:
         """Start a run in the child, or else directly; return the error if it was not started."""
-        held = self._hold(start)
-        if held is not None:
-            started = held.go()
+        child = self._hold(start)
+        if child is not None:
+            started = child.go()
             if started is not None:
                 self._observer.on_started(start, started)
                 return None
-            held.drop()
+            child.drop()
             self._give_back(start)
         return self._join(start)
 
@@ -279,13 +279,13 @@ class StartQueue:
         except OSError:  # the direct start will report the reason
             self.prefork.drop()
             return None
-        held = self.prefork.take(plan)
-        if held is None:
+        child = self.prefork.take(plan)
+        if child is None:
             plan.close()
             self.prefork.drop()
         else:
             start.cgroup = cgroup
-        return held
+        return child
 
     def _start_directly(self, start: Start) -> None:
         err = self._join(start)

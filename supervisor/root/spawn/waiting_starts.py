@@ -33,7 +33,7 @@ class WaitingStarts:
         self._start_run = start_run
         self._send = send
         self._spawns: dict[str, Spawn] = {}
-        self._why = ""
+        self._reason = ""
         self._explained: dict[str, str] = {}
         """The last report to the scheduler about each run."""
         self._retry_delay_s = _RETRY_S[0]
@@ -65,11 +65,11 @@ class WaitingStarts:
         else:
             self._start_run(spawn)
 
-    def put_back(self, spawn: Spawn, why: str) -> None:
+    def put_back(self, spawn: Spawn, reason: str) -> None:
         """Put a start that failed because of a shortage in front of all waiting starts."""
-        if why != self._why:
-            self._log.warning(f"{why}: new runs wait until more are available")
-        self._why = why
+        if reason != self._reason:
+            self._log.warning(f"{reason}: new runs wait until more are available")
+        self._reason = reason
         self._spawns = {spawn.run: spawn, **self._spawns}
         self._explain(spawn.run)
         now_s = self._clock.monotonic_s()
@@ -79,9 +79,9 @@ class WaitingStarts:
             self._report_at_s = now_s + _REPORT_S
 
     def _explain(self, run: str) -> None:
-        if self._explained.get(run) != self._why:
-            self._explained[run] = self._why
-            self._send({"op": "waiting", "run": run, "why": self._why})
+        if self._explained.get(run) != self._reason:
+            self._explained[run] = self._reason
+            self._send({"op": "waiting", "run": run, "why": self._reason})
 
     def drop(self, run: str) -> bool:
         """Remove a start; return False if it was not waiting."""
@@ -106,7 +106,7 @@ class WaitingStarts:
             self._try_again(now_s)
         if self._report_at_s is not None and now_s >= self._report_at_s:
             self._report_at_s, self._reported = None, True
-            self._send({"op": "starts", "waiting": len(self._spawns), "why": self._why})
+            self._send({"op": "starts", "waiting": len(self._spawns), "why": self._reason})
 
     def _try_again(self, now_s: float) -> None:
         while self._spawns:
@@ -119,7 +119,7 @@ class WaitingStarts:
             self._explained.pop(spawn.run, None)
             self._retry_delay_s = _RETRY_S[0]
         self._retry_at_s = self._report_at_s = None
-        self._why = ""
+        self._reason = ""
         self._log.info("waiting runs start again")
         if self._reported:
             self._reported = False

@@ -117,7 +117,9 @@ class ChildPlan:
             working_directory = [] if direct.cwd is None else [b"PWD=" + direct.cwd]
             gone = (b"OLDPWD=", b"PWD=") if working_directory else b"OLDPWD="
             whole = without_carriers(env, direct.carried)
-            self.direct_env = _texts([*(one for one in whole if not one.startswith(gone)), *working_directory])
+            self.direct_env = _texts(
+                [*(variable for variable in whole if not variable.startswith(gone)), *working_directory]
+            )
 
     @staticmethod
     def encode(argv: list[bytes], env: list[bytes], *, terminal: bool, direct: DirectCommand | None = None) -> bytes:

@@ -197,7 +197,7 @@ class RunSampler:
                 run.cgroup = cgroup_usage.cgroup_of(run_id, run.pid, self._mount)
             if run.cgroup is None:
                 others.add(run_id)
-            elif (usage := cgroup_usage.taken(run.cgroup)) is not None:
+            elif (usage := cgroup_usage.read_usage(run.cgroup)) is not None:
                 usages[run_id] = usage
             if number % _PORTION == 0:
                 yield

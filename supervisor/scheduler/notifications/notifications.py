@@ -358,7 +358,7 @@ class Notifications:
         self._report(change, notification_kinds.CLOCK_DOUBTED, "The clock was set by more than a day", text)
 
     def starts_wait(self, waiting: int, reason: str | None, change: Change) -> None:
-        """Report that `waiting` runs cannot start because of a shortage, `why`; None: none waits any more."""
+        """Report that `waiting` runs cannot start because of a shortage, `reason`; None: none waits any more."""
         if reason is not None:
             text = f"{counted(waiting, 'run')} cannot start and wait: {reason}. Active runs continue."
             self._report(change, notification_kinds.STARTS_WAITING, "Runs cannot start", text)

@@ -180,7 +180,7 @@ def test_full_disk_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         patch.setattr("os.write", full)
         with pytest.raises(DeliveryFailed, match="No space left on device") as failed:
             exporter_sink.deliver([piece(b"b", 1), piece(b"c", 2)])
-    assert failed.value.taken == 1
+    assert failed.value.delivered == 1
     exporter_sink.deliver([piece(b"c", 2)])
     assert [record["text"] for record in records(tmp_path / "out" / "log")] == ["a", "b", "c"]
 
@@ -200,7 +200,7 @@ def test_failed_sync_delivers_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
         patch.setattr("os.fdatasync", failing)
         with pytest.raises(DeliveryFailed, match="Input/output error") as failed:
             exporter_sink.deliver(pieces)
-    assert failed.value.taken == 0
+    assert failed.value.delivered == 0
     assert exporter_sink.deliver(pieces) == 12
 
 
@@ -221,7 +221,7 @@ def test_failed_sync_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         patch.setattr("os.fdatasync", failing_once)
         with pytest.raises(DeliveryFailed, match="Input/output error") as failed:
             exporter_sink.deliver(pieces)
-    assert failed.value.taken == 0
+    assert failed.value.delivered == 0
     assert exporter_sink.deliver(pieces) == 6
     exporter_sink.close()
 
@@ -242,7 +242,7 @@ def test_rotation_delivers_synced_records(tmp_path: Path, monkeypatch: pytest.Mo
         patch.setattr("os.fdatasync", failing)
         with pytest.raises(DeliveryFailed, match="Input/output error") as failed:
             exporter_sink.deliver(pieces)
-    assert failed.value.taken == 2
+    assert failed.value.delivered == 2
     assert exporter_sink.deliver(pieces[2:]) == 2
     exporter_sink.close()
 
@@ -262,7 +262,7 @@ def test_rotation_cannot_create_a_file(tmp_path: Path, monkeypatch: pytest.Monke
         patch.setattr("os.open", full)
         with pytest.raises(DeliveryFailed, match="No space left on device") as failed:
             exporter_sink.deliver([piece(b"a", 0), piece(b"b", 1)])
-    assert failed.value.taken == 1
+    assert failed.value.delivered == 1
     assert exporter_sink.deliver([piece(b"b", 1)]) == 1
     assert [record["text"] for name in ("log.1", "log") for record in records(tmp_path / "out" / name)] == ["a", "b"]
     exporter_sink.close()

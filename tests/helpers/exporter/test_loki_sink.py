@@ -95,7 +95,7 @@ def test_permanent_refusal(loki: Loki, opened: Opened, status: int) -> None:
     loki.status = status
     with pytest.raises(LinesRejected, match="too old") as rejected:
         opened().deliver([piece(b"a", 0), piece(b"b", 1)])
-    assert (rejected.value.taken, rejected.value.end) == (0, 2)
+    assert (rejected.value.delivered, rejected.value.end) == (0, 2)
 
 
 def test_closed_connection_is_replaced(loki: Loki, opened: Opened) -> None:

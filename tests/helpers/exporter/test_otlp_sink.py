@@ -120,7 +120,7 @@ def test_permanent_refusal(collector: "Collector", opened: Opened, status: int) 
     collector.status = {"/v1/logs": status}
     with pytest.raises(LinesRejected, match="not now") as rejected:
         opened().deliver([piece(b"a", 0), piece(b"b", 1)])
-    assert (rejected.value.taken, rejected.value.end, rejected.value.lines) == (0, 2, None)
+    assert (rejected.value.delivered, rejected.value.end, rejected.value.lines) == (0, 2, None)
 
 
 def test_partial_success(collector: "Collector", opened: Opened) -> None:
