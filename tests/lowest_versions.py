@@ -22,6 +22,6 @@ def lowest(requirement: str) -> str | None:
 
 
 if __name__ == "__main__":
-    for one in requirements(Path(__file__).parent.parent / "setup.cfg"):
-        if constraint := lowest(one):
+    for needed in requirements(Path(__file__).parent.parent / "setup.cfg"):
+        if constraint := lowest(needed):
             print(constraint)

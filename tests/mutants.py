@@ -34,7 +34,7 @@ def cases(tests: ModuleType) -> Iterator[Callable[[], None]]:
         marks = [mark.args for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize"]
         sets = [[_named(names, values) for values in rows] for names, rows in marks]
         for chosen in itertools.product(*sets):
-            arguments = {name: value for one in chosen for name, value in one.items()}
+            arguments = {name: value for choices in chosen for name, value in choices.items()}
             if arguments.keys() == inspect.signature(test).parameters.keys():
                 yield functools.partial(test, **arguments)
 

@@ -103,11 +103,11 @@ def command(version: str, places: list[Path]) -> tuple[str, list[str]]:
     return f"Debian {SUITES[version]}", [*enter, *environ, *make, f"PYTHON=/usr/bin/python{version}"]
 
 
-def main(wanted: list[str]) -> int:
+def main(expected: list[str]) -> int:
     """Run the tests with these versions, such as 3.12; without any, with all."""
     places = directories()
     results = {}
-    for version in wanted or PYTHONS:
+    for version in expected or PYTHONS:
         try:
             place, words = command(version, places)
         except Missing as err:

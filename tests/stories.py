@@ -27,19 +27,19 @@ class Chapter(NamedTuple):
 
 def steps_of(words: Words, story: str) -> Iterator[Chapter]:
     """Yield the transitions of a story."""
-    begin, *lines = (line.strip() for line in story.strip().splitlines())
-    state = words.state(begin)
+    start, *lines = (line.strip() for line in story.strip().splitlines())
+    state = words.state(start)
     for line in lines:
         event, _, rest = line.partition(":")
         actions, _, following = rest.partition("->")
-        wanted = tuple(words.action(word.strip()) for word in actions.split(",") if word.strip())
-        yield Chapter(state, words.event(event), words.state(following.strip()), wanted)
+        expected = tuple(words.action(word.strip()) for word in actions.split(",") if word.strip())
+        yield Chapter(state, words.event(event), words.state(following.strip()), expected)
         state = words.state(following.strip())
 
 
 def pairs(words: Words, stories: Iterable[str]) -> set[tuple[Any, Any]]:
     """Return the pairs of state and event in the stories."""
-    return {(one.state, one.event) for story in stories for one in steps_of(words, story)}
+    return {(step.state, step.event) for story in stories for step in steps_of(words, story)}
 
 
 def deeds(table: Mapping[tuple[Any, Any], tuple[Any, tuple[Any, ...]]]) -> set[tuple[Any, Any]]:

@@ -27,15 +27,15 @@ def module_of(path: Path) -> str:
 
 
 def imports_of(path: Path) -> set[str]:
-    found: set[str] = set()
+    imported: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            imported.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: a relative import"
-            found.add(node.module or "")
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return found
+            imported.add(node.module or "")
+            imported.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return imported
 
 
 def within(name: str, prefix: str) -> bool:
@@ -75,13 +75,13 @@ def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 def test_few_functions_have_many_parameters() -> None:
     """At most five functions have more than six parameters."""
-    found = []
+    long_functions = []
     for path in FILES:
         for function in functions(path):
             every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
             if len([arg for arg in every if arg.arg not in {"self", "cls"}]) > 6:
-                found.append(f"{path}: {function.name}")
-    assert len(found) <= 5, found
+                long_functions.append(f"{path}: {function.name}")
+    assert len(long_functions) <= 5, long_functions
 
 
 def test_no_callback_is_bound_later() -> None:

@@ -33,7 +33,7 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            names |= {str(one.value) for one in node.args if isinstance(one, ast.Constant)}
+            names |= {str(constant.value) for constant in node.args if isinstance(constant, ast.Constant)}
     return {name.partition(".")[0] for name in names}
 
 
@@ -54,7 +54,7 @@ def test_each_imported_package_is_required() -> None:
     known = {**packages_distributions(), **DISTRIBUTIONS}
     required = {normal(re.split(r"[^\w.-]", line)[0]) for line in [*requirements(SETUP), *optional()]}
     packages = set().union(*map(imported, FILES)) - OURS - LATER_PYTHON - set(sys.stdlib_module_names)
-    missing = {name for name in packages if not required & {normal(one) for one in known.get(name, [name])}}
+    missing = {name for name in packages if not required & {normal(extra) for extra in known.get(name, [name])}}
     assert missing == set()
 
 

@@ -62,9 +62,9 @@ def words(page: Path) -> set[str]:
 
 
 def section(page: Path, title: str) -> docutils.nodes.section:
-    for found in parsed(page).findall(docutils.nodes.section):
-        if found[0].astext() == title:
-            return found
+    for node in parsed(page).findall(docutils.nodes.section):
+        if node[0].astext() == title:
+            return node
     raise AssertionError(f"{page.name} has no section {title}")
 
 
@@ -141,19 +141,19 @@ def shown(default: object) -> str:
 @pytest.mark.parametrize("title", SECTIONS)
 def test_keys_of_a_section(title: str) -> None:
     """The table has exactly the keys of the schema, in their order, with their defaults."""
-    found = [(row[0], row[2]) for row in rows(BY_NAME["configuration"], title)]
-    assert found == [(key.name, shown(key.default)) for key in keys_of(SECTIONS[title]).values()]
+    rows_found = [(row[0], row[2]) for row in rows(BY_NAME["configuration"], title)]
+    assert rows_found == [(key.name, shown(key.default)) for key in keys_of(SECTIONS[title]).values()]
 
 
 def test_keys_of_tasks_and_services() -> None:
     """The tables together have every key of the schema, and say which kind of unit has it."""
-    wanted = []
+    expected = []
     for key in KEYS:
         kinds = key.tables & {"task", "service"}
         if kinds:
-            wanted.append((key.name, "both" if len(kinds) == 2 else next(iter(kinds)), shown(key.default)))
+            expected.append((key.name, "both" if len(kinds) == 2 else next(iter(kinds)), shown(key.default)))
     tables = section(BY_NAME["configuration"], UNITS).findall(docutils.nodes.table)
-    assert [(row[0], row[1], row[3]) for table in tables for row in cells(table)] == wanted
+    assert [(row[0], row[1], row[3]) for table in tables for row in cells(table)] == expected
 
 
 def test_every_key_has_an_anchor() -> None:
@@ -193,7 +193,7 @@ def test_exit_statuses() -> None:
 def parameters(command: click.Command) -> list[click.Parameter]:
     """Return the options of a command and of its subcommands."""
     below = command.commands.values() if isinstance(command, click.Group) else ()
-    return [*command.params, *(parameter for one in below for parameter in one.params)]
+    return [*command.params, *(parameter for command_below in below for parameter in command_below.params)]
 
 
 def test_every_command_has_a_section_with_an_example() -> None:
@@ -238,8 +238,8 @@ def test_commands_are_found() -> None:
 
 def test_endpoints() -> None:
     """The table has exactly the operations of the OpenAPI document."""
-    found = {(row[0], row[1]) for row in rows(BY_NAME["api"], "Endpoints")}
-    assert found == {(method.upper(), path) for path, methods in OPERATIONS.items() for method in methods}
+    rows_found = {(row[0], row[1]) for row in rows(BY_NAME["api"], "Endpoints")}
+    assert rows_found == {(method.upper(), path) for path, methods in OPERATIONS.items() for method in methods}
 
 
 def test_parameters_of_lists() -> None:
@@ -373,16 +373,16 @@ def test_rows_of_tables_are_whole(page: Path) -> None:
 
 def templates() -> set[str]:
     """Return the texts of the program, with … for inserted values."""
-    found = set()
+    values = set()
     for directory in ("api", "logring", "store", "supervisor"):
         for file in (ROOT / directory).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.JoinedStr):
-                    pieces = (str(one.value) if isinstance(one, ast.Constant) else "…" for one in node.values)
-                    found.add("".join(pieces))
+                    pieces = (str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+                    values.add("".join(pieces))
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    found.add(node.value)
-    return found
+                    values.add(node.value)
+    return values
 
 
 def test_explained_messages_exist() -> None:
@@ -423,7 +423,7 @@ def test_every_guarantee_cites_tests() -> None:
     failures = list(section(page, "Failures in detail").findall(docutils.nodes.section))[1:]
     assert len(crashes) > 10
     assert len(failures) > 20
-    assert all(re.search("Tests?: tests/", one.astext()) for one in [*crashes, *failures])
+    assert all(re.search("Tests?: tests/", table_row.astext()) for table_row in [*crashes, *failures])
 
 
 def test_every_benchmark_is_explained() -> None:

@@ -103,15 +103,15 @@ def late_imports(entries: tuple[str, ...]) -> set[tuple[str, str]]:
     """Yield modules and their imports within functions, except modules loaded at the start or part of Python."""
     there = loaded(entries)
     named = {module: {name for name, _ in imports_of(module)} for module in there}
-    found = set()
+    pairs = set()
     for module in there:
         for name, late in imports_of(module):
             if not late or name in there or name.split(".")[0] in sys.stdlib_module_names | {"compression"}:
                 continue
             # A name that is no module of ours is an attribute of a listed module.
             if name in PATHS or name.rpartition(".")[0] not in named[module]:
-                found.add((module, name))
-    return found
+                pairs.add((module, name))
+    return pairs
 
 
 @pytest.mark.parametrize("process", PROCESSES)

@@ -85,7 +85,7 @@ def run(code: str, text: str = "") -> Any:
 
 def assert_untouched(report: Any) -> None:
     """Assert that libraries hold no object of ours, and that imports made all entries of sys.modules."""
-    assert {tuple(one) for one in report["held"]} <= HOOKS.keys()
+    assert {tuple(held_hook) for held_hook in report["held"]} <= HOOKS.keys()
     assert [name for name, entry in report["own"] if entry != ["module", name]] == []
     fresh = dict(run(FIND + FRESH, json.dumps([name for name, _ in report["foreign"]])))
     assert {name: entry for name, entry in report["foreign"] if entry != fresh.get(name)} == {}
@@ -100,17 +100,17 @@ def test_libraries_hold_no_object_of_ours(module: str) -> None:
 
 def imported(tree: ast.Module) -> dict[str, str]:
     """Return the names in a file that stand for a foreign module or a part of one."""
-    found = {}
+    by_id = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                found[alias.asname or alias.name.partition(".")[0]] = alias.name
+                by_id[alias.asname or alias.name.partition(".")[0]] = alias.name
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
-                found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                by_id[alias.asname or alias.name] = f"{node.module}.{alias.name}"
         elif isinstance(node, ast.Assign) and "import_module(" in ast.unparse(node.value):
-            found |= {target.id: ast.unparse(node.value) for target in node.targets if isinstance(target, ast.Name)}
-    return {name: whole for name, whole in found.items() if whole.partition(".")[0] not in OURS}
+            by_id |= {target.id: ast.unparse(node.value) for target in node.targets if isinstance(target, ast.Name)}
+    return {name: whole for name, whole in by_id.items() if whole.partition(".")[0] not in OURS}
 
 
 def root_of(node: ast.expr) -> str | None:
@@ -150,5 +150,5 @@ ALLOWED = {
 
 def test_no_file_changes_a_library() -> None:
     """No file assigns to an attribute of a foreign module or class, or uses a private name of one."""
-    found = {(module_of(path), place) for path in FILES for place in tampering(ast.parse(path.read_text()))}
-    assert found == ALLOWED
+    tamperings = {(module_of(path), place) for path in FILES for place in tampering(ast.parse(path.read_text()))}
+    assert tamperings == ALLOWED

@@ -37,9 +37,9 @@ import {module}
 print(*(set(sys.modules) - before))
 """
     out = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
-    found = set(out.stdout.split())
-    assert module in found
-    return found
+    loaded = set(out.stdout.split())
+    assert module in loaded
+    return loaded
 
 
 @pytest.mark.parametrize("module", ROOT)

@@ -115,7 +115,7 @@ def circles() -> set[frozenset[str]]:
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
-    found: set[frozenset[str]] = set()
+    all_circles: set[frozenset[str]] = set()
 
     def visit(module: str) -> None:
         index[module] = low[module] = len(index)
@@ -131,12 +131,12 @@ def circles() -> set[frozenset[str]]:
             while module not in members:
                 members.add(stack.pop())
             if len(members) > 1:
-                found.add(frozenset(members))
+                all_circles.add(frozenset(members))
 
     for module in sorted(following):
         if module not in index:
             visit(module)
-    return found
+    return all_circles
 
 
 def forbidden_imports() -> set[tuple[str, str]]:

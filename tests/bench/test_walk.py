@@ -5,8 +5,8 @@ from bench.runs.walk import walks
 
 def test_walk_covers_all_processes() -> None:
     """A trigger is followed through worker, scheduler and root, an exit through root and scheduler."""
-    found = {way: {one.process: one for one in each} for way, each in walks(rounds=1, quiet_s=0.5).items()}
-    trigger, exit_ = found["trigger"], found["exit"]
+    by_way = {way: {walked.process: walked for walked in each} for way, each in walks(rounds=1, quiet_s=0.5).items()}
+    trigger, exit_ = by_way["trigger"], by_way["exit"]
     assert "api.resources.runs.trigger" in trigger["worker"].modules
     assert "supervisor.root.spawn.start_queue" in trigger["root"].modules
     for way in (trigger, exit_):

@@ -15,8 +15,8 @@ def small_targets_of(page: Page) -> list[str]:
     """Return links and buttons that are too small for a finger, as WCAG 2.2 and Lighthouse measure them."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE_SCRIPT)
-    found: list[str] = page.evaluate(_RUN, _TARGETS)
-    return found
+    value: list[str] = page.evaluate(_RUN, _TARGETS)
+    return value
 
 
 def complaints_of(page: Page) -> list[str]:
@@ -24,8 +24,8 @@ def complaints_of(page: Page) -> list[str]:
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE_SCRIPT)
     page.emulate_media(color_scheme="light")
-    found: list[str] = page.evaluate(_RUN, {})
+    value: list[str] = page.evaluate(_RUN, {})
     page.emulate_media(color_scheme="dark")
-    found += page.evaluate(_RUN, _COLOURS)
+    value += page.evaluate(_RUN, _COLOURS)
     page.emulate_media(color_scheme="light")
-    return found
+    return value

@@ -31,12 +31,12 @@ window.setTimeout = (work, ms, ...rest) => inTime(work, ms < 8000 ? ms : 100 * m
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A daemon for all tests of a file."""
-    one = Site(tmp_path_factory.mktemp("site"))
+    new_site = Site(tmp_path_factory.mktemp("site"))
     try:
-        one.begin()
-        yield one
+        new_site.begin()
+        yield new_site
     finally:
-        one.clean()
+        new_site.clean()
 
 
 def opened(context: BrowserContext) -> Page:
@@ -79,9 +79,9 @@ def watch(page: Page, complaints: list[str]) -> Callable[[], None]:
 @pytest.fixture
 def complaints() -> Iterator[list[str]]:
     """Errors that the browser reported; a test that expects errors clears the list."""
-    found: list[str] = []
-    yield found
-    assert found == []
+    collected: list[str] = []
+    yield collected
+    assert collected == []
 
 
 @pytest.fixture(scope="module")

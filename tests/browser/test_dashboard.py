@@ -249,8 +249,8 @@ def test_notifications_are_ordered_by_shown_time(page: Page, site: Site) -> None
 
 
 def newest_notification(site: Site) -> dict[str, Any]:
-    found: dict[str, Any] = site.get("/api/notifications?limit=1").json()["items"][0]
-    return found
+    notification: dict[str, Any] = site.get("/api/notifications?limit=1").json()["items"][0]
+    return notification
 
 
 def test_notifiers_show_their_deliveries(page: Page, site: Site) -> None:
@@ -424,11 +424,11 @@ def test_dashboard_is_installable(page: Page, site: Site) -> None:
     """The page links to a manifest whose start page, scope and icon exist."""
     site.see(page, "#/")
     link = page.locator("link[rel=manifest]").evaluate("one => one.href")
-    found = page.evaluate("async (link) => (await fetch(link)).json()", link)
-    assert found["display"] == "standalone"
-    start = page.evaluate("([start, link]) => new URL(start, link).href", [found["start_url"], link])
+    value = page.evaluate("async (link) => (await fetch(link)).json()", link)
+    assert value["display"] == "standalone"
+    start = page.evaluate("([start, link]) => new URL(start, link).href", [value["start_url"], link])
     assert start == site.url
-    icon = page.evaluate("([icon, link]) => new URL(icon, link).href", [found["icons"][0]["src"], link])
+    icon = page.evaluate("([icon, link]) => new URL(icon, link).href", [value["icons"][0]["src"], link])
     assert page.request.get(icon).headers["content-type"] == "image/svg+xml"
 
 

@@ -46,8 +46,8 @@ def demonstration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demonstr
         try:
             assert demo.stdout is not None
             said = "".join(demo.stdout.readline() for _ in range(5))
-            found = re.findall(r"^  (?:address|password) +(\S+)$", said, re.MULTILINE)
-            yield Demonstration(found[0], found[1], held)
+            matches = re.findall(r"^  (?:address|password) +(\S+)$", said, re.MULTILINE)
+            yield Demonstration(matches[0], matches[1], held)
         finally:
             demo.terminate()
 

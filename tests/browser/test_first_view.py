@@ -99,7 +99,7 @@ class Lockstep:
     @property
     def answered(self) -> list[Request]:
         """Return the requests of all rounds so far."""
-        held = {one.request for one in self._held}
+        held = {sent_request.request for sent_request in self._held}
         return [request for request in self.requests if request not in held]
 
     def rounds_until(self, address: str, seen: Locator) -> int:
@@ -113,7 +113,9 @@ class Lockstep:
                 return rounds
             rounds += 1
             now, self._held = self._held, []
-            self._unanswered.update(one.request for one in now if "/stream" not in one.request.url)
+            self._unanswered.update(
+                sent_request.request for sent_request in now if "/stream" not in sent_request.request.url
+            )
             for route in now:
                 self._answer(route)
 
@@ -171,9 +173,13 @@ def test_first_log_line_needs_few_round_trips(
     assert any("/bundle/" in request.url for request in link.requests) is bundled
     if bundled:
         assert len(link.answered) <= MOST_REQUESTS, link.answered
-        dynamic = [one for one in link.answered if "/api/" in one.url and "/stream" not in one.url]
+        dynamic = [
+            sent_request
+            for sent_request in link.answered
+            if "/api/" in sent_request.url and "/stream" not in sent_request.url
+        ]
         # The page aborts a request that a later one replaces.
-        sizes += [one.sizes()["responseBodySize"] for one in dynamic if one.failure is None]
+        sizes += [sent_request.sizes()["responseBodySize"] for sent_request in dynamic if sent_request.failure is None]
         assert sum(sizes) <= MOST_BYTES
     context.close()
 

@@ -99,5 +99,5 @@ def test_layout_shift_is_small(
     one_by_one(page, lambda: text in main.inner_text() and page.locator(".skeleton").count() == 0)
     shifts = page.evaluate("shifts")
     context.close()
-    found = "\n".join(f"{value:.4f} {one}" for value, moved in shifts for one in moved)
-    assert sum(value for value, _ in shifts) < MOST, found
+    moves = "\n".join(f"{value:.4f} {selector}" for value, moved in shifts for selector in moved)
+    assert sum(value for value, _ in shifts) < MOST, moves

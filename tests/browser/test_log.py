@@ -51,14 +51,14 @@ GROUNDS = ("--log-paper", "--sunken", "--log-hit", "--busy-soft")
 
 
 def luminance(colour: tuple[float, ...]) -> float:
-    parts = [one / 255 for one in colour]
+    parts = [share / 255 for share in colour]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+def contrast(first_colour: tuple[float, ...], other: tuple[float, ...]) -> float:
     """Return the contrast of two colours, as WCAG defines it."""
-    low, high = sorted((luminance(one), luminance(other)))
+    low, high = sorted((luminance(first_colour), luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
 
@@ -77,11 +77,11 @@ def test_colour_contrast(page: Page, site: Site, scheme: Literal["light", "dark"
         rgb(page.evaluate(f"{names} one.style.color = `var(${{name}})`; return getComputedStyle(one).color; }}", name))
         for name in GROUNDS
     ]
-    found = page.evaluate(COLOURS)
-    assert len(found) > 17 * 17 * 4
+    value = page.evaluate(COLOURS)
+    assert len(value) > 17 * 17 * 4
     low = [
         (code, colour, ground)
-        for code, colour, ground in found
+        for code, colour, ground in value
         for under in (papers if len(rgb(ground)) == 4 else [rgb(ground)])
         if contrast(rgb(colour)[:3], under[:3]) < 4.5
     ]
@@ -103,13 +103,13 @@ def test_addresses_in_output_are_links(page: Page, site: Site) -> None:
     site.see(page, f"#/run/{site.done['paints']}")
     log = page.get_by_role("log")
     expect(log).to_contain_text("only text")
-    links = {one.inner_text(): one.get_attribute("href") for one in log.locator(".x a").all()}
+    links = {link.inner_text(): link.get_attribute("href") for link in log.locator(".x a").all()}
     assert links == {
         "https://example.org/a?b=(c)": "https://example.org/a?b=(c)",
         "http://127.0.0.1:1/x": "http://127.0.0.1:1/x",
         "the manual": "https://example.org/manual",
     }
-    assert {one.get_attribute("rel") for one in log.locator(".x a").all()} == {"noopener noreferrer"}
+    assert {link.get_attribute("rel") for link in log.locator(".x a").all()} == {"noopener noreferrer"}
     expect(log.locator("[data-n='4'] .x")).to_have_text("the manual and no link")
     expect(log.locator("[data-n='5'] .x")).to_have_text("only text")
 
@@ -471,11 +471,11 @@ def test_selection_while_following_copies_its_lines(page: Page, site: Site, wrap
         pipe.flush()
         expect(log.locator("[data-n='302'] .x")).to_have_text("the last")
         expect(page.get_by_text("Following", exact=True)).to_be_visible()
-        begin = log.locator("[data-n='298'] .x").bounding_box()
+        start = log.locator("[data-n='298'] .x").bounding_box()
         end = log.locator("[data-n='301'] .x span").bounding_box()
-        assert begin
+        assert start
         assert end
-        page.mouse.move(begin["x"] + 1, begin["y"] + begin["height"] / 2)
+        page.mouse.move(start["x"] + 1, start["y"] + start["height"] / 2)
         page.mouse.down()
         expect(page.get_by_text("Paused", exact=True)).to_be_visible()
         pipe.write("more\n" * 500)
@@ -498,8 +498,8 @@ def test_flood_keeps_a_window_and_the_end(page: Page, site: Site) -> None:
     site.see(page, f"#/run/{run}")
     log = page.get_by_role("log")
     with site.pipe.open("w") as pipe:
-        for begin in range(0, 60_000, 1000):
-            pipe.write("".join(f"{n}\n" for n in range(begin, begin + 1000)))
+        for start in range(0, 60_000, 1000):
+            pipe.write("".join(f"{n}\n" for n in range(start, start + 1000)))
             pipe.flush()
     expect(log.locator("[data-n='59999'] .x")).to_have_text("59999")
     expect(page.get_by_text("Complete")).to_be_visible()

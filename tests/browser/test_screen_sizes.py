@@ -86,12 +86,12 @@ def test_pages_fit_a_phone(phone: Page, site: Site) -> None:
 
 def test_smallest_text(page: Page, phone: Page, site: Site) -> None:
     """No text of any page is smaller than 12 px, even in drawings, on a desktop and on a phone."""
-    for one in (page, phone):
-        for address in (*shown(one, site), "docs"):
+    for browser_page in (page, phone):
+        for address in (*shown(browser_page, site), "docs"):
             if address == "docs":
-                one.goto(f"{site.url}docs")
-                expect(one.locator("body")).to_contain_text("/api/runs")
-            assert one.evaluate(TOO_SMALL) == [], address
+                browser_page.goto(f"{site.url}docs")
+                expect(browser_page.locator("body")).to_contain_text("/api/runs")
+            assert browser_page.evaluate(TOO_SMALL) == [], address
 
 
 @pytest.mark.parametrize("width", [1440, 1300, 1024, 801])

@@ -47,8 +47,8 @@ def test_hidden_log_draws_nothing(page: Page, site: Site) -> None:
         pipe.flush()
         expect(log.locator("[data-n='0'] .x")).to_have_text("0")
         page.evaluate("() => { window.draw = requestAnimationFrame; window.requestAnimationFrame = () => 1; }")
-        for begin in range(1, 20_001, 1000):
-            pipe.write("".join(f"{n}\n" for n in range(begin, begin + 1000)))
+        for start in range(1, 20_001, 1000):
+            pipe.write("".join(f"{n}\n" for n in range(start, start + 1000)))
             pipe.flush()
         until(lambda: log.evaluate("box => box.view.total") == 20_001, "all lines to be heard of")
         assert log.evaluate("box => box.view.queue.length") <= 4000

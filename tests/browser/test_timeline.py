@@ -218,5 +218,5 @@ def test_limited_runs_are_reported(page: Page, site: Site) -> None:
     timeline = page.get_by_role("region", name="Timeline")
     expect(timeline).to_contain_text(re.compile("1,234 older runs not shown: complete since .*Zoom in"))
     expect(page.locator(".gantt-grid b")).to_be_visible()
-    limits = [int(parse_qs(urlsplit(one.url).query)["limit"][0]) for one in asked]
+    limits = [int(parse_qs(urlsplit(sent_request.url).query)["limit"][0]) for sent_request in asked]
     assert max(limits) <= 500

@@ -56,8 +56,8 @@ API_WORDS = re.compile(
 
 def api_words(page: Page) -> list[str]:
     """Return the texts of a page that contain words of the API."""
-    found = page.evaluate(TEXTS)
-    return [text for text in found if API_WORDS.search(text)]
+    value = page.evaluate(TEXTS)
+    return [text for text in value if API_WORDS.search(text)]
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +69,10 @@ def ends(site: Site) -> dict[str, str]:
     assert site.request("POST", "/api/daemon/reload").status == 200
     for name in ("once", "full"):
         site.trigger(name)
-    found = {name: site.run_to_end(name) for name in ("never", "slow", "floods", "once", "full")}
+    by_name = {name: site.run_to_end(name) for name in ("never", "slow", "floods", "once", "full")}
     assert site.request("POST", "/api/runs/bulk/delete", {"filter": {"status": "?"}}).status == 422
     assert site.request("POST", "/api/tasks/hidden/run").status == 403
-    return found
+    return by_name
 
 
 def test_api_words_stay_off_pages(page: Page, site: Site, ends: dict[str, str]) -> None:
@@ -118,4 +118,4 @@ def test_audit_has_a_name_for_each_action() -> None:
     table = re.search(r"const ACTIONS = \{(.*?)\n\}", source, re.DOTALL)
     assert table
     named = set(re.findall(r"^  (\w+):", table[1], re.MULTILINE))
-    assert named == {one.id for one in OPERATIONS if one.method != "GET"}
+    assert named == {operation.id for operation in OPERATIONS if operation.method != "GET"}

@@ -35,7 +35,7 @@ def runs_page(*items: dict[str, Any]) -> Any:
 def running(daemon: FakeDaemon, *lines: dict[str, Any], **ended: Any) -> None:
     """Serve the task job, whose run prints `lines` and ends with the fields `ended`."""
     daemon.on("POST", "/api/tasks/job/run", as_json({"id": RUN, "status": "pending"}, 201))
-    shown = [event("line", one, one["n"]) for one in lines]
+    shown = [event("line", log_line, log_line["n"]) for log_line in lines]
     done = event("done", {"finalLine": len(lines) - 1, "status": "ended"}, len(lines) - 1)
     daemon.on("GET", f"/api/runs/{RUN}/log/stream", events(*shown, done))
     daemon.on("GET", f"/api/runs/{RUN}", run(**ended))
@@ -201,8 +201,8 @@ class TestLogs:
         for arguments in ((), ("-n", "2"), ("-n", "0", "-f"), ("--grep", "x"), ("--stream", "stderr", "-n", "5")):
             assert ringward("logs", "job", *arguments).stdout == "a\nb\n"
         asked = [request.query for request in daemon.requests_to("/api/logs/stream")]
-        assert [one["from"] for one in asked] == ["-100", "-2", "1", "0", "-5"]
-        assert [one.get("follow") for one in asked] == ["false", "false", None, "false", "false"]
+        assert [query["from"] for query in asked] == ["-100", "-2", "1", "0", "-5"]
+        assert [query.get("follow") for query in asked] == ["false", "false", None, "false", "false"]
         assert (asked[3]["grep"], asked[4]["stream"], asked[0]["task"]) == ("x", "stderr", "job")
 
     def test_labels_of_several_units(self, ringward: Ringward, daemon: FakeDaemon) -> None:
@@ -250,8 +250,8 @@ class TestLogs:
         def of(*kept: int) -> Callable[[Request], Answer]:
             def answer(request: Request) -> Answer:
                 start = int(request.query["from"])
-                found = [line(n, f"line {n}") for n in kept if n >= (10 + start if start < 0 else start)]
-                return as_json({"lines": found, "firstAvailable": 0, "totalLines": 10})
+                shown_lines = [line(n, f"line {n}") for n in kept if n >= (10 + start if start < 0 else start)]
+                return as_json({"lines": shown_lines, "firstAvailable": 0, "totalLines": 10})
 
             return answer
 
@@ -286,7 +286,7 @@ class TestLogs:
         daemon.on("GET", f"/api/runs/{RUN}", run())
         daemon.on("GET", self.LOG, self.page(2))
         lines = ringward("logs", "--json", RUN).stdout.splitlines()
-        assert [json.loads(one)["n"] for one in lines] == [0, 1]
+        assert [json.loads(log_line)["n"] for log_line in lines] == [0, 1]
 
     def test_unknown_names(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """Unknown and invalid names are reported, with the nearest name."""
@@ -481,8 +481,8 @@ class TestEnding:
             "timeout_ms\t5000",
             'env\t{"A": "***"}',
         ]
-        found = json.loads(ringward("ending", "--definition", "--json", RUN).stdout)
-        assert found == {**ending, "definition": definition}
+        document = json.loads(ringward("ending", "--definition", "--json", RUN).stdout)
+        assert document == {**ending, "definition": definition}
 
     def test_no_ended_run(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """A task without an ended run, an active run and an unknown name are errors."""
@@ -501,11 +501,11 @@ class TestStop:
         """Each stopped run is printed."""
         daemon.on("GET", f"/api/runs/{RUN}", run(status="running"))
         daemon.on("GET", "/api/tasks/job/runs", runs_page(run(), run(id=OTHER)))
-        for one in (RUN, OTHER):
-            daemon.on("POST", f"/api/runs/{one}/stop", Answer(204))
+        for run_id in (RUN, OTHER):
+            daemon.on("POST", f"/api/runs/{run_id}/stop", Answer(204))
         assert ringward("stop", "--no-wait", RUN).stdout == f"{RUN}\n"
         assert ringward("stop", "--no-wait", "--force", "job").stdout == f"{RUN}\n{OTHER}\n"
-        stops = [request.query for one in (RUN, OTHER) for request in daemon.requests_to(f"/api/runs/{one}/stop")]
+        stops = [request.query for run_id in (RUN, OTHER) for request in daemon.requests_to(f"/api/runs/{run_id}/stop")]
         assert stops == [{}, {"force": "true"}, {"force": "true"}]
         assert daemon.requests_to("/api/tasks/job/runs")[0].query["status"] == "pending,running"
         assert json.loads(ringward("stop", "--no-wait", "--json", "job").stdout) == {"stopped": [RUN, OTHER]}
@@ -513,9 +513,9 @@ class TestStop:
     def test_many_active_runs(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """All active runs are stopped, even if they exceed one page."""
         ids = [f"01ARZ3NDEKTSV4RRFFQ69G{n:04d}" for n in range(1001)]
-        daemon.on("GET", "/api/tasks/job/runs", runs_page(*(run(id=one) for one in ids)))
-        for one in ids:
-            daemon.on("POST", f"/api/runs/{one}/stop", Answer(204))
+        daemon.on("GET", "/api/tasks/job/runs", runs_page(*(run(id=run_id) for run_id in ids)))
+        for run_id in ids:
+            daemon.on("POST", f"/api/runs/{run_id}/stop", Answer(204))
         assert ringward("stop", "--no-wait", "job").stdout.splitlines() == ids
 
     def test_nothing_to_stop(self, ringward: Ringward, daemon: FakeDaemon) -> None:
@@ -557,8 +557,8 @@ class TestValidate:
         path.write_text("[tasks.a]\nrun = 'x'\n[services.b]\nrun = 'x'\n")
         path.chmod(0o644)
         assert ringward("validate", str(path)).stdout == f"{path}: valid, 1 task, 1 service\n"
-        found = json.loads(ringward("validate", "-c", str(path), "--json", plain=True).stdout)
-        assert (found["valid"], found["tasks"], found["files"]) == (True, 1, [str(path)])
+        document = json.loads(ringward("validate", "-c", str(path), "--json", plain=True).stdout)
+        assert (document["valid"], document["tasks"], document["files"]) == (True, 1, [str(path)])
 
     def test_warnings(self, ringward: Ringward, tmp_path: Path) -> None:
         """A warning goes to standard error with its line, and into the JSON document; the status stays 0."""
@@ -569,8 +569,8 @@ class TestValidate:
         result = ringward("validate", str(path))
         assert (result.exit_code, result.stdout) == (0, f"{path}: valid, 1 task, 0 services\n")
         assert result.stderr.startswith(f"warning: {path}:2: tasks.a.run: {tmp_path}/dash is dash, which drops ")
-        found = json.loads(ringward("validate", "--json", str(path), plain=True).stdout)
-        assert [warning["line"] for warning in found["warnings"]] == [2]
+        document = json.loads(ringward("validate", "--json", str(path), plain=True).stdout)
+        assert [warning["line"] for warning in document["warnings"]] == [2]
 
     def test_invalid_configuration(self, ringward: Ringward, tmp_path: Path) -> None:
         """An invalid configuration exits with 78 and lists all problems with their places."""
@@ -583,7 +583,7 @@ class TestValidate:
         assert result.stderr.endswith("2 problems\n")
         result = ringward("validate", "--json", str(path))
         assert result.exit_code == exit_codes.CONFIG
-        assert [one["line"] for one in json.loads(result.stdout)["problems"]] == [3, 4]
+        assert [finding["line"] for finding in json.loads(result.stdout)["problems"]] == [3, 4]
         assert ringward("validate").exit_code == exit_codes.CONFIG
 
     @pytest.mark.parametrize(
@@ -612,10 +612,10 @@ class TestValidate:
         path.chmod(0o644)
         result = ringward("validate", "--json", str(path), plain=True)
         assert result.exit_code == exit_codes.CONFIG
-        found = json.loads(result.stdout)
+        document = json.loads(result.stdout)
         line = 3 if key == "http.socket_group" else 2
-        assert [(one["key"], one["line"]) for one in found["problems"]] == [(key, line)]
-        assert message in found["problems"][0]["message"]
+        assert [(finding["key"], finding["line"]) for finding in document["problems"]] == [(key, line)]
+        assert message in document["problems"][0]["message"]
         assert "\n" + ringward("up", "-c", str(path), plain=True).stderr in (
             "\n" + ringward("validate", str(path), plain=True).stderr.replace("1 problem\n", "")
         )

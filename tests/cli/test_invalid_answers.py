@@ -167,7 +167,7 @@ def mutations(value: Any, wrongs: Iterator[Any]) -> Iterator[Any]:
     """Yield the value with each part missing or replaced by the next wrong one."""
     if isinstance(value, dict):
         for key, part in value.items():
-            yield {name: one for name, one in value.items() if name != key}
+            yield {name: member for name, member in value.items() if name != key}
             yield from ({**value, key: wrong} for wrong in (next(wrongs), *mutations(part, wrongs)))
     elif isinstance(value, list | tuple):
         for number, part in enumerate(value):

@@ -233,9 +233,9 @@ def test_token_of_a_run() -> None:
     """The token of a run replaces a password, over TCP and over the Unix socket."""
     for url in ("http://127.0.0.1:7464", "unix:/run/d/ringward.sock"):
         assert url_endpoint(url, "open-sesame", "rr_token").authorization == "Bearer rr_token"
-    found = url_endpoint("unix:/run/d/ringward.sock", None)
-    assert isinstance(found, UnixEndpoint)
-    assert found.path == "/run/d/ringward.sock"
+    endpoint = url_endpoint("unix:/run/d/ringward.sock", None)
+    assert isinstance(endpoint, UnixEndpoint)
+    assert endpoint.path == "/run/d/ringward.sock"
 
 
 def test_socket_of_another_user(ringward: Ringward, monkeypatch: pytest.MonkeyPatch) -> None:

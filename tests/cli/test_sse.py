@@ -15,18 +15,18 @@ EVENTS = [Event("line", "{}", "7"), Event("message", "a\nb", "8"), Event("messag
 @given(st.lists(st.integers(1, 20)))
 def test_split_bytes(sizes: list[int]) -> None:
     """The events are the same however the bytes are split; comments, retry and events without data are ignored."""
-    parser, found, rest = EventParser(), [], STREAM
+    parser, events, rest = EventParser(), [], STREAM
     for size in [*sizes, len(STREAM)]:
-        found += list(parser.feed(rest[:size]))
+        events += list(parser.feed(rest[:size]))
         rest = rest[size:]
-    assert found == EVENTS
+    assert events == EVENTS
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_text_round_trip(text: str) -> None:
     """Every text arrives unchanged, including its line ends."""
-    (found,) = EventParser().feed(event("line", {"text": text}, 1))
-    assert json.loads(found.data) == {"text": text}
+    (parsed,) = EventParser().feed(event("line", {"text": text}, 1))
+    assert json.loads(parsed.data) == {"text": text}
 
 
 @given(st.binary())

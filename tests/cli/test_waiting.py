@@ -19,7 +19,7 @@ def unit(*instances: dict[str, Any], ready: bool = False, **more: Any) -> Record
     record = {"name": "web", "kind": "service", "state": state, "definition": definition}
     record |= {
         "active": {"running": 1, "pending": 0},
-        "instances": [{"index": n} | one for n, one in enumerate(instances)],
+        "instances": [{"index": n} | instance for n, instance in enumerate(instances)],
     }
     return parse(json.dumps(record | more))
 
@@ -28,17 +28,17 @@ def runs(state: str = "running", run_id: str = RUN, **more: Any) -> dict[str, An
     return {"state": state, "runId": run_id, **more}
 
 
-def looks(wanted: AwaitedState, *looks: tuple[float, Record | None], active: tuple[str, ...] = ()) -> list[str]:
+def looks(awaited: AwaitedState, *looks: tuple[float, Record | None], active: tuple[str, ...] = ()) -> list[str]:
     """Return the verdict at each time: reached, failed or waits."""
-    found = [wanted.standing_of(record, lambda: active, now_s) for now_s, record in looks]
-    return ["reached" if one.reached else "failed" if one.failed else "waits" for one in found]
+    progress = [awaited.standing_of(record, lambda: active, now_s) for now_s, record in looks]
+    return ["reached" if standing.reached else "failed" if standing.failed else "waits" for standing in progress]
 
 
 def test_second_without_a_check() -> None:
     """Without a readiness check, a service is ready when its process has lived for a second."""
-    wanted = AwaitedState("web", "ready", at_once=True)
+    awaited = AwaitedState("web", "ready", at_once=True)
     assert looks(
-        wanted, (0, unit({"state": "starting"})), (1, unit(runs())), (1.9, unit(runs())), (2, unit(runs()))
+        awaited, (0, unit({"state": "starting"})), (1, unit(runs())), (1.9, unit(runs())), (2, unit(runs()))
     ) == [
         "waits",
         "waits",
@@ -49,26 +49,26 @@ def test_second_without_a_check() -> None:
 
 def test_text_of_the_first_second() -> None:
     """Until a service without a readiness check has lived for a second, the progress says why it is not ready."""
-    wanted = AwaitedState("web", "ready", at_once=True)
-    texts = [wanted.standing_of(unit(runs()), lambda: (), now_s).text for now_s in (0, 0.9, 1)]
+    awaited = AwaitedState("web", "ready", at_once=True)
+    texts = [awaited.standing_of(unit(runs()), lambda: (), now_s).text for now_s in (0, 0.9, 1)]
     assert texts == ["running for less than 1 s"] * 2 + ["running"]
 
 
 def test_readiness_check() -> None:
     """With a readiness check, only the check counts, and every instance has to pass it."""
-    wanted = AwaitedState("web", "ready", at_once=True)
+    awaited = AwaitedState("web", "ready", at_once=True)
     both = unit(runs(ready=True), runs(run_id=OTHER, ready=True), ready=True)
-    one = unit(runs(ready=True), runs(run_id=OTHER), ready=True)
-    assert looks(wanted, (0, one), (9, one), (9.1, both)) == ["waits", "waits", "reached"]
-    assert looks(AwaitedState("web", "running"), (0, one), (1, one)) == ["waits", "reached"]
+    ready_unit = unit(runs(ready=True), runs(run_id=OTHER), ready=True)
+    assert looks(awaited, (0, ready_unit), (9, ready_unit), (9.1, both)) == ["waits", "waits", "reached"]
+    assert looks(AwaitedState("web", "running"), (0, ready_unit), (1, ready_unit)) == ["waits", "reached"]
 
 
 def test_earlier_run_does_not_count() -> None:
     """After a restart, the old process does not count as the new one."""
-    wanted = AwaitedState("web", "ready", frozenset([RUN]), at_once=True)
+    awaited = AwaitedState("web", "ready", frozenset([RUN]), at_once=True)
     old, new = unit(runs(ready=True)), unit(runs(run_id=OTHER, ready=True))
     rolling = unit(runs(run_id=OTHER, ready=True), rolling={"done": 1, "total": 2})
-    assert looks(wanted, (0, old), (5, old), (6, rolling), (7, new)) == ["waits", "waits", "waits", "reached"]
+    assert looks(awaited, (0, old), (5, old), (6, rolling), (7, new)) == ["waits", "waits", "waits", "reached"]
 
 
 @pytest.mark.parametrize(
@@ -90,18 +90,18 @@ def test_failed_start(later: Record | None, standing: str) -> None:
 
 def test_wait_outlasts_failures() -> None:
     """A wait continues across restarts of the service, and ends when the service gives up."""
-    wanted = AwaitedState("web", "ready")
+    awaited = AwaitedState("web", "ready")
     steps = [runs(), {"state": "backoff"}, runs(run_id=OTHER), runs(run_id=OTHER)]
-    found = looks(wanted, *((float(at), unit(one)) for at, one in enumerate(steps)))
-    assert found == ["waits", "waits", "waits", "reached"]
-    assert looks(wanted, (9, unit({"state": "fatal"}))) == ["failed"]
+    progress = looks(awaited, *((float(at), unit(step)) for at, step in enumerate(steps)))
+    assert progress == ["waits", "waits", "waits", "reached"]
+    assert looks(awaited, (9, unit({"state": "fatal"}))) == ["failed"]
 
 
 def test_only_initial_runs_are_awaited() -> None:
     """A wait for the end of runs covers only the runs that existed at its start."""
-    wanted = AwaitedState("job", "ended", frozenset([RUN]))
-    assert looks(wanted, (0, None), active=(RUN, OTHER)) == ["waits"]
-    assert looks(wanted, (0, None), active=(OTHER,)) == ["reached"]
+    awaited = AwaitedState("job", "ended", frozenset([RUN]))
+    assert looks(awaited, (0, None), active=(RUN, OTHER)) == ["waits"]
+    assert looks(awaited, (0, None), active=(OTHER,)) == ["reached"]
 
 
 def test_idle_and_stopped() -> None:

@@ -51,13 +51,15 @@ def test_every_field_is_compared(before: Config, record: type[Any]) -> None:
             continue
         after = replace(known, **{key.attribute: object()})
         if record is Task:
-            found = diff(before, replace(before, tasks={"t": after})).changed[0].keys
+            changed_keys = diff(before, replace(before, tasks={"t": after})).changed[0].keys
         elif record is Service:
-            found = diff(before, replace(before, services={"s": after})).changed[0].keys
+            changed_keys = diff(before, replace(before, services={"s": after})).changed[0].keys
         else:
             place = PLACES[record]
-            found = diff(before, replace(before, **{place: after})).sections[place]
-        assert [(one.key, one.effect) for one in found] == [(key.name, effect_of(key, PLACES[record]))]
+            changed_keys = diff(before, replace(before, **{place: after})).sections[place]
+        assert [(key_change.key, key_change.effect) for key_change in changed_keys] == [
+            (key.name, effect_of(key, PLACES[record]))
+        ]
 
 
 def test_equal_configurations(before: Config) -> None:
@@ -69,17 +71,17 @@ def test_equal_configurations(before: Config) -> None:
 def test_added_and_removed(before: Config, config: Load) -> None:
     """Added and removed units are listed by name in order, and nothing else differs."""
     after = config('[tasks.b]\nrun = "true"\n[tasks.a]\nrun = "true"\n[services.s]\nrun = "true"\ninstances = 2\n')
-    found = diff(before, after)
-    assert [unit.name for unit in found.added] == ["a", "b"]
-    assert [unit.name for unit in found.removed] == ["t"]
-    assert (found.changed, found.turned, found.sections) == ((), (), {})
+    difference = diff(before, after)
+    assert [unit.name for unit in difference.added] == ["a", "b"]
+    assert [unit.name for unit in difference.removed] == ["t"]
+    assert (difference.changed, difference.turned, difference.sections) == ((), (), {})
 
 
 def test_task_becomes_a_service(before: Config, config: Load) -> None:
     """A task that became a service is neither added nor changed."""
-    found = diff(before, config('[services.t]\nrun = "true"\n[services.s]\nrun = "true"\ninstances = 2\n'))
-    assert [(old.kind, new.kind) for old, new in found.turned] == [("task", "service")]
-    assert (found.added, found.changed, found.removed) == ((), (), ())
+    difference = diff(before, config('[services.t]\nrun = "true"\n[services.s]\nrun = "true"\ninstances = 2\n'))
+    assert [(old.kind, new.kind) for old, new in difference.turned] == [("task", "service")]
+    assert (difference.added, difference.changed, difference.removed) == ((), (), ())
 
 
 def test_changed_defaults(before: Config, config: Load) -> None:
@@ -87,15 +89,15 @@ def test_changed_defaults(before: Config, config: Load) -> None:
 
     Units that left the configuration follow the defaults, so these differ even without a unit that uses them.
     """
-    found = diff(before, config(f"[defaults]\nkeep_runs = 7\n{UNITS}"))
-    assert [(change.new.name, change.keys[0].key) for change in found.changed] == [
+    difference = diff(before, config(f"[defaults]\nkeep_runs = 7\n{UNITS}"))
+    assert [(change.new.name, change.keys[0].key) for change in difference.changed] == [
         ("s", "keep_runs"),
         ("t", "keep_runs"),
     ]
-    assert [default.key for default in found.sections["defaults"]] == ["keep_runs"]
-    found = diff(before, config("[defaults]\nkeep_runs = 7\n"))
-    assert [unit.name for unit in found.removed] == ["s", "t"]
-    assert (found.changed, found.sections) == ((), {"defaults": (ChangedKey("keep_runs", Effect.AT_ONCE),)})
+    assert [default.key for default in difference.sections["defaults"]] == ["keep_runs"]
+    difference = diff(before, config("[defaults]\nkeep_runs = 7\n"))
+    assert [unit.name for unit in difference.removed] == ["s", "t"]
+    assert (difference.changed, difference.sections) == ((), {"defaults": (ChangedKey("keep_runs", Effect.AT_ONCE),)})
 
 
 def test_hash_covers_only_restarting_keys(before: Config) -> None:
@@ -123,5 +125,9 @@ def test_hash_ignores_unset_keys(before: Config, monkeypatch: pytest.MonkeyPatch
     for name in hashed:
         if name != "run":
             with monkeypatch.context() as patch:
-                patch.setattr(module, "_hashed", lambda _kind, name=name: [one for one in hashed if one != name])
+                patch.setattr(
+                    module,
+                    "_hashed",
+                    lambda _kind, name=name: [name_hashed for name_hashed in hashed if name_hashed != name],
+                )
                 assert process_hash(service) == of_this, name

@@ -35,8 +35,8 @@ def test_rule_offsets() -> None:
     rule, prague = zone_named(RULE), ZoneInfo("Europe/Prague")
     at = datetime(2025, 1, 1, tzinfo=UTC)
     for hour in range(3 * 8766):
-        one = at + timedelta(hours=hour)
-        assert one.astimezone(rule).replace(tzinfo=None) == one.astimezone(prague).replace(tzinfo=None)
+        instant = at + timedelta(hours=hour)
+        assert instant.astimezone(rule).replace(tzinfo=None) == instant.astimezone(prague).replace(tzinfo=None)
 
 
 def test_host_zone_search_order(tmp_path: Path) -> None:
@@ -46,22 +46,22 @@ def test_host_zone_search_order(tmp_path: Path) -> None:
     name_file.write_text("Asia/Tokyo\n")
     missing = str(tmp_path / "missing")
 
-    def found(tz: str | None, link: str, name_file: str) -> str:
+    def zone_of(tz: str | None, link: str, name_file: str) -> str:
         return host_zone({} if tz is None else {"TZ": tz}, link, name_file)
 
-    assert found("America/New_York", str(link), str(name_file)) == "America/New_York"
-    assert found(":Asia/Kolkata", str(link), str(name_file)) == "Asia/Kolkata"
-    assert found("/usr/share/zoneinfo/Asia/Kolkata", str(link), str(name_file)) == "Asia/Kolkata"
-    assert found(f":{link}", missing, str(name_file)) == "Europe/Prague"
-    assert found(f":{missing}", missing, str(name_file)) == "Asia/Tokyo"
-    assert found(RULE, str(link), str(name_file)) == RULE
-    assert found("", str(link), str(name_file)) == found(":", str(link), str(name_file)) == "UTC"
-    assert found(None, str(link), str(name_file)) == "Europe/Prague"
-    assert found(None, missing, str(name_file)) == "Asia/Tokyo"
-    assert found(None, missing, missing) == "UTC"
+    assert zone_of("America/New_York", str(link), str(name_file)) == "America/New_York"
+    assert zone_of(":Asia/Kolkata", str(link), str(name_file)) == "Asia/Kolkata"
+    assert zone_of("/usr/share/zoneinfo/Asia/Kolkata", str(link), str(name_file)) == "Asia/Kolkata"
+    assert zone_of(f":{link}", missing, str(name_file)) == "Europe/Prague"
+    assert zone_of(f":{missing}", missing, str(name_file)) == "Asia/Tokyo"
+    assert zone_of(RULE, str(link), str(name_file)) == RULE
+    assert zone_of("", str(link), str(name_file)) == zone_of(":", str(link), str(name_file)) == "UTC"
+    assert zone_of(None, str(link), str(name_file)) == "Europe/Prague"
+    assert zone_of(None, missing, str(name_file)) == "Asia/Tokyo"
+    assert zone_of(None, missing, missing) == "UTC"
     for tz in ("CET-1CEST", "No/Where", f":{missing}"):
         with pytest.raises(InvalidValue):
-            found(tz, str(link), str(name_file))
+            zone_of(tz, str(link), str(name_file))
 
 
 def test_invalid_tz(config: Load, problems: Problems) -> None:

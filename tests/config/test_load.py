@@ -486,8 +486,8 @@ def test_unlimited_restart_attempts(config: Load) -> None:
 )
 def test_synonyms(problems: Problems, table: str, word: str, key: str) -> None:
     """A key's name in supervisord, systemd or compose files is suggested before a similar spelling."""
-    found = problems(f"[{table}.a]\nrun = 'x'\n{word} = 'x'\n")
-    assert [one.remedy for one in found] == [f'did you mean "{key}"?']
+    problems_found = problems(f"[{table}.a]\nrun = 'x'\n{word} = 'x'\n")
+    assert [problem.remedy for problem in problems_found] == [f'did you mean "{key}"?']
 
 
 def test_synonyms_name_existing_keys() -> None:
@@ -502,10 +502,10 @@ def test_synonyms_name_existing_keys() -> None:
 
 def test_unknown_public_name(config: Load) -> None:
     """A name in `public` that no task or service has is a warning with its line, and with a similar name."""
-    found = config(
+    loaded = config(
         '[http]\npublic = [\n  "web",\n  "bakcup",\n]\n[services.web]\nrun = "x"\n[tasks.backup]\nrun = "x"\n'
     )
-    (warning,) = found.warnings
+    (warning,) = loaded.warnings
     assert (warning.line, warning.key, warning.message) == (4, "http.public[1]", 'no task or service named "bakcup"')
     assert warning.remedy == 'did you mean "backup"?'
 

@@ -49,6 +49,6 @@ def test_problems(tmp_path: Path, text: str, expected: list[str]) -> None:
     (tmp_path / "secret.txt").write_text(f"{NEVER_SHOWN}-file\n")
     with pytest.raises(ConfigError) as caught:
         load(str(path), ENVIRONMENT)
-    found = "\n".join(str(problem).removeprefix(f"{path}:") for problem in caught.value.problems)
-    assert REASON_OF_ENGINE.sub(r"\1: …", found.replace(str(tmp_path), "DIR")).splitlines() == expected
-    assert NEVER_SHOWN not in found
+    moves = "\n".join(str(problem).removeprefix(f"{path}:") for problem in caught.value.problems)
+    assert REASON_OF_ENGINE.sub(r"\1: …", moves.replace(str(tmp_path), "DIR")).splitlines() == expected
+    assert NEVER_SHOWN not in moves

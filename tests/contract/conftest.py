@@ -9,25 +9,25 @@ from tests.contract.daemon import Contract
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
 def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contract]:
     """One daemon for all of it; a test that changes runs has runs of its own, or puts them back."""
-    one = Contract(tmp_path_factory.mktemp("contract"))
+    contract = Contract(tmp_path_factory.mktemp("contract"))
     if request.param == "postgresql":
-        one.database = request.getfixturevalue("postgres").create()
+        contract.database = request.getfixturevalue("postgres").create()
     try:
-        one.prepare()
-        yield one
+        contract.prepare()
+        yield contract
     finally:
-        one.clean()
+        contract.clean()
 
 
 @pytest.fixture(scope="session")
 def document(daemon: Contract) -> dict[str, Any]:
     """The OpenAPI document as it is served."""
-    found: dict[str, Any] = daemon.ok("/openapi.json")
-    return found
+    openapi: dict[str, Any] = daemon.ok("/openapi.json")
+    return openapi
 
 
 @pytest.fixture(scope="session")
 def kinds(daemon: Contract) -> list[dict[str, Any]]:
     """All runs of the task ``kinds`` in convention A, newest first."""
-    found: list[dict[str, Any]] = daemon.ok("/api/tasks/kinds/runs", limit=1000)["items"]
-    return found
+    items: list[dict[str, Any]] = daemon.ok("/api/tasks/kinds/runs", limit=1000)["items"]
+    return items

@@ -90,9 +90,9 @@ class Contract(Daemon):
 
     @property
     def port(self) -> int:
-        found = re.search(r"127\.0\.0\.1:(\d+)", self.config.read_text())
-        assert found is not None
-        return int(found[1])
+        match = re.search(r"127\.0\.0\.1:(\d+)", self.config.read_text())
+        assert match is not None
+        return int(match[1])
 
     def ok(self, path: str, **query: Any) -> Any:
         """The body of an answer to GET that is a success."""
@@ -126,7 +126,7 @@ class Contract(Daemon):
 def kinds(task: str) -> list[Run]:
     """An ended run for each pair of end reason and trigger."""
     first_ms = time.time_ns() // 1_000_000 - 7_200_000
-    found: list[Run] = []
+    runs: list[Run] = []
     pairs = [(reason, trigger) for reason in REASONS for trigger in TRIGGERS]
     for number, (reason, trigger) in enumerate(pairs):
         at_ms = first_ms + 60_000 * number
@@ -136,14 +136,14 @@ def kinds(task: str) -> list[Run]:
         if number % 2:
             run = run._replace(
                 instance_index=1,
-                retry_of_run_id=found[-1].id,
+                retry_of_run_id=runs[-1].id,
                 started_at=at_ms + 100,
                 ended_at=at_ms + 1000 + (number * 37) % 60 * 100,
                 execution_id=f"outside-{number}",
                 params={"of": task, "empty": ""},
             )
-        found.append(run)
-    return found
+        runs.append(run)
+    return runs
 
 
 def header(answer: Answer, name: str) -> str:

@@ -80,7 +80,7 @@ def resolved(document: dict[str, Any], schema: dict[str, Any], fields: Sequence[
         if "$ref" in schema:
             schema = document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
         elif "oneOf" in schema:
-            forms = [resolved(document, one) for one in schema["oneOf"]]
+            forms = [resolved(document, form) for form in schema["oneOf"]]
             schema = next((form for form in forms if set(form["properties"]) == names), forms[0])
         elif "anyOf" in schema and {"type": "null"} not in schema["anyOf"]:
             schema = schema["anyOf"][0]
@@ -98,10 +98,10 @@ def check_schema(
     schema = resolved(document, schema, fields)
     assert schema["type"] == "object", place
     assert set(schema["properties"]) == {field.name for field in fields}, place
-    required, wanted = set(schema.get("required", ())), {field.name for field in fields if field.required}
-    assert required == wanted if exact else required >= wanted, f"{place}: {required}"
-    for one in fields:
-        _check_property(document, schema["properties"][one.name], one, f"{place}.{one.name}", exact=exact)
+    required, expected = set(schema.get("required", ())), {field.name for field in fields if field.required}
+    assert required == expected if exact else required >= expected, f"{place}: {required}"
+    for member in fields:
+        _check_property(document, schema["properties"][member.name], member, f"{place}.{member.name}", exact=exact)
 
 
 def _check_property(document: dict[str, Any], schema: dict[str, Any], field: Field, place: str, *, exact: bool) -> None:
@@ -129,8 +129,8 @@ def _check_property(document: dict[str, Any], schema: dict[str, Any], field: Fie
 
 
 def operation(document: dict[str, Any], endpoint: Endpoint) -> dict[str, Any]:
-    found: dict[str, Any] = document["paths"][endpoint.path][endpoint.method.lower()]
-    return found
+    described: dict[str, Any] = document["paths"][endpoint.path][endpoint.method.lower()]
+    return described
 
 
 def check_parameter(described: dict[str, Any], parameter: Parameter) -> None:

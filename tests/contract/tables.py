@@ -110,14 +110,14 @@ _VALUES = {
 NAMES = {camel: snake for camel, snake, _ in _RUN}
 
 
-def _named(name: str, one: Field) -> Field:
-    return replace(one, name=name, values=_VALUES.get(name, one.values))
+def _named(name: str, member: Field) -> Field:
+    return replace(member, name=name, values=_VALUES.get(name, member.values))
 
 
-CAMEL = tuple(_named(camel, one) for camel, _, one in _RUN)
-SNAKE_WITH_PARAMS = tuple(_named(snake, one) for _, snake, one in _RUN)
-SNAKE = tuple(one for one in SNAKE_WITH_PARAMS if one.name != "params")
-BOTH = tuple({one.name: one for one in (*CAMEL, *SNAKE_WITH_PARAMS)}.values())
+CAMEL = tuple(_named(camel, field_name) for camel, _, field_name in _RUN)
+SNAKE_WITH_PARAMS = tuple(_named(snake, field_name) for _, snake, field_name in _RUN)
+SNAKE = tuple(param for param in SNAKE_WITH_PARAMS if param.name != "params")
+BOTH = tuple({member.name: member for member in (*CAMEL, *SNAKE_WITH_PARAMS)}.values())
 
 FILTER = (
     _time("created_after"),

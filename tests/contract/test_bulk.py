@@ -55,23 +55,27 @@ def test_only_ended_runs_are_deleted(daemon: Contract, three: list[str]) -> None
 
 def test_rerun(daemon: Contract, three: list[str]) -> None:
     """Each task of the selected runs is run once, and the entries are the new runs."""
-    found = bulk(daemon, "rerun", ids=three)["triggered"]
-    assert sorted(one["task_name"] for one in found) == ["other", "twice"]
-    for one in found:
-        assert is_ulid(one["run_id"])
-        assert one["run_id"] not in three
-        assert daemon.ended(one["run_id"])["taskName"] == one["task_name"]
+    triggered = bulk(daemon, "rerun", ids=three)["triggered"]
+    assert sorted(rerun_run["task_name"] for rerun_run in triggered) == ["other", "twice"]
+    for rerun_run in triggered:
+        assert is_ulid(rerun_run["run_id"])
+        assert rerun_run["run_id"] not in three
+        assert daemon.ended(rerun_run["run_id"])["taskName"] == rerun_run["task_name"]
     assert bulk(daemon, "rerun", ids=[])["triggered"] == []
 
 
 def test_selection(daemon: Contract, three: list[str]) -> None:
     """Ids count unless match_all is true; then filter and except_ids count."""
     mine = {"search": three[2]}
-    one, two, three_ = three
-    assert bulk(daemon, "delete", match_all=False, ids=[one], filter=mine, except_ids=[one])["affected"] == 1
-    assert bulk(daemon, "restore", ids=[one])["affected"] == 1
-    assert bulk(daemon, "delete", match_all=True, ids=[one, two], filter=mine, except_ids=[three_])["affected"] == 0
-    assert bulk(daemon, "delete", match_all=True, ids=[one, two], filter=mine, except_ids=[one])["affected"] == 1
+    first_id, two, three_ = three
+    assert bulk(daemon, "delete", match_all=False, ids=[first_id], filter=mine, except_ids=[first_id])["affected"] == 1
+    assert bulk(daemon, "restore", ids=[first_id])["affected"] == 1
+    assert (
+        bulk(daemon, "delete", match_all=True, ids=[first_id, two], filter=mine, except_ids=[three_])["affected"] == 0
+    )
+    assert (
+        bulk(daemon, "delete", match_all=True, ids=[first_id, two], filter=mine, except_ids=[first_id])["affected"] == 1
+    )
     assert bulk(daemon, "restore", match_all=True, filter=mine)["affected"] == 1
 
 
@@ -85,7 +89,7 @@ def test_all_fields_are_optional(daemon: Contract, kind: str) -> None:
 
 
 @on_one_database
-@pytest.mark.parametrize("one", [*SELECTOR, *FILTER], ids=lambda one: one.name)
+@pytest.mark.parametrize("one", [*SELECTOR, *FILTER], ids=lambda field: field.name)
 def test_types(daemon: Contract, one: Field) -> None:
     """A value of another type, or a null that is not allowed, gets 422 with the field, and nothing is done."""
     inner = one in FILTER

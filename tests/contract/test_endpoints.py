@@ -23,12 +23,18 @@ every = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=name)
 @every
 def test_parameters(document: dict[str, Any], endpoint: Endpoint) -> None:
     """Location, type, default, bounds, pattern and values match the tables; only path parameters are required."""
-    found = {(one["in"], one["name"]): one for one in operation(document, endpoint).get("parameters", ())}
+    parameters_found = {
+        (declared["in"], declared["name"]): declared for declared in operation(document, endpoint).get("parameters", ())
+    }
     for parameter in endpoint.parameters:
-        check_parameter(found[parameter.place, parameter.name], parameter)
+        check_parameter(parameters_found[parameter.place, parameter.name], parameter)
     known = {(parameter.place, parameter.name) for parameter in endpoint.parameters}
-    assert not [place for place, one in found.items() if place not in known and one.get("required")]
-    assert {name for place, name in found if place == "path"} == set(re.findall(r"{(\w+)}", endpoint.path))
+    assert not [
+        place
+        for place, parameter_found in parameters_found.items()
+        if place not in known and parameter_found.get("required")
+    ]
+    assert {name for place, name in parameters_found if place == "path"} == set(re.findall(r"{(\w+)}", endpoint.path))
 
 
 @every
@@ -66,10 +72,10 @@ def test_refusals(document: dict[str, Any], endpoint: Endpoint) -> None:
 def test_events(document: dict[str, Any]) -> None:
     """Every event has event and data, and may have id and retry; ``done`` has its two fields."""
     schema = operation(document, ENDPOINTS[-1])["responses"]["200"]["content"]["text/event-stream"]["schema"]
-    events = {one["properties"]["event"]["const"]: one for one in schema["oneOf"]}
+    events = {event_schema["properties"]["event"]["const"]: event_schema for event_schema in schema["oneOf"]}
     for event in events.values():
         assert set(event["required"]) == {"event", "data"}
-        types = {field: one.get("type") for field, one in event["properties"].items()}
+        types = {field: property_schema.get("type") for field, property_schema in event["properties"].items()}
         del types["data"]
         assert types == {"event": "string", "id": "integer", "retry": "integer"}
     check_schema(document, events["done"]["properties"]["data"], tables.DONE)

@@ -38,15 +38,15 @@ def test_errors(
     """Every error is problem+json with all fields of its type, the same status, and about:blank as type."""
     strange = status in (401, 421)
     answer = daemon.over_tcp(method, path, body, headers if strange else {**headers, **daemon.admin})
-    found = answer.json()
+    error_body = answer.json()
     assert (answer.status, answer.headers["Content-Type"]) == (status, "application/problem+json")
-    check_object(found, PROBLEM)
-    assert set(found) == {one.name for one in PROBLEM}
-    assert (found["status"], found["type"]) == (status, "about:blank")
-    assert found["title"] == {422: "Unprocessable Content", 413: "Content Too Large"}.get(
+    check_object(error_body, PROBLEM)
+    assert set(error_body) == {problem.name for problem in PROBLEM}
+    assert (error_body["status"], error_body["type"]) == (status, "about:blank")
+    assert error_body["title"] == {422: "Unprocessable Content", 413: "Content Too Large"}.get(
         status, http.client.responses[status]
     )
-    assert bool(found["errors"]) == (status == 422)
+    assert bool(error_body["errors"]) == (status == 422)
 
 
 def test_default_type(document: dict[str, Any]) -> None:
@@ -56,23 +56,23 @@ def test_default_type(document: dict[str, Any]) -> None:
 
 def test_details(daemon: Contract) -> None:
     """Each error has an element with its location, its message, and a value of any type."""
-    found = daemon.get("/api/tasks/a%20b/runs?limit=0&sortField=x").json()["errors"]
-    assert {(one["location"], one["value"]) for one in found} == {
+    errors = daemon.get("/api/tasks/a%20b/runs?limit=0&sortField=x").json()["errors"]
+    assert {(error["location"], error["value"]) for error in errors} == {
         ("path.taskName", "a b"),
         ("query.limit", "0"),
         ("query.sortField", "x"),
     }
     body = {"match_all": True, "filter": {"status": "nonsense", "exit_code_min": [1]}}
-    found = daemon.request("POST", "/api/runs/bulk/delete", body).json()["errors"]
-    assert {one["location"]: one["value"] for one in found} == {
+    errors = daemon.request("POST", "/api/runs/bulk/delete", body).json()["errors"]
+    assert {error["location"]: error["value"] for error in errors} == {
         "body.filter.status": "nonsense",
         "body.filter.exit_code_min": [1],
     }
-    assert all(one["message"] for one in found)
+    assert all(error["message"] for error in errors)
 
 
 def test_occurrences(daemon: Contract) -> None:
     """The title is the same each time, and the instance differs."""
-    one, two = (daemon.get("/api/nothing").json() for _ in range(2))
-    assert one["title"] == two["title"]
-    assert one["instance"] != two["instance"]
+    first, two = (daemon.get("/api/nothing").json() for _ in range(2))
+    assert first["title"] == two["title"]
+    assert first["instance"] != two["instance"]

@@ -46,8 +46,8 @@ def text(value: Any) -> str:
 def test_every_filter_has_a_case() -> None:
     """Each filter of the tables has a case in these tests."""
     aside = {"limit", "offset", "sortField", "sortDirection"}
-    assert {case[0] for case in CASES} == {one.name for one in OF_TASK_RUNS if one.place == "query"} - aside
-    assert {case[1] for case in CASES} == {one.name for one in FILTER}
+    assert {case[0] for case in CASES} == {run.name for run in OF_TASK_RUNS if run.place == "query"} - aside
+    assert {case[1] for case in CASES} == {field.name for field in FILTER}
 
 
 @every
@@ -96,32 +96,32 @@ def instant(at: str) -> datetime:
 
 
 @pytest.mark.parametrize("direction", ["asc", "desc", ""])
-@pytest.mark.parametrize("field", next(one.schema["enum"] for one in OF_TASK_RUNS if one.name == "sortField"))
+@pytest.mark.parametrize("field", next(run.schema["enum"] for run in OF_TASK_RUNS if run.name == "sortField"))
 def test_sorts(daemon: Contract, kinds: Runs, field: str, direction: str) -> None:
     """Every field and direction, in the name of either list; empty is newest first; missing values come last.
 
     Runs of one phase are sorted by end reason, and each list by the names that it shows.
     """
-    found = daemon.ok("/api/tasks/kinds/runs", limit=1000, sortField=field, sortDirection=direction)["items"]
-    assert sorted(run["id"] for run in found) == sorted(run["id"] for run in kinds)
-    values = [value_of(run, field or "createdAt") for run in found]
+    items = daemon.ok("/api/tasks/kinds/runs", limit=1000, sortField=field, sortDirection=direction)["items"]
+    assert sorted(run["id"] for run in items) == sorted(run["id"] for run in kinds)
+    values = [value_of(run, field or "createdAt") for run in items]
     there = [value for value in values if value is not None]
     assert there == sorted(there, reverse=direction != "asc")
     assert values[: len(there)] == there
     snake = field if field == "duration" else NAMES.get(field, "")
     query = {"task_name": "kinds", "limit": 1000, "sort_field": snake, "sort_direction": direction}
-    assert daemon.ok("/api/runs", naming="camel", **query)["runs"] == found
+    assert daemon.ok("/api/runs", naming="camel", **query)["runs"] == items
     other = daemon.ok("/api/runs", **query)["runs"]
     if field == "status":
-        for runs, reason in ((found, "endReason"), (other, "end_reason")):
+        for runs, reason in ((items, "endReason"), (other, "end_reason")):
             order = [(run["status"], run[reason], run["id"]) for run in runs]
             assert order == sorted(order, reverse=direction != "asc")
     else:
-        assert [run["id"] for run in other] == [run["id"] for run in found]
+        assert [run["id"] for run in other] == [run["id"] for run in items]
 
 
 def test_sorts_have_one_name_each() -> None:
     """sort_field accepts the values of sortField, in the other naming."""
-    camel = next(one.schema["enum"] for one in OF_TASK_RUNS if one.name == "sortField")
-    snake = next(one.schema["enum"] for one in OF_RUNS if one.name == "sort_field")
+    camel = next(run.schema["enum"] for run in OF_TASK_RUNS if run.name == "sortField")
+    snake = next(run.schema["enum"] for run in OF_RUNS if run.name == "sort_field")
     assert [NAMES.get(name, name) for name in camel] == snake

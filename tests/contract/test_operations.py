@@ -8,7 +8,7 @@ from tests.contract.daemon import Contract, on_one_database
 from tests.contract.tables import ENDPOINTS, OUR_OWN, WITHOUT_SHAPES
 from tests.support.waiting import until
 
-STREAMS = [one for one in WITHOUT_SHAPES if one[1].endswith("/stream")]
+STREAMS = [shape for shape in WITHOUT_SHAPES if shape[1].endswith("/stream")]
 
 
 def name(operation: tuple[str, str]) -> str:
@@ -21,7 +21,7 @@ def test_operations_are_documented(document: dict[str, Any], operation: tuple[st
     """The document describes each operation with its path parameters by name."""
     method, path = operation
     described = document["paths"][path][method.lower()]
-    names = {one["name"] for one in described.get("parameters", ()) if one["in"] == "path"}
+    names = {parameter["name"] for parameter in described.get("parameters", ()) if parameter["in"] == "path"}
     assert names == {part[1:-1] for part in path.split("/") if part.startswith("{")}
 
 
@@ -33,7 +33,7 @@ def filled(daemon: Contract, path: str) -> str:
     return path.format(**values)
 
 
-@pytest.mark.parametrize("operation", [one for one in WITHOUT_SHAPES if one not in STREAMS], ids=name)
+@pytest.mark.parametrize("operation", [shape for shape in WITHOUT_SHAPES if shape not in STREAMS], ids=name)
 def test_operations_are_answered(daemon: Contract, operation: tuple[str, str]) -> None:
     """The daemon carries out each operation."""
     method, path = operation
@@ -113,13 +113,13 @@ def test_stop_many(daemon: Contract) -> None:
 
 def test_operations_are_listed_once() -> None:
     """No operation is in the lists twice."""
-    wanted = [*((one.method, one.path) for one in ENDPOINTS), *WITHOUT_SHAPES]
-    assert len(wanted) == len(set(wanted)) == 34
+    expected = [*((endpoint.method, endpoint.path) for endpoint in ENDPOINTS), *WITHOUT_SHAPES]
+    assert len(expected) == len(set(expected)) == 34
 
 
 @on_one_database
 def test_all_operations_are_listed(document: dict[str, Any]) -> None:
     """The document has exactly the operations of the lists."""
-    wanted = [*((one.method, one.path) for one in ENDPOINTS), *WITHOUT_SHAPES, *OUR_OWN]
+    expected = [*((endpoint.method, endpoint.path) for endpoint in ENDPOINTS), *WITHOUT_SHAPES, *OUR_OWN]
     described = [(method.upper(), path) for path, methods in document["paths"].items() for method in methods]
-    assert sorted(described) == sorted(wanted)
+    assert sorted(described) == sorted(expected)

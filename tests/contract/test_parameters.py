@@ -13,7 +13,9 @@ from tests.contract.tables import ENDPOINTS, INTEGER_TEXT, PROBLEM, Endpoint, Pa
 WITH_QUERY = [
     endpoint for endpoint in ENDPOINTS if any(parameter.place == "query" for parameter in endpoint.parameters)
 ]
-EACH = [(endpoint, one) for endpoint in WITH_QUERY for one in endpoint.parameters if one.place == "query"]
+EACH = [
+    (endpoint, parameter) for endpoint in WITH_QUERY for parameter in endpoint.parameters if parameter.place == "query"
+]
 
 
 def valid(schema: dict[str, Any]) -> Iterator[str]:
@@ -57,9 +59,9 @@ def url(daemon: Contract, endpoint: Endpoint, **query: str) -> str:
 
 def cases(values: Callable[[dict[str, Any]], Iterator[str]]) -> list[Any]:
     return [
-        pytest.param(endpoint, one, value, id=f"{endpoint.path}?{one.name}={value[:30]}")
-        for endpoint, one in EACH
-        for value in values(one.schema)
+        pytest.param(endpoint, parameter, value, id=f"{endpoint.path}?{parameter.name}={value[:30]}")
+        for endpoint, parameter in EACH
+        for value in values(parameter.schema)
     ]
 
 
@@ -83,10 +85,12 @@ def test_invalid_values(daemon: Contract, endpoint: Endpoint, parameter: Paramet
     assert (error["location"], error["value"]) == (f"query.{parameter.name}", value)
 
 
-DEFAULTS = [(endpoint, one) for endpoint, one in EACH if "default" in one.schema]
+DEFAULTS = [(endpoint, parameter) for endpoint, parameter in EACH if "default" in parameter.schema]
 
 
-@pytest.mark.parametrize(("endpoint", "parameter"), DEFAULTS, ids=[f"{one[0].path}?{one[1].name}" for one in DEFAULTS])
+@pytest.mark.parametrize(
+    ("endpoint", "parameter"), DEFAULTS, ids=[f"{default[0].path}?{default[1].name}" for default in DEFAULTS]
+)
 def test_default_values(daemon: Contract, endpoint: Endpoint, parameter: Parameter) -> None:
     """An absent parameter has its documented default, which the test's runs and lines can tell."""
     default = parameter.schema["default"]

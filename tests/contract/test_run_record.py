@@ -8,7 +8,7 @@ from tests.contract.daemon import Contract
 from tests.contract.shapes import check_object
 from tests.contract.tables import BOTH, CAMEL, NAMES, SNAKE, Field
 
-OPTIONAL = {one.name for one in CAMEL if not one.required} - {"$schema"}
+OPTIONAL = {field.name for field in CAMEL if not field.required} - {"$schema"}
 
 
 def test_record_in_camel(kinds: list[dict[str, Any]]) -> None:
@@ -21,21 +21,21 @@ def test_record_in_camel(kinds: list[dict[str, Any]]) -> None:
 
 def test_record_in_snake(daemon: Contract) -> None:
     """All runs have convention B, without params."""
-    found = daemon.ok("/api/runs", task_name="kinds", limit=1000)["runs"]
-    for run in found:
+    runs = daemon.ok("/api/runs", task_name="kinds", limit=1000)["runs"]
+    for run in runs:
         check_object(run, SNAKE)
     for name in {NAMES[camel] for camel in OPTIONAL} - {"params", "end_reason"}:
-        assert len({name in run for run in found}) == 2, name
+        assert len({name in run for run in runs}) == 2, name
 
 
 @pytest.mark.parametrize("one", [one for one in CAMEL if one.name not in ("$schema", "endReason", "triggeredBy")])
 def test_conventions_agree(daemon: Contract, kinds: list[dict[str, Any]], one: Field) -> None:
     """Fields without an enumeration of their own differ only in name."""
     for run in kinds[:2]:
-        found = daemon.ok(f"/api/runs/{run['id']}")
-        check_object(found, BOTH)
+        record = daemon.ok(f"/api/runs/{run['id']}")
+        check_object(record, BOTH)
         snake = NAMES[one.name]
-        assert found.get(one.name) == found.get(snake) == run.get(one.name)
+        assert record.get(one.name) == record.get(snake) == run.get(one.name)
 
 
 def test_reason_only_after_the_end(daemon: Contract, kinds: list[dict[str, Any]]) -> None:

@@ -10,9 +10,9 @@ from tests.contract.tables import BOTH, CAMEL, SNAKE, SNAKE_WITH_PARAMS
 def test_single_run(daemon: Contract, kinds: list[dict[str, Any]]) -> None:
     """A single run has all fields of both conventions and params, or on request only the fields of one convention."""
     run = next(run for run in kinds if "params" in run)
-    found = daemon.ok(f"/api/runs/{run['id']}")
-    check_object(found, BOTH)
-    assert set(found) == {one.name for one in BOTH}
+    record = daemon.ok(f"/api/runs/{run['id']}")
+    check_object(record, BOTH)
+    assert set(record) == {field.name for field in BOTH}
     check_object(daemon.ok(f"/api/runs/{run['id']}", naming="camel"), CAMEL)
     check_object(daemon.ok(f"/api/runs/{run['id']}", naming="snake"), SNAKE_WITH_PARAMS)
 

@@ -250,43 +250,43 @@ class Chaos(Storm):
                 else:
                     failed.append(created)
         self.report.files = len(given)
-        found, next_run = [], sys.maxsize
+        names, next_run = [], sys.maxsize
         for name in reversed(self._files):
             next_run = given.get(name, next_run)
             if name not in given and not any(int(name) // 1_000_000 <= at <= next_run for at in failed):
-                found.append(name)
-        return found
+                names.append(name)
+        return names
 
     def _compare_exported(self) -> None:
         """Look for lines of the logs that were not delivered, or differ."""
-        wanted = {
+        expected = {
             run_id: {line["n"]: (line["stream"], line["text"]) for line in self._daemon.lines(run_id)}
             for run_id, run in all_runs(self._daemon).items()
             if run["taskName"] in _EXPORTED and run["status"] == "ended"
         }
 
         def complete() -> bool:
-            found = self._exported()
-            return all(lines.keys() <= found[run_id].keys() for run_id, lines in wanted.items())
+            exported = self._exported()
+            return all(lines.keys() <= exported[run_id].keys() for run_id, lines in expected.items())
 
         with contextlib.suppress(AssertionError):
             until(complete, "all lines to be delivered", _CATCH_UP_S)
-        found = self._exported()
-        for run_id, lines in wanted.items():
-            differ = [number for number, line in lines.items() if found[run_id].get(number) != line]
+        exported = self._exported()
+        for run_id, lines in expected.items():
+            differ = [number for number, line in lines.items() if exported[run_id].get(number) != line]
             if differ:
                 self.report.differences.append(f"{run_id}: {len(differ)} of {len(lines)} lines differ in the export")
             self.report.exported += len(lines) - len(differ)
 
     def _exported(self) -> dict[str, dict[int, tuple[str, str]]]:
         """Return stream and text of the delivered lines, by run and number."""
-        found: dict[str, dict[int, tuple[str, str]]] = defaultdict(dict)
+        lines_by_run: dict[str, dict[int, tuple[str, str]]] = defaultdict(dict)
         for path in (self._daemon.directory / "exported").iterdir():
             for line in path.read_bytes().split(b"\n")[:-1]:
                 record = json.loads(line)
                 if "skipped" not in record:
-                    found[record["runId"]][record["line"]] = (record["stream"], record["text"])
-        return found
+                    lines_by_run[record["runId"]][record["line"]] = (record["stream"], record["text"])
+        return lines_by_run
 
 
 def _ms(text: str) -> int:
@@ -295,18 +295,18 @@ def _ms(text: str) -> int:
 
 def main() -> int:
     """Run it and print the result; return 1 if anything differs."""
-    wanted = soak_parser(__doc__).parse_args()
-    print(f"seed {wanted.seed}", flush=True)
+    options = soak_parser(__doc__).parse_args()
+    print(f"seed {options.seed}", flush=True)
     with (
         tempfile.TemporaryDirectory() as name,
-        soaked_daemon(Path(name), descriptor_store=wanted.descriptor_store) as daemon,
+        soaked_daemon(Path(name), descriptor_store=options.descriptor_store) as daemon,
     ):
         daemon.write("")
         try:
-            report = Chaos(daemon, Path(name), wanted.seed).run(wanted.seconds)
+            report = Chaos(daemon, Path(name), options.seed).run(options.seconds)
         finally:
             output = daemon.output.read_text()
-            Path(f"{tempfile.gettempdir()}/chaos-{wanted.seed}.log").write_text(output)
+            Path(f"{tempfile.gettempdir()}/chaos-{options.seed}.log").write_text(output)
     report.print(output)
     return 1 if report.differences else 0
 

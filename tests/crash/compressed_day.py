@@ -69,7 +69,7 @@ class Plan(NamedTuple):
 
 def plans(choose: random.Random) -> dict[str, Plan]:
     prague, lisbon = ZONES
-    found = {
+    all_plans = {
         "nightly": Plan("30 2 * * *", prague),
         "nightly-skips": Plan("30 2 * * *", prague, gap="skip", overlap="second"),
         "nightly-both": Plan("30 1 * * *", lisbon, overlap="both"),
@@ -85,8 +85,8 @@ def plans(choose: random.Random) -> dict[str, Plan]:
     }
     for number, zone in enumerate(ZONES):
         gap, overlap = choose.choice(("run", "skip")), choose.choice(("first", "second", "both"))
-        found[f"some-{number}"] = Plan(expression(choose), zone, gap, overlap)
-    return found
+        all_plans[f"some-{number}"] = Plan(expression(choose), zone, gap, overlap)
+    return all_plans
 
 
 class Day:
@@ -176,24 +176,24 @@ class Day:
     # Expected results.
 
     def _differences(self) -> list[str]:
-        found: list[str] = []
+        differences: list[str] = []
         for name, plan in self._plans.items():
             oracle = Oracle(ZoneInfo(plan.zone), self._start_ms // 60_000, self._end_ms // 60_000)
             instants = oracle.walk(plan.cron, plan.gap, plan.overlap, 100_000)
             late_ms = 20 * 60_000 if "jitter" in plan.keys else 0  # the last runs may still wait for their jitter
             due = [instant for instant in instants if instant.at <= self._end_ms - late_ms]
             rows = [row for row in self._rows_of(name) if row[0] <= self._end_ms - late_ms]
-            found += _compared(name, plan, {one.at: one.runs for one in due}, rows)
-            found += self._notes_of(name, rows)
+            differences += _compared(name, plan, {instant.at: instant.runs for instant in due}, rows)
+            differences += self._notes_of(name, rows)
         rows = self._rows_of("interval")
         first = rows[0][0]
         expected = [first + number * EVERY_MS for number in range((self._end_ms - first) // EVERY_MS + 1)]
         # Intervals do not follow the wall clock; after a step their instants differ.
         if self._steps:
-            return found + self._notes_of("interval", rows)
+            return differences + self._notes_of("interval", rows)
         if [at for at, _, _ in rows] != expected or first - self._start_ms > EVERY_MS:
-            found.append(f"interval: {rows}")
-        return found + self._notes_of("interval", rows)
+            differences.append(f"interval: {rows}")
+        return differences + self._notes_of("interval", rows)
 
     def _rows_of(self, name: str) -> list[tuple[int, str, int]]:
         """Return the instant, outcome and number of missed times of each row of a task."""
@@ -216,28 +216,32 @@ class Day:
 
 def _compared(name: str, plan: Plan, due: dict[int, bool], rows: Sequence[tuple[int, str, int]]) -> list[str]:
     """Compare the rows with `due`: all instants, and whether each should run."""
-    found = []
+    differences = []
     skipped = {at for at, runs in due.items() if not runs}
     accounted = [row for row in rows if row[1] != "dst_skipped"]
     if [at for at, reason, _ in rows if reason == "dst_skipped"] != sorted(skipped):
-        found.append(f"{name}: dst_skipped differ: {rows}")
-    wanted = sorted(due.keys() - skipped)
+        differences.append(f"{name}: dst_skipped differ: {rows}")
+    expected = sorted(due.keys() - skipped)
     there = [at for at, _, _ in accounted]
-    if plan.complete and (there != wanted or any(reason == "missed" for _, reason, _ in accounted)):
-        found.append(f"{name}: lost {sorted(set(wanted) - set(there))}, too many {sorted(set(there) - set(wanted))}")
-    if len(set(there)) != len(there) or not set(there) <= set(wanted):
-        found.append(f"{name}: an instant twice, or a run at a time that is no instant")
-    if sum(count for _, _, count in accounted) != len(wanted):
-        found.append(f"{name}: {len(wanted)} instants, accounted for are {sum(count for _, _, count in accounted)}")
-    return found
+    if plan.complete and (there != expected or any(reason == "missed" for _, reason, _ in accounted)):
+        differences.append(
+            f"{name}: lost {sorted(set(expected) - set(there))}, too many {sorted(set(there) - set(expected))}"
+        )
+    if len(set(there)) != len(there) or not set(there) <= set(expected):
+        differences.append(f"{name}: an instant twice, or a run at a time that is no instant")
+    if sum(count for _, _, count in accounted) != len(expected):
+        differences.append(
+            f"{name}: {len(expected)} instants, accounted for are {sum(count for _, _, count in accounted)}"
+        )
+    return differences
 
 
 def main() -> int:
     """``python -m tests.crash.compressed_day SECONDS [SEED] [--descriptor-store]``: play days for this long."""
-    wanted = soak_parser(__doc__).parse_args()
-    end_s = time.monotonic() + wanted.seconds
-    seed = wanted.seed
-    with service_manager(descriptor_store=wanted.descriptor_store):
+    options = soak_parser(__doc__).parse_args()
+    end_s = time.monotonic() + options.seconds
+    seed = options.seed
+    with service_manager(descriptor_store=options.descriptor_store):
         while time.monotonic() < end_s:
             for which in DAYS:
                 with tempfile.TemporaryDirectory() as name:

@@ -8,6 +8,6 @@ from tests.crash.daemon import StepsDaemon
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[StepsDaemon]:
-    one = StepsDaemon(tmp_path)
-    yield one
-    one.clean()
+    new_daemon = StepsDaemon(tmp_path)
+    yield new_daemon
+    new_daemon.clean()

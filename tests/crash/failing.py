@@ -58,8 +58,8 @@ class Steps:
                 first, *others = file.read().splitlines()
         except FileNotFoundError:
             return 0
-        wanted, _, number = first.rpartition(" ")
-        if label != wanted:
+        expected, _, number = first.rpartition(" ")
+        if label != expected:
             return 0
         write_plan(self._path, others)
         return int(number)
@@ -89,8 +89,8 @@ def _short(path: str) -> str | None:
     data = os.environ["FAILING_DATA"] + "/"
     if path.startswith(data):
         return _RUN.sub("RUN", _LOG.sub("logs/TASK/X", _TASK.sub("logs/TASK", path.removeprefix(data))))
-    found = _RUNTIME.match(path)
-    return None if found is None else _RUN.sub("RUN", path[found.end() :].removesuffix(" (deleted)"))
+    match = _RUNTIME.match(path)
+    return None if match is None else _RUN.sub("RUN", path[match.end() :].removesuffix(" (deleted)"))
 
 
 def _of_fd(fd: int) -> str | None:

@@ -220,13 +220,13 @@ def compare_log(daemon: Daemon, side: Path, run: dict[str, Any], report: Report,
 
 def all_runs(daemon: Daemon) -> dict[str, dict[str, Any]]:
     """Return every run by id."""
-    found: dict[str, dict[str, Any]] = {}
+    runs_by_id: dict[str, dict[str, Any]] = {}
     while True:
-        path = f"/api/runs?naming=camel&limit=1000&offset={len(found)}&sort_field=created_at&sort_direction=asc"
+        path = f"/api/runs?naming=camel&limit=1000&offset={len(runs_by_id)}&sort_field=created_at&sort_direction=asc"
         page = daemon.get(path).json()["runs"]
         if not page:
-            return found
-        found.update((run["id"], run) for run in page)
+            return runs_by_id
+        runs_by_id.update((run["id"], run) for run in page)
 
 
 def soak_parser(description: str | None) -> argparse.ArgumentParser:
@@ -240,14 +240,14 @@ def soak_parser(description: str | None) -> argparse.ArgumentParser:
 
 def main() -> int:
     """``python -m tests.crash.harness SECONDS [SEED] [--descriptor-store]``: run for this long, with the example."""
-    wanted = soak_parser(__doc__).parse_args()
-    print(f"seed {wanted.seed}", flush=True)
+    options = soak_parser(__doc__).parse_args()
+    print(f"seed {options.seed}", flush=True)
     with (
         tempfile.TemporaryDirectory() as name,
-        soaked_daemon(Path(name), descriptor_store=wanted.descriptor_store) as daemon,
+        soaked_daemon(Path(name), descriptor_store=options.descriptor_store) as daemon,
     ):
         try:
-            report = Storm(daemon, Path(name), wanted.seed, with_example=True).run(wanted.seconds)
+            report = Storm(daemon, Path(name), options.seed, with_example=True).run(options.seconds)
         finally:
             output = daemon.output.read_text()
     report.print(output)

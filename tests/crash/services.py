@@ -130,11 +130,11 @@ class Crashes:
         much = [name for name in now if now[name].total() > before[name].total() + _OPENED_LATER]
         return [f"{name}: {dict(now[name] - before[name])} more" for name in much]
 
-    def _wait(self, what: str, found: Any) -> None:
+    def _wait(self, what: str, remains: Any) -> None:
         try:
-            until(lambda: not found(), what, _PATIENCE_S)
+            until(lambda: not remains(), what, _PATIENCE_S)
         except AssertionError:
-            self._differs(f"{what}: {found()}")
+            self._differs(f"{what}: {remains()}")
 
     def _awake(self) -> list[str]:
         tasks = self._daemon.get("/api/tasks").json()["items"]
@@ -142,12 +142,12 @@ class Crashes:
 
     def _zombies(self) -> list[str]:
         children = psutil.Process(self._daemon.pid).children(recursive=True)
-        found = []
+        mistakes = []
         for child in children:
             with contextlib.suppress(psutil.NoSuchProcess):
                 if child.status() == psutil.STATUS_ZOMBIE:
-                    found.append(str(child))
-        return found
+                    mistakes.append(str(child))
+        return mistakes
 
     def _rings(self) -> list[str]:
         runs = {run["id"] for run in self._daemon.runs("c0")} | {path.stem for path in self._sides.iterdir()}
@@ -182,27 +182,27 @@ class Crashes:
         notes = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
         if not notes:  # stopped before it wrote notes
             return [] if run["endReason"] in REQUESTED else ["it noted nothing"]
-        found = []
+        mistakes = []
         if notes[0] != ["instance", str(run["instanceIndex"])]:
-            found.append(f"another instance: {notes[0]}")
+            mistakes.append(f"another instance: {notes[0]}")
         for word, pid in notes:
             if word == "left":
                 self.report.left += 1
                 if psutil.pid_exists(int(pid)) and _run_of(int(pid)) == run["id"]:
-                    found.append(f"process {pid} is left")
+                    mistakes.append(f"process {pid} is left")
         ends = [(word, int(number)) for word, number in notes if word in ("exit", "signal")]
         if run["endReason"] in REQUESTED:
-            return found
+            return mistakes
         if not ends:
-            return [*found, "it did not end by itself"]
+            return [*mistakes, "it did not end by itself"]
         ((word, number),) = ends
         code = number if word == "exit" else SIGNALLED + number
         if (run["endReason"], run["exitCode"]) != ("failed" if code else "succeeded", code):
-            found.append(f"its end was {word} {number}")
-        return found
+            mistakes.append(f"its end was {word} {number}")
+        return mistakes
 
     def _wrong_bytes(self, run: dict[str, Any]) -> list[str]:
-        found = []
+        mistakes = []
         for number, stream in ((1, "stdout"), (2, "stderr")):
             side = self._sides / f"{run['id']}.{number}"
             own = side.read_bytes() if side.exists() else b""
@@ -211,8 +211,8 @@ class Crashes:
             # If it was killed while printing, the end of its output exists only in its notes.
             whole = own.startswith(logged) if run["endReason"] in REQUESTED else own == logged
             if not whole:
-                found.append(f"{stream}: {len(own)} bytes printed, {len(logged)} logged")
-        return found
+                mistakes.append(f"{stream}: {len(own)} bytes printed, {len(logged)} logged")
+        return mistakes
 
     def _check_for_overlaps(self, runs: list[dict[str, Any]]) -> None:
         """Check that incarnations of an instance never overlap."""
@@ -228,11 +228,11 @@ class Crashes:
 
 def _descriptors(pid: int) -> Counter[str]:
     """Return the kinds of open files: link targets without inode numbers."""
-    found: Counter[str] = Counter()
+    counter: Counter[str] = Counter()
     for name in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):
-            found[re.sub(r"\[\d+\]", "", os.readlink(f"/proc/{pid}/fd/{name}"))] += 1
-    return found
+            counter[re.sub(r"\[\d+\]", "", os.readlink(f"/proc/{pid}/fd/{name}"))] += 1
+    return counter
 
 
 def _run_of(pid: int) -> str | None:
@@ -247,21 +247,21 @@ def main() -> int:
     parser.add_argument("--services", type=int, default=200)
     parser.add_argument("--life", type=float, default=10, help="how long an incarnation lives at most, in seconds")
     parser.add_argument("--cgroups", choices=["auto", "off"], default="auto")
-    wanted = parser.parse_args()
-    print(f"seed {wanted.seed}", flush=True)
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
     with (
         tempfile.TemporaryDirectory() as name,
-        soaked_daemon(Path(name), descriptor_store=wanted.descriptor_store) as daemon,
+        soaked_daemon(Path(name), descriptor_store=options.descriptor_store) as daemon,
     ):
         try:
             report = Crashes(
                 daemon,
                 Path(name),
-                count=wanted.services,
-                most_s=wanted.life,
-                cgroups=wanted.cgroups,
-                seed=wanted.seed,
-            ).run(wanted.seconds)
+                count=options.services,
+                most_s=options.life,
+                cgroups=options.cgroups,
+                seed=options.seed,
+            ).run(options.seconds)
         finally:
             output = daemon.output.read_text()
     print(f"{report.runs} runs, {report.bytes} bytes of output, {report.left} processes left behind by them")

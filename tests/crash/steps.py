@@ -55,8 +55,8 @@ class Plan:
                 first, *others = file.read().splitlines()
         except FileNotFoundError:
             return
-        wanted, _, number = first.rpartition(" ")
-        self._passed += label == wanted
+        expected, _, number = first.rpartition(" ")
+        self._passed += label == expected
         if self._passed < int(number):
             return
         write_plan(self._path, others)

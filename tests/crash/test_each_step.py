@@ -55,8 +55,8 @@ def begin_load(daemon: Daemon) -> set[str]:
         with contextlib.suppress(OSError):
             answer = daemon.request("POST", f"/api/tasks/{task}/run")
             if answer.status == 201:
-                found: str = answer.json()["id"]
-                return found
+                run_id: str = answer.json()["id"]
+                return run_id
         return None
 
     tasks = ("quick", "quick", "whole", "quick", "failing", "superseded", "superseded", "stopped", "stopped")

@@ -130,9 +130,9 @@ class FailingDaemon(Daemon):
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[FailingDaemon]:
-    one = FailingDaemon(tmp_path)
-    yield one
-    one.clean()
+    new_daemon = FailingDaemon(tmp_path)
+    yield new_daemon
+    new_daemon.clean()
 
 
 def work(daemon: FailingDaemon, label: str) -> list[str]:

@@ -43,9 +43,9 @@ class FaultyDaemon(Daemon):
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[FaultyDaemon]:
-    one = FaultyDaemon(tmp_path)
-    yield one
-    one.clean()
+    new_daemon = FaultyDaemon(tmp_path)
+    yield new_daemon
+    new_daemon.clean()
 
 
 def test_fault_in_any_thread_ends_the_root(daemon: FaultyDaemon) -> None:

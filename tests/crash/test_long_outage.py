@@ -23,9 +23,9 @@ TASKS = ("a", "b", "c", "d", "e")
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[SimulatedClockDaemon]:
-    one = SimulatedClockDaemon(tmp_path, START_MS)
-    yield one
-    one.clean()
+    new_daemon = SimulatedClockDaemon(tmp_path, START_MS)
+    yield new_daemon
+    new_daemon.clean()
 
 
 def test_locked_database(daemon: SimulatedClockDaemon) -> None:

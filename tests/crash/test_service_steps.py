@@ -53,8 +53,8 @@ def states(daemon: Daemon) -> list[str]:
 def settled(daemon: Daemon, ids: set[str]) -> set[str]:
     """Return the ids of the runs once all instances run, none of them as one of `ids`."""
     task = daemon.task("s")
-    found = {instance.get("runId", "") for instance in task["instances"] if instance["state"] == "running"}
-    return found if len(found) == INSTANCES and not found & ids and "rolling" not in task else set()
+    running_ids = {instance.get("runId", "") for instance in task["instances"] if instance["state"] == "running"}
+    return running_ids if len(running_ids) == INSTANCES and not running_ids & ids and "rolling" not in task else set()
 
 
 @at_some_time
@@ -96,10 +96,10 @@ def cycle(daemon: Daemon, asked: Repeated, seen: set[str]) -> set[str]:
 
 def overlapping(runs: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Return pairs of runs of an instance of which the second started before the first had ended."""
-    found = []
+    mistakes = []
     for _, group in groupby(sorted(runs, key=lambda run: run["instanceIndex"]), key=lambda run: run["instanceIndex"]):
         begun = sorted((run for run in group if "startedAt" in run), key=lambda run: run["startedAt"])
-        found += [
+        mistakes += [
             (first["id"], second["id"]) for first, second in pairwise(begun) if second["startedAt"] < first["endedAt"]
         ]
-    return found
+    return mistakes

@@ -20,10 +20,10 @@ ONE = {"one": Locked("1.0", frozenset({"a" * 64, "b" * 64}))}
 
 class _Index(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        found = ANSWERS.get(self.path)
-        self.send_response(200 if found else 404)
+        answer = ANSWERS.get(self.path)
+        self.send_response(200 if answer else 404)
         self.end_headers()
-        self.wfile.write(json.dumps(found).encode())
+        self.wfile.write(json.dumps(answer).encode())
 
     def log_message(self, *_: object) -> None:
         """Print nothing."""
@@ -44,7 +44,11 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
 
 
 def files(*hashes: str, yanked: object = False) -> dict[str, Any]:
-    return {"files": [{"filename": f"{one}.whl", "hashes": {"sha256": one * 64}, "yanked": yanked} for one in hashes]}
+    return {
+        "files": [
+            {"filename": f"{digest}.whl", "hashes": {"sha256": digest * 64}, "yanked": yanked} for digest in hashes
+        ]
+    }
 
 
 def test_lock_files_are_complete() -> None:
@@ -68,13 +72,13 @@ def test_unmet_requirement_is_found() -> None:
 
 def test_markers_and_extras() -> None:
     """A package that only older Pythons need has a marker; extras count where a requirement names them."""
-    found = {
+    packages_found = {
         "one": Package("1", (Requirement('two; python_version < "3.13"'), Requirement('three; extra == "more"'))),
         "two": Package("1", ()),
         "three": Package("1", ()),
     }
-    assert lock.needed(found, "one") == {"one": "", "two": 'python_version < "3.13"'}
-    assert set(lock.needed(found, "one[more]")) == {"one", "two", "three"}
+    assert lock.needed(packages_found, "one") == {"one": "", "two": 'python_version < "3.13"'}
+    assert set(lock.needed(packages_found, "one[more]")) == {"one", "two", "three"}
     newer = {"one": Package("1", (Requirement('two; python_version > "3.12"'),)), "two": Package("1", ())}
     with pytest.raises(ValueError, match="two: needed on"):
         lock.needed(newer, "one")

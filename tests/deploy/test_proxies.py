@@ -34,9 +34,9 @@ class ProxiedDaemon(Daemon):
 
     @property
     def address(self) -> str:
-        found = re.search(r'^listen = \["(.*)"\]$', self.config.read_text(), re.MULTILINE)
-        assert found
-        return found[1]
+        match = re.search(r'^listen = \["(.*)"\]$', self.config.read_text(), re.MULTILINE)
+        assert match
+        return match[1]
 
     def upstream(self, proxy: str, way: str) -> str:
         """The address of the daemon for the proxy's configuration."""
@@ -91,12 +91,12 @@ class Client:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedDaemon]:
-    one = ProxiedDaemon(tmp_path_factory.mktemp("behind"))
+    new_daemon = ProxiedDaemon(tmp_path_factory.mktemp("behind"))
     try:
-        one.begin()
-        yield one
+        new_daemon.begin()
+        yield new_daemon
     finally:
-        one.clean()
+        new_daemon.clean()
 
 
 WAYS = [(proxy, way) for proxy in CLIENTS for way in ("tcp", "proxy_socket")]
@@ -107,9 +107,9 @@ def proxy(
     request: pytest.FixtureRequest, daemon: ProxiedDaemon, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Proxy]:
     name, way = request.param
-    one = Proxy(name, tmp_path_factory.mktemp(name), daemon.upstream(name, way))
-    yield one
-    one.end()
+    new_proxy = Proxy(name, tmp_path_factory.mktemp(name), daemon.upstream(name, way))
+    yield new_proxy
+    new_proxy.end()
 
 
 @pytest.fixture(scope="module")

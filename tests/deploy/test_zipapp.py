@@ -90,9 +90,9 @@ def put(daemon: OneFile, archive: Path, *, honest: bool = True, **about: str) ->
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[OneFile]:
-    one = OneFile(tmp_path)
-    yield one
-    one.clean()
+    file = OneFile(tmp_path)
+    yield file
+    file.clean()
 
 
 def test_daemon_of_one_file(daemon: OneFile, archive: Path) -> None:
@@ -125,7 +125,7 @@ def test_archive_is_unpacked_once(daemon: OneFile, archive: Path) -> None:
     put(daemon, archive)
     command = [*daemon.command(), "--version"]
     first = [subprocess.Popen(command, env=daemon.environment(), stdout=subprocess.PIPE) for _ in range(2)]
-    assert {one.communicate()[0] for one in first} == {f"ringward, version {VERSION}\n".encode()}
+    assert {first_process.communicate()[0] for first_process in first} == {f"ringward, version {VERSION}\n".encode()}
     (there,) = daemon.unpacked()
     readable = os.geteuid() == 0
     for place in (there, there.parent, there / "bin"):

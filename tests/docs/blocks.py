@@ -83,8 +83,8 @@ class Block:
 
 
 def _command(typed: str, output: list[str]) -> Command:
-    found = _ENDS.search(typed)
-    return Command(_ENDS.sub("", typed), tuple(output), int(found[1]) if found else 0)
+    match = _ENDS.search(typed)
+    return Command(_ENDS.sub("", typed), tuple(output), int(match[1]) if match else 0)
 
 
 @functools.cache
@@ -99,7 +99,7 @@ def parsed(page: Path) -> docutils.nodes.document:
 @functools.cache
 def blocks(page: Path) -> list[Block]:
     """Return all blocks of a page, in order."""
-    found = []
+    all_blocks = []
     for block in parsed(page).findall(docutils.nodes.literal_block):
         assert block.parent is not None
         place = block.parent.index(block)
@@ -107,11 +107,11 @@ def blocks(page: Path) -> list[Block]:
         mark = _MARK.fullmatch(before.astext()) if isinstance(before, docutils.nodes.comment) else None
         said = {mark[1]: mark[2]} if mark else {}
         languages = [word for word in block["classes"] if word != "code"]
-        found.append(
+        all_blocks.append(
             Block(
                 languages[0] if languages else "",
                 block.astext(),
                 *(said.get(kind) for kind in ("file", "added to", "not run")),
             )
         )
-    return found
+    return all_blocks

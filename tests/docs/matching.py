@@ -37,11 +37,11 @@ class Ids:
     def matches(self, shown: tuple[str, ...], output: str) -> bool:
         """Return whether the output equals the shown text; if so, learn new ids."""
         learnt: list[str] = []
-        found = re.fullmatch(self._pattern(shown, learnt), plain(output))
-        if found is not None:
-            for name, real in zip(learnt, found.groups(), strict=True):
+        match = re.fullmatch(self._pattern(shown, learnt), plain(output))
+        if match is not None:
+            for name, real in zip(learnt, match.groups(), strict=True):
                 self.real.setdefault(name, real)
-        return found is not None
+        return match is not None
 
     def begins(self, shown: tuple[str, ...], output: str) -> bool:
         """Return whether the shown text, which ends in dots, has been printed."""
@@ -52,15 +52,15 @@ class Ids:
 
     def _line(self, line: str, learnt: list[str]) -> str:
         pieces, place = [], 0
-        for found in _FINDER.finditer(line):
-            pieces.append(_literal(line[place : found.start()]))
-            place = found.end()
-            if found.lastgroup == "ulid" and found[0] in self.real:
-                pieces.append(self.real[found[0]])
+        for match in _FINDER.finditer(line):
+            pieces.append(_literal(line[place : match.start()]))
+            place = match.end()
+            if match.lastgroup == "ulid" and match[0] in self.real:
+                pieces.append(self.real[match[0]])
                 continue
-            if found.lastgroup == "ulid":
-                learnt.append(found[0])
-            pieces.append(f"(?:{_VARIABLE[found.lastgroup or 'any'][1]})")
+            if match.lastgroup == "ulid":
+                learnt.append(match[0])
+            pieces.append(f"(?:{_VARIABLE[match.lastgroup or 'any'][1]})")
         return "".join((*pieces, _literal(line[place:])))
 
 
@@ -71,9 +71,9 @@ def ids_of(text: str) -> list[str]:
 
 def plain(output: str) -> str:
     """Remove erased lines, colours, carriage returns and trailing blanks; every line ends with a newline."""
-    while (found := _ERASED.search(output)) is not None:
-        before = output[: found.start()].splitlines(keepends=True)
-        output = "".join(before[: max(0, len(before) - int(found[1]))]) + output[found.end() :]
+    while (match := _ERASED.search(output)) is not None:
+        before = output[: match.start()].splitlines(keepends=True)
+        output = "".join(before[: max(0, len(before) - int(match[1]))]) + output[match.end() :]
     text = _COLOURS.sub("", output).replace("\r", "")
     lines = [line.rstrip() for line in text.split("\n")]
     while lines and not lines[-1]:

@@ -81,7 +81,7 @@ def _listens(port: int) -> bool:
 def _has_each_worked(daemon: Shown) -> bool:
     """Return whether each worker has done a job; if not, create more jobs."""
     texts = [daemon.texts(run["id"]) for run in daemon.runs("queue")]
-    if all(any(" done in " in text for text in one) for one in texts):
+    if all(any(" done in " in text for text in block_text) for block_text in texts):
         return True
     producer = [sys.executable, "scripts/producer.py", "data/work", "--jobs", "3"]
     subprocess.run(producer, cwd=daemon.directory, capture_output=True, check=True)

@@ -68,9 +68,9 @@ class Shown(Lent):
     @property
     def address(self) -> str:
         """The address of the daemon."""
-        found = re.search(r'listen = \["([^"]+)"', self.config.read_text())
-        assert found is not None
-        return found[1]
+        match = re.search(r'listen = \["([^"]+)"', self.config.read_text())
+        assert match is not None
+        return match[1]
 
 
 def _is_stable(unit: dict[str, Any]) -> bool:

@@ -36,9 +36,9 @@ NOT_RUN = {
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
-    one = Shown(tmp_path_factory.mktemp("shown"))
-    yield one
-    one.clean()
+    shown_text = Shown(tmp_path_factory.mktemp("shown"))
+    yield shown_text
+    shown_text.clean()
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_commands_match_the_page(page: Path, daemon: Shown) -> None:
 
 def test_skipped_blocks_are_counted() -> None:
     """A block of commands either runs or states why not, and the number of skipped blocks is fixed here."""
-    found = Counter(block.not_run for page in PAGES for block in blocks(page) if block.not_run is not None)
-    assert found == NOT_RUN
+    counter = Counter(block.not_run for page in PAGES for block in blocks(page) if block.not_run is not None)
+    assert counter == NOT_RUN
 
 
 def test_executed_commands_are_harmless() -> None:

@@ -9,9 +9,9 @@ from tests.support.lent import Lent
 
 @pytest.fixture(scope="session")
 def lent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lent]:
-    one = Lent(tmp_path_factory.mktemp("lent"))
-    yield one
-    one.clean()
+    new_lent = Lent(tmp_path_factory.mktemp("lent"))
+    yield new_lent
+    new_lent.clean()
 
 
 @pytest.fixture
@@ -26,6 +26,6 @@ def daemon(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Daemon]:
         yield shared
         shared.take_back()
         return
-    one = Daemon(tmp_path)
-    yield one
-    one.clean()
+    new_daemon = Daemon(tmp_path)
+    yield new_daemon
+    new_daemon.clean()

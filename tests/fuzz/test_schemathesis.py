@@ -31,13 +31,13 @@ run = "echo up; exec sleep 1000"
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A daemon with tasks, a service and a run of each task."""
-    one = Daemon(tmp_path_factory.mktemp("fuzz"))
-    one.write(CONFIG, http=PROXY)
-    one.start()
+    new_daemon = Daemon(tmp_path_factory.mktemp("fuzz"))
+    new_daemon.write(CONFIG, http=PROXY)
+    new_daemon.start()
     for task in ("job", "fails"):
-        one.ended(one.trigger(task))
-    yield one
-    one.clean()
+        new_daemon.ended(new_daemon.trigger(task))
+    yield new_daemon
+    new_daemon.clean()
 
 
 def check(daemon: Daemon, examples: int, *options: str) -> None:

@@ -80,20 +80,20 @@ def table(old: Path) -> dict[str, Any]:
     """The handed-over state, with descriptors and the directory of this process in it."""
     text = (old / "handover.json").read_text()
     text = text.replace(json.loads(text)["boot"]["runtime_dir"], str(old / "runtime"))
-    found: dict[str, Any] = json.loads(text)
-    logs = [exact["log"] for _, exact in found.get("runs", ()) if "log" in exact]
-    for log in (*logs, *found["pump"]["logs"], found["pump"]["daemon"]):
+    document: dict[str, Any] = json.loads(text)
+    logs = [exact["log"] for _, exact in document.get("runs", ()) if "log" in exact]
+    for log in (*logs, *document["pump"]["logs"], document["pump"]["daemon"]):
         writer = log["writer"]
         if "fd" in writer:
             (values,) = writer["writer"].values()
             writer["fd"] = os.open(dict(values)["path"], os.O_RDWR | os.O_CLOEXEC)
-    for one in found["lives"].get("live", ()):
-        if one["ear"] is not None:
-            one["ear"]["fd"] = a_socket()
-    for _, exact in found.get("runs", ()):
+    for live in document["lives"].get("live", ()):
+        if live["ear"] is not None:
+            live["ear"]["fd"] = a_socket()
+    for _, exact in document.get("runs", ()):
         if "notify_fd" in exact:
             exact["notify_fd"] = a_socket()
-    return found
+    return document
 
 
 def a_socket() -> int:
@@ -173,29 +173,29 @@ def in_memory(table: dict[str, Any]) -> int:
     return fd
 
 
-def close(found: InheritedState) -> None:
-    for run in found.runs:
+def close(inherited: InheritedState) -> None:
+    for run in inherited.runs:
         if run.instance is not None and run.instance.notify_socket is not None:
             run.instance.notify_socket.close()
-    for log in (*(run.log for run in found.runs), *(log for log, _ in found.logs), found.daemon):
+    for log in (*(run.log for run in inherited.runs), *(log for log, _ in inherited.logs), inherited.daemon):
         if log is not None and log.writer.created:
             log.writer.close()
 
 
 def test_handover_is_read(table: dict[str, Any]) -> None:
     """Instances, exits, writers of logs and partial lines of an older handover are read."""
-    found = InheritedState.load(in_memory(table))
-    instances = [run.instance for run in found.runs if run.instance is not None]
+    config = InheritedState.load(in_memory(table))
+    instances = [run.instance for run in config.runs if run.instance is not None]
     assert {instance.spawn.task for instance in instances} >= TASKS
     stopped = next(instance for instance in instances if instance.spawn.task == "stopped")
     assert (stopped.phase, stopped.cause, stopped.steps_left) == (ProcessState.RUNNING, "stop", 0)
     assert stopped.spawn.grace_ms == 3_600_000
-    assert found.state.boot.workers == 1
-    (secret,) = (run.log for run in found.runs if run.instance is not None and run.instance.spawn.task == "secret")
+    assert config.state.boot.workers == 1
+    (secret,) = (run.log for run in config.runs if run.instance is not None and run.instance.spawn.task == "secret")
     assert secret is not None
     out, _err, masked = secret.writer.withheld
     assert (out, masked) == (b"correct-ho", 0)
-    close(found)
+    close(config)
 
 
 @pytest.fixture
@@ -246,8 +246,8 @@ def test_handover_is_passed_on_field_by_field(
     assert json.loads(json.dumps(to_json(given))) == table
     root = control(given.boot)
     root.kept = given.kept
-    found = InheritedState.load(in_memory(table))
-    root.load(found)
+    config = InheritedState.load(in_memory(table))
+    root.load(config)
     before, after = comparable(given), comparable(root.dump(KeptDescriptorList()))
     for name in FIELDS[3][RootState].split():
         assert after[name] == before[name], name
@@ -257,22 +257,22 @@ def test_handover_is_passed_on_field_by_field(
     phases = {run.state.progress.phase for run in given.runs}
     assert phases == {ProcessState.RUNNING, ProcessState.DRAINING}
     root._api.hang_up()
-    close(found)
+    close(config)
 
 
 def comparable(state: RootState) -> dict[str, Any]:
     """Return the value as JSON. Logs, and the pipes of a log, have no order."""
-    found: dict[str, Any] = json.loads(json.dumps(to_json(state)))
-    found["pump"]["logs"].sort(key=lambda log: log["name"])
-    for log in (*(exact["log"] for _, exact in found["runs"] if "log" in exact), *found["pump"]["logs"]):
+    document: dict[str, Any] = json.loads(json.dumps(to_json(state)))
+    document["pump"]["logs"].sort(key=lambda log: log["name"])
+    for log in (*(exact["log"] for _, exact in document["runs"] if "log" in exact), *document["pump"]["logs"]):
         log["sources"].sort()
-    return found
+    return document
 
 
 def test_run_of_format_3_is_read() -> None:
     """A run as JSON and its packed progress are read as the first version with that format wrote them."""
-    found = json.loads((Path(__file__).parent / "run-3.json").read_text())
-    state, exact = from_json(RunState, found["state"]), from_json(ExactState, found["exact"])
+    document = json.loads((Path(__file__).parent / "run-3.json").read_text())
+    state, exact = from_json(RunState, document["state"]), from_json(ExactState, document["exact"])
     assert (state.start.request.run, state.start.request.env) == ("01M8AHRQZX8AYDH28XNK57TFRP", {"A": "\udcff"})
     assert (state.progress.phase, state.progress.steps_left, state.progress.killed) == (ProcessState.DRAINING, 1, True)
     assert (state.progress.kill_at_s, state.progress.deadline_s, state.progress.status) == (12.5, None, 9)
@@ -281,9 +281,9 @@ def test_run_of_format_3_is_read() -> None:
     assert state.details.exited is not None
     assert state.details.cgroup == CgroupState("/x", ["cpu"], ["memory"])
     assert (exact.notify_fd, exact.resume_at_s, exact.pidfd) == (9, 3.5, None)
-    assert unpack(bytes.fromhex(found["packed"])) == state.progress
-    assert json.loads(json.dumps(to_json(state))) == found["state"]
-    assert to_json(exact) == found["exact"]
+    assert unpack(bytes.fromhex(document["packed"])) == state.progress
+    assert json.loads(json.dumps(to_json(state))) == document["state"]
+    assert to_json(exact) == document["exact"]
 
 
 def test_fields_are_listed_by_format() -> None:
@@ -298,9 +298,11 @@ def test_fields_are_listed_by_format() -> None:
 def test_all_classes_of_the_schema_are_listed() -> None:
     """Each class that is part of a handover is listed with its fields."""
     classes = {
-        one for one in vars(state_schema).values() if isinstance(one, type) and one.__module__ == state_schema.__name__
+        member
+        for member in vars(state_schema).values()
+        if isinstance(member, type) and member.__module__ == state_schema.__name__
     }
-    assert {one for one in classes if not one.__name__.startswith("_")} == FIELDS[3].keys()
+    assert {schema_class for schema_class in classes if not schema_class.__name__.startswith("_")} == FIELDS[3].keys()
 
 
 def test_record_of_an_unreported_run_is_read(old: Path) -> None:
@@ -346,7 +348,7 @@ def test_messages_of_an_older_root_are_read(old: Path) -> None:
         elif op == "exited":
             assert Exited(**frame).run == frame["run"]
         elif op == "snapshot":
-            assert all(Exited(**one).ended_at > 0 for one in frame["exits"])
+            assert all(Exited(**exited).ended_at > 0 for exited in frame["exits"])
     assert {"hello", "snapshot", "started", "exited", "notified"} <= seen
 
 
@@ -354,7 +356,7 @@ def test_recent_starts_are_read(old: Path) -> None:
     """The ids of the recent starts are read."""
     noted = read_run_ids(str(old / "runtime"))
     table = json.loads((old / "handover.json").read_text())
-    running = {one["instance"]["Instance"]["spawn"]["Spawn"]["run"] for one in table["lives"].get("live", ())}
+    running = {live["instance"]["Instance"]["spawn"]["Spawn"]["run"] for live in table["lives"].get("live", ())}
     running |= {state["start"]["request"]["run"] for state, _ in table.get("runs", ())}
     assert len(running) >= len(TASKS)
     assert running <= noted
@@ -376,9 +378,9 @@ def test_events_are_json_with_a_kind(old: Path) -> None:
 def test_older_database_is_migrated(old: Path) -> None:
     """Runs, a retry, a deleted run, tasks and tokens are there after the current migrations."""
     with contextlib.closing(open_writer(str(old / "ringward.db"))) as db:
-        found, total = list_runs(db, RunFilter(), now_ms=0)
-        assert total == len(found)
-        results = sorted((run.task_name, run.end_reason, run.retry_attempt) for run in found)
+        runs, total = list_runs(db, RunFilter(), now_ms=0)
+        assert total == len(runs)
+        results = sorted((run.task_name, run.end_reason, run.retry_attempt) for run in runs)
         assert [result for result in results if result[0] != "web"] == [
             ("bad", "failed", 0),
             ("bad", "failed", 1),
@@ -392,10 +394,10 @@ def test_older_database_is_migrated(old: Path) -> None:
 
 def test_formats_do_not_follow_attributes() -> None:
     """Nothing in the root, or in the modules that it imports, reads all attributes of an object to write them."""
-    found = set()
+    imports = set()
     for module in loaded():
         for node in ast.walk(ast.parse(PATHS[module].read_text())):
             name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
             if name in ("vars", "__dict__") or (isinstance(node, ast.Attribute) and name == "__slots__"):
-                found.add((module, name))
-    assert not found
+                imports.add((module, name))
+    assert not imports

@@ -131,7 +131,7 @@ def test_process_group_moves_into_the_leaf(fake: FakeHierarchy, monkeypatch: pyt
         write(path, text)
         if path == str(leaf):
             there = procs.read_text().split()
-            procs.write_text("\n".join([one for one in there if one != text] + [forks.pop() for _ in forks[:]]))
+            procs.write_text("\n".join([line for line in there if line != text] + [forks.pop() for _ in forks[:]]))
 
     write = cgroups._write
     monkeypatch.setattr(cgroups, "_write", moving)

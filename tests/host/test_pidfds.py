@@ -24,9 +24,9 @@ class ExitingProcess:
     def __init__(self) -> None:
         self.process = subprocess.Popen(["/bin/sh", "-c", "read x; exit $x"], stdin=subprocess.PIPE)
         self.pidfd = os.pidfd_open(self.process.pid)
-        found = find_process(self.process.pid)
-        assert found is not None
-        self.start = found.start
+        process = find_process(self.process.pid)
+        assert process is not None
+        self.start = process.start
 
     def status(self) -> int | None:
         return exit_status(self.pidfd, self.process.pid, self.start)
@@ -41,11 +41,11 @@ class ExitingProcess:
 
 @pytest.fixture
 def ending() -> Iterator[ExitingProcess]:
-    one = ExitingProcess()
-    yield one
-    one.process.kill()
-    one.process.communicate()
-    os.close(one.pidfd)
+    process = ExitingProcess()
+    yield process
+    process.process.kill()
+    process.process.communicate()
+    os.close(process.pidfd)
 
 
 @pytest.fixture

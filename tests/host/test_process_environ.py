@@ -53,7 +53,10 @@ def test_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: s
         patch.setattr(f"supervisor.host.process_environ.{where}", fail)
         for _ in range(40):
             assert environments.read(7, 1) is None
-        until(lambda: not any(one.goes_on for one in environments._waiting.values()), "the last thread to end")
+        until(
+            lambda: not any(pending_read.goes_on for pending_read in environments._waiting.values()),
+            "the last thread to end",
+        )
     assert until(lambda: environments.read(7, 1), "its variables") == {"A": "1"}
 
 
@@ -65,12 +68,12 @@ def test_reading_thread_blocks_signals(tmp_path: Path) -> None:
     assert Environments(0.01, str(tmp_path)).read(7, 1) is None
     (reader,) = set(os.listdir("/proc/self/task")) - before
     status = Path(f"/proc/self/task/{reader}/status")
-    wanted = sum(1 << number - 1 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD))
+    signals = sum(1 << number - 1 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD))
     try:
 
         def blocked() -> bool:
             (line,) = (line for line in status.read_text().splitlines() if line.startswith("SigBlk"))
-            return int(line.split()[1], 16) & wanted == wanted
+            return int(line.split()[1], 16) & signals == signals
 
         until(blocked, "its signals to be blocked")
     finally:

@@ -70,10 +70,10 @@ def processes(proc: FakeProc) -> Processes:
 
 
 def look(processes: Processes, *run_ids: str) -> dict[str, TotalUsage]:
-    found: dict[str, TotalUsage] = {}
-    for _ in processes.sample(frozenset(run_ids), found):
+    usages: dict[str, TotalUsage] = {}
+    for _ in processes.sample(frozenset(run_ids), usages):
         pass
-    return found
+    return usages
 
 
 def test_sums(proc: FakeProc, processes: Processes) -> None:
@@ -134,12 +134,12 @@ def test_daemonised_child(proc: FakeProc, processes: Processes) -> None:
     processes.add("B", 200, LATE)
 
     def looked() -> dict[str, TotalUsage]:
-        found = look(processes, "A", "B")
-        return found if found["A"].processes > 1 else {}
+        usages = look(processes, "A", "B")
+        return usages if usages["A"].processes > 1 else {}
 
-    found = until(looked, "its environment")
-    assert (found["A"].processes, found["A"].user_ms) == (3, 4 * TICK_MS)
-    assert found["B"].processes == 1
+    usages = until(looked, "its environment")
+    assert (usages["A"].processes, usages["A"].user_ms) == (3, 4 * TICK_MS)
+    assert usages["B"].processes == 1
 
 
 def test_unreadable_environment(proc: FakeProc, processes: Processes) -> None:
@@ -168,8 +168,8 @@ def test_usage_never_decreases(proc: FakeProc, processes: Processes) -> None:
     proc.put(100, user=1, waited=12, io=(7, 8))
     assert look(processes, "A")["A"].user_ms == 33 * TICK_MS
     proc.drop(102)
-    found = look(processes, "A")["A"]
-    assert (found.user_ms, found.read_bytes, found.written_bytes) == (33 * TICK_MS, 57, 68)
+    usage = look(processes, "A")["A"]
+    assert (usage.user_ms, usage.read_bytes, usage.written_bytes) == (33 * TICK_MS, 57, 68)
     proc.put(100, user=2, waited=12, io=(7, 8))
     assert look(processes, "A")["A"].user_ms == 34 * TICK_MS
     proc.put(100, user=2, waited=0, io=(7, 8))
@@ -191,8 +191,8 @@ def test_unreadable_io(proc: FakeProc, processes: Processes) -> None:
     """Unreadable byte counters of another user's processes are left out."""
     proc.put(100, io=None)
     processes.add("A", 100, LATE)
-    found = look(processes, "A")["A"]
-    assert (found.read_bytes, found.written_bytes, found.processes) == (None, None, 1)
+    usage = look(processes, "A")["A"]
+    assert (usage.read_bytes, usage.written_bytes, usage.processes) == (None, None, 1)
 
 
 def test_unrelated_processes_are_read_once(proc: FakeProc, processes: Processes) -> None:
@@ -213,13 +213,13 @@ def test_run_ends_during_a_pass(proc: FakeProc, processes: Processes) -> None:
         proc.put(pid)
     processes.add("A", 100, LATE)
     processes.add("B", 101, LATE)
-    found: dict[str, TotalUsage] = {}
-    portions = processes.sample(frozenset({"A", "B"}), found)
+    usages: dict[str, TotalUsage] = {}
+    portions = processes.sample(frozenset({"A", "B"}), usages)
     next(portions)
     processes.remove("A")
     for _ in portions:
         pass
-    assert set(found) == {"B"}
+    assert set(usages) == {"B"}
 
 
 TREE = """

@@ -39,26 +39,26 @@ def test_writable_parent(program: Path, mode: int, why: str, remedy: str) -> Non
     """The first directory on the path that others can write to is named, with the command that changes it."""
     above = program.parent.parent
     above.chmod(mode)
-    found = exposed(str(program), OWNERS)
-    assert found is not None
-    assert str(found) == f"{above} {why}; run: {remedy.format(path=above)}"
+    exposed_path = exposed(str(program), OWNERS)
+    assert exposed_path is not None
+    assert str(exposed_path) == f"{above} {why}; run: {remedy.format(path=above)}"
 
 
 @AS_ROOT
 def test_component_of_another_user(program: Path) -> None:
     """A file, a directory or a link of a user who is not among the owners is named; for a link, with chown -h."""
     os.chown(program.parent, 65534, 65534)
-    found = exposed(str(program), {0})
-    assert found is not None
-    assert str(found) == f"{program.parent} belongs to user 65534; run: chown root {program.parent}"
+    exposed_path = exposed(str(program), {0})
+    assert exposed_path is not None
+    assert str(exposed_path) == f"{program.parent} belongs to user 65534; run: chown root {program.parent}"
     assert exposed(str(program), {0, 65534}) is None
     os.chown(program.parent, 0, 0)
     link = program.with_name("link")
     link.symlink_to("python")
     os.chown(link, 65534, 65534, follow_symlinks=False)
-    found = exposed(str(link), {0})
-    assert found is not None
-    assert (found.path, found.remedy) == (str(link), f"chown -h root {link}")
+    exposed_path = exposed(str(link), {0})
+    assert exposed_path is not None
+    assert (exposed_path.path, exposed_path.remedy) == (str(link), f"chown -h root {link}")
 
 
 @pytest.mark.parametrize("target", ["{}/open/real", "../open/real", "two"])
@@ -73,9 +73,9 @@ def test_links_are_followed(tmp_path: Path, target: str) -> None:
     (places / "one").symlink_to(target.format(tmp_path))
     assert exposed(str(places / "one"), OWNERS) is None
     real.parent.chmod(0o777)
-    found = exposed(str(places / "one"), OWNERS)
-    assert found is not None
-    assert found.path == str(real.parent)
+    exposed_path = exposed(str(places / "one"), OWNERS)
+    assert exposed_path is not None
+    assert exposed_path.path == str(real.parent)
 
 
 def test_missing_file(program: Path) -> None:
@@ -83,9 +83,9 @@ def test_missing_file(program: Path) -> None:
     missing = program.parent / "missing" / "below"
     assert exposed(str(missing), OWNERS) is None
     program.parent.chmod(0o1777)
-    found = exposed(str(missing), OWNERS)
-    assert found is not None
-    assert found.path == str(program.parent)
+    exposed_path = exposed(str(missing), OWNERS)
+    assert exposed_path is not None
+    assert exposed_path.path == str(program.parent)
 
 
 def test_circular_links(program: Path) -> None:

@@ -41,12 +41,12 @@ def test_split_frames(
     """The same frames are decoded in the same order, however the bytes are split."""
     stream = b"".join(write({"op": text, "number": 2**63, "none": None}) for text in texts)
     decoder, position = read(), 0
-    found: list[dict[str, Any]] = []
+    messages_found: list[dict[str, Any]] = []
     while position < len(stream):
         size = cuts[position % len(cuts)]
-        found += decoder.feed(stream[position : position + size])
+        messages_found += decoder.feed(stream[position : position + size])
         position += size
-    assert found == [{"op": text, "number": 2**63, "none": None} for text in texts]
+    assert messages_found == [{"op": text, "number": 2**63, "none": None} for text in texts]
 
 
 @pytest.mark.parametrize("read", READERS)
@@ -212,7 +212,7 @@ def test_invalid_requests_end_the_connection(
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(60)
         sock.connect(str(tmp_path / "control.sock"))
-        bodies = [json.dumps(one).encode() for one in ({"op": "hello", "token": "token"}, request_)]
+        bodies = [json.dumps(message).encode() for message in ({"op": "hello", "token": "token"}, request_)]
         sock.sendall(b"".join(len(body).to_bytes(4, "big") + body for body in bodies))
         assert sock.recv(1) == b""
     assert control.calls == []
@@ -249,11 +249,11 @@ def test_server_shutdown(tmp_path: Path) -> None:
 
 def sockets() -> set[str]:
     """Return the open sockets of this process."""
-    found = set()
+    targets = set()
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # closed after the listing
-            found.add(os.readlink(f"/proc/self/fd/{name}"))
-    return {one for one in found if one.startswith("socket:")}
+            targets.add(os.readlink(f"/proc/self/fd/{name}"))
+    return {target for target in targets if target.startswith("socket:")}
 
 
 def test_client_gone_before_its_answers(control: Server, client: ControlClient, tmp_path: Path) -> None:

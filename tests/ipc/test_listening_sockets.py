@@ -32,8 +32,8 @@ def test_unix_socket_mode(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file to any group")
 def test_socket_group(tmp_path: Path) -> None:
     """With a socket group, the Unix socket belongs to the group and has mode 0660."""
-    found = mode_of(tmp_path, 12345)
-    assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o660, 12345)
+    status = mode_of(tmp_path, 12345)
+    assert (stat.S_IMODE(status.st_mode), status.st_gid) == (0o660, 12345)
 
 
 def test_proxy_socket(tmp_path: Path) -> None:
@@ -42,8 +42,8 @@ def test_proxy_socket(tmp_path: Path) -> None:
     boot = replace(BOOT, listen=[], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"))
     listeners = listen(replace(boot, proxy_socket=str(path)))
     assert [listener.getsockname() for listener in listeners] == [boot.http_socket, str(path)]
-    for one in listeners:
-        one.close()
+    for sock in listeners:
+        sock.close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert json.loads((tmp_path / "listening.json").read_text()) == {"http": [], "socket": boot.http_socket}
 

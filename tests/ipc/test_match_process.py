@@ -25,8 +25,8 @@ TEXTS = st.lists(st.sampled_from([b"a", b"b", b"\n", "é".encode(), b"\xff", b"\
 
 @pytest.fixture(scope="module")
 def process() -> Iterator[MatchProcess]:
-    with MatchProcess() as one:
-        yield one
+    with MatchProcess() as matcher_process:
+        yield matcher_process
 
 
 def without_re2(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,14 +49,14 @@ def test_same_offsets_as_re2(process: MatchProcess, text: bytes, pattern: str, d
     """Start and end of a match are offsets in bytes, whatever part of the text is searched from wherever."""
     pytest.importorskip("re2", reason="needs google-re2, the other engine")
     lines = [0, *(at + 1 for at, byte in enumerate(text) if byte == ord("\n"))]
-    begin = data.draw(st.sampled_from(lines))
-    pos = data.draw(st.sampled_from([line for line in lines if line >= begin]))
+    start = data.draw(st.sampled_from(lines))
+    pos = data.draw(st.sampled_from([line for line in lines if line >= start]))
     theirs = Pattern(pattern, regex=True)
     with pytest.MonkeyPatch.context() as monkeypatch:
         without_re2(monkeypatch)
         ours = Pattern(pattern, regex=True, matcher=process)
-    assert ours.find(text, pos, begin, len(text)) == theirs.find(text, pos, begin, len(text))
-    assert [*ours.spans(text[begin:].split(b"\n")[0])] == [*theirs.spans(text[begin:].split(b"\n")[0])]
+    assert ours.find(text, pos, start, len(text)) == theirs.find(text, pos, start, len(text))
+    assert [*ours.spans(text[start:].split(b"\n")[0])] == [*theirs.spans(text[start:].split(b"\n")[0])]
 
 
 def test_whole_texts(process: MatchProcess) -> None:
@@ -109,8 +109,8 @@ def test_process_ends_with_its_client() -> None:
     with MatchProcess() as process:
         process.find("a", b"a", 0, 0, 1)
         assert process.pid is not None
-        one = psutil.Process(process.pid)
-    assert not one.is_running()
+        matcher_process = psutil.Process(process.pid)
+    assert not matcher_process.is_running()
     assert process.pid is None
 
 

@@ -38,9 +38,9 @@ def test_request_round_trip() -> None:
 
 def test_request_for_an_older_root() -> None:
     """A request that an older root cannot fulfil is refused with the keys and the remedy."""
-    found = Spawn(**spawn_message(Spawn(**FIELDS, stdin_open=True, stop_target="main"), 1))
-    assert found.refusal == ("the running supervisor is too old for stdin_open, stop_target: run ringward upgrade")
-    assert not found.stdin_open
+    spawn = Spawn(**spawn_message(Spawn(**FIELDS, stdin_open=True, stop_target="main"), 1))
+    assert spawn.refusal == ("the running supervisor is too old for stdin_open, stop_target: run ringward upgrade")
+    assert not spawn.stdin_open
 
 
 def test_settings_of_another_version() -> None:
@@ -67,8 +67,14 @@ def test_settings_of_another_version() -> None:
 
 
 def fields_of(source: str, name: str) -> set[str]:
-    (found,) = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef) and node.name == name)
-    return {one.target.id for one in found.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}
+    (class_node,) = (
+        node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef) and node.name == name
+    )
+    return {
+        statement.target.id
+        for statement in class_node.body
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+    }
 
 
 @pytest.mark.parametrize(("kind", "first_name"), [(Spawn, "Spawn"), (DaemonSettings, "Boot")])

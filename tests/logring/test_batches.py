@@ -23,16 +23,16 @@ def expanded(batches: list[Batch]) -> list[Line]:
 
 
 def all_batches(reader: LogReader, limit: int, max_bytes: int) -> list[Batch]:
-    head, found = reader.head(), list[Batch]()
+    head, batches = reader.head(), list[Batch]()
     position = head.first_available
     while position < head.lines:
         page = reader.read_batches(position, limit, max_bytes)
         assert page.skipped == 0
         assert page.next > position
         assert sum(batch.lines for batch in page.lines) <= limit
-        found += page.lines
+        batches += page.lines
         position = page.next
-    return found
+    return batches
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def mixed(make_log: MakeLog) -> Log:
     log = make_log(block_size=4096)
     for number in range(300):
         stream = STDERR if number % 5 == 0 else STDOUT
-        log.feed(stream, b"".join(b"%d\n" % one for one in range(number % 7)) + b"\n", T0 + number)
+        log.feed(stream, b"".join(b"%d\n" % line_number for line_number in range(number % 7)) + b"\n", T0 + number)
         if number % 50 == 0:
             log.feed(stream, b"x" * 40_000, T0 + number)
             log.feed(stream, b"end\n", T0 + number)
@@ -88,5 +88,5 @@ def test_redrawn_line_is_its_own_batch(make_log: MakeLog) -> None:
     log = make_log()
     log.writer.redraw(STDOUT, full=False)
     log.feed(STDOUT, b"a\nb\n10%\r20%\r30%\nc\nd\n", T0)
-    found = [(batch.text, batch.frames) for batch in log.reader.read_batches(0, 5000).lines]
-    assert found == [(b"a\nb", 0), (b"30%", 3), (b"c\nd", 0)]
+    text_and_frames = [(batch.text, batch.frames) for batch in log.reader.read_batches(0, 5000).lines]
+    assert text_and_frames == [(b"a\nb", 0), (b"30%", 3), (b"c\nd", 0)]

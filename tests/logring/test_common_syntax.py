@@ -421,7 +421,7 @@ def test_case_of_all_letters() -> None:
         assert set(re.findall(literal(letter, ignore_case=True), text)) == theirs, letter
 
 
-ATOMS = st.sampled_from([one for one in COMMON if 0 < len(one) < 7 and "(?" not in one])
+ATOMS = st.sampled_from([atom for atom in COMMON if 0 < len(atom) < 7 and "(?" not in atom])
 EXPRESSIONS = st.recursive(
     ATOMS,
     lambda inner: st.one_of(

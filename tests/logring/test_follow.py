@@ -23,12 +23,12 @@ def test_follow_until_the_seal(make_log: MakeLog) -> None:
         else:
             log.feed(STDOUT, b"".join(line + b"\n" for line in printed[start : start + 1000]), T0 + start)
 
-    found: list[bytes] = []
+    all_texts: list[bytes] = []
     for page in follow(log.reader, 0, go_on, limit=300):
         assert page.skipped == 0
         assert 0 < len(page.lines) <= 300
-        found += texts(page.lines)
-    assert found == printed
+        all_texts += texts(page.lines)
+    assert all_texts == printed
 
 
 def test_dropped_lines(make_log: MakeLog) -> None:

@@ -115,15 +115,15 @@ def test_any_chunks(pieces: list[bytes], cuts: list[int], known: set[bytes]) -> 
     mask = Mask(known)
     shown = b""
     edges = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
-    for begin, end in itertools.pairwise(edges):
-        shown += mask.feed(whole[begin:end])
+    for start, end in itertools.pairwise(edges):
+        shown += mask.feed(whole[start:end])
     shown += mask.finish()
     assert not any(secret in shown for secret in known)
     position = 0
     for part in shown.split(MASK):
-        found = whole.find(part, position)
-        assert found >= 0
-        position = found + len(part)
+        at = whole.find(part, position)
+        assert at >= 0
+        position = at + len(part)
     # Adjacent secrets may be replaced separately or together, depending on the chunks.
     at_once = Mask(known)
     whole = at_once.feed(whole) + at_once.finish()

@@ -82,7 +82,7 @@ def decoded(text: bytes) -> str:
 
 def without_line_end(line: Line, following: list[Line]) -> bytes:
     """Return the text that patterns see: a carriage return stays only if the line continues after it."""
-    same_stream = next((one for one in following if one.stream == line.stream), None)
+    same_stream = next((following_line for following_line in following if following_line.stream == line.stream), None)
     return line.text if same_stream is not None and same_stream.continued else line.text.removesuffix(b"\r")
 
 
@@ -91,19 +91,25 @@ def hit(line: Line) -> Hit:
 
 
 def collect(
-    reader: LogReader, pattern: Pattern, start: int, limit: int, max_bytes: int, wanted: LineSelection, until_s: float
+    reader: LogReader,
+    pattern: Pattern,
+    start: int,
+    limit: int,
+    max_bytes: int,
+    selection: LineSelection,
+    until_s: float,
 ) -> tuple[list[Hit], int]:
     """Return all hits of consecutive calls, and the bytes passed."""
-    found: list[Hit] = []
+    hits: list[Hit] = []
     scanned = 0
     for _ in range(100_000):
-        part = search(reader, pattern, start, limits=Limits(limit, max_bytes, until_s), selection=wanted)
+        part = search(reader, pattern, start, limits=Limits(limit, max_bytes, until_s), selection=selection)
         assert len(part.hits) <= limit
         assert not part.damaged
-        found += part.hits
+        hits += part.hits
         scanned += part.scanned
         if part.exhausted:
-            return found, scanned
+            return hits, scanned
         assert part.next > start, "a call gets somewhere"
         start = part.next
     raise AssertionError("no end")
@@ -163,11 +169,11 @@ def test_search_equals_a_loop(
     With `least_bytes`, each call ends at its first look at the clock, after that many bytes.
     """
     try:
-        expected = oracle(text, regex=regex, ignore_case=ignore_case)
+        compiled = oracle(text, regex=regex, ignore_case=ignore_case)
         pattern = Pattern(text, regex=regex, ignore_case=ignore_case)
     except (re.error, BadPattern):
         return  # the two accept different invalid patterns
-    wanted = LineSelection(stream, since_ms, until_ms)
+    needed = LineSelection(stream, since_ms, until_ms)
 
     def check(log: Log) -> None:
         lines = [line for line in read_all(log.reader) if line.n >= start]
@@ -176,13 +182,13 @@ def test_search_equals_a_loop(
             for at, line in enumerate(lines)
             if stream in (None, line.stream)
             and since_ms <= line.ts <= until_ms
-            and expected.search(decoded(without_line_end(line, lines[at + 1 :])))
+            and compiled.search(decoded(without_line_end(line, lines[at + 1 :])))
         ]
         until_s = math.inf if least_bytes is None else -math.inf
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("logring.search._LEAST_BYTES", least_bytes or 1 << 12)
-            found, scanned = collect(log.reader, pattern, start, limit, max_bytes, wanted, until_s)
-        assert found == hits
+            hits_found, scanned = collect(log.reader, pattern, start, limit, max_bytes, needed, until_s)
+        assert hits_found == hits
         total = sum(len(line.text) for line in lines)
         assert total <= scanned <= total + len(lines)
 
@@ -226,7 +232,7 @@ def log(tmp_path: Path) -> Log:
     return Log(tmp_path, block_size=BLOCK)
 
 
-def found(log: Log, text: str, *, regex: bool = False, ignore_case: bool = False) -> list[bytes]:
+def matching_lines(log: Log, text: str, *, regex: bool = False, ignore_case: bool = False) -> list[bytes]:
     pattern = Pattern(text, regex=regex, ignore_case=ignore_case)
     return [hit.text for hit in search(log.reader, pattern, limits=Limits(1000, 1 << 30)).hits]
 
@@ -255,7 +261,7 @@ def found(log: Log, text: str, *, regex: bool = False, ignore_case: bool = False
 def test_patterns_match_within_a_line(log: Log, text: str, expected: list[bytes]) -> None:
     """Any pattern matches only within one line; a byte that is not UTF-8 is not a character."""
     log.feed(STDOUT, b"ab\ncd\n\nb\xffc\n\xc3\xa9\n")
-    assert found(log, text, regex=True) == expected
+    assert matching_lines(log, text, regex=True) == expected
     log.close()
 
 
@@ -276,7 +282,7 @@ def test_carriage_returns_before_newlines(log: Log, text: str, expected: list[by
     """A carriage return before a newline belongs to the line end for matching; the hit keeps its bytes."""
     log.feed(STDOUT, b"ax\r\nbx\n\r\n\ncr\ry\r\nd\r\r\n\r\ne\r")
     log.finish()
-    assert found(log, text, regex=True) == expected
+    assert matching_lines(log, text, regex=True) == expected
     log.close()
 
 
@@ -285,9 +291,9 @@ def test_both_sides_of_a_split_line(log: Log) -> None:
     log.feed(STDOUT, b"x" * 1023 + b"abc\n" + b"a\n")
     first, second, third = texts(log.lines())
     assert (first[-1:], second) == (b"a", b"bc")
-    assert found(log, "ab") == found(log, "(?s)a.?b", regex=True) == []
-    assert found(log, "a$", regex=True) == [first, third]
-    assert found(log, "^b", regex=True) == [second]
+    assert matching_lines(log, "ab") == matching_lines(log, "(?s)a.?b", regex=True) == []
+    assert matching_lines(log, "a$", regex=True) == [first, third]
+    assert matching_lines(log, "^b", regex=True) == [second]
     log.close()
 
 
@@ -376,7 +382,7 @@ def test_catastrophic_patterns(log: Log) -> None:
     """A search ends even for patterns with which Python's engine would never finish."""
     log.feed(STDOUT, b"a" * 1000 + b"\n")
     for text in (r"(a*)*b", r"(a+)+$b", r"(a|aa)+b", r"(.*)(.*)(.*)(.*)x"):
-        assert found(log, text, regex=True) == []
+        assert matching_lines(log, text, regex=True) == []
     log.close()
 
 

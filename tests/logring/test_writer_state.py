@@ -42,7 +42,7 @@ def test_secret_across_a_handover(make_log: MakeLog) -> None:
     log.writer.mask([b"hunter2-hunter2"])
     log.feed(STDOUT, b"the password is hunter2-")
     log.writer.mirror_pending()
-    assert b"hunter2" not in b"".join(one.text for one in log.reader.pending())
+    assert b"hunter2" not in b"".join(pending.text for pending in log.reader.pending())
     log.carry_over()
     log.feed(STDOUT, b"hunter2 indeed\n")
     log.finish()
@@ -145,16 +145,16 @@ def test_other_attributes_are_refused(make_log: MakeLog, part: str, known: str, 
     """State of another version, with more or fewer attributes, is refused instead of guessed at."""
     log = make_log()
     log.feed(STDOUT, b"line\n")
-    found = json.loads(json.dumps(dump(log.writer, lambda fd: fd)))
-    inside = found[part]["HeadBlock"] if part == "head" else dict(found[part]["dict"])
+    document = json.loads(json.dumps(dump(log.writer, lambda fd: fd)))
+    inside = document[part]["HeadBlock"] if part == "head" else dict(document[part]["dict"])
     if fewer:
         del inside[known]
     else:
         inside["more"] = 1
     if part != "head":
-        found[part] = {"dict": list(inside.items())}
+        document[part] = {"dict": list(inside.items())}
     with pytest.raises(UnknownFormat, match=known if fewer else "more"):
-        load(found)
+        load(document)
 
 
 def test_damaged_ring_is_refused(make_log: MakeLog) -> None:
@@ -178,7 +178,7 @@ def test_unknown_classes_are_refused() -> None:
 def test_every_attribute_is_handed_over(make_log: MakeLog) -> None:
     """The format has exactly the attributes of each handed-over class."""
     for shape in SCHEMA.shapes:
-        own = {name for one in shape.cls.__mro__ for name in getattr(one, "__slots__", ())} - {"ring"}
+        own = {name for base in shape.cls.__mro__ for name in getattr(base, "__slots__", ())} - {"ring"}
         assert {field.attribute for field in shape.fields} == (own or {"frames"}), shape.name
     log = make_log()
     log.feed(STDOUT, b"line\n")

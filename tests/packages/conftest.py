@@ -38,14 +38,14 @@ def parts(index: None, tmp_path_factory: pytest.TempPathFactory) -> Parts:  # no
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
     """A client of the package's daemon, which systemd starts."""
-    one = Daemon(tmp_path)
-    yield one
-    one.clean()
+    new_daemon = Daemon(tmp_path)
+    yield new_daemon
+    new_daemon.clean()
 
 
 @pytest.fixture
 def host(daemon: Daemon, tmp_path: Path) -> Iterator[Host]:
     """A systemd on a copy of this host."""
-    one = Host(daemon, tmp_path)
-    yield one
-    one.close()
+    new_host = Host(daemon, tmp_path)
+    yield new_host
+    new_host.close()

@@ -43,8 +43,8 @@ def build(directory: Path, output: Path, *what: str) -> list[Path]:
 
 def wheel(directory: Path, version: str = VERSION) -> Path:
     """Build the wheel alone."""
-    (found,) = build(sources(directory / "sources", version), directory / "dist", "--wheel")
-    return found
+    (built,) = build(sources(directory / "sources", version), directory / "dist", "--wheel")
+    return built
 
 
 class Parts(NamedTuple):

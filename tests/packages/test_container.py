@@ -53,11 +53,11 @@ def engine(index: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[En
     if os.geteuid() != 0:
         pytest.skip("only root can build and run containers here")
     place = tmp_path_factory.mktemp("containers")
-    one = Engine(place)
-    one.call("sh", "deploy/container/build.sh", NAME)
-    yield one
-    one.call("podman", "rm", "--force", "--time=0", "--volumes", NAME, check=False)
-    one.call("podman", "rmi", "--all", "--force", check=False)
+    new_engine = Engine(place)
+    new_engine.call("sh", "deploy/container/build.sh", NAME)
+    yield new_engine
+    new_engine.call("podman", "rm", "--force", "--time=0", "--volumes", NAME, check=False)
+    new_engine.call("podman", "rmi", "--all", "--force", check=False)
     shutil.rmtree(place)
 
 

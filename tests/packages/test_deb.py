@@ -61,9 +61,9 @@ def clean_debian(index: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
 @pytest.fixture
 def clean_host(clean_debian: Path, daemon: Daemon, tmp_path: Path) -> Iterator[Host]:
     """A systemd on the minimal root."""
-    one = Host(daemon, tmp_path, clean_debian)
-    yield one
-    one.close()
+    host = Host(daemon, tmp_path, clean_debian)
+    yield host
+    host.close()
 
 
 def test_lintian(package: Path) -> None:

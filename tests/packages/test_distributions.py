@@ -84,10 +84,10 @@ def test_sdist_is_complete(unpacked: Path) -> None:
     if listed.returncode != 0:
         pytest.skip("these sources are no clone")
     generated = set(unpacked.glob("ringward.egg-info/*")) | {unpacked / "PKG-INFO"}
-    found = {
+    files_found = {
         str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file() and path not in generated
     }
-    assert found == set(listed.stdout.splitlines())
+    assert files_found == set(listed.stdout.splitlines())
 
 
 def test_tests_of_the_sdist(unpacked: Path) -> None:
@@ -114,7 +114,7 @@ def test_index_accepts_the_metadata(released: Path) -> None:
     assert told["License-Expression"] == "Apache-2.0"
     assert told["Requires-Python"] == ">=3.11"
     assert all(told[name] for name in ("Author", "Summary", "Keywords"))
-    assert any(one.startswith("Development Status ::") for one in told.get_all("Classifier"))
+    assert any(classifier.startswith("Development Status ::") for classifier in told.get_all("Classifier"))
 
 
 def test_description_has_no_broken_links(released: Path) -> None:
@@ -134,8 +134,12 @@ def test_lists_are_complete(released: Path) -> None:
     """
     bill = json.loads((released / f"ringward-{VERSION}.cdx.json").read_text())
     names = {component["name"] for component in bill["components"]}
-    declared = [Requirement(one) for one in about(released).get_all("Requires-Dist")]
-    assert {canonicalize_name(one.name) for one in declared if one.marker is None or one.marker.evaluate()} <= names
+    declared = [Requirement(requirement_text) for requirement_text in about(released).get_all("Requires-Dist")]
+    assert {
+        canonicalize_name(requirement.name)
+        for requirement in declared
+        if requirement.marker is None or requirement.marker.evaluate()
+    } <= names
     scopes = {component["name"]: component["scope"] for component in bill["components"]}
     assert [scopes[name] for name in ("falcon", "greenlet", "uplot")] == ["required"] * 3
     assert [scopes[name] for name in ("mcp", "protobuf", "psycopg")] == ["optional"] * 3

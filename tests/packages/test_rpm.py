@@ -91,9 +91,9 @@ def test_upgrade_restarts_nothing(package: Path, parts: Parts, host: Host, tmp_p
     newer = parts.changed(tmp_path / "newer", "supervisor/version.py", 'VERSION = "99.0"\n')
     broken = parts.changed(tmp_path / "broken", "api/serve.py", "raise RuntimeError('broken')\n")
     built = {VERSION: str(shutil.copy(package, tmp_path))}
-    for version, one in {"99.0": newer, "99.1": broken}.items():
+    for version, changed_version in {"99.0": newer, "99.1": broken}.items():
         directory = sources(tmp_path / f"sources-{version}", version)
-        built[version] = str(one.package("rpm", tmp_path / version, directory))
+        built[version] = str(changed_version.package("rpm", tmp_path / version, directory))
     # Debian's rpm knows no installed packages, so nothing could satisfy dependencies.
     command = ["rpm", "--force-debian", "--nodeps"]
     assert "systemctl enable --now ringward" in host.output(*command, "--install", built[VERSION])

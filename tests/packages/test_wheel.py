@@ -32,9 +32,9 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def daemon(environment: Environment, tmp_path: Path) -> Iterator[Installed]:
-    one = Installed(tmp_path, environment)
-    yield one
-    one.clean()
+    installed = Installed(tmp_path, environment)
+    yield installed
+    installed.clean()
 
 
 def test_installed_names(ours: Path) -> None:
@@ -48,14 +48,14 @@ def test_installed_names(ours: Path) -> None:
 def test_all_files_are_installed(ours: Path) -> None:
     """The wheel has every file of the packages, including data files, with contents and permissions."""
     top = ours.parent.parent / "sources"
-    found = [path for name in PACKAGES for path in (top / name).rglob("*") if "__pycache__" not in path.parts]
-    files = {f"ringward/{path.relative_to(top)}": path for path in found if path.is_file()}
+    paths = [path for name in PACKAGES for path in (top / name).rglob("*") if "__pycache__" not in path.parts]
+    files = {f"ringward/{path.relative_to(top)}": path for path in paths if path.is_file()}
     assert {"ringward/supervisor/path/ringward", "ringward/supervisor/tools/service/templates/run"} <= set(files)
     with zipfile.ZipFile(ours) as file:
-        infos = {one.filename: one for one in file.infolist() if one.filename.startswith("ringward/")}
+        infos = {info.filename: info for info in file.infolist() if info.filename.startswith("ringward/")}
         assert set(infos) == set(files)
         assert [name for name, path in files.items() if file.read(name) != path.read_bytes()] == []
-    modes = {name: bool(one.external_attr >> 16 & 0o100) for name, one in infos.items()}
+    modes = {name: bool(info.external_attr >> 16 & 0o100) for name, info in infos.items()}
     assert modes == {name: bool(path.stat().st_mode & 0o100) for name, path in files.items()}
 
 
@@ -74,8 +74,8 @@ def test_pipx(ours: Path, environment: Environment, tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", [True, False], ids=["supervisord first", "supervisord last"])
 def test_coexistence_with_supervisord(ours: Path, environment: Environment, *, first: bool) -> None:
     """Installed in either order, Ringward and supervisord both work, and uninstalling either leaves the other whole."""
-    for one in (SUPERVISORD, ours) if first else (ours, SUPERVISORD):
-        environment.pip("install", str(one), "setuptools<81")
+    for package in (SUPERVISORD, ours) if first else (ours, SUPERVISORD):
+        environment.pip("install", str(package), "setuptools<81")
     files = {name: environment.files(name) for name in ("supervisor", "ringward")}
     assert environment.run("supervisord", "--version").stdout == "4.3.0\n"
     assert environment.run("ringward", "--version").stdout == f"ringward, version {VERSION}\n"

@@ -67,27 +67,27 @@ class Job:
 
 def taken(arguments: list[str], *patterns: str) -> list[re.Match[str]]:
     """The first arguments, each as its pattern wants it."""
-    found = [re.fullmatch(pattern, word, re.DOTALL) for pattern, word in zip(patterns, arguments, strict=False)]
-    if len(arguments) < len(patterns) or None in found:
+    matches = [re.fullmatch(pattern, word, re.DOTALL) for pattern, word in zip(patterns, arguments, strict=False)]
+    if len(arguments) < len(patterns) or None in matches:
         refuse()
-    return found  # type: ignore[return-value]
+    return matches  # type: ignore[return-value]
 
 
 def several(arguments: list[str], pattern: str) -> tuple[list[re.Match[str]], list[str]]:
     """Those at the beginning that are as the pattern wants them, and the others."""
-    found = []
+    matches = []
     while arguments and (match := re.fullmatch(pattern, arguments[0], re.DOTALL)):
-        found.append(match)
+        matches.append(match)
         arguments = arguments[1:]
-    return found, arguments
+    return matches, arguments
 
 
 def expanded(text: str, pattern: str, env: dict[str, str], *, unknown: str | None) -> str:
     """What an engine makes of a text in which two dollars are one, and `pattern` finds the names of variables."""
 
-    def replaced(found: re.Match[str]) -> str:
-        name = found[1]
-        return "$" if name is None else env.get(name, found[0] if unknown is None else unknown)
+    def replaced(match: re.Match[str]) -> str:
+        name = match[1]
+        return "$" if name is None else env.get(name, match[0] if unknown is None else unknown)
 
     return re.sub(rf"\$(?:\$|{pattern})", replaced, text)
 
@@ -130,8 +130,8 @@ def kubectl(arguments: list[str]) -> int:
         given, rest = several(arguments[9:], "--env=([^=]+)=(.*)")
         taken(rest, "--command", "--")
         env: dict[str, str] = {}
-        for one in given:
-            env[one[1]] = expanded(one[2], PARENTHESES, env, unknown=None)
+        for assignment in given:
+            env[assignment[1]] = expanded(assignment[2], PARENTHESES, env, unknown=None)
         code = Job(name[1]).run([expanded(word, PARENTHESES, env, unknown=None) for word in rest[2:]], env)
         if code:
             print(f"pod jobs/{arguments[1]} terminated (Error)", file=sys.stderr)
@@ -164,39 +164,39 @@ def nomad(arguments: list[str]) -> int:
         with (STATE / f"{job['ID']}.out").open("wb") as output:
             subprocess.Popen(keeper, start_new_session=True, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         return 0
-    one = Job(name[1] or name[2] or "")
+    engine_job = Job(name[1] or name[2] or "")
     if head[:3] == ["job", "allocs", "-t"] and '"pending"' in head[3]:
-        print(f"a110c-{one.name} " if one.words else "", end="")
+        print(f"a110c-{engine_job.name} " if engine_job.words else "", end="")
     elif head == ["alloc", "logs", "-f", f"a110c-{head[-1][6:]}"]:
-        one = Job(head[-1].removeprefix("a110c-"))
-        with (STATE / f"ringward-{one.name}.out").open() as output:
+        engine_job = Job(head[-1].removeprefix("a110c-"))
+        with (STATE / f"ringward-{engine_job.name}.out").open() as output:
             goes_on = True
             while goes_on:
-                goes_on = one.runs()
+                goes_on = engine_job.runs()
                 print(output.read(), end="", flush=True)
                 time.sleep(0.01)
     elif head == ["alloc", "status", "-t", "{{.ClientStatus}}"]:
-        print("running" if one.runs() else "complete" if one.words[1] == "0" else "failed", end="")
+        print("running" if engine_job.runs() else "complete" if engine_job.words[1] == "0" else "failed", end="")
     elif head[:3] == ["alloc", "status", "-t"] and ".ExitCode" in head[3]:
-        print(f" {one.words[1]}", end="")
-    elif head == ["job", "stop", "-purge", "-detach"] and not one.runs():
-        one.file.unlink()
-        (STATE / f"ringward-{one.name}.out").unlink()
+        print(f" {engine_job.words[1]}", end="")
+    elif head == ["job", "stop", "-purge", "-detach"] and not engine_job.runs():
+        engine_job.file.unlink()
+        (STATE / f"ringward-{engine_job.name}.out").unlink()
     elif head == ["job", "stop", "-detach"]:
-        one.stop(60)
+        engine_job.stop(60)
     elif head == ["job", "inspect", "-t", "{{.Status}}"]:
-        return inspected(one, arguments[-1])
+        return inspected(engine_job, arguments[-1])
     else:
         refuse()
     return 0
 
 
-def inspected(one: Job, job: str) -> int:
+def inspected(engine_job: Job, job: str) -> int:
     """Its status at Nomad; a job with output is registered."""
-    if not one.words and not (STATE / f"{job}.out").exists():
+    if not engine_job.words and not (STATE / f"{job}.out").exists():
         print(f'No job(s) with prefix or ID "{job}" found', file=sys.stderr)
         return 1
-    print("running" if one.runs() else "dead" if one.words else "pending", end="")
+    print("running" if engine_job.runs() else "dead" if engine_job.words else "pending", end="")
     return 0
 
 
@@ -208,9 +208,9 @@ def keeper(arguments: list[str]) -> int:
     return Job(arguments[0]).run([config["command"], *braces], task["Env"])
 
 
-def interpolated(env: dict[str, str], found: re.Match[str]) -> str:
+def interpolated(env: dict[str, str], match: re.Match[str]) -> str:
     """Interpolate the configuration of a driver: a doubled dollar stands for itself."""
-    return f"{found[1]}{{{found[3]}}}" if found[2] else env[found[3]]
+    return f"{match[1]}{{{match[3]}}}" if match[2] else env[match[3]]
 
 
 def ray(arguments: list[str]) -> int:
@@ -227,14 +227,14 @@ def ray(arguments: list[str]) -> int:
         print(f"Job 'ringward-{name[1]}' {'failed' if code else 'succeeded'}")
         return int(code != 0)
     name = taken(arguments, "job", "stop|status", job)[2]
-    one = Job(name[1])
-    if not one.words:
+    engine_job = Job(name[1])
+    if not engine_job.words:
         print(f"RuntimeError: Request failed with status code 404: Job {arguments[2]} does not exist", file=sys.stderr)
         return 1
     if arguments[1] == "stop":
-        one.stop(60)
+        engine_job.stop(60)
     else:
-        print(f"Status for job '{arguments[2]}': RUNNING" if one.runs() else f"Job '{arguments[2]}' succeeded")
+        print(f"Status for job '{arguments[2]}': RUNNING" if engine_job.runs() else f"Job '{arguments[2]}' succeeded")
     return 0
 
 

@@ -20,8 +20,8 @@ libc.mmap.restype = ctypes.c_void_p
 
 def waits() -> bool:
     """Whether a thread of this process waits for the disk."""
-    for one in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{one}/stat") as stat:
+    for thread in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{thread}/stat") as stat:
             if ") D " in stat.read():
                 return True
     return False

@@ -4,8 +4,8 @@ import os
 import signal
 import sys
 
-wanted = {signal.Signals[name] for name in sys.argv[1:]}
-signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+signals = {signal.Signals[name] for name in sys.argv[1:]}
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 os.write(1, b"ready\n")
 while True:
-    os.write(1, f"{signal.Signals(signal.sigwait(wanted)).name}\n".encode())
+    os.write(1, f"{signal.Signals(signal.sigwait(signals)).name}\n".encode())

@@ -80,11 +80,11 @@ LINES = [str(number) for number in range(20)]
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     require("strace")
-    one = Daemon(tmp_path_factory.mktemp("calls"))
-    one.write('[tasks.t]\nrun = "for i in $(seq 0 19); do echo $i; done"\nmax_concurrent = 100\n')
-    one.start()
-    yield one
-    one.clean()
+    new_daemon = Daemon(tmp_path_factory.mktemp("calls"))
+    new_daemon.write('[tasks.t]\nrun = "for i in $(seq 0 19); do echo $i; done"\nmax_concurrent = 100\n')
+    new_daemon.start()
+    yield new_daemon
+    new_daemon.clean()
 
 
 def thread_of(daemon: Daemon, name: str) -> int:
@@ -111,7 +111,7 @@ class Failures:
     def most_in_a_second(self) -> int:
         """The most calls that failed within one second."""
         times = [float(line.split()[0]) for line in self._path.read_text().splitlines() if "(INJECTED)" in line]
-        return max((sum(at <= one < at + 1 for one in times) for at in times), default=0)
+        return max((sum(at <= instant < at + 1 for instant in times) for at in times), default=0)
 
 
 @contextlib.contextmanager

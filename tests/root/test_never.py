@@ -103,7 +103,9 @@ def network() -> object:
 
 
 def words(node: ast.Call) -> list[str]:
-    return [part.arg or "" for part in node.keywords] + [ast.unparse(one).rpartition(".")[2] for one in node.args]
+    return [part.arg or "" for part in node.keywords] + [
+        ast.unparse(decorator).rpartition(".")[2] for decorator in node.args
+    ]
 
 
 def forks() -> object:

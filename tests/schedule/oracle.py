@@ -15,13 +15,13 @@ HOUR = 60
 
 
 def values(field: str, low: int, high: int) -> set[int]:
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in field.split(","):
         span, _, step = part.partition("/")
         first, _, last = span.partition("-")
         start, end = (low, high) if span == "*" else (int(first), int(last or first))
-        found.update(range(start, end + 1, int(step or 1)))
-    return found
+        numbers.update(range(start, end + 1, int(step or 1)))
+    return numbers
 
 
 class _Pattern:
@@ -74,15 +74,15 @@ class Oracle:
         when: dict[int, list[int]] = {}
         for minute, local in matching:
             when.setdefault(local, []).append(minute)
-        found = [Occurrence(minute * 60_000, gap == "run", "gap") for minute in gaps]
+        occurrences = [Occurrence(minute * 60_000, gap == "run", "gap") for minute in gaps]
         for minute, local in matching:
             first_second = self._twice(minute, local)
             if first_second is None:
-                found.append(Occurrence(minute * 60_000, runs=True))
+                occurrences.append(Occurrence(minute * 60_000, runs=True))
             else:
                 runs = not pattern.fixed or overlap in ("both", ("first", "second")[first_second.index(minute)])
-                found.append(Occurrence(minute * 60_000, runs, "repeated"))
-        return sorted(found)[:limit]
+                occurrences.append(Occurrence(minute * 60_000, runs, "repeated"))
+        return sorted(occurrences)[:limit]
 
     def _twice(self, minute: int, local: int) -> list[int] | None:
         """Return both minutes at which the clock shows the same time, or None."""

@@ -34,12 +34,12 @@ def service(run: str, uses: dict[str, int] | None = None, *, rank: int = 0) -> C
 
 def started(capacity: Capacity, running: Iterable[Claim], waiting: Iterable[Claim]) -> list[str]:
     """Return all runs that start now, in order."""
-    held, queue, found = list(running), WaitingRuns(waiting), []
-    while (one := admit(capacity, held, queue)) is not None:
-        queue.remove(one.run)
-        held.append(one)
-        found.append(one.run)
-    return found
+    held, queue, admitted_runs = list(running), WaitingRuns(waiting), []
+    while (admitted := admit(capacity, held, queue)) is not None:
+        queue.remove(admitted.run)
+        held.append(admitted)
+        admitted_runs.append(admitted.run)
+    return admitted_runs
 
 
 @pytest.mark.parametrize(
@@ -81,10 +81,10 @@ def test_changed_claim() -> None:
     """A changed definition moves a queued run to its new place, and a removed run does not start."""
     waiting = WaitingRuns([claim("a", DB, rank=1), claim("b", DB, rank=2)])
     waiting.add(claim("a", {"api": 1}, rank=3))
-    assert [one.run for one in waiting.heads()] == ["b", "a"]
+    assert [waiting_claim.run for waiting_claim in waiting.heads()] == ["b", "a"]
     waiting.remove("b")
     waiting.remove("b")
-    assert [one.run for one in waiting.heads()] == ["a"]
+    assert [waiting_claim.run for waiting_claim in waiting.heads()] == ["a"]
     assert len(waiting) == 1
 
 
@@ -126,31 +126,33 @@ class Simulation:
     def come(self, at: int) -> None:
         unit = self.random.choice(self.units)
         self.count += 1
-        one = Claim(f"r{self.count:06}", unit.unit, unit.uses, unit.limit, at + unit.rank)
-        self.waiting.add(one)
-        self.all_waiting[one.run] = one
+        waiting_claim = Claim(f"r{self.count:06}", unit.unit, unit.uses, unit.limit, at + unit.rank)
+        self.waiting.add(waiting_claim)
+        self.all_waiting[waiting_claim.run] = waiting_claim
 
     def end_one(self) -> None:
         self.running.pop(self.random.randrange(len(self.running)))
 
     def admit_all(self) -> None:
-        while (one := admit(self.capacity, self.running, self.waiting)) is not None:
-            earlier = [other for other in self.all_waiting.values() if other.order < one.order]
-            assert all(other.uses.keys().isdisjoint(one.uses) for other in earlier), "passed a run with the same slot"
-            self.waiting.remove(one.run)
-            del self.all_waiting[one.run]
-            self.running.append(one)
+        while (admitted := admit(self.capacity, self.running, self.waiting)) is not None:
+            earlier = [other for other in self.all_waiting.values() if other.order < admitted.order]
+            assert all(other.uses.keys().isdisjoint(admitted.uses) for other in earlier), (
+                "passed a run with the same slot"
+            )
+            self.waiting.remove(admitted.run)
+            del self.all_waiting[admitted.run]
+            self.running.append(admitted)
             self.check()
         assert self.running or not self.all_waiting, "all runs wait, and none runs: a deadlock"
 
     def check(self) -> None:
         for name, size in self.capacity.slots.items():
-            assert sum(one.uses.get(name, 0) for one in self.running) <= size
-        tasks = [one for one in self.running if one.limit is not None]
+            assert sum(waiting_claim.uses.get(name, 0) for waiting_claim in self.running) <= size
+        tasks = [waiting_claim for waiting_claim in self.running if waiting_claim.limit is not None]
         assert self.capacity.max_running is None or len(tasks) <= self.capacity.max_running
-        for one in tasks:
-            assert one.limit is not None
-            assert sum(other.unit == one.unit for other in tasks) <= one.limit
+        for task in tasks:
+            assert task.limit is not None
+            assert sum(other.unit == task.unit for other in tasks) <= task.limit
 
 
 def test_slot_uses() -> None:

@@ -15,8 +15,10 @@ def ms(text: str) -> int:
 
 
 def instants(expression: str, zone: ZoneInfo, start: str, count: int) -> list[str]:
-    found = (occurrence for occurrence in Cron(expression, zone).occurrences(ms(start)) if occurrence.runs)
-    return [datetime.fromtimestamp(one.at / 1000, UTC).strftime("%d %H:%M") for one in islice(found, count)]
+    occurrences = (occurrence for occurrence in Cron(expression, zone).occurrences(ms(start)) if occurrence.runs)
+    return [
+        datetime.fromtimestamp(instant.at / 1000, UTC).strftime("%d %H:%M") for instant in islice(occurrences, count)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -113,8 +115,8 @@ def test_both_days(expression: str, days: list[int]) -> None:
 
     If one of them begins with *, both must match, as in Vixie cron.
     """
-    found = instants(expression, ZoneInfo("UTC"), "2026-06-01T12:00+00:00", 4)
-    assert [int(text[:2]) for text in found] == days
+    texts = instants(expression, ZoneInfo("UTC"), "2026-06-01T12:00+00:00", 4)
+    assert [int(text[:2]) for text in texts] == days
 
 
 @pytest.mark.parametrize(
@@ -138,23 +140,23 @@ def test_ranges(expression: str, times: list[str]) -> None:
 
 def test_seconds() -> None:
     """Six fields begin with the second, and a time of day in the gap still runs once."""
-    found = Cron("*/20 59 1 * * *", PRAGUE).occurrences(ms("2026-06-01T00:00+02:00"))
-    assert [one.at for one in islice(found, 4)] == [
+    occurrences = Cron("*/20 59 1 * * *", PRAGUE).occurrences(ms("2026-06-01T00:00+02:00"))
+    assert [instant.at for instant in islice(occurrences, 4)] == [
         ms(f"2026-06-{day:02d}T01:59:{second:02d}+02:00") for day, second in ((1, 0), (1, 20), (1, 40), (2, 0))
     ]
     assert instants("*/20 30 2 * * *", PRAGUE, "2026-03-28T12:00+00:00", 2) == ["29 01:00", "30 00:30"]
 
 
 def shown(gap: DstGap, overlap: DstOverlap, start: str, count: int) -> list[tuple[str, bool, str | None]]:
-    found = Cron("30 2 * * *", PRAGUE, gap, overlap).occurrences(ms(start))
-    return [(local_text(one.at, PRAGUE)[8:], one.runs, one.note) for one in islice(found, count)]
+    occurrences = Cron("30 2 * * *", PRAGUE, gap, overlap).occurrences(ms(start))
+    return [(local_text(instant.at, PRAGUE)[8:], instant.runs, instant.note) for instant in islice(occurrences, count)]
 
 
 @pytest.mark.parametrize(("gap", "runs"), [("run", True), ("skip", False)])
 def test_dst_gap(gap: DstGap, runs: bool) -> None:
     """A time that does not exist is scheduled at the end of the gap, and runs unless dst_gap is skip."""
-    found = shown(gap, "first", "2026-03-28T12:00Z", 2)
-    assert found == [("29T03:00:00+02:00", runs, "gap"), ("30T02:30:00+02:00", True, None)]
+    instants_shown = shown(gap, "first", "2026-03-28T12:00Z", 2)
+    assert instants_shown == [("29T03:00:00+02:00", runs, "gap"), ("30T02:30:00+02:00", True, None)]
 
 
 @pytest.mark.parametrize(
@@ -171,10 +173,10 @@ def test_dst_overlap(overlap: DstOverlap, first: bool, second: bool) -> None:
 
 def test_time_at_the_end_of_the_gap() -> None:
     """A time that the gap moves onto another time of the expression adds no second run."""
-    found = list(islice(Cron("30 2,3 * * *", PRAGUE).occurrences(ms("2026-03-28T12:00Z")), 2))
-    assert [local_text(one.at, PRAGUE)[11:16] for one in found] == ["03:00", "03:30"]
-    found = list(islice(Cron("0,30 2,3 * * *", PRAGUE, "skip").occurrences(ms("2026-03-28T12:00Z")), 2))
-    assert [(local_text(one.at, PRAGUE)[11:16], one.runs, one.note) for one in found] == [
+    instants_found = list(islice(Cron("30 2,3 * * *", PRAGUE).occurrences(ms("2026-03-28T12:00Z")), 2))
+    assert [local_text(instant.at, PRAGUE)[11:16] for instant in instants_found] == ["03:00", "03:30"]
+    instants_found = list(islice(Cron("0,30 2,3 * * *", PRAGUE, "skip").occurrences(ms("2026-03-28T12:00Z")), 2))
+    assert [(local_text(instant.at, PRAGUE)[11:16], instant.runs, instant.note) for instant in instants_found] == [
         ("03:00", True, None),
         ("03:30", True, None),
     ]
@@ -193,6 +195,6 @@ def test_time_at_the_end_of_the_gap() -> None:
 )
 def test_wildcard_expressions(expression: str, start: str, expected: list[tuple[str, str | None]]) -> None:
     """An expression with * runs in real time, and repeated times are marked."""
-    found = list(islice(Cron(expression, PRAGUE).occurrences(ms(start)), 2))
-    assert [(local_text(one.at, PRAGUE), one.note) for one in found] == expected
-    assert all(one.runs for one in found)
+    instants_found = list(islice(Cron(expression, PRAGUE).occurrences(ms(start)), 2))
+    assert [(local_text(instant.at, PRAGUE), instant.note) for instant in instants_found] == expected
+    assert all(instant.runs for instant in instants_found)

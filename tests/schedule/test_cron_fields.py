@@ -52,13 +52,13 @@ def expression(choose: random.Random) -> str:
 def theirs(text: str, after: int) -> list[int]:
     """Return croniter's times, which may be fewer than `COUNT`."""
     times = croniter(text, float(after), implement_cron_bug=True, second_at_beginning=True)
-    found: list[int] = []
-    while len(found) < COUNT:
+    times_found: list[int] = []
+    while len(times_found) < COUNT:
         try:
-            found.append(int(times.get_next(float)))
+            times_found.append(int(times.get_next(float)))
         except CroniterBadDateError:
             break
-    return found
+    return times_found
 
 
 def backward(part: str) -> bool:
@@ -110,8 +110,8 @@ def test_same_times_as_croniter() -> None:
 
 def dates(text: str, count: int) -> list[str]:
     after = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) - 1
-    found = islice(Pattern(text).local_times(after), count)
-    return [datetime.fromtimestamp(one, UTC).strftime("%m-%d") for one in found]
+    seconds_found = islice(Pattern(text).local_times(after), count)
+    return [datetime.fromtimestamp(second, UTC).strftime("%m-%d") for second in seconds_found]
 
 
 @pytest.mark.parametrize(

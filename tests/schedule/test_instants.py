@@ -37,10 +37,10 @@ def test_ten_years(place: str) -> None:
         text = expression(choose)
         gap, overlap = choose.choice(get_args(DstGap)), choose.choice(get_args(DstOverlap))
         cron = Cron(text, ZoneInfo(zone), gap, overlap)
-        within = takewhile(lambda one: one.at <= end * 60_000, cron.occurrences(start * 60_000))
-        found = list(islice(within, LIMIT))
+        within = takewhile(lambda instant: instant.at <= end * 60_000, cron.occurrences(start * 60_000))
+        instants_found = list(islice(within, LIMIT))
         case = f"{text} in {zone} from {year}, {gap}, {overlap}"
-        assert all(one.at < other.at for one, other in pairwise(found)), case
-        assert found == oracle.walk(text, gap, overlap, LIMIT), case
-        for one, other in choose.sample(list(pairwise(found)), min(20, len(found) - 1)):
-            assert next(cron.occurrences(choose.randrange(one.at, other.at))) == other, case
+        assert all(instant.at < other.at for instant, other in pairwise(instants_found)), case
+        assert instants_found == oracle.walk(text, gap, overlap, LIMIT), case
+        for earlier, other in choose.sample(list(pairwise(instants_found)), min(20, len(instants_found) - 1)):
+            assert next(cron.occurrences(choose.randrange(earlier.at, other.at))) == other, case

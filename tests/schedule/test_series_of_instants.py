@@ -30,13 +30,13 @@ def make(tmp_path: Path) -> Make:
 
 
 def locals_of(schedule: Schedule, start: str, count: int) -> list[tuple[str, str | None]]:
-    return [(one.local, one.note) for one in upcoming(schedule, None, ms(start), count)]
+    return [(instant.local, instant.note) for instant in upcoming(schedule, None, ms(start), count)]
 
 
 def test_several_expressions(make: Make) -> None:
     """Several expressions are one ordered schedule, and an instant that two of them have occurs once."""
-    found = locals_of(make("cron = ['0 3 * * *', '0 */3 * * *']"), "2026-07-01T00:30+02:00", 5)
-    assert found == [(f"2026-07-01T{hour:02d}:00:00+02:00", None) for hour in (3, 6, 9, 12, 15)]
+    instants_shown = locals_of(make("cron = ['0 3 * * *', '0 */3 * * *']"), "2026-07-01T00:30+02:00", 5)
+    assert instants_shown == [(f"2026-07-01T{hour:02d}:00:00+02:00", None) for hour in (3, 6, 9, 12, 15)]
 
 
 def test_no_schedule(make: Make) -> None:
@@ -48,8 +48,8 @@ def test_no_schedule(make: Make) -> None:
 def test_skip_applies_to_one_expression(make: Make) -> None:
     """An instant that one expression skips in the gap still runs if another expression has it."""
     schedule = make("cron = ['30 2 * * *', '0 * * * *']\ndst_gap = 'skip'")
-    found = list(islice(schedule.occurrences(ms("2026-03-29T00:30Z")), 2))
-    assert [(one.at, one.runs) for one in found] == [
+    instants_found = list(islice(schedule.occurrences(ms("2026-03-29T00:30Z")), 2))
+    assert [(instant.at, instant.runs) for instant in instants_found] == [
         (ms("2026-03-29T01:00Z"), True),
         (ms("2026-03-29T02:00Z"), True),
     ]
@@ -89,15 +89,15 @@ def test_upcoming_during_jitter(make: Make) -> None:
     """An instant is upcoming until its delayed run starts."""
     schedule = make("cron = '@hourly'\njitter = '1h'")
     mark, at = ms("2026-07-01T11:00Z"), ms("2026-07-01T12:00Z")
-    found = upcoming(schedule, mark, at + schedule.offset_ms - 1, 1)[0]
-    assert (found.at, found.starts_at) == (at, at + schedule.offset_ms)
+    next_instant = upcoming(schedule, mark, at + schedule.offset_ms - 1, 1)[0]
+    assert (next_instant.at, next_instant.starts_at) == (at, at + schedule.offset_ms)
     assert upcoming(schedule, mark, at + schedule.offset_ms, 1)[0].at == at + 60 * MINUTE
 
 
 def test_interval(make: Make) -> None:
     """An interval counts from its mark, whenever the schedule is read."""
     schedule = make("every = '90s'")
-    assert [one.at for one in islice(schedule.occurrences(1000), 2)] == [91_000, 181_000]
+    assert [instant.at for instant in islice(schedule.occurrences(1000), 2)] == [91_000, 181_000]
     assert next(schedule.occurrences(1000, 90_999)).at == 91_000
     assert next(schedule.occurrences(1000, 91_000)).at == 181_000
     assert next(schedule.occurrences(1000, 500)).at == 91_000

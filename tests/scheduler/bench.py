@@ -111,9 +111,9 @@ class Root:
 
     def take(self, op: str) -> list[str]:
         """Remove the frames of this kind and return their run ids."""
-        found = [frame for frame in self.sent if frame["op"] == op]
+        frames = [frame for frame in self.sent if frame["op"] == op]
         self.sent = [frame for frame in self.sent if frame["op"] != op]
-        return [frame["spawn"]["run"] if op == "spawn" else frame["run"] for frame in found]
+        return [frame["spawn"]["run"] if op == "spawn" else frame["run"] for frame in frames]
 
 
 class Watcher:
@@ -223,9 +223,9 @@ class Bench:
         self.committer.commit(change)
 
     def row(self, run: LiveRun) -> Run:
-        found = get_run(self.store.database, run.id)
-        assert found is not None
-        return found
+        stored_run = get_run(self.store.database, run.id)
+        assert stored_run is not None
+        return stored_run
 
     def close(self) -> None:
         self.store.close()

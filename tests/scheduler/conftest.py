@@ -16,5 +16,5 @@ def bench(tmp_path: Path) -> Iterator[Callable[[str], Bench]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for made_bench in made:
+        made_bench.close()

@@ -137,13 +137,13 @@ class ReloadBench(Bench):
         """Edit and reload the configuration successfully, and return the report."""
         answer = self.reload(text, dry_run=dry_run)
         assert answer["ok"], answer
-        found: dict[str, Any] = answer["result"]
-        return found
+        result: dict[str, Any] = answer["result"]
+        return result
 
     def task_row(self, name: str) -> TaskRecord:
-        found = get_task(self.store.database, name)
-        assert found is not None
-        return found
+        task = get_task(self.store.database, name)
+        assert task is not None
+        return task
 
     def tasks(self) -> list[TaskRecord]:
         return all_tasks(self.store.database)

@@ -84,9 +84,9 @@ def restarted(harness: Bench, command: str = "1", *, rolling: bool = False) -> A
 
 
 def record(harness: Bench, name: str = "s") -> TaskRecord:
-    found = get_task(harness.store.database, name)
-    assert found is not None
-    return found
+    task = get_task(harness.store.database, name)
+    assert task is not None
+    return task
 
 
 def stored(harness: Bench, name: str = "s") -> list[Instance]:

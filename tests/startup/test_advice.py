@@ -24,8 +24,8 @@ def warned(tmp_path: Path, text: str) -> list[tuple[int | None, str, str]]:
     path.write_text(text)
     path.chmod(0o644)
     config = load(str(path), {})
-    found = [*missing(config, {"PATH": f"{tmp_path}/bin:/bin"}), *cut_short(config, NOW_MS)]
-    return [(one.line, one.key, one.message) for one in found]
+    problems_found = [*missing(config, {"PATH": f"{tmp_path}/bin:/bin"}), *cut_short(config, NOW_MS)]
+    return [(problem_found.line, problem_found.key, problem_found.message) for problem_found in problems_found]
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_no_warning(tmp_path: Path, lines: str) -> None:
 )
 def test_retention_shorter_than_keep_for(tmp_path: Path, keys: str, message: str | None) -> None:
     """A task whose schedule fills keep_runs before keep_for has passed gets a warning, and others get none."""
-    found = warned(tmp_path, f"[tasks.a]\nrun = 'x'\n{keys}\n")
-    assert [one[:2] for one in found] == ([] if message is None else [(4, "tasks.a.keep_for")])
-    assert all(message in one[2] for one in found if message)
+    warnings = warned(tmp_path, f"[tasks.a]\nrun = 'x'\n{keys}\n")
+    assert [problem_found[:2] for problem_found in warnings] == ([] if message is None else [(4, "tasks.a.keep_for")])
+    assert all(message in problem_found[2] for problem_found in warnings if message)
     table, _, keys = keys.partition("\n")
     in_defaults = warned(tmp_path, f"[defaults]\n{keys}\n[tasks.a]\nrun = 'x'\n{table}\n")
     assert bool(in_defaults) == (message is not None)
@@ -126,8 +126,8 @@ def test_validate_and_doctor_warn(ringward: Ringward, tmp_path: Path) -> None:
     result = ringward("validate", str(path))
     assert result.exit_code == exit_codes.OK
     assert f"warning: {path}:3: tasks.a.user: no such user: no-such-user\n  create" in result.stderr
-    found = json.loads(ringward("validate", "--json", str(path)).stdout)
-    assert [(warning["key"], warning["line"]) for warning in found["warnings"]] == [
+    document = json.loads(ringward("validate", "--json", str(path)).stdout)
+    assert [(warning["key"], warning["line"]) for warning in document["warnings"]] == [
         ("tasks.a.user", 3),
         ("tasks.a.run", 2),
     ]
@@ -164,6 +164,6 @@ def test_available_controllers(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.write_text("4:memory:/old\n0::/mine\n")
     types = {"/": "ext4", str(tmp_path): "cgroup2"}
-    wanted = {"cpu", "memory", "pids"} if os.geteuid() == 0 else {"memory"}
-    assert available_controllers(types, str(own)) == wanted
+    expected = {"cpu", "memory", "pids"} if os.geteuid() == 0 else {"memory"}
+    assert available_controllers(types, str(own)) == expected
     assert available_controllers({"/": "ext4"}, str(own)) == frozenset()

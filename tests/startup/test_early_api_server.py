@@ -31,11 +31,11 @@ def starting() -> Iterator[ChildProcess]:
 
 def descriptors(pid: int) -> set[str]:
     """Return the targets of a process's open descriptors."""
-    found = set()
+    targets = set()
     for name in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):  # closed after the listing
-            found.add(os.readlink(f"/proc/{pid}/fd/{name}"))
-    return found
+            targets.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+    return targets
 
 
 def test_failed_start() -> None:

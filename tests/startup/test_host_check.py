@@ -15,8 +15,8 @@ def test_export_without_its_packages(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = tmp_path / "ringward.toml"
     path.write_text('[tasks.t]\nrun = "true"\n\n[exports.x]\ntype = "otlp"\nurl = "http://localhost:4318"\n')
     path.chmod(0o600)
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "opentelemetry" in name else found(name))
+    original = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "opentelemetry" in name else original(name))
     with pytest.raises(ConfigError) as failed:
         host_check.check_host(load(str(path)), {})
     (problem,) = failed.value.problems

@@ -53,7 +53,7 @@ def counted(db: Database) -> list[tuple[object, ...]]:
     numbers = "count(*), count(started_at), count(duration)"
     keys = f"state, exit_code, triggered_by, retry_attempt > 0, {numbers} FROM runs"
     where = "WHERE state < 100 AND NOT EXISTS (SELECT 1 FROM deleted_runs WHERE run = seq) GROUP BY 1, 2, 3, 4, 5, 6, 7"
-    found = [
+    counted_rows = [
         row
         for scope, width in (("''", 27), ("''", 22), ("task_name", 27))
         for row in db.rows(f"SELECT {scope}, {width}, created_at >> {width}, {keys} {where}")
@@ -61,7 +61,7 @@ def counted(db: Database) -> list[tuple[object, ...]]:
     visible = "NOT EXISTS (SELECT 1 FROM deleted_runs WHERE run = seq)"
     rows = db.rows(f"SELECT duration, state FROM runs WHERE state < 100 AND duration IS NOT NULL AND {visible}")
     durations = Counter((_begin(duration), state) for duration, state in rows)
-    return sorted([*found, *(("durations", *key, n) for key, n in durations.items())])
+    return sorted([*counted_rows, *(("durations", *key, n) for key, n in durations.items())])
 
 
 def _begin(duration: int) -> int:

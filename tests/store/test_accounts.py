@@ -35,9 +35,9 @@ def test_sessions_end_with_the_password(writer: Database) -> None:
     )
     sessions.create(writer, "d", "t2", T0)
     assert accounts.set_password(writer, "n", "other hash", "t2", T0 + 2)
-    assert [sessions.get(writer, one, T0) is not None for one in "abcd"] == [False, True, True, True]
+    assert [sessions.get(writer, token_hash, T0) is not None for token_hash in "abcd"] == [False, True, True, True]
     assert accounts.delete(writer, "n")
-    assert [sessions.get(writer, one, T0) is not None for one in "abcd"] == [False, True, True, False]
+    assert [sessions.get(writer, token_hash, T0) is not None for token_hash in "abcd"] == [False, True, True, False]
     assert not accounts.set_password(writer, "n", "h", "x", T0)
 
 

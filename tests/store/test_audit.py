@@ -11,23 +11,23 @@ def entry(number: int, *, failed_login: bool = False, status: int = 201) -> Entr
 
 def append(db: Database, entries: list[Entry]) -> None:
     """Append each entry under its own key."""
-    audit.append(db, {one.who: one for one in entries})
+    audit.append(db, {audited.who: audited for audited in entries})
 
 
 def test_repeated_entries(writer: Database) -> None:
     """An entry that is appended again, in any batch, is stored once."""
     audit.append(writer, {"a": entry(0), "b": entry(1)})
     audit.append(writer, {"b": entry(1), "c": entry(2), "a": entry(0)})
-    assert [one.entry for one in audit.entries(writer, None, 9)] == [entry(2), entry(1), entry(0)]
+    assert [audited.entry for audited in audit.entries(writer, None, 9)] == [entry(2), entry(1), entry(0)]
 
 
 def test_pages(writer: Database, reader: Database) -> None:
     """Entries are listed newest first, without gaps or repeats, as they were stored."""
     append(writer, [entry(number) for number in range(5)])
     first = audit.entries(reader, None, 3)
-    assert [one.entry for one in first] == [entry(4), entry(3), entry(2)]
+    assert [audited.entry for audited in first] == [entry(4), entry(3), entry(2)]
     rest = audit.entries(reader, first[-1].id, 3)
-    assert [one.entry for one in rest] == [entry(1), entry(0)]
+    assert [audited.entry for audited in rest] == [entry(1), entry(0)]
     assert audit.entries(reader, rest[-1].id, 3) == []
 
 
@@ -37,9 +37,9 @@ def test_oldest_entries_are_pruned(writer: Database) -> None:
     with writer.transaction() as view:
         assert audit.prune(view, kept=6, kept_failed_logins=2) == 12
         assert audit.prune(view, kept=6, kept_failed_logins=2) == 0
-    left = [one.entry for one in audit.entries(writer, None, 100)]
-    assert [one.at - T0 for one in left if not one.failed_login] == [18, 16, 14, 12, 10, 8]
-    assert [one.at - T0 for one in left if one.failed_login] == [19, 17]
+    left = [audited.entry for audited in audit.entries(writer, None, 100)]
+    assert [audited.at - T0 for audited in left if not audited.failed_login] == [18, 16, 14, 12, 10, 8]
+    assert [audited.at - T0 for audited in left if audited.failed_login] == [19, 17]
 
 
 def test_refused_requests_are_pruned_separately(writer: Database) -> None:
@@ -47,10 +47,10 @@ def test_refused_requests_are_pruned_separately(writer: Database) -> None:
     append(writer, [entry(number, status=(201, 403, 404, 500)[number % 4]) for number in range(20)])
     with writer.transaction() as view:
         assert audit.prune(view, kept=10, kept_refused=3) == 7
-    left = [one.entry for one in audit.entries(writer, None, 100)]
-    assert [one.at - T0 for one in left if one.status in (201, 500)] == [19, 16, 15, 12, 11, 8, 7, 4, 3, 0]
-    assert [one.at - T0 for one in left if one.status in (403, 404)] == [18, 17, 14]
-    assert not any(one.failed_login for one in left)
+    left = [audited.entry for audited in audit.entries(writer, None, 100)]
+    assert [audited.at - T0 for audited in left if audited.status in (201, 500)] == [19, 16, 15, 12, 11, 8, 7, 4, 3, 0]
+    assert [audited.at - T0 for audited in left if audited.status in (403, 404)] == [18, 17, 14]
+    assert not any(audited.failed_login for audited in left)
 
 
 @on_sqlite

@@ -138,12 +138,12 @@ def test_query_limit(path: str, writer: Database) -> None:
     with pytest.raises(QueryTimeout, match=re.escape(short.location)):
         short.rows(ENDLESS)
 
-    def found() -> list[tuple[str, str]]:
+    def meta_rows() -> list[tuple[str, str]]:
         with suppress(QueryTimeout):  # with so little time several attempts may be needed
             return short.fetch(MetaModel.select().tuples())
         return []
 
-    assert until(found, "an answer in time") == [("k", "1")]
+    assert until(meta_rows, "an answer in time") == [("k", "1")]
     short.close()
 
 
@@ -197,7 +197,7 @@ def test_writer_has_no_limit(path: str, writer: Database, monkeypatch: pytest.Mo
 def test_writer_has_no_limit_on_the_server(path: str, writer: Database) -> None:
     """PostgreSQL limits the time of readers' queries, and not of the writer's."""
     reader = open_reader(path)
-    assert [one.rows("SHOW statement_timeout") for one in (writer, reader)] == [[("0",)], [("1s",)]]
+    assert [database.rows("SHOW statement_timeout") for database in (writer, reader)] == [[("0",)], [("1s",)]]
     reader.close()
 
 

@@ -18,12 +18,12 @@ def draft(at: int = T0, notifier: str = "n", *, until: int | None = None, kind: 
 
 
 def add(db: Database, *drafts: Delivery, digest_ms: int = 0) -> None:
-    for one in drafts:
-        deliveries.add(db, one, digest_ms)
+    for message in drafts:
+        deliveries.add(db, message, digest_ms)
 
 
-def titles(found: list[list[Delivery]]) -> list[list[str]]:
-    return [[one.title for one in together] for together in found]
+def titles(messages: list[list[Delivery]]) -> list[list[str]]:
+    return [[delivery.title for delivery in together] for together in messages]
 
 
 def due(db: Database, now_ms: int, *without: str, most: int = 10) -> list[list[str]]:
@@ -49,8 +49,8 @@ def test_quiet_hours(writer: Database) -> None:
     add(writer, draft(T0, until=end), draft(T0 + 1, until=end), draft(T0 + 2))
     assert due(writer, T0 + 2) == [[f"at {T0 + 2}"]]
     assert deliveries.next_due(writer, ()) == T0 + 2
-    ((one,),) = deliveries.due_messages(writer, T0 + 2, (), 10)
-    deliveries.delivered(writer, "n", [one.seq], T0 + 3)
+    ((delivery,),) = deliveries.due_messages(writer, T0 + 2, (), 10)
+    deliveries.delivered(writer, "n", [delivery.seq], T0 + 3)
     assert due(writer, end - 1) == []
     assert due(writer, end) == [[f"at {T0}", f"at {T0 + 1}"]]
 
@@ -63,7 +63,7 @@ def test_digest(writer: Database) -> None:
     add(writer, draft(T0 + 120), digest_ms=100)
     assert deliveries.next_due(writer, ("other",)) == T0 + 100
     (together,) = deliveries.due_messages(writer, T0 + 130, ("other",), 10)
-    deliveries.delivered(writer, "n", [one.seq for one in together], T0 + 130)
+    deliveries.delivered(writer, "n", [delivery.seq for delivery in together], T0 + 130)
     assert due(writer, T0 + 219, "other") == []
     assert due(writer, T0 + 220, "other") == [[f"at {T0 + 120}"]]
 
@@ -71,18 +71,23 @@ def test_digest(writer: Database) -> None:
 def test_failed_messages(writer: Database, reader: Database) -> None:
     """A failed message waits while others continue, until it is hurried; the notifier's status has the outcome."""
     add(writer, draft(T0), draft(T0 + 1))
-    ((one,),) = deliveries.due_messages(writer, T0 + 1, (), 10)
-    deliveries.failed(writer, "n", {one.seq: T0 + HOUR_MS}, "no route", T0 + 2)
+    ((delivery,),) = deliveries.due_messages(writer, T0 + 1, (), 10)
+    deliveries.failed(writer, "n", {delivery.seq: T0 + HOUR_MS}, "no route", T0 + 2)
     assert due(writer, T0 + 3) == [[f"at {T0 + 1}"]]
-    found = deliveries.standings(reader)["n"]
-    assert (found.delivered_at, found.failed_at, found.error, found.waiting) == (None, T0 + 2, "no route", 2)
+    standing = deliveries.standings(reader)["n"]
+    assert (standing.delivered_at, standing.failed_at, standing.error, standing.waiting) == (
+        None,
+        T0 + 2,
+        "no route",
+        2,
+    )
     deliveries.make_due(writer, T0 + 4, "other")
     assert due(writer, T0 + 4) == [[f"at {T0 + 1}"]]
     ((other,),) = deliveries.due_messages(writer, T0 + 4, (), 10)
     deliveries.delivered(writer, "n", [other.seq], T0 + 4)
     deliveries.make_due(writer, T0 + 5)
     ((again,),) = deliveries.due_messages(writer, T0 + 5, (), 10)
-    assert again == one._replace(attempts=1, due_at=T0 + 5)
+    assert again == delivery._replace(attempts=1, due_at=T0 + 5)
     deliveries.give_up(writer, "n", [again.seq], "gone", T0 + 6)
     assert deliveries.standings(reader)["n"] == ("n", T0 + 4, T0 + 6, "gone", 1, 0)
 
@@ -139,16 +144,18 @@ class Model:
     rows: list[Delivery] = field(default_factory=list)
 
     def due(self, now_ms: int, without: str) -> list[list[int]]:
-        found = []
+        deliveries_ready = []
         for name in {row.notifier for row in self.rows} - {without}:
             ready = sorted(
                 (row for row in self.rows if row.notifier == name and row.due_at <= now_ms),
-                key=lambda one: (one.due_at, one.seq),
+                key=lambda delivery: (delivery.due_at, delivery.seq),
             )
             if ready:
-                together = sorted(one.seq for one in ready if one.held) if ready[0].held else [ready[0].seq]
-                found.append((ready[0].due_at, name, together))
-        return [together for _, _, together in sorted(found)]
+                together = (
+                    sorted(delivery.seq for delivery in ready if delivery.held) if ready[0].held else [ready[0].seq]
+                )
+                deliveries_ready.append((ready[0].due_at, name, together))
+        return [together for _, _, together in sorted(deliveries_ready)]
 
 
 def test_due_messages_match_a_model(writer: Database) -> None:
@@ -164,10 +171,10 @@ def test_due_messages_match_a_model(writer: Database) -> None:
         assert row is not None
         model.rows.append(draft(now, name, until=until)._replace(seq=row[0]))
         without = random.choice("abc")
-        found = deliveries.due_messages(writer, now, (without,), 10)
-        assert [[one.seq for one in together] for together in found] == model.due(now, without)
-        for together in found:
-            numbers = {one.seq for one in together}
+        messages_due = deliveries.due_messages(writer, now, (without,), 10)
+        assert [[delivery.seq for delivery in together] for together in messages_due] == model.due(now, without)
+        for together in messages_due:
+            numbers = {delivery.seq for delivery in together}
             if random.random() < 0.4:
                 later = now + random.randrange(30)
                 deliveries.failed(writer, together[0].notifier, dict.fromkeys(numbers, later), "why", now)

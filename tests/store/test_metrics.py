@@ -19,28 +19,28 @@ def test_five_second_samples(writer: Database, reader: Database) -> None:
     """Five-second samples are read as stored, without the values that were not measured."""
     assert metrics.newest(reader) is None
     fill(writer, T0 + 123, 3)
-    found = metrics.samples(reader, T0, T0 + COARSE_MS, FINE_MS)
-    assert [(one.at - T0, one.cpu, one.memory_used, one.load) for one in found] == [
+    samples = metrics.samples(reader, T0, T0 + COARSE_MS, FINE_MS)
+    assert [(sample.at - T0, sample.cpu, sample.memory_used, sample.load) for sample in samples] == [
         (0, 0.0, 0, None),
         (5000, 1.0, 10, None),
         (10000, 2.0, 20, None),
     ]
-    assert metrics.newest(reader) == found[-1]
+    assert metrics.newest(reader) == samples[-1]
 
 
 def test_means_over_a_step(writer: Database, reader: Database) -> None:
     """A longer step has means; the end of the span is exclusive."""
     fill(writer, T0, 12)
-    found = metrics.samples(reader, T0, T0 + 10 * FINE_MS, 6 * FINE_MS)
-    assert [(one.cpu, one.memory_used) for one in found] == [(2.5, 25), (7.5, 75)]
+    samples = metrics.samples(reader, T0, T0 + 10 * FINE_MS, 6 * FINE_MS)
+    assert [(sample.cpu, sample.memory_used) for sample in samples] == [(2.5, 25), (7.5, 75)]
 
 
 def test_minutes(writer: Database, reader: Database) -> None:
     """A minute is stored with its mean after it has passed; one split by a restart is stored later, once."""
 
     def minutes() -> list[tuple[int, float | None]]:
-        found = metrics.samples(reader, T0, T0 + DAY_MS, COARSE_MS)
-        return [((one.at - T0) // COARSE_MS, one.cpu) for one in found]
+        samples = metrics.samples(reader, T0, T0 + DAY_MS, COARSE_MS)
+        return [((sample.at - T0) // COARSE_MS, sample.cpu) for sample in samples]
 
     fill(writer, T0, 12)
     assert minutes() == []
@@ -60,8 +60,10 @@ def test_ten_minutes(writer: Database, reader: Database) -> None:
     start = T0 // (10 * COARSE_MS) * 10 * COARSE_MS
     fill(writer, start, 22, step=COARSE_MS)
     for step, cpu in ((10 * COARSE_MS, [4.5, 14.5]), (20 * COARSE_MS, [9.5])):
-        found = metrics.samples(reader, start, start + DAY_MS, step)
-        assert [(one.at - start, one.cpu) for one in found] == [(i * step, value) for i, value in enumerate(cpu)]
+        samples = metrics.samples(reader, start, start + DAY_MS, step)
+        assert [(sample.at - start, sample.cpu) for sample in samples] == [
+            (i * step, value) for i, value in enumerate(cpu)
+        ]
 
 
 def test_repeated_interval(writer: Database, reader: Database) -> None:
@@ -102,6 +104,6 @@ def test_kept_spans(writer: Database, reader: Database) -> None:
 def test_resolution(ago_ms: int, span_ms: int, step: int | None, expected: int) -> None:
     """The resolution is that of the stored samples, not finer than requested, and never has too many points."""
     now = T0 + 30 * DAY_MS
-    found = metrics.resolution(now - ago_ms, now - ago_ms + span_ms, now, step)
-    assert found == expected
-    assert span_ms / found <= 2000
+    step_found = metrics.resolution(now - ago_ms, now - ago_ms + span_ms, now, step)
+    assert step_found == expected
+    assert span_ms / step_found <= 2000

@@ -20,9 +20,9 @@ def schema(db: Database) -> list[tuple[str, str]]:
     with db.snapshot() as view:
         if view.sqlite:
             return [(name, sql) for name, sql in view.rows("SELECT name, sql FROM sqlite_master ORDER BY name")]
-        found = view.rows("SELECT tablename, '' FROM pg_tables WHERE schemaname = current_schema()")
-        found += view.rows("SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema()")
-        return [(name, sql) for name, sql in sorted(found)]
+        rows = view.rows("SELECT tablename, '' FROM pg_tables WHERE schemaname = current_schema()")
+        rows += view.rows("SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema()")
+        return [(name, sql) for name, sql in sorted(rows)]
 
 
 def columns(db: Database, table: str) -> list[tuple[str, bool]]:
@@ -138,9 +138,9 @@ def test_users_who_stopped_earlier_runs(path: str, writer: Database) -> None:
     writer.execute("DELETE FROM schema_migration WHERE version >= 7")
     writer.close()
     again = open_writer(path)
-    found = {name: get_run(again, run.id) for name, run in runs.items()}
+    by_name = {name: get_run(again, run.id) for name, run in runs.items()}
     again.close()
-    assert {name: (run.requested_by, run.stopped_by) for name, run in found.items() if run is not None} == {
+    assert {name: (run.requested_by, run.stopped_by) for name, run in by_name.items() if run is not None} == {
         "stopped": (None, "user anna"),
         "superseded": (None, "retry_superseded: it succeeded"),
         "skipped": ("user bert", None),

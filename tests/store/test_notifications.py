@@ -11,8 +11,8 @@ def draft(at: int = T0, kind: str = "run.failed", task: str | None = "a", body: 
     return Notification(new_ulid(at), kind, "error", "title", body, task, "R", 1, at, at)
 
 
-def add(db: Database, one: Notification, keep: int = 100) -> Notification:
-    return notifications.notify(db, one, window_ms=HOUR_MS, keep=keep)
+def add(db: Database, notification: Notification, keep: int = 100) -> Notification:
+    return notifications.notify(db, notification, window_ms=HOUR_MS, keep=keep)
 
 
 def test_repeats(writer: Database, reader: Database) -> None:
@@ -31,30 +31,30 @@ def test_repeat_moves_to_the_top(writer: Database, reader: Database) -> None:
     for number, kind in enumerate(("a", "b", "c", "a", "d", "b")):
         add(writer, draft(T0 + number, kind=kind))
     whole = notifications.page(reader, 10)
-    assert [one.kind for one in whole] == ["b", "d", "a", "c"]
-    assert [one.last_occurred_at - T0 for one in whole] == [5, 4, 3, 2]
+    assert [notification.kind for notification in whole] == ["b", "d", "a", "c"]
+    assert [notification.last_occurred_at - T0 for notification in whole] == [5, 4, 3, 2]
     first = notifications.page(reader, 2)
     assert first + notifications.page(reader, 10, before=first[-1].id) == whole
 
 
 def test_distinct_notifications(writer: Database, reader: Database) -> None:
     """Another kind, another task or no task makes a separate notification."""
-    for one in (draft(), draft(kind="other"), draft(task="b"), draft(task=None)):
-        assert add(writer, one).times == 1
+    for new_draft in (draft(), draft(kind="other"), draft(task="b"), draft(task=None)):
+        assert add(writer, new_draft).times == 1
     assert add(writer, draft(task=None)).times == 2
     assert len(notifications.page(reader, 10)) == 4
 
 
 def test_mark_read_and_unread(writer: Database, reader: Database) -> None:
     """Marking as read or unread says whether anything changed; a repeated notification is unread again."""
-    one, other = add(writer, draft()), add(writer, draft(kind="other"))
+    first, other = add(writer, draft()), add(writer, draft(kind="other"))
     assert notifications.unread_count(reader) == 2
-    assert notifications.mark(writer, one.id, T0 + 5)
-    assert not notifications.mark(writer, one.id, T0 + 6)
-    assert notifications.get(reader, one.id) == one._replace(read_at=T0 + 5)
+    assert notifications.mark(writer, first.id, T0 + 5)
+    assert not notifications.mark(writer, first.id, T0 + 6)
+    assert notifications.get(reader, first.id) == first._replace(read_at=T0 + 5)
     assert notifications.unread_count(reader) == 1
-    assert notifications.mark(writer, one.id, None)
-    assert not notifications.mark(writer, one.id, None)
+    assert notifications.mark(writer, first.id, None)
+    assert not notifications.mark(writer, first.id, None)
     assert not notifications.mark(writer, "unknown", T0)
     assert notifications.mark_all(writer, T0 + 7) == 2
     assert notifications.mark_all(writer, T0 + 8) == 0

@@ -42,4 +42,4 @@ def test_former_passwords(writer: Database) -> None:
     for secret_hash, tag in (("a", "old"), ("b", "new"), ("c", "older")):
         sessions.create(writer, secret_hash, tag, T0)
     assert sessions.delete_of_former_passwords(writer, "new") == 2
-    assert [sessions.get(writer, one, T0) is not None for one in "abc"] == [False, True, False]
+    assert [sessions.get(writer, token_hash, T0) is not None for token_hash in "abc"] == [False, True, False]

@@ -111,7 +111,7 @@ def test_failure_in_a_batch(store: StoreThread, path: str) -> None:
     release()
     until_done(store, 8)
     assert (got[0], got[2], got[5], got[6]) == ("a", "b", "c", 1)
-    assert [type(one) for one in (got[1], got[3], got[4])] == [KeyError, InstantTaken, SystemExit]
+    assert [type(outcome) for outcome in (got[1], got[3], got[4])] == [KeyError, InstantTaken, SystemExit]
     assert keys(path) == {"a", "b", "c"}
     reader = open_reader(path)
     assert reader.rows("SELECT count(*) FROM runs") == [(0,)]
@@ -138,8 +138,8 @@ def test_full_disk(store: StoreThread, path: str, alone: bool) -> None:
         store.submit(change, got.append)
     release()
     until_done(store, 2 if alone else 4)
-    assert [one for one in got if not isinstance(one, DiskFull)] == ([None] if alone else [None, "a", "b"])
-    assert sum(isinstance(one, DiskFull) for one in got) == 1
+    assert [outcome for outcome in got if not isinstance(outcome, DiskFull)] == ([None] if alone else [None, "a", "b"])
+    assert sum(isinstance(outcome, DiskFull) for outcome in got) == 1
     assert keys(path) == (set() if alone else {"a", "b"})
 
 
@@ -154,7 +154,7 @@ def test_locked_database(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
         for n in range(3):
             store.submit(put(f"k{n}"), got.append)
         until_done(store, 3)
-    assert [type(one) for one in got] == [DatabaseLocked] * 3
+    assert [type(outcome) for outcome in got] == [DatabaseLocked] * 3
     store.submit(put("mine"), got.append)
     store.close()
     other.close()

@@ -18,7 +18,7 @@ T0 = _T0 // DAY_MS * DAY_MS
 EVER = Window(0, 2 * T0)
 
 
-def begin(db: Database, task: str = "a", at: int = T0) -> str:
+def from_start(db: Database, task: str = "a", at: int = T0) -> str:
     run = make_run(task_name=task, created_at=at)
     runs.insert_run(db, run)
     runs.update_run(db, run.id, status="running", started_at=at)
@@ -43,9 +43,17 @@ def spans(db: Database, task: str = "a") -> dict[int, int]:
 def test_short_runs(writer: Database, reader: Database) -> None:
     """Usage of short runs counts at their end, to the microsecond; unstarted runs and other tasks do not count."""
     for number in (1, 2):
-        end(writer, begin(writer), T0 + number, user_us=number, system_us=7, max_rss_bytes=number, write_bytes=number)
-    end(writer, begin(writer), T0 + SPAN_MS, user_us=5)
-    end(writer, begin(writer, "b"), T0, user_us=1_000_000, read_bytes=9)
+        end(
+            writer,
+            from_start(writer),
+            T0 + number,
+            user_us=number,
+            system_us=7,
+            max_rss_bytes=number,
+            write_bytes=number,
+        )
+    end(writer, from_start(writer), T0 + SPAN_MS, user_us=5)
+    end(writer, from_start(writer, "b"), T0, user_us=1_000_000, read_bytes=9)
     runs.insert_run(writer, make_run(status="ended", end_reason="skipped", ended_at=T0))
     first = Window(T0, T0 + SPAN_MS)
     assert usage.in_window(reader, first, "a") == {"a": ResourceUse(2, 3, 14, 2, None, 3)}
@@ -61,7 +69,7 @@ def test_short_runs(writer: Database, reader: Database) -> None:
 def test_running_run(writer: Database, reader: Database) -> None:
     """Usage counts before the run ends; the end adds the rest, and nothing counts twice."""
     upsert_task(writer, "a", "service", "{}")
-    run_id = begin(writer)
+    run_id = from_start(writer)
     run_samples.add_pass(writer, 1, {run_id: reading(T0 + SPAN_MS - 1, 100, written=4)})
     run_samples.add_pass(writer, 2, {run_id: reading(T0 + SPAN_MS, 250, 3000, written=5)})
     assert usage.total_usage(reader)["a"] == ResourceUse(0, 250_000, 25_000, 3000, None, 5)
@@ -87,7 +95,7 @@ def test_running_run(writer: Database, reader: Database) -> None:
 def test_run_without_kernel_accounting(writer: Database, reader: Database) -> None:
     """If the kernel reports nothing at the end of a run, the usage found by samples stays counted."""
     upsert_task(writer, "a", "service", "{}")
-    run_id = begin(writer)
+    run_id = from_start(writer)
     run_samples.store_readings(writer, 1, {run_id: [reading(T0, 100, 3000, written=4)]})
     end(writer, run_id, T0 + 1, max_rss_bytes=7, read_bytes=9)
     whole = ResourceUse(1, 100_000, 10_000, 3000, 9, 4)
@@ -98,18 +106,18 @@ def test_run_without_kernel_accounting(writer: Database, reader: Database) -> No
 def test_roll_up(writer: Database, reader: Database) -> None:
     """Older spans become hours and days without loss or duplication, and are removed when days expire."""
     for number in range(5):
-        end(writer, begin(writer), T0 + number * SPAN_MS, user_us=1, max_rss_bytes=number)
-    end(writer, begin(writer), T0 + HOUR_MS, user_us=1)
+        end(writer, from_start(writer), T0 + number * SPAN_MS, user_us=1, max_rss_bytes=number)
+    end(writer, from_start(writer), T0 + HOUR_MS, user_us=1)
     whole = usage.in_window(reader, EVER, "a")
     assert whole == {"a": ResourceUse(6, 6, 0, 4, None, None)}
-    found = []
+    states = []
     ages = (HOUR_MS, 6 * HOUR_MS, 7 * HOUR_MS, 3 * DAY_MS, 36 * DAY_MS, (KEPT_DAYS - 1) * DAY_MS)
     for age in ages:
         usage_counts.roll(writer, T0 + age)
         assert usage.in_window(reader, EVER, "a") == whole
-        found.append(writer.rows("SELECT width, at, runs FROM task_usage ORDER BY at"))
+        states.append(writer.rows("SELECT width, at, runs FROM task_usage ORDER BY at"))
     fine = [(SPAN_MS, T0 + number * SPAN_MS, 1) for number in (0, 1, 2, 3, 4, 12)]
-    assert found == [
+    assert states == [
         fine,
         fine,
         [(HOUR_MS, T0, 5), fine[-1]],
@@ -126,6 +134,6 @@ def test_width_of_windows() -> None:
     now = T0 + 1234
     for age, width in ((0, SPAN_MS), (6 * HOUR_MS, SPAN_MS), (6 * HOUR_MS + 1, HOUR_MS), (40 * DAY_MS, DAY_MS)):
         start = now - age
-        found = usage.window(start, start + 1, now)
-        assert found == Window(start // width * width, start // width * width + width)
+        window = usage.window(start, start + 1, now)
+        assert window == Window(start // width * width, start // width * width + width)
     assert usage.window(0, DAY_MS, now) == Window(0, DAY_MS)

@@ -144,13 +144,13 @@ class Daemon:
 
     def runtime_dir(self) -> Path:
         """Return the directory of its rings and sockets."""
-        (found,) = (path for path in self.runtime_dirs() if path.is_dir())
-        return found
+        (runtime_dir,) = (path for path in self.runtime_dirs() if path.is_dir())
+        return runtime_dir
 
     def holding(self, text: str) -> list[str]:
         """Return the names of files in its directories that contain `text`."""
         found = []
-        below = (one for place in (self.data, *self.runtime_dirs()) for one in os.walk(place))
+        below = (walked for place in (self.data, *self.runtime_dirs()) for walked in os.walk(place))
         for path in (Path(folder, name) for folder, _, names in below for name in names):
             with contextlib.suppress(FileNotFoundError):  # files come and go while it runs
                 if path.is_file() and text.encode() in path.read_bytes():
@@ -181,14 +181,14 @@ class Daemon:
     def trigger(self, task: str) -> str:
         answer = self.request("POST", f"/api/tasks/{quote(task)}/run")
         assert answer.status == 201, answer.body
-        found: str = answer.json()["id"]
-        return found
+        run_id: str = answer.json()["id"]
+        return run_id
 
     def run(self, run_id: str) -> dict[str, Any]:
         answer = self.get(f"/api/runs/{run_id}?naming=camel")
         assert answer.status == 200, answer.body
-        found: dict[str, Any] = answer.json()
-        return found
+        body: dict[str, Any] = answer.json()
+        return body
 
     def ended(self, run_id: str) -> dict[str, Any]:
         """Wait until a run has ended, and return it."""
@@ -205,21 +205,21 @@ class Daemon:
         """Return all runs of a task, oldest first."""
         answer = self.get(f"/api/tasks/{quote(task)}/runs?limit=1000&sortField=createdAt&sortDirection=asc")
         assert answer.status == 200, answer.body
-        found: list[dict[str, Any]] = answer.json()["items"]
-        return found
+        items: list[dict[str, Any]] = answer.json()["items"]
+        return items
 
     def task(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.get(f"/api/tasks/{quote(name)}").json()
-        return found
+        body: dict[str, Any] = self.get(f"/api/tasks/{quote(name)}").json()
+        return body
 
     def lines(self, run_id: str) -> list[dict[str, Any]]:
         """Return the whole log of a run."""
-        found: list[dict[str, Any]] = []
+        lines: list[dict[str, Any]] = []
         while True:
-            page = self.get(f"/api/runs/{run_id}/log?from={len(found)}&limit=10000").json()
+            page = self.get(f"/api/runs/{run_id}/log?from={len(lines)}&limit=10000").json()
             if not page["lines"]:
-                return found
-            found += page["lines"]
+                return lines
+            lines += page["lines"]
 
     def log_file(self, run_id: str) -> Path:
         """Return the log file of an ended run with output; it is complete once its ring is gone."""
@@ -233,13 +233,13 @@ class Daemon:
 
     def hits(self, task: str, query: str) -> list[dict[str, Any]]:
         """Return all hits of a search, from all pages."""
-        found: list[dict[str, Any]] = []
+        items: list[dict[str, Any]] = []
         more = ""
         while True:
             page = self.get(f"/api/tasks/{quote(task)}/log/search?{query}{more}").json()
-            found += page["items"]
+            items += page["items"]
             if page["exhausted"]:
-                return found
+                return items
             more = f"&cursor={page['nextCursor']}"
 
     def texts(self, run_id: str, stream: str = "stdout") -> list[str]:
@@ -247,17 +247,17 @@ class Daemon:
 
     def helper(self, title: str) -> psutil.Process:
         """Return the oldest child with this title; a fork initially has the title of its parent."""
-        found: list[psutil.Process] = []
+        processes: list[psutil.Process] = []
 
         def look() -> bool:
             for child in psutil.Process(self.pid).children():
                 with contextlib.suppress(psutil.NoSuchProcess):
                     if " ".join(child.cmdline()) == title:  # psutil splits titles at spaces
-                        found.append(child)
-            return bool(found)
+                        processes.append(child)
+            return bool(processes)
 
         until(look, f"the process {title}")
-        return min(found, key=lambda one: (one.create_time(), one.pid))
+        return min(processes, key=lambda child: (child.create_time(), child.pid))
 
     def children(self, words: str, of: str = "") -> list[psutil.Process]:
         """Return the child processes with `words` in their command lines: of the root, or `of` a helper."""
@@ -305,11 +305,11 @@ class Daemon:
 
 def command_lines(processes: Iterable[psutil.Process]) -> dict[psutil.Process, str]:
     """Return the command lines of the processes that still exist."""
-    found = {}
+    by_process = {}
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
-            found[process] = " ".join(process.cmdline())
-    return found
+            by_process[process] = " ".join(process.cmdline())
+    return by_process
 
 
 def gone(process: psutil.Process) -> bool:

@@ -54,20 +54,20 @@ _SHORT_SLICES_SINCE = (6, 12)
 def require(*programs: str | Path) -> str:
     """Skip the test unless all `programs` are installed; return the path of the first one."""
     path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-    found = [shutil.which(name, path=path) for name in programs]
-    missing = [Path(name).name for name, place in zip(programs, found, strict=True) if place is None]
+    paths = [shutil.which(name, path=path) for name in programs]
+    missing = [Path(name).name for name, place in zip(programs, paths, strict=True) if place is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(map(_with_package, missing))}")
-    assert found[0] is not None
-    return found[0]
+    assert paths[0] is not None
+    return paths[0]
 
 
 def require_cgroups() -> Cgroups:
     """Skip the test unless this process can create cgroups; return the place for them."""
-    found = Cgroups.find()
-    if found is None:
+    cgroups = Cgroups.find()
+    if cgroups is None:
         pytest.skip(NO_CGROUPS)
-    return found
+    return cgroups
 
 
 def require_unpacked(name: str) -> Path:
@@ -80,9 +80,9 @@ def require_unpacked(name: str) -> Path:
 
 def slice_ns(sched: str) -> int:
     """Return the longest uninterrupted time slice of a thread, from ``/proc/<pid>/sched``."""
-    found = re.search(r"^se\.slice +: +(\d+)$", sched, re.MULTILINE)
-    assert found is not None, sched
-    return int(found[1])
+    match = re.search(r"^se\.slice +: +(\d+)$", sched, re.MULTILINE)
+    assert match is not None, sched
+    return int(match[1])
 
 
 def _with_package(name: str) -> str:

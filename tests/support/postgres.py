@@ -38,7 +38,7 @@ _SETTINGS = (
 def programs() -> Path | None:
     """Return the directory of initdb and postgres, or None."""
     for name in ("initdb", "postgres"):
-        if (found := shutil.which(name)) and (there := Path(found).resolve().parent / "initdb").exists():
+        if (directory := shutil.which(name)) and (there := Path(directory).resolve().parent / "initdb").exists():
             return there.parent
     return max(map(Path, glob("/usr/lib/postgresql/*/bin")), default=None, key=lambda path: int(path.parent.name))
 
@@ -52,7 +52,7 @@ class PostgresServer:
         self.directory = tempfile.mkdtemp(prefix="rw-pg-")
         self._as_user: dict[str, Any] = {}
         if os.geteuid() == 0:  # initdb refuses to run as root
-            user = next(one for one in map(_user, ("postgres", "nobody")) if one is not None)
+            user = next(user_entry for user_entry in map(_user, ("postgres", "nobody")) if user_entry is not None)
             os.chown(self.directory, user.pw_uid, user.pw_gid)
             self._as_user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
         self._process: subprocess.Popen[bytes] | None = None

@@ -106,9 +106,9 @@ def mail_server() -> Iterator[Mail]:
             data = bytearray()
             while (line := self.rfile.readline()) not in (b".\r\n", b""):
                 data += line.removeprefix(b".")
-            found = email.message_from_bytes(bytes(data), policy=email.policy.default)
-            assert isinstance(found, EmailMessage)
-            return found
+            message = email.message_from_bytes(bytes(data), policy=email.policy.default)
+            assert isinstance(message, EmailMessage)
+            return message
 
     class Server(socketserver.ThreadingTCPServer):
         daemon_threads = True

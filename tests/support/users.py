@@ -50,12 +50,12 @@ class Apart(Daemon):
 
     def uids(self, title: str) -> set[int]:
         """Return all user ids of our processes with this title."""
-        found: set[int] = set()
-        for one in self.family():
+        uids: set[int] = set()
+        for process in self.family():
             with contextlib.suppress(psutil.NoSuchProcess):
-                if title in " ".join(one.cmdline()):
-                    found.update(one.uids())
-        return found
+                if title in " ".join(process.cmdline()):
+                    uids.update(process.uids())
+        return uids
 
 
 def _lists(directory: Path) -> list[str]:

@@ -117,8 +117,8 @@ def test_daily_counts_and_notifications(seeded: Path) -> None:
     try:
         assert len({day.day for day in days(database, "backup", 0)}) > DAYS - 10
         told = page(database, 100)
-        assert {one.kind for one in told} - {"run.timeout"} == {"run.failed", "service.recovered"}
-        assert {one.read_at is None for one in told} == {True, False}
+        assert {notification.kind for notification in told} - {"run.timeout"} == {"run.failed", "service.recovered"}
+        assert {notification.read_at is None for notification in told} == {True, False}
     finally:
         database.close()
 
@@ -129,10 +129,10 @@ def test_uptime_of_services(seeded: Path) -> None:
     try:
         for name in ("web", "worker", "cache"):
             times = state_times(database, name, 0)
-            up = sum(one.ms for one in times if one.state == "running")
+            up = sum(day.ms for day in times if day.state == "running")
             today = NOW_MS // 86_400_000
-            assert {one.day for one in times} >= set(range(today - 89, today + 1))
-            assert 0.99 < up / sum(one.ms for one in times) <= 1
+            assert {day.day for day in times} >= set(range(today - 89, today + 1))
+            assert 0.99 < up / sum(day.ms for day in times) <= 1
     finally:
         database.close()
 

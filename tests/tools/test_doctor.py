@@ -26,14 +26,14 @@ def config(tmp_path: Path) -> Path:
 
 
 def findings(text: str) -> dict[str, tuple[str, str]]:
-    return {one["what"]: (one["verdict"], one["text"]) for one in json.loads(text)}
+    return {finding["what"]: (finding["verdict"], finding["text"]) for finding in json.loads(text)}
 
 
 def test_healthy_host(ringward: Ringward, config: Path, data: Path) -> None:
     """The doctor checks everything, finds no failure, and creates nothing."""
     result = ringward("doctor", "-c", str(config), "--json")
-    found = findings(result.output)
-    assert list(found) == [
+    findings_found = findings(result.output)
+    assert list(findings_found) == [
         "configuration",
         "runs",
         "API workers",
@@ -46,7 +46,7 @@ def test_healthy_host(ringward: Ringward, config: Path, data: Path) -> None:
         "clock",
         "installation",
     ]
-    assert {verdict for verdict, _ in found.values()} <= {"ok", "warn"}
+    assert {verdict for verdict, _ in findings_found.values()} <= {"ok", "warn"}
     assert result.exit_code == exit_codes.OK
     assert list(data.iterdir()) == []
 
@@ -170,8 +170,8 @@ def test_shared_memory(tmp_path: Path) -> None:
     """The first usable place on tmpfs is named, and none is a failure."""
     place = str(tmp_path)
     assert host.shared_memory([place], {"/": "ext4"}).verdict == "fail"
-    found = host.shared_memory(["/nowhere/ringward", place + "/ringward"], {"/": "ext4", place: "tmpfs"})
-    assert found.text.startswith(place)
+    finding = host.shared_memory(["/nowhere/ringward", place + "/ringward"], {"/": "ext4", place: "tmpfs"})
+    assert finding.text.startswith(place)
 
 
 def test_cgroups(tmp_path: Path) -> None:
@@ -208,9 +208,9 @@ def test_read_only_file_system_is_named(config: Path, data: Path) -> None:
         done = subprocess.run([*command, "--data", str(where), "--json"], capture_output=True, text=True)
         if not done.stdout:
             pytest.skip(f"nothing can be mounted here: {done.stderr}")
-        found = {one["what"]: one for one in json.loads(done.stdout)}
+        by_check = {finding["what"]: finding for finding in json.loads(done.stdout)}
         assert done.returncode == exit_codes.REFUSED
-        directory, database = found["data directory"], found["database"]
+        directory, database = by_check["data directory"], by_check["database"]
         assert directory["verdict"] == "fail"
         assert "is on a read-only file system" in directory["text"]
         assert "mount it writable" in directory["remedy"]

@@ -39,19 +39,19 @@ def answered(daemon: Daemon, *requests: bytes) -> bytes:
     """Everything that comes on one connection, to its end."""
     with connect(daemon) as sock:
         sock.sendall(b"".join(requests))
-        found = b""
+        received = b""
         while data := sock.recv(65536):
-            found += data
-        return found
+            received += data
+        return received
 
 
 def read_until(sock: socket.socket, end: bytes) -> bytes:
-    found = b""
-    while end not in found:
+    received = b""
+    while end not in received:
         data = sock.recv(65536)
-        assert data, found
-        found += data
-    return found
+        assert data, received
+        received += data
+    return received
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def read_until(sock: socket.socket, end: bytes) -> bytes:
 )
 def test_last_event_ids(daemon: Daemon, ended: Run, header: str, lines: int) -> None:
     """Last-Event-ID counts only as a decimal line number, perhaps with blanks around it; anything else is ignored."""
-    found = answered(daemon, request(path(ended, "?from=-2"), f"Last-Event-ID: {header}", "Connection: close"))
-    assert found.startswith(b"HTTP/1.1 200 ")
-    assert (found.count(b"event: line\n"), found.count(b"event: done\n")) == (lines, 1)
+    answer = answered(daemon, request(path(ended, "?from=-2"), f"Last-Event-ID: {header}", "Connection: close"))
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert (answer.count(b"event: line\n"), answer.count(b"event: done\n")) == (lines, 1)
 
 
 @pytest.mark.parametrize(
@@ -98,16 +98,16 @@ def test_last_event_ids(daemon: Daemon, ended: Run, header: str, lines: int) -> 
 )
 def test_extreme_anchors(daemon: Daemon, ended: Run, query: str, lines: int | None) -> None:
     """An anchor beyond 64 bits is refused; any other begins at the nearest line."""
-    found = answered(daemon, request(path(ended, f"?{query}"), "Connection: close"))
-    assert found.startswith(b"HTTP/1.1 422 " if lines is None else b"HTTP/1.1 200 ")
-    assert found.count(b"event: line\n") == (lines or 0)
+    answer = answered(daemon, request(path(ended, f"?{query}"), "Connection: close"))
+    assert answer.startswith(b"HTTP/1.1 422 " if lines is None else b"HTTP/1.1 200 ")
+    assert answer.count(b"event: line\n") == (lines or 0)
 
 
 @pytest.mark.parametrize("header", ["X-Nothing: 1", "Connection: keep-alive"])
 def test_http_1_0(daemon: Daemon, ended: Run, header: str) -> None:
     """An HTTP/1.0 client gets the same events without chunks, and the end of the connection as their end."""
-    found = answered(daemon, request(path(ended, "?from=-1"), header, version="1.0"))
-    head, _, body = found.partition(b"\r\n\r\n")
+    answer = answered(daemon, request(path(ended, "?from=-1"), header, version="1.0"))
+    head, _, body = answer.partition(b"\r\n\r\n")
     assert b"chunked" not in head.lower()
     assert body.startswith(b"retry: 1000\nid: 99\nevent: line\n")
     assert body.endswith(b"\nretry: 3600000\n\n")
@@ -116,10 +116,10 @@ def test_http_1_0(daemon: Daemon, ended: Run, header: str) -> None:
 def test_pipelined_streams(daemon: Daemon, ended: Run) -> None:
     """Fifty streams requested at once on one connection follow one another, and then comes the next answer."""
     last = request("/healthz", "Connection: close")
-    found = answered(daemon, request(path(ended, "?from=-1")) * 50, last)
-    assert (found.count(b"event: line\n"), found.count(b"event: done\n")) == (50, 50)
-    assert found.count(b"HTTP/1.1 200 OK") == 51
-    assert found.endswith(b'"status":"ok"}')
+    answer = answered(daemon, request(path(ended, "?from=-1")) * 50, last)
+    assert (answer.count(b"event: line\n"), answer.count(b"event: done\n")) == (50, 50)
+    assert answer.count(b"HTTP/1.1 200 OK") == 51
+    assert answer.endswith(b'"status":"ok"}')
 
 
 @pytest.mark.parametrize(
@@ -132,17 +132,19 @@ def test_pipelined_streams(daemon: Daemon, ended: Run) -> None:
 )
 def test_a_stream_with_a_body(daemon: Daemon, ended: Run, headers: list[str], body: bytes) -> None:
     """The body of a GET request is skipped, and never parsed as the next request."""
-    found = answered(daemon, request(path(ended, "?from=-1"), *headers), body, request("/healthz", "Connection: close"))
-    assert found.count(b"event: done\n") == 1
-    assert found.endswith(b'"status":"ok"}')
-    assert b" 4" not in b"".join(line for line in found.split(b"\r\n") if line.startswith(b"HTTP/"))
+    answer = answered(
+        daemon, request(path(ended, "?from=-1"), *headers), body, request("/healthz", "Connection: close")
+    )
+    assert answer.count(b"event: done\n") == 1
+    assert answer.endswith(b'"status":"ok"}')
+    assert b" 4" not in b"".join(line for line in answer.split(b"\r\n") if line.startswith(b"HTTP/"))
 
 
 def test_head_of_a_live_stream(daemon: Daemon, live: Run) -> None:
     """HEAD of a live stream ends, holds no resources, and leaves the connection usable."""
     for target in (path(live), "/api/events/stream", "/api/notifications/stream", "/api/daemon/log/stream"):
-        found = answered(daemon, request(target, method="HEAD"), request("/healthz", "Connection: close"))
-        first, _, second = found.partition(b"\r\n\r\n")
+        answer = answered(daemon, request(target, method="HEAD"), request("/healthz", "Connection: close"))
+        first, _, second = answer.partition(b"\r\n\r\n")
         assert b"text/event-stream" in first
         assert second.startswith(b"HTTP/1.1 200 OK")
     assert open_streams(daemon) == 0
@@ -153,11 +155,11 @@ def test_an_aborted_stream_reports_no_gap(daemon: Daemon, ended: Run) -> None:
     with connect(daemon) as sock:
         sock.sendall(request(path(ended, "?from=0")))
         sock.shutdown(socket.SHUT_WR)
-        found = b""
+        received = b""
         while data := sock.recv(65536):
-            found += data
-    assert b"text/event-stream" in found
-    assert b"event: dropped" not in found
+            received += data
+    assert b"text/event-stream" in received
+    assert b"event: dropped" not in received
 
 
 def test_disconnect_after_a_pipelined_request(daemon: Daemon, live: Run) -> None:

@@ -17,18 +17,18 @@ from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run
 
 KEY = "k" * 64
-PRIVATE = [one for one in OPERATIONS if one.access in (Access.PRIVATE, Access.METRICS)]
+PRIVATE = [operation for operation in OPERATIONS if operation.access in (Access.PRIVATE, Access.METRICS)]
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A server whose daemon has a key, and a task `asker`, whose runs may run `job`."""
-    one = Daemon(tmp_path_factory.mktemp("d"), run_token_key=KEY)
-    with contextlib.closing(open_writer(one.boot.database)) as db:
+    new_daemon = Daemon(tmp_path_factory.mktemp("d"), run_token_key=KEY)
+    with contextlib.closing(open_writer(new_daemon.boot.database)) as db:
         upsert_task(db, "asker", "task", json.dumps({"may": ["run:job"]}))
         upsert_task(db, "job", "task", "{}")
-    yield one
-    one.close()
+    yield new_daemon
+    new_daemon.close()
 
 
 def token_of(daemon: Daemon, *, ended: bool = False) -> dict[str, str]:
@@ -38,7 +38,7 @@ def token_of(daemon: Daemon, *, ended: bool = False) -> dict[str, str]:
     return bearer(run_token.make(KEY, run.id))
 
 
-@pytest.mark.parametrize("operation", PRIVATE, ids=lambda one: one.id)
+@pytest.mark.parametrize("operation", PRIVATE, ids=lambda operation: operation.id)
 def test_token_of_a_run_at_every_operation(daemon: Daemon, operation: Operation) -> None:
     """A run's token reads and runs only the permitted task; lists, the daemon and all other changes are refused."""
     status = ask(daemon, operation, token_of(daemon), required_query(operation))

@@ -15,8 +15,8 @@ from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run
 from tests.support.waiting import until
 
-ABOUT_ONE = [one for one in GUARDED if "{taskName}" in one.path or "{runId}" in one.path]
-ABOUT_ALL = [one for one in GUARDED if one not in ABOUT_ONE]
+ABOUT_ONE = [operation for operation in GUARDED if "{taskName}" in operation.path or "{runId}" in operation.path]
+ABOUT_ALL = [operation for operation in GUARDED if operation not in ABOUT_ONE]
 
 
 def scoped(daemon: Daemon, role: str = "admin", tasks: str = "mine-*") -> dict[str, str]:
@@ -39,7 +39,7 @@ def test_other_tasks_and_their_runs(daemon: Daemon, operation: Operation) -> Non
     assert daemon.scheduler.calls == []
 
 
-@pytest.mark.parametrize("operation", [one for one in ABOUT_ALL if not one.scoped], ids=ids)
+@pytest.mark.parametrize("operation", [operation for operation in ABOUT_ALL if not operation.scoped], ids=ids)
 def test_operations_on_the_whole_daemon(daemon: Daemon, operation: Operation) -> None:
     """Tokens, audit, the daemon's log and state, and notifications get 403, even with an admin's token."""
     headers = scoped(daemon)
@@ -53,7 +53,7 @@ def test_operations_on_the_whole_daemon(daemon: Daemon, operation: Operation) ->
 
 def test_operations_that_filter_by_scope() -> None:
     """A new operation on all tasks is refused to limited tokens unless it is on this list and has a test below."""
-    assert {one.id for one in ABOUT_ALL if one.scoped} == {
+    assert {operation.id for operation in ABOUT_ALL if operation.scoped} == {
         "listTasks",
         "listRuns",
         "listDeletedRuns",
@@ -77,7 +77,7 @@ def test_operations_that_filter_by_scope() -> None:
         "pauseUnits",
         "resumeUnits",
     }
-    assert all(one.access is not Access.LOCAL for one in OPERATIONS if one.scoped)
+    assert all(operation.access is not Access.LOCAL for operation in OPERATIONS if operation.scoped)
 
 
 def test_lists_and_totals(daemon: Daemon) -> None:
@@ -89,9 +89,9 @@ def test_lists_and_totals(daemon: Daemon) -> None:
     other = daemon.insert(make_run(task="other"))
     headers = scoped(daemon)
     for query in ("", "&sortField=taskName", "&search=o", f"&search={other.id[:8]}", "&status=pending"):
-        found = daemon.get(f"/api/runs?naming=camel&limit=1000{query}", headers, unix=False).json
-        assert {run["taskName"] for run in found["runs"]} <= {"mine-1"}
-        assert found["total"] == len(found["runs"])
+        body = daemon.get(f"/api/runs?naming=camel&limit=1000{query}", headers, unix=False).json
+        assert {run["taskName"] for run in body["runs"]} <= {"mine-1"}
+        assert body["total"] == len(body["runs"])
     assert mine.id in {run["id"] for run in daemon.get("/api/runs?limit=1000", headers, unix=False).json["runs"]}
     for query in ("task_name=other", f"search={other.id}"):
         assert daemon.get(f"/api/runs?{query}", headers, unix=False).json["total"] == 0
@@ -121,8 +121,8 @@ def test_newest_runs(daemon: Daemon) -> None:
     """Other tasks do not exist in the newest runs, even if the request names them."""
     mine = daemon.insert(make_run(task="mine-3"))
     daemon.insert(make_run(task="other"))
-    found = daemon.get("/api/runs/newest?tasks=other,mine-3", scoped(daemon), unix=False).json["items"]
-    assert [[run["id"] for run in one["runs"]] for one in found] == [[mine.id]]
+    items = daemon.get("/api/runs/newest?tasks=other,mine-3", scoped(daemon), unix=False).json["items"]
+    assert [[run["id"] for run in item["runs"]] for item in items] == [[mine.id]]
 
 
 def test_failures(daemon: Daemon) -> None:
@@ -132,8 +132,8 @@ def test_failures(daemon: Daemon) -> None:
         for task in ("mine-4", "other")
     )
     for query in ("", f"?runs={mine.id},{other.id}"):
-        found = daemon.get(f"/api/runs/failures{query}", scoped(daemon), unix=False).json["items"]
-        assert [one["run"]["id"] for one in found] == [mine.id]
+        items = daemon.get(f"/api/runs/failures{query}", scoped(daemon), unix=False).json["items"]
+        assert [item["run"]["id"] for item in items] == [mine.id]
 
 
 def test_search_of_all_logs(daemon: Daemon) -> None:
@@ -146,8 +146,8 @@ def test_search_of_all_logs(daemon: Daemon) -> None:
         daemon.end(run.id)
     assert len(daemon.get("/api/logs/search?q=haystack").json["items"]) == 2
     headers = scoped(daemon)
-    found = daemon.get("/api/logs/search?q=haystack", headers, unix=False).json["items"]
-    assert [hit["runId"] for hit in found] == [runs[0].id]
+    items = daemon.get("/api/logs/search?q=haystack", headers, unix=False).json["items"]
+    assert [hit["runId"] for hit in items] == [runs[0].id]
     assert daemon.get("/api/logs/search?q=haystack&task=other", headers, unix=False).status == 404
 
 
@@ -176,13 +176,13 @@ def test_events(own: Daemon) -> None:
     """Events of other tasks and of the daemon are not sent, neither live nor in a resumed stream."""
     headers = scoped(own, tasks="*")
     limited = scoped(own, "viewer")
-    for header, wanted in ((limited, ["mine-1"]), (headers, ["mine-1", "other"])):
+    for header, expected in ((limited, ["mine-1"]), (headers, ["mine-1", "other"])):
         stream = own.stream("/api/events/stream?types=", header, unix=False)
         own.announce("config.reloaded")
         own.announce("run.created", runId="x", taskName="other")
         own.announce("run.created", runId="x", taskName="mine-1")
-        seen = [event.data.get("taskName") for event in stream.take(len(wanted))]
-        assert sorted(seen) == wanted
+        seen = [event.data.get("taskName") for event in stream.take(len(expected))]
+        assert sorted(seen) == expected
         stream.close()
     resumed = own.stream("/api/events/stream", {**limited, "Last-Event-ID": "-1"}, unix=False)
     assert [event.data["taskName"] for event in resumed.take(2)] == ["mine-1", "mine-1"]
@@ -208,10 +208,10 @@ def test_slots(daemon: Daemon) -> None:
         "slots": [db],
         "max_running": {"limit": None, "running": 2},
     }
-    found = daemon.get("/api/slots", scoped(daemon, "viewer"), unix=False).json
+    body = daemon.get("/api/slots", scoped(daemon, "viewer"), unix=False).json
     mine = [{"runId": runs[1][0], "taskName": "mine-1", "places": 1}]
-    assert found["items"] == [{"name": "db", "size": 2, "used": 2, "waiting": 2, "heldBy": mine, "nextRuns": mine}]
-    assert found["maxRunning"] == {"running": 2}
+    assert body["items"] == [{"name": "db", "size": 2, "used": 2, "waiting": 2, "heldBy": mine, "nextRuns": mine}]
+    assert body["maxRunning"] == {"running": 2}
     text = daemon.get("/metrics", scoped(daemon, "viewer"), unix=False).body.decode()
     assert 'ringward_slot_waiting{slot="db"} 2' in text
 
@@ -222,13 +222,13 @@ def test_resources(daemon: Daemon) -> None:
     seen = daemon.get("/api/resources", scoped(daemon, "viewer"), unix=False).json["items"]
     for run in running:
         daemon.end(run.id)
-    assert running[0].id in {one["runId"] for one in seen}
-    assert {one["taskName"] for one in seen} == {"mine-1"}
+    assert running[0].id in {item["runId"] for item in seen}
+    assert {item["taskName"] for item in seen} == {"mine-1"}
     with daemon.lock:
         for name in ("mine-1", "other"):
             upsert_task(daemon.db, name, "task", "{}")
     seen = daemon.get("/api/resources/totals", scoped(daemon, "viewer"), unix=False).json["items"]
-    assert [one["taskName"] for one in seen] == ["mine-1"]
+    assert [item["taskName"] for item in seen] == ["mine-1"]
 
 
 @pytest.mark.parametrize("name", ["delete", "rerun", "restore", "stop"])

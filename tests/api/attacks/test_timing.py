@@ -20,9 +20,9 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, bytes]]:
     pairs: list[tuple[bytes, bytes]] = []
     real = hmac.compare_digest
 
-    def note(one: Any, other: Any) -> bool:
-        pairs.append((one, other))
-        return real(one, other)
+    def note(first: Any, other: Any) -> bool:
+        pairs.append((first, other))
+        return real(first, other)
 
     monkeypatch.setattr(hmac, "compare_digest", note)
     return pairs
@@ -39,16 +39,16 @@ def test_passwords(compared: list[tuple[bytes, bytes]], guess: str) -> None:
     else:
         with pytest.raises(WrongPassword):
             passwords.check("", guess, None)
-    ((one, other),) = compared
-    assert {len(one), len(other)} == {hashlib.sha256().digest_size}
+    ((first, other),) = compared
+    assert {len(first), len(other)} == {hashlib.sha256().digest_size}
 
 
 @pytest.mark.parametrize("user", ["known", "unknown", "x" * 200])
 def test_names(monkeypatch: pytest.MonkeyPatch, user: str) -> None:
     """An unknown account name costs as much hashing as a wrong password does."""
     account = Account("known", hash_password("right"), "t", "viewer", None, 0, "x", 0)
-    found = {"known": account}
-    passwords = Passwords(PASSWORD, ControlClient("/nowhere", "token"), found.get)
+    tags = {"known": account}
+    passwords = Passwords(PASSWORD, ControlClient("/nowhere", "token"), tags.get)
     with pytest.raises(WrongPassword):
         passwords.check(user, "first", None)
     hashed: list[dict[str, int]] = []

@@ -29,27 +29,27 @@ def login_as(daemon: Daemon, user: str, password: str = SECRET) -> Answer:
 
 
 def status(daemon: Daemon, headers: dict[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = daemon.get("/api/auth/status", headers, unix=False).json
-    found.pop("$schema", None)
-    return found
+    body: dict[str, Any] = daemon.get("/api/auth/status", headers, unix=False).json
+    body.pop("$schema", None)
+    return body
 
 
 def test_hashes() -> None:
     """Two hashes of one password differ, contain their parameters, and match only this password."""
-    one, other = hash_password("pass\udcff"), hash_password("pass\udcff")
-    assert one != other
-    assert one.split("$")[:4] == ["scrypt", "16384", "8", "5"]
-    assert verify("pass\udcff", one)
-    assert not verify("pass", one)
+    first, other = hash_password("pass\udcff"), hash_password("pass\udcff")
+    assert first != other
+    assert first.split("$")[:4] == ["scrypt", "16384", "8", "5"]
+    assert verify("pass\udcff", first)
+    assert not verify("pass", first)
 
 
 def test_an_account_is_listed_without_its_password(daemon: Daemon) -> None:
     """Answers, the database and the log do not contain the password."""
     made = add(daemon, "listed", tasks="web-*")
     assert made.status == 201
-    (found,) = (item for item in daemon.get("/api/users").json["items"] if item["name"] == "listed")
-    assert (found["role"], found["tasks"]) == ("operator", "web-*")
-    assert found["createdBy"].startswith("uid ")
+    (listed,) = (item for item in daemon.get("/api/users").json["items"] if item["name"] == "listed")
+    assert (listed["role"], listed["tasks"]) == ("operator", "web-*")
+    assert listed["createdBy"].startswith("uid ")
     with daemon.lock:
         dump = str(daemon.db.rows("SELECT * FROM accounts")) + str(daemon.db.rows("SELECT * FROM audit"))
     assert SECRET not in dump + daemon.log.read_text() + made.body.decode()
@@ -218,8 +218,11 @@ def test_a_password_in_the_wrong_field_is_not_recorded(own: Daemon) -> None:
     add(own, "known")
     assert login_as(own, "known", "wrong").status == 401
     assert login_as(own, "my-secret-password", "x").status == 401
-    until(lambda: len([one for one in own.scheduler.audit if one.failed_login]) == 2, "the audit")
-    assert [(one.who, one.target) for one in own.scheduler.audit if one.failed_login] == [("", "known"), ("", "")]
+    until(lambda: len([entry for entry in own.scheduler.audit if entry.failed_login]) == 2, "the audit")
+    assert [(entry.who, entry.target) for entry in own.scheduler.audit if entry.failed_login] == [
+        ("", "known"),
+        ("", ""),
+    ]
     assert "my-secret-password" not in own.log.read_text()
 
 

@@ -51,9 +51,9 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 def status(daemon: Daemon, headers: dict[str, str]) -> dict[str, Any]:
     answer = daemon.get("/api/auth/status", headers, unix=False)
     assert answer.status == 200, answer.body
-    found: dict[str, Any] = answer.json
-    found.pop("$schema", None)
-    return found
+    body: dict[str, Any] = answer.json
+    body.pop("$schema", None)
+    return body
 
 
 def raw(daemon: Daemon, headers: list[tuple[str, str]]) -> tuple[int, dict[str, Any]]:
@@ -132,8 +132,8 @@ def test_underscores(behind: Daemon, spelling: str) -> None:
     """A spelling with underscores is dropped, and adds neither a name nor groups."""
     proof = ("Ringward-Proxy-Secret", SECRET)
     assert raw(behind, [proof, (spelling, "mallory")])[1]["authenticated"] is False
-    found = raw(behind, [proof, *ALICE.items(), (spelling, "mallory"), ("Remote_Groups", "admins")])[1]
-    assert (found["user"], found["role"]) == ("alice", "operator")
+    identity = raw(behind, [proof, *ALICE.items(), (spelling, "mallory"), ("Remote_Groups", "admins")])[1]
+    assert (identity["user"], identity["role"]) == ("alice", "operator")
     assert raw(behind, [("Ringward_Proxy_Secret", SECRET), *FORGED.items()])[1]["authenticated"] is False
 
 
@@ -230,9 +230,9 @@ def identified(user: str, groups: str, **roles: str) -> Identity | None:
 )
 def test_roles(groups: str, roles: dict[str, str], role: str) -> None:
     """The group with the most powerful role counts; "*" applies to people in none of the listed groups."""
-    found = identified("alice", groups, **roles)
-    assert found is not None
-    assert found.role_name == role
+    identity = identified("alice", groups, **roles)
+    assert identity is not None
+    assert identity.role_name == role
 
 
 @pytest.mark.parametrize("groups", ["A", "a b", "b"])

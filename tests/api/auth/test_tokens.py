@@ -23,8 +23,8 @@ def test_token_is_shown_once(daemon: Daemon) -> None:
     """Only the answer that creates a token contains its secret; the list, the store and the log do not."""
     secret = make_token(daemon, "once", "operator", tasks="web-*", expiresInMs=3_600_000)
     assert re.fullmatch("rw_[A-Za-z0-9_-]{43}", secret)
-    found = listed(daemon, "once")
-    assert (found["role"], found["tasks"], found["expired"]) == ("operator", "web-*", False)
+    token = listed(daemon, "once")
+    assert (token["role"], token["tasks"], token["expired"]) == ("operator", "web-*", False)
     assert secret not in daemon.get("/api/tokens").body.decode()
     with daemon.lock:
         dump = str(daemon.db.rows("SELECT * FROM tokens")) + str(daemon.db.rows("SELECT * FROM audit"))

@@ -27,9 +27,9 @@ def proof(kind: str, headers: dict[str, str], secret: str = SECRET, body: bytes 
 @pytest.mark.parametrize("kind", ["github", "generic"])
 def test_github_example(kind: str) -> None:
     """The signature in GitHub's documentation is accepted and identifies the request."""
-    found = proof(kind, {"X-Hub-Signature-256": GITHUB})
-    assert found == Proof(GITHUB.removeprefix("sha256="))
-    assert found.is_current(0)
+    verified = proof(kind, {"X-Hub-Signature-256": GITHUB})
+    assert verified == Proof(GITHUB.removeprefix("sha256="))
+    assert verified.is_current(0)
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,12 @@ def test_bearer_token() -> None:
 
 def test_standard_webhooks_example() -> None:
     """The published example is accepted, with its id, and only within five minutes of its time."""
-    found = proof("generic", STANDARD, STANDARD_SECRET, STANDARD_BODY)
-    assert found == Proof(STANDARD["webhook-id"], 1614265330)
-    assert found.is_current(1614265330 - 300)
-    assert found.is_current(1614265330 + 300)
-    assert not found.is_current(1614265330 - 301)
-    assert not found.is_current(1614265330 + 301)
+    verified = proof("generic", STANDARD, STANDARD_SECRET, STANDARD_BODY)
+    assert verified == Proof(STANDARD["webhook-id"], 1614265330)
+    assert verified.is_current(1614265330 - 300)
+    assert verified.is_current(1614265330 + 300)
+    assert not verified.is_current(1614265330 - 301)
+    assert not verified.is_current(1614265330 + 301)
 
 
 def test_one_of_several_signatures() -> None:

@@ -71,5 +71,5 @@ def test_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = parameter["parameters"]
     assert old["description"] == "The size. Also accepted as max. Deprecated since 2027-01-01. Use size."
     assert (old["deprecated"], "deprecated" in new) == (True, False)
-    for one in (operation, parameter):
-        assert "Deprecation" in one["responses"]["204"]["headers"]
+    for description in (operation, parameter):
+        assert "Deprecation" in description["responses"]["204"]["headers"]

@@ -172,16 +172,16 @@ def test_long_values_are_not_repeated(daemon: Daemon, value: object) -> None:
 
 def test_body_of_another_encoding(daemon: Daemon) -> None:
     """The message for a text that is not UTF-8 says so."""
-    found = assert_problem(daemon.ask("POST", "/api/units/stop", b'{"group": "\xff"}', JSON), 400)
-    assert found["detail"] == "The body is not UTF-8"
+    problem = assert_problem(daemon.ask("POST", "/api/units/stop", b'{"group": "\xff"}', JSON), 400)
+    assert problem["detail"] == "The body is not UTF-8"
 
 
 @pytest.mark.parametrize("body", [b'"secret phrase"', b'["secret phrase"]', b'{"pasword": "secret phrase"}'])
 def test_login_errors_do_not_repeat_the_password(daemon: Daemon, body: bytes) -> None:
     """A password under a misspelt or empty name is not repeated either."""
-    found = assert_problem(daemon.ask("POST", LOGIN, body, JSON), 422)
-    assert found["errors"]
-    assert "secret phrase" not in json.dumps(found)
+    problem = assert_problem(daemon.ask("POST", LOGIN, body, JSON), 422)
+    assert problem["errors"]
+    assert "secret phrase" not in json.dumps(problem)
 
 
 @pytest.mark.parametrize(
@@ -196,16 +196,16 @@ def test_login_errors_do_not_repeat_the_password(daemon: Daemon, body: bytes) ->
 )
 def test_repeated_fields(daemon: Daemon, path: str, body: bytes, location: str | None) -> None:
     """A field given twice gets 422 unless both values are equal, because a proxy may have checked the other one."""
-    found = assert_problem(daemon.ask("POST", path, body, JSON), 422 if location else 401)
-    assert [error["location"] for error in found["errors"]] == [location] * bool(location)
+    problem = assert_problem(daemon.ask("POST", path, body, JSON), 422 if location else 401)
+    assert [error["location"] for error in problem["errors"]] == [location] * bool(location)
 
 
 def test_many_errors_have_a_short_summary(daemon: Daemon) -> None:
     """Each error is an element of ``errors``, but the summary stays one sentence."""
     body = json.dumps({f"field{number}": 1 for number in range(1000)}).encode()
-    found = assert_problem(daemon.ask("POST", "/api/tasks/job/run", body, JSON), 422)
-    assert len(found["errors"]) == 1000
-    assert len(found["detail"]) < 1000
+    problem = assert_problem(daemon.ask("POST", "/api/tasks/job/run", body, JSON), 422)
+    assert len(problem["errors"]) == 1000
+    assert len(problem["detail"]) < 1000
 
 
 def test_schema_field_is_accepted(daemon: Daemon) -> None:
@@ -218,16 +218,16 @@ def test_schema_field_is_accepted(daemon: Daemon) -> None:
 @pytest.mark.parametrize("link", ["{}", "[]", "null", "5", '""', '"x"', '"//localhost/x"', '"http://a b"', '"a:%"'])
 def test_schema_field_is_a_uri(daemon: Daemon, link: str) -> None:
     """``$schema`` of a body must be the documented URI."""
-    found = assert_problem(daemon.ask("POST", "/api/tasks/job/run", f'{{"$schema": {link}}}', JSON), 422)
-    assert [error["location"] for error in found["errors"]] == ["body.$schema"]
+    problem = assert_problem(daemon.ask("POST", "/api/tasks/job/run", f'{{"$schema": {link}}}', JSON), 422)
+    assert [error["location"] for error in problem["errors"]] == ["body.$schema"]
 
 
 @pytest.mark.parametrize("number", ["1.5", "1e15", "-1e300"])
 def test_noninteger_numbers(daemon: Daemon, number: str) -> None:
     """A fraction or a number that is too large is refused as an integer, in any notation."""
     body = f'{{"name": "x", "role": "viewer", "expiresInMs": {number}}}'
-    found = assert_problem(daemon.ask("POST", "/api/tokens", body, JSON), 422)
-    assert [error["location"] for error in found["errors"]] == ["body.expiresInMs"]
+    problem = assert_problem(daemon.ask("POST", "/api/tokens", body, JSON), 422)
+    assert [error["location"] for error in problem["errors"]] == ["body.expiresInMs"]
 
 
 def test_chunked_bodies_are_read(daemon: Daemon) -> None:
@@ -308,8 +308,8 @@ def test_invalid_chunks(daemon: Daemon) -> None:
 )
 def test_unparsable_requests(daemon: Daemon, request_: bytes, status: int) -> None:
     """Unparsable requests are answered with a problem document, which arrives."""
-    found, headers, body = raw(daemon, request_)
-    assert found == status
+    answer_status, headers, body = raw(daemon, request_)
+    assert answer_status == status
     assert headers["content-type"] == "application/problem+json"
     assert body["status"] == status
     assert body["instance"].startswith("urn:ulid:")
@@ -453,9 +453,9 @@ def test_a_foreign_host_is_not_echoed(daemon: Daemon, request_: bytes) -> None:
 def test_absolute_form_determines_the_host(daemon: Daemon, target: bytes) -> None:
     """In a request with an absolute URL, the URL's host counts instead of the header."""
     assert raw(daemon, b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % target)[0] in (400, 421)
-    found = raw(daemon, b"GET http://localhost:%d/nowhere HTTP/1.1\r\nHost: x\r\n\r\n" % daemon.port)
-    assert found[0] == 404
-    assert found[2]["$schema"].startswith(f"http://localhost:{daemon.port}/")
+    response = raw(daemon, b"GET http://localhost:%d/nowhere HTTP/1.1\r\nHost: x\r\n\r\n" % daemon.port)
+    assert response[0] == 404
+    assert response[2]["$schema"].startswith(f"http://localhost:{daemon.port}/")
 
 
 def test_commands_without_a_scheduler(own: Daemon) -> None:

@@ -64,10 +64,10 @@ def test_large_bodies_are_checked_one_at_a_time(monkeypatch: pytest.MonkeyPatch)
         finally:
             inside.pop()
 
-    def one() -> None:
+    def ask() -> None:
         with pytest.raises(ApiError):
             decode(request_of(100_000), budget)
 
     monkeypatch.setattr(body, "_decoded", watched)
-    gevent.joinall([gevent.spawn(one) for _ in range(8)], raise_error=True)
+    gevent.joinall([gevent.spawn(ask) for _ in range(8)], raise_error=True)
     assert most == [1] * 8

@@ -19,11 +19,13 @@ from tests.api.support.harness import Daemon
 )
 def test_bodies_of_operations_without_one(daemon: Daemon, body: bytes, headers: dict[str, str], status: int) -> None:
     """A body for an operation without one is refused and nothing is done; an empty body is accepted."""
-    silent = [one for one in OPERATIONS if one.method != "GET" and one.body is None and not one.media]
-    assert {"reloadDaemon", "stopRun", "restartService", "deleteRun", "logout"} <= {one.id for one in silent}
+    silent = [
+        guarded for guarded in OPERATIONS if guarded.method != "GET" and guarded.body is None and not guarded.media
+    ]
+    assert {"reloadDaemon", "stopRun", "restartService", "deleteRun", "logout"} <= {guarded.id for guarded in silent}
     for operation in silent:
-        found = assert_problem(daemon.ask(operation.method, path_of(operation), body, headers), status)
-        assert status != 422 or [error["location"] for error in found["errors"]] == ["body.dry_run"]
+        problem = assert_problem(daemon.ask(operation.method, path_of(operation), body, headers), status)
+        assert status != 422 or [error["location"] for error in problem["errors"]] == ["body.dry_run"]
     assert not daemon.scheduler.calls
     assert daemon.ask("POST", "/api/daemon/reload", b"{}", JSON).status == 200
 

@@ -26,9 +26,9 @@ def test_empty_parameters(described: dict[str, Any]) -> None:
     """An empty value is allowed exactly where the parameter may be absent, because it means the same."""
     for methods in described["paths"].values():
         for operation in methods.values():
-            for one in operation.get("parameters", []):
-                if one["in"] == "query":
-                    assert one.get("allowEmptyValue", False) is not one.get("required", False)
+            for parameter in operation.get("parameters", []):
+                if parameter["in"] == "query":
+                    assert parameter.get("allowEmptyValue", False) is not parameter.get("required", False)
 
 
 def test_answers_in_either_naming(described: dict[str, Any]) -> None:
@@ -37,7 +37,7 @@ def test_answers_in_either_naming(described: dict[str, Any]) -> None:
 
     def forms(schema: dict[str, Any]) -> list[str]:
         name = schema["$ref"].rsplit("/", 1)[1]
-        return [one["$ref"].rsplit("/", 1)[1] for one in schemas[name]["oneOf"]]
+        return [variant["$ref"].rsplit("/", 1)[1] for variant in schemas[name]["oneOf"]]
 
     def answer(path: str, method: str = "get", status: str = "200") -> dict[str, Any]:
         content = described["paths"][path][method]["responses"][status]["content"]
@@ -50,8 +50,8 @@ def test_answers_in_either_naming(described: dict[str, Any]) -> None:
         ("/api/runs", "runs", ["RunSnake", "RunCamel"]),
         ("/api/tasks/{taskName}/runs", "items", ["RunCamel", "RunSnakeWithParams"]),
     ):
-        found = schemas[answer(path)["$ref"].rsplit("/", 1)[1]]["properties"][field]["anyOf"]
-        assert [forms(one["items"]) for one in found if one.get("type") == "array"] == [namings]
+        any_of = schemas[answer(path)["$ref"].rsplit("/", 1)[1]]["properties"][field]["anyOf"]
+        assert [forms(form["items"]) for form in any_of if form.get("type") == "array"] == [namings]
 
 
 def test_a_run_in_both_namings(described: dict[str, Any]) -> None:
@@ -67,7 +67,7 @@ def test_a_run_in_both_namings(described: dict[str, Any]) -> None:
 def test_no_schema_has_both_namings(described: dict[str, Any]) -> None:
     """No schema contains both namings, because generators map taskName and task_name to one name."""
     for name, schema in described["components"]["schemas"].items():
-        plain = [one.replace("_", "").lower() for one in schema.get("properties", {})]
+        plain = [key.replace("_", "").lower() for key in schema.get("properties", {})]
         assert len(plain) == len(set(plain)), name
 
 
@@ -86,7 +86,12 @@ def test_enumerations_are_components(described: dict[str, Any]) -> None:
 def test_operation_ids(described: dict[str, Any]) -> None:
     """No operation id is the beginning of another one, because generators append suffixes."""
     ids = [operation["operationId"] for methods in described["paths"].values() for operation in methods.values()]
-    assert [(one, other) for one in ids for other in ids if one != other and other.startswith(one)] == []
+    assert [
+        (operation_id, other)
+        for operation_id in ids
+        for other in ids
+        if operation_id != other and other.startswith(operation_id)
+    ] == []
 
 
 def test_request_bodies(described: dict[str, Any]) -> None:
@@ -144,8 +149,8 @@ def patterns_in(described: Any) -> Iterator[str]:
             yield described["pattern"]
         described = list(described.values())
     if isinstance(described, list):
-        for one in described:
-            yield from patterns_in(one)
+        for schema in described:
+            yield from patterns_in(schema)
 
 
 def test_patterns(described: dict[str, Any]) -> None:

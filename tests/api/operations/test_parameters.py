@@ -32,9 +32,9 @@ PARAMS = (
 
 
 def values(query: str) -> dict[str, object]:
-    found, errors = parse_query(PARAMS, query)
+    values_read, errors = parse_query(PARAMS, query)
     assert not errors
-    return found
+    return values_read
 
 
 def locations(query: str) -> list[str]:

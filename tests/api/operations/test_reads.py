@@ -16,7 +16,7 @@ def ignore(_error: StoreError) -> None:
     """Ignore a report of damage."""
 
 
-def one(db: Database) -> object:
+def read_one(db: Database) -> object:
     return db.row("SELECT 1")
 
 
@@ -27,10 +27,10 @@ def test_missing_database_during_the_first_start(monkeypatch: pytest.MonkeyPatch
     told = list[StoreError]()
     reads = DatabaseReads(path, told.append)
     with pytest.raises(NotReady):
-        reads(one)
+        reads(read_one)
     assert told == []
     open_writer(path).close()
-    assert reads(one) == (1,)
+    assert reads(read_one) == (1,)
 
 
 def test_request_before_the_database(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_request_before_the_database(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         gevent.idle()
 
     monkeypatch.setattr(gevent, "sleep", look)
-    asking = [gevent.spawn(reads, one) for _ in range(3)]
+    asking = [gevent.spawn(reads, read_one) for _ in range(3)]
     assert tried.wait(30)
     open_writer(path).close()
     assert [greenlet.get(timeout=30) for greenlet in asking] == [(1,)] * 3
@@ -60,7 +60,7 @@ def test_request_before_the_database_after_a_hung_disk(monkeypatch: pytest.Monke
     reads._hung = True
     monkeypatch.setattr(reads, "_threads", lambda look: look())  # no thread, which could be late, has to say so
     with pytest.raises(NotReady):
-        reads(one)
+        reads(read_one)
     assert not reads._hung
 
 
@@ -72,20 +72,20 @@ def test_only_the_first_request_waits(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(read_threads, "time", SimpleNamespace(monotonic=lambda: sum(waits)))
     monkeypatch.setattr(read_threads, "_COMING_S", 0.1)
     with pytest.raises(NotReady):
-        reads(one)
+        reads(read_one)
     assert waits
     waits.clear()
     with pytest.raises(NotReady):
-        reads(one)
+        reads(read_one)
     assert not waits
     open_writer(path).close()
-    assert reads(one) == (1,)
+    assert reads(read_one) == (1,)
     errors: list[StoreError] = [DatabaseNotOpened()] * 3
 
     def late(db: Database) -> object:
         if errors:
             raise errors.pop()
-        return one(db)
+        return read_one(db)
 
     assert reads(late) == (1,)
     assert waits
@@ -101,7 +101,7 @@ def test_missing_database_is_reported(
     open_writer(path).close()
     told = list[StoreError]()
     reads = DatabaseReads(path, told.append)
-    assert reads(one) == (1,)
+    assert reads(read_one) == (1,)
 
     def fail(_db: Database) -> None:
         raise error
@@ -122,5 +122,5 @@ def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     with monkeypatch.context() as limit:
         limit.setattr("gevent.threadpool.start_new_thread", none_left)
         with pytest.raises(StoreError, match="can't start new thread"):
-            reads(one)
-    assert reads(one) == (1,)
+            reads(read_one)
+    assert reads(read_one) == (1,)

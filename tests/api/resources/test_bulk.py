@@ -28,16 +28,16 @@ KINDS = ("delete", "restore", "stop")
 @pytest.fixture
 def requests(daemon: Daemon) -> list[dict[str, Any]]:
     """The request to the scheduler, without the command's id."""
-    found: list[dict[str, Any]] = []
+    requests_seen: list[dict[str, Any]] = []
 
     def answer(arguments: dict[str, Any]) -> dict[str, Any]:
         assert is_ulid(arguments.pop("command"))
-        found.append(arguments)
+        requests_seen.append(arguments)
         return {"affected": 7, "deleted_at": 1767323045001}
 
     for kind in KINDS:
         daemon.scheduler.operations[f"bulk_{kind}"] = answer
-    return found
+    return requests_seen
 
 
 def post(daemon: Daemon, kind: str, selector: Any) -> Any:
@@ -133,7 +133,7 @@ def test_concurrent_large_requests(daemon: Daemon) -> None:
             until(partial(requests, 5), "the scheduler to be asked for little")
         finally:
             going_on.set()
-        assert [one.result() for one in (*waiting, more, small)] == [200] * 4 + [503, 200]
+        assert [waiting_request.result() for waiting_request in (*waiting, more, small)] == [200] * 4 + [503, 200]
     assert status(large) == 200
 
 
@@ -180,11 +180,15 @@ def test_filter(
 @pytest.mark.parametrize("match_all", [{}, {"match_all": False}, {"match_all": None}])
 def test_ids(daemon: Daemon, requests: list[dict[str, Any]], match_all: dict[str, Any]) -> None:
     """Without match_all only the ids count; invalid and repeated ids are ignored."""
-    one, two = new_ulid(), new_ulid()
-    selector = {"ids": [one, two, one, "nonsense", "", "é" * 26], "filter": {"status": "failed"}, "except_ids": [one]}
+    first, two = new_ulid(), new_ulid()
+    selector = {
+        "ids": [first, two, first, "nonsense", "", "é" * 26],
+        "filter": {"status": "failed"},
+        "except_ids": [first],
+    }
     assert post(daemon, "delete", {**selector, **match_all}).status == 200
     assert requests == [
-        {"match_all": False, "filter": {"tasks": None}, "except_ids": "", "ids": one + two, "by": "uid 0"}
+        {"match_all": False, "filter": {"tasks": None}, "except_ids": "", "ids": first + two, "by": "uid 0"}
     ]
     assert post(daemon, "delete", {"ids": None, "except_ids": None, **match_all}).json["affected"] == 7
     assert requests[1]["ids"] == ""
@@ -194,7 +198,7 @@ def test_many_ids_do_not_block_the_loop(monkeypatch: pytest.MonkeyPatch) -> None
     """Half a million ids take a second to check, so a thread does it instead of the loop."""
     went_on, none = threading.Event(), {"ids": "", "except_ids": ""}
     monkeypatch.setattr("api.resources.runs.bulk.arguments_of", lambda *_: {"went_on": went_on.wait(30), **none})
-    context = SimpleNamespace(control=SimpleNamespace(call_patiently=lambda _operation, **found: found))
+    context = SimpleNamespace(control=SimpleNamespace(call_patiently=lambda _operation, **arguments: arguments))
     call = SimpleNamespace(by="", body=bulk.RunSelector(), tasks=None)
     gevent.spawn(went_on.set)
     assert bulk._ask(cast(Context, context), cast(Call, call), "bulk_delete")["went_on"]
@@ -202,8 +206,8 @@ def test_many_ids_do_not_block_the_loop(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_match_all(daemon: Daemon, requests: list[dict[str, Any]]) -> None:
     """With match_all, ids are ignored and exceptions count."""
-    one, two = new_ulid(), new_ulid()
-    assert post(daemon, "delete", {"match_all": True, "ids": [one], "except_ids": [two]}).status == 200
+    first, two = new_ulid(), new_ulid()
+    assert post(daemon, "delete", {"match_all": True, "ids": [first], "except_ids": [two]}).status == 200
     assert (requests[0]["ids"], requests[0]["except_ids"]) == ("", two)
 
 
@@ -300,8 +304,8 @@ def test_not_run_again(daemon: Daemon) -> None:
         (die, "The scheduler is down; check whether the tasks have run before you repeat this"),
     ):
         daemon.scheduler.operations["bulk_rerun"] = answer
-        found = post(daemon, "rerun", {"match_all": True})
-        assert (found.status, found.json["detail"]) == (503, told)
+        response = post(daemon, "rerun", {"match_all": True})
+        assert (response.status, response.json["detail"]) == (503, told)
     assert post(daemon, "rerun", {"match_all": True}).json["detail"] == "The scheduler is down; nothing was changed"
     daemon.scheduler.start()
 
@@ -330,9 +334,9 @@ def test_summary(daemon: Daemon) -> None:
     for minute, reason in enumerate(["failed", "timeout", "succeeded", "missed", "skipped"]):
         at_ms = t0 + minute * 60_000
         daemon.insert(make_run(task=task, status="ended", end_reason=reason, created_at=at_ms))
-    found = daemon.get(f"/api/runs/summary?task_name={task}").json
-    assert [found[name] for name in ("total", "success", "failed", "missed")] == [5, 1, 2, 1]
-    assert found["lastFailure"]["endReason"] == "timeout"
+    body = daemon.get(f"/api/runs/summary?task_name={task}").json
+    assert [body[name] for name in ("total", "success", "failed", "missed")] == [5, 1, 2, 1]
+    assert body["lastFailure"]["endReason"] == "timeout"
     later = daemon.get(f"/api/runs/summary?taskName={task}&since=2026-01-02T03:06:00Z").json
     assert [later[name] for name in ("total", "success", "failed", "missed")] == [3, 1, 0, 1]
     assert "lastFailure" not in later

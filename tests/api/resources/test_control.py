@@ -35,9 +35,9 @@ def test_restarts(daemon: Daemon) -> None:
     """Each restart has an id, and may be rolling."""
     for query in ("", "?rolling=true", "?rolling=0"):
         assert daemon.ask("POST", f"/api/tasks/site/restart{query}").status == 204
-    found = [arguments for operation, arguments in daemon.scheduler.calls if operation == "service_restart"]
-    assert [one["rolling"] for one in found] == [False, True, False]
-    assert len({one["command"] for one in found}) == 3
+    restarts = [arguments for operation, arguments in daemon.scheduler.calls if operation == "service_restart"]
+    assert [restart["rolling"] for restart in restarts] == [False, True, False]
+    assert len({restart["command"] for restart in restarts}) == 3
 
 
 @pytest.mark.parametrize("action", ACTIONS)

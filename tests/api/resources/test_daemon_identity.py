@@ -11,13 +11,13 @@ from tests.api.support.harness import PASSWORD, Daemon
 
 def test_identity(daemon: Daemon) -> None:
     """TCP and the Unix socket give the same identity, with the pid of the daemon."""
-    found = daemon.get("/api/daemon/identity").json
-    del found["$schema"]
+    body = daemon.get("/api/daemon/identity").json
+    del body["$schema"]
     again = daemon.get("/api/daemon/identity", basic(PASSWORD), unix=False).json
-    assert found.items() <= again.items()
-    fingerprint = found.pop("fingerprint")
+    assert body.items() <= again.items()
+    fingerprint = body.pop("fingerprint")
     assert len(fingerprint) == 64
-    assert found == {
+    assert body == {
         "app": "ringward",
         "version": VERSION,
         "pid": os.getpid(),

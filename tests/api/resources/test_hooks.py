@@ -59,7 +59,9 @@ def test_github_push(daemon: Daemon) -> None:
     assert (asked["run"], asked["task"], asked["triggered_by"], asked["by"]) == (run_id, "job", "api", "hook:ci")
     assert answer.headers["Location"] == f"/api/runs/{run_id}"
     assert answer.json["triggered_by"] == "api"
-    entry = until(lambda: [one for one in daemon.scheduler.audit if run_id in one.reason], "the audit entry")[0]
+    entry = until(
+        lambda: [audited for audited in daemon.scheduler.audit if run_id in audited.reason], "the audit entry"
+    )[0]
     assert (entry.who, entry.operation, entry.target, entry.status) == ("hook:ci", "receiveHook", "job", 202)
 
 
@@ -150,7 +152,9 @@ def test_wrong_secrets(own: Daemon, name: str) -> None:
 def test_refusals_are_audited(daemon: Daemon) -> None:
     """The audit has the requested name and the client."""
     assert daemon.ask("POST", "/api/hooks/unlisted", b"", bearer("x"), unix=False).status == 401
-    entry = until(lambda: [one for one in daemon.scheduler.audit if one.target == "unlisted"], "the audit entry")[0]
+    entry = until(
+        lambda: [audited for audited in daemon.scheduler.audit if audited.target == "unlisted"], "the audit entry"
+    )[0]
     assert (entry.who, entry.address, entry.operation, entry.status) == ("", "127.0.0.1", "receiveHook", 401)
     assert entry.failed_login
 

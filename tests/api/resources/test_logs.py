@@ -232,8 +232,8 @@ def test_raw_of_a_large_log(daemon: Daemon) -> None:
     run = running(daemon)
     log = daemon.log_of(run, file_blocks=1024)
     text = b"".join(b"%d\n" % number for number in range(300_000))
-    for begin in range(0, len(text), 50_000):
-        log.write(text[begin : begin + 50_000])
+    for start in range(0, len(text), 50_000):
+        log.write(text[start : start + 50_000])
     assert daemon.get(f"/api/runs/{run.id}/log/raw").body == text
     log.finish()
     assert daemon.get(f"/api/runs/{run.id}/log/raw").body == text
@@ -256,15 +256,15 @@ def damaged(daemon: Daemon) -> Run:
 def test_damaged_log(daemon: Daemon) -> None:
     """A damaged log is returned without the damaged lines."""
     run = damaged(daemon)
-    found = numbers(page(daemon, run, "?from=0&limit=1000"))
-    assert 500 < len(found) < 1000
-    assert found[0] == 0
-    assert found[-1] == 999
+    shown_numbers = numbers(page(daemon, run, "?from=0&limit=1000"))
+    assert 500 < len(shown_numbers) < 1000
+    assert shown_numbers[0] == 0
+    assert shown_numbers[-1] == 999
     stream = daemon.stream(f"/api/runs/{run.id}/log/stream?from=0")
     names = [event.name for event in stream.events()]
     stream.close()
     assert names.count("dropped") == 1
-    assert names.count("line") == len(found)
+    assert names.count("line") == len(shown_numbers)
     assert names[-1] == "done"
 
 

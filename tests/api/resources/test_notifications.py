@@ -29,8 +29,8 @@ def ids(daemon: Daemon, query: str = "") -> list[str]:
 def test_notification(daemon: Daemon) -> None:
     """A notification has exactly the fields with values."""
     made = make(daemon)
-    found = daemon.get(f"{PATH}?limit=1").json["items"][0]
-    assert found == {
+    notification = daemon.get(f"{PATH}?limit=1").json["items"][0]
+    assert notification == {
         "id": made.id,
         "kind": "run.failed",
         "severity": "error",
@@ -38,8 +38,8 @@ def test_notification(daemon: Daemon) -> None:
         "body": "body",
         "taskName": "job",
         "count": 1,
-        "createdAt": found["createdAt"],
-        "lastOccurredAt": found["createdAt"],
+        "createdAt": notification["createdAt"],
+        "lastOccurredAt": notification["createdAt"],
     }
     plain = make(daemon, task=None)
     assert "taskName" not in daemon.get(f"{PATH}?limit=1").json["items"][0]
@@ -143,16 +143,16 @@ def test_stream(daemon: Daemon) -> None:
     daemon.announce("run.created", runId="R")
     announce(daemon, made, "notification.updated")
     daemon.announce("notification.unreadCountChanged", count=4)
-    found = stream.take(3)
+    accepted = stream.take(3)
     stream.close()
-    assert [event.name for event in found] == [
+    assert [event.name for event in accepted] == [
         "notification.created",
         "notification.updated",
         "notification.unreadCountChanged",
     ]
-    assert found[0].data["notification"]["id"] == made.id
-    assert found[2].data["count"] == 4
-    assert found[0].id is not None
-    again = opened(daemon, found[0].id)
-    assert [event.id for event in again.take(2)] == [event.id for event in found[1:]]
+    assert accepted[0].data["notification"]["id"] == made.id
+    assert accepted[2].data["count"] == 4
+    assert accepted[0].id is not None
+    again = opened(daemon, accepted[0].id)
+    assert [event.id for event in again.take(2)] == [event.id for event in accepted[1:]]
     again.close()

@@ -58,38 +58,38 @@ def test_metrics(own: Daemon) -> None:
     own.insert(make_run(task="gone", status="running", started_at=now))
     log = own.log_of(running)
     log.write(b"a line\n")
-    found = scraped(own)
-    assert value(found, "ringward_runs_total", task="job", reason="succeeded") == 2
-    assert value(found, "ringward_runs_total", task="job", reason="failed") == 1
-    assert value(found, "ringward_runs_total", task="job", reason="skipped") == 1
+    metrics = scraped(own)
+    assert value(metrics, "ringward_runs_total", task="job", reason="succeeded") == 2
+    assert value(metrics, "ringward_runs_total", task="job", reason="failed") == 1
+    assert value(metrics, "ringward_runs_total", task="job", reason="skipped") == 1
     for family, total, within in (
         ("ringward_run_duration_seconds", 2.25, {"0.1": 0, "1.0": 2, "10.0": 3, "86400.0": 3, "+Inf": 3}),
         ("ringward_run_start_delay_seconds", 2.625, {"0.1": 0, "1.0": 2, "10.0": 3, "3600.0": 3, "+Inf": 3}),
     ):
-        assert value(found, family, "_sum", task="job") == total
-        assert value(found, family, "_count", task="job") == 3
-        assert {le: value(found, family, "_bucket", task="job", le=le) for le in within} == within
-    assert value(found, "ringward_task_cpu_seconds_total", task="job", mode="user") == 1.5
-    assert value(found, "ringward_task_cpu_seconds_total", task="job", mode="system") == 0.0
-    assert value(found, "ringward_task_read_bytes_total", task="job") == 21
-    assert value(found, "ringward_task_write_bytes_total", task="job") is None, "nobody counted"
-    assert value(found, "ringward_runs_running", task="job") == 1
-    assert value(found, "ringward_runs_pending", task="job") == 1
-    assert value(found, "ringward_task_next_run_timestamp_seconds", task="job") == (now + 60_000) / 1000
-    age = value(found, "ringward_task_last_success_age_seconds", task="job")
+        assert value(metrics, family, "_sum", task="job") == total
+        assert value(metrics, family, "_count", task="job") == 3
+        assert {le: value(metrics, family, "_bucket", task="job", le=le) for le in within} == within
+    assert value(metrics, "ringward_task_cpu_seconds_total", task="job", mode="user") == 1.5
+    assert value(metrics, "ringward_task_cpu_seconds_total", task="job", mode="system") == 0.0
+    assert value(metrics, "ringward_task_read_bytes_total", task="job") == 21
+    assert value(metrics, "ringward_task_write_bytes_total", task="job") is None, "nobody counted"
+    assert value(metrics, "ringward_runs_running", task="job") == 1
+    assert value(metrics, "ringward_runs_pending", task="job") == 1
+    assert value(metrics, "ringward_task_next_run_timestamp_seconds", task="job") == (now + 60_000) / 1000
+    age = value(metrics, "ringward_task_last_success_age_seconds", task="job")
     assert age is not None
     assert age >= 0
-    assert value(found, "ringward_service_instances", service="web", state="fatal") == 1
-    assert value(found, "ringward_service_instances", service="web", state="backoff") == 0
-    assert value(found, "ringward_service_flapping", service="web") == 0
-    assert value(found, "ringward_notifications_unread") == 1
-    assert value(found, "ringward_rings") == 2, "the run's and that of events"
-    assert (value(found, "ringward_ring_bytes") or 0) > 0
-    assert value(found, "ringward_log_dropped_lines", task="job") == 0
-    assert value(found, "ringward_scheduler_up") == 1
-    assert value(found, "ringward_sse_clients") == 0
-    assert value(found, "ringward_loop_lag_seconds", process="worker") is not None
-    assert (value(found, "ringward_process_resident_memory_bytes", process="worker") or 0) > 0
+    assert value(metrics, "ringward_service_instances", service="web", state="fatal") == 1
+    assert value(metrics, "ringward_service_instances", service="web", state="backoff") == 0
+    assert value(metrics, "ringward_service_flapping", service="web") == 0
+    assert value(metrics, "ringward_notifications_unread") == 1
+    assert value(metrics, "ringward_rings") == 2, "the run's and that of events"
+    assert (value(metrics, "ringward_ring_bytes") or 0) > 0
+    assert value(metrics, "ringward_log_dropped_lines", task="job") == 0
+    assert value(metrics, "ringward_scheduler_up") == 1
+    assert value(metrics, "ringward_sse_clients") == 0
+    assert value(metrics, "ringward_loop_lag_seconds", process="worker") is not None
+    assert (value(metrics, "ringward_process_resident_memory_bytes", process="worker") or 0) > 0
     log.finish()
 
 
@@ -103,9 +103,9 @@ def test_labels_are_bounded(own: Daemon) -> None:
     own.insert(make_run(task="gone", status="running", started_at=now_ms()))
     with own.lock:
         own.db.execute("DELETE FROM runs")
-    found = scraped(own)
-    assert value(found, "ringward_runs_total", task="job", reason="succeeded") == 1
-    text = json.dumps([list(key[1]) for family in found.values() for key in family.samples])
+    metrics = scraped(own)
+    assert value(metrics, "ringward_runs_total", task="job", reason="succeeded") == 1
+    text = json.dumps([list(key[1]) for family in metrics.values() for key in family.samples])
     assert "gone" not in text
     assert run.id not in text
 
@@ -123,12 +123,12 @@ def test_slots(own: Daemon) -> None:
     """Each slot has its size and use; a scheduler that does not know slots costs no other metric."""
     db = {"name": "db", "size": 2, "used": 1, "waiting": 0, "held_by": [], "next_runs": []}
     own.scheduler.operations["slots"] = lambda _args: {"slots": [db], "max_running": {"limit": None, "running": 1}}
-    found = scraped(own)
-    assert [value(found, f"ringward_slot_{name}", slot="db") for name in ("size", "used", "waiting")] == [2, 1, 0]
+    metrics = scraped(own)
+    assert [value(metrics, f"ringward_slot_{name}", slot="db") for name in ("size", "used", "waiting")] == [2, 1, 0]
     own.scheduler.operations["slots"] = refuse
-    found = scraped(own)
-    assert value(found, "ringward_scheduler_up") == 1
-    assert value(found, "ringward_slot_size", slot="db") is None
+    metrics = scraped(own)
+    assert value(metrics, "ringward_scheduler_up") == 1
+    assert value(metrics, "ringward_slot_size", slot="db") is None
 
 
 def refuse(_args: dict[str, Any]) -> dict[str, Any]:

@@ -31,10 +31,10 @@ def test_report(daemon: Daemon, query: str, dry_run: bool) -> None:
     daemon.scheduler.operations["reload"] = reload
     answer = daemon.ask("POST", f"/api/daemon/reload{query}")
     assert answer.status == 200
-    found = answer.json
-    assert found.pop("$schema").endswith("/schemas/Reloaded.json")
-    assert found == REPORT
-    assert [one["dry_run"] for one in asked] == [dry_run]
+    body = answer.json
+    assert body.pop("$schema").endswith("/schemas/Reloaded.json")
+    assert body == REPORT
+    assert [arguments["dry_run"] for arguments in asked] == [dry_run]
     assert asked[0]["by"]
 
 
@@ -50,7 +50,8 @@ def test_refusal_names_each_error(daemon: Daemon, status: int) -> None:
     assert answer.status == status
     assert answer.json["errors"] == [ERROR]
     until(
-        lambda: ("reloadDaemon", status) in {(one.operation, one.status) for one in daemon.scheduler.audit}, "the entry"
+        lambda: ("reloadDaemon", status) in {(entry.operation, entry.status) for entry in daemon.scheduler.audit},
+        "the entry",
     )
 
 

@@ -183,8 +183,8 @@ def test_cause(daemon: Daemon, reason: str, output: dict[str, list[str]], cause:
     """The cause of a failure is the last line of stderr, or else of stdout, as plain text in one piece."""
     run = failed(daemon, "caused", reason, **output)
     assert ending(daemon, run).get("cause") == cause
-    found = daemon.get(f"/api/runs/failures?runs={run}").json["items"]
-    assert [one.get("cause") for one in found] == ([] if reason in ("succeeded", "stopped") else [cause])
+    items = daemon.get(f"/api/runs/failures?runs={run}").json["items"]
+    assert [failure.get("cause") for failure in items] == ([] if reason in ("succeeded", "stopped") else [cause])
 
 
 def test_cause_by_failure_output(daemon: Daemon) -> None:
@@ -203,8 +203,8 @@ def test_newest_failure_of_each_task(daemon: Daemon) -> None:
     second = failed(daemon, "fails-a", stderr=["two"])
     third = failed(daemon, "fails-b", stderr=["three"])
     items = daemon.get("/api/runs/failures?limit=50").json["items"]
-    found = {item["run"]["id"]: item["cause"]["text"] for item in items if item["run"]["taskName"].startswith("fails-")}
-    assert list(found.items()) == [(third, "three"), (second, "two")]
-    assert first not in found
+    by_id = {item["run"]["id"]: item["cause"]["text"] for item in items if item["run"]["taskName"].startswith("fails-")}
+    assert list(by_id.items()) == [(third, "three"), (second, "two")]
+    assert first not in by_id
     assert daemon.get("/api/runs/failures?since=2999-01-01T00:00:00Z").json["items"] == []
     assert daemon.get("/api/runs/failures?runs=x").status == 422

@@ -19,9 +19,9 @@ def readings(count: int, first: int = 1) -> list[Reading]:
     ]
 
 
-def settle(daemon: Daemon, run_id: str, found: list[Reading]) -> None:
+def settle(daemon: Daemon, run_id: str, new_readings: list[Reading]) -> None:
     with daemon.lock, daemon.db.transaction():
-        run_samples.store_readings(daemon.db, 0, {run_id: found})
+        run_samples.store_readings(daemon.db, 0, {run_id: new_readings})
 
 
 def resources(daemon: Daemon, run_id: str) -> dict[str, Any]:
@@ -79,11 +79,11 @@ def test_running_run(daemon: Daemon) -> None:
     assert resources(daemon, run.id) == {"samples": []}
     settle(daemon, run.id, readings(2))
     with daemon.lock:
-        for number, one in enumerate(readings(2, first=3), 1):
-            run_samples.add_pass(daemon.db, number, {run.id: one, "0" * 26: one})
-    found = resources(daemon, run.id)
-    assert [found[name] for name in ("cpuUserMs", "cpuSystemMs", "maxRssBytes", "readBytes")] == [10000, 400, 4000, 28]
-    assert [sample["rssBytes"] for sample in found["samples"]] == [1000, 2000, 3000, 4000]
+        for number, pass_readings in enumerate(readings(2, first=3), 1):
+            run_samples.add_pass(daemon.db, number, {run.id: pass_readings, "0" * 26: pass_readings})
+    usage = resources(daemon, run.id)
+    assert [usage[name] for name in ("cpuUserMs", "cpuSystemMs", "maxRssBytes", "readBytes")] == [10000, 400, 4000, 28]
+    assert [sample["rssBytes"] for sample in usage["samples"]] == [1000, 2000, 3000, 4000]
     daemon.end(run.id)
 
 
@@ -104,13 +104,13 @@ def test_all_running_runs(own: Daemon) -> None:
     own.insert(make_run(task="web"))
     own.end(own.insert(make_run(task="web")).id)
     settle(own, ids[0], readings(3))
-    found = own.get("/api/resources").json["items"]
-    assert [(one["runId"], one["taskName"], one["instanceIndex"]) for one in found] == [
+    items = own.get("/api/resources").json["items"]
+    assert [(item["runId"], item["taskName"], item["instanceIndex"]) for item in items] == [
         (ids[0], "web", 0),
         (ids[1], "web", 1),
     ]
-    assert (found[0]["cpuUserMs"], len(found[0]["samples"])) == (7500, 3)
-    assert (found[1].keys() & {"cpuUserMs", "maxRssBytes"}, found[1]["samples"]) == (set(), [])
+    assert (items[0]["cpuUserMs"], len(items[0]["samples"])) == (7500, 3)
+    assert (items[1].keys() & {"cpuUserMs", "maxRssBytes"}, items[1]["samples"]) == (set(), [])
     for most, expected in ((2, [2000, 3000]), (0, []), (9, [1000, 2000, 3000])):
         (newest, _other) = own.get(f"/api/resources?samples={most}").json["items"]
         assert [sample["rssBytes"] for sample in newest["samples"]] == expected

@@ -122,10 +122,10 @@ def test_naming_selects_one_convention(daemon: Daemon, fields: Run) -> None:
     """naming=camel and naming=snake give exactly one convention, everywhere."""
     camel = {"id": fields.id, "retryOfRunId": fields.retry_of_run_id, **CAMEL}
     snake = {"id": fields.id, "retry_of_run_id": fields.retry_of_run_id, **SNAKE}
-    one = daemon.get(f"/api/runs/{fields.id}?naming=camel").json
-    assert {name: one[name] for name in one if name != "$schema"} == camel
-    one = daemon.get(f"/api/runs/{fields.id}?naming=snake").json
-    assert {name: one[name] for name in one if name != "$schema"} == {**snake, "params": {"a": "b"}}
+    body = daemon.get(f"/api/runs/{fields.id}?naming=camel").json
+    assert {name: body[name] for name in body if name != "$schema"} == camel
+    body = daemon.get(f"/api/runs/{fields.id}?naming=snake").json
+    assert {name: body[name] for name in body if name != "$schema"} == {**snake, "params": {"a": "b"}}
     assert daemon.get("/api/runs?task_name=fields&naming=camel").json["runs"] == [camel]
     assert daemon.get("/api/tasks/fields/runs?naming=snake").json["items"] == [{**snake, "params": {"a": "b"}}]
 
@@ -143,36 +143,36 @@ def test_absent_fields_are_left_out(daemon: Daemon) -> None:
 @pytest.fixture(scope="module")
 def folding(shared: Daemon) -> dict[tuple[str, str], str]:
     """A run for each pair of end reason and trigger."""
-    found = {}
+    ids_by_kind = {}
     for number, (reason, trigger) in enumerate(itertools.product(REASONS, TRIGGERS)):
         columns: dict[str, Any] = {"status": "ended", "end_reason": reason, "triggered_by": trigger}
         columns["created_at"] = 5000 + number
-        found[reason, trigger] = shared.insert(make_run(task="fold", **columns)).id
-    return found
+        ids_by_kind[reason, trigger] = shared.insert(make_run(task="fold", **columns)).id
+    return ids_by_kind
 
 
 @pytest.mark.parametrize("value", [*REASONS, "success"])
 def test_status_matches_shown_values(daemon: Daemon, folding: dict[tuple[str, str], str], value: str) -> None:
     """On the folded list, a reason selects every run shown with it; a name that B lacks is exact, as elsewhere."""
     exact = "succeeded" if value == "success" else value
-    wanted = {run for (reason, _), run in folding.items() if reason == exact}
-    shown = {run for (reason, _), run in folding.items() if FOLDED.get(reason, reason) == value} or wanted
+    expected = {run for (reason, _), run in folding.items() if reason == exact}
+    shown = {run for (reason, _), run in folding.items() if FOLDED.get(reason, reason) == value} or expected
     query = {"status": value, "limit": 1000}
     assert set(ids_in(daemon, "/api/runs", task_name="fold", **query)) == shown
-    assert set(ids_in(daemon, "/api/runs", task_name="fold", naming="camel", **query)) == wanted
-    assert set(ids_in(daemon, "/api/tasks/fold/runs", **query)) == wanted
-    assert set(ids_in(daemon, "/api/tasks/fold/runs", naming="snake", **query)) == wanted
+    assert set(ids_in(daemon, "/api/runs", task_name="fold", naming="camel", **query)) == expected
+    assert set(ids_in(daemon, "/api/tasks/fold/runs", **query)) == expected
+    assert set(ids_in(daemon, "/api/tasks/fold/runs", naming="snake", **query)) == expected
 
 
 @pytest.mark.parametrize("value", TRIGGERS)
 def test_trigger_matches_shown_values(daemon: Daemon, folding: dict[tuple[str, str], str], value: str) -> None:
     """On the folded list, cron means cron, service and startup; elsewhere only itself."""
-    wanted = {run for (_, trigger), run in folding.items() if trigger == value}
-    shown = {run for (_, trigger), run in folding.items() if FOLDED.get(trigger, trigger) == value} or wanted
+    expected = {run for (_, trigger), run in folding.items() if trigger == value}
+    shown = {run for (_, trigger), run in folding.items() if FOLDED.get(trigger, trigger) == value} or expected
     assert set(ids_in(daemon, "/api/runs", task_name="fold", triggered_by=value, limit=1000)) == shown
-    assert set(ids_in(daemon, "/api/runs", taskName="fold", triggeredBy=value, limit=1000, naming="camel")) == wanted
-    assert set(ids_in(daemon, "/api/tasks/fold/runs", triggeredBy=value, limit=1000)) == wanted
-    assert set(ids_in(daemon, "/api/tasks/fold/runs", triggered_by=value, limit=1000)) == wanted
+    assert set(ids_in(daemon, "/api/runs", taskName="fold", triggeredBy=value, limit=1000, naming="camel")) == expected
+    assert set(ids_in(daemon, "/api/tasks/fold/runs", triggeredBy=value, limit=1000)) == expected
+    assert set(ids_in(daemon, "/api/tasks/fold/runs", triggered_by=value, limit=1000)) == expected
 
 
 def test_values_are_documented(daemon: Daemon, folding: dict[tuple[str, str], str]) -> None:
@@ -358,10 +358,10 @@ def test_newest_runs_of_several_tasks(daemon: Daemon) -> None:
     """One request returns the newest runs of many tasks, in the order of the requested names."""
     made = [daemon.insert(make_run(task="newest-a", created_at=1_780_000_000_000 + n)) for n in range(3)]
     other = daemon.insert(make_run(task="newest-b"))
-    found = daemon.get("/api/runs/newest?tasks=newest-b,newest-none,newest-a&limit=2").json["items"]
-    assert [one["taskName"] for one in found] == ["newest-b", "newest-a"]
-    assert [run["id"] for run in found[0]["runs"]] == [other.id]
-    assert [run["id"] for run in found[1]["runs"]] == [made[2].id, made[1].id]
+    items = daemon.get("/api/runs/newest?tasks=newest-b,newest-none,newest-a&limit=2").json["items"]
+    assert [item["taskName"] for item in items] == ["newest-b", "newest-a"]
+    assert [run["id"] for run in items[0]["runs"]] == [other.id]
+    assert [run["id"] for run in items[1]["runs"]] == [made[2].id, made[1].id]
     assert daemon.get("/api/runs/newest").json["items"] == []
     answer = daemon.get("/api/runs/newest?tasks=a,b%20c")
     assert answer.status == 422
@@ -391,9 +391,9 @@ def test_waiting_run(daemon: Daemon) -> None:
         ],
     }
     daemon.scheduler.operations["runs_wait"] = lambda args: {"runs": dict.fromkeys(args["runs"], waits)}
-    found = details(daemon, run.id)
+    details_found = details(daemon, run.id)
     holders = [{"runId": other, "taskName": "other"}, {"runId": mine, "taskName": "mine-2"}]
-    assert found == {
+    assert details_found == {
         "by": "alice",
         "scheduledFor": "2026-05-28T20:26:40.000Z",
         "slots": {"db": 2},
@@ -417,11 +417,11 @@ def test_extended_list(daemon: Daemon) -> None:
     }
     for path, key in (("/api/runs?task_name=waits", "runs"), ("/api/tasks/waits/runs?limit=50", "items")):
         plain = daemon.get(path).json
-        found = daemon.get(f"{path}&extended=true").json
+        body = daemon.get(f"{path}&extended=true").json
         details = {"by": "alice", "slots": {"db": 1}, "waitingFor": [{"kind": "daemon", "size": 1, "heldBy": []}]}
-        assert found.pop("details") == {run.id: details, ended.id: {}}
-        assert found == plain
-        assert len(found[key]) == 2
+        assert body.pop("details") == {run.id: details, ended.id: {}}
+        assert body == plain
+        assert len(body[key]) == 2
 
 
 def test_definition_of_a_run(daemon: Daemon) -> None:
@@ -432,9 +432,9 @@ def test_definition_of_a_run(daemon: Daemon) -> None:
     run = daemon.insert(
         make_run(task="defined", status="ended", end_reason="failed", ended_at=1, definition_hash="1" * 32)
     )
-    found = daemon.get(f"/api/runs/{run.id}/definition")
-    assert found.status == 200
-    shown = {name: value for name, value in found.json.items() if name != "$schema"}
+    answer = daemon.get(f"/api/runs/{run.id}/definition")
+    assert answer.status == 200
+    shown = {name: value for name, value in answer.json.items() if name != "$schema"}
     assert shown == {
         "hash": "1" * 32,
         "kind": "service",

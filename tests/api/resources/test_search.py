@@ -54,7 +54,7 @@ def places(daemon: Daemon, task: str, **query: Any) -> list[tuple[str, int]]:
 @pytest.fixture(scope="module")
 def three(shared: Daemon) -> list[Run]:
     """Runs of one task, oldest first: two that ended and a live one; and a deleted one."""
-    found = []
+    runs = []
     for index in range(3):
         run, log = running(shared, "three", 1000 + index)
         log.write(b"Alpha %d\n" % index, STDOUT, 5000 + index)
@@ -64,13 +64,13 @@ def three(shared: Daemon) -> list[Run]:
         if index < 2:
             log.finish()
             shared.end(run.id)
-        found.append(run)
+        runs.append(run)
     gone, log = running(shared, "three", 1005)
     log.write(b"alpha\n")
     log.finish()
     shared.end(gone.id)
     shared.delete(gone.id)
-    return found
+    return runs
 
 
 def test_page(daemon: Daemon, three: list[Run]) -> None:
@@ -104,8 +104,8 @@ def test_parameters(
     named = [(three[run].id, n) for run, n in expected]
     for limit in (1, 2, 200):
         assert places(daemon, "three", **query, limit=limit) == named
-    one = [place for place in named if place[0] == three[1].id]
-    assert places(daemon, "three", **query, limit=1, runId=three[1].id) == one
+    first_places = [place for place in named if place[0] == three[1].id]
+    assert places(daemon, "three", **query, limit=1, runId=three[1].id) == first_places
 
 
 @pytest.mark.usefixtures("three")
@@ -177,22 +177,22 @@ def test_unknown_tasks_and_runs(daemon: Daemon) -> None:
 
 def everywhere(daemon: Daemon, headers: Any = None, **query: Any) -> list[tuple[str, str, int]]:
     """Return task, run and line of all hits in the logs of all units, page by page."""
-    found = []
+    places_found = []
     while True:
         answer = daemon.get(f"/api/logs/search?{urlencode(query)}", headers, unix=headers is None)
         assert answer.status == 200, answer.body
         body = answer.json
         assert body["exhausted"] == ("nextCursor" not in body) == ("searchedBackTo" not in body)
-        found += [(item["taskName"], item["runId"], item["n"]) for item in body["items"]]
+        places_found += [(item["taskName"], item["runId"], item["n"]) for item in body["items"]]
         if body["exhausted"]:
-            return found
+            return places_found
         query["cursor"] = body["nextCursor"]
 
 
 @pytest.fixture(scope="module")
 def units(shared: Daemon) -> list[Run]:
     """Runs of three units, oldest first, with lines 500 ms apart; the configuration lacks the first unit."""
-    found = []
+    runs = []
     with shared.lock:
         for name, group in (("all-b", "g"), ("all-c", "h")):
             upsert_task(shared.db, name, "task", json.dumps({"group": group, "tags": ["t"]}))
@@ -203,8 +203,8 @@ def units(shared: Daemon) -> list[Run]:
         if index < 3:
             log.finish()
             shared.end(run.id, started_at=run.created_at, ended_at=5600 + 1000 * index)
-        found.append(run)
-    return found
+        runs.append(run)
+    return runs
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_limited_token_searches_its_units_only(daemon: Daemon, units: list[Run])
     headers = bearer(make_token(daemon, "searching", "viewer", tasks="all-[ab]"))
     mine = [(run.task_name, run.id, n) for run in reversed(units) if run.task_name != "all-c" for n in (0, 1)]
     assert everywhere(daemon, headers, q="needle") == mine
-    assert everywhere(daemon, headers, q="needle", tag="t", limit=1) == [one for one in mine if one[0] == "all-b"]
+    assert everywhere(daemon, headers, q="needle", tag="t", limit=1) == [place for place in mine if place[0] == "all-b"]
     for query in ("task=all-c", "task=all-c,all-b", "group=h"):
         assert daemon.get(f"/api/logs/search?q=needle&{query}", headers, unix=False).status == 404
     nothing = bearer(make_token(daemon, "nothing", "viewer", tasks="no-*"))
@@ -291,13 +291,13 @@ def test_more_runs_than_are_read_at_once(daemon: Daemon) -> None:
     """Each of many runs is searched once and in order, although most have no log and share one millisecond."""
     ids = [daemon.insert(make_run(task="many", created_at=100 + index // 150)).id for index in range(350)]
     ids.sort(reverse=True)
-    order = sorted(ids, key=lambda one: -next(run.created_at for run in all_runs(daemon) if run.id == one))
-    wanted = [order[0], order[99], order[100], order[349]]
-    for run_id in wanted:
+    order = sorted(ids, key=lambda listed_id: -next(run.created_at for run in all_runs(daemon) if run.id == listed_id))
+    expected = [order[0], order[99], order[100], order[349]]
+    for run_id in expected:
         daemon.log_of(make_run(run_id, "many")).write(b"found\n")
     body = page(daemon, "many", q="found")
-    assert ([item["runId"] for item in body["items"]], body["scannedRuns"]) == (wanted, 350)
-    assert [run_id for run_id, _ in places(daemon, "many", q="found", limit=1)] == wanted
+    assert ([item["runId"] for item in body["items"]], body["scannedRuns"]) == (expected, 350)
+    assert [run_id for run_id, _ in places(daemon, "many", q="found", limit=1)] == expected
 
 
 def all_runs(daemon: Daemon) -> list[Run]:
@@ -318,8 +318,8 @@ def test_damage_is_skipped(daemon: Daemon) -> None:
     Path(paths[2]).write_bytes(b"something else" * 1000)
     with open(paths[1], "r+b") as file:
         os.pwrite(file.fileno(), b"\xee", FILE_BLOCKS_AT + 65536 + 1000)
-    found = places(daemon, "damaged", q="0", limit=1000)
-    counts = [sum(run_id == run.id for run_id, _ in found) for run, _ in runs]
+    places_found = places(daemon, "damaged", q="0", limit=1000)
+    counts = [sum(run_id == run.id for run_id, _ in places_found) for run, _ in runs]
     assert counts[0] == 40000
     assert 30000 < counts[1] < 40000
     assert counts[2] == 0
@@ -343,9 +343,9 @@ def large(real: Daemon) -> Run:
 @pytest.mark.usefixtures("large")
 def test_answers_are_bounded(real: Daemon) -> None:
     """Long lines fill an answer before the limit does, and nothing is left out."""
-    found = [[item["n"] for item in body["items"]] for body in pages(real, "large", q="a", limit=1000)]
-    assert len(found) > 2
-    assert [n for items in found for n in items] == list(range(1000))
+    pages_found = [[item["n"] for item in body["items"]] for body in pages(real, "large", q="a", limit=1000)]
+    assert len(pages_found) > 2
+    assert [n for items in pages_found for n in items] == list(range(1000))
 
 
 def test_slow_search_ends_in_time(real: Daemon, large: Run) -> None:
@@ -359,15 +359,15 @@ def test_slow_search_ends_in_time(real: Daemon, large: Run) -> None:
             while not any(search.done() for search in searches):
                 assert real.get(f"/api/runs/{large.id}/log?from=500&limit=10").status == 200
                 served += not any(search.done() for search in searches)
-        found.extend(search.result() for search in searches)
+        results.extend(search.result() for search in searches)
         return served
 
-    found: list[Any] = []
+    results: list[Any] = []
     until(served_meanwhile, "a page while there is a search")
-    for body in found:
+    for body in results:
         assert not body["exhausted"]
         assert body["scannedBytes"] > 0
-    assert page(real, "large", **query, cursor=found[0]["nextCursor"])["scannedBytes"] > 0
+    assert page(real, "large", **query, cursor=results[0]["nextCursor"])["scannedBytes"] > 0
 
 
 @pytest.mark.usefixtures("large")

@@ -27,24 +27,24 @@ def fill(daemon: Daemon, start: int, count: int) -> None:
 def test_now(daemon: Daemon) -> None:
     """The host's facts are true, and the daemon's own processes have their usage."""
     daemon.scheduler.operations["info"] = lambda _arguments: {"pid": os.getpid()}
-    found = daemon.get("/api/system").json
-    assert found["hostname"] == os.uname().nodename
-    assert (found["kernel"], found["arch"]) == (os.uname().release, os.uname().machine)
-    assert found["cpu"]["cores"] == len(found["cpu"]["perCore"]) == os.cpu_count()
-    assert 0 <= found["cpu"]["percent"] <= 100
-    assert 0 < found["memory"]["usedBytes"] < found["memory"]["totalBytes"]
-    assert len(found["cpu"]["load"]) == 3
-    names = [process["name"] for process in found["processes"]]
+    body = daemon.get("/api/system").json
+    assert body["hostname"] == os.uname().nodename
+    assert (body["kernel"], body["arch"]) == (os.uname().release, os.uname().machine)
+    assert body["cpu"]["cores"] == len(body["cpu"]["perCore"]) == os.cpu_count()
+    assert 0 <= body["cpu"]["percent"] <= 100
+    assert 0 < body["memory"]["usedBytes"] < body["memory"]["totalBytes"]
+    assert len(body["cpu"]["load"]) == 3
+    names = [process["name"] for process in body["processes"]]
     assert names.count("gunicorn") == names.count("worker") == 1
-    by_name = {process["name"]: process for process in found["processes"]}
+    by_name = {process["name"]: process for process in body["processes"]}
     assert by_name["gunicorn"]["pid"] == daemon.pid
     assert by_name["worker"]["pid"] == daemon.workers()[0]
-    for process in found["processes"]:
+    for process in body["processes"]:
         assert process["rssBytes"] >= process["pssBytes"] > 0
-    for network in found["network"]:
+    for network in body["network"]:
         assert network["receivedBytesPerSecond"] >= 0
         assert network["sentBytesPerSecond"] >= 0
-    assert all(("readBytesPerSecond" in disk) == ("writtenBytesPerSecond" in disk) for disk in found["disks"])
+    assert all(("readBytesPerSecond" in disk) == ("writtenBytesPerSecond" in disk) for disk in body["disks"])
 
 
 def test_rates(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,20 +70,20 @@ def test_without_a_scheduler(own: Daemon) -> None:
     """The facts of the host are available without a scheduler."""
     own.scheduler.stop()
     try:
-        found = own.get("/api/system").json
+        body = own.get("/api/system").json
     finally:
         own.scheduler.start()
-    assert "scheduler" not in {process["name"] for process in found["processes"]}
+    assert "scheduler" not in {process["name"] for process in body["processes"]}
 
 
 def test_last_hour(own: Daemon) -> None:
     """By default, the last hour comes as samples of five seconds, oldest first."""
     start = now_ms() // MINUTE_MS * MINUTE_MS - 10 * MINUTE_MS
     fill(own, start, 24)
-    found = own.get("/api/system/metrics").json
-    assert found["step"] == 5
-    assert [item["t"] for item in found["items"]] == [rfc3339(start + number * FINE_MS) for number in range(24)]
-    assert found["items"][3] == {"t": rfc3339(start + 3 * FINE_MS), "cpuPercent": 3.0, "memoryUsedBytes": 7}
+    body = own.get("/api/system/metrics").json
+    assert body["step"] == 5
+    assert [item["t"] for item in body["items"]] == [rfc3339(start + number * FINE_MS) for number in range(24)]
+    assert body["items"][3] == {"t": rfc3339(start + 3 * FINE_MS), "cpuPercent": 3.0, "memoryUsedBytes": 7}
 
 
 def test_span_and_step(own: Daemon) -> None:
@@ -92,13 +92,13 @@ def test_span_and_step(own: Daemon) -> None:
     fill(own, start, 30)
     span = f"from={rfc3339(start)}&to={rfc3339(start + MINUTE_MS)}"
     assert len(own.get(f"/api/system/metrics?{span}").json["items"]) == 12
-    found = own.get(f"/api/system/metrics?{span}&step=30").json
-    assert (found["step"], [item["cpuPercent"] for item in found["items"]]) == (30, [2.5, 8.5])
-    found = own.get(f"/api/system/metrics?from={rfc3339(start - 2 * 86_400_000)}&to={rfc3339(now_ms())}").json
-    assert found["step"] == 120
-    assert [item["cpuPercent"] for item in found["items"]][:1]
-    found = own.get("/api/system/metrics?step=60").json
-    assert [item["cpuPercent"] for item in found["items"]] == [5.5, 17.5]
+    body = own.get(f"/api/system/metrics?{span}&step=30").json
+    assert (body["step"], [item["cpuPercent"] for item in body["items"]]) == (30, [2.5, 8.5])
+    body = own.get(f"/api/system/metrics?from={rfc3339(start - 2 * 86_400_000)}&to={rfc3339(now_ms())}").json
+    assert body["step"] == 120
+    assert [item["cpuPercent"] for item in body["items"]][:1]
+    body = own.get("/api/system/metrics?step=60").json
+    assert [item["cpuPercent"] for item in body["items"]] == [5.5, 17.5]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_sample_event(own: Daemon) -> None:
     fill(own, now_ms(), 1)
     (event,) = wanting.take(1)
     own.announce("run.ended")
-    assert [one.name for one in other.take(1)] == ["run.ended"]
+    assert [sample_event.name for sample_event in other.take(1)] == ["run.ended"]
     wanting.close()
     other.close()
     assert (event.name, event.id, event.data["cpuPercent"]) == ("system", None, 0.0)

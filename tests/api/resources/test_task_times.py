@@ -21,9 +21,9 @@ def test_days(daemon: Daemon) -> None:
         run = daemon.insert(make_run(task="daily"))
         daemon.end(run.id, reason, started_at=at - ran_ms, ended_at=at)
     daemon.insert(make_run(task="daily", status="ended", end_reason="missed", ended_at=now))
-    found = daemon.get("/api/tasks/daily/days").json["items"]
+    items = daemon.get("/api/tasks/daily/days").json["items"]
     today = datetime.fromtimestamp(now / 1000, UTC).date().isoformat()
-    assert found[1] == {
+    assert items[1] == {
         "day": today,
         "total": 4,
         "counts": {"succeeded": 2, "failed": 1, "missed": 1},
@@ -31,7 +31,7 @@ def test_days(daemon: Daemon) -> None:
         "meanMs": 150,
         "longestMs": 300,
     }
-    assert found[0]["counts"] == {"timeout": 1}
+    assert items[0]["counts"] == {"timeout": 1}
     latest = daemon.get("/api/tasks/daily/days?days=1").json["items"]
     still_today = datetime.now(UTC).date().isoformat() == today
     assert [day["day"] for day in latest] == [today] or not still_today
@@ -54,9 +54,9 @@ def test_schedule(daemon: Daemon) -> None:
             [2000, "1970-01-01T01:00:02+01:00", "gap", 2500],
         ]
     }
-    found = daemon.get("/api/tasks/backup/schedule?count=2").json["items"]
+    items = daemon.get("/api/tasks/backup/schedule?count=2").json["items"]
     assert daemon.scheduler.calls[-1] == ("schedule", {"task": "backup", "count": 2})
-    assert found == [
+    assert items == [
         {"at": "1970-01-01T00:00:01.000Z", "local": "1970-01-01T01:00:01+01:00"},
         {
             "at": "1970-01-01T00:00:02.000Z",

@@ -37,22 +37,22 @@ def test_windows(own: Daemon) -> None:
     latest = {"runs": 1, "cpuUserMs": 2500, "cpuSystemMs": 1, "maxRssBytes": span, "readBytes": 5}
     day = {"runs": 2, "cpuUserMs": 5000, "cpuSystemMs": 3, "maxRssBytes": span, "readBytes": 10}
     path = "/api/tasks/job/resources"
-    found = asked(own, path, **{"from": span})
+    usage = asked(own, path, **{"from": span})
     end = now_ms() // SPAN_MS * SPAN_MS + SPAN_MS  # of the next span, if that has begun
-    assert found == {"from": rfc3339(span), "to": found["to"], **latest}
-    assert rfc3339(span + SPAN_MS) <= found["to"] <= rfc3339(end)
-    found = asked(own, path)
-    assert found == {"from": found["from"], "to": found["to"], **day}
-    found = asked(own, path, to=now - 3 * HOUR_MS, **{"from": now - 100 * HOUR_MS})
-    assert (found["runs"], found["cpuUserMs"]) == (1, 2500)
-    assert found["from"].endswith(":00:00.000Z"), "whole hours, since finer samples have expired"
-    found = asked(own, path, to=span + 1, **{"from": span + 1})
-    assert (found["runs"], found["from"]) == (0, found["to"]), "a window of no time"
+    assert usage == {"from": rfc3339(span), "to": usage["to"], **latest}
+    assert rfc3339(span + SPAN_MS) <= usage["to"] <= rfc3339(end)
+    usage = asked(own, path)
+    assert usage == {"from": usage["from"], "to": usage["to"], **day}
+    usage = asked(own, path, to=now - 3 * HOUR_MS, **{"from": now - 100 * HOUR_MS})
+    assert (usage["runs"], usage["cpuUserMs"]) == (1, 2500)
+    assert usage["from"].endswith(":00:00.000Z"), "whole hours, since finer samples have expired"
+    usage = asked(own, path, to=span + 1, **{"from": span + 1})
+    assert (usage["runs"], usage["from"]) == (0, usage["to"]), "a window of no time"
     web = {"runs": 0, "cpuUserMs": 7000, "cpuSystemMs": 400, "maxRssBytes": 99}
-    found = asked(own, "/api/resources/totals")
-    assert found["items"] == [{"taskName": "web", **web}, {"taskName": "job", **day}]
-    found = asked(own, "/api/tasks/idle/resources")
-    assert {name: value for name, value in found.items() if name not in ("from", "to")} == {
+    usage = asked(own, "/api/resources/totals")
+    assert usage["items"] == [{"taskName": "web", **web}, {"taskName": "job", **day}]
+    usage = asked(own, "/api/tasks/idle/resources")
+    assert {name: value for name, value in usage.items() if name not in ("from", "to")} == {
         "runs": 0,
         "cpuUserMs": 0,
         "cpuSystemMs": 0,

@@ -83,7 +83,9 @@ def test_list_after_each_change(daemon: Daemon) -> None:
             names = [record.name for record in tasks.all_tasks(daemon.db)]
         answer = daemon.get("/api/tasks")
         ones = [daemon.get(f"/api/tasks/{name}").json for name in names]
-        assert answer.json["items"] == [{key: one[key] for key in one if key != "$schema"} for one in ones]
+        assert answer.json["items"] == [
+            {key: shown_task[key] for key in shown_task if key != "$schema"} for shown_task in ones
+        ]
         assert answer.headers["etag"] != tag
         tag = answer.headers["etag"]
         assert daemon.get("/api/tasks", headers={"If-None-Match": tag}).status == 304

@@ -129,7 +129,7 @@ def test_starting_worker_can_be_ended(own: Daemon) -> None:
 
 
 def _successor(daemon: Daemon, worker: int) -> list[int]:
-    return until(lambda: found if (found := daemon.workers()) != [worker] else [], "another worker")
+    return until(lambda: workers if (workers := daemon.workers()) != [worker] else [], "another worker")
 
 
 def test_hung_worker_is_aborted(own: Daemon) -> None:

@@ -32,11 +32,11 @@ logs = st.lists(st.tuples(st.integers(0, NOW_MS), st.integers(1, 3)), max_size=1
 
 def batches(log: Log) -> list[Batch]:
     """Batches of a log that begins with line 0; its times may step back."""
-    found, first = [], 0
+    made_batches, first = [], 0
     for ts, count in log:
-        found.append(Batch(first, ts, 0, b"\n".join([b"x"] * count), False, 0, count))
+        made_batches.append(Batch(first, ts, 0, b"\n".join([b"x"] * count), False, 0, count))
         first += count
-    return found
+    return made_batches
 
 
 def expected(all_logs: dict[str, Log]) -> list[tuple[str, int]]:
@@ -68,7 +68,7 @@ def merged(all_logs: dict[str, Log], page: int, starts: dict[str, int], stop: in
             if track.behind and not track.queue:
                 part, rest[run_id] = rest[run_id][:page], rest[run_id][page:]
                 track.behind = bool(rest[run_id])
-                merge.put(track, [(one.ts, one) for one in part], NOW_MS)
+                merge.put(track, [(record.ts, record) for record in part], NOW_MS)
         if not merge:
             break
         for track, item in merge.take(NOW_MS, 1 << 30, 1 << 30):

@@ -29,15 +29,15 @@ def events(daemon: Daemon, run: Run, query: str = "", **headers: str) -> list[Ev
     """All events of a stream that ends by itself."""
     stream = daemon.stream(path(run, query), {name.replace("_", "-"): value for name, value in headers.items()})
     assert stream.status == 200
-    found = list(stream.events())
+    all_events = list(stream.events())
     stream.close()
-    return found
+    return all_events
 
 
-def brief(found: list[Event]) -> list[Any]:
+def brief(all_events: list[Event]) -> list[Any]:
     """Lines as ranges of numbers, other events as name and data."""
     short: list[Any] = []
-    for event in found:
+    for event in all_events:
         if event.name == "line":
             number = event.data["n"]
             assert event.id == number
@@ -99,15 +99,17 @@ def test_headers(daemon: Daemon, ended: Run) -> None:
     assert "Content-Length" not in head.headers
 
 
-def in_lines(found: list[Event]) -> list[tuple[int, int, str, str]]:
+def in_lines(all_events: list[Event]) -> list[tuple[int, int, str, str]]:
     """Number, time, stream and text of each line that came, alone or in a batch."""
     lines: list[tuple[int, int, str, str]] = []
-    for event in found:
+    for event in all_events:
         if event.name == "lines":
             texts = event.data["text"].split("\n")
             assert len(texts) == event.data["count"]
             assert event.id == event.data["n"] + len(texts) - 1
-            lines += [(n, event.data["ts"], event.data["stream"], one) for n, one in enumerate(texts, event.data["n"])]
+            lines += [
+                (n, event.data["ts"], event.data["stream"], text) for n, text in enumerate(texts, event.data["n"])
+            ]
         elif event.name == "line":
             lines.append((event.data["n"], event.data["ts"], event.data["stream"], event.data["text"]))
     return lines
@@ -128,14 +130,14 @@ def test_batches_of_a_live_log(daemon: Daemon) -> None:
     log = daemon.log_of(run)
     log.write(b"a\nb\n")
     stream = daemon.stream(path(run, "?from=0&batch=true"))
-    found = stream.events()
-    first = next(found)
+    stream_events = stream.events()
+    first = next(stream_events)
     assert (first.name, first.data["text"], first.data["count"]) == ("lines", "a\nb", 2)
     log.write(b"c\n", STDERR)
     log.write(b"d" * 20_000 + b"\n")
     log.finish()
     daemon.end(run.id, lines=log.ring.lines)
-    rest = list(found)
+    rest = list(stream_events)
     stream.close()
     assert [(n, name) for n, _, name, _ in in_lines(rest)] == [(2, "stderr"), (3, "stdout"), (4, "stdout")]
     assert [event.name for event in rest if event.name != "region"] == ["lines", "lines", "line", "done"]
@@ -226,17 +228,17 @@ def test_live(ringing: Daemon) -> None:
     """A stream of a pending run stays open, gets each line at once, and gets ``done`` after the row has ended."""
     run = ringing.insert(make_run(task="stream"))
     stream = ringing.stream(path(run))
-    found = stream.events()
+    stream_events = stream.events()
     ringing.update(run.id, status="running", started_at=1)
     log = ringing.log_of(run)
     for number in range(20):
         log.write(b"line %d\n" % number, STDERR if number % 2 else STDOUT)
-        event = next(found)
+        event = next(stream_events)
         assert (event.id, event.data["text"]) == (number, f"line {number}")
         assert event.data["stream"] == ("stderr" if number % 2 else "stdout")
     log.write(b"last, unfinished")
     finish(ringing, run, log)
-    rest = [event for event in found if event.name != "region"]
+    rest = [event for event in stream_events if event.name != "region"]
     assert [event.data.get("text") for event in rest] == ["last, unfinished", None]
     assert (rest[-1].name, rest[-1].data) == done(20)
     stream.close()
@@ -248,13 +250,13 @@ def test_done_waits_for_the_row(daemon: Daemon) -> None:
     log = daemon.log_of(run)
     log.write(b"a\n")
     stream = daemon.stream(path(run))
-    found = stream.events()
-    assert next(found).id == 0
+    stream_events = stream.events()
+    assert next(stream_events).id == 0
     log.finish()
     daemon.announce("run.updated", runId=run.id)
     stream.connection.sock.settimeout(0.6)
     with pytest.raises(TimeoutError):
-        next(found)
+        next(stream_events)
     stream.close()
     daemon.end(run.id, lines=1)
     assert brief(events(daemon, run)) == [range(1), done(0)]
@@ -264,9 +266,9 @@ def test_run_without_output(ringing: Daemon) -> None:
     """A stream of a run without a ring stays open, then gets ``done`` with finalLine -1."""
     run = running(ringing)
     stream = ringing.stream(path(run))
-    found = stream.events()
+    stream_events = stream.events()
     ringing.end(run.id)
-    assert brief(list(found)) == [done(-1)]
+    assert brief(list(stream_events)) == [done(-1)]
     stream.close()
 
 
@@ -274,10 +276,10 @@ def test_output_without_a_log(ringing: Daemon) -> None:
     """Lines that never reached a log are reported to all clients as dropped, because the row counts them."""
     run = running(ringing)
     stream = ringing.stream(path(run, "?from=0"))
-    found = stream.events()
+    stream_events = stream.events()
     assert stream.response.readline() == b"retry: 1000\n"
     ringing.end(run.id, lines=20)
-    assert brief(list(found)) == [dropped(-1, 20), done(19)]
+    assert brief(list(stream_events)) == [dropped(-1, 20), done(19)]
     stream.close()
     assert brief(events(ringing, run, "?from=0")) == [dropped(-1, 20), done(19)]
 
@@ -298,12 +300,12 @@ def test_anchor_beyond_the_end_of_a_live_run(daemon: Daemon) -> None:
     log = daemon.log_of(run)
     log.write(b"0\n1\n")
     streams = [daemon.stream(path(run, "?from=500")), daemon.stream(path(run), {"Last-Event-ID": "500"})]
-    found = [stream.events() for stream in streams]
+    streams_of_events = [stream.events() for stream in streams]
     log.write(b"2\n")
-    assert [next(one).id for one in found] == [2, 2]
+    assert [next(event_iterator).id for event_iterator in streams_of_events] == [2, 2]
     finish(daemon, run, log)
-    for one, stream in zip(found, streams, strict=True):
-        assert brief(list(one)) == [done(2)]
+    for event_iterator, stream in zip(streams_of_events, streams, strict=True):
+        assert brief(list(event_iterator)) == [done(2)]
         stream.close()
 
 
@@ -350,11 +352,11 @@ def test_replay_limit_of_a_live_run(daemon: Daemon) -> None:
     log = daemon.log_of(run)
     log.write(b"x\n" * 100)
     stream = daemon.stream(path(run, "?from=0&replayLimit=10"))
-    found = stream.events()
-    opening = [next(found) for _ in range(11)]
+    stream_events = stream.events()
+    opening = [next(stream_events) for _ in range(11)]
     log.write(b"y\n")
     finish(daemon, run, log)
-    assert brief([*opening, *found]) == [range(10), dropped(9, 90), range(100, 101), done(100)]
+    assert brief([*opening, *stream_events]) == [range(10), dropped(9, 90), range(100, 101), done(100)]
     stream.close()
 
 
@@ -364,12 +366,12 @@ def test_unfinished_lines(daemon: Daemon) -> None:
     log = daemon.log_of(run)
     log.write(b"prompt> ")
     stream = daemon.stream(path(run))
-    found = stream.events()
-    event = next(found)
+    stream_events = stream.events()
+    event = next(stream_events)
     assert (event.name, event.id) == ("region", None)
     assert (event.data["rows"], event.data["stream"]) == (["prompt> "], "stdout")
     log.write(b"yes\n")
-    after = [next(found), next(found)]
+    after = [next(stream_events), next(stream_events)]
     assert {event.name for event in after} == {"line", "region"}
     assert next(event for event in after if event.name == "line").data["text"] == "prompt> yes"
     assert next(event for event in after if event.name == "region").data["rows"] == []
@@ -398,8 +400,8 @@ def test_flood(daemon: Daemon) -> None:
     streams = [daemon.stream(path(run)) for _ in range(2)]
 
     def write() -> None:
-        for begin in range(0, lines, 5000):
-            log.write(b"".join(b"line %d\n" % number for number in range(begin, begin + 5000)))
+        for start in range(0, lines, 5000):
+            log.write(b"".join(b"line %d\n" % number for number in range(start, start + 5000)))
         finish(daemon, run, log)
 
     writer = threading.Thread(target=write)
@@ -416,8 +418,8 @@ def test_rotation_during_a_stream(daemon: Daemon) -> None:
     log = daemon.log_of(run, file_blocks=4, block_size=4096, blocks=2)
     stream = daemon.stream(path(run))
     lines = 20_000
-    for begin in range(0, lines, 100):
-        log.write(b"".join(b"line %d\n" % number for number in range(begin, begin + 100)))
+    for start in range(0, lines, 100):
+        log.write(b"".join(b"line %d\n" % number for number in range(start, start + 100)))
     finish(daemon, run, log)
     expected = 0
     first: list[int] = []
@@ -478,10 +480,10 @@ def test_daemon_log(daemon: Daemon) -> None:
     """The stream of the daemon's log has the last 100 lines, then live lines, and no end."""
     ring = RingWriter(ring_path(daemon.boot.runtime_dir, "daemon"), "daemon", RingShape(0))
     stream = daemon.stream("/api/daemon/log/stream")
-    found = stream.events()
+    stream_events = stream.events()
     ring.append(STDOUT, b"".join(b"%d\n" % number for number in range(250)), now_ms())
     daemon.bells.ring("daemon")
-    assert brief([next(found) for _ in range(250)]) == [range(250)]
+    assert brief([next(stream_events) for _ in range(250)]) == [range(250)]
     stream.close()
     later = daemon.stream("/api/daemon/log/stream")
     assert brief(later.take(100)) == [range(150, 250)]
@@ -490,10 +492,10 @@ def test_daemon_log(daemon: Daemon) -> None:
     assert brief(resumed.take(9)) == [range(241, 250)]
     resumed.close()
     limited = daemon.stream("/api/daemon/log/stream?from=0&replayLimit=3")
-    found = limited.events()
-    opening = [next(found) for _ in range(4)]
+    stream_events = limited.events()
+    opening = [next(stream_events) for _ in range(4)]
     ring.append(STDOUT, b"later\n", now_ms())
     daemon.bells.ring("daemon")
-    assert brief([*opening, next(found)]) == [range(3), dropped(2, 247), range(250, 251)]
+    assert brief([*opening, next(stream_events)]) == [range(3), dropped(2, 247), range(250, 251)]
     limited.close()
     ring.close()

@@ -70,7 +70,7 @@ def test_size_and_tag(daemon: Daemon, long: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "begin", "end"),
+    ("asked", "start", "end"),
     [
         ("0-0", 0, 1),
         ("0-", 0, len(TEXT)),
@@ -83,13 +83,13 @@ def test_size_and_tag(daemon: Daemon, long: Run) -> None:
         ("-99999999999999999999999", 0, len(TEXT)),
     ],
 )
-def test_range(daemon: Daemon, long: Run, asked: str, begin: int, end: int) -> None:
+def test_range(daemon: Daemon, long: Run, asked: str, start: int, end: int) -> None:
     """A range has exactly the requested bytes, anywhere in the log."""
     answer = daemon.get(url(long), {"Range": f"bytes={asked}"})
     assert answer.status == 206
-    assert answer.body == TEXT[begin:end]
-    assert answer.headers["Content-Range"] == f"bytes {begin}-{end - 1}/{len(TEXT)}"
-    assert answer.headers["Content-Length"] == str(end - begin)
+    assert answer.body == TEXT[start:end]
+    assert answer.headers["Content-Range"] == f"bytes {start}-{end - 1}/{len(TEXT)}"
+    assert answer.headers["Content-Length"] == str(end - start)
 
 
 @pytest.mark.parametrize("asked", [f"{len(TEXT)}-", f"{len(TEXT) + 5}-{len(TEXT) + 9}", "-0", "9" * 500 + "-"])
@@ -163,9 +163,9 @@ def cut_off(daemon: Daemon, run: Run, asked: str = "") -> tuple[http.client.HTTP
 def sizes(daemon: Daemon, run: Run) -> list[int]:
     """How many bytes of the text each block has."""
     reader = LogReader(None, log_path(daemon.boot.data_dir, run.task_name, run.id))
-    found = [extent for extent in reader.extents() if isinstance(extent, Extent)]
+    extents = [extent for extent in reader.extents() if isinstance(extent, Extent)]
     reader.close()
-    return [extent.size for extent in found]
+    return [extent.size for extent in extents]
 
 
 def test_damaged_block(daemon: Daemon) -> None:
@@ -173,17 +173,17 @@ def test_damaged_block(daemon: Daemon) -> None:
     run = ended(daemon, PIECES)
     each = sizes(daemon, run)
     damage(daemon, run, 2 * BLOCK + 5000)
-    begin, end = sum(each[:2]), sum(each[:3])
+    start, end = sum(each[:2]), sum(each[:3])
     response, came = cut_off(daemon, run)
     assert (response.status, response.getheader("Content-Length")) == (200, str(len(TEXT)))
-    assert came == TEXT[:begin]
+    assert came == TEXT[:start]
     assert daemon.ask("HEAD", url(run)).headers["Content-Length"] == str(len(TEXT))
-    for asked, wanted in ((f"{end}-", TEXT[end:]), (f"{begin - 100}-{begin - 1}", TEXT[begin - 100 : begin])):
+    for asked, expected in ((f"{end}-", TEXT[end:]), (f"{start - 100}-{start - 1}", TEXT[start - 100 : start])):
         answer = daemon.get(url(run), {"Range": f"bytes={asked}"})
-        assert (answer.status, answer.body) == (206, wanted)
-    response, came = cut_off(daemon, run, f"{begin - 5}-{end + 5}")
-    assert (response.status, came) == (206, TEXT[begin - 5 : begin])
-    broken = daemon.get(url(run), {"Range": f"bytes={begin + 3}-"})
+        assert (answer.status, answer.body) == (206, expected)
+    response, came = cut_off(daemon, run, f"{start - 5}-{end + 5}")
+    assert (response.status, came) == (206, TEXT[start - 5 : start])
+    broken = daemon.get(url(run), {"Range": f"bytes={start + 3}-"})
     assert (broken.status, broken.media_type) == (500, "application/problem+json")
     assert "block 2 is damaged" in broken.json["detail"]
     assert "/" not in broken.json["detail"]  # paths of files are not shown
@@ -194,11 +194,11 @@ def test_damaged_block(daemon: Daemon) -> None:
 def test_damaged_header(daemon: Daemon) -> None:
     """The size is unknown; the part before the damage is sent, then the connection closes."""
     run = ended(daemon, PIECES)
-    begin = sum(sizes(daemon, run)[:1])
+    start = sum(sizes(daemon, run)[:1])
     damage(daemon, run, BLOCK + 8)
     response, came = cut_off(daemon, run, "0-1")
     assert (response.status, response.getheader("Content-Length")) == (200, None)
-    assert came == TEXT[:begin]
+    assert came == TEXT[:start]
 
 
 @pytest.mark.parametrize("place", [8, 5000])
@@ -226,10 +226,10 @@ def test_layout_is_cached(daemon: Daemon, long: Run) -> None:
     reader = LogReader(*paths)
     layouts = raw_log.Layouts(LogFileReads())
     streams = (STDOUT, STDERR)
-    found = layouts.of(long.id, reader, reader.head(), streams)
-    assert found is not None
-    assert found.size == len(TEXT)
-    assert layouts.of(long.id, reader, reader.head(), streams) is found
-    begin = len(TEXT) - 100
-    assert b"".join(raw_log.part(reader, streams, found, begin, begin + 50)) == TEXT[begin : begin + 50]
+    layout = layouts.of(long.id, reader, reader.head(), streams)
+    assert layout is not None
+    assert layout.size == len(TEXT)
+    assert layouts.of(long.id, reader, reader.head(), streams) is layout
+    start = len(TEXT) - 100
+    assert b"".join(raw_log.part(reader, streams, layout, start, start + 50)) == TEXT[start : start + 50]
     reader.close()

@@ -29,17 +29,17 @@ def test_progress_bar_and_its_history(daemon: Daemon) -> None:
     run, log, sidecar = drawing(daemon)
     log.write(b"begin\n10%\r50%")
     stream = daemon.stream(f"/api/runs/{run.id}/log/stream")
-    found = stream.events()
-    assert next(found).data["text"] == "begin"
-    region = next(found)
+    events = stream.events()
+    assert next(events).data["text"] == "begin"
+    region = next(events)
     assert (region.name, region.id) == ("region", None)
     assert (region.data["rows"], region.data["stream"]) == (["50%"], "stdout")
     log.write("\r90\xa0%".encode())
-    later = next(found)
+    later = next(events)
     assert (later.name, later.data["rows"]) == ("region", ["90\xa0%"])
     assert later.data["epoch"] > region.data["epoch"]
     log.write(b"\nend\n")
-    rest = [next(found) for _ in range(3)]
+    rest = [next(events) for _ in range(3)]
     lines = [event.data for event in rest if event.name == "line"]
     assert [(line["text"], line.get("frameCount")) for line in lines] == [("90\xa0%", 3), ("end", None)]
     assert [event.data["rows"] for event in rest if event.name == "region"] == [[]]
@@ -62,15 +62,15 @@ def test_regions_of_both_streams(daemon: Daemon) -> None:
     stream = daemon.stream(f"/api/runs/{run.id}/log/stream")
     log.write(b"1\rout")
     log.write(b"1\rerr", STDERR)
-    found = stream.events()
+    events = stream.events()
     shown: dict[str, list[str]] = {}
     while len(shown) < 2:
-        event = next(found)
+        event = next(events)
         shown[event.data["stream"]] = event.data["rows"]
     assert shown == {"stdout": ["out"], "stderr": ["err"]}
     log.finish()
     daemon.end(run.id, lines=log.ring.lines)
-    rest = list(found)
+    rest = list(events)
     assert rest[-1].name == "done"
     for event in rest[:-1]:
         if event.name == "region":

@@ -50,8 +50,8 @@ def test_slow_readers(own: Daemon) -> None:
     (worker,) = own.workers()
     before_kb = memory_kb(worker)
     lines = 80_000
-    for begin in range(0, lines, _LINES_EACH):
-        log.write(b"".join(b"%049d\n" % number for number in range(begin, begin + _LINES_EACH)))
+    for start in range(0, lines, _LINES_EACH):
+        log.write(b"".join(b"%049d\n" % number for number in range(start, start + _LINES_EACH)))
     assert memory_kb(worker) - before_kb < 6 * 1024
     for stream in slow:
         events, ledger = stream.events(), Ledger()
@@ -144,7 +144,7 @@ def test_disconnected_clients(impatient: Daemon) -> None:
         streams.append(sock)
     assert open_streams(impatient) == 40
     assert tcp_connections(worker) >= 40
-    silent, *going = (streams[begin : begin + 10] for begin in range(0, 40, 10))
+    silent, *going = (streams[start : start + 10] for start in range(0, 40, 10))
     for group, leave in zip(going, (hang_up, reset, half_close), strict=True):
         for sock in group:
             leave(sock)

@@ -124,8 +124,8 @@ def test_requests_in_flight_are_answered(lenient: Daemon) -> None:
     run = running(lenient)
     log = lenient.log_of(run, file_blocks=1000)
     text = b"".join(b"line %d\n" % number for number in range(600_000))
-    for begin in range(0, len(text), 1 << 20):
-        log.write(text[begin : begin + (1 << 20)], at_ms=now_ms())
+    for start in range(0, len(text), 1 << 20):
+        log.write(text[start : start + (1 << 20)], at_ms=now_ms())
     log.finish()
     finish(lenient, run, 600_000)
     trigger = lenient.scheduler.operations["trigger"]

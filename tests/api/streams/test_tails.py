@@ -24,18 +24,18 @@ def test_line_by_line(daemon: Daemon, version: str) -> None:
     connection._http_vsn_str = f"HTTP/{version}"  # type: ignore[attr-defined]
     stream = Stream(connection, path(run), {"Host": "localhost", **basic(PASSWORD)})
     assert stream.response.version == connection._http_vsn  # type: ignore[attr-defined]
-    found, ledger = stream.events(), Ledger()
+    events_of, ledger = stream.events(), Ledger()
     for number in range(20):
         log.write(b"%d\n" % number)
-        ledger.take(found, number + 1)
+        ledger.take(events_of, number + 1)
     log.write(b"20")
-    assert next(found).name == "region"
+    assert next(events_of).name == "region"
     log.write(b"\n")
-    ledger.take(found, 21)
-    assert next(found).data["rows"] == []
+    ledger.take(events_of, 21)
+    assert next(events_of).data["rows"] == []
     log.finish()
     daemon.end(run.id, lines=21)
-    assert [event.name for event in found] == ["done"]
+    assert [event.name for event in events_of] == ["done"]
     assert ledger.sent == 21
     assert stream.response.read() == b""
     stream.close()
@@ -49,10 +49,10 @@ def test_partly_sent_line(own: Daemon) -> None:
     connection.sock = connect(own, receives=4096)
     slow = Stream(connection, path(run), basic(PASSWORD))
     fast = own.stream(path(run))
-    found, ledger = fast.events(), Ledger()
-    for begin in range(0, _BATCH * _BATCHES, _BATCH):
-        log.write(b"".join(b"%04000d\n" % number for number in range(begin, begin + _BATCH)))
-        ledger.take(found, begin + _BATCH)
+    events_of, ledger = fast.events(), Ledger()
+    for start in range(0, _BATCH * _BATCHES, _BATCH):
+        log.write(b"".join(b"%04000d\n" % number for number in range(start, start + _BATCH)))
+        ledger.take(events_of, start + _BATCH)
     behind = Ledger()
     behind.take(slow.events(), _BATCH * _BATCHES)
     assert (ledger.sent, behind.sent) == (_BATCH * _BATCHES, _BATCH * _BATCHES)

@@ -110,12 +110,12 @@ def stream(rings: Rings, runs: list[Run]) -> Iterator[UnitStream]:
 def test_lines_that_are_due_together_travel_together(stream: UnitStream, rings: Rings) -> None:
     """However many runs print, and although bells ring meanwhile, their lines of one time are one event, in order."""
     events = stream.events()
-    found: list[list[Any]] = []
+    parts: list[list[Any]] = []
     for line in (b"first\n", b"second\n"):
         rings.print(line)
-        found += map(json.loads, _LINES.findall(next(events) + next(events)))
-    while sum(map(len, found)) < 40:
-        found += map(json.loads, _LINES.findall(next(events)))
-    assert len(found) <= 2
-    lines = [(line["text"], line["r"]) for event in found for line in event]
+        parts += map(json.loads, _LINES.findall(next(events) + next(events)))
+    while sum(map(len, parts)) < 40:
+        parts += map(json.loads, _LINES.findall(next(events)))
+    assert len(parts) <= 2
+    lines = [(line["text"], line["r"]) for event in parts for line in event]
     assert lines == [(text, run) for text in ("first", "second") for run in range(20)]

@@ -61,9 +61,9 @@ class Reader:
 
     def until(self, name: str, count: int = 1) -> Event:
         """Read until there are so many events of this name, and return the last of them."""
-        while len(found := [other for other in self.others if other.name == name]) < count:
+        while len(others := [other for other in self.others if other.name == name]) < count:
             self._take(next(self._events))
-        return found[-1]
+        return others[-1]
 
     def close(self) -> None:
         self.stream.close()
@@ -153,8 +153,8 @@ def test_resumed_stream_repeats_and_misses_nothing(daemon: Daemon, unit: str) ->
     again.lines(5)
     again.close()
     printed = ((quiet, "q", 2), (old, "o", 1), (goes_on, "g", 3), (ends, "e", 2), (short, "s", 1), (came, "c", 1))
-    wanted = [(run.id, n, f"{letter}{n}") for run, letter, count in printed for n in range(count)]
-    assert sorted(before + again.found) == sorted(wanted)
+    expected = [(run.id, n, f"{letter}{n}") for run, letter, count in printed for n in range(count)]
+    assert sorted(before + again.found) == sorted(expected)
     starts = {run["runId"]: run["firstLine"] for run in again.runs}
     assert starts == {quiet.id: 1, goes_on.id: 2, ends.id: 1, short.id: 0, came.id: 0}
     last = Reader(daemon, {}, again.cursor, unit)
@@ -173,7 +173,7 @@ def test_resume_after_any_event(daemon: Daemon, unit: str) -> None:
         finish(daemon, run, log)
     whole = Reader(daemon, {"from": 0}, task=unit)
     whole.until("end", 2)
-    wanted = whole.lines(12)
+    expected = whole.lines(12)
     whole.close()
     cursor: str | None = None
     seen: list[Place] = []
@@ -186,7 +186,7 @@ def test_resume_after_any_event(daemon: Daemon, unit: str) -> None:
         seen += reader.found
         cursor = reader.cursor
         reader.close()
-    assert seen == wanted
+    assert seen == expected
 
 
 def test_order_of_history(daemon: Daemon, unit: str) -> None:
@@ -215,9 +215,9 @@ def test_last_lines_of_all_runs(daemon: Daemon, unit: str, count: int) -> None:
             all_lines.append((at, run.id, n))
         if index % 2:
             finish(daemon, run, log)
-    wanted = [(run_id, n) for _, run_id, n in sorted(all_lines)][-count:]
+    expected = [(run_id, n) for _, run_id, n in sorted(all_lines)][-count:]
     reader = Reader(daemon, {"from": -count}, task=unit)
-    assert [place[:2] for place in reader.lines(len(wanted))] == wanted
+    assert [place[:2] for place in reader.lines(len(expected))] == expected
     reader.close()
 
 
@@ -248,10 +248,10 @@ def test_the_last_lines_before_a_time(daemon: Daemon, unit: str) -> None:
             log.write(b"%d-%d\n" % (index, n), STDOUT, 1000 * (second + n))
         if index in (0, 2):
             finish(daemon, run, log, ended_at=1000 * (second + 9))
-    for second, wanted in ((15, ["1-3", "1-4", "1-5"]), (24, ["2-2", "2-3", "2-4"]), (11, ["0-9", "1-0", "1-1"])):
+    for second, expected in ((15, ["1-3", "1-4", "1-5"]), (24, ["2-2", "2-3", "2-4"]), (11, ["0-9", "1-0", "1-1"])):
         reader = Reader(daemon, {"from": -3, "until": f"1970-01-01T00:00:{second:02}Z"}, task=unit)
         reader.until("done")
-        assert [text for _, _, text in reader.found] == wanted
+        assert [text for _, _, text in reader.found] == expected
         reader.close()
 
 
@@ -292,7 +292,7 @@ def test_several_units(daemon: Daemon, unit: str) -> None:
     for name in names:
         _, log = start(daemon, name)
         log.write(name.encode() + b"\n")
-    for query, wanted in (
+    for query, expected in (
         ({"task": f"{unit}-[ab]"}, names[:2]),
         ({"task": f"{names[0]},{names[2]}"}, [names[0], names[2]]),
         ({"group": f"{unit}-g"}, names[:2]),
@@ -300,8 +300,8 @@ def test_several_units(daemon: Daemon, unit: str) -> None:
         ({"task": f"{unit}-*", "tag": "x"}, [names[0], names[2]]),
     ):
         reader = Reader(daemon, {"from": 0, **query})
-        assert sorted(text for _, _, text in reader.lines(len(wanted))) == wanted
-        assert sorted(run["taskName"] for run in reader.runs) == wanted
+        assert sorted(text for _, _, text in reader.lines(len(expected))) == expected
+        assert sorted(run["taskName"] for run in reader.runs) == expected
         reader.close()
 
 
@@ -382,9 +382,9 @@ def test_slow_client_catches_up(daemon: Daemon, unit: str) -> None:
     for block in range(40):
         for _, log in logs:
             log.write(b"".join(b"%d %s\n" % (1000 * block + n, b"x" * 50) for n in range(1000)))
-    found = reader.lines(3 * 40_000)
+    lines = reader.lines(3 * 40_000)
     for run, _ in logs:
-        assert [n for run_id, n, _ in found if run_id == run.id] == list(range(40_000))
+        assert [n for run_id, n, _ in lines if run_id == run.id] == list(range(40_000))
     reader.close()
 
 

@@ -73,14 +73,14 @@ class Stream:
 
     def take(self, count: int) -> list[Event]:
         """The next `count` events other than pings."""
-        found = []
+        events = []
         for event in self.events():
             if event.name == "ping":
                 continue
-            found.append(event)
-            if len(found) == count:
+            events.append(event)
+            if len(events) == count:
                 break
-        return found
+        return events
 
     def close(self) -> None:
         self.response.close()

@@ -52,10 +52,10 @@ def _histogram(name: str, family: Family) -> None:
             bounds = dict(labels)
             bound = float(bounds.pop("le"))
             buckets.setdefault(frozenset(bounds.items()), []).append((bound, value))
-    for labels, found in buckets.items():
-        assert found == sorted(found), f"{name} {labels}"
-        assert [value for _, value in found] == sorted(value for _, value in found), f"{name} {labels}"
-        assert found[-1] == (float("inf"), family.samples[f"{name}_count", labels]), f"{name} {labels}"
+    for labels, counts in buckets.items():
+        assert counts == sorted(counts), f"{name} {labels}"
+        assert [value for _, value in counts] == sorted(value for _, value in counts), f"{name} {labels}"
+        assert counts[-1] == (float("inf"), family.samples[f"{name}_count", labels]), f"{name} {labels}"
         assert (f"{name}_sum", labels) in family.samples, f"{name} {labels}"
 
 

@@ -144,9 +144,9 @@ class Scheduler:
             return {"found": function(self._db, *args)}
 
     def _audit(self, args: dict[str, Any]) -> dict[str, Any]:
-        found = {key: Entry(*entry) for key, entry in args["entries"].items()}
-        answer = self._with_db(audit.append, found)
-        self.audit += found.values()
+        by_key = {key: Entry(*entry) for key, entry in args["entries"].items()}
+        answer = self._with_db(audit.append, by_key)
+        self.audit += by_key.values()
         return answer
 
     def _login_failed(self, args: dict[str, Any]) -> dict[str, Any]:

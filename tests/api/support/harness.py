@@ -103,7 +103,7 @@ class Daemon:
         for fd in (high, output):
             os.close(fd)
         theirs.close()
-        listeners = [one.fileno() for one in (self.tcp, self.unix, self.proxied) if one is not None]
+        listeners = [listener.fileno() for listener in (self.tcp, self.unix, self.proxied) if listener is not None]
         ours.sendmsg([hello(self.boot, 1)], rights(listeners))
         self.hello = ours
 

@@ -70,15 +70,15 @@ _RUN, _RUN_IN_SNAKE = ({"$ref": f"#/components/schemas/{name}"} for name in ("Ru
 _OPERATIONS: list[tuple[str, re.Pattern[str], dict[str, Any]]] = [
     (method.upper(), re.compile("^" + re.sub(r"{\w+}", "[^/]+", path) + "$"), operation)
     # A literal path goes before a template that matches it as well.
-    for path, methods in sorted(_DOCUMENT["paths"].items(), key=lambda one: "{" in one[0])
+    for path, methods in sorted(_DOCUMENT["paths"].items(), key=lambda path_and_methods: "{" in path_and_methods[0])
     for method, operation in methods.items()
 ]
 
 
 def find(method: str, path: str) -> dict[str, Any] | None:
     """The document's operation for a request."""
-    for wanted, pattern, operation in _OPERATIONS:
-        if wanted == method and pattern.match(path):
+    for declared_method, pattern, operation in _OPERATIONS:
+        if declared_method == method and pattern.match(path):
             return operation
     return None
 

@@ -70,14 +70,14 @@ def tcp_connections(pid: int) -> int:
 
 def memory_kb(pid: int) -> int:
     """The memory of a process, without files: its share of these depends on other processes."""
-    (found,) = re.findall(r"^Anonymous: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
-    return int(found)
+    (figure,) = re.findall(r"^Anonymous: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    return int(figure)
 
 
 def open_streams(daemon: Daemon) -> int:
     """How many streams the worker that answers has open."""
-    (found,) = re.findall(rb"^ringward_sse_clients (\d+)$", daemon.get("/metrics").body, re.MULTILINE)
-    return int(found)
+    (figure,) = re.findall(rb"^ringward_sse_clients (\d+)$", daemon.get("/metrics").body, re.MULTILINE)
+    return int(figure)
 
 
 class Ledger:

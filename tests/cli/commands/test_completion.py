@@ -78,11 +78,11 @@ class Zsh:
 def zsh(place: Path, ringward: Ringward) -> Iterator[Zsh]:
     """A zsh that has read the script."""
     (place / "script.zsh").write_text(ringward("completion", "zsh").output)
-    one = Zsh(place)
-    one.send("autoload -Uz compinit; compinit -D -u; source script.zsh; PS2=; echo rea''dy\n")
-    until(lambda: one.shows("ready"), "the script to be read")
-    yield one
-    one.close()
+    shell = Zsh(place)
+    shell.send("autoload -Uz compinit; compinit -D -u; source script.zsh; PS2=; echo rea''dy\n")
+    until(lambda: shell.shows("ready"), "the script to be read")
+    yield shell
+    shell.close()
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh")

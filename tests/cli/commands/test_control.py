@@ -20,20 +20,20 @@ def answers(daemon: FakeDaemon, action: str, result: str = "unchanged", *names: 
 
 
 def posted(daemon: FakeDaemon) -> list[tuple[str, dict[str, str], Any]]:
-    found = [request for request in daemon.requests if request.method == "POST"]
-    return [(one.path, one.query, json.loads(one.body) if one.body else None) for one in found]
+    requests = [request for request in daemon.requests if request.method == "POST"]
+    return [(request.path, request.query, json.loads(request.body) if request.body else None) for request in requests]
 
 
 def service(name: str = "web", **instance: Any) -> dict[str, Any]:
     """Return the record of a service with one ready instance."""
-    one = {"index": 0, "state": "running", "runId": RUN, "ready": True} | instance
+    first_instance = {"index": 0, "state": "running", "runId": RUN, "ready": True} | instance
     active = {"running": 1, "pending": 0}
     definition = {"gracefulStopMs": 5000}
     return {
         "name": name,
         "kind": "service",
-        "state": one["state"],
-        "instances": [one],
+        "state": first_instance["state"],
+        "instances": [first_instance],
         "active": active,
         "definition": definition,
     }

@@ -81,7 +81,14 @@ def test_json(project: Path, ringward: Ringward) -> None:
     """With ``--json``, the command prints the files that it wrote and everything that it found."""
     told = json.loads(ringward("init", "--root", "host", "--json", "new.toml").stdout)
     assert told["written"] == [str(project / "new.toml"), str(project / "ringward.schema.json")]
-    assert [one["kind"] for one in told["found"]] == ["compose", "procfile", "npm", "supervisord", "cron", "systemd"]
+    assert [starter["kind"] for starter in told["found"]] == [
+        "compose",
+        "procfile",
+        "npm",
+        "supervisord",
+        "cron",
+        "systemd",
+    ]
     assert told["found"][2]["command"] is None
 
 

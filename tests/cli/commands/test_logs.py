@@ -10,7 +10,7 @@ NOW = datetime.fromisoformat("2026-11-21T12:00:00+01:00")
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("now", "2026-11-21T11:00:00.000Z"),
         ("10m", "2026-11-21T10:50:00.000Z"),
@@ -21,9 +21,9 @@ NOW = datetime.fromisoformat("2026-11-21T12:00:00+01:00")
         ("2026-11-20 10:00:00+02:00", "2026-11-20T08:00:00.000Z"),
     ],
 )
-def test_times(text: str, wanted: str) -> None:
+def test_times(text: str, expected: str) -> None:
     """A duration counts back from now; a time of day that has not come yet is yesterday's."""
-    assert moment_of(text, NOW) == wanted
+    assert moment_of(text, NOW) == expected
 
 
 def test_date_is_local() -> None:

@@ -46,9 +46,9 @@ def test_schema_has_every_key() -> None:
     for table in {table for key in KEYS for table in key.tables}:
         schema = properties[TABLES.get(table, table)]
         inner = schema.get("additionalProperties") or schema.get("items") or schema
-        wanted = {key.name: key for key in KEYS if table in key.tables}
-        assert set(inner["properties"]) == set(wanted)
-        for name, key in wanted.items():
+        expected = {key.name: key for key in KEYS if table in key.tables}
+        assert set(inner["properties"]) == set(expected)
+        for name, key in expected.items():
             assert key.doc in inner["properties"][name]["description"]
             if key.default not in (None, REQUIRED):
                 assert inner["properties"][name]["default"] == key.default
@@ -82,7 +82,7 @@ def test_each_key_is_explained() -> None:
         if name not in whole["properties"] or schema is not whole["properties"][name]:
             validator = jsonschema_rs.Draft202012Validator({**schema, "$defs": whole["$defs"]})
             assert schema["examples"], name
-            assert all(validator.is_valid(one) for one in schema["examples"]), name
+            assert all(validator.is_valid(shown_example) for shown_example in schema["examples"]), name
 
 
 def test_defaults_are_valid() -> None:

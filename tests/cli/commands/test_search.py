@@ -13,7 +13,7 @@ RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 PATH = "/api/tasks/job/log/search"
 
 
-def found(*texts: str, cursor: str | None = None, first: int = 0) -> dict[str, Any]:
+def result_page(*texts: str, cursor: str | None = None, first: int = 0) -> dict[str, Any]:
     items = [{"runId": RUN, **line(n, text)} for n, text in enumerate(texts, first)]
     end = {} if cursor is None else {"nextCursor": cursor}
     return {"items": items, "exhausted": cursor is None, "scannedRuns": 1, "scannedBytes": 1, **end}
@@ -21,7 +21,7 @@ def found(*texts: str, cursor: str | None = None, first: int = 0) -> dict[str, A
 
 def test_lines_with_their_position(ringward: Ringward, daemon: FakeDaemon) -> None:
     """A pipe gets each line with its position, and the text unchanged."""
-    daemon.on("GET", PATH, found("one \x1b[31mred", "two"))
+    daemon.on("GET", PATH, result_page("one \x1b[31mred", "two"))
     result = ringward("search", "job", "o")
     assert (result.exit_code, result.stdout) == (0, f"{RUN}:0: one \x1b[31mred\n{RUN}:1: two\n")
     assert daemon.requests_to(PATH)[0].query == {"q": "o", "case": "true", "limit": "1000"}
@@ -29,7 +29,7 @@ def test_lines_with_their_position(ringward: Ringward, daemon: FakeDaemon) -> No
 
 def test_nothing_found(ringward: Ringward, daemon: FakeDaemon) -> None:
     """A search without a match exits with 1, as grep does."""
-    daemon.on("GET", PATH, found(cursor="c"), found())
+    daemon.on("GET", PATH, result_page(cursor="c"), result_page())
     result = ringward("search", "job", "o")
     assert (result.exit_code, result.output) == (1, "")
     assert [request.query.get("cursor") for request in daemon.requests_to(PATH)] == [None, "c"]
@@ -37,7 +37,7 @@ def test_nothing_found(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 def test_options(ringward: Ringward, daemon: FakeDaemon) -> None:
     """Each option becomes a parameter of the request."""
-    daemon.on("GET", PATH, found("a"))
+    daemon.on("GET", PATH, result_page("a"))
     options = ("--regex", "-i", "--stream", "stderr", "--run", RUN.lower(), "-n", "7")
     assert ringward("search", *options, "job", "--", "-a|b").exit_code == 0
     assert daemon.requests_to(PATH)[0].query == {
@@ -51,7 +51,7 @@ def test_options(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 def test_all_logs(ringward: Ringward, daemon: FakeDaemon) -> None:
     """Without a name, or with several, all logs are searched, and each line begins with the name of its unit."""
-    page = found("one")
+    page = result_page("one")
     page["items"][0]["taskName"] = "web"
     daemon.on("GET", "/api/logs/search", page)
     asked = []
@@ -66,7 +66,7 @@ def test_all_logs(ringward: Ringward, daemon: FakeDaemon) -> None:
 def test_run_without_its_task(ringward: Ringward, daemon: FakeDaemon) -> None:
     """A run can be searched without its task's name."""
     daemon.on("GET", f"/api/runs/{RUN}", {"id": RUN, "taskName": "job"})
-    daemon.on("GET", PATH, found("a"))
+    daemon.on("GET", PATH, result_page("a"))
     assert ringward("search", "--run", RUN, "a").stdout == f"{RUN}:0: a\n"
     assert ringward("search", "--run", RUN, "x", "y", "a").exit_code == exit_codes.USAGE
 
@@ -77,22 +77,22 @@ def test_pages_until_the_limit(ringward: Ringward, daemon: FakeDaemon) -> None:
     def answer(request: Request) -> Answer:
         first = int(request.query.get("cursor", 0))
         count = min(700, int(request.query["limit"]))
-        return as_json(found(*["x"] * count, cursor=str(first + count), first=first))
+        return as_json(result_page(*["x"] * count, cursor=str(first + count), first=first))
 
     daemon.on("GET", PATH, answer)
     result = ringward("search", "job", "x", "-n", "1500")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [f"{RUN}:{n}: x" for n in range(1500)]
     assert "more than 1500" in result.stderr
-    daemon.on("GET", PATH, found("x", "x"))
+    daemon.on("GET", PATH, result_page("x", "x"))
     assert ringward("search", "job", "x", "-n", "2").stderr == ""
 
 
 def test_json(ringward: Ringward, daemon: FakeDaemon) -> None:
     """With --json, each line is one record of the API."""
-    daemon.on("GET", PATH, found("a", "b"))
+    daemon.on("GET", PATH, result_page("a", "b"))
     lines = ringward("search", "job", "x", "--json").stdout.splitlines()
-    assert [json.loads(one) for one in lines] == found("a", "b")["items"]
+    assert [json.loads(log_line) for log_line in lines] == result_page("a", "b")["items"]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_colours_on_a_terminal(
     shown: str,
 ) -> None:
     """Matches are coloured, the line's own colours are removed, and control sequences are made visible."""
-    daemon.on("GET", PATH, found("hel\x1b[31mlo\x1b[0m \x1b]0;x Lo"))
+    daemon.on("GET", PATH, result_page("hel\x1b[31mlo\x1b[0m \x1b]0;x Lo"))
     monkeypatch.setattr("supervisor.cli.commands.runs.search.is_terminal", lambda: True)
     result = ringward("search", *options, "job", pattern)
     assert result.stdout == f"\x1b[36m{RUN}:0:\x1b[0m {shown}\n"

@@ -47,9 +47,9 @@ def test_install_and_uninstall(ringward: Ringward, root: Path) -> None:
     assert ringward("validate", str(config), plain=True).exit_code == exit_codes.OK
 
     again = ringward(*install, "--json", plain=True)
-    found = json.loads(again.stdout)
-    assert [file["state"] for file in found["files"]] == ["same", "same"]
-    assert (found["configWritten"], found["init"], found["user"]) == (False, "systemd", "root")
+    document = json.loads(again.stdout)
+    assert [file["state"] for file in document["files"]] == ["same", "same"]
+    assert (document["configWritten"], document["init"], document["user"]) == (False, "systemd", "root")
     assert files(root) == written
 
     hardened = ringward(*install, "--hardened", "--user", "jobs", plain=True)

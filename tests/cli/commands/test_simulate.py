@@ -39,20 +39,20 @@ def config(tmp_path: Path) -> Path:
 def simulated(ringward: Ringward, *arguments: str) -> dict[str, Any]:
     result = ringward("simulate", "--json", *arguments)
     assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
 
 
 def test_month_with_a_clock_change(ringward: Ringward) -> None:
     """Days follow the configured time zone, each task is counted, and services are omitted."""
-    found = simulated(ringward, "--from", "2026-10-01", "--days", "31")
-    assert (found["from"], found["to"]) == ("2026-09-30T22:00:00.000Z", "2026-10-31T23:00:00.000Z")
-    assert [(task["name"], task["times"], task["run"], task["dst_skipped"]) for task in found["tasks"]] == [
+    outcome = simulated(ringward, "--from", "2026-10-01", "--days", "31")
+    assert (outcome["from"], outcome["to"]) == ("2026-09-30T22:00:00.000Z", "2026-10-31T23:00:00.000Z")
+    assert [(task["name"], task["times"], task["run"], task["dst_skipped"]) for task in outcome["tasks"]] == [
         ("nightly", 32, 31, 1),
         ("often", 893, 893, 0),
     ]
-    assert [one["task"] for one in found["clockChanges"]] == ["nightly"]
-    assert len(found["hours"]) == 24
+    assert [clock_change["task"] for clock_change in outcome["clockChanges"]] == ["nightly"]
+    assert len(outcome["hours"]) == 24
 
 
 def test_tables(ringward: Ringward) -> None:

@@ -82,7 +82,7 @@ def test_attention(
     answering(daemon, units, **said)
     result = ringward("status", "--json")
     assert result.exit_code == exit_codes.REFUSED
-    assert [one["what"] for one in json.loads(result.output)["attention"]] == [what]
+    assert [entry["what"] for entry in json.loads(result.output)["attention"]] == [what]
 
 
 def test_no_daemon(ringward: Ringward) -> None:

@@ -270,9 +270,13 @@ class TestPassword:
     def test_password_file(self, tmp_path: Path) -> None:
         """The password is the first line of the file."""
         (tmp_path / "pw").write_text("open-sesame\r\nmore\n")
-        found = password.resolve_password({}, str(tmp_path / "pw"))
-        assert (found.value, found.ephemeral, found.origin) == ("open-sesame", False, f"from {tmp_path / 'pw'}")
-        assert "open-sesame" not in repr(found)
+        resolved = password.resolve_password({}, str(tmp_path / "pw"))
+        assert (resolved.value, resolved.ephemeral, resolved.origin) == (
+            "open-sesame",
+            False,
+            f"from {tmp_path / 'pw'}",
+        )
+        assert "open-sesame" not in repr(resolved)
 
     @pytest.mark.parametrize(("value", "message"), [("", "is empty"), ("seven77", "shorter than 8")])
     def test_short_password(self, tmp_path: Path, value: str, message: str) -> None:
@@ -393,11 +397,11 @@ class TestRuntimeDirectory:
         for path in (taken, taken / self.ID):
             os.chown(path, 12345, 12345)
         assert runtime_directory.candidates({}, 0) == ["/run/ringward"]
-        found = Path(runtime_directory.prepare(self.ID, {}, str(mounts)))
-        assert found.parent.name.startswith("ringward-0-")
-        assert [stat.S_IMODE(path.stat().st_mode) for path in (found, found.parent)] == [0o700] * 2
-        assert runtime_directory.prepare(self.ID, {}, str(mounts)) == str(found)
-        assert runtime_directory.candidates({}, 0) == ["/run/ringward", str(found.parent)]
+        directory = Path(runtime_directory.prepare(self.ID, {}, str(mounts)))
+        assert directory.parent.name.startswith("ringward-0-")
+        assert [stat.S_IMODE(path.stat().st_mode) for path in (directory, directory.parent)] == [0o700] * 2
+        assert runtime_directory.prepare(self.ID, {}, str(mounts)) == str(directory)
+        assert runtime_directory.candidates({}, 0) == ["/run/ringward", str(directory.parent)]
         assert list(taken.iterdir()) == [taken / self.ID]
 
     def test_only_tmpfs(self, shared_memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,8 +417,8 @@ class TestRuntimeDirectory:
             (shared_memory / name).mkdir()
         places = [f"{shared_memory}/{name}/r" for name in ("missing", "over", "disk", "with blank")]
         monkeypatch.setattr(runtime_directory, "candidates", lambda _environ, _euid: list(places))
-        found = runtime_directory.prepare(self.ID, {}, str(mounts))
-        assert found == f"{shared_memory}/with blank/r/{self.ID}"
+        directory = runtime_directory.prepare(self.ID, {}, str(mounts))
+        assert directory == f"{shared_memory}/with blank/r/{self.ID}"
         places.pop()
         with pytest.raises(NotStarted, match="on xfs, not on tmpfs") as caught:
             runtime_directory.prepare(self.ID, {}, str(mounts))

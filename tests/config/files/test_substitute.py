@@ -83,9 +83,9 @@ def test_references_in_values(config: Callable[..., Config]) -> None:
 
 def test_messages_show_the_reference(problems: Callable[..., list[Problem]]) -> None:
     """A message shows the reference and not its value, so a misplaced secret is not printed."""
-    found = problems('[tasks.a]\nrun = "x"\ntimeout = "${SECRET}"\n', SECRET="hunter2")
-    assert "${SECRET}" in found[0].message
-    assert "hunter2" not in str(found[0])
+    problems_found = problems('[tasks.a]\nrun = "x"\ntimeout = "${SECRET}"\n', SECRET="hunter2")
+    assert "${SECRET}" in problems_found[0].message
+    assert "hunter2" not in str(problems_found[0])
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,11 @@ def test_messages_show_the_reference(problems: Callable[..., list[Problem]]) -> 
 )
 def test_no_reason_shows_a_substituted_value(problems: Callable[..., list[Problem]], keys: str, value: str) -> None:
     """Neither the reason for an error nor its remedy quotes a part of a substituted value."""
-    (found,) = problems(keys, SECRET=value)
-    assert "hunter2" not in str(found)
+    (problem,) = problems(keys, SECRET=value)
+    assert "hunter2" not in str(problem)
 
 
 def test_all_errors_of_one_value(problems: Callable[..., list[Problem]]) -> None:
     """A reference without a value does not hide other errors in the same table."""
-    found = problems('[tasks.a]\nrun = "x"\nenv = { A = "${NONE}", B = 1, C = "${NEITHER}" }\n')
-    assert {problem.key for problem in found} == {"tasks.a.env.A", "tasks.a.env.B", "tasks.a.env.C"}
+    problems_found = problems('[tasks.a]\nrun = "x"\nenv = { A = "${NONE}", B = 1, C = "${NEITHER}" }\n')
+    assert {problem.key for problem in problems_found} == {"tasks.a.env.A", "tasks.a.env.B", "tasks.a.env.C"}

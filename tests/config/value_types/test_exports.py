@@ -33,14 +33,25 @@ def export(text: str) -> str:
 
 def test_defaults(config: Load, tmp_path: Path) -> None:
     """An export to a file needs only its path, which starts from the configuration's directory."""
-    found = config(export("")).exports["x"]
-    assert (found.type, found.path, found.tasks, found.groups, found.tags) == ("file", f"{tmp_path}/out", (), (), ())
-    assert found.streams == ("stdout", "stderr", "system")
-    assert (found.max_size_bytes, found.max_age_ms, found.keep, found.alert_after_ms) == (100 << 20, 0, 5, 300_000)
+    export_of_config = config(export("")).exports["x"]
+    assert (
+        export_of_config.type,
+        export_of_config.path,
+        export_of_config.tasks,
+        export_of_config.groups,
+        export_of_config.tags,
+    ) == ("file", f"{tmp_path}/out", (), (), ())
+    assert export_of_config.streams == ("stdout", "stderr", "system")
+    assert (
+        export_of_config.max_size_bytes,
+        export_of_config.max_age_ms,
+        export_of_config.keep,
+        export_of_config.alert_after_ms,
+    ) == (100 << 20, 0, 5, 300_000)
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("", ["a1", "a2", "b"]),
         ('tasks = "a*"', ["a1", "a2"]),
@@ -51,11 +62,11 @@ def test_defaults(config: Load, tmp_path: Path) -> None:
         ('tasks = "a*"\ntags = "u"\ngroups = ["g"]', ["a1"]),
     ],
 )
-def test_selected_units(config: Load, text: str, wanted: list[str]) -> None:
+def test_selected_units(config: Load, text: str, expected: list[str]) -> None:
     """Names are united, and groups and tags narrow the selection."""
-    found = config(export(text))
-    units: dict[str, Task | Service] = {**found.tasks, **found.services}
-    assert [name for name, unit in units.items() if selects(found.exports["x"], unit)] == wanted
+    loaded = config(export(text))
+    units: dict[str, Task | Service] = {**loaded.tasks, **loaded.services}
+    assert [name for name, unit in units.items() if selects(loaded.exports["x"], unit)] == expected
 
 
 @pytest.mark.parametrize(
@@ -109,13 +120,13 @@ def test_selected_units(config: Load, text: str, wanted: list[str]) -> None:
 )
 def test_mistakes(problems: Problems, text: str, key: str, message: str) -> None:
     """Each mistake is one error, with its place."""
-    (found,) = problems(text)
-    assert found.key == key
-    assert message in found.message
+    (problem,) = problems(text)
+    assert problem.key == key
+    assert message in problem.message
 
 
 @pytest.mark.parametrize(
-    ("address", "wanted"),
+    ("address", "expected"),
     [
         ("unix:/dev/log", "unix:/dev/log"),
         ("udp://logs.example.com", "udp://logs.example.com:514"),
@@ -124,16 +135,16 @@ def test_mistakes(problems: Problems, text: str, key: str, message: str) -> None
         ("tls://[::1]", "tls://[::1]:6514"),
     ],
 )
-def test_syslog_addresses(config: Load, address: str, wanted: str) -> None:
+def test_syslog_addresses(config: Load, address: str, expected: str) -> None:
     """A host has the usual port of its protocol; a Unix socket is an absolute path."""
-    found = config(f'[exports.x]\ntype = "syslog"\naddress = "{address}"\n').exports["x"]
-    assert (found.address, found.facility, found.tls_ca) == (wanted, "daemon", None)
+    export_of_config = config(f'[exports.x]\ntype = "syslog"\naddress = "{address}"\n').exports["x"]
+    assert (export_of_config.address, export_of_config.facility, export_of_config.tls_ca) == (expected, "daemon", None)
 
 
 def test_selection_without_a_match(config: Load) -> None:
     """Globs, groups and tags that match no unit are warnings, because units may come later."""
-    found = config(export('tasks = ["a1", "c*"]\ngroups = ["h"]\ntags = ["v"]')).warnings
-    assert [(one.key, one.message) for one in found] == [
+    warnings = config(export('tasks = ["a1", "c*"]\ngroups = ["h"]\ntags = ["v"]')).warnings
+    assert [(problem.key, problem.message) for problem in warnings] == [
         ("exports.x.tasks[1]", 'no task or service matches "c*"'),
         ("exports.x.groups[0]", 'no task or service has the group "h"'),
         ("exports.x.tags[0]", 'no task or service has the tag "v"'),
@@ -142,5 +153,5 @@ def test_selection_without_a_match(config: Load) -> None:
 
 def test_changed_export(config: Load) -> None:
     """A reload reports changed exports, and applies them at once."""
-    found = diff(config(export("")), config(export("keep = 7")))
-    assert found.sections == {"exports": (ChangedKey("exports", Effect.AT_ONCE),)}
+    difference = diff(config(export("")), config(export("keep = 7")))
+    assert difference.sections == {"exports": (ChangedKey("exports", Effect.AT_ONCE),)}

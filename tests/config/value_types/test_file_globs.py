@@ -18,15 +18,15 @@ def task(text: str) -> str:
 
 def test_paths(config: Load, tmp_path: Path) -> None:
     """on_change takes one or several paths, relative to the file's directory, and may be combined with a schedule."""
-    found = config(task('on_change = "in/*.csv"\nsettle = "250ms"\ncron = "@daily"\n')).tasks["t"]
-    assert (found.on_change, found.settle_ms) == ((f"{tmp_path}/in/*.csv",), 250)
-    found = config(task('on_change = ["/srv/in/*.[ct]sv", "/srv/flag"]\n')).tasks["t"]
-    assert (found.on_change, found.settle_ms) == (("/srv/in/*.[ct]sv", "/srv/flag"), 1000)
+    task_of_config = config(task('on_change = "in/*.csv"\nsettle = "250ms"\ncron = "@daily"\n')).tasks["t"]
+    assert (task_of_config.on_change, task_of_config.settle_ms) == ((f"{tmp_path}/in/*.csv",), 250)
+    task_of_config = config(task('on_change = ["/srv/in/*.[ct]sv", "/srv/flag"]\n')).tasks["t"]
+    assert (task_of_config.on_change, task_of_config.settle_ms) == (("/srv/in/*.[ct]sv", "/srv/flag"), 1000)
     assert config(task("")).tasks["t"].on_change == ()
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ('on_change = "/srv/*/in.csv"\n', "must have wildcards in the last part of the path only"),
         ('on_change = "/srv/in/"\n', 'write "/srv/in/*" for all files in it'),
@@ -45,14 +45,14 @@ def test_paths(config: Load, tmp_path: Path) -> None:
         ('[services.s]\nrun = "true"\non_change = "/in/*"\n', "only a task has this key"),
     ],
 )
-def test_mistakes(problems: Problems, text: str, wanted: str) -> None:
+def test_mistakes(problems: Problems, text: str, expected: str) -> None:
     """Each mistake is reported, with a remedy where there is one."""
-    assert wanted in "\n".join(map(str, problems(task(text))))
+    assert expected in "\n".join(map(str, problems(task(text))))
 
 
 def test_too_many_tasks(problems: Problems) -> None:
     """At most 64 tasks can watch files."""
     text = "".join(f'[tasks.t{number}]\nrun = "true"\non_change = "/in/*"\n' for number in range(66))
-    found = problems(text)
-    assert [problem.key for problem in found] == ["tasks.t64.on_change", "tasks.t65.on_change"]
-    assert found[0].message == "more than 64 tasks have on_change"
+    problems_found = problems(text)
+    assert [problem.key for problem in problems_found] == ["tasks.t64.on_change", "tasks.t65.on_change"]
+    assert problems_found[0].message == "more than 64 tasks have on_change"

@@ -43,7 +43,7 @@ def hook(text: str, kind: str = "generic", task: str = "plain") -> str:
 
 def test_valid_hook(config: Load, secret: Path) -> None:
     """The secret is read from its file, paths and conditions are parsed, and no record shows the secret."""
-    found = config(
+    loaded = config(
         hook(
             'events = ["push"]\nparams = { ref = "$.ref", by = "$.commits[0].author-of.name" }\n'
             'when = { "$.ref" = "refs/heads/main", "$.list[3][0]" = ["a", "b"] }\n',
@@ -51,12 +51,17 @@ def test_valid_hook(config: Load, secret: Path) -> None:
             "deploy",
         )
     )
-    one = found.hooks["h"]
-    assert (one.task, one.kind, one.secret, one.events) == ("deploy", "github", SECRET, ("push",))
-    assert one.params == {"ref": ("ref",), "by": ("commits", 0, "author-of", "name")}
-    assert one.when == ((("ref",), ("refs/heads/main",)), (("list", 3, 0), ("a", "b")))
-    assert SECRET not in repr(found)
-    assert str(secret) in found.read
+    parsed_hook = loaded.hooks["h"]
+    assert (parsed_hook.task, parsed_hook.kind, parsed_hook.secret, parsed_hook.events) == (
+        "deploy",
+        "github",
+        SECRET,
+        ("push",),
+    )
+    assert parsed_hook.params == {"ref": ("ref",), "by": ("commits", 0, "author-of", "name")}
+    assert parsed_hook.when == ((("ref",), ("refs/heads/main",)), (("list", 3, 0), ("a", "b")))
+    assert SECRET not in repr(loaded)
+    assert str(secret) in loaded.read
 
 
 @pytest.mark.parametrize(
@@ -72,7 +77,7 @@ def test_invalid_paths(problems: Problems, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         (hook("", "github"), "hooks.h: has no events, which a github hook requires"),
         (hook("", "gitlab"), 'add events = ["Push Hook"]'),
@@ -99,13 +104,13 @@ def test_invalid_paths(problems: Problems, path: str) -> None:
         (hook("", "github").replace('"github"', '"githbu"'), 'did you mean "github"?'),
     ],
 )
-def test_mistakes(problems: Problems, text: str, wanted: str) -> None:
+def test_mistakes(problems: Problems, text: str, expected: str) -> None:
     """Each mistake is reported in its place."""
-    assert wanted in "\n".join(map(str, problems(text)))
+    assert expected in "\n".join(map(str, problems(text)))
 
 
 @pytest.mark.parametrize(
-    ("content", "wanted"),
+    ("content", "expected"),
     [
         (b"", "must have at least 16 bytes"),
         (b"0123456789abcde\n", "must have at least 16 bytes"),
@@ -114,7 +119,7 @@ def test_mistakes(problems: Problems, text: str, wanted: str) -> None:
         (None, "cannot be read: No such file or directory"),
     ],
 )
-def test_unusable_secret_files(problems: Problems, secret: Path, content: bytes | None, wanted: str) -> None:
+def test_unusable_secret_files(problems: Problems, secret: Path, content: bytes | None, expected: str) -> None:
     """A file without a usable secret is an error that does not show its content."""
     if content is None:
         secret.unlink()
@@ -122,7 +127,7 @@ def test_unusable_secret_files(problems: Problems, secret: Path, content: bytes 
         secret.write_bytes(content)
     (problem,) = problems(hook(""))
     assert problem.key == "hooks.h.secret_file"
-    assert wanted in problem.message
+    assert expected in problem.message
     assert "0123" not in str(problem)
 
 

@@ -18,16 +18,18 @@ SETTINGS = {"host": "deploy@web1", "image": "alpine:3"}
 def test_every_preset_is_complete(config: Callable[..., Config], name: str) -> None:
     """With the keys that it needs, each preset has all three commands without open settings."""
     needed = "".join(f'{key} = "{SETTINGS[key]}"\n' for key in PRESETS[name].needs)
-    found = config(f'[launchers.l]\npreset = "{name}"\n{needed}{UNIT}').tasks["t"].launcher
-    assert found is not None
-    for words in (found.start, found.stop, found.probe):
+    launcher = config(f'[launchers.l]\npreset = "{name}"\n{needed}{UNIT}').tasks["t"].launcher
+    assert launcher is not None
+    for words in (launcher.start, launcher.stop, launcher.probe):
         assert words
-        assert not any(one in word for word in words for one in ("{client}", "{options}", "{host}", "{image}"))
+        assert not any(
+            placeholder in word for word in words for placeholder in ("{client}", "{options}", "{host}", "{image}")
+        )
 
 
 def test_custom_launcher(config: Callable[..., Config]) -> None:
     """A launcher's own commands are used, or replace its preset's commands; local means no launcher."""
-    found = config(
+    loaded = config(
         """
 [launchers.own]
 start = ["srun", "--job-name={run_id}", "{shell}", "-e", "-c", "{run}"]
@@ -55,14 +57,14 @@ run = "true"
 launcher = "plain"
 """
     )
-    own, mixed = found.tasks["a"].launcher, found.services["b"].launcher
+    own, mixed = loaded.tasks["a"].launcher, loaded.services["b"].launcher
     assert own is not None
     assert mixed is not None
     assert (own.start[-1], own.probe) == ("{run}", ())
     assert mixed.stop == ("ssh", "-p", "2222", "web1", "stop-it", "{run_id}")
     assert (mixed.feed, mixed.probe[:3]) == ("script", ("ssh", "-p", "2222"))
     assert mixed.probe[-4:-1] == ("-l", "deploy", "web1")
-    assert found.tasks["c"].launcher is None
+    assert loaded.tasks["c"].launcher is None
 
 
 @pytest.mark.parametrize(
@@ -88,10 +90,10 @@ def test_launcher_errors(
     problems: Callable[..., list[Problem]], text: str, line: int, key: str, message: str, remedy: str
 ) -> None:
     """An error in a launcher has its place and, if there is one, a remedy."""
-    (found,) = problems(f"[launchers.l]\n{text}\n{UNIT}")
-    assert (found.line, found.key) == (line, f"launchers.l.{key}".rstrip("."))
-    assert message in found.message
-    assert remedy in (found.remedy or "")
+    (problem,) = problems(f"[launchers.l]\n{text}\n{UNIT}")
+    assert (problem.line, problem.key) == (line, f"launchers.l.{key}".rstrip("."))
+    assert message in problem.message
+    assert remedy in (problem.remedy or "")
 
 
 @pytest.mark.parametrize(
@@ -114,17 +116,17 @@ def test_launcher_errors(
 )
 def test_units_without_launchers(problems: Callable[..., list[Problem]], unit: str, key: str, message: str) -> None:
     """A launcher that a unit cannot have, or that does not exist, is refused at its key."""
-    (found,) = problems(f'[launchers.ray]\npreset = "ray"\n{unit}')
-    assert found.key == key
-    assert message in found.message
+    (problem,) = problems(f'[launchers.ray]\npreset = "ray"\n{unit}')
+    assert problem.key == key
+    assert message in problem.message
 
 
 def test_changed_launcher(config: Callable[..., Config]) -> None:
     """A changed launcher is a difference of exactly the units that use it."""
     text = '[launchers.l]\npreset = "slurm"\n{}{}[services.s]\nrun = "true"\nlauncher = "l"\n[tasks.o]\nrun = "true"\n'
     before, after = config(text.format("", UNIT)), config(text.format('options = ["--mem=1"]\n', UNIT))
-    found = {change.new.name: change.keys for change in diff(before, after).changed}
-    assert {name: [(one.key, one.effect) for one in keys] for name, keys in found.items()} == {
+    by_name = {change.new.name: change.keys for change in diff(before, after).changed}
+    assert {name: [(key_change.key, key_change.effect) for key_change in keys] for name, keys in by_name.items()} == {
         "s": [("launcher", Effect.RESTART)],
         "t": [("launcher", Effect.NEXT_RUN)],
     }

@@ -19,12 +19,12 @@ ONE = '[notifiers.n]\nurl = "json://example.com/secret-path"\n'
 
 def test_routes(config: Load) -> None:
     """A route has all of its keys, and their defaults."""
-    found = config(
+    loaded = config(
         f'{ONE}[[routes]]\nnotify = "n"\n[[routes]]\nnotify = ["n"]\nafter = 3\nfinal_attempt_only = false\n'
         'recovery = false\nquiet = "22:00-07:30"\nmatch = { kinds = ["run.failed"], severity = "warn", tasks = "b*" }\n'
     )
-    assert found.notifiers["n"].url == "json://example.com/secret-path"
-    plain, full = found.routes
+    assert loaded.notifiers["n"].url == "json://example.com/secret-path"
+    plain, full = loaded.routes
     assert (plain.match, plain.notify, plain.after, plain.quiet) == (Match(), ("n",), 1, None)
     assert (plain.final_attempt_only, plain.recovery) == (True, True)
     assert full.match == Match(("run.failed",), "warn", "b*")
@@ -33,7 +33,7 @@ def test_routes(config: Load) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ('[[routes]]\nnotify = "x"\n', "routes[0].notify[0]: no notifier named"),
         ("[[routes]]\nafter = 2\n", "routes[0]: has no notifiers"),
@@ -57,9 +57,9 @@ def test_routes(config: Load) -> None:
         ('[daemon]\nheartbeat = "ftp://x"\n', "daemon.heartbeat: must be a URL"),
     ],
 )
-def test_mistakes(problems: Problems, text: str, wanted: str) -> None:
+def test_mistakes(problems: Problems, text: str, expected: str) -> None:
     """Each mistake is reported in its place."""
-    assert wanted in "\n".join(map(str, problems(ONE + text)))
+    assert expected in "\n".join(map(str, problems(ONE + text)))
 
 
 def test_invalid_name_is_one_error(problems: Problems) -> None:
@@ -79,18 +79,18 @@ def test_messages_hide_urls(problems: Problems, key: str) -> None:
 def test_records_hide_urls(config: Load) -> None:
     """URLs are hidden in the definition that the API shows and in printed records."""
     task = '[tasks.t]\nrun = "true"\nheartbeat = "http://x/secret-b"\n'
-    found = config(f'{ONE}[daemon]\nheartbeat = "http://x/secret-a"\n{task}')
-    text = definition_text(found.tasks["t"])
+    loaded = config(f'{ONE}[daemon]\nheartbeat = "http://x/secret-a"\n{task}')
+    text = definition_text(loaded.tasks["t"])
     assert '"heartbeat": "***"' in text
-    assert "secret-" not in text + repr(found.daemon) + repr(found.tasks["t"]) + repr(found.notifiers)
+    assert "secret-" not in text + repr(loaded.daemon) + repr(loaded.tasks["t"]) + repr(loaded.notifiers)
 
 
 @pytest.mark.parametrize("kind", ["tasks", "services"])
 def test_env_public(config: Load, kind: str) -> None:
     """Variables in env_public are shown; other variables and secrets never are."""
     variables = 'env = { A = "seen", B = "hidden-1" }\nsecrets = { C = "hidden-2" }\nenv_public = ["A", "C", "D"]\n'
-    found = config(f'[{kind}.u]\nrun = "true"\n{variables}')
-    shown = json.loads(definition_text(found.tasks.get("u") or found.services["u"]))
+    loaded = config(f'[{kind}.u]\nrun = "true"\n{variables}')
+    shown = json.loads(definition_text(loaded.tasks.get("u") or loaded.services["u"]))
     assert shown["env"] == {"A": "seen", "B": "***"}
     assert shown["secrets"] == {"C": "***"}
 
@@ -102,8 +102,8 @@ def test_env_public_names(problems: Problems) -> None:
 
 def test_reload(config: Load) -> None:
     """A reload applies notifiers and routes at once."""
-    found = diff(config(""), config(f'{ONE}[[routes]]\nnotify = "n"\n'))
-    assert {name: [key.effect for key in keys] for name, keys in found.sections.items()} == {
+    difference = diff(config(""), config(f'{ONE}[[routes]]\nnotify = "n"\n'))
+    assert {name: [key.effect for key in keys] for name, keys in difference.sections.items()} == {
         "notifiers": [Effect.AT_ONCE],
         "routes": [Effect.AT_ONCE],
     }

@@ -99,9 +99,9 @@ def test_declarations(config: Load) -> None:
 )
 def test_mistakes(problems: Problems, params: str, expected: str) -> None:
     """Each mistake is reported once, with its place and the remedy."""
-    found = problems(f"[tasks.a]\nrun = 'x'\nparams = {params}\n")
-    assert len(found) == 1
-    assert expected in str(found[0])
+    problems_found = problems(f"[tasks.a]\nrun = 'x'\nparams = {params}\n")
+    assert len(problems_found) == 1
+    assert expected in str(problems_found[0])
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_mistakes(problems: Problems, params: str, expected: str) -> None:
 )
 def test_reserved_variables(problems: Problems, name: str) -> None:
     """A trigger can neither change which programs execute nor set the daemon's own variables."""
-    (found,) = problems(f"[tasks.a]\nrun = 'x'\nparams = [{{ name = '{name}', kind = 'env' }}]\n")
-    assert (found.key, "cannot be a parameter" in found.message) == ("tasks.a.params[0].name", True)
+    (problem,) = problems(f"[tasks.a]\nrun = 'x'\nparams = [{{ name = '{name}', kind = 'env' }}]\n")
+    assert (problem.key, "cannot be a parameter" in problem.message) == ("tasks.a.params[0].name", True)
 
 
 def test_similar_variables(config: Load) -> None:
@@ -144,12 +144,12 @@ def test_similar_variables(config: Load) -> None:
 def test_required_without_a_caller(problems: Problems, config: Load, keys: str) -> None:
     """A required parameter of a task that starts by itself needs a default."""
     task = "[tasks.a]\nrun = 'x'\n{}\nparams = [\n{{ name = 'A', kind = 'env', required = true{} }}]\n"
-    (found,) = problems(task.format(keys, ""))
-    assert (found.key, found.line, "is required" in found.message) == ("tasks.a.params[0]", 5, True)
+    (problem,) = problems(task.format(keys, ""))
+    assert (problem.key, problem.line, "is required" in problem.message) == ("tasks.a.params[0]", 5, True)
     assert config(task.format(keys, ", default = 'x'")).tasks["a"].params[0].required
     defaults = "[defaults]\nparams = [{ name = 'A', kind = 'env', required = true }]\n[tasks.a]\nrun = 'x'\n"
-    (found,) = problems(defaults + keys)
-    assert (found.key, "is required" in found.message) == ("tasks.a", True)
+    (problem,) = problems(defaults + keys)
+    assert (problem.key, "is required" in problem.message) == ("tasks.a", True)
 
 
 def test_messages_hide_secrets(problems: Problems) -> None:
@@ -167,11 +167,11 @@ def test_messages_hide_secrets(problems: Problems) -> None:
 def test_parameter_named_like_a_secret(problems: Problems) -> None:
     """A parameter cannot have the name of a secret, which has its value already."""
     text = "[defaults]\nsecrets = { A = 'hunter22' }\n[tasks.a]\nrun = 'x'\nparams = [{ name = 'A', kind = 'env' }]\n"
-    (found,) = problems(text)
-    assert found.key == "tasks.a.params[0].name"
+    (problem,) = problems(text)
+    assert problem.key == "tasks.a.params[0].name"
 
 
 def test_services_have_no_parameters(problems: Problems) -> None:
     """A service cannot have parameters."""
-    (found,) = problems("[services.a]\nrun = 'x'\nparams = []\n")
-    assert "only a task has this key" in str(found)
+    (problem,) = problems("[services.a]\nrun = 'x'\nparams = []\n")
+    assert "only a task has this key" in str(problem)

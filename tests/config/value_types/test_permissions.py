@@ -38,6 +38,6 @@ def test_valid_permissions(tmp_path: Path) -> None:
 )
 def test_invalid_permissions(tmp_path: Path, may: str, message: str) -> None:
     """An unknown verb, an unknown name and a unit of the wrong kind are errors at the line of the key."""
-    (found,) = problems(tmp_path, may)
-    assert found.startswith("7: ")
-    assert message in found
+    (text_of_problem,) = problems(tmp_path, may)
+    assert text_of_problem.startswith("7: ")
+    assert message in text_of_problem

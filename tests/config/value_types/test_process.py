@@ -156,10 +156,10 @@ def test_unusable_variables_files(problems: Problems, tmp_path: Path) -> None:
     """A file that cannot be used is an error at its key, and no secret is shown."""
     (tmp_path / "short").write_text("TOKEN=abc\n")
     (tmp_path / "own").write_text("RINGWARD_X=abc\n")
-    found = problems(
+    problems_found = problems(
         '[tasks.a]\nrun = "x"\nsecrets_file = "short"\nenv_file = ["own", "missing"]\n',
     )
-    texts = [str(problem) for problem in found]
+    texts = [str(problem) for problem in problems_found]
     assert len(texts) == 3
     assert any("secrets_file" in text and "TOKEN cannot be masked" in text and "abc" not in text for text in texts)
     assert any("RINGWARD_X is reserved: names that begin with RINGWARD_" in text for text in texts)

@@ -11,15 +11,15 @@ SLOTS = "[slots.db]\nsize = 2\n"
 
 def test_valid_slots(config: Load) -> None:
     """A list takes one place of each slot, a table says how many, and [defaults] applies to units without uses."""
-    found = config(
+    loaded = config(
         SLOTS + "[slots.api]\nsize = 1\n[daemon]\nmax_running = 4\n[defaults]\nuses = ['api']\n"
         "[tasks.t]\nrun = 'true'\nuses = { db = 2 }\nqueue_priority = -5\n"
         "[tasks.none]\nrun = 'true'\nuses = []\n[services.s]\nrun = 'true'\n"
     )
-    assert found.slots == {"db": 2, "api": 1}
-    assert found.daemon.max_running == 4
-    assert (found.tasks["t"].uses, found.tasks["t"].queue_priority) == ({"db": 2}, -5)
-    assert (found.tasks["none"].uses, found.services["s"].uses) == ({}, {"api": 1})
+    assert loaded.slots == {"db": 2, "api": 1}
+    assert loaded.daemon.max_running == 4
+    assert (loaded.tasks["t"].uses, loaded.tasks["t"].queue_priority) == ({"db": 2}, -5)
+    assert (loaded.tasks["none"].uses, loaded.services["s"].uses) == ({}, {"api": 1})
 
 
 @pytest.mark.parametrize(

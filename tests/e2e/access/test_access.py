@@ -95,8 +95,8 @@ def test_tls_serves_the_configured_certificate(daemon: Daemon) -> None:
     connection.close()
     environment = {**daemon.environment(), "RINGWARD_PASSWORD": secret, "SSL_CERT_FILE": str(TLS / "cert.pem")}
     command = [str(RINGWARD), "--url", f"https://127.0.0.1:{port}", "runs", "--json"]
-    found = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, cwd="/")
-    assert (found.returncode, found.stdout.strip()) == (0, "[]"), found.stderr
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, cwd="/")
+    assert (result.returncode, result.stdout.strip()) == (0, "[]"), result.stderr
     assert PASSWORD not in daemon.output.read_text()
 
 

@@ -51,19 +51,19 @@ def making() -> Iterator[Make]:
         directory.chmod(0o755)
         os.mkfifo(directory / "gate")
 
-        def one(*, user: bool = True) -> Apart:
+        def making_apart(*, user: bool = True) -> Apart:
             daemon = Apart(directory, user=user)
             left.callback(daemon.clean)
             daemon.write(TASKS.replace("gate", f"{directory}/gate"))
             return daemon
 
-        yield one
+        yield making_apart
 
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    with making() as one:
-        yield one
+    with making() as made_one:
+        yield made_one
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +82,8 @@ def permitted(what: str, paths: list[Path]) -> set[str]:
     """Return the names of the paths that the workers' user may read (r) or write (w)."""
     script = f'for one; do if [ -{what} "$one" ]; then echo "$one"; fi; done'
     command = ["sh", "-c", script, "sh", *map(str, paths)]
-    found = subprocess.run(command, capture_output=True, text=True, user=UID, group=UID, extra_groups=[], check=True)
-    return {Path(line).name for line in found.stdout.splitlines()}
+    result = subprocess.run(command, capture_output=True, text=True, user=UID, group=UID, extra_groups=[], check=True)
+    return {Path(line).name for line in result.stdout.splitlines()}
 
 
 def modes(daemon: Daemon) -> set[int]:

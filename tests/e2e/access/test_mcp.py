@@ -143,7 +143,10 @@ def test_viewer_reads(daemon: Daemon, tmp_path: Path, request: pytest.FixtureReq
         assert (ending["reason"], ending["cause"]["text"]) == ("failed", "no space left on the disk")
         hits = await agent.call("search_logs", text="SPACE left", run_id=run["id"])
         assert [hit["text"] for hit in hits["items"]] == ["no space left on the disk"]
-        assert [one["taskName"] for one in (await agent.call("next_runs", count=2))["times"]] == ["greet", "greet"]
+        assert [time_entry["taskName"] for time_entry in (await agent.call("next_runs", count=2))["times"]] == [
+            "greet",
+            "greet",
+        ]
         status = await agent.call("daemon_status")
         assert (status["daemon"]["tasks"], status["runs"]["failed"]) == (5, 1)
         assert 'no run has the id "x"' in await agent.refused("get_run", run_id="x")
@@ -184,8 +187,11 @@ def test_operator_runs_stops_and_restarts(daemon: Daemon, tmp_path: Path, reques
         items = daemon.get("/api/audit").json()["items"]
         return [(item["operation"], item.get("target", "")) for item in items[::-1] if item.get("who") == who]
 
-    wanted = [("runTask", "greet"), ("runTask", "long"), ("restartService", "web")]
-    until(lambda: [one for one in audited() if one in wanted][-1:] == wanted[-1:], "the audit")
+    expected = [("runTask", "greet"), ("runTask", "long"), ("restartService", "web")]
+    until(
+        lambda: [audited_name for audited_name in audited() if audited_name in expected][-1:] == expected[-1:],
+        "the audit",
+    )
     assert [operation for operation, _ in audited()] == [
         "runTask",
         "runTask",
@@ -257,8 +263,8 @@ def test_large_answers_continue(daemon: Daemon, tmp_path: Path, request: pytest.
         after = int(json.loads(text)["more"].removeprefix("later lines: first="))
         assert 0 < after < 100
         backwards = await agent.call("read_log", run_id=wide, line_chars=5000)
-        begin = backwards["lines"][0]["n"]
-        assert (backwards["lines"][-1]["n"], backwards["more"]) == (99, f"earlier lines: first=0, count={begin}")
+        start = backwards["lines"][0]["n"]
+        assert (backwards["lines"][-1]["n"], backwards["more"]) == (99, f"earlier lines: first=0, count={start}")
         hits = await agent.call("search_logs", text="y", limit=2, run_id=wide)
         assert (len(hits["items"]), "more" in hits) == (2, True)
         more = await agent.call("search_logs", text="y", limit=2, run_id=wide, cursor=hits["nextCursor"])

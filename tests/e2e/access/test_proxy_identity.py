@@ -164,8 +164,8 @@ def test_users_behind_nginx(behind: Daemon, nginx: int) -> None:
     assert ask(nginx, "GET", "/api/runs")[0] == 401
     assert ask(nginx, "GET", "/api/runs", FORGED | {"Ringward-Proxy-Secret": SECRET})[0] == 401
     for forged in ({}, FORGED, {"Remote_User": "root", "Remote_Groups": "admins"}, {"REMOTE-groups": "admins"}):
-        status, found = ask(nginx, "GET", "/api/auth/status", forged, "alice")
-        assert (status, found["method"], found["user"], found["role"]) == (200, "proxy", "alice", "operator")
+        status, identity = ask(nginx, "GET", "/api/auth/status", forged, "alice")
+        assert (status, identity["method"], identity["user"], identity["role"]) == (200, "proxy", "alice", "operator")
         assert ask(nginx, "GET", "/api/tokens", forged, "alice")[0] == 403
     behind.kill_helper("ringward gunicorn")
     status, run = ask(nginx, "POST", "/api/tasks/long/run", person="alice")
@@ -206,7 +206,7 @@ def test_new_secret_after_a_reload(behind: Daemon) -> None:
     """A reload reads the secret and the roles again, and refuses a file without a secret by name."""
     _, port = address(behind)
     sent = {"Remote-User": "alice", "Remote-Groups": "ops"}
-    old, new = ({**sent, "Ringward-Proxy-Secret": one} for one in (SECRET, "f" * 32))
+    old, new = ({**sent, "Ringward-Proxy-Secret": sent_secret} for sent_secret in (SECRET, "f" * 32))
     assert [ask(port, "GET", "/api/runs", headers)[0] for headers in (old, new)] == [200, 401]
     secret = behind.directory / "proxy-secret"
     secret.write_text("short")

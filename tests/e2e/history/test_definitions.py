@@ -20,8 +20,8 @@ GATED = '[tasks.gate]\nrun = "until [ -e {gate} ]; do sleep 0.05; done; echo {wo
 
 def hash_of(daemon: Daemon, run_id: str) -> str | None:
     """Return the hash in the details of a run."""
-    found: str | None = daemon.get(f"/api/runs/{run_id}/details").json().get("definitionHash")
-    return found
+    answer: str | None = daemon.get(f"/api/runs/{run_id}/details").json().get("definitionHash")
+    return answer
 
 
 def definition_of(daemon: Daemon, run_id: str) -> dict[str, Any]:
@@ -30,10 +30,10 @@ def definition_of(daemon: Daemon, run_id: str) -> dict[str, Any]:
     assert answer.status == 200, answer.body
     assert b"secret-key" not in answer.body
     assert b"first-secret" not in answer.body
-    found = answer.json()
-    assert found["hash"] == hash_of(daemon, run_id)
-    assert found["kind"] == "task"
-    definition: dict[str, Any] = found["definition"]
+    body = answer.json()
+    assert body["hash"] == hash_of(daemon, run_id)
+    assert body["kind"] == "task"
+    definition: dict[str, Any] = body["definition"]
     return definition
 
 

@@ -52,14 +52,14 @@ def delete(daemon: Daemon, run_id: str) -> int:
 def events_of(daemon: Daemon, kinds: set[str], enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
     """Return events of these kinds, from the first in the ring until `enough` is true."""
     stream = daemon.stream(f"/api/events/stream?types={','.join(kinds)}", last_event_id="-1")
-    found = []
+    parts = []
     for event in stream:
         if event.kind in kinds:
-            found.append(event.data)
-            if enough(found):
+            parts.append(event.data)
+            if enough(parts):
                 break
     stream.close()
-    return found
+    return parts
 
 
 def store_runs(daemon: Daemon, count: int, task: str = "old") -> list[str]:
@@ -103,7 +103,7 @@ def test_deleted_run_is_hidden_and_restored(daemon: Daemon) -> None:
     }
     assert {path: daemon.get(path).body for path in before} == before
     assert daemon.task("bar")["lastRun"]["id"] == gone
-    told = events_of(daemon, {"run.deleted", "run.restored"}, lambda found: len(found) == 3)
+    told = events_of(daemon, {"run.deleted", "run.restored"}, lambda events: len(events) == 3)
     assert [(event["kind"], event.get("runId"), event.get("affected")) for event in told] == [
         ("run.deleted", gone, None),
         ("run.deleted", stays, None),
@@ -147,7 +147,7 @@ def test_bulk_stop_and_rerun(daemon: Daemon) -> None:
     daemon.ended(daemon.trigger("t"))
     until(lambda: daemon.runs("s"), "the service")
     again = bulk(daemon, "rerun", match_all=True)["triggered"]
-    assert [one["task_name"] for one in again] == ["t", "waits"]
+    assert [run_again["task_name"] for run_again in again] == ["t", "waits"]
     assert daemon.ended(again[0]["run_id"])["triggeredBy"] == "api"
     assert len(daemon.runs("t")) == 3
     assert bulk(daemon, "rerun", ids=["0" * 26])["triggered"] == []
@@ -309,7 +309,7 @@ def test_scheduler_killed_during_a_bulk_delete(daemon: Daemon) -> None:
     # The worker repeated the request to the next scheduler.
     assert [json.loads(answer.body).get("affected") for answer in answers] == [count]
     assert left() == 0
-    told = events_of(daemon, {"run.deleted"}, lambda found: sum(event["affected"] for event in found) >= count)
+    told = events_of(daemon, {"run.deleted"}, lambda events: sum(event["affected"] for event in events) >= count)
     assert sum(event["affected"] for event in told) == count
     assert all(event["affected"] % SLICE_ROWS == 0 for event in told)
     assert bulk(daemon, "delete", **selector)["affected"] == 0

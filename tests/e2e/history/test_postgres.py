@@ -45,33 +45,33 @@ class OnPostgres(Daemon):
 
 @contextlib.contextmanager
 def on_postgres(directory: Path, postgres: PostgresServer) -> Iterator[OnPostgres]:
-    one = OnPostgres(directory)
-    one.url = postgres.create()
+    cluster = OnPostgres(directory)
+    cluster.url = postgres.create()
     try:
-        yield one
+        yield cluster
     finally:
-        one.clean()
-        postgres.drop(one.url)
+        cluster.clean()
+        postgres.drop(cluster.url)
 
 
 @pytest.fixture
 def daemon(tmp_path: Path, postgres: PostgresServer) -> Iterator[OnPostgres]:
-    with on_postgres(tmp_path, postgres) as one:
-        yield one
+    with on_postgres(tmp_path, postgres) as made_one:
+        yield made_one
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) -> Iterator[OnPostgres]:
     """A running daemon, for tests that leave it without active runs."""
-    with on_postgres(tmp_path_factory.mktemp("shared"), postgres) as one:
-        one.begin()
-        yield one
+    with on_postgres(tmp_path_factory.mktemp("shared"), postgres) as made_one:
+        made_one.begin()
+        yield made_one
 
 
 def page(daemon: Daemon, **query: str | int) -> tuple[list[str], int]:
     """Return the ids and the total of a list."""
-    found = daemon.get(f"/api/tasks/hello/runs?{urlencode(query)}").json()
-    return [run["id"] for run in found["items"] or []], found["total"]
+    body = daemon.get(f"/api/tasks/hello/runs?{urlencode(query)}").json()
+    return [run["id"] for run in body["items"] or []], body["total"]
 
 
 def test_runs_lists_logs_and_deletion(shared: OnPostgres) -> None:

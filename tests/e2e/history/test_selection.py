@@ -23,8 +23,8 @@ def ringward(daemon: Daemon, *arguments: str) -> "subprocess.CompletedProcess[st
 
 def total(daemon: Daemon, **query: Any) -> int:
     asked = "&".join(f"{name}={value}" for name, value in query.items())
-    found: int = daemon.get(f"/api/runs?{asked}").json()["total"]
-    return found
+    matches: int = daemon.get(f"/api/runs?{asked}").json()["total"]
+    return matches
 
 
 def test_delete_restore_and_rerun(daemon: Daemon) -> None:

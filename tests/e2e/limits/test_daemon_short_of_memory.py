@@ -36,7 +36,7 @@ def short(process: psutil.Process, spare_bytes: int = 0) -> Iterator[None]:
             resource.prlimit(process.pid, resource.RLIMIT_AS, (hard, hard))
 
 
-def begin(daemon: Daemon, side: Path) -> str:
+def start(daemon: Daemon, side: Path) -> str:
     """Start the daemon with an active run; return the run."""
     daemon.write(
         f"[tasks.long]\nrun = {program('numbered', 1_000_000, 0.01, side)}\n"
@@ -80,7 +80,7 @@ def all_is_well(daemon: Daemon, long: str, side: Path) -> None:
 def test_supervisor_short_of_memory_starts_nothing(daemon: Daemon, tmp_path: Path) -> None:
     """Without memory, the supervisor starts nothing, logs the cause, and keeps supervising; later it starts again."""
     side = tmp_path / "side"
-    long, root = begin(daemon, side), psutil.Process(daemon.pid)
+    long, root = start(daemon, side), psutil.Process(daemon.pid)
     with short(root):
         waiting = daemon.trigger("t")
         told = "out of memory: new runs wait until memory is available"
@@ -103,7 +103,7 @@ def test_supervisor_short_of_memory_starts_nothing(daemon: Daemon, tmp_path: Pat
 def test_scheduler_short_of_memory(daemon: Daemon, tmp_path: Path) -> None:
     """The scheduler continues or is replaced, and every accepted command is executed."""
     side = tmp_path / "side"
-    long = begin(daemon, side)
+    long = start(daemon, side)
     scheduler = daemon.helper("ringward scheduler")
     with short(scheduler):
         answers = [asked(daemon, "POST", "/api/tasks/t/run") for _ in range(10)]
@@ -120,7 +120,7 @@ def test_scheduler_short_of_memory(daemon: Daemon, tmp_path: Path) -> None:
 def test_api_server_short_of_memory(daemon: Daemon, tmp_path: Path, which: str) -> None:
     """An API server that is short of memory recovers or is replaced: it answers reads, even of large responses."""
     side = tmp_path / "side"
-    long = begin(daemon, side)
+    long = start(daemon, side)
     gunicorn = daemon.helper("ringward gunicorn")
     worker = gunicorn.children()[0]
     with short(worker if which == "worker" else gunicorn):
@@ -129,7 +129,7 @@ def test_api_server_short_of_memory(daemon: Daemon, tmp_path: Path, which: str) 
         log = f"/api/runs/{long}/log"
         for path in ("/api/runs?limit=1000", f"{log}?from=0", f"{log}/raw", "/api/system"):
             until(
-                lambda path=path: (one := asked(daemon, "GET", path)) and one.status == 200,  # type: ignore[misc]
+                lambda path=path: (answer := asked(daemon, "GET", path)) and answer.status == 200,  # type: ignore[misc]
                 path,
                 _REPLACED_S,
             )
@@ -139,7 +139,7 @@ def test_api_server_short_of_memory(daemon: Daemon, tmp_path: Path, which: str) 
 def test_refusing_worker_is_replaced(daemon: Daemon, tmp_path: Path) -> None:
     """A worker without the memory for an operation rejects it, and a new server soon answers it."""
     side = tmp_path / "side"
-    long = begin(daemon, side)
+    long = start(daemon, side)
     gunicorn = daemon.helper("ringward gunicorn")
     before = gunicorn.children()[0]
     before.kill()  # the next one has not started the thread that /api/system needs
@@ -151,7 +151,7 @@ def test_refusing_worker_is_replaced(daemon: Daemon, tmp_path: Path) -> None:
         assert answer.status == 503
         assert worker.is_running()
         until(
-            lambda: (one := asked(daemon, "GET", "/api/system")) and one.status == 200,
+            lambda: (reply := asked(daemon, "GET", "/api/system")) and reply.status == 200,
             "a new server",
             _REPLACED_S,
         )

@@ -27,9 +27,9 @@ class FewDescriptors(Daemon):
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[FewDescriptors]:
     require("prlimit")
-    one = FewDescriptors(tmp_path)
-    yield one
-    one.clean()
+    descriptors = FewDescriptors(tmp_path)
+    yield descriptors
+    descriptors.clean()
 
 
 def test_more_runs_than_descriptors(daemon: FewDescriptors) -> None:

@@ -47,7 +47,9 @@ def test_frozen_data_directory(daemon: FrozenLogs, tmp_path: Path) -> None:
         assert daemon.request("POST", f"/api/runs/{talks}/stop").status == 204
         until(lambda: daemon.get("/readyz").status == 503, "it to be noticed")
         log = daemon.stream("/api/daemon/log/stream?from=0")
-        assert next(one for one in log if one.kind == "line" and "database has not answered" in one.data["text"])
+        assert next(
+            event for event in log if event.kind == "line" and "database has not answered" in event.data["text"]
+        )
         log.close()
         assert daemon.request("POST", "/api/tasks/small/run").status == 503
         assert daemon.get(f"/api/runs/{talks}").status in (200, 503)

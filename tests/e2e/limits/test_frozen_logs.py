@@ -74,7 +74,7 @@ def test_frozen_logs_block_only_their_writers(daemon: FrozenLogs, tmp_path: Path
         daemon.thaw()
     assert daemon.ended(big)["endReason"] == "succeeded"
     assert daemon.get(f"/api/runs/{big}/log/raw").body == b"".join(b"%099d\n" % n for n in range(BYTES // 100))
-    until(lambda: {f"{one}.log" for one in (talks, small["id"])} <= set(daemon.log_files()), "the log files")
+    until(lambda: {f"{run_id}.log" for run_id in (talks, small["id"])} <= set(daemon.log_files()), "the log files")
     numbers = [int(text.split()[1]) for text in daemon.texts(talks)]
     assert numbers == list(range(len(numbers)))
     assert numbers[-1] >= now

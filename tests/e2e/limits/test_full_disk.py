@@ -49,9 +49,9 @@ def daemon(tmp_path: Path) -> Iterator[SmallDisk]:
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
-    one = SmallDisk(tmp_path)
-    yield one
-    one.clean()
+    disk = SmallDisk(tmp_path)
+    yield disk
+    disk.clean()
 
 
 def test_reserve_stores_runs_on_a_full_disk(daemon: SmallDisk) -> None:

@@ -24,10 +24,10 @@ def all_lines(daemon: Daemon, run_id: str) -> tuple[list[dict[str, Any]], dict[s
     position = 0
     while True:
         page = daemon.get(f"/api/runs/{run_id}/log?from={position}&limit=10000").json()
-        found = page.pop("lines")
-        lines += found
-        position = found[-1]["n"] + 1 if found else position
-        if position >= page["totalLines"] or not found:
+        page_lines = page.pop("lines")
+        lines += page_lines
+        position = page_lines[-1]["n"] + 1 if page_lines else position
+        if position >= page["totalLines"] or not page_lines:
             return lines, page
 
 

@@ -136,14 +136,14 @@ def test_budget_removes_the_oldest_logs(daemon: Daemon) -> None:
 @pytest.fixture
 def stopping(tmp_path: Path) -> Iterator[Installation]:
     """A daemon whose janitor stops while it compresses, as long as the first version is installed."""
-    one = Installation(tmp_path)
+    installation = Installation(tmp_path)
     call = "        done = compress(one.path)\n"
     stop = "        if one.size > 1 << 20:\n"
     stop += "            compress.__globals__['_pages'] = lambda _: os.kill(os.getpid(), 19)\n"
-    one.add("stops", {"supervisor/helpers/janitor/work.py": (call, stop + call)})
-    one.install("stops")
-    yield one
-    one.clean()
+    installation.add("stops", {"supervisor/helpers/janitor/work.py": (call, stop + call)})
+    installation.install("stops")
+    yield installation
+    installation.clean()
 
 
 def test_killed_janitor_loses_nothing(stopping: Installation) -> None:

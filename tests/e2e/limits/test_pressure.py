@@ -77,11 +77,11 @@ def test_silent_runs_leave_nothing(daemon: Daemon) -> None:
     daemon.ended(daemon.trigger("t"))
     before = [process.num_fds() for process in processes]
     ids = [daemon.trigger("t") for _ in range(200)]
-    for one in ids:
-        assert daemon.ended(one)["endReason"] == "succeeded"
+    for run_id in ids:
+        assert daemon.ended(run_id)["endReason"] == "succeeded"
     # The sampling of the host has opened some files meanwhile.
     until(
-        lambda: all(one.num_fds() < count + 20 for one, count in zip(processes, before, strict=True)),
+        lambda: all(process.num_fds() < count + 20 for process, count in zip(processes, before, strict=True)),
         "the descriptors to be closed",
     )
     until(lambda: not any(map(gone, psutil.Process(daemon.pid).children())), "all to be reaped")

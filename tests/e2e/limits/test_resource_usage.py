@@ -14,23 +14,23 @@ _MB = 1 << 20
 def resources(daemon: Daemon, run_id: str) -> dict[str, Any]:
     answer = daemon.get(f"/api/runs/{run_id}/resources")
     assert answer.status == 200, answer.body
-    found: dict[str, Any] = answer.json()
-    return found
+    body: dict[str, Any] = answer.json()
+    return body
 
 
 def sampled(daemon: Daemon, run_id: str, count: int) -> dict[str, Any]:
     """Return the resources of a run once it has this many samples."""
 
     def look() -> dict[str, Any] | None:
-        found = resources(daemon, run_id)
-        return found if len(found["samples"]) >= count else None
+        usage = resources(daemon, run_id)
+        return usage if len(usage["samples"]) >= count else None
 
     return until(look, f"{count} samples")
 
 
-def whole(found: dict[str, Any]) -> list[dict[str, Any]]:
+def whole(document: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the complete samples: not during the start, nor if a process could not be read in time."""
-    return [sample for sample in found["samples"] if sample["rssBytes"] > 64 * _MB and sample["processes"] == 4]
+    return [sample for sample in document["samples"] if sample["rssBytes"] > 64 * _MB and sample["processes"] == 4]
 
 
 def test_all_processes_of_a_run_are_sampled(daemon: Daemon) -> None:
@@ -82,6 +82,6 @@ def test_samples_survive_a_killed_supervisor(daemon: Daemon) -> None:
     daemon.stop(signal.SIGKILL)
     daemon.start()
     assert daemon.ended(run_id)["endReason"] == "crashed"
-    found = resources(daemon, run_id)
-    assert found["samples"][:1] == before["samples"][:1]
-    assert found["maxRssBytes"] >= before["maxRssBytes"] > 0
+    usage = resources(daemon, run_id)
+    assert usage["samples"][:1] == before["samples"][:1]
+    assert usage["maxRssBytes"] >= before["maxRssBytes"] > 0

@@ -36,8 +36,8 @@ class ShortMemory(Daemon):
 
     def free(self) -> int:
         """Return the number of free bytes."""
-        found = os.statvfs(f"/proc/{self.pid}/root/run/ringward")
-        return found.f_bavail * found.f_frsize
+        filesystem = os.statvfs(f"/proc/{self.pid}/root/run/ringward")
+        return filesystem.f_bavail * filesystem.f_frsize
 
 
 def why_not() -> str | None:
@@ -58,9 +58,9 @@ def daemon(tmp_path: Path) -> Iterator[ShortMemory]:
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
-    one = ShortMemory(tmp_path)
-    yield one
-    one.clean()
+    new_daemon = ShortMemory(tmp_path)
+    yield new_daemon
+    new_daemon.clean()
 
 
 class Gate:

@@ -52,9 +52,9 @@ class SilentNames(Daemon):
 def daemon(tmp_path: Path) -> Iterator[SilentNames]:
     if os.geteuid() != 0:
         pytest.skip("only root can change the user of a process")
-    one = SilentNames(tmp_path)
-    yield one
-    one.clean()
+    new_daemon = SilentNames(tmp_path)
+    yield new_daemon
+    new_daemon.clean()
 
 
 def test_silent_name_service_delays_only_its_user(daemon: SilentNames) -> None:
@@ -66,7 +66,7 @@ def test_silent_name_service_delays_only_its_user(daemon: SilentNames) -> None:
     daemon.start()
     first, second = daemon.trigger("t"), daemon.trigger("t")
     assert daemon.ended(daemon.trigger("other"))["endReason"] == "succeeded"
-    assert [daemon.run(one)["status"] for one in (first, second)] == ["pending", "pending"]
+    assert [daemon.run(run_id)["status"] for run_id in (first, second)] == ["pending", "pending"]
     assert daemon.task("s")["state"] == "starting"
     assert daemon.request("POST", f"/api/runs/{second}/stop").status == 204
     assert daemon.run(second)["endReason"] == "stopped"

@@ -45,13 +45,13 @@ def export(path: Path, name: str = "all", **keys: object) -> str:
 
 def records(path: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the complete records of all files of an export, by run, in their order."""
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
     files = sorted(path.parent.glob(f"{path.name}*"), key=lambda file: int(file.suffix[1:] or 0), reverse=True)
     for file in files:
         for line in file.read_bytes().split(b"\n")[:-1]:
             record = json.loads(line)
-            found[record["runId"]].append(record)
-    return found
+            by_run[record["runId"]].append(record)
+    return by_run
 
 
 def write_again(daemon: Daemon, exports: str) -> None:
@@ -83,18 +83,18 @@ def stopped(daemon: Daemon) -> list[str]:
 def check(daemon: Daemon, path: Path, *, repeats: bool = False) -> None:
     """All lines of all runs are delivered, in order; a crash may repeat some of them."""
     runs = stopped(daemon)
-    wanted = {run: {line["n"]: (line["stream"], line["text"]) for line in daemon.lines(run)} for run in runs}
+    expected = {run: {line["n"]: (line["stream"], line["text"]) for line in daemon.lines(run)} for run in runs}
 
     def complete() -> bool:
-        found = records(path)
-        return all(wanted[run].keys() <= {one["line"] for one in found[run]} for run in runs)
+        by_run = records(path)
+        return all(expected[run].keys() <= {record["line"] for record in by_run[run]} for run in runs)
 
     until(complete, "all lines to be delivered")
     for run, delivered in records(path).items():
-        numbers = [one["line"] for one in delivered]
-        assert {one["line"]: (one["stream"], one["text"]) for one in delivered} == wanted[run]
+        numbers = [record["line"] for record in delivered]
+        assert {record["line"]: (record["stream"], record["text"]) for record in delivered} == expected[run]
         if not repeats:
-            assert numbers == sorted(wanted[run])
+            assert numbers == sorted(expected[run])
         for index, number in enumerate(numbers):
             assert number <= max(numbers[:index], default=-1) + 1
 
@@ -123,11 +123,11 @@ def test_killed_exporters_lose_no_line(daemon: Daemon, tmp_path: Path) -> None:
     daemon.write(UNITS + export(path))
     daemon.start()
     for _ in range(4):
-        one = exporter(daemon)
+        exporter_process = exporter(daemon)
         before = sum(map(len, records(path).values()))
         until(lambda before=before: sum(map(len, records(path).values())) > before, "more lines")  # type: ignore[misc]
         with contextlib.suppress(psutil.NoSuchProcess):
-            one.kill()
+            exporter_process.kill()
         daemon.ended(daemon.trigger("job"))
     check(daemon, path, repeats=True)
 
@@ -139,11 +139,11 @@ def test_killed_root_loses_no_line(daemon: Daemon, tmp_path: Path) -> None:
     daemon.start()
     daemon.ended(daemon.trigger("job"))
     until(lambda: len(records(path)) >= 2, "lines of several runs")
-    one = exporter(daemon)
+    exporter_process = exporter(daemon)
     os.kill(daemon.pid, signal.SIGKILL)
     assert daemon.process is not None
     daemon.process.wait()
-    until(lambda: gone(one), "the exporter to end")
+    until(lambda: gone(exporter_process), "the exporter to end")
     daemon.start()
     check(daemon, path, repeats=True)
 
@@ -163,9 +163,9 @@ def test_runs_without_an_exporter_are_delivered(daemon: Daemon, tmp_path: Path) 
         found: dict[str, Any] = daemon.get("/api/daemon").json()["exports"][0]
         return found if found.get("error") and found["behindRuns"] == 5 else {}
 
-    found = until(failing, "the export to fail")
-    assert found["error"] == f"cannot write {path}: Is a directory"
-    assert (found["behindLines"], found["deliveredLines"]) == (15, 0)
+    export_status = until(failing, "the export to fail")
+    assert export_status["error"] == f"cannot write {path}: Is a directory"
+    assert (export_status["behindLines"], export_status["deliveredLines"]) == (15, 0)
     status = daemon.cli("status")
     assert status.returncode == 1
     assert "export all" in status.stdout
@@ -182,7 +182,7 @@ def test_runs_without_an_exporter_are_delivered(daemon: Daemon, tmp_path: Path) 
     until(lambda: "export.failing" in kinds(), "the notification")
     path.rmdir()
     until(lambda: len(records(path)) == 5, "the lines")
-    assert {run: [one["text"] for one in found] for run, found in records(path).items()} == {
+    assert {run: [record["text"] for record in records_of_run] for run, records_of_run in records(path).items()} == {
         run: ["1", "2", "3"] for run in runs
     }
     until(lambda: "export.recovered" in kinds(), "the notification of the recovery")
@@ -228,7 +228,11 @@ def test_only_selected_lines_are_delivered(daemon: Daemon, tmp_path: Path) -> No
 
     def texts(name: str) -> set[str]:
         path = paths[name]
-        return {one["text"] for found in records(path).values() for one in found} if path.exists() else set()
+        return (
+            {records_of_run["text"] for record in records(path).values() for records_of_run in record}
+            if path.exists()
+            else set()
+        )
 
     daemon.write(units + exports)
     daemon.start()
@@ -240,7 +244,13 @@ def test_only_selected_lines_are_delivered(daemon: Daemon, tmp_path: Path) -> No
     until(lambda: texts("stream") == {"err"}, "the lines by stream")
     write_again(daemon, export(paths["later"], "later"))
     assert daemon.cli("reload").returncode == 0
-    until(lambda: [" ".join(one.cmdline()) for one in exporters(daemon)] == ["ringward exporter later"], "one exporter")
+    until(
+        lambda: (
+            [" ".join(exporter_process.cmdline()) for exporter_process in exporters(daemon)]
+            == ["ringward exporter later"]
+        ),
+        "one exporter",
+    )
     daemon.ended(daemon.trigger("b"))
     until(lambda: texts("later") == {"b"}, "the lines of the new export, without earlier runs")
     assert texts("glob") == {"a1", "err", "a2"}
@@ -261,7 +271,7 @@ def test_syslog_with_kills_of_both_sides(daemon: Daemon, tmp_path: Path) -> None
     address = f"unix:{tmp_path}/log"
     daemon.write(UNITS + f'[exports.all]\ntype = "syslog"\naddress = "{address}"\n')
     daemon.start()
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
     pattern = re.compile(rb'<\d+>1 \S+ \S+ \S+ (\S+) (\S+) \[ringward@32473 instance="\d+" line="(\d+)"\] (.*)')
 
     def receive(receiver: socket.socket, enough: Callable[[], bool]) -> None:
@@ -271,13 +281,13 @@ def test_syslog_with_kills_of_both_sides(daemon: Daemon, tmp_path: Path) -> None
                     match = pattern.fullmatch(message)
                     assert match is not None, message
                     run, stream, line, text = (part.decode() for part in match.groups())
-                    found[run].append({"line": int(line), "stream": stream, "text": text})
+                    by_run[run].append({"line": int(line), "stream": stream, "text": text})
             return enough()
 
         until(some, "more lines")
 
     def count() -> int:
-        return sum(map(len, found.values()))
+        return sum(map(len, by_run.values()))
 
     for _ in range(3):
         with server(f"{tmp_path}/log") as receiver:
@@ -296,11 +306,13 @@ def test_syslog_with_kills_of_both_sides(daemon: Daemon, tmp_path: Path) -> None
     daemon.ended(daemon.trigger("job"))
     runs = stopped(daemon)
     with server(f"{tmp_path}/log") as receiver:
-        wanted = {run: {line["n"]: (line["stream"], line["text"]) for line in daemon.lines(run)} for run in runs}
-        receive(receiver, lambda: all(wanted[run].keys() <= {one["line"] for one in found[run]} for run in runs))
+        expected = {run: {line["n"]: (line["stream"], line["text"]) for line in daemon.lines(run)} for run in runs}
+        receive(
+            receiver, lambda: all(expected[run].keys() <= {record["line"] for record in by_run[run]} for run in runs)
+        )
     for run in runs:
-        numbers = [one["line"] for one in found[run]]
-        assert {one["line"]: (one["stream"], one["text"]) for one in found[run]} == wanted[run]
+        numbers = [record["line"] for record in by_run[run]]
+        assert {record["line"]: (record["stream"], record["text"]) for record in by_run[run]} == expected[run]
         for index, number in enumerate(numbers):
             assert number <= max(numbers[:index], default=-1) + 1
 
@@ -319,14 +331,14 @@ def test_loki_with_kills_and_refusals(daemon: Daemon, tmp_path: Path) -> None:
             exporter(daemon).kill()
             daemon.ended(daemon.trigger("job"))
         runs = stopped(daemon)
-        wanted = {(run, str(line["n"])): line["text"] for run in runs for line in daemon.lines(run)}
+        expected = {(run, str(line["n"])): line["text"] for run in runs for line in daemon.lines(run)}
 
         def delivered() -> dict[tuple[str, str], str]:
-            entries = [(text, more) for found in list(loki.entries.values()) for (_, text), more in list(found.items())]
+            entries = [(text, more) for entry in list(loki.entries.values()) for (_, text), more in list(entry.items())]
             return {(more["runId"], more["line"]): text for text, more in entries}
 
-        until(lambda: delivered() == wanted, "all lines")
-        assert sum(map(len, loki.entries.values())) == len(wanted)
+        until(lambda: delivered() == expected, "all lines")
+        assert sum(map(len, loki.entries.values())) == len(expected)
         assert {request["authorization"] for request in loki.requests} == {"Bearer t0k3n-of-loki"}
         assert daemon.holding("t0k3n-of-loki") == []
         assert "t0k3n" not in daemon.own_output()
@@ -343,8 +355,8 @@ def test_rejected_lines_do_not_block_others(daemon: Daemon) -> None:
         daemon.start()
 
         def state() -> dict[str, Any]:
-            found: dict[str, Any] = daemon.get("/api/daemon").json()["exports"][0]
-            return found
+            status: dict[str, Any] = daemon.get("/api/daemon").json()["exports"][0]
+            return status
 
         daemon.ended(daemon.trigger("job"))
         until(lambda: state()["skippedLines"] == 3, "the lines to be skipped")
@@ -380,13 +392,13 @@ def test_lines_and_spans_reach_a_collector(daemon: Daemon, tmp_path: Path) -> No
         )
         for run in (first, retry, *runs):
             daemon.ended(run)
-        wanted = {(run, line["n"], line["text"]) for run in (first, retry, *runs) for line in daemon.lines(run)}
+        expected = {(run, line["n"], line["text"]) for run in (first, retry, *runs) for line in daemon.lines(run)}
 
         def delivered() -> set[tuple[str, int, str]]:
-            found = [(log.attributes, log.text) for log in list(collector.logs)]
-            return {(about["ringward.run_id"], about["ringward.line"], text) for about, text in found}
+            pairs = [(log.attributes, log.text) for log in list(collector.logs)]
+            return {(about["ringward.run_id"], about["ringward.line"], text) for about, text in pairs}
 
-        until(lambda: delivered() == wanted, "all lines")
+        until(lambda: delivered() == expected, "all lines")
         until(lambda: "error" in daemon.get("/api/daemon").json()["exports"][0], "the refusal of spans")
         exporter(daemon).kill()
         collector.status = {}
@@ -398,9 +410,9 @@ def test_lines_and_spans_reach_a_collector(daemon: Daemon, tmp_path: Path) -> No
         assert spans[runs[0]].message.parent_span_id == b""
         ends = [spans[run].attributes["ringward.end_reason"] for run in (first, retry)]
         assert ends == ["failed", "succeeded"]
-        for one in collector.logs:
-            span = spans[one.attributes["ringward.run_id"]].message
-            assert (one.message.trace_id, one.message.span_id) == (span.trace_id, span.span_id)
+        for exported_log in collector.logs:
+            span = spans[exported_log.attributes["ringward.run_id"]].message
+            assert (exported_log.message.trace_id, exported_log.message.span_id) == (span.trace_id, span.span_id)
         until(lambda: "error" not in daemon.get("/api/daemon").json()["exports"][0], "the export to work")
     finally:
         collector.close()
@@ -413,8 +425,8 @@ def test_runs_removed_during_a_standstill_are_counted(daemon: Daemon, tmp_path: 
     daemon.start()
     daemon.ended(daemon.trigger("job"))
     until(lambda: records(path), "the first run")
-    one = exporter(daemon)
-    one.suspend()
+    exporter_process = exporter(daemon)
+    exporter_process.suspend()
     gone_runs = [daemon.trigger("job") for _ in range(2)]
     last = daemon.trigger("job")
     for run in (*gone_runs, last):
@@ -422,7 +434,7 @@ def test_runs_removed_during_a_standstill_are_counted(daemon: Daemon, tmp_path: 
     assert daemon.cli("rm", *gone_runs).returncode == 0
     until(lambda: len(daemon.runs("job")) == 2, "the runs to be removed")
     until(lambda: rows_of(daemon) == 2, "their rows to be removed")
-    one.resume()
+    exporter_process.resume()
     until(lambda: len(records(path)[last]) == 3, "the last run")
     until(lambda: daemon.get("/api/daemon").json()["exports"][0]["lostRuns"] == 2, "the count")
     assert "exports.all: 2 runs were removed" in daemon.own_output()

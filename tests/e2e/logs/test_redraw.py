@@ -35,9 +35,9 @@ class Program:
 
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[Program]:
-    one = Program(tmp_path / "fifo")
-    yield one
-    one.end()
+    printer = Program(tmp_path / "fifo")
+    yield printer
+    printer.end()
 
 
 def shows(events: Iterator[Event], rows: list[str]) -> Event:
@@ -63,7 +63,9 @@ def test_progress_bar_is_one_line_with_history(daemon: Daemon, program: Program)
     count = line.data["frameCount"]
     assert count >= 2
     history = f"/api/runs/{run_id}/log/line/1/history"
-    frames = until(lambda: len(found := daemon.get(history).json()["frames"]) == count and found, "the history")
+    frames = until(
+        lambda: len(frames_found := daemon.get(history).json()["frames"]) == count and frames_found, "the history"
+    )
     assert frames[-1] == ["100 %"]
     assert [" 60 %"] in frames
     program.end()

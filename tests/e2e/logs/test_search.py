@@ -33,14 +33,16 @@ def test_search_covers_ended_and_running_runs(daemon: Daemon) -> None:
     daemon.ended(ended)
     live = daemon.trigger("t")
     until(lambda: len(daemon.lines(live)) == 3, "its lines")
-    found = [(item["runId"], item["n"], item["stream"], item["text"]) for item in page(daemon, "t", q="ERROR")["items"]]
-    assert found == [
+    places_found = [
+        (item["runId"], item["n"], item["stream"], item["text"]) for item in page(daemon, "t", q="ERROR")["items"]
+    ]
+    assert places_found == [
         (run_id, line["n"], line["stream"], line["text"])
         for run_id in (live, ended)
         for line in daemon.lines(run_id)
         if line["text"] in ("Error one", "error two")
     ]
-    assert len(found) == 4
+    assert len(places_found) == 4
     silent = daemon.trigger("silent")
     daemon.ended(silent)
     assert page(daemon, "silent", q="x")["items"] == []
@@ -68,16 +70,16 @@ def test_cursor_survives_a_killed_api(daemon: Daemon, tmp_path: Path) -> None:
         ids.append(daemon.trigger("n"))
         daemon.ended(ids[-1])
     query = {"q": "^line [0-9]*77[0-9]*$", "regex": "true", "case": "true", "limit": 60}
-    found: list[tuple[str, int]] = []
+    places_found: list[tuple[str, int]] = []
     body: Any = {"nextCursor": None}
     calls = 0
     while "nextCursor" in body:
         cursor = {} if body["nextCursor"] is None else {"cursor": body["nextCursor"]}
         body = page(daemon, "n", **query, **cursor)
-        found += [(item["runId"], item["n"]) for item in body["items"]]
+        places_found += [(item["runId"], item["n"]) for item in body["items"]]
         calls += 1
         if calls in (1, 3):
             daemon.kill_helper("ringward gunicorn")
     numbers = [number for number in range(5000) if "77" in str(number)]
     assert calls > 3
-    assert found == [(run_id, number) for run_id in reversed(ids) for number in numbers]
+    assert places_found == [(run_id, number) for run_id in reversed(ids) for number in numbers]

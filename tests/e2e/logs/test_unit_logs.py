@@ -57,14 +57,14 @@ def test_followed_units_survive_replacements(daemon: Daemon, tmp_path: Path) -> 
         runs = [*daemon.runs("web"), *daemon.runs("job")]
         until(lambda: all(daemon.run(run["id"])["status"] == "ended" for run in runs), "the runs to end")
         runs = [*daemon.runs("web"), *daemon.runs("job")]
-        wanted = {(run["id"], line["n"], line["text"]) for run in runs for line in daemon.lines(run["id"])}
-        until(lambda: len(printed()) >= len(wanted), "all lines")
-        found = [(line["runId"], line["n"], line["text"]) for line in printed()]
-        assert len(found) == len(set(found))
-        assert set(found) == wanted
-        assert {first, second} <= {run_id for run_id, _, _ in found}
+        expected = {(run["id"], line["n"], line["text"]) for run in runs for line in daemon.lines(run["id"])}
+        until(lambda: len(printed()) >= len(expected), "all lines")
+        places_found = [(line["runId"], line["n"], line["text"]) for line in printed()]
+        assert len(places_found) == len(set(places_found))
+        assert set(places_found) == expected
+        assert {first, second} <= {run_id for run_id, _, _ in places_found}
         for run in runs:
-            numbers = [n for run_id, n, _ in found if run_id == run["id"]]
+            numbers = [n for run_id, n, _ in places_found if run_id == run["id"]]
             assert numbers == sorted(numbers)
     finally:
         client.kill()

@@ -79,10 +79,10 @@ def prometheus(directory: Path, port: int, target: str, token: str) -> Iterator[
             env={**os.environ, "GOMAXPROCS": "1"},
         )
     try:
-        found = Prometheus(port)
-        until(lambda: found.ready() or process.poll() is not None, "Prometheus to be ready")
+        server = Prometheus(port)
+        until(lambda: server.ready() or process.poll() is not None, "Prometheus to be ready")
         assert process.poll() is None, log.read_text()
-        yield found
+        yield server
     finally:
         process.kill()
         process.wait()

@@ -22,8 +22,8 @@ restart_attempts = 1
 
 
 def record(daemon: Daemon, name: str = "fails") -> dict[str, Any]:
-    found: dict[str, Any] = daemon.get(f"/api/tasks/{name}").json()
-    return found
+    body: dict[str, Any] = daemon.get(f"/api/tasks/{name}").json()
+    return body
 
 
 def status(daemon: Daemon) -> dict[str, Any]:
@@ -49,9 +49,9 @@ def test_acknowledged_until_the_next_failure(daemon: Daemon) -> None:
     assert daemon.request("POST", "/api/tasks/crashes/acknowledge").status == 204
     daemon.stop()
     daemon.start()
-    found = record(daemon)["acknowledged"]
-    assert (found["by"], found["note"]) == ("uid 0", "known")
-    assert "until" not in found
+    acknowledged = record(daemon)["acknowledged"]
+    assert (acknowledged["by"], acknowledged["note"]) == ("uid 0", "known")
+    assert "until" not in acknowledged
     said = status(daemon)
     assert "fails" not in names(said["attention"])
     assert "fails" in names(said["acknowledged"])

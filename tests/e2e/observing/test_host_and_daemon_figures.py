@@ -17,8 +17,8 @@ NUMBERS = "".join(f"{number}\n" for number in range(1, 300_001)).encode()
 def samples(daemon: Daemon) -> list[dict[str, Any]]:
     answer = daemon.get("/api/system/metrics")
     assert answer.status == 200, answer.body
-    found: list[dict[str, Any]] = answer.json()["items"]
-    return found
+    items: list[dict[str, Any]] = answer.json()["items"]
+    return items
 
 
 def notifications(daemon: Daemon, task: str) -> list[dict[str, Any]]:
@@ -34,14 +34,14 @@ def test_host_samples_survive_a_restart(daemon: Daemon) -> None:
     event = next(iter(stream))
     stream.close()
     assert (event.kind, event.id) == ("system", None)
-    found = until(
+    samples_found = until(
         lambda: [sample for sample in samples(daemon) if sample["runningRuns"] == 1], "a sample with the service"
     )
-    assert found[0]["memoryUsedBytes"] > 0
-    assert found[0]["diskUsedBytes"] > 0
+    assert samples_found[0]["memoryUsedBytes"] > 0
+    assert samples_found[0]["diskUsedBytes"] > 0
     assert daemon.stop() == 0
     daemon.start()
-    assert found[0] in samples(daemon)
+    assert samples_found[0] in samples(daemon)
 
 
 def test_daemon_lists_its_own_processes(daemon: Daemon) -> None:
@@ -57,14 +57,20 @@ def test_daemon_lists_its_own_processes(daemon: Daemon) -> None:
         pids = {name: daemon.helper(f"ringward {name}").pid for name in helpers}  # a spare may become a run meanwhile
         return processes if pids.items() <= {process["name"]: process["pid"] for process in processes}.items() else []
 
-    processes = [one for one in until(listed, "all helpers in the list") if one["name"] != "janitor"]
-    found = {process["name"]: process for process in processes}
+    processes = [
+        listed_process
+        for listed_process in until(listed, "all helpers in the list")
+        if listed_process["name"] != "janitor"
+    ]
+    by_name = {process["name"]: process for process in processes}
     assert (
-        sorted(found) == sorted(process["name"] for process in processes) == sorted({"supervisor", "worker", *helpers})
+        sorted(by_name)
+        == sorted(process["name"] for process in processes)
+        == sorted({"supervisor", "worker", *helpers})
     )
-    assert found["supervisor"]["pid"] == daemon.pid
-    assert all(process["pssBytes"] > 0 for process in found.values())
-    assert found["supervisor"]["cpuMs"] > 0
+    assert by_name["supervisor"]["pid"] == daemon.pid
+    assert all(process["pssBytes"] > 0 for process in by_name.values())
+    assert by_name["supervisor"]["cpuMs"] > 0
 
 
 def test_failure_is_notified(daemon: Daemon) -> None:
@@ -78,14 +84,14 @@ def test_failure_is_notified(daemon: Daemon) -> None:
     created, counted = next(events), next(events)
     assert (created.kind, created.data["notification"]["taskName"]) == ("notification.created", "fails")
     assert (counted.kind, counted.data["count"]) == ("notification.unreadCountChanged", 1)
-    (found,) = notifications(daemon, "fails")
-    assert found == created.data["notification"]
-    assert (found["kind"], found["severity"], found["count"]) == ("run.failed", "error", 1)
-    assert daemon.run(found["runId"])["retryAttempt"] == 1
+    (notification,) = notifications(daemon, "fails")
+    assert notification == created.data["notification"]
+    assert (notification["kind"], notification["severity"], notification["count"]) == ("run.failed", "error", 1)
+    assert daemon.run(notification["runId"])["retryAttempt"] == 1
     daemon.trigger("fails")
     assert next(events).kind == "notification.updated"
     assert notifications(daemon, "fails")[0]["count"] == 2
-    path = f"/api/notifications/{found['id']}"
+    path = f"/api/notifications/{notification['id']}"
     assert daemon.request("POST", f"{path}/read").status == 204
     assert daemon.get("/api/notifications/unreadCount").json()["count"] == 0
     assert "readAt" in notifications(daemon, "fails")[0]
@@ -100,10 +106,10 @@ def test_fatal_service_is_notified_once(daemon: Daemon) -> None:
     """A fatal service is notified once, even if the scheduler is restarted and finds it fatal."""
     daemon.write('[services.given-up]\nrun = "exit 1"\nrestart_delay = "1ms"\nrestart_attempts = 1\n')
     daemon.start()
-    (found,) = until(lambda: notifications(daemon, "given-up"), "the notification")
-    assert (found["kind"], found["count"]) == ("service.fatal", 1)
+    (notification,) = until(lambda: notifications(daemon, "given-up"), "the notification")
+    assert (notification["kind"], notification["count"]) == ("service.fatal", 1)
     daemon.kill_helper("ringward scheduler")
-    assert notifications(daemon, "given-up") == [found]
+    assert notifications(daemon, "given-up") == [notification]
 
 
 def test_metrics_are_well_formed(daemon: Daemon) -> None:
@@ -118,14 +124,14 @@ def test_metrics_are_well_formed(daemon: Daemon) -> None:
         """Return the metrics if the scheduler has answered within a second."""
         answer = daemon.request("GET", "/metrics", headers={"Forwarded": "for=somebody"})
         assert answer.status == 200
-        found = parse(answer.body.decode())
-        up = found["ringward_scheduler_up"].samples
-        return found if up["ringward_scheduler_up", frozenset()] == 1 else None
+        parsed = parse(answer.body.decode())
+        up = parsed["ringward_scheduler_up"].samples
+        return parsed if up["ringward_scheduler_up", frozenset()] == 1 else None
 
-    found = until(told, "the scheduler to be up")
-    runs = found["ringward_runs_total"].samples
+    metrics = until(told, "the scheduler to be up")
+    runs = metrics["ringward_runs_total"].samples
     assert runs["ringward_runs_total", frozenset({("task", "t"), ("reason", "succeeded")})] == 1
-    assert ("ringward_task_next_run_timestamp_seconds", frozenset({("task", "t")})) in found[
+    assert ("ringward_task_next_run_timestamp_seconds", frozenset({("task", "t")})) in metrics[
         "ringward_task_next_run_timestamp_seconds"
     ].samples
     assert daemon.request("GET", "/api/tasks", headers={"Forwarded": "for=somebody"}).status == 401
@@ -155,12 +161,12 @@ def test_ranges_of_a_compressed_log(daemon: Daemon) -> None:
     path = daemon.log_file(run_id)
     tags = set()
     for _ in range(2):
-        for begin, end in ((0, 9), (1_500_000, 1_800_000), (len(NUMBERS) - 5, len(NUMBERS) - 1)):
-            headers = {"Range": f"bytes={begin}-{end}"}
+        for start, end in ((0, 9), (1_500_000, 1_800_000), (len(NUMBERS) - 5, len(NUMBERS) - 1)):
+            headers = {"Range": f"bytes={start}-{end}"}
             answer = daemon.request("GET", f"/api/runs/{run_id}/log/raw", headers=headers)
             assert answer.status == 206
-            assert answer.body == NUMBERS[begin : end + 1]
-            assert answer.headers["Content-Range"] == f"bytes {begin}-{end}/{len(NUMBERS)}"
+            assert answer.body == NUMBERS[start : end + 1]
+            assert answer.headers["Content-Range"] == f"bytes {start}-{end}/{len(NUMBERS)}"
             tags.add(answer.headers["ETag"])
         daemon.ended(daemon.trigger("tiny"))
         # A janitor that ran before the log was complete pauses for a minute.

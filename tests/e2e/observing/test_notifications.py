@@ -24,14 +24,14 @@ SITE = "https://jobs.example.com/site"
 
 @pytest.fixture
 def web() -> Iterator[Web]:
-    with web_server() as one:
-        yield one
+    with web_server() as server:
+        yield server
 
 
 @pytest.fixture
 def mail() -> Iterator[Mail]:
-    with mail_server() as one:
-        yield one
+    with mail_server() as server:
+        yield server
 
 
 PATIENT = "rto=60&cto=60"
@@ -48,16 +48,16 @@ def notifier(daemon: Daemon) -> psutil.Process | None:
 
 def notifiers(daemon: Daemon) -> dict[str, dict[str, Any]]:
     """Return the state of each notifier by name, once the scheduler answers."""
-    found: list[dict[str, Any]] = []
+    items: list[dict[str, Any]] = []
 
     def answered() -> bool:
         answer = daemon.get("/api/notifiers")
         if answer.status == 200:
-            found.extend(answer.json()["items"])
+            items.extend(answer.json()["items"])
         return answer.status == 200
 
     until(answered, "the scheduler to answer")
-    return {one["name"]: one for one in found}
+    return {item["name"]: item for item in items}
 
 
 def test_failure_and_recovery(daemon: Daemon, web: Web, mail: Mail) -> None:
@@ -93,7 +93,7 @@ notify = ["mail", "hook"]
     assert (web.messages[1]["title"], web.messages[1]["type"]) == ("t has recovered", "success")
     assert recovered in mail.texts[1]
     daemon.ended(daemon.trigger("t"))
-    until(lambda: not any(one["waiting"] for one in notifiers(daemon).values()), "all to be delivered")
+    until(lambda: not any(listed["waiting"] for listed in notifiers(daemon).values()), "all to be delivered")
     assert len(web.messages) == len(mail.messages) == 2
     known = notifiers(daemon)["hook"]
     assert (known["givenUp"], "deliveredAt" in known, "error" in known) == (0, True, False)
@@ -171,8 +171,8 @@ def test_heartbeat_urls(daemon: Daemon, web: Web) -> None:
     until(lambda: "/secret-of-the-ping/daemon" in web.paths, "the daemon's own")
     daemon.trigger("good")
     daemon.trigger("bad")
-    wanted = {"good/start", "good", "bad/start", "bad/fail", "daemon"}
-    until(lambda: set(web.paths) == {f"/secret-of-the-ping/{path}" for path in wanted}, "all of them")
+    expected = {"good/start", "good", "bad/start", "bad/fail", "daemon"}
+    until(lambda: set(web.paths) == {f"/secret-of-the-ping/{path}" for path in expected}, "all of them")
     assert "secret-of-the-ping" not in daemon.output.read_text() + daemon.get("/api/tasks").body.decode()
 
 
@@ -214,8 +214,8 @@ silence_alert = "1s"
         items = daemon.get("/api/notifications").json()["items"]
         return {(item["kind"], item["taskName"]) for item in items if item["kind"] in ("run.slow", "run.silent")}
 
-    wanted = {(kind, name) for kind in ("run.slow", "run.silent") for name in "ts"}
-    until(lambda: listed() == wanted, "the service")
+    expected = {(kind, name) for kind in ("run.slow", "run.silent") for name in "ts"}
+    until(lambda: listed() == expected, "the service")
 
 
 @pytest.mark.lent
@@ -337,6 +337,6 @@ def test_unclean_end_is_notified(daemon: Daemon) -> None:
     daemon.process.wait()
     for severity in ("warn", "info"):
         daemon.start()
-        (found,) = daemon.get("/api/notifications").json()["items"]
-        assert (found["kind"], found["severity"]) == ("daemon.restarted", severity)
+        (notification,) = daemon.get("/api/notifications").json()["items"]
+        assert (notification["kind"], notification["severity"]) == ("daemon.restarted", severity)
         assert daemon.stop() == 0

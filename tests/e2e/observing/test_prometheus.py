@@ -59,22 +59,24 @@ def filled(text: str) -> str:
 
 def targets(dashboard: dict[str, Any]) -> list[tuple[str, set[str]]]:
     """Return the queries of all panels, each with the labels that its legend or table uses."""
-    found = []
+    queries = []
     for panel in dashboard["panels"]:
         renamed = [
-            one["options"]["renameByName"] for one in panel.get("transformations", ()) if one["id"] == "organize"
+            transformation["options"]["renameByName"]
+            for transformation in panel.get("transformations", ())
+            if transformation["id"] == "organize"
         ]
         columns = {name for names in renamed for name in names if not name.startswith("Value")}
         for target in panel.get("targets", ()):
             shown = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
             labels = columns & set(re.findall(r"\w+", target["expr"])) if target.get("format") == "table" else shown
-            found.append((filled(target["expr"]), labels))
-    return found
+            queries.append((filled(target["expr"]), labels))
+    return queries
 
 
 def shows(server: Prometheus, expression: str, labels: set[str]) -> bool:
     series = server.query(expression)
-    assert all(labels <= set(one) for one in series), f"{expression} does not give {labels}"
+    assert all(labels <= set(labels_found) for labels_found in series), f"{expression} does not give {labels}"
     return bool(series)
 
 
@@ -97,11 +99,11 @@ def test_promtool_and_dashboard_queries(daemon: Daemon, tmp_path: Path) -> None:
             until(partial(shows, server, expression, labels), expression)
         for variable in dashboard["templating"]["list"]:
             if variable["type"] == "query":
-                found = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
-                assert found is not None
-                series = server.query(filled(found[1]))
+                match = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
+                assert match is not None
+                series = server.query(filled(match[1]))
                 assert series
-                assert all(found[2] in one for one in series)
+                assert all(match[2] in labels_found for labels_found in series)
     text = daemon.get("/metrics").body
     checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")

@@ -57,9 +57,9 @@ class Scanner:
         """Remove everything, however far the test got."""
         with contextlib.suppress(psutil.NoSuchProcess):
             all_of_it = [psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children(recursive=True)]
-            for one in all_of_it:
+            for process in all_of_it:
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    one.kill()
+                    process.kill()
         self.process.wait()
 
 
@@ -213,9 +213,9 @@ def test_openrc(daemon: Daemon, tmp_path: Path) -> None:
 @pytest.fixture(params=[Runit, S6], ids=["runit", "s6"])
 def init(request: pytest.FixtureRequest, daemon: Daemon, tmp_path: Path) -> Iterator[Runit | S6]:
     daemon.write("[tasks.old]\nrun = 'true'\n")
-    one: Runit | S6 = request.param(daemon, tmp_path)
-    yield one
-    one.close()
+    manager: Runit | S6 = request.param(daemon, tmp_path)
+    yield manager
+    manager.close()
 
 
 def test_runit_and_s6(init: Runit | S6, daemon: Daemon) -> None:

@@ -65,11 +65,11 @@ def test_process_1_reaps_adopted_orphans(container: Container) -> None:
             subprocess.run(enter, check=True)
 
         def strangers() -> list[psutil.Process]:
-            found = []
+            sleepers = []
             for child in init.children():
                 with contextlib.suppress(psutil.NoSuchProcess):  # reaped meanwhile; a zombie still has its name
-                    found += [child] if child.name() == "sleep" else []
-            return found
+                    sleepers += [child] if child.name() == "sleep" else []
+            return sleepers
 
         until(lambda: len(strangers()) == 5, "the strangers to be adopted")
         for stranger in strangers():

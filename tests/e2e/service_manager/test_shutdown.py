@@ -148,10 +148,10 @@ def test_waiting_runs_survive_a_shutdown(daemon: Daemon) -> None:
     assert daemon.stop() == 0
     daemon.start()
     assert daemon.run(ids[0])["endReason"] == "daemon_stopped"
-    for one in ids[1:]:
-        until(partial(daemon.texts, one), "its turn")
-        daemon.request("POST", f"/api/runs/{one}/stop")
-        assert daemon.ended(one)["endReason"] == "stopped"
+    for run_id in ids[1:]:
+        until(partial(daemon.texts, run_id), "its turn")
+        daemon.request("POST", f"/api/runs/{run_id}/stop")
+        assert daemon.ended(run_id)["endReason"] == "stopped"
     assert [run["id"] for run in daemon.runs("q")] == ids
     assert daemon.ended(daemon.runs("r")[1]["id"])["endReason"] == "failed"
 

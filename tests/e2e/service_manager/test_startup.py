@@ -16,15 +16,15 @@ from tests.support.ports import free_port
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A daemon that was started with a permissive umask; tests do not change it."""
-    one = Daemon(tmp_path_factory.mktemp("started"))
-    one.write('[tasks.t]\nrun = "env"\n')
+    daemon = Daemon(tmp_path_factory.mktemp("started"))
+    daemon.write('[tasks.t]\nrun = "env"\n')
     before = os.umask(0)
     try:
-        one.start()
+        daemon.start()
     finally:
         os.umask(before)
-    yield one
-    one.clean()
+    yield daemon
+    daemon.clean()
 
 
 def up(daemon: Daemon) -> subprocess.CompletedProcess[str]:

@@ -147,9 +147,9 @@ def systemd(daemon: Daemon, tmp_path: Path) -> Iterator[Systemd]:
     require("/lib/systemd/systemd", "unshare", "nsenter")
     require_cgroups().close()
     daemon.write("[tasks.long]\nrun = 'echo ready; sleep 1000'\n[tasks.other]\nuser = 'nobody'\nrun = 'id -un'\n")
-    one = Systemd(daemon, tmp_path)
-    yield one
-    one.close()
+    new_systemd = Systemd(daemon, tmp_path)
+    yield new_systemd
+    new_systemd.close()
 
 
 def from_elsewhere(directory: Path) -> list[str]:
@@ -273,15 +273,18 @@ def test_export_to_the_journal(systemd: Systemd, daemon: Daemon) -> None:
     daemon.ended(run)
 
     def entries() -> list[dict[str, str]]:
-        found = systemd.call("journalctl", "SYSLOG_IDENTIFIER=say", "--output=json", "--no-pager", check=False)
-        return [json.loads(line) for line in found.splitlines() if line.startswith("{")]
+        answer = systemd.call("journalctl", "SYSLOG_IDENTIFIER=say", "--output=json", "--no-pager", check=False)
+        return [json.loads(line) for line in answer.splitlines() if line.startswith("{")]
 
     until(lambda: len(entries()) >= 201, "the entries")
-    found = entries()
-    assert [one["MESSAGE"] for one in found if one["PRIORITY"] == "6"] == [str(number) for number in range(1, 201)]
-    assert [one["MESSAGE"] for one in found if one["PRIORITY"] == "3"] == ["oops"]
-    assert sorted(int(one["RINGWARD_LINE"]) for one in found) == list(range(201))
-    assert {(one["RINGWARD_RUN_ID"], one["RINGWARD_TASK"], one["RINGWARD_INSTANCE"]) for one in found} == {
-        (run, "say", "0")
-    }
+    journal = entries()
+    assert [journal_entry["MESSAGE"] for journal_entry in journal if journal_entry["PRIORITY"] == "6"] == [
+        str(number) for number in range(1, 201)
+    ]
+    assert [journal_entry["MESSAGE"] for journal_entry in journal if journal_entry["PRIORITY"] == "3"] == ["oops"]
+    assert sorted(int(journal_entry["RINGWARD_LINE"]) for journal_entry in journal) == list(range(201))
+    assert {
+        (journal_entry["RINGWARD_RUN_ID"], journal_entry["RINGWARD_TASK"], journal_entry["RINGWARD_INSTANCE"])
+        for journal_entry in journal
+    } == {(run, "say", "0")}
     systemd.call("systemctl", "stop", "ringward")

@@ -26,16 +26,16 @@ class Watched(Managed):
 
 @pytest.fixture
 def manager() -> Iterator[Manager]:
-    one = Manager()
-    yield one
-    one.close()
+    new_manager = Manager()
+    yield new_manager
+    new_manager.close()
 
 
 @pytest.fixture
 def daemon(tmp_path: Path, manager: Manager) -> Iterator[Watched]:
-    one = Watched(tmp_path, manager)
-    yield one
-    one.clean()
+    watched = Watched(tmp_path, manager)
+    yield watched
+    watched.clean()
 
 
 def test_control_thread_is_watched(daemon: Watched, manager: Manager) -> None:

@@ -15,8 +15,8 @@ SLEEPS = 'run = "exec sleep 1000"\n'
 
 
 def held(daemon: Daemon, name: str, why: str) -> bool:
-    one = instance(daemon, name)
-    return one["state"] == "starting" and "runId" not in one and one.get("detail") == why
+    record = instance(daemon, name)
+    return record["state"] == "starting" and "runId" not in record and record.get("detail") == why
 
 
 def ask(daemon: Daemon, action: str, name: str) -> None:
@@ -175,7 +175,7 @@ def test_start_and_stop_order_in_a_random_graph(daemon: Daemon, tmp_path: Path) 
     choose.shuffle(order)
     text = "".join(
         f'[services.s{n}]\nrun = {run}\ngraceful_stop = "60s"\nready = {{ log = "^ready$", timeout = "1h" }}\n'
-        f"depends_on = {json.dumps([f's{one}' for one in edges[n]])}\n"
+        f"depends_on = {json.dumps([f's{edge}' for edge in edges[n]])}\n"
         for n in order
     )
     daemon.write(text, daemon='shutdown_timeout = "10m"')
@@ -190,7 +190,7 @@ def test_start_and_stop_order_in_a_random_graph(daemon: Daemon, tmp_path: Path) 
     lines = journal.read_text().splitlines()
     place = {line: number for number, line in enumerate(lines)}
     assert len(place) == len(lines) == 80
-    for one, others in edges.items():
+    for unit_number, others in edges.items():
         for other in others:
-            assert place[f"up s{other}"] < place[f"up s{one}"]
-            assert place[f"down s{one}"] < place[f"down s{other}"]
+            assert place[f"up s{other}"] < place[f"up s{unit_number}"]
+            assert place[f"down s{unit_number}"] < place[f"down s{other}"]

@@ -19,13 +19,13 @@ QUICK = 'restart_delay = "1ms"\nhealthy_after = "0s"\nrestart_attempts = 1\n'
 
 
 def instance(daemon: Daemon, name: str = "s", index: int = 0) -> dict[str, Any]:
-    found: list[dict[str, Any]] = until(lambda: daemon.task(name).get("instances"), f"the record of {name}")
-    return found[index]
+    instances: list[dict[str, Any]] = until(lambda: daemon.task(name).get("instances"), f"the record of {name}")
+    return instances[index]
 
 
 def is_ready(daemon: Daemon, name: str = "s", index: int = 0) -> bool:
-    one = instance(daemon, name, index)
-    return bool(one["ready"]) and one["state"] == "running"
+    record = instance(daemon, name, index)
+    return bool(record["ready"]) and record["state"] == "running"
 
 
 def watcher(daemon: Daemon) -> psutil.Process | None:
@@ -85,8 +85,10 @@ def test_successful_probe_makes_an_instance_running(daemon: Daemon, tmp_path: Pa
         until(lambda kind=kind: [run["status"] for run in daemon.runs(kind)] == ["running"], f"the process of {kind}")  # type: ignore[misc]
 
     def all_wait() -> bool:
-        found = [instance(daemon, kind) for kind in KINDS]
-        return [(one["state"], one["ready"]) for one in found] == [("starting", False)] * len(KINDS)
+        instances_found = [instance(daemon, kind) for kind in KINDS]
+        return [(instance_found["state"], instance_found["ready"]) for instance_found in instances_found] == [
+            ("starting", False)
+        ] * len(KINDS)
 
     assert all_wait()
     first = until(lambda: watcher(daemon), "the watcher")

@@ -20,7 +20,7 @@ def running(daemon: Daemon, name: str) -> list[str]:
     """Return the run ids of the instances once all of them run and have printed."""
     instances = daemon.task(name)["instances"]
     ids = [instance["runId"] for instance in instances if instance["state"] == "running"]
-    return ids if len(ids) == len(instances) and all(daemon.texts(one) for one in ids) else []
+    return ids if len(ids) == len(instances) and all(daemon.texts(run_id) for run_id in ids) else []
 
 
 @pytest.mark.own
@@ -29,7 +29,7 @@ def test_instances_know_their_index(daemon: Daemon) -> None:
     daemon.write('[services.s]\nrun = "echo instance $RINGWARD_INSTANCE; sleep 1000"\ninstances = 3\n')
     daemon.start()
     ids = until(lambda: running(daemon, "s"), "three instances")
-    assert sorted(daemon.texts(one)[0] for one in ids) == ["instance 0", "instance 1", "instance 2"]
+    assert sorted(daemon.texts(run_id)[0] for run_id in ids) == ["instance 0", "instance 1", "instance 2"]
     assert [run["triggeredBy"] for run in daemon.runs("s")] == ["startup"] * 3
     assert daemon.task("s")["state"] == "running"
 
@@ -40,7 +40,9 @@ def test_killed_service_restarts(daemon: Daemon) -> None:
     daemon.start()
     first = until(lambda: running(daemon, "s"), "the first")[0]
     os.kill(int(daemon.texts(first)[0]), signal.SIGKILL)
-    second = until(lambda: [one for one in running(daemon, "s") if one != first], "the second")[0]
+    second = until(
+        lambda: [instance_run for instance_run in running(daemon, "s") if instance_run != first], "the second"
+    )[0]
     died = daemon.run(first)
     assert (died["endReason"], died["exitCode"]) == ("failed", 128 + signal.SIGKILL)
     assert daemon.run(second)["triggeredBy"] == "service"
@@ -108,7 +110,7 @@ def test_stopped_run_of_a_service_is_replaced(daemon: Daemon) -> None:
     daemon.start()
     first = until(lambda: running(daemon, "s"), "the first")[0]
     assert daemon.request("POST", f"/api/runs/{first}/stop").status == 204
-    until(lambda: [one for one in running(daemon, "s") if one != first], "the second")
+    until(lambda: [instance_run for instance_run in running(daemon, "s") if instance_run != first], "the second")
     assert daemon.run(first)["endReason"] == "stopped"
 
 
@@ -153,7 +155,7 @@ def test_stopped_service_stays_down(daemon: Daemon) -> None:
     first = until(lambda: running(daemon, "s"), "the service")
     assert [ask(daemon, "stop"), ask(daemon, "stop")] == [204, 204]
     reaches(daemon, "stopped")
-    assert {daemon.run(one)["endReason"] for one in first} == {"stopped"}
+    assert {daemon.run(run_id)["endReason"] for run_id in first} == {"stopped"}
     daemon.kill_helper("ringward scheduler")
     assert daemon.task("s")["state"] == "stopped"
     assert ask(daemon, "start") == 204
@@ -183,7 +185,7 @@ def test_scheduler_dies_during_a_stop(daemon: Daemon) -> None:
     )
     daemon.start()
     names = ("s", "late", "again")
-    first, late, other = (until(lambda one=name: running(daemon, one), name)[0] for name in names)  # type: ignore[misc]
+    first, late, other = (until(lambda unit=name: running(daemon, unit), name)[0] for name in names)  # type: ignore[misc]
     assert ask(daemon, "stop") == ask(daemon, "stop", "late") == ask(daemon, "restart", "again") == 204
     assert {daemon.task(name)["state"] for name in names} == {"stopping"}
     scheduler = daemon.helper("ringward scheduler")
@@ -198,7 +200,10 @@ def test_scheduler_dies_during_a_stop(daemon: Daemon) -> None:
     assert daemon.ended(late)["endReason"] == "stopped"
     reaches(daemon, "stopped")
     reaches(daemon, "stopped", "late")
-    until(lambda: [one for one in running(daemon, "again") if one != other], "its next incarnation")
+    until(
+        lambda: [instance_run for instance_run in running(daemon, "again") if instance_run != other],
+        "its next incarnation",
+    )
     assert len(daemon.runs("s")) == len(daemon.runs("late")) == 1
 
 
@@ -213,7 +218,9 @@ def test_start_during_a_stop(daemon: Daemon) -> None:
     assert daemon.task("s")["state"] == "stopping"
     for process in processes(daemon, first):
         process.kill()
-    until(lambda: [one for one in running(daemon, "s") if one != first], "its next incarnation")
+    until(
+        lambda: [instance_run for instance_run in running(daemon, "s") if instance_run != first], "its next incarnation"
+    )
     assert daemon.run(first)["endReason"] == "stopped"
 
 

@@ -16,14 +16,14 @@ from tests.support.waiting import until
 TASK = '[tasks.t]\nrun = "echo hello"\n'
 
 
-def damage(path: Path, begin: int, end: int | None = None) -> bytes:
-    """Overwrite all bytes from `begin` on, or up to `end`; return the new contents."""
+def damage(path: Path, start: int, end: int | None = None) -> bytes:
+    """Overwrite all bytes from `start` on, or up to `end`; return the new contents."""
     with contextlib.closing(sqlite3.connect(path)) as last:
         last.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # otherwise the -wal would repair the damage
     end = path.stat().st_size if end is None else end
     with path.open("r+b") as file:  # in place: a daemon that looks meanwhile would consider an empty file intact
-        file.seek(begin)
-        file.write(b"\xa5" * (end - begin))
+        file.seek(start)
+        file.write(b"\xa5" * (end - start))
     return path.read_bytes()
 
 
@@ -40,18 +40,18 @@ def test_start_from_the_copy(daemon: Daemon) -> None:
     daemon.start()
     path = daemon.data / "ringward.db"
     kept: dict[str, bytes] = {}
-    for begin in (0, 4096, None):
+    for start in (0, 4096, None):
         daemon.ended(daemon.trigger("t"))
         before = [run["id"] for run in daemon.runs("t")]
         copy(daemon)
         after = daemon.ended(daemon.trigger("t"))
         assert daemon.stop() == 0
         damaged = []
-        if begin is None:
+        if start is None:
             for part in ("", "-wal", "-shm"):
                 Path(f"{path}{part}").unlink(missing_ok=True)
         else:
-            damaged = [damage(path, begin)]
+            damaged = [damage(path, start)]
         said = daemon.output.stat().st_size
         daemon.start()
         assert [run["id"] for run in daemon.runs("t")] == before
@@ -254,7 +254,7 @@ def test_removed_database_is_restored_without_a_write(daemon: Daemon) -> None:
     runs.append(daemon.trigger("t"))
     daemon.ended(runs[-1])
     told = [item for item in daemon.get("/api/notifications").json()["items"] if item["kind"] == "database.restored"]
-    assert [one["count"] for one in told] == [2]
+    assert [event["count"] for event in told] == [2]
     assert "nothing is lost" in told[0]["body"]
     Path(f"{path}-wal").unlink()
     runs.append(daemon.ended(daemon.trigger("t"))["id"])
@@ -348,7 +348,7 @@ def test_shutdown_without_a_history(daemon: Daemon) -> None:
     places = daemon.runtime_dirs()
 
     def databases() -> list[str]:
-        return [one.name for place in places for one in place.rglob("database*")]
+        return [path.name for place in places for path in place.rglob("database*")]
 
     assert databases() != []
     daemon.stop()

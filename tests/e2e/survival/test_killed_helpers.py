@@ -88,7 +88,7 @@ def test_schedule_survives_killed_schedulers(daemon: Daemon) -> None:
     runs = [daemon.ended(run["id"]) for run in daemon.runs("t")]
     assert {run["endReason"] for run in runs} == {"succeeded"}
     times = sorted(datetime.fromisoformat(daemon.texts(run["id"])[0]) for run in runs)
-    assert {later - one for one, later in pairwise(times)} == {timedelta(seconds=1)}
+    assert {later - earlier for earlier, later in pairwise(times)} == {timedelta(seconds=1)}
 
 
 @pytest.mark.lent
@@ -102,9 +102,9 @@ def test_timeout_without_a_scheduler(daemon: Daemon) -> None:
         run_id = daemon.trigger("t")
         until(lambda: daemon.run(run_id)["status"] != "pending", "its start")
         scheduler.suspend()
-        found = daemon.children("sleep 1000")
-        if found:
-            return run_id, found
+        children = daemon.children("sleep 1000")
+        if children:
+            return run_id, children
         scheduler.resume()
         daemon.ended(run_id)
         return None
@@ -130,10 +130,10 @@ def test_queue_and_retries_survive_a_killed_scheduler(daemon: Daemon) -> None:
     until(lambda: len(daemon.runs("r")) == 2, "the retry to wait")
     daemon.kill_helper("ringward scheduler")
     assert [run["status"] for run in daemon.runs("q")] == ["running", "pending", "pending"]
-    for one in ids:
-        until(partial(daemon.texts, one), "its turn")
-        assert daemon.request("POST", f"/api/runs/{one}/stop").status == 204
-        assert daemon.ended(one)["endReason"] == "stopped"
+    for run_id in ids:
+        until(partial(daemon.texts, run_id), "its turn")
+        assert daemon.request("POST", f"/api/runs/{run_id}/stop").status == 204
+        assert daemon.ended(run_id)["endReason"] == "stopped"
     assert daemon.ended(daemon.runs("r")[1]["id"])["endReason"] == "failed"
 
 
@@ -222,24 +222,24 @@ def test_stale_helpers_are_ended_by_the_next_start(daemon: Daemon) -> None:
     daemon.start()
     helpers = psutil.Process(daemon.pid).children(recursive=True)
     titles = {"ringward gunicorn", "ringward gunicorn worker", "ringward scheduler"}
-    stopped = [one for one, line in command_lines(helpers).items() if line in titles]
+    stopped = [helper for helper, line in command_lines(helpers).items() if line in titles]
     assert len(stopped) == len(titles)
-    for one in stopped:
-        one.send_signal(signal.SIGSTOP)
+    for helper in stopped:
+        helper.send_signal(signal.SIGSTOP)
     daemon.stop(signal.SIGKILL)
     assert not any(map(gone, stopped))
     daemon.start()
     assert all(map(gone, stopped))
     assert daemon.texts(daemon.ended(daemon.trigger("t"))["id"]) == ["hello"]
     said = next(line for line in daemon.own_output().splitlines() if "of a killed supervisor" in line)
-    assert all(f"({one.pid})" in said for one in stopped)
+    assert all(f"({helper.pid})" in said for helper in stopped)
     daemon.stop()
     assert [str(path) for place in daemon.runtime_dirs() for path in place.rglob("*")] == []
 
 
 def listens(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX) as one:
-        return one.connect_ex(path) == 0
+    with socket.socket(socket.AF_UNIX) as sock:
+        return sock.connect_ex(path) == 0
 
 
 def test_stale_helpers_of_an_unfinished_start(daemon: Daemon) -> None:
@@ -355,10 +355,10 @@ def test_restarted_scheduler_remembers_services(daemon: Daemon) -> None:
         f'[services.s]\nrun = {program("obeys_term")}\nhealthy_after = "10ms"\n'
     )
     daemon.start()
-    wanted = {"fatal": "fatal", "once": "exited", "s": "running"}
-    until(lambda: all(daemon.task(name)["state"] == state for name, state in wanted.items()), "the services")
+    expected = {"fatal": "fatal", "once": "exited", "s": "running"}
+    until(lambda: all(daemon.task(name)["state"] == state for name, state in expected.items()), "the services")
     until(lambda: daemon.task("s")["instances"][0].get("ready"), "the instance to have run for long enough")
-    before = [daemon.task(name)["instances"] for name in wanted]
+    before = [daemon.task(name)["instances"] for name in expected]
     daemon.kill_helper("ringward scheduler")
-    assert [daemon.task(name)["instances"] for name in wanted] == before
-    assert [len(daemon.runs(name)) for name in wanted] == [1, 1, 1]
+    assert [daemon.task(name)["instances"] for name in expected] == before
+    assert [len(daemon.runs(name)) for name in expected] == [1, 1, 1]

@@ -24,18 +24,18 @@ from tests.support.waiting import until
 
 @pytest.fixture
 def manager() -> Iterator[Manager]:
-    one = Manager()
-    yield one
-    assert not one.problems
-    one.close()
+    new_manager = Manager()
+    yield new_manager
+    assert not new_manager.problems
+    new_manager.close()
 
 
 @pytest.fixture
 def daemon(tmp_path: Path, manager: Manager) -> Iterator[Managed]:
-    one = Managed(tmp_path, manager)
-    yield one
-    living = main_processes(one)
-    one.clean()
+    managed = Managed(tmp_path, manager)
+    yield managed
+    living = main_processes(managed)
+    managed.clean()
     for pid in living.values():
         with contextlib.suppress(psutil.Error):
             psutil.Process(pid).kill()
@@ -44,13 +44,13 @@ def daemon(tmp_path: Path, manager: Manager) -> Iterator[Managed]:
 def main_processes(daemon: Managed) -> dict[str, int]:
     """Return the main processes of the daemon's active runs, by run."""
     identity = (daemon.data / "id").read_text().strip() if (daemon.data / "id").exists() else ""
-    found = {}
+    pid_by_run = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             environment = process.environ()
             if environment.get("RINGWARD_DAEMON") == identity and os.getsid(process.pid) == process.pid:
-                found[environment["RINGWARD_RUN_ID"]] = process.pid
-    return found
+                pid_by_run[environment["RINGWARD_RUN_ID"]] = process.pid
+    return pid_by_run
 
 
 def stored(manager: Manager, *runs: str) -> None:
@@ -91,8 +91,8 @@ def test_runs_survive_a_killed_root(daemon: Managed, manager: Manager, tmp_path:
     assert daemon.ended(runs["killed"])["exitCode"] == 128 + signal.SIGKILL
     go.touch()
     for name, code, reason in (("zero", 0, "succeeded"), ("seven", 7, "failed"), ("merged", 0, "succeeded")):
-        found = daemon.ended(runs[name])
-        assert (found["exitCode"], found["endReason"]) == (code, reason)
+        ended_run = daemon.ended(runs[name])
+        assert (ended_run["exitCode"], ended_run["endReason"]) == (code, reason)
         assert daemon.texts(runs[name]) == ["one", "two", "three"]
         assert [line["n"] for line in daemon.lines(runs[name])] == list(range(4))
     for run in runs.values():
@@ -224,10 +224,10 @@ def test_repeated_kills_lose_only_output_in_transit(daemon: Managed, manager: Ma
     daemon.request("POST", f"/api/runs/{steady}/stop")
     assert (daemon.ended(steady)["endReason"], daemon.ended(steady)["exitCode"]) == ("stopped", 128 + signal.SIGTERM)
     for name, run in (("steady", steady), ("flood", flood)):
-        found, printed = raw(daemon, run), lines_written(tmp_path / name)
+        raw_lines, printed = raw(daemon, run), lines_written(tmp_path / name)
         known = set(printed)
-        whole = [line for line in found if line in known]
-        assert len(found) - len(whole) <= _KILLS, "more lines are cut than there were kills"
+        whole = [line for line in raw_lines if line in known]
+        assert len(raw_lines) - len(whole) <= _KILLS, "more lines are cut than there were kills"
         numbers = [int(line.removeprefix("line ")) for line in whole]
         assert numbers == sorted(set(numbers))
         lost = len(printed) - len(whole)

@@ -48,19 +48,19 @@ def alive(pid: int) -> bool:
 
 def zombies(daemon: Daemon) -> list[int]:
     """Return the daemon's children that wait to be reaped."""
-    found = []
+    zombie_pids = []
     for child in psutil.Process(daemon.pid).children():
         with contextlib.suppress(psutil.NoSuchProcess):  # reaped since they were listed
             if child.status() == psutil.STATUS_ZOMBIE:
-                found.append(child.pid)
-    return found
+                zombie_pids.append(child.pid)
+    return zombie_pids
 
 
 def pid_in(path: Path) -> int:
     return int(path.read_text())
 
 
-def begin(daemon: Daemon, cgroups: str, text: str) -> str:
+def start(daemon: Daemon, cgroups: str, text: str) -> str:
     """Start a daemon with a single task t and trigger it; return the run's id."""
     daemon.write(f"[tasks.t]\n{text}\n", daemon=f'cgroups = "{cgroups}"')
     daemon.start()
@@ -82,7 +82,7 @@ def system_lines(daemon: Daemon, run_id: str) -> str:
 
 def test_daemonised_process_is_killed_and_named(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """A process that left session, group, parent and pipes ends with its run, and the log names it."""
-    run_id = begin(daemon, cgroups, f"run = {program('daemonises', pids)}")
+    run_id = start(daemon, cgroups, f"run = {program('daemonises', pids)}")
     assert daemon.ended(run_id)["endReason"] == "succeeded"
     assert not alive(pid_in(pids))
     assert f"killed processes that outlived the main process: sleep ({pid_in(pids)})" in system_lines(daemon, run_id)
@@ -92,19 +92,19 @@ def test_daemonised_process_is_killed_and_named(daemon: Daemon, cgroups: str, pi
 def test_usage_of_an_ended_run_is_complete(daemon: Daemon, cgroups: str) -> None:
     """The usage of an ended run has its CPU time, its memory, and the bytes that were written to the disk."""
     command = "for i in $(seq 200000); do :; done; dd if=/dev/zero of=block bs=1M count=2 conv=fsync 2>&1"
-    run_id = begin(daemon, cgroups, f"run = '{command}'\nworking_dir = '.'")
+    run_id = start(daemon, cgroups, f"run = '{command}'\nworking_dir = '.'")
     daemon.ended(run_id)
-    found = daemon.get(f"/api/runs/{run_id}/resources").json()
-    assert found["cpuUserMs"] > 0
-    assert found["maxRssBytes"] > 1 << 20
-    assert found["writeBytes"] >= 2 << 20
-    assert found["readBytes"] >= 0
+    body = daemon.get(f"/api/runs/{run_id}/resources").json()
+    assert body["cpuUserMs"] > 0
+    assert body["maxRssBytes"] > 1 << 20
+    assert body["writeBytes"] >= 2 << 20
+    assert body["readBytes"] >= 0
 
 
 def test_emptied_environment_does_not_hide_a_process(daemon: Daemon, pids: Path) -> None:
     """In a cgroup, a process is found even after it has removed every mark of its run."""
     require_cgroups()
-    run_id = begin(daemon, "auto", f"run = {program('daemonises', pids, 'bare')}")
+    run_id = start(daemon, "auto", f"run = {program('daemonises', pids, 'bare')}")
     daemon.ended(run_id)
     assert not alive(pid_in(pids))
     assert f"sleep ({pid_in(pids)})" in system_lines(daemon, run_id)
@@ -113,7 +113,7 @@ def test_emptied_environment_does_not_hide_a_process(daemon: Daemon, pids: Path)
 @pytest.mark.own
 def test_leave_keeps_leftovers(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """With leftovers = "leave" a process outlives its run and the daemon, and the log names it."""
-    run_id = begin(daemon, cgroups, f'leftovers = "leave"\nrun = {program("daemonises", pids)}')
+    run_id = start(daemon, cgroups, f'leftovers = "leave"\nrun = {program("daemonises", pids)}')
     assert daemon.ended(run_id)["endReason"] == "succeeded"
     assert f"left running: sleep ({pid_in(pids)})" in system_lines(daemon, run_id)
     assert daemon.stop() == 0
@@ -133,7 +133,7 @@ def test_kept_leftover_writes_to_the_daemons_log(daemon: Daemon, cgroups: str, t
     with open(os.open(words, os.O_RDWR), "w", buffering=1) as speaker:
         text = f"(trap '' HUP; echo before; while read line; do echo $line secret-value; done <{words}) & sleep 0.1"
         settings = f'leftovers = "leave"\n{tty}secrets = {{ S = "secret-value" }}'
-        run_id = begin(daemon, cgroups, f'{settings}\nrun = "{text}"')
+        run_id = start(daemon, cgroups, f'{settings}\nrun = "{text}"')
         assert daemon.ended(run_id)["endReason"] == "succeeded"
         assert daemon.texts(run_id) == ["before"]
         total = daemon.get(f"/api/runs/{run_id}/log").json()["totalLines"]
@@ -179,7 +179,7 @@ run = "echo $$ >'{main}'; {words(pids)}; exec sleep 1000"
 
 def test_tree_ignoring_sigterm_is_stopped(daemon: Daemon, cgroups: str) -> None:
     """Children and grandchildren that ignore SIGTERM, in several sessions, all end with a stop."""
-    run_id = begin(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('deaf_tree')}")
+    run_id = start(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('deaf_tree')}")
     until(lambda: len(daemon.texts(run_id)) == 9, "all of them")
     tree = [int(text) for text in daemon.texts(run_id)]
     stop(daemon, run_id)
@@ -189,7 +189,7 @@ def test_tree_ignoring_sigterm_is_stopped(daemon: Daemon, cgroups: str) -> None:
 
 def test_endlessly_forking_process_is_stopped(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """A process that forks all the time cannot escape a stop."""
-    run_id = begin(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('forks_on', pids, 20_000)}")
+    run_id = start(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('forks_on', pids, 20_000)}")
     until(pids.exists, "the first generation")
     until(lambda: daemon.texts(run_id), "the main process")
     stop(daemon, run_id)
@@ -199,7 +199,7 @@ def test_endlessly_forking_process_is_stopped(daemon: Daemon, cgroups: str, pids
 
 def test_closed_output_does_not_end_a_run(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """A run whose output is closed continues until its main process ends."""
-    run_id = begin(daemon, cgroups, f'graceful_stop = "1h"\nrun = {program("closes_output", pids)}')
+    run_id = start(daemon, cgroups, f'graceful_stop = "1h"\nrun = {program("closes_output", pids)}')
     until(pids.exists, "its output to be closed")
     until(lambda: daemon.run(run_id)["status"] == "running", "it to be known that it runs")
     stop(daemon, run_id)
@@ -209,7 +209,7 @@ def test_closed_output_does_not_end_a_run(daemon: Daemon, cgroups: str, pids: Pa
 
 def test_self_stopped_process_is_continued(daemon: Daemon, cgroups: str) -> None:
     """A process that stopped itself is continued, so that it can react to its stop signal."""
-    run_id = begin(daemon, cgroups, f'graceful_stop = "1h"\nrun = {program("stops_itself")}')
+    run_id = start(daemon, cgroups, f'graceful_stop = "1h"\nrun = {program("stops_itself")}')
     (process,) = until(lambda: daemon.children("stops_itself"), "its process")
     until(lambda: process.status() == psutil.STATUS_STOPPED, "it to stop itself")
     stop(daemon, run_id)
@@ -218,7 +218,7 @@ def test_self_stopped_process_is_continued(daemon: Daemon, cgroups: str) -> None
 
 def test_traced_child_is_killed(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """A child that its tracer stopped and left behind is killed."""
-    run_id = begin(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('traced', pids)}")
+    run_id = start(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('traced', pids)}")
     until(lambda: daemon.texts(run_id), "the child")
     stop(daemon, run_id)
     assert daemon.ended(run_id)["endReason"] == "stopped"
@@ -227,7 +227,7 @@ def test_traced_child_is_killed(daemon: Daemon, cgroups: str, pids: Path) -> Non
 
 def test_process_without_its_first_thread_is_killed(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """A process whose first thread has ended looks like a zombie but lives, and is killed."""
-    run_id = begin(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('loses_its_leader', pids)}")
+    run_id = start(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('loses_its_leader', pids)}")
     until(lambda: daemon.texts(run_id), "its first thread to end")
     pid = pid_in(pids)
     stop(daemon, run_id)
@@ -237,7 +237,7 @@ def test_process_without_its_first_thread_is_killed(daemon: Daemon, cgroups: str
 
 def test_zombies_are_reaped_and_not_leftovers(daemon: Daemon, cgroups: str) -> None:
     """Children that their parent does not wait for are reaped and are not leftovers."""
-    run_id = begin(daemon, cgroups, f"run = {program('makes_zombies')}")
+    run_id = start(daemon, cgroups, f"run = {program('makes_zombies')}")
     until(lambda: daemon.texts(run_id), "the zombies")
     stop(daemon, run_id)
     daemon.ended(run_id)
@@ -248,7 +248,7 @@ def test_zombies_are_reaped_and_not_leftovers(daemon: Daemon, cgroups: str) -> N
 def test_removed_working_directory_is_harmless(daemon: Daemon, cgroups: str) -> None:
     """A process in a removed directory continues and executes another program."""
     script = 'cd "$(mktemp -d)" && rmdir "$PWD" && exec sh -c "echo still here; exit 3"'
-    run_id = begin(daemon, cgroups, f"run = {json.dumps(['sh', '-c', script])}")
+    run_id = start(daemon, cgroups, f"run = {json.dumps(['sh', '-c', script])}")
     assert daemon.ended(run_id)["exitCode"] == 3
     assert daemon.texts(run_id) == ["still here"]
 
@@ -258,7 +258,7 @@ def test_missing_interpreter(daemon: Daemon, cgroups: str, tmp_path: Path) -> No
     script = tmp_path / "script"
     script.write_text("#!/no/such/interpreter\n")
     script.chmod(0o700)
-    run = daemon.ended(begin(daemon, cgroups, f'run = ["{script}"]'))
+    run = daemon.ended(start(daemon, cgroups, f'run = ["{script}"]'))
     assert (run["endReason"], run["exitCode"]) == ("start_failed", -1)
     assert "no such interpreter (first line)" in system_lines(daemon, run["id"])
 
@@ -266,7 +266,7 @@ def test_missing_interpreter(daemon: Daemon, cgroups: str, tmp_path: Path) -> No
 def test_environment_beyond_the_kernel_limit(daemon: Daemon, cgroups: str) -> None:
     """A run whose environment the kernel refuses was never started, and its log says why."""
     variables = "\n".join(f'V{number} = "{"x" * 100_000}"' for number in range(30))
-    run = daemon.ended(begin(daemon, cgroups, f'run = "true"\n[tasks.t.env]\n{variables}'))
+    run = daemon.ended(start(daemon, cgroups, f'run = "true"\n[tasks.t.env]\n{variables}'))
     assert (run["endReason"], run["exitCode"]) == ("start_failed", -1)
     assert "could not start: Argument list too long" in system_lines(daemon, run["id"])
 
@@ -292,7 +292,7 @@ def test_stop_signals_in_sequence(daemon: Daemon, cgroups: str) -> None:
 def test_only_force_hurries_a_stop(daemon: Daemon, cgroups: str) -> None:
     """A repeated stop sends no further signal; a forced stop kills at once."""
     run = program("tells_signals", "SIGTERM")
-    run_id = begin(daemon, cgroups, f'graceful_stop = "1h"\nrun = {run}')
+    run_id = start(daemon, cgroups, f'graceful_stop = "1h"\nrun = {run}')
     until(lambda: daemon.texts(run_id), "its line")
     stop(daemon, run_id)
     until(lambda: len(daemon.texts(run_id)) == 2, "the signal")
@@ -305,7 +305,7 @@ def test_only_force_hurries_a_stop(daemon: Daemon, cgroups: str) -> None:
 @pytest.mark.own
 def test_shutdown_ends_daemonised_processes(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """No process that a run started outlives the daemon."""
-    begin(daemon, cgroups, f'run = "{words(pids)}; exec sleep 1000"')
+    start(daemon, cgroups, f'run = "{words(pids)}; exec sleep 1000"')
     until(pids.exists, "what gets away")
     assert daemon.stop() == 0
     assert not alive(pid_in(pids))
@@ -314,7 +314,7 @@ def test_shutdown_ends_daemonised_processes(daemon: Daemon, cgroups: str, pids: 
 @pytest.mark.own
 def test_orphans_of_a_killed_supervisor_are_ended(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """Orphans, even daemonised ones, are ended before anything new starts, and their cgroup is removed."""
-    run_id = begin(daemon, cgroups, f'run = "{words(pids)}; exec sleep 1000"')
+    run_id = start(daemon, cgroups, f'run = "{words(pids)}; exec sleep 1000"')
     until(pids.exists, "what gets away")
     daemon.stop(signal.SIGKILL)
     assert alive(pid_in(pids))

@@ -38,9 +38,9 @@ class OwnDisk(FrozenLogs):
             with contextlib.closing(LogReader(None, str(path))) as reader:
                 return reader.head().lines
 
-        found: int = until(lines, "lines of the run in its file")
+        count: int = until(lines, "lines of the run in its file")
         subprocess.run(["sync", "--file-system", logs], check=True)
-        return found
+        return count
 
     def lose_power(self) -> None:
         """Stop everything at once; only the contents of the disk remain."""
@@ -52,9 +52,9 @@ class OwnDisk(FrozenLogs):
         finally:
             os.close(fd)
         everything = [psutil.Process(self.pid), *psutil.Process(self.pid).children(recursive=True)]
-        for one in everything:
+        for process in everything:
             with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
+                process.kill()
         self.process.wait()
         for base in candidates(os.environ, os.geteuid()):
             shutil.rmtree(f"{base}/{identity}", ignore_errors=True)
@@ -69,11 +69,11 @@ def daemon(tmp_path: Path) -> Iterator[OwnDisk]:
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
-    one = OwnDisk(tmp_path, all_data=True)
+    own_disk = OwnDisk(tmp_path, all_data=True)
     try:
-        yield one
+        yield own_disk
     finally:
-        one.clean()
+        own_disk.clean()
 
 
 @pytest.mark.parametrize("durability", ["power", "crash"])

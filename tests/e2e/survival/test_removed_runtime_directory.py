@@ -126,8 +126,8 @@ def test_removed_api_socket_is_recreated(daemon: Daemon) -> None:
     """The API socket is recreated, and the command line finds the daemon there."""
     daemon.write("")
     daemon.start()
-    found: dict[str, Any] = daemon.get("/api/daemon").json()
-    assert found["schedulerActive"]
+    body: dict[str, Any] = daemon.get("/api/daemon").json()
+    assert body["schedulerActive"]
     socket = Path(daemon.socket)
     socket.unlink()
     until(socket.is_socket, "the socket")

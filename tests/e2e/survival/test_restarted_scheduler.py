@@ -52,7 +52,7 @@ def test_damaged_ring_does_not_block_the_start(daemon: Daemon) -> None:
     daemon.start()
     run_id = daemon.trigger("t")
     until(lambda: daemon.texts(run_id), "its first line")
-    helpers = [one for one, line in command_lines(daemon.family()).items() if line.startswith("ringward")]
+    helpers = [helper for helper, line in command_lines(daemon.family()).items() if line.startswith("ringward")]
     daemon.stop(signal.SIGKILL)
     until(lambda: all(map(gone, helpers)), "its helpers to end")
     (daemon.runtime_dir() / f"{run_id}.ring").write_bytes(b"this is no ring" * 1000)
@@ -189,9 +189,9 @@ def test_service_removed_and_added_again(daemon: Daemon) -> None:
 
     def living() -> dict[str, int]:
         children = (child for child in daemon.children("ignores_term") if not gone(child))
-        found = [(child.environ().get("RINGWARD_TASK"), child.pid) for child in children]
-        assert len(dict(found)) == len(found)
-        return {name: pid for name, pid in found if name is not None}
+        tasks_and_pids = [(child.environ().get("RINGWARD_TASK"), child.pid) for child in children]
+        assert len(dict(tasks_and_pids)) == len(tasks_and_pids)
+        return {name: pid for name, pid in tasks_and_pids if name is not None}
 
     for name in names:
         until(lambda name=name: [run for run in daemon.runs(name) if daemon.texts(run["id"])], f"{name} to run")  # type: ignore[misc]

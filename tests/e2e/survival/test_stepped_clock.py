@@ -40,9 +40,9 @@ class SettableClock(Daemon):
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[SettableClock]:
-    one = SettableClock(tmp_path)
-    yield one
-    one.clean()
+    clock = SettableClock(tmp_path)
+    yield clock
+    clock.clean()
 
 
 def test_jump_by_days_removes_nothing(daemon: SettableClock) -> None:

@@ -17,9 +17,9 @@ SLEEPS = '[tasks.t]\nrun = "exec sleep 1000"\n'
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[Daemon]:
     (tmp_path / "other").mkdir()
-    one = Daemon(tmp_path / "other")
-    yield one
-    one.clean()
+    daemon = Daemon(tmp_path / "other")
+    yield daemon
+    daemon.clean()
 
 
 def started(daemon: Daemon) -> tuple[str, psutil.Process]:
@@ -36,8 +36,8 @@ def started(daemon: Daemon) -> tuple[str, psutil.Process]:
 @pytest.mark.parametrize("cgroups", ["auto", "off"])
 def test_copy_of_a_directory_in_use(daemon: Daemon, other: Daemon, cgroups: str) -> None:
     """The daemon of a copy leaves the processes of the original alone; their runs have crashed only in the copy."""
-    for one in (daemon, other):
-        one.write(SLEEPS, daemon=f'cgroups = "{cgroups}"')
+    for a_daemon in (daemon, other):
+        a_daemon.write(SLEEPS, daemon=f'cgroups = "{cgroups}"')
     daemon.start()
     run, process = started(daemon)
     shutil.copytree(daemon.data, other.data)

@@ -39,9 +39,9 @@ class ContainerEngine:
 
     def containers(self, *filters: str) -> list[str]:
         """Return the ids of the containers, stopped ones included."""
-        found = self.client("ps", "--all", "--quiet", *(f"--filter={one}" for one in filters))
-        assert found.returncode == 0, found.stderr
-        return found.stdout.decode().split()
+        listing = self.client("ps", "--all", "--quiet", *(f"--filter={run_filter}" for run_filter in filters))
+        assert listing.returncode == 0, listing.stderr
+        return listing.stdout.decode().split()
 
     def works(self) -> bool:
         """Return whether the engine answers."""

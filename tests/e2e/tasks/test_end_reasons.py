@@ -22,13 +22,13 @@ def ending(daemon: Daemon, run_id: str) -> dict[str, Any]:
     daemon.ended(run_id)
     answer = daemon.get(f"/api/runs/{run_id}/ending")
     assert answer.status == 200, answer.body
-    found: dict[str, Any] = answer.json()
-    del found["$schema"]
-    return found
+    body: dict[str, Any] = answer.json()
+    del body["$schema"]
+    return body
 
 
-def texts(found: dict[str, Any]) -> list[str]:
-    return [line["text"] for line in found["lastLines"]]
+def texts(run_ending: dict[str, Any]) -> list[str]:
+    return [line["text"] for line in run_ending["lastLines"]]
 
 
 def test_success_failure_signal_and_failed_start(daemon: Daemon, tmp_path: Path) -> None:
@@ -78,9 +78,9 @@ def test_core_dump_is_reported_only_if_written(daemon: Daemon, tmp_path: Path) -
     ]
     daemon.write("".join(tasks))
     daemon.start()
-    found = [ending(daemon, daemon.trigger(name)) for name in ("c0", "cunlimited")]
-    assert [(one["signal"], one["exitCode"]) for one in found] == [("SIGABRT", 134)] * 2
-    assert [one["coreDumped"] for one in found] == [False, True]
+    endings = [ending(daemon, daemon.trigger(name)) for name in ("c0", "cunlimited")]
+    assert [(an_ending["signal"], an_ending["exitCode"]) for an_ending in endings] == [("SIGABRT", 134)] * 2
+    assert [an_ending["coreDumped"] for an_ending in endings] == [False, True]
 
 
 def test_stop_and_timeout_are_described(daemon: Daemon) -> None:
@@ -95,18 +95,22 @@ def test_stop_and_timeout_are_described(daemon: Daemon) -> None:
     until(lambda: daemon.texts(stopped), "its first line")
     assert daemon.get(f"/api/runs/{stopped}/ending").status == 409
     daemon.request("POST", f"/api/runs/{stopped}/stop")
-    found = ending(daemon, stopped)
-    assert (found["reason"], found["exitCode"], found["requestedBy"]) == ("stopped", 5, f"uid {os.getuid()}")
-    assert texts(found) == ["ready", "bye"]
+    run_ending = ending(daemon, stopped)
+    assert (run_ending["reason"], run_ending["exitCode"], run_ending["requestedBy"]) == (
+        "stopped",
+        5,
+        f"uid {os.getuid()}",
+    )
+    assert texts(run_ending) == ["ready", "bye"]
 
     def timed_out() -> dict[str, Any] | None:  # once it ignores the signal
-        found = ending(daemon, daemon.trigger("timeout"))
-        return found if "deaf" in texts(found) else None
+        timeout_ending = ending(daemon, daemon.trigger("timeout"))
+        return timeout_ending if "deaf" in texts(timeout_ending) else None
 
-    found = until(timed_out, "a time-out")
-    assert (found["reason"], found["signal"]) == ("timeout", "SIGKILL")
-    assert [text for text in texts(found) if text.startswith("timed out after 200 ms")]
-    assert found["exitCode"] == 128 + signal.SIGKILL
+    run_ending = until(timed_out, "a time-out")
+    assert (run_ending["reason"], run_ending["signal"]) == ("timeout", "SIGKILL")
+    assert [text for text in texts(run_ending) if text.startswith("timed out after 200 ms")]
+    assert run_ending["exitCode"] == 128 + signal.SIGKILL
 
 
 def test_starter_and_stopper(daemon: Daemon) -> None:
@@ -134,8 +138,8 @@ def test_killed_leftovers_are_named(daemon: Daemon) -> None:
     """Processes that outlived the main process and were killed are named."""
     daemon.write(f"[tasks.t]\nrun = {program('leaves_child')}\n")
     daemon.start()
-    found = ending(daemon, daemon.trigger("t"))
-    assert found["killedLeftovers"] == [f"sleep ({texts(found)[0]})"]
+    run_ending = ending(daemon, daemon.trigger("t"))
+    assert run_ending["killedLeftovers"] == [f"sleep ({texts(run_ending)[0]})"]
 
 
 def test_skipped_and_retried_runs_are_described(daemon: Daemon) -> None:
@@ -150,9 +154,9 @@ def test_skipped_and_retried_runs_are_described(daemon: Daemon) -> None:
     assert skipped.pop("requestedBy") == skipped.pop("startedBy") == f"uid {os.getuid()}"
     assert skipped == {"reason": "skipped", "exitCode": -1, "lastLines": []}
     failed = daemon.ended(daemon.trigger("again"))
-    found = ending(daemon, failed["id"])
+    run_ending = ending(daemon, failed["id"])
     delay = timedelta(minutes=2)
-    due = datetime.fromisoformat(found["retryAt"])
+    due = datetime.fromisoformat(run_ending["retryAt"])
     assert datetime.fromisoformat(failed["endedAt"]) + delay <= due <= datetime.now(UTC) + delay
     (retry,) = [run for run in daemon.runs("again") if run["status"] == "pending"]
     daemon.request("POST", f"/api/runs/{retry['id']}/stop")
@@ -172,10 +176,10 @@ def test_catch_up_run_counts_missed_instants(daemon: Daemon) -> None:
     writer.close()
     daemon.start()
     runs = until(lambda: [run for run in daemon.runs("t") if run.get("endReason") == "missed"], "the missed run")
-    found = ending(daemon, runs[0]["id"])
-    assert found["missedCount"] >= 8
-    assert found["scheduledFor"].endswith(":00.000Z")
-    assert found["lastLines"] == []
+    run_ending = ending(daemon, runs[0]["id"])
+    assert run_ending["missedCount"] >= 8
+    assert run_ending["scheduledFor"].endswith(":00.000Z")
+    assert run_ending["lastLines"] == []
 
 
 def test_empty_standard_input_is_named_as_the_cause(daemon: Daemon) -> None:

@@ -93,7 +93,7 @@ def test_match_survives_a_killed_scheduler(daemon: Daemon, tmp_path: Path) -> No
     flag.touch()
     until(lambda: daemon.texts(second), "the other one's line")
     scheduler.kill()
-    assert [daemon.ended(one)["endReason"] for one in (first, second)] == ["failed", "failed"]
+    assert [daemon.ended(run_id)["endReason"] for run_id in (first, second)] == ["failed", "failed"]
 
 
 def test_masked_secrets_never_match(daemon: Daemon) -> None:

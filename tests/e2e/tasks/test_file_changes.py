@@ -32,8 +32,8 @@ def watching(daemon: Daemon, before: int = 0) -> int:
     """Wait until the file watcher has listed everything; return its pid."""
 
     def listed() -> int | None:
-        found = daemon.children("ringward filewatcher", of="ringward scheduler")
-        return found[0].pid if found and found[0].pid != before and _watches(found[0].pid) else None
+        children = daemon.children("ringward filewatcher", of="ringward scheduler")
+        return children[0].pid if children and children[0].pid != before and _watches(children[0].pid) else None
 
     return until(listed, "the file watcher")
 
@@ -66,14 +66,14 @@ def loaded(daemon: Daemon) -> list[list[str]]:
     ]
 
 
-def each_loaded(daemon: Daemon, wanted: set[str]) -> list[list[str]]:
+def each_loaded(daemon: Daemon, expected: set[str]) -> list[list[str]]:
     """Wait until every file was given to a run."""
 
     def all_loaded() -> list[list[str]] | None:
-        found = loaded(daemon)
-        return found if {name for names in found for name in names} == wanted else None
+        bursts = loaded(daemon)
+        return bursts if {name for names in bursts for name in names} == expected else None
 
-    return until(all_loaded, f"runs for {wanted}")
+    return until(all_loaded, f"runs for {expected}")
 
 
 def test_burst_becomes_one_run(daemon: Daemon) -> None:
@@ -163,8 +163,8 @@ def test_kills_lose_no_file(daemon: Daemon, victim: str) -> None:
         if number % 20 == 10:
             until(lambda: daemon.runs("load"), "the first run")
             kill(daemon, victim)
-    found = each_loaded(daemon, set(names))
-    given = [name for one in found for name in one]
+    bursts = each_loaded(daemon, set(names))
+    given = [name for burst in bursts for name in burst]
     if victim != "root":
         assert len(given) == len(set(given))
 
@@ -196,8 +196,8 @@ def test_busy_task_loses_nothing(daemon: Daemon, tmp_path: Path) -> None:
     drop(place, "third.csv")
     watching(daemon)
     gate.touch()
-    found = each_loaded(daemon, {"first.csv", "second.csv", "third.csv"})
-    assert found[0] == ["first.csv"]
+    bursts = each_loaded(daemon, {"first.csv", "second.csv", "third.csv"})
+    assert bursts[0] == ["first.csv"]
     assert len(daemon.runs("load")) <= 3
     assert {run["endReason"] for run in daemon.runs("load")} == {"succeeded"}
 
@@ -215,8 +215,8 @@ def test_one_run_waits_in_the_queue(daemon: Daemon, tmp_path: Path) -> None:
     assert len(daemon.runs("load")) == 2
     drop(place, "fourth.csv", "fifth.csv")
     gate.touch()
-    wanted = [["first.csv"], ["second.csv"], ["third.csv"], ["fifth.csv", "fourth.csv"]]
-    until(lambda: loaded(daemon) == wanted, "all runs")
+    expected = [["first.csv"], ["second.csv"], ["third.csv"], ["fifth.csv", "fourth.csv"]]
+    until(lambda: loaded(daemon) == expected, "all runs")
 
 
 def test_occupied_slot(daemon: Daemon, tmp_path: Path) -> None:
@@ -249,8 +249,8 @@ def test_inotify_overflow(daemon: Daemon) -> None:
     for name in names:
         (place / name).touch()
     os.kill(watching(daemon), signal.SIGCONT)
-    found = each_loaded(daemon, names)
-    assert sum(map(len, found)) == len(names)
+    bursts = each_loaded(daemon, names)
+    assert sum(map(len, bursts)) == len(names)
     assert "load: inotify events were lost; listing all directories" in daemon.own_output()
 
 

@@ -26,16 +26,16 @@ echo begin $RINGWARD_RUN_ID >>$SIDE; echo here; while :; do sleep 0.05; done'
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Slurm]:
-    one = Slurm()
-    yield one
-    one.close()
+    new_slurm = Slurm()
+    yield new_slurm
+    new_slurm.close()
 
 
 @pytest.fixture(scope="module")
 def sshd() -> Iterator[Sshd]:
-    one = Sshd()
-    yield one
-    one.close()
+    new_sshd = Sshd()
+    yield new_sshd
+    new_sshd.close()
 
 
 class Engine:
@@ -64,8 +64,8 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 def named(daemon: Daemon, run_id: str) -> str:
     """Return the engine's name for the job of a run, once it is known."""
-    found: str = until(lambda: daemon.run(run_id).get("executionId"), "the name of the job")
-    return found
+    job_name: str = until(lambda: daemon.run(run_id).get("executionId"), "the name of the job")
+    return job_name
 
 
 def stopped(daemon: Daemon, run_id: str) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def test_stop_stops_the_job(daemon: Daemon, engine: Engine, tmp_path: Path) -> N
     assert (run["status"], run["executionId"]) == ("running", other)
     assert stopped(daemon, second)["endReason"] == "stopped"
     assert daemon.texts(second) == ["here", "bye"]
-    assert [daemon.run(one)["executionId"] for one in (first, second)] == [name, other]
+    assert [daemon.run(run_id)["executionId"] for run_id in (first, second)] == [name, other]
     assert side.read_text().split() == ["begin", first, "end", first, "begin", second, "end", second]
 
 

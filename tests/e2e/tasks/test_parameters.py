@@ -136,7 +136,7 @@ def test_retry_queue_and_rerun_keep_the_values(daemon: Daemon) -> None:
     )
     daemon.start()
     first = given(daemon, "fails", DAY="friday", a="x").json()["id"]
-    again = until(lambda: (found := daemon.runs("fails"))[1:] and found[1]["id"], "the retry")
+    again = until(lambda: (runs := daemon.runs("fails"))[1:] and runs[1]["id"], "the retry")
     ends = [daemon.ended(run_id) for run_id in (first, again)]
     assert [run["params"] for run in ends] == [{"DAY": "friday", "a": "x"}] * 2
     assert shown(daemon, first) == shown(daemon, again)
@@ -147,7 +147,7 @@ def test_retry_queue_and_rerun_keep_the_values(daemon: Daemon) -> None:
         assert daemon.ended(run_id)["params"] == {"DAY": day, "a": day}
         assert shown(daemon, run_id)[0] == [day]
     answer = daemon.request("POST", "/api/runs/bulk/rerun", {"match_all": True})
-    new = {one["task_name"]: one["run_id"] for one in answer.json()["triggered"]}
+    new = {rerun["task_name"]: rerun["run_id"] for rerun in answer.json()["triggered"]}
     assert daemon.ended(new["waits"])["params"] == {"DAY": "two", "a": "two"}
     daemon.ended(new["fails"])
     assert shown(daemon, new["fails"]) == shown(daemon, first)
@@ -197,7 +197,7 @@ def test_secret_parameter_reaches_only_its_run(daemon: Daemon) -> None:
     daemon.kill_helper("ringward scheduler")
     (daemon.config.parent / "go").touch()
     assert daemon.ended(first)["params"] == {"A": "x"}
-    again = until(lambda: (found := daemon.runs("login"))[1:] and found[1]["id"], "the retry")
+    again = until(lambda: (runs := daemon.runs("login"))[1:] and runs[1]["id"], "the retry")
     assert daemon.ended(again)["endReason"] == "succeeded"
     assert daemon.texts(again) == ["got ***"]
     until(lambda: not list(kept.parent.iterdir()), "the secrets to be forgotten")

@@ -47,7 +47,7 @@ def test_every_and_at(daemon: Daemon) -> None:
     assert until(lambda: daemon.runs("never"), "a record of the past time")[0]["endReason"] == "missed"
     runs = until(lambda: daemon.runs("often")[2:] and daemon.runs("often"), "three runs")
     times = sorted(datetime.fromisoformat(daemon.texts(daemon.ended(run["id"])["id"])[0]) for run in runs)
-    assert {later - one for one, later in pairwise(times)} == {timedelta(seconds=1)}
+    assert {later - earlier for earlier, later in pairwise(times)} == {timedelta(seconds=1)}
     assert "nextRunAt" not in daemon.task("never")
 
 

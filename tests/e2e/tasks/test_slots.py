@@ -74,10 +74,10 @@ def test_waiting_runs_name_their_slot(daemon: Daemon, tmp_path: Path) -> None:
     third = daemon.trigger("c")
     until(lambda: begun(tmp_path) == 1, "the first process")
     for _ in range(2):
-        found = daemon.get(f"/api/runs/{third}/details").json()
-        assert found["slots"] == {"db": 1}
+        body = daemon.get(f"/api/runs/{third}/details").json()
+        assert body["slots"] == {"db": 1}
         holders = [{"runId": first, "taskName": "a"}, {"runId": second, "taskName": "b"}]
-        assert found["waitingFor"] == [{"kind": "slot", "name": "db", "size": 1, "heldBy": holders}]
+        assert body["waitingFor"] == [{"kind": "slot", "name": "db", "size": 1, "heldBy": holders}]
         daemon.kill_helper("ringward scheduler")
     assert daemon.get(f"/api/runs/{first}/details").json()["waitingFor"] == []
     shown = daemon.cli("ps").stdout
@@ -100,12 +100,12 @@ def test_slot_use(daemon: Daemon, tmp_path: Path) -> None:
         {"runId": run, "taskName": name, "places": 1} for run, name in zip((first, second, third), "abc", strict=True)
     )
     for _ in range(2):
-        found = daemon.get("/api/slots").json()
-        assert found["items"] == [
+        body = daemon.get("/api/slots").json()
+        assert body["items"] == [
             {"name": "api", "size": 3, "used": 0, "waiting": 0, "heldBy": [], "nextRuns": []},
             {"name": "db", "size": 1, "used": 1, "waiting": 2, "heldBy": [held], "nextRuns": queued},
         ]
-        assert found["maxRunning"] == {"limit": 5, "running": 1}
+        assert body["maxRunning"] == {"limit": 5, "running": 1}
         metrics = daemon.get("/metrics").body.decode()
         for sample in ('size{slot="api"} 3', 'size{slot="db"} 1', 'used{slot="db"} 1', 'waiting{slot="db"} 2'):
             assert f"ringward_slot_{sample}\n" in metrics

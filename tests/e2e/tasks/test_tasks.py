@@ -92,7 +92,7 @@ def test_timeout_ends_the_run(daemon: Daemon) -> None:
 
     run = until(timed_out, "a time-out")
     assert (run["endReason"], run["exitCode"]) == ("timeout", 128 + signal.SIGKILL)
-    (again,) = [one for one in daemon.runs("t") if one.get("retryOfRunId") == run["id"]]
+    (again,) = [task_run for task_run in daemon.runs("t") if task_run.get("retryOfRunId") == run["id"]]
     again = daemon.ended(again["id"])
     assert (again["endReason"], again["retryAttempt"]) == ("timeout", 1)
     assert "timed out" in daemon.texts(run["id"], "system")[0]
@@ -193,7 +193,7 @@ def test_retries_are_separate_runs(daemon: Daemon) -> None:
     daemon.start()
     first = daemon.trigger("t")
     runs = until(
-        lambda: (found := daemon.runs("t")) and len(found) == 3 and found[-1]["status"] == "ended" and found,
+        lambda: (retries := daemon.runs("t")) and len(retries) == 3 and retries[-1]["status"] == "ended" and retries,
         "three attempts",
     )
     assert [run["retryAttempt"] for run in runs] == [0, 1, 2]
@@ -216,8 +216,8 @@ def created(daemon: Daemon, task: str) -> dict[str, Any]:
     """Return the run in the response to a trigger."""
     answer = daemon.request("POST", f"/api/tasks/{task}/run")
     assert answer.status == 201
-    found: dict[str, Any] = answer.json()
-    return found
+    body: dict[str, Any] = answer.json()
+    return body
 
 
 def test_on_overlap_queue(daemon: Daemon) -> None:
@@ -229,7 +229,7 @@ def test_on_overlap_queue(daemon: Daemon) -> None:
     refused = created(daemon, "t")
     assert (refused["status"], refused["end_reason"], refused["exit_code"]) == ("ended", "queue_full", -1)
     ids.append(refused["id"])
-    assert [daemon.run(one)["status"] for one in ids] == ["running", "pending", "pending", "ended"]
+    assert [daemon.run(run_id)["status"] for run_id in ids] == ["running", "pending", "pending", "ended"]
     assert daemon.run(ids[3])["endReason"] == "queue_full"
     assert daemon.request("POST", f"/api/runs/{ids[1]}/stop").status == 204
     waiting = daemon.run(ids[1])

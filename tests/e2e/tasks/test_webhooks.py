@@ -116,10 +116,10 @@ def test_deliveries_while_helpers_are_killed(daemon: Daemon) -> None:
         results = [threads.submit(persist, number) for number in range(100, 140)]
         for helper in ("ringward scheduler", "ringward gunicorn", "ringward scheduler"):
             daemon.kill_helper(helper)
-        found = [result.result() for result in results]
-    assert len(set(found)) == 40
-    assert {run["id"] for run in daemon.runs("deploy")} == set(found)
-    assert all(daemon.ended(run_id)["endReason"] == "succeeded" for run_id in found)
+        run_ids = [result.result() for result in results]
+    assert len(set(run_ids)) == 40
+    assert {run["id"] for run in daemon.runs("deploy")} == set(run_ids)
+    assert all(daemon.ended(run_id)["endReason"] == "succeeded" for run_id in run_ids)
 
 
 @pytest.mark.own

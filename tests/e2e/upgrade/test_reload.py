@@ -40,9 +40,9 @@ def reload(daemon: Daemon, text: str, **more: str) -> dict[str, Any]:
     edit(daemon, text, **more)
     answer = ask(daemon)
     assert answer.status == 200, answer.body
-    found: dict[str, Any] = answer.json()
-    found.pop("$schema")
-    return found
+    body: dict[str, Any] = answer.json()
+    body.pop("$schema")
+    return body
 
 
 def running(daemon: Daemon, name: str) -> dict[int, str]:
@@ -52,8 +52,8 @@ def running(daemon: Daemon, name: str) -> dict[int, str]:
 
 def notices(daemon: Daemon) -> list[dict[str, Any]]:
     """Return the notifications."""
-    found: list[dict[str, Any]] = daemon.get("/api/notifications").json()["items"]
-    return found
+    items: list[dict[str, Any]] = daemon.get("/api/notifications").json()["items"]
+    return items
 
 
 def log(daemon: Daemon) -> str:
@@ -119,8 +119,8 @@ def test_running_task_keeps_its_definition(daemon: Daemon, tmp_path: Path) -> No
     daemon.start()
     first, second = daemon.trigger("t"), daemon.trigger("t")
     until(lambda: daemon.run(first)["status"] == "running", "it to run")
-    found = reload(daemon, "")
-    assert found["warnings"] == ["t is removed: 1 run continues to its end, 1 waiting run is stopped"]
+    result = reload(daemon, "")
+    assert result["warnings"] == ["t is removed: 1 run continues to its end, 1 waiting run is stopped"]
     assert daemon.ended(second)["endReason"] == "stopped"
     reload(daemon, '[tasks.t]\nrun = "echo new"\n')
     third = daemon.trigger("t")
@@ -238,8 +238,8 @@ def test_terminal_hangup_ends_the_daemon(daemon: Daemon) -> None:
     os.kill(pid, signal.SIGHUP)
     until(lambda: shows(b"reloaded (SIGHUP): added t"), "the reload")
     os.close(terminal)
-    found = until(lambda: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG), "the daemon to end")
-    assert (found.si_code, found.si_status) == (os.CLD_EXITED, 0)
+    exit_info = until(lambda: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG), "the daemon to end")
+    assert (exit_info.si_code, exit_info.si_status) == (os.CLD_EXITED, 0)
 
 
 def test_http_settings_replace_the_api_server(daemon: Daemon) -> None:
@@ -248,10 +248,10 @@ def test_http_settings_replace_the_api_server(daemon: Daemon) -> None:
     daemon.start()
     before = until(lambda: running(daemon, "s"), "the service")
     gunicorn, scheduler = daemon.helper("ringward gunicorn").pid, daemon.helper("ringward scheduler").pid
-    found = reload(
+    result = reload(
         daemon, f"[services.s]\nrun = {SLEEPER}\n", http='metrics = "open"\nworkers = 2\nbase_path = "/jobs"'
     )
-    assert found["changed"][0]["name"] == "[http]"
+    assert result["changed"][0]["name"] == "[http]"
     until(lambda: daemon.helper("ringward gunicorn").pid != gunicorn, "another gunicorn")
     until(lambda: len(daemon.helper("ringward gunicorn").children()) == 2, "its workers")
     until(lambda: daemon.get("/jobs/readyz").status == 200, "the new path")
@@ -276,12 +276,12 @@ def test_other_settings_apply_at_once(daemon: Daemon) -> None:
     daemon.start()
     run_id = daemon.ended(daemon.trigger("t"))["id"]
     assert daemon.get("/api/tasks/t").json()["nextRunAt"].endswith("T03:00:00.000Z")
-    found = reload(
+    result = reload(
         daemon,
         '[storage]\nundo_window = "0s"\n[notify]\nhistory_keep = 1\n[tasks.t]\nrun = "true"\ncron = "0 3 1 1 *"\n',
         tables='timezone = "Asia/Tokyo"\nlog_level = "error"',
     )
-    assert [one["name"] for one in found["changed"]] == ["[daemon]", "[storage]", "[notify]", "t"]
+    assert [change["name"] for change in result["changed"]] == ["[daemon]", "[storage]", "[notify]", "t"]
     assert daemon.get("/api/daemon").json()["timezone"] == "Asia/Tokyo"
     assert daemon.get("/api/tasks/t").json()["nextRunAt"].endswith("T18:00:00.000Z")
     until(lambda: "restarting gunicorn" in log(daemon) or daemon.ready(), "the API server")
@@ -394,8 +394,8 @@ def test_scheduler_killed_during_a_reload(daemon: Daemon) -> None:
             assert daemon.cli("reload").returncode == 0, said
 
         def settled(names: list[str] = names, number: int = number) -> bool:
-            found = {task["name"]: task for task in daemon.get("/api/tasks").json()["items"]}
-            if set(found) != {*names, f"t{number}"}:
+            by_name = {task["name"]: task for task in daemon.get("/api/tasks").json()["items"]}
+            if set(by_name) != {*names, f"t{number}"}:
                 return False
             try:
                 alive = [child.environ() for child in daemon.children("obeys_term")]
@@ -403,8 +403,8 @@ def test_scheduler_killed_during_a_reload(daemon: Daemon) -> None:
                 return False
             if not all(alive):  # a process that has just ended shows none
                 return False
-            return sorted(one["RINGWARD_TASK"] for one in alive) == sorted(names) and all(
-                one["A"] == str(number) for one in alive
+            return sorted(environment["RINGWARD_TASK"] for environment in alive) == sorted(names) and all(
+                environment["A"] == str(number) for environment in alive
             )
 
         until(settled, f"the state after edit {number}", 60)
@@ -430,14 +430,14 @@ def test_edits_match_a_fresh_start(daemon: Daemon, tmp_path: Path) -> None:
                 )
         return "".join(parts)
 
-    def shown(one: Daemon) -> dict[str, Any]:
-        found = {task["name"]: task for task in one.get("/api/tasks").json()["items"]}
-        for task in found.values():
+    def shown(new_daemon: Daemon) -> dict[str, Any]:
+        by_name = {task["name"]: task for task in new_daemon.get("/api/tasks").json()["items"]}
+        for task in by_name.values():
             task.pop("lastRun", None)
             for place in task.get("instances", ()):
                 for key in ("runId", "since", "startedAt", "pid"):
                     place.pop(key, None)
-        return found
+        return by_name
 
     daemon.write(text())
     daemon.start()

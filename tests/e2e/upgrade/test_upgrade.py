@@ -30,8 +30,8 @@ __all__ = ["container"]
 
 
 def answer(daemon: Daemon) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((daemon.runtime_dir() / "upgrade.json").read_text())
-    return found
+    document: dict[str, Any] = json.loads((daemon.runtime_dir() / "upgrade.json").read_text())
+    return document
 
 
 def upgrade(daemon: Daemon) -> dict[str, Any]:
@@ -45,28 +45,28 @@ def result(daemon: Daemon, number: int) -> dict[str, Any]:
     """Wait for the end of an upgrade; return its result."""
 
     def over() -> dict[str, Any] | None:
-        found = answer(daemon)
-        return found if found["number"] >= number and found["state"] != "trying" else None
+        latest = answer(daemon)
+        return latest if latest["number"] >= number and latest["state"] != "trying" else None
 
     return until(over, f"the end of upgrade {number}")
 
 
 def processes(daemon: Daemon) -> dict[str, int]:
     """Return the main processes by run."""
-    found = {}
+    by_run = {}
     for child in psutil.Process(daemon.pid).children():
         with contextlib.suppress(psutil.Error):
             run = child.environ().get("RINGWARD_RUN_ID")
             if run is not None:
-                found[run] = child.pid
-    return found
+                by_run[run] = child.pid
+    return by_run
 
 
 def shown(daemon: Daemon, run: str) -> bool:
     """Return whether part of its unfinished line is visible."""
     reader = LogReader(str(daemon.runtime_dir() / f"{run}.ring"), None)
     try:
-        return any(one.text for one in reader.pending())
+        return any(pending.text for pending in reader.pending())
     finally:
         reader.close()
 

@@ -47,11 +47,11 @@ both_ways = pytest.mark.parametrize(
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Installation]:
     """A daemon that can have each of these versions; "first" is the working tree."""
-    one = Installation(tmp_path)
+    installation = Installation(tmp_path)
     for name in FORMATS:
-        one.unpack(VERSIONS / f"{name}.tar.xz")
-    yield one
-    one.clean()
+        installation.unpack(VERSIONS / f"{name}.tar.xz")
+    yield installation
+    installation.clean()
 
 
 def upgrade(daemon: Installation, new: str) -> None:
@@ -181,8 +181,8 @@ def test_each_helper_of_an_old_scheduler_restarts(daemon: Installation, tmp_path
     before = {kind: until(partial(helper_of, daemon, kind), f"the {kind}") for kind in kinds}
     (daemon.data / "janitor.lock").unlink(missing_ok=True)
     daemon.install("first")
-    for one in before.values():
-        one.kill()
+    for process in before.values():
+        process.kill()
     daemon.ended(daemon.trigger("failing"))
     for kind, killed in before.items():
         until(partial(helper_of, daemon, kind, other_than=killed.pid), f"another {kind}")
@@ -204,11 +204,11 @@ def test_each_helper_of_an_old_scheduler_restarts(daemon: Installation, tmp_path
 
 def helper_of(daemon: Installation, kind: str, other_than: int = 0) -> psutil.Process | None:
     """Return a helper of the scheduler, with another pid."""
-    found = daemon.children(f"ringward {kind}", of="ringward scheduler")
-    return next((one for one in found if one.pid != other_than), None)
+    children = daemon.children(f"ringward {kind}", of="ringward scheduler")
+    return next((process for process in children if process.pid != other_than), None)
 
 
-def begin(daemon: Installation, side: Path) -> str:
+def start(daemon: Installation, side: Path) -> str:
     """Start a run that prints numbered lines and a run that fails at once; return the id of the first."""
     daemon.write(
         f'[tasks.steady]\nrun = {program("numbered", 1_000_000, 0.001, side)}\n[tasks.quick]\nrun = "exit 3"\n'
@@ -235,7 +235,7 @@ def assert_continues(daemon: Installation, run: str, side: Path) -> None:
 def test_older_version_refuses_the_format(daemon: Installation, tmp_path: Path, old: str) -> None:
     """A version that does not know the format refuses in its trial, and the newer version continues with everything."""
     (tmp_path / old / "ringward.py").symlink_to(ROOT / "ringward.py")  # by which the newer version starts its processes
-    run = begin(daemon, tmp_path / "side")
+    run = start(daemon, tmp_path / "side")
     daemon.install(old)
     refused = daemon.cli("upgrade")
     assert refused.returncode == 1
@@ -246,7 +246,7 @@ def test_older_version_refuses_the_format(daemon: Installation, tmp_path: Path, 
 
 def test_version_with_other_processes_refuses(daemon: Installation, tmp_path: Path) -> None:
     """A version without the module ``ringward`` refuses in its trial, and the newer version continues."""
-    run = begin(daemon, tmp_path / "side")
+    run = start(daemon, tmp_path / "side")
     daemon.install("2026-11-26")
     refused = daemon.cli("upgrade")
     assert refused.returncode == 1
@@ -274,7 +274,7 @@ def test_attributes_and_fields_can_change(tmp_path: Path) -> None:
         daemon.add("changed", {"supervisor/version.py": ('"0.1.0"', '"0.1.1"'), **schema})
         renamed(tmp_path / "changed/supervisor/root", "sweep_interval_s", "search_pause_s")
         assert "search_pause_s" in (tmp_path / "changed/supervisor/root/process/managed_process.py").read_text()
-        run = begin(daemon, tmp_path / "side")
+        run = start(daemon, tmp_path / "side")
         for name, version in (("changed", "0.1.1"), ("first", "0.1.0")):
             daemon.install(name)
             done = daemon.cli("upgrade")

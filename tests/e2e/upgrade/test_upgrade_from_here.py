@@ -13,7 +13,7 @@ import pytest
 from supervisor.version import VERSION
 from tests.e2e.upgrade.test_upgrade import answer, result
 from tests.e2e.upgrade.test_upgrade_between_versions import VERSIONS
-from tests.e2e.upgrade.test_versions import NEWER, assert_unharmed, begin, version
+from tests.e2e.upgrade.test_versions import NEWER, assert_unharmed, start, version
 from tests.support.installation import Installation
 from tests.support.waiting import until
 
@@ -22,18 +22,18 @@ NOBODY = 65534
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Installation]:
-    one = Installation(tmp_path / "old")
-    yield one
-    one.clean()
+    installation = Installation(tmp_path / "old")
+    yield installation
+    installation.clean()
 
 
 @pytest.fixture
 def newer(tmp_path: Path) -> Installation:
     """Another environment, with a newer version."""
-    one = Installation(tmp_path / "new")
-    one.add("second", NEWER)
-    one.install("second")
-    return one
+    installation = Installation(tmp_path / "new")
+    installation.add("second", NEWER)
+    installation.install("second")
+    return installation
 
 
 def test_release_without_from_here(daemon: Installation, newer: Installation) -> None:
@@ -69,7 +69,7 @@ def assert_refused(done: subprocess.CompletedProcess[str], daemon: Installation,
 
 def test_daemon_moves_to_the_calling_environment(daemon: Installation, newer: Installation) -> None:
     """Runs continue without losing a line, and all processes and later upgrades are of the other environment."""
-    run = begin(daemon)
+    run = start(daemon)
     pid = daemon.pid
     done = from_here(newer, daemon, "--if-different")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"Ringward {VERSION} -> 99.0\n", "")
@@ -87,7 +87,7 @@ def test_daemon_moves_to_the_calling_environment(daemon: Installation, newer: In
 def test_same_version_of_another_environment(daemon: Installation, newer: Installation) -> None:
     """``--if-different`` moves the daemon to another environment of the same version."""
     newer.install("first")
-    run = begin(daemon)
+    run = start(daemon)
     done = from_here(newer, daemon, "--if-different")
     assert (done.returncode, done.stdout) == (0, f"Ringward {VERSION} -> {VERSION}\n")
     assert answer(daemon)["environment"] == str(newer.environment_dir)
@@ -96,7 +96,7 @@ def test_same_version_of_another_environment(daemon: Installation, newer: Instal
 
 def test_writable_environment_is_refused(daemon: Installation, newer: Installation) -> None:
     """A path, a file of a package, or a parent directory that others can change is named with the remedy."""
-    run = begin(daemon)
+    run = start(daemon)
     module = newer.directory / "second" / "supervisor" / "version.py"
     for path, mode in (
         (newer.environment_dir, 0o777),
@@ -115,7 +115,7 @@ def test_writable_environment_is_refused(daemon: Installation, newer: Installati
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
 def test_environment_of_another_user_is_refused(daemon: Installation, newer: Installation) -> None:
     """A prefix or an interpreter of a user besides root and the daemon's is refused."""
-    run = begin(daemon)
+    run = start(daemon)
     for path, remedy in ((newer.environment_dir, "chown root"), (newer.python, "chown -h root")):
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
         assert_refused(from_here(newer, daemon), daemon, f"{path} belongs to user {NOBODY}; run: {remedy} {path}\n")
@@ -125,7 +125,7 @@ def test_environment_of_another_user_is_refused(daemon: Installation, newer: Ins
 
 def test_daemon_checks_the_request_itself(daemon: Installation, newer: Installation) -> None:
     """The daemon refuses requests of other users or for paths that others can change, and accepts each request once."""
-    run = begin(daemon)
+    run = start(daemon)
     request = daemon.runtime_dir() / "upgrade-from.json"
     newer.environment_dir.chmod(0o777)
     named = {"python": str(newer.python), "prefix": str(newer.environment_dir), "packages": []}
@@ -141,9 +141,9 @@ def test_daemon_checks_the_request_itself(daemon: Installation, newer: Installat
         request.write_text(text)
         request.chmod(mode)
         os.kill(daemon.pid, signal.SIGUSR2)
-        found = result(daemon, number)
-        assert found["state"] == "refused"
-        assert why in found["why"]
+        outcome = result(daemon, number)
+        assert outcome["state"] == "refused"
+        assert why in outcome["why"]
         assert not request.exists()
     assert daemon.cli("upgrade").returncode == 0
     assert answer(daemon)["environment"] == str(daemon.environment_dir)
@@ -152,7 +152,7 @@ def test_daemon_checks_the_request_itself(daemon: Installation, newer: Installat
 
 def test_broken_environment(daemon: Installation, newer: Installation) -> None:
     """Without packages, or without an interpreter, the trial fails, and the old version continues."""
-    run = begin(daemon)
+    run = start(daemon)
     (newer.directory / "second" / "store").unlink()
     assert_refused(from_here(newer, daemon), daemon, f"{VERSION} continues: ", "No module named 'store'")
     named = {"python": f"{newer.python}.none", "prefix": str(newer.environment_dir), "packages": []}

@@ -23,12 +23,12 @@ CONTROL, HANDOVER = "supervisor/root/loop/control_thread.py", "supervisor/root/h
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Installation]:
-    one = Installation(tmp_path)
-    yield one
-    one.clean()
+    installation = Installation(tmp_path)
+    yield installation
+    installation.clean()
 
 
-def begin(daemon: Installation) -> str:
+def start(daemon: Installation) -> str:
     """Start the daemon with an active run."""
     side = daemon.directory / "side"
     daemon.write(
@@ -74,7 +74,7 @@ def test_upgrade_runs_the_installed_version(daemon: Installation) -> None:
         file = daemon.directory / "second" / HANDOVER
         assert file.read_text().count(old) == 1
         file.write_text(file.read_text().replace(old, new))
-    run = begin(daemon)
+    run = start(daemon)
     assert version(daemon) == VERSION
     same = daemon.cli("upgrade", "--if-different")
     assert (same.returncode, same.stdout) == (0, f"Ringward {VERSION} is already running\n")
@@ -99,7 +99,7 @@ BROKEN = {
 
 def test_broken_version_is_refused_by_its_trial(daemon: Installation) -> None:
     """A version that fails its trial changes nothing; the log and the command name the cause."""
-    run = begin(daemon)
+    run = start(daemon)
     scheduler = daemon.helper("ringward scheduler").pid
     for name, (edits, why) in BROKEN.items():
         daemon.add(name, edits)
@@ -123,7 +123,7 @@ def test_older_version_refuses_a_newer_database(daemon: Installation) -> None:
     (store / "migrations" / f"{all_migrations()[-1].version + 1:04d}_more.py").write_text(
         "READABLE_FROM = 1\n\n\ndef up(db):\n    db.execute('CREATE TABLE more (x INTEGER)')\n"
     )
-    run = begin(daemon)
+    run = start(daemon)
     daemon.install("second")
     assert daemon.cli("upgrade").returncode == 0
     daemon.install("first")
@@ -137,7 +137,7 @@ def test_older_version_refuses_a_newer_database(daemon: Installation) -> None:
 def test_newer_scheduler_upgrades_the_supervisor(daemon: Installation) -> None:
     """A scheduler that restarts after an installation makes the supervisor upgrade as well."""
     daemon.add("second", {**NEWER, "supervisor/ipc/messages.py": ("PROTOCOL = 3", "PROTOCOL = 4")})
-    run = begin(daemon)
+    run = start(daemon)
     daemon.install("second")
     daemon.helper("ringward scheduler").kill()
     until(lambda: version(daemon) == "99.0" and daemon.ready(), "the newer version")
@@ -147,7 +147,7 @@ def test_newer_scheduler_upgrades_the_supervisor(daemon: Installation) -> None:
 def test_newer_scheduler_works_under_an_older_supervisor(daemon: Installation) -> None:
     """A scheduler whose version the supervisor cannot take over works under the older supervisor, and says so."""
     daemon.add("half", {**NEWER, CONTROL: ("class ControlThread:", "class ControlThread")})
-    run = begin(daemon)
+    run = start(daemon)
     daemon.install("half")
     daemon.kill_helper("ringward scheduler")
     until(lambda: "of another version than 99.0 and was not upgraded" in daemon.output.read_text(), "the warning")
@@ -156,7 +156,7 @@ def test_newer_scheduler_works_under_an_older_supervisor(daemon: Installation) -
 
 def test_daemon_works_while_its_files_are_missing(daemon: Installation) -> None:
     """While all files are missing, as during an installation, the daemon keeps working normally."""
-    run = begin(daemon)
+    run = start(daemon)
     helpers = {title: daemon.helper(title).pid for title in ("ringward scheduler", "ringward gunicorn")}
     (daemon.directory / "nothing").mkdir()
     daemon.install("nothing")
@@ -182,7 +182,7 @@ def test_refused_exec_changes_nothing(daemon: Installation) -> None:
     """If the kernel refuses the exec at the last moment, everything continues as before."""
     gone = "    os.rename(sys.executable, sys.executable + '.away')\n    return 0\n"
     daemon.add("gone", {"supervisor/root/handover/inherited_state.py": ("    return 0\n", gone)})
-    run = begin(daemon)
+    run = start(daemon)
     daemon.install("gone")
     os.kill(daemon.pid, signal.SIGUSR2)
     until(lambda: "cannot be executed: No such file" in daemon.output.read_text(), "the refusal")
@@ -195,7 +195,7 @@ def test_refused_exec_changes_nothing(daemon: Installation) -> None:
 def test_version_dies_during_the_takeover(daemon: Installation) -> None:
     """A version that dies during the takeover is a crash like any other: the next start ends and logs its runs."""
     daemon.add("dying", {CONTROL: ("        state = found.state\n", "        os._exit(1)\n")})
-    run = begin(daemon)
+    run = start(daemon)
     (left,) = daemon.children("numbered")
     daemon.install("dying")
     assert daemon.cli("upgrade").returncode == 69

@@ -60,8 +60,8 @@ class Loki:
 
     def lines(self, stream: str = "stdout") -> list[str]:
         """Return the lines of a stream in the order of their times."""
-        found = [entries for labels, entries in self.entries.items() if ("stream", stream) in labels]
-        return [line for entries in found for _, line in sorted(entries)]
+        entry_lists = [entries for labels, entries in self.entries.items() if ("stream", stream) in labels]
+        return [line for entries in entry_lists for _, line in sorted(entries)]
 
     def close(self) -> None:
         self.server.shutdown()

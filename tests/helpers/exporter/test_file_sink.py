@@ -33,9 +33,9 @@ TEXTS = [b"plain", b'"quoted" \\ back', b"tab\tbell\a", "grüße".encode(), b"\x
 def test_every_text_is_a_record() -> None:
     """Each line becomes one line of JSON with its text; invalid UTF-8 becomes U+FFFD."""
     encoded = JsonEncoder("db1").encode(piece(b"\n".join(TEXTS), 7))
-    found = [json.loads(line) for line in encoded.splitlines()]
-    assert [one["text"] for one in found] == [text.decode(errors="replace") for text in TEXTS]
-    assert [one["line"] for one in found] == list(range(7, 7 + len(TEXTS)))
+    decoded = [json.loads(line) for line in encoded.splitlines()]
+    assert [record["text"] for record in decoded] == [text.decode(errors="replace") for text in TEXTS]
+    assert [record["line"] for record in decoded] == list(range(7, 7 + len(TEXTS)))
     for text in TEXTS:
         (line,) = JsonEncoder("db1").encode(piece(text)).splitlines()
         assert json.loads(line)["text"] == text.decode(errors="replace")
@@ -61,9 +61,9 @@ def test_partial_lines_and_gaps_are_marked() -> None:
     (part,) = JsonEncoder("db1").encode(piece(b"more", 3, continued=True)).splitlines()
     assert json.loads(part)["continued"] is True
     (gap,) = JsonEncoder("db1").encode(Piece(RUN, Gap(10, TS, 120, DAMAGED))).splitlines()
-    found = json.loads(gap)
-    assert (found["line"], found["skipped"], found["stream"]) == (10, 120, "system")
-    assert found["text"] == "120 lines missing: the log file is damaged"
+    document = json.loads(gap)
+    assert (document["line"], document["skipped"], document["stream"]) == (10, 120, "system")
+    assert document["text"] == "120 lines missing: the log file is damaged"
 
 
 def test_file_is_readable_by_its_group(tmp_path: Path) -> None:

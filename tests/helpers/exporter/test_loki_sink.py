@@ -20,9 +20,9 @@ Opened = Callable[..., LokiSink]
 
 @pytest.fixture
 def loki() -> Iterator[Loki]:
-    one = Loki()
-    yield one
-    one.close()
+    new_loki = Loki()
+    yield new_loki
+    new_loki.close()
 
 
 @pytest.fixture
@@ -50,10 +50,10 @@ def test_lines_arrive_with_their_labels(loki: Loki, opened: Opened) -> None:
         frozenset({**labels, "stream": stream}.items()) for stream in ("stdout", "stderr", "system")
     }
     assert loki.lines() == ["one", "two \ufffd", "one", "more"]
-    found = {int(one["line"]): one for entries in loki.entries.values() for one in entries.values()}
-    assert found[0] == {"runId": RUN.id, "line": "0"}
-    assert found[4] == {"runId": RUN.id, "line": "4", "continued": "true"}
-    assert found[5] == {"runId": RUN.id, "line": "5", "skipped": "7"}
+    metadata = {int(entry["line"]): entry for entries in loki.entries.values() for entry in entries.values()}
+    assert metadata[0] == {"runId": RUN.id, "line": "0"}
+    assert metadata[4] == {"runId": RUN.id, "line": "4", "continued": "true"}
+    assert metadata[5] == {"runId": RUN.id, "line": "5", "skipped": "7"}
 
 
 def test_repeated_delivery_leaves_one_entry(loki: Loki, opened: Opened) -> None:

@@ -27,9 +27,9 @@ RETRY = RUN._replace(id="01K0000000000000000000000B", root=RUN.id)
 def collector() -> Iterator["Collector"]:
     from tests.helpers.exporter.otlp import Collector
 
-    one = Collector()
-    yield one
-    one.close()
+    new_collector = Collector()
+    yield new_collector
+    new_collector.close()
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_lines_are_records_of_their_spans(collector: "Collector", opened: Opened
     assert first.resource == {"service.name": "web", "service.instance.id": "2", "host.name": "db1"}
     assert first.attributes == {"log.iostream": "stdout", "ringward.run_id": RUN.id, "ringward.line": 0}
     assert first.message.time_unix_nano == TS * 1_000_000
-    assert [one.message.severity_number for one in (first, error, gap)] == [9, 17, 10]
+    assert [severity_record.message.severity_number for severity_record in (first, error, gap)] == [9, 17, 10]
     assert continued.attributes["ringward.continued"] is True
     assert (gap.attributes["ringward.skipped"], gap.attributes["ringward.line"]) == (7, 4)
     assert first.message.trace_id.hex() == "0198000000000000000000000000000a"
@@ -93,7 +93,7 @@ def test_run_is_a_span(collector: "Collector", opened: Opened) -> None:
     assert first.message.start_time_unix_nano == TS * 1_000_000
     assert first.message.end_time_unix_nano == (TS + 5) * 1_000_000
     assert (first.message.status.code, first.message.status.message) == (2, "failed")
-    assert [one.message.status.code for one in (retry, last)] == [1, 0]
+    assert [span.message.status.code for span in (retry, last)] == [1, 0]
     assert first.attributes["process.exit.code"] == 3
     assert (first.attributes["ringward.end_reason"], retry.attributes["ringward.attempt"]) == ("failed", 1)
     assert retry.message.trace_id == first.message.trace_id

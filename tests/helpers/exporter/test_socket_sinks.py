@@ -40,35 +40,41 @@ TEXTS = [b"one", b"two \xff \x07", b"", b"oops", b"x" * 16384, b"7 lines missing
 
 
 def parsed(message: bytes) -> dict[str, bytes]:
-    found = LINE.fullmatch(message)
-    assert found is not None, message
-    return found.groupdict()
+    match = LINE.fullmatch(message)
+    assert match is not None, message
+    return match.groupdict()
 
 
 def check(messages: list[bytes]) -> None:
     """Check that the messages have the lines of `PIECES`, in order."""
-    found = [parsed(message) for message in messages]
-    assert [one["text"] for one in found] == TEXTS
-    assert [int(one["line"]) for one in found] == [0, 1, 2, 3, 4, 5]
-    assert [int(one["pri"]) for one in found] == [30, 30, 30, 27, 30, 29]
-    assert [one["more"] for one in found[4:]] == [b' continued="true"', b' skipped="7"']
-    assert {(one["host"], one["app"], one["proc"], one["instance"]) for one in found} == {
-        (b"db1", b"web", RUN.id.encode(), b"2")
-    }
-    assert found[0]["time"] == b"2025-11-26T08:00:00.123Z"
-    assert [one["msgid"] for one in found[2:]] == [b"stdout", b"stderr", b"stdout", b"system"]
+    messages_found = [parsed(message) for message in messages]
+    assert [parsed_message["text"] for parsed_message in messages_found] == TEXTS
+    assert [int(parsed_message["line"]) for parsed_message in messages_found] == [0, 1, 2, 3, 4, 5]
+    assert [int(parsed_message["pri"]) for parsed_message in messages_found] == [30, 30, 30, 27, 30, 29]
+    assert [parsed_message["more"] for parsed_message in messages_found[4:]] == [b' continued="true"', b' skipped="7"']
+    assert {
+        (parsed_message["host"], parsed_message["app"], parsed_message["proc"], parsed_message["instance"])
+        for parsed_message in messages_found
+    } == {(b"db1", b"web", RUN.id.encode(), b"2")}
+    assert messages_found[0]["time"] == b"2025-11-26T08:00:00.123Z"
+    assert [parsed_message["msgid"] for parsed_message in messages_found[2:]] == [
+        b"stdout",
+        b"stderr",
+        b"stdout",
+        b"system",
+    ]
 
 
 def unframed(data: bytes) -> list[bytes]:
     """Return the messages of a stream with octet counting; an incomplete last one is left out."""
-    found = []
+    frames = []
     while b" " in data:
         count, _, rest = data.partition(b" ")
         if len(rest) < int(count):
             break
-        found.append(rest[: int(count)])
+        frames.append(rest[: int(count)])
         data = rest[int(count) :]
-    return found
+    return frames
 
 
 class StreamServer:
@@ -126,9 +132,9 @@ def opened() -> Iterator[Opened]:
 
 @pytest.fixture
 def server() -> Iterator[StreamServer]:
-    one = StreamServer()
-    yield one
-    one.close()
+    new_server = StreamServer()
+    yield new_server
+    new_server.close()
 
 
 def test_syslog_over_tcp(server: StreamServer, opened: Opened) -> None:
@@ -259,15 +265,15 @@ def test_rsyslog_parses_the_messages(tmp_path: Path, opened: Opened) -> None:
 
 def fields_of(message: bytes) -> dict[str, bytes]:
     """Return the fields of a message of journald's native protocol."""
-    found = {}
+    fields_by_name = {}
     while message:
         line, _, message = message.partition(b"\n")
         name, separator, value = line.partition(b"=")
         if not separator:
             (size,) = struct.unpack("<Q", message[:8])
             value, message = message[8 : 8 + size], message[8 + size + 1 :]
-        found[name.decode()] = value
-    return found
+        fields_by_name[name.decode()] = value
+    return fields_by_name
 
 
 @contextlib.contextmanager
@@ -283,11 +289,11 @@ def test_journald_fields(tmp_path: Path, opened: Opened) -> None:
     """Each line is a message with its fields; texts may have any bytes."""
     with journal(tmp_path) as (path, receiver):
         assert opened(JournaldSink(path)).deliver([*PIECES, piece(b"remark", 9, stream=SYSTEM)]) == 5
-        found = [fields_of(receiver.recv(1 << 20)) for _ in range(7)]
-    assert [one["MESSAGE"] for one in found] == [*TEXTS, b"remark"]
-    assert [int(one["RINGWARD_LINE"]) for one in found] == [0, 1, 2, 3, 4, 5, 9]
-    assert [int(one["PRIORITY"]) for one in found] == [6, 6, 6, 3, 6, 5, 5]
-    assert found[0] == {
+        messages_found = [fields_of(receiver.recv(1 << 20)) for _ in range(7)]
+    assert [parsed_message["MESSAGE"] for parsed_message in messages_found] == [*TEXTS, b"remark"]
+    assert [int(parsed_message["RINGWARD_LINE"]) for parsed_message in messages_found] == [0, 1, 2, 3, 4, 5, 9]
+    assert [int(parsed_message["PRIORITY"]) for parsed_message in messages_found] == [6, 6, 6, 3, 6, 5, 5]
+    assert messages_found[0] == {
         "PRIORITY": b"6",
         "SYSLOG_IDENTIFIER": b"web",
         "RINGWARD_TASK": b"web",
@@ -298,8 +304,8 @@ def test_journald_fields(tmp_path: Path, opened: Opened) -> None:
         "RINGWARD_LINE": b"0",
         "MESSAGE": b"one",
     }
-    assert found[4]["RINGWARD_CONTINUED"] == b"true"
-    assert found[5]["RINGWARD_SKIPPED"] == b"7"
+    assert messages_found[4]["RINGWARD_CONTINUED"] == b"true"
+    assert messages_found[5]["RINGWARD_SKIPPED"] == b"7"
 
 
 def test_large_message_to_journald(tmp_path: Path, opened: Opened) -> None:

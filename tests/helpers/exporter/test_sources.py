@@ -17,12 +17,12 @@ def db(tmp_path: Path) -> Database:
     return open_writer(str(tmp_path / "ringward.db"))
 
 
-def found(tmp_path: Path, *, units: list[str] | None = None, globs: list[str] | None = None) -> list[str]:
+def follow_runs(tmp_path: Path, *, units: list[str] | None = None, globs: list[str] | None = None) -> list[str]:
     """Let an exporter look once; return all runs that it follows."""
     cursors = Cursors(str(tmp_path / "x.cursors"))
     where = str(tmp_path / "ringward.db")
-    wanted = job("file", database=where, units=units or [], globs=globs or ["*"], begin_at=T0)
-    new_runs = NewRuns(wanted, cursors)
+    export_job = job("file", database=where, units=units or [], globs=globs or ["*"], begin_at=T0)
+    new_runs = NewRuns(export_job, cursors)
     while new_runs.find():
         pass
     cursors.commit()
@@ -37,18 +37,18 @@ def test_new_export_follows_active_and_new_runs(tmp_path: Path, db: Database) ->
     later, new = make_run(created_at=T0, **ended), make_run(created_at=T0 + 1)
     for run in (before, active, later, new):
         store_run(db, run)
-    assert found(tmp_path) == [active.id, later.id, new.id]
+    assert follow_runs(tmp_path) == [active.id, later.id, new.id]
 
 
 def test_runs_without_an_exporter_are_found(tmp_path: Path, db: Database) -> None:
     """Runs that began and ended while no exporter ran are followed by the next one, each once."""
-    assert found(tmp_path) == []
+    assert follow_runs(tmp_path) == []
     runs = [make_run(created_at=T0 + number) for number in range(1500)]
     for run in runs:
         store_run(db, run)
         update_run(db, run.id, status="ended", end_reason="succeeded", exit_code=0)
-    assert found(tmp_path) == [run.id for run in runs]
-    assert found(tmp_path) == [run.id for run in runs]
+    assert follow_runs(tmp_path) == [run.id for run in runs]
+    assert follow_runs(tmp_path) == [run.id for run in runs]
 
 
 def test_reused_row_number_hides_no_run(tmp_path: Path, db: Database) -> None:
@@ -56,15 +56,15 @@ def test_reused_row_number_hides_no_run(tmp_path: Path, db: Database) -> None:
     runs = [make_run(created_at=T0 + number) for number in range(4)]
     for run in runs:
         store_run(db, run)
-    assert len(found(tmp_path)) == 4
+    assert len(follow_runs(tmp_path)) == 4
     db.execute("DELETE FROM runs WHERE id IN (?, ?)", [runs[2].id, runs[3].id])
     again = [make_run(created_at=T0 + 10)]
     store_run(db, again[0])
-    assert found(tmp_path) == [*(run.id for run in runs), again[0].id]
+    assert follow_runs(tmp_path) == [*(run.id for run in runs), again[0].id]
     again += [make_run(created_at=T0 + number) for number in (11, 12)]
     for run in again[1:]:
         store_run(db, run)
-    assert found(tmp_path) == [run.id for run in (*runs, *again)]
+    assert follow_runs(tmp_path) == [run.id for run in (*runs, *again)]
 
 
 def test_restored_database_hides_no_run(tmp_path: Path, db: Database) -> None:
@@ -72,11 +72,11 @@ def test_restored_database_hides_no_run(tmp_path: Path, db: Database) -> None:
     runs = [make_run(created_at=T0 + number) for number in range(1200)]
     for run in runs:
         store_run(db, run)
-    assert len(found(tmp_path)) == 1200
+    assert len(follow_runs(tmp_path)) == 1200
     db.execute("DELETE FROM runs WHERE created_at >= ?", [T0 + 100])
     new = make_run(created_at=T0 + 5000)
     store_run(db, new)
-    assert found(tmp_path)[-1] == new.id
+    assert follow_runs(tmp_path)[-1] == new.id
 
 
 def test_only_selected_runs_are_followed(tmp_path: Path, db: Database) -> None:
@@ -84,7 +84,7 @@ def test_only_selected_runs_are_followed(tmp_path: Path, db: Database) -> None:
     runs = {name: make_run(task_name=name, created_at=T0) for name in ("web", "db-1", "other")}
     for run in runs.values():
         store_run(db, run)
-    assert found(tmp_path, units=["web"], globs=["db-*"]) == [runs["web"].id, runs["db-1"].id]
+    assert follow_runs(tmp_path, units=["web"], globs=["db-*"]) == [runs["web"].id, runs["db-1"].id]
 
 
 def test_unseen_purged_runs_are_counted(tmp_path: Path, db: Database) -> None:

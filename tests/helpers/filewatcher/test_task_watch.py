@@ -188,13 +188,13 @@ def test_many_files_at_once(tmp_path: Path) -> None:
     names = {f"{number}" for number in range(20_000)}
     for name in names:
         (place / name).touch()
-    found: set[str] = set()
-    while found != names:
-        found |= set(watched.burst())
+    names_seen: set[str] = set()
+    while names_seen != names:
+        names_seen |= set(watched.burst())
 
 
 @pytest.mark.parametrize(
-    ("name", "pattern", "wanted"),
+    ("name", "pattern", "expected"),
     [
         ("a.csv", "*.csv", True),
         ("a.CSV", "*.csv", False),
@@ -206,6 +206,6 @@ def test_many_files_at_once(tmp_path: Path) -> None:
         ("", "?", False),
     ],
 )
-def test_name_patterns(name: str, pattern: str, wanted: bool) -> None:
+def test_name_patterns(name: str, pattern: str, expected: bool) -> None:
     """Names match as in a shell, with case; hidden files match only a pattern with a leading dot."""
-    assert matches(name, pattern) is wanted
+    assert matches(name, pattern) is expected

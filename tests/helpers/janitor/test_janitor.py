@@ -77,7 +77,7 @@ def test_oldest_logs_are_removed_first(place: DataDirectory) -> None:
     run(place.job(compress_after_ms=HOUR_MS))
     for path in paths:
         Path(frames_path(path)).write_bytes(b"x" * 5000)
-    everything = [one for path in paths for one in (path, frames_path(path))]
+    everything = [log_path for path in paths for log_path in (path, frames_path(path))]
     assert sum(log.occupied for log in find_logs(f"{place.directory}/logs")) == occupied(everything)
     budget = occupied(everything[:8])
     run(place.job(max_log_bytes=budget))
@@ -121,11 +121,11 @@ def test_incompressible_log_is_tried_once(place: DataDirectory) -> None:
     assert is_packed(path)
     assert Path(dense).read_bytes() == before
     assert [log.done for log in find_logs(f"{place.directory}/logs")] == [True, True]
-    times = [os.stat(one).st_atime_ns for one in (path, dense)]
-    ids = [os.stat(one).st_ino for one in (path, dense)]
+    times = [os.stat(log_path).st_atime_ns for log_path in (path, dense)]
+    ids = [os.stat(log_path).st_ino for log_path in (path, dense)]
     run(place.job())
-    assert ids == [os.stat(one).st_ino for one in (path, dense)]
-    assert times == [os.stat(one).st_atime_ns for one in (path, dense)]
+    assert ids == [os.stat(log_path).st_ino for log_path in (path, dense)]
+    assert times == [os.stat(log_path).st_atime_ns for log_path in (path, dense)]
 
 
 def test_unreadable_files_are_skipped(place: DataDirectory) -> None:

@@ -62,8 +62,8 @@ def test_markdown(service: str, text: str, shown: str) -> None:
 
 def test_slack() -> None:
     """References, mentions and links are broken up; Apprise itself writes the characters as entities."""
-    found = escaped("<!channel> <#C1> @here <https://evil.example|bank> a_b *c*", "Slack", SLACK)
-    assert found == f"<{SPACE}!channel> <{SPACE}#C1> @{SPACE}here <https:{SPACE}//evil.example|bank> a_b *c*"
+    escaped_text = escaped("<!channel> <#C1> @here <https://evil.example|bank> a_b *c*", "Slack", SLACK)
+    assert escaped_text == f"<{SPACE}!channel> <{SPACE}#C1> @{SPACE}here <https:{SPACE}//evil.example|bank> a_b *c*"
 
 
 def test_own_links_stay_intact() -> None:

@@ -18,10 +18,10 @@ from supervisor.helpers.notifier.masking import masked
 def test_secrets_in_urls_are_masked(url: str, secrets: list[str]) -> None:
     """The URL and each token, password, path or value in it are masked, and other words stay."""
     messages = f"cannot POST {url}: {' '.join(secrets)}: connection to example.com refused"
-    found = masked(messages, url)
-    assert not any(secret in found for secret in [url, *secrets])
-    assert "cannot POST" in found
-    assert "refused" in found
+    masked_text = masked(messages, url)
+    assert not any(secret in masked_text for secret in [url, *secrets])
+    assert "cannot POST" in masked_text
+    assert "refused" in masked_text
 
 
 def test_host_is_not_masked() -> None:

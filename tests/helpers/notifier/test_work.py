@@ -37,10 +37,10 @@ class NotifierProcess:
         """Return the results of requests in the order of their keys."""
         for request in orders:
             self.sock.sendall(encode(request.to_message()))
-        found: list[dict[str, Any]] = []
-        while len(found) < len(orders):
-            found += receive_all(self.sock, self._decoder)
-        return sorted(found, key=lambda frame: str(frame["key"]))
+        results: list[dict[str, Any]] = []
+        while len(results) < len(orders):
+            results += receive_all(self.sock, self._decoder)
+        return sorted(results, key=lambda frame: str(frame["key"]))
 
     def close(self) -> str:
         """End the process, and return its log."""
@@ -52,9 +52,9 @@ class NotifierProcess:
 
 @pytest.fixture
 def notifier() -> Iterator[NotifierProcess]:
-    one = NotifierProcess()
-    yield one
-    one.close()
+    process = NotifierProcess()
+    yield process
+    process.close()
 
 
 PATIENT = "cto=600&rto=600"
@@ -88,7 +88,7 @@ def test_concurrent_results(notifier: NotifierProcess) -> None:
 def test_redirect_that_loses_the_message(notifier: NotifierProcess) -> None:
     """A redirect that only a GET without the message can follow is a failure, unless it is a form's own thanks."""
     with web_server() as web, web_server() as other:
-        found = []
+        answer = []
         for status, place in (
             (301, "/moved"),
             (302, f"http://127.0.0.1:{other.port}/login"),
@@ -97,23 +97,23 @@ def test_redirect_that_loses_the_message(notifier: NotifierProcess) -> None:
         ):
             answers = {len(web.requests): (status, {"Location": place})}
             web.respond = partial(lambda answers, number: answers.get(number, (200, {})), answers)
-            found += notifier.ask(request(f"json://127.0.0.1:{web.port}/token-1?{PATIENT}"))
-        assert [frame["ok"] for frame in found] == [False, False, True, True]
-        assert "301" in found[0]["error"]
-        assert "token" not in found[0]["error"]
+            answer += notifier.ask(request(f"json://127.0.0.1:{web.port}/token-1?{PATIENT}"))
+        assert [frame["ok"] for frame in answer] == [False, False, True, True]
+        assert "301" in answer[0]["error"]
+        assert "token" not in answer[0]["error"]
         assert other.messages[0]["message"] == "body\n\nfooter"
 
 
 def test_redirect_of_a_put(notifier: NotifierProcess) -> None:
     """A redirected PUT loses its message, even if it stays a PUT, and is a failure."""
     with web_server() as web, web_server() as other:
-        found = []
+        answer = []
         for status in (302, 301):
             place = {"Location": f"http://127.0.0.1:{other.port}/moved"}
             web.respond = partial(lambda status, place, _number: (status, place), status, place)
-            found += notifier.ask(request(f"json://127.0.0.1:{web.port}/token-1?method=put&{PATIENT}"))
+            answer += notifier.ask(request(f"json://127.0.0.1:{web.port}/token-1?method=put&{PATIENT}"))
         assert [(method, body is not None) for method, _, body in other.requests] == [("GET", False), ("PUT", False)]
-    assert [frame["ok"] for frame in found] == [False, False]
+    assert [frame["ok"] for frame in answer] == [False, False]
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -121,12 +121,12 @@ def test_redirect_to_another_host(notifier: NotifierProcess, status: int) -> Non
     """Neither a message nor a ping follows such a redirect; the error names the host and no part of the URL."""
     with web_server() as web, web_server() as other:
         web.respond = lambda _number: (status, {"Location": f"http://localhost:{other.port}/moved"})
-        found = notifier.ask(
+        answer = notifier.ask(
             request(f"json://127.0.0.1:{web.port}/token-1?+X-Key=token-2&{PATIENT}", "1"),
             PingRequest(key="2", url=f"http://127.0.0.1:{web.port}/token-1"),
         )
         assert other.requests == []
-    for frame in found:
+    for frame in answer:
         assert not frame["ok"]
         assert f"status {status} redirects to another host (localhost)" in frame["error"]
         assert "token" not in frame["error"]
@@ -136,13 +136,13 @@ def test_redirect_to_another_scheme(notifier: NotifierProcess) -> None:
     """A redirect to another scheme is not followed, even on the same host."""
     with web_server() as web:
         web.respond = lambda _number: (308, {"Location": f"https://127.0.0.1:{web.port}/moved"})
-        found = notifier.ask(
+        answer = notifier.ask(
             request(f"json://127.0.0.1:{web.port}/x?{PATIENT}", "1"),
             PingRequest(key="2", url=f"http://127.0.0.1:{web.port}/x"),
         )
         assert set(web.paths) == {"/x"}
-    assert [frame["ok"] for frame in found] == [False, False]
-    assert all("redirects from http to https" in frame["error"] for frame in found)
+    assert [frame["ok"] for frame in answer] == [False, False]
+    assert all("redirects from http to https" in frame["error"] for frame in answer)
 
 
 def test_redirect_on_the_same_host(notifier: NotifierProcess) -> None:
@@ -202,10 +202,10 @@ def test_last_lines(tmp_path: Path) -> None:
         writer.append(STDERR if number % 2 else STDOUT, f"line {number}\n".encode(), 1)
     writer.append(SYSTEM, b"stopping\n", 2)
     writer.append(STDOUT, b"\x1b[31mred\t" + b"x" * 1000 + b"\n", 3)
-    found = last_lines(ring, file).split("\n")
-    assert len(found) == 20
-    assert found[0] == "line 12"
-    assert found[-2] == "[stopping]"
-    assert found[-1].startswith("\N{REPLACEMENT CHARACTER}[31mred ")
-    assert len(found[-1]) == 300
+    words = last_lines(ring, file).split("\n")
+    assert len(words) == 20
+    assert words[0] == "line 12"
+    assert words[-2] == "[stopping]"
+    assert words[-1].startswith("\N{REPLACEMENT CHARACTER}[31mred ")
+    assert len(words[-1]) == 300
     writer.seal(4)

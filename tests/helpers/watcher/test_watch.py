@@ -265,8 +265,8 @@ def test_readiness_by_a_line_of_output(tmp_path: Path) -> None:
     path = ring_path(str(tmp_path), "R")
 
     async def scene(watcher: InProcessWatcher) -> None:
-        wanted = request("log", "^listening on [0-9]+$", ring=path, file=str(tmp_path / "none.log"))
-        watcher.watch.start(wanted)
+        probe_request = request("log", "^listening on [0-9]+$", ring=path, file=str(tmp_path / "none.log"))
+        watcher.watch.start(probe_request)
         await asyncio.sleep(0)
         writer = RingWriter(path, "01ARZ3NDEKTSV4RRFFQ69G5FAV", RingShape(8))
         writer.system_line("listening on 1", 1000)
@@ -274,7 +274,7 @@ def test_readiness_by_a_line_of_output(tmp_path: Path) -> None:
         assert watcher.words.empty()
         writer.append(STDOUT, b"80\n", 1001)
         assert (await watcher.next())["op"] == "passed"
-        watcher.watch.start(wanted)
+        watcher.watch.start(probe_request)
         assert (await watcher.next())["op"] == "passed"
         writer.close()
 
@@ -354,8 +354,8 @@ class WatcherProcess:
         self._decoder = Decoder()
         self.sock.sendall(encode({"op": "hello", "bell": "/nonexistent", "token": ""}))
 
-    def watch(self, wanted: ProbeRequest) -> None:
-        self.sock.sendall(encode({"op": "watch", "order": wanted.to_dict()}))
+    def watch(self, probe_request: ProbeRequest) -> None:
+        self.sock.sendall(encode({"op": "watch", "order": probe_request.to_dict()}))
 
     def next(self) -> Message:
         message = receive(self.sock, self._decoder)
@@ -369,9 +369,9 @@ class WatcherProcess:
 
 @pytest.fixture
 def real() -> Iterator[WatcherProcess]:
-    one = WatcherProcess()
-    yield one
-    assert one.end() == 0
+    process = WatcherProcess()
+    yield process
+    assert process.end() == 0
 
 
 def daemonises(*arguments: object) -> list[str]:

@@ -33,11 +33,11 @@ def read(path: str, streams: tuple[int, ...], start: int = 0) -> list[Extent]:
     """Return the same extents, found by reading the blocks."""
     reader = LogReader(None, path)
     try:
-        found = []
+        extents = []
         for block in reader.blocks(start):
             assert not isinstance(block, LogError)
-            found.append(Extent(block.header.first_line, sum(map(len, block.raw(streams)))))
-        return found
+            extents.append(Extent(block.header.first_line, sum(map(len, block.raw(streams)))))
+        return extents
     finally:
         reader.close()
 
@@ -95,10 +95,10 @@ def test_damaged_blocks(make_log: MakeLog) -> None:
         file.write(b"\xff" * 9)
         file.seek(FILE_BLOCKS_AT + 3 * 8192 + 9)
         file.write(b"\xff")
-    found = extents_of(log.log_path, WANTED[0])
-    assert isinstance(found[3], LogError)
-    assert [*found[:3], whole[3], *found[4:]] == whole
+    extents_found = extents_of(log.log_path, WANTED[0])
+    assert isinstance(extents_found[3], LogError)
+    assert [*extents_found[:3], whole[3], *extents_found[4:]] == whole
     os.truncate(log.log_path, FILE_BLOCKS_AT + 2 * 8192)
-    found = extents_of(log.log_path, WANTED[0])
-    assert found[:2] == whole[:2]
-    assert isinstance(found[2], LogError)
+    extents_found = extents_of(log.log_path, WANTED[0])
+    assert extents_found[:2] == whole[:2]
+    assert isinstance(extents_found[2], LogError)

@@ -44,11 +44,11 @@ def test_leftover_ring(make_log: MakeLog, written: str, count: int) -> None:
     log.writer.mirror_pending()
     assert log.reader.head().lines == count
     reader = saved(log)
-    found = read_all(reader)
-    assert texts(found) == [*lines, b"another", b"half a line"]
-    assert [line.stream for line in found[-2:]] == [STDOUT, STDERR]
-    assert found[-1].ts == T0 + count + 1
-    assert texts(log.lines()) == texts(found)  # a reader that had mapped the ring finds the file
+    lines_read = read_all(reader)
+    assert texts(lines_read) == [*lines, b"another", b"half a line"]
+    assert [line.stream for line in lines_read[-2:]] == [STDOUT, STDERR]
+    assert lines_read[-1].ts == T0 + count + 1
+    assert texts(log.lines()) == texts(lines_read)  # a reader that had mapped the ring finds the file
     reader.close()
 
 

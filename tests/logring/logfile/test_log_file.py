@@ -306,10 +306,10 @@ def test_damaged_block(make_log: MakeLog) -> None:
 
 
 def read_all_up_to(reader: LogReader, end: int) -> list[Line]:
-    found: list[Line] = []
-    while len(found) < end:
-        found += reader.read(len(found), end - len(found)).lines
-    return found
+    lines: list[Line] = []
+    while len(lines) < end:
+        lines += reader.read(len(lines), end - len(lines)).lines
+    return lines
 
 
 def test_damaged_header_in_the_middle(make_log: MakeLog) -> None:

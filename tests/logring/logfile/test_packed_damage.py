@@ -80,12 +80,12 @@ def test_every_flipped_byte(make_log: MakeLog) -> None:
         for number in range(index.blocks):
             if offsets[number] <= at < offsets[number + 1]:
                 lost = blocks[number]
-        found = readable(path)
-        if found is None:
+        read_limit = readable(path)
+        if read_limit is None:
             assert at < STATIC_SIZE
         else:
             rest = {line.n: line for line in lines if line.n not in lost}
-            assert found in (rest, {line.n: line for line in lines})  # some bits of a frame are unused
+            assert read_limit in (rest, {line.n: line for line in lines})  # some bits of a frame are unused
 
 
 def test_every_truncation(make_log: MakeLog) -> None:
@@ -98,11 +98,11 @@ def test_every_truncation(make_log: MakeLog) -> None:
     for length in reversed(relevant_offsets(good, offsets)):
         os.truncate(path, length)
         whole = sum(end <= length for end in offsets[1:])
-        found = readable(path)
-        if found is None:
+        read_limit = readable(path)
+        if read_limit is None:
             assert length < INDEX_RECORD_AT
         else:
-            assert found == {line.n: line for line in lines if any(line.n in block for block in blocks[:whole])}
+            assert read_limit == {line.n: line for line in lines if any(line.n in block for block in blocks[:whole])}
 
 
 def test_index_and_header_damaged(make_log: MakeLog) -> None:
@@ -146,9 +146,9 @@ def test_hostile_lengths(make_log: MakeLog) -> None:
     for data in wrong:
         Path(path).write_bytes(good)
         damage(path, PACKED_BLOCKS_AT, data)
-        found = readable(path)
-        assert found is not None
-        assert not found.keys() & set(blocks[0])
+        read_limit = readable(path)
+        assert read_limit is not None
+        assert not read_limit.keys() & set(blocks[0])
     length = 1 << 16
     assert zstd.unpack(bomb, length) in (None, bytes(length))
     assert zstd.unpack(wide, 1) is None

@@ -51,9 +51,9 @@ def content(path: str) -> Content:
         head = reader.head()
         lines, gone = walked(reader, head)
         raw = [raw_of(reader, streams) for streams in ([STDOUT, STDERR], [STDOUT], [STDERR])]
-        found = search(reader, Pattern("[02468]$", regex=True, matcher=DirectMatcher()), limits=Limits(10**9, 1 << 30))
-        assert found.exhausted
-        return Content(head, lines, gone, raw, ([hit.n for hit in found.hits], found.damaged))
+        result = search(reader, Pattern("[02468]$", regex=True, matcher=DirectMatcher()), limits=Limits(10**9, 1 << 30))
+        assert result.exhausted
+        return Content(head, lines, gone, raw, ([hit.n for hit in result.hits], result.damaged))
     finally:
         reader.close()
 

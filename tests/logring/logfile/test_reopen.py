@@ -75,7 +75,7 @@ def test_open_reader_follows_the_next_writer(make_log: MakeLog) -> None:
     replace_writer(log)
     log.feed(STDERR, b"un")
     log.writer.mirror_pending()
-    assert [one.text for one in log.reader.pending()] == [b"half", b"un"]
+    assert [pending.text for pending in log.reader.pending()] == [b"half", b"un"]
     log.feed(STDOUT, b" and half\n")
     log.feed(STDERR, b"finished\n")
     assert texts(log.lines()) == [b"one", b"two", b"half and half", b"unfinished"]
@@ -105,10 +105,10 @@ def test_sealed_log(make_log: MakeLog) -> None:
     replace_writer(log)
     assert log.writer.sealed
     log.finish()
-    found = LogContent.read(log.log_path, RUN)
-    assert found is not None
-    assert (found.sealed, found.lines) == (True, 2)
-    assert reopen(log.ring_path, RUN, found) is None
+    data = LogContent.read(log.log_path, RUN)
+    assert data is not None
+    assert (data.sealed, data.lines) == (True, 2)
+    assert reopen(log.ring_path, RUN, data) is None
 
 
 def test_foreign_ring(make_log: MakeLog) -> None:

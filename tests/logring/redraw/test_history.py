@@ -107,8 +107,8 @@ def test_any_frames(tmp_path_factory: pytest.TempPathFactory, lines: list[Frames
             writer.write()
     writer.write()
     writer.close()
-    found = [read_frames(path, number) for number in range(len(lines))]
-    kept = [one for one in found if one]
+    histories = [read_frames(path, number) for number in range(len(lines))]
+    kept = [history for history in histories if history]
     assert kept == [as_lists(frames) for frames in lines[len(lines) - len(kept) :]]
     if lines:
         assert kept
@@ -168,8 +168,8 @@ def test_full_disk_costs_only_history(
             writer.write()
     queue.add(3, frames_of(3))
     writer.write()
-    found = [read_frames(path, line) for line in (1, 2, 3)]
-    assert found == [as_lists(frames_of(1)), [], as_lists(frames_of(3))]
+    histories = [read_frames(path, line) for line in (1, 2, 3)]
+    assert histories == [as_lists(frames_of(1)), [], as_lists(frames_of(3))]
 
 
 def written(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> bytes:
@@ -185,9 +185,9 @@ def test_every_truncation(sidecar: tuple[FrameQueue, FramesWriter], path: str) -
     whole = written(sidecar, path)
     for size in (*range(HEADER_SIZE + 1), *range(BLOCKS_AT - 1, len(whole), 7)):
         Path(path).write_bytes(whole[:size])
-        found = [read_frames(path, line) for line in range(8)]
-        there = sum(map(bool, found))
-        assert found == [as_lists(frames_of(line)) for line in range(there)] + [[]] * (8 - there)
+        histories = [read_frames(path, line) for line in range(8)]
+        there = sum(map(bool, histories))
+        assert histories == [as_lists(frames_of(line)) for line in range(there)] + [[]] * (8 - there)
         assert there < 8
 
 
@@ -199,13 +199,13 @@ def test_every_flipped_byte(sidecar: tuple[FrameQueue, FramesWriter], path: str)
         broken[at] ^= 0x41
         Path(path).write_bytes(broken)
         try:
-            found = [read_frames(path, line) for line in range(8)]
+            histories = [read_frames(path, line) for line in range(8)]
         except LogError:
             assert at < HEADER_SIZE
             continue
         assert at >= BLOCKS_AT
-        there = sum(map(bool, found))
-        assert found == [as_lists(frames_of(line)) for line in range(there)] + [[]] * (8 - there)
+        there = sum(map(bool, histories))
+        assert histories == [as_lists(frames_of(line)) for line in range(there)] + [[]] * (8 - there)
         assert there < 8
 
 

@@ -32,10 +32,10 @@ def test_flood_equals_the_reducer(text: bytes) -> None:
 def test_history_in_a_flood() -> None:
     """The first lines of a flood have a history, its others have none, and slow lines after it have one again."""
     drawing = Drawing(full=False)
-    one = b"10%\r20%\r30%\n"
+    data = b"10%\r20%\r30%\n"
 
     def drawn(lines: int, now_ms: int) -> tuple[int, bytes]:
-        pieces = drawing.feed(one * lines, now_ms)
+        pieces = drawing.feed(data * lines, now_ms)
         return sum(isinstance(piece, LineEnd) for piece in pieces), b"".join(pieces)
 
     assert drawn(BURST, 0) == (BURST, b"30%\n" * BURST)

@@ -24,21 +24,21 @@ def reduced(data: bytes, *, full: bool) -> bytes:
     """Return the text to which the reducer alone settles a whole stream."""
     redraw = Redraw(full=full)
     settled = redraw.feed(data)
-    text = b"".join(one.text + b"\n" if isinstance(one, RedrawnLine) else one for one in settled)
-    rest = b"".join(one.text + b"\n" if isinstance(one, RedrawnLine) else one for one in redraw.finish())
+    text = b"".join(piece.text + b"\n" if isinstance(piece, RedrawnLine) else piece for piece in settled)
+    rest = b"".join(piece.text + b"\n" if isinstance(piece, RedrawnLine) else piece for piece in redraw.finish())
     return text + (rest if data.endswith(b"\n") else rest.removesuffix(b"\n"))
 
 
 def joined(lines: list[Line], stream: int) -> list[bytes]:
     """Return the lines of a stream, with split ones joined."""
-    found: list[bytes] = []
+    all_texts: list[bytes] = []
     for line in lines:
         if line.stream == stream:
             if line.continued:
-                found[-1] += line.text
+                all_texts[-1] += line.text
             else:
-                found.append(line.text)
-    return found
+                all_texts.append(line.text)
+    return all_texts
 
 
 OUTPUT = st.lists(
@@ -228,9 +228,9 @@ def test_rows_of_a_dead_writer(make_log: MakeLog, monkeypatch: pytest.MonkeyPatc
     log.feed(STDOUT, b"begin\n10%\r50%", T0)
     log.writer.mirror_pending()
     assert save_leftover_ring(log.ring_path, log.log_path) == 5
-    found = log.lines()
-    assert texts(found) == [b"begin", b"", b"one", b"", b"two"]
-    assert {line.ts for line in found} == {T0}
+    lines = log.lines()
+    assert texts(lines) == [b"begin", b"", b"one", b"", b"two"]
+    assert {line.ts for line in lines} == {T0}
 
 
 def test_settled_part_of_an_unfinished_line(make_log: MakeLog) -> None:
@@ -293,7 +293,7 @@ def test_secret_across_settling_rows(column: int, *, apart: bool) -> None:
     drawn = b"y" * column + b"hunter2\x1b[0Kpass" + b"z" * 30 + b"\n"
     tail = [b"m\n" * 36, b"\x1b[1A\r" + b"n\n" * 30]
     pieces = [b"l\n" * 30 + b"\x1b[30A", *([drawn, *tail] if apart else [drawn + tail[0], tail[1]])]
-    shown = b"".join(one for piece in pieces for one in drawing.feed(mask.feed(piece), T0))
+    shown = b"".join(part for piece in pieces for part in drawing.feed(mask.feed(piece), T0))
     assert b"hunter2pass" not in shown
     assert b"y" * column + b"***" + b"z" * 30 + b"\n" in shown
 

@@ -26,13 +26,13 @@ plain = st.binary(max_size=400).map(lambda data: data.translate(None, b"\r\x08\x
 
 def joined(settled: list[bytes | RedrawnLine]) -> list[bytes]:
     """Return settled output with the plain text between redrawn lines joined."""
-    found = [b""]
+    texts = [b""]
     for item in settled:
         if isinstance(item, RedrawnLine):
-            found += [item.text, b""]
+            texts += [item.text, b""]
         else:
-            found[-1] += item
-    return found
+            texts[-1] += item
+    return texts
 
 
 @given(hostile, st.integers(1, 40), st.booleans())

@@ -77,13 +77,13 @@ def test_both_streams_draw(make_log: MakeLog) -> None:
     log.feed(STDERR, b"a\rbb", T0)
     log.feed(STDOUT, b"c\rdd", T0 + 1)
     log.writer.mirror_pending()
-    assert [(one.stream, one.rows, one.ts) for one in log.reader.region()] == [
+    assert [(region.stream, region.rows, region.ts) for region in log.reader.region()] == [
         (STDOUT, (b"dd",), T0 + 1),
         (STDERR, (b"bb",), T0),
     ]
     log.feed(STDOUT, b"\n", T0 + 2)
     log.writer.mirror_pending()
-    assert [(one.stream, one.rows) for one in log.reader.region()] == [(STDERR, (b"bb",))]
+    assert [(region.stream, region.rows) for region in log.reader.region()] == [(STDERR, (b"bb",))]
 
 
 def test_sealed_log_has_no_region(make_log: MakeLog) -> None:
@@ -177,7 +177,7 @@ def test_unfinished_publication(make_log: MakeLog) -> None:
     mm = log.writer.ring.mm
     copy = shown.epoch & 1
     mm[REGION_TEXT_AT[copy]] ^= 1
-    assert [one.rows for one in log.reader.region()] == [(b"one",)]
+    assert [region.rows for region in log.reader.region()] == [(b"one",)]
     mm[REGION_AT[1 - copy]] ^= 1
     assert log.reader.region() == []
 
@@ -222,11 +222,11 @@ def test_reader_beside_a_writer_at_full_speed(tmp_path: Path) -> None:
             nonlocal newest
             for _ in range(100):
                 head = reader.head()
-                found = reader.region()
+                regions = reader.region()
                 if head.sealed:
                     return True
-                if found:
-                    out, err = found
+                if regions:
+                    out, err = regions
                     assert out.epoch == err.epoch >= max(newest, head.region_epoch)
                     newest = out.epoch
                     row = b"%d," % newest * (newest % 300 + 1)

@@ -16,16 +16,16 @@ MakeLog = Callable[..., Log]
 
 def touched_pages(path: str) -> set[int]:
     """Return the pages of a file that have content; pages that are only allocated count as a hole."""
-    found: set[int] = set()
+    pages_used: set[int] = set()
     fd = os.open(path, os.O_RDONLY)
     end = 0
     with contextlib.suppress(OSError):  # ENXIO: no further content
         while True:
-            begin = os.lseek(fd, end, os.SEEK_DATA)
-            end = os.lseek(fd, begin, os.SEEK_HOLE)
-            found |= set(range(begin // 4096, -(-end // 4096)))
+            start = os.lseek(fd, end, os.SEEK_DATA)
+            end = os.lseek(fd, start, os.SEEK_HOLE)
+            pages_used |= set(range(start // 4096, -(-end // 4096)))
     os.close(fd)
-    return found
+    return pages_used
 
 
 class Memory:

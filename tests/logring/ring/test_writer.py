@@ -104,8 +104,8 @@ def test_unfinished_lines_are_pending(make_log: MakeLog) -> None:
 def test_interleaved_partial_lines(make_log: MakeLog) -> None:
     """Lines of two streams that alternate byte by byte stay separate, and are ordered by their ends."""
     log = make_log()
-    for one, two in zip(b"aaaa\naaaa\n" * 30, b"bbb\nbbbbb\n" * 30, strict=True):
-        log.feed(STDOUT, bytes([one]))
+    for first_byte, two in zip(b"aaaa\naaaa\n" * 30, b"bbb\nbbbbb\n" * 30, strict=True):
+        log.feed(STDOUT, bytes([first_byte]))
         log.feed(STDERR, bytes([two]))
     assert texts(line for line in log.lines() if line.stream == STDOUT) == [b"aaaa"] * 60
     assert texts(line for line in log.lines() if line.stream == STDERR) == [b"bbb", b"bbbbb"] * 30

@@ -101,8 +101,8 @@ def test_killed_writer(tmp_path: Path, seed: int) -> None:
         assert reader.head().sealed
         assert reader.read(left.lines - 1, 1).lines == [last]
         joiner = Joiner()
-        found = read_all(reader)
-        joiner.add(found)
+        lines_read = read_all(reader)
+        joiner.add(lines_read)
         joiner.end(torn=True)
         assert joiner.next_line == lines
         raw = b"".join(reader.raw())

@@ -112,7 +112,7 @@ def _documented(action: Callable[[], dict[int, Line] | None]) -> dict[int, Line]
 
 def _walk(reader: LogReader) -> dict[int, Line]:
     """Return all readable lines, page by page, across gaps and damage."""
-    found: dict[int, Line] = {}
+    by_number: dict[int, Line] = {}
     with contextlib.closing(reader):
         head = reader.head()
         position = head.first_available
@@ -120,7 +120,7 @@ def _walk(reader: LogReader) -> dict[int, Line]:
             raise Defect(f"first available {position} of {head.lines}")
         for _pages in range(10_000):
             if position >= head.lines:
-                return found
+                return by_number
             newest = reader.newest(position, _LIMIT, 1 << 16) or []
             if [line.n for line in newest] != list(range(position, position + len(newest))):
                 raise Defect(f"the newest lines from {position} on are {newest}")
@@ -134,37 +134,39 @@ def _walk(reader: LogReader) -> dict[int, Line]:
             numbers = [line.n for line in page.lines]
             if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
                 raise Defect(f"a page has lines {numbers}")
-            begin = numbers[0] if numbers else page.next
-            if page.skipped != begin - position or page.next != begin + len(numbers) or page.next <= position:
+            start = numbers[0] if numbers else page.next
+            if page.skipped != start - position or page.next != start + len(numbers) or page.next <= position:
                 raise Defect(f"asked for {position}, got {numbers}, {page.skipped} skipped, next {page.next}")
-            found |= {line.n: line for line in page.lines}
+            by_number |= {line.n: line for line in page.lines}
             position = page.next
     raise Defect("pages without end")
 
 
-def _compare(original: Specimen, changed: Mutant, found: dict[int, Line] | None) -> None:
+def _compare(original: Specimen, changed: Mutant, lines_read: dict[int, Line] | None) -> None:
     """Check that all lines of undamaged blocks are present and right."""
     page = PACKED_BLOCKS_AT if original.name.startswith("packed") else PAGE
-    if changed.repaired or any(part != FRAMES and begin < page for part, begin, _end in changed.touched):
+    if changed.repaired or any(part != FRAMES and start < page for part, start, _end in changed.touched):
         return
     cut = {part for part, data in changed.parts.items() if len(data) < len(original.parts[part])}
     if "ring" in cut:
-        if found is not None:
+        if lines_read is not None:
             raise Defect("a ring that is cut short is read")
         return
     whole = [place for place in original.places if not _is_touched(place, changed)]
     for place in whole:
         for number in range(place.first_line, place.end_line):
-            if number in original.lines and (found is None or found.get(number) != original.lines[number]):
-                raise Defect(f"line {number} is not {original.lines[number]!r}, but {found and found.get(number)!r}")
-    if found is not None and "ring" not in original.parts and original.name.startswith(("sealed", "packed")):
-        for number, line in found.items():
+            if number in original.lines and (lines_read is None or lines_read.get(number) != original.lines[number]):
+                raise Defect(
+                    f"line {number} is not {original.lines[number]!r}, but {lines_read and lines_read.get(number)!r}"
+                )
+    if lines_read is not None and "ring" not in original.parts and original.name.startswith(("sealed", "packed")):
+        for number, line in lines_read.items():
             if line != original.lines.get(number):
                 raise Defect(f"line {number} of a sealed file is {line!r}")
 
 
 def _is_touched(place: Place, changed: Mutant) -> bool:
-    return any(part == place.part and begin < place.end and end > place.begin for part, begin, end in changed.touched)
+    return any(part == place.part and start < place.end and end > place.begin for part, start, end in changed.touched)
 
 
 def _heads(reader: LogReader) -> None:
@@ -207,12 +209,12 @@ def _searches(reader: LogReader) -> None:
         for pattern in (Pattern("line 1"), Pattern("[0-9]*7$", regex=True, matcher=DirectMatcher())):
             start = 0
             for _calls in range(10_000):
-                found = search(reader, pattern, start, limits=Limits(20, 8192))
-                if found.exhausted:
+                result = search(reader, pattern, start, limits=Limits(20, 8192))
+                if result.exhausted:
                     break
-                if found.next <= start:
-                    raise Defect(f"search from {start} of {lines} goes on at {found.next}")
-                start = found.next
+                if result.next <= start:
+                    raise Defect(f"search from {start} of {lines} goes on at {result.next}")
+                start = result.next
             else:
                 raise Defect("search without end")
 

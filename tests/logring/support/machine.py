@@ -165,8 +165,8 @@ class World:
         self.log.writer.mirror_pending()
         if self.loose or not self._mirrors or not self.log.writer.complete_waiting():
             return
-        found = {pending.stream: pending.text for pending in self.log.reader.pending()}
-        assert found == {
+        by_stream = {pending.stream: pending.text for pending in self.log.reader.pending()}
+        assert by_stream == {
             stream: text for stream, text in self.model.unfinished.items() if text and stream in (STDOUT, STDERR)
         }
 
@@ -184,11 +184,11 @@ class World:
         newest = cursor.reader.newest(cursor.position, limit, max_bytes)
         page = cursor.reader.read(cursor.position, limit, max_bytes)
         assert newest in (None, page.lines)
-        begin = page.lines[0].n if page.lines else page.next
-        assert page.skipped == begin - cursor.position
+        start = page.lines[0].n if page.lines else page.next
+        assert page.skipped == start - cursor.position
         if page.skipped:
-            assert head.first_available <= begin <= max(writer.first_available, head.first_available)
-        assert page.next == begin + len(page.lines)
+            assert head.first_available <= start <= max(writer.first_available, head.first_available)
+        assert page.next == start + len(page.lines)
         assert page.next > cursor.position or cursor.position == head.lines
         assert len(page.lines) <= limit
         assert len(page.lines) < 2 or sum(len(line.text) for line in page.lines) <= max_bytes
@@ -312,7 +312,7 @@ class World:
         path, file = str(self.survives / "run.ring"), str(self.survives / "run.log")
         reader = LogReader(path, file)
         first, count = reader.head().first_available, reader.head().lines
-        pending = {one.stream: one.text for one in reader.pending()}
+        pending = {unfinished.stream: unfinished.text for unfinished in reader.pending()}
         if first >= self.log.writer.first_available:  # otherwise their slot was being reused
             self.compare(read_all(reader))
         reader.close()

@@ -10,6 +10,6 @@ class DirectMatcher:
     def __init__(self) -> None:
         self._matcher = TextMatcher()
 
-    def find(self, expression: str, text: bytes, pos: int, begin: int, end: int) -> Span | None:
+    def find(self, expression: str, text: bytes, pos: int, start: int, end: int) -> Span | None:
         """Return start and end of the first match, or None."""
-        return self._matcher.answer(MatchRequest(expression, text, pos, begin, end))
+        return self._matcher.answer(MatchRequest(expression, text, pos, start, end))

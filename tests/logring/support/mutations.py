@@ -93,12 +93,12 @@ def swapped_blocks(rng: random.Random, specimen: Specimen) -> Mutant:
     slots = range(first, len(data) - BLOCK_SIZE + 1, BLOCK_SIZE)
     if len(slots) < 2:
         return flipped(rng, specimen)
-    one, other = rng.sample(slots, 2)
-    kept = bytes(data[one : one + BLOCK_SIZE])
-    data[one : one + BLOCK_SIZE] = data[other : other + BLOCK_SIZE]
+    first_slot, other = rng.sample(slots, 2)
+    kept = bytes(data[first_slot : first_slot + BLOCK_SIZE])
+    data[first_slot : first_slot + BLOCK_SIZE] = data[other : other + BLOCK_SIZE]
     if rng.randrange(2):
         data[other : other + BLOCK_SIZE] = kept
-    touched = [(part, one, one + BLOCK_SIZE), (part, other, other + BLOCK_SIZE)]
+    touched = [(part, first_slot, first_slot + BLOCK_SIZE), (part, other, other + BLOCK_SIZE)]
     return Mutant({**specimen.parts, part: bytes(data)}, touched, repaired=True)
 
 

@@ -78,9 +78,9 @@ class Log:
 
     def carry_over(self) -> None:
         """Continue the log in another program, which knows only the handed-over state."""
-        found = json.loads(json.dumps(dump(self.writer, os.dup)))
+        document = json.loads(json.dumps(dump(self.writer, os.dup)))
         self.writer.close()
-        self.writer = load(found)
+        self.writer = load(document)
         if self.file is not None:
             before = self.file
             before.close()

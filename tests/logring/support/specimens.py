@@ -176,8 +176,8 @@ def _taken(kind: str, log: Log) -> Specimen:
         assert not isinstance(block, LogError)
         header = block.header
         if index is not None:
-            begin, end = struct.unpack_from("<QQ", parts["file"], index.at + 8 * (header.number - index.first))
-            places.append(Place("file", begin, end, header.first_line, header.end_line))
+            start, end = struct.unpack_from("<QQ", parts["file"], index.at + 8 * (header.number - index.first))
+            places.append(Place("file", start, end, header.first_line, header.end_line))
             continue
         if block.where.startswith(log.ring_path):
             part, at = "ring", RING_BLOCKS_AT + header.number % log.writer.ring.slots * BLOCK_SIZE

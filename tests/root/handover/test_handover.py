@@ -72,14 +72,14 @@ def bench(tmp_path: Path) -> Iterator[PumpBench]:
 
 def next_root(bench: PumpBench) -> None:
     """Replace the pump and the file thread with new ones that load their state."""
-    found: PumpState = from_json(PumpState, json.loads(json.dumps(to_json(bench.pump.dump(lambda fd: fd)))))
+    pump_state: PumpState = from_json(PumpState, json.loads(json.dumps(to_json(bench.pump.dump(lambda fd: fd)))))
     bench.files = FileThread(bench.files._log, 2, DiskSpace("/", 0), bench.clock)
     bench.pump = Pump(bench.pump._runtime_dir, "D", bench.bell, bench.files)
     bench.pump.connect(bench.reports)
     bench.files.connect(bench.pump)
-    (log,) = found.logs
+    (log,) = pump_state.logs
     bench.log = RunLog.load(log)
-    bench.pump.load([bench.log], RunLog.load(found.daemon), found)
+    bench.pump.load([bench.log], RunLog.load(pump_state.daemon), pump_state)
     bench.pump.adopt(bench.log, log.since_s)
 
 
@@ -183,12 +183,12 @@ def test_output_of_helpers(bench: PumpBench) -> None:
         os.close(fd)
 
 
-def change(one: ManagedProcess) -> None:
+def change(process: ManagedProcess) -> None:
     """Give every attribute a value other than its initial one."""
-    one.state, one.abandoned = State.CLOSING, True
-    one.cause, one.by, one.deadline_s, one.sweep_interval_s = "stop", "me", 12.5, 0.25
-    one.steps_left = None
-    one.outcome = Outcome(
+    process.state, process.abandoned = State.CLOSING, True
+    process.cause, process.by, process.deadline_s, process.sweep_interval_s = "stop", "me", 12.5, 0.25
+    process.steps_left = None
+    process.outcome = Outcome(
         reason="why",
         ended_at=1_700_000_000_000,
         status=9,
@@ -198,10 +198,10 @@ def change(one: ManagedProcess) -> None:
         log_notes=["said"],
         lines=3,
     )
-    assert one.cgroup is not None
-    one.cgroup.limits.add("cpu")
-    assert one.notify_socket is not None
-    one.notify_socket.ready_at, one.notify_socket.status, one.notify_socket.resume_at_s = 8, "well", 3.5
+    assert process.cgroup is not None
+    process.cgroup.limits.add("cpu")
+    assert process.notify_socket is not None
+    process.notify_socket.ready_at, process.notify_socket.status, process.notify_socket.resume_at_s = 8, "well", 3.5
 
 
 def test_managed_process(tmp_path: Path) -> None:
@@ -219,26 +219,26 @@ def test_managed_process(tmp_path: Path) -> None:
         notify=f"@{tmp_path}",
     )
     main = MainProcess(6, 7, 9, started_s=1.5, ticks=77, adopted=True)
-    one = ManagedProcess(spawn, main, 8, Cgroup("/x", frozenset({"memory"})), NotifySocket(spawn))
-    change(one)
+    process = ManagedProcess(spawn, main, 8, Cgroup("/x", frozenset({"memory"})), NotifySocket(spawn))
+    change(process)
     keep = KeptDescriptorList()
-    exact = exact_of(one, None, keep)
-    assert one.notify_socket is not None
-    assert keep.fds == {7, 8, one.notify_socket.fileno()}
-    state, exact = json.loads(json.dumps([to_json(state_of(one)), to_json(exact)]))
+    exact = exact_of(process, None, keep)
+    assert process.notify_socket is not None
+    assert keep.fds == {7, 8, process.notify_socket.fileno()}
+    state, exact = json.loads(json.dumps([to_json(state_of(process)), to_json(exact)]))
     other = recover(from_json(RunState, state), from_json(ExactState, exact)).instance
     assert other is not None
     for name in set(ManagedProcess.__slots__) - {"notify_socket", "cgroup"}:
-        assert getattr(other, name) == getattr(one, name), name
+        assert getattr(other, name) == getattr(process, name), name
     assert other.cgroup is not None
     assert (other.cgroup.path, other.cgroup.limits, other.cgroup.controllers) == ("/x", {"cpu"}, frozenset({"memory"}))
     assert other.notify_socket is not None
     assert (other.notify_socket.fileno(), other.notify_socket.state()) == (
-        one.notify_socket.fileno(),
-        one.notify_socket.state(),
+        process.notify_socket.fileno(),
+        process.notify_socket.state(),
     )
     assert other.notify_socket.resume_at_s == 3.5
-    one.notify_socket.close()
+    process.notify_socket.close()
     other.notify_socket._sock.detach()
 
 
@@ -255,8 +255,8 @@ def test_unacknowledged_exits(bench: PumpBench) -> None:
     here.exits["A"] = Exited(run="A", status=9 << 8, ended_at=5, lines=3, leftovers=["x (1)"])
     here.failed_starts["B"] = "cannot be started: no"
     here._trees._owners[7, 8] = "C"
-    found = json.loads(json.dumps(to_json(here.dump(KeptDescriptorList()))))
-    there.load(from_json(ProcessesState, found))
+    document = json.loads(json.dumps(to_json(here.dump(KeptDescriptorList()))))
+    there.load(from_json(ProcessesState, document))
     assert there.snapshot() == here.snapshot()
     assert there.failed_starts == here.failed_starts
     assert there._trees._owners == {(7, 8): "C"}
@@ -290,9 +290,9 @@ def table(**more: Any) -> int:
 
 def test_table_round_trip() -> None:
     """A table is read as it was written, with its version."""
-    found = handover.read(table())
-    assert (found["handover"], found["version"], found["signals"]) == (handover.HANDOVER, VERSION, [15])
-    assert from_json(RootState, {name: found[name] for name in to_json(NOTHING)}) == NOTHING
+    data = handover.read(table())
+    assert (data["handover"], data["version"], data["signals"]) == (handover.HANDOVER, VERSION, [15])
+    assert from_json(RootState, {name: data[name] for name in to_json(NOTHING)}) == NOTHING
 
 
 def test_newer_table_is_refused() -> None:
@@ -470,15 +470,15 @@ def test_change_covers_every_attribute() -> None:
         run="R", task="t", argv=[], env={}, log="", log_max_bytes=1, stop_signal=15, grace_ms=5, notify="@every"
     )
 
-    def values(one: ManagedProcess) -> dict[str, Any]:
-        found = {name: copy.copy(getattr(one, name)) for name in ManagedProcess.__slots__ if name != "outcome"}
-        return {**found, **{name: copy.copy(getattr(one.outcome, name)) for name in Outcome.__slots__}}
+    def values(process: ManagedProcess) -> dict[str, Any]:
+        by_name = {name: copy.copy(getattr(process, name)) for name in ManagedProcess.__slots__ if name != "outcome"}
+        return {**by_name, **{name: copy.copy(getattr(process.outcome, name)) for name in Outcome.__slots__}}
 
-    one = ManagedProcess(spawn, MainProcess(6, 7, 9, 0.0), 8, Cgroup("/x"), NotifySocket(spawn))
-    before = values(one)
-    change(one)
-    after = values(one)
-    assert one.notify_socket is not None
-    one.notify_socket.close()
+    process = ManagedProcess(spawn, MainProcess(6, 7, 9, 0.0), 8, Cgroup("/x"), NotifySocket(spawn))
+    before = values(process)
+    change(process)
+    after = values(process)
+    assert process.notify_socket is not None
+    process.notify_socket.close()
     given = {"spawn", "main", "status_fd", "cgroup", "notify_socket"}
     assert {name for name in before if before[name] == after[name]} <= given

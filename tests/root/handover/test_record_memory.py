@@ -34,9 +34,9 @@ class Killed(BaseException):
 
 @pytest.fixture
 def record() -> Iterator[Record]:
-    one = Record.make()
-    yield one
-    one.close()
+    harness = Record.make()
+    yield harness
+    harness.close()
 
 
 @pytest.fixture
@@ -52,9 +52,9 @@ def old_record() -> Iterator[Record]:
             if data.strip(b"\0"):
                 os.pwrite(fd, data, at)
             at += len(data)
-    one = Record(fd)
-    yield one
-    one.close()
+    old = Record(fd)
+    yield old
+    old.close()
 
 
 def known(number: int, cause: str | None = None) -> RecordContent:
@@ -118,10 +118,10 @@ def test_request_is_written_once(record: Record, monkeypatch: pytest.MonkeyPatch
         return write(fd, data, at)
 
     monkeypatch.setattr(os, "pwrite", noted)
-    one = known(1)
+    content = known(1)
     for number in range(4):
-        progress = replace(one.state.progress, steps_left=number)
-        record.write(one._replace(state=replace(one.state, progress=progress)))
+        progress = replace(content.state.progress, steps_left=number)
+        record.write(content._replace(state=replace(content.state, progress=progress)))
     assert {at for at, _ in written} == set(records._PROGRESS)
     assert all(len(data) < 256 for _, data in written)
     record.write(known(2, "stop"))
@@ -209,10 +209,10 @@ def test_older_and_newer_progress() -> None:
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
-        one.bind(str(tmp_path / "notify"))
-        one.setblocking(False)
-        yield one
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(tmp_path / "notify"))
+        sock.setblocking(False)
+        yield sock
 
 
 def hear(manager: socket.socket) -> tuple[str, list[int]] | None:

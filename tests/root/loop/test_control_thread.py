@@ -60,9 +60,9 @@ def spawn(run: str, **more: Any) -> Spawn:
 
 @pytest.fixture
 def bell(tmp_path: Path) -> Iterator[DoorbellServer]:
-    one = DoorbellServer(str(tmp_path / "bell"), "token")
-    yield one
-    one.close()
+    server = DoorbellServer(str(tmp_path / "bell"), "token")
+    yield server
+    server.close()
 
 
 def test_api_cannot_send_commands(bell: DoorbellServer, tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ def test_event_of_a_reused_descriptor() -> None:
         os.dup2(quiet, other)
         watch.add(other, lambda _mask: called.append("successor"))
 
-    (one, one_end), (two, two_end) = pipes
-    watch.add(one, lambda _mask: first(two))
-    watch.add(two, lambda _mask: first(one))
+    (old_end, one_end), (two, two_end) = pipes
+    watch.add(old_end, lambda _mask: first(two))
+    watch.add(two, lambda _mask: first(old_end))
     os.write(one_end, b"x")
     os.write(two_end, b"x")
     watch.round(0)

@@ -19,7 +19,7 @@ from supervisor.ipc.messages import DaemonSettings, Spawn
 from supervisor.root.helper_processes import Helper
 from supervisor.root.spawn import posix_spawn as spawn
 from supervisor.root.spawn.waiting_starts import WaitingStarts
-from tests.root.spawn.test_posix_spawn import wanted
+from tests.root.spawn.test_posix_spawn import make_spawn
 from tests.root.start_bench import RecordedLog, bench
 from tests.scheduler.fake_clock import FakeClock
 from tests.support.waiting import until
@@ -68,9 +68,9 @@ def shortage() -> Iterator[Shortage]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (400, hard))
     gc.collect()  # leftovers of earlier tests must not close a descriptor meanwhile
-    one = Shortage()
-    yield one
-    one.end()
+    short = Shortage()
+    yield short
+    short.end()
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
@@ -86,7 +86,7 @@ def test_process_without_a_pidfd_is_killed(monkeypatch: pytest.MonkeyPatch) -> N
     gc.collect()  # as above
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="Too many"):
-        spawn.start(wanted(["/bin/sh", "-c", "exec >&- 2>&-; exec sleep 1000"]), {}, None)
+        spawn.start(make_spawn(["/bin/sh", "-c", "exec >&- 2>&-; exec sleep 1000"]), {}, None)
     (pid,) = tried
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
@@ -104,15 +104,15 @@ def test_no_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(os, "posix_spawn", no_process)
         with pytest.raises(OSError, match="Resource temporarily unavailable"):
-            spawn.start(wanted(["true"]), {}, None)
+            spawn.start(make_spawn(["true"]), {}, None)
     assert set(os.listdir("/proc/self/fd")) <= before
 
 
 @pytest.mark.parametrize("count", range(5))
 def test_failed_helper_start_leaks_nothing(count: int, shortage: Shortage) -> None:
     """All descriptors of a helper that cannot start are closed again, however few were free."""
-    with socket.socket() as one, socket.socket() as two:
-        helper = Helper("x", "no.such.module", BOOT, [one, two])
+    with socket.socket() as sock, socket.socket() as two:
+        helper = Helper("x", "no.such.module", BOOT, [sock, two])
         shortage.leave(count)
         before = {fd for fd in range(400) if is_open(fd)}
         with pytest.raises(OSError, match="Too many"):
@@ -171,8 +171,8 @@ def test_reserve_descriptor_is_taken(tmp_path: Path, shortage: Shortage, monkeyp
     shortage.end()
     sock = listener.accept()
     assert sock is not None
-    for one in (sock, *clients):
-        one.close()
+    for sock_to_close in (sock, *clients):
+        sock_to_close.close()
     listener.close()
 
 
@@ -216,10 +216,10 @@ def test_start_waits_for_a_resource(monkeypatch: pytest.MonkeyPatch, code: int) 
         with monkeypatch.context() as patch:
             patch.setattr(os, "posix_spawn", failing_with(code))
             root.starts._joined_s = float("inf")  # starts join their cgroup
-            root.starts.start(wanted(["true"]), 0)
+            root.starts.start(make_spawn(["true"]), 0)
             assert (root.waiting, root.refused) == ({"R": os.strerror(code)}, {})
             patch.setattr(os, "posix_spawn", failing_with(errno.E2BIG))
-            root.starts.start(wanted(["true"], run="S"), 0)
+            root.starts.start(make_spawn(["true"], run="S"), 0)
         assert root.refused == {"S": os.strerror(errno.E2BIG)}
 
 
@@ -256,7 +256,7 @@ def test_waiting_starts_are_retried() -> None:
     starts = FailingStarts()
     begin_s = starts.clock.monotonic_s()
     for run in "AB":
-        starts.waiting.start(wanted(["true"], run=run))
+        starts.waiting.start(make_spawn(["true"], run=run))
     why = "too few free descriptors"
     assert starts.frames == [{"op": "waiting", "run": run, "why": why} for run in "AB"]
     starts.until(begin_s + 300)
@@ -271,7 +271,7 @@ def test_waiting_starts_are_retried() -> None:
 def test_early_retry() -> None:
     """The first waiting start can be retried before its delay ends, and its next delays are short again."""
     starts = FailingStarts()
-    starts.waiting.start(wanted(["true"]))
+    starts.waiting.start(make_spawn(["true"]))
     starts.until(starts.clock.monotonic_s() + 60)
     attempts = starts.attempts
     starts.waiting.tend(starts.clock.monotonic_s())

@@ -33,9 +33,9 @@ class FrozenDisk:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[FrozenDisk]:
-    one = FrozenDisk(monkeypatch)
-    yield one
-    one.thawed.set()
+    frozen = FrozenDisk(monkeypatch)
+    yield frozen
+    frozen.thawed.set()
 
 
 @pytest.fixture

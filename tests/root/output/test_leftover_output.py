@@ -27,8 +27,8 @@ def test_flood_is_limited() -> None:
     """A hundred lines at once are written, then ten a second; the next line has the number of dropped ones."""
     output = LeftoverPipe("t", "R", [], 0.0)
     assert len(texts(output.take(b"x\n" * 150, 0.0))) == 100
-    found = texts(output.take(b"y\n" * 30, 1.0))
-    assert found == ["INFO left-running: t R: 50 lines dropped", *["INFO left-running: t R: y"] * 10]
+    all_texts = texts(output.take(b"y\n" * 30, 1.0))
+    assert all_texts == ["INFO left-running: t R: 50 lines dropped", *["INFO left-running: t R: y"] * 10]
     assert texts(output.take(b"", 1.0)) == ["INFO left-running: t R: 20 lines dropped"]
 
 
@@ -44,8 +44,8 @@ def test_next_root_continues() -> None:
     output = LeftoverPipe("t", "R", ["secret"], 0.0)
     output.take(b"x\n" * 101 + b"begun sec", 0.0)
     after = LeftoverPipe.load(from_json(LeftoverOutputState, json.loads(json.dumps(to_json(output.dump())))), 9.0)
-    found = texts(after.take(b"ret\n", 9.0))
-    assert found == ["INFO left-running: t R: 1 lines dropped", "INFO left-running: t R: begun ***"]
+    all_texts = texts(after.take(b"ret\n", 9.0))
+    assert all_texts == ["INFO left-running: t R: 1 lines dropped", "INFO left-running: t R: begun ***"]
 
 
 def test_pipe_is_closed_at_its_end() -> None:

@@ -371,22 +371,22 @@ def test_no_memory_for_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         directory.mkdir()
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, fail_once)
-            one = PumpBench(directory)
-            os.write(one.out, LINE * 3)
-            one.steps.run()
-            os.close(one.out)
-            os.close(one.err)
-            one.steps.run()
-            one.pump.seal("R", ["the end"])
-            one.steps.run()
+            harness = PumpBench(directory)
+            os.write(harness.out, LINE * 3)
+            harness.steps.run()
+            os.close(harness.out)
+            os.close(harness.err)
+            harness.steps.run()
+            harness.pump.seal("R", ["the end"])
+            harness.steps.run()
         assert failed, name
-        assert (one.reports.ended, one.reports.lines) == (["R"], [("R", 4)]), name
-        assert one.reports.short == ((owner, name) != STEP_OF_FILES), name
-        assert one.log.finished
-        reader = LogReader(one.ring_path, one.log_path)
+        assert (harness.reports.ended, harness.reports.lines) == (["R"], [("R", 4)]), name
+        assert harness.reports.short == ((owner, name) != STEP_OF_FILES), name
+        assert harness.log.finished
+        reader = LogReader(harness.ring_path, harness.log_path)
         assert b"".join(reader.raw()) == LINE * 3, name
         reader.close()
-        one.bell.close()
+        harness.bell.close()
 
 
 @pytest.mark.parametrize(
@@ -404,8 +404,8 @@ def test_reserve_of_disk_space(
     monkeypatch: pytest.MonkeyPatch, free: int, inodes: int, min_free: int | None, said: str | None
 ) -> None:
     """The default reserve is 256 MiB of a large disk and some inodes; a reserve of 0 is none."""
-    found = os.statvfs_result((4096, 4096, 1 << 30, free // 4096, free // 4096, 1000, inodes, inodes, 0, 255))
-    monkeypatch.setattr(os, "statvfs", lambda _: found)
+    filesystem = os.statvfs_result((4096, 4096, 1 << 30, free // 4096, free // 4096, 1000, inodes, inodes, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: filesystem)
     assert DiskSpace("/", min_free).shortage() == said
 
 
@@ -413,10 +413,10 @@ def test_free_space_has_hysteresis(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a shortage, logs grow again only when a tenth more than the reserve is free."""
     free = 99
 
-    def found(_: str) -> os.statvfs_result:
+    def statvfs(_: str) -> os.statvfs_result:
         return os.statvfs_result((4096, 1 << 20, 10_000, free, free, 0, 0, 0, 0, 255))
 
-    monkeypatch.setattr(os, "statvfs", found)
+    monkeypatch.setattr(os, "statvfs", statvfs)
     room = DiskSpace("/", 100 << 20)
     assert room.shortage() is not None
     free = 109

@@ -54,9 +54,9 @@ class Drawing(PumpBench):
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Drawing]:
-    one = Drawing(tmp_path)
-    yield one
-    one.close()
+    drawing = Drawing(tmp_path)
+    yield drawing
+    drawing.close()
 
 
 def test_lines_settle_and_frames_follow(bench: Drawing) -> None:

@@ -12,11 +12,11 @@ def test_stalled_reader_delays_nothing() -> None:
     echo.flush()
     assert 10_000 < len(taken) < 11_000
     expected = b"".join(taken)
-    found = b""
-    while len(found) < len(expected):
-        found += os.read(read_end, 65536)
+    data = b""
+    while len(data) < len(expected):
+        data += os.read(read_end, 65536)
         echo.flush()
-    assert found == expected
+    assert data == expected
     assert echo.add(b"again\n")
     os.close(read_end)
     echo.flush()

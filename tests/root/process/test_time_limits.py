@@ -16,9 +16,9 @@ DEAF = "trap '' TERM INT; echo ready; read line"
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[SteppedRoot]:
-    one = SteppedRoot(tmp_path)
-    yield one
-    one.close()
+    stepped = SteppedRoot(tmp_path)
+    yield stepped
+    stepped.close()
 
 
 def test_timeout(root: SteppedRoot) -> None:

@@ -284,7 +284,7 @@ def events(names: str) -> set[Event]:
 @pytest.mark.parametrize("state", list(State))
 def test_each_pair_has_a_decision(state: State) -> None:
     """Each event of each state either has an entry in the table or is listed as ignored, never both."""
-    decided = {event for one, event in TABLE if one is state}
+    decided = {event for from_state, event in TABLE if from_state is state}
     assert decided | events(IGNORED[state]) == set(Event)
     assert not decided & events(IGNORED[state])
 
@@ -314,15 +314,17 @@ def test_every_event_and_action_is_used() -> None:
 
 
 def reached(start: State, without: State | None = None) -> set[State]:
-    found = {start}
+    reachable = {start}
     while True:
-        more = {step(state, event)[0] for state in found for event in Event} - {without}
-        if more <= found:
-            return found
-        found |= more
+        more = {step(state, event)[0] for state in reachable for event in Event} - {without}
+        if more <= reachable:
+            return reachable
+        reachable |= more
 
 
-@pytest.mark.parametrize("state", [one for one in State if one not in (State.UNKNOWN, State.PREPARED)])
+@pytest.mark.parametrize(
+    "state", [start_state for start_state in State if start_state not in (State.UNKNOWN, State.PREPARED)]
+)
 def test_every_life_ends(state: State) -> None:
     """From each state after the request, the report of the end is reachable."""
     assert State.REPORTED in reached(state)
@@ -333,7 +335,7 @@ def test_every_life_ends(state: State) -> None:
 def test_order_of_an_end(start: State, state: State) -> None:
     """No run whose process has started is reported before its log is sealed and its main process is reaped."""
     lives = reached(start, without=state) - {State.STARTING}
-    assert all(step(one, event)[0] is not State.REPORTED for one in lives & (ALIVE | DRAINS) for event in Event)
+    assert all(step(live, event)[0] is not State.REPORTED for live in lives & (ALIVE | DRAINS) for event in Event)
 
 
 def test_log_is_sealed_after_pipes_and_leftovers() -> None:
@@ -379,23 +381,23 @@ def test_groups_of_states() -> None:
 @pytest.mark.parametrize("state", sorted(ALIVE | DRAINS | {State.SEALING, State.REAPING}, key=str))
 def test_state_is_handed_over(state: State) -> None:
     """The next root derives the state of a process from the fields of the handover."""
-    one = ManagedProcess(spawn("R"), MainProcess(1, 1, 1, 0.0))
-    one.state = state
-    found = state_from(
-        one.phase,
-        killed=one.killed,
-        closes_early=one.closes_early,
+    process = ManagedProcess(spawn("R"), MainProcess(1, 1, 1, 0.0))
+    process.state = state
+    next_state = state_from(
+        process.phase,
+        killed=process.killed,
+        closes_early=process.closes_early,
         stopped=state is not State.RUNNING,
         complete=state is State.REAPING,
         drained=state in (State.DRAINED, State.KILLING, State.SEALING, State.REAPING),
     )
-    assert found is (State.CLOSING if state is State.SWEPT else state)  # the next check sweeps again
+    assert next_state is (State.CLOSING if state is State.SWEPT else state)  # the next check sweeps again
 
 
 def test_recovered_run_waits_for_its_deadline() -> None:
     """A recovered run, whose pipes are drained once more, waits for its deadline again."""
-    found = state_from(ProcessState.DRAINING, killed=True, closes_early=False, stopped=False, complete=False)
-    assert found is State.DRAINING
+    next_state = state_from(ProcessState.DRAINING, killed=True, closes_early=False, stopped=False, complete=False)
+    assert next_state is State.DRAINING
 
 
 class _Pump:

@@ -62,10 +62,10 @@ def test_terminal_hangup() -> None:
     handler = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the test runner may ignore it
     try:
         master, terminal = pty.openpty()
-        one = Terminal(terminal)
-        before = one.has_hung_up
+        hangup_terminal = Terminal(terminal)
+        before = hangup_terminal.has_hung_up
         os.close(master)
-        assert (before, one.has_hung_up) == (False, True)
+        assert (before, hangup_terminal.has_hung_up) == (False, True)
         os.close(terminal)
     finally:
         signal.signal(signal.SIGHUP, handler)
@@ -76,9 +76,9 @@ def test_nohup() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         master, terminal = pty.openpty()
-        one = Terminal(terminal)
+        hangup_terminal = Terminal(terminal)
         os.close(master)
-        assert not one.has_hung_up
+        assert not hangup_terminal.has_hung_up
         os.close(terminal)
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -107,7 +107,7 @@ def test_stopped_helper_is_not_replaced(tmp_path: Path, monkeypatch: pytest.Monk
     helper.flush()
     (hello,) = Decoder().feed(theirs.recv(1 << 20))
     assert (hello["op"], hello["boot"]["workers"]) == ("hello", 5)
-    for one in (ours, theirs):
-        one.close()
+    for end_of_pair in (ours, theirs):
+        end_of_pair.close()
     for fd in (pidfd, output):
         os.close(fd)

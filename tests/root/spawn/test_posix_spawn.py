@@ -31,7 +31,7 @@ ODD = {
 """Variables that some shells drop, set or refuse."""
 
 
-def wanted(
+def make_spawn(
     argv: list[str],
     cwd: str | None = None,
     env: dict[str, str] | None = None,
@@ -86,11 +86,11 @@ class Outcome:
 @pytest.fixture(params=SHELLS)
 def _shell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each shell that a distribution uses as /bin/sh, in a directory that every user can read."""
-    found = require(request.param)
+    program = require(request.param)
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)
         shell = f"{directory}/sh"  # busybox takes its applet from the name
-        os.symlink(found, shell)
+        os.symlink(program, shell)
         monkeypatch.setattr(shim, "SHELL", shell)
         yield
 
@@ -109,12 +109,12 @@ def cgroup() -> Iterator[Cgroup]:
 class TestShim:
     def test_working_directory(self, tmp_path: Path) -> None:
         """The command runs in its working directory, and the status pipe closes without a message."""
-        outcome = Outcome(wanted(["sh", "-c", "pwd; exit 3"], cwd=str(tmp_path)))
+        outcome = Outcome(make_spawn(["sh", "-c", "pwd; exit 3"], cwd=str(tmp_path)))
         assert (outcome.code, outcome.out.decode(), outcome.word) == (3, f"{tmp_path}\n", "")
 
     def test_standard_input_is_empty(self, tmp_path: Path) -> None:
         """The command reads end of file instead of the status pipe."""
-        outcome = Outcome(wanted(["cat"], cwd=str(tmp_path)))
+        outcome = Outcome(make_spawn(["cat"], cwd=str(tmp_path)))
         assert (outcome.code, outcome.out, outcome.word) == (0, b"", "")
 
     def test_no_descriptor_leaks(self, tmp_path: Path) -> None:
@@ -123,50 +123,50 @@ class TestShim:
             if fd > 2:  # inherited from the test runner; the root does the same when it starts
                 with contextlib.suppress(OSError):  # EBADF: the descriptor of the listing
                     os.set_inheritable(fd, False)
-        outcome = Outcome(wanted(["sh", "-c", "for f in /proc/$$/fd/*; do readlink $f; done"], cwd=str(tmp_path)))
+        outcome = Outcome(make_spawn(["sh", "-c", "for f in /proc/$$/fd/*; do readlink $f; done"], cwd=str(tmp_path)))
         pipes = [line for line in outcome.out.split() if line.startswith(b"pipe:")]
         assert len(pipes) == 2, outcome.out
 
     def test_missing_directory(self) -> None:
         """An inaccessible directory is reported differently from any failure of the command."""
-        assert Outcome(wanted(["true"], cwd="/no/such/directory")).word == "cwd"
+        assert Outcome(make_spawn(["true"], cwd="/no/such/directory")).word == "cwd"
 
     def test_missing_command(self) -> None:
         """A missing command is reported."""
-        assert Outcome(wanted(["/no/such/command"])).word == "exec 127"
+        assert Outcome(make_spawn(["/no/such/command"])).word == "exec 127"
 
     def test_missing_interpreter(self, tmp_path: Path) -> None:
         """A script with a missing interpreter is reported."""
         script = tmp_path / "script"
         script.write_text("#!/no/such/interpreter\n")
         script.chmod(0o700)
-        assert Outcome(wanted([str(script)])).word == "exec 127"
+        assert Outcome(make_spawn([str(script)])).word == "exec 127"
 
     def test_file_without_execute_permission(self, tmp_path: Path) -> None:
         """A file without execute permission is reported."""
         script = tmp_path / "script"
         script.write_text("true\n")
-        assert Outcome(wanted([str(script)])).word == "exec 126"
+        assert Outcome(make_spawn([str(script)])).word == "exec 126"
 
     def test_exit_statuses_of_the_shim(self) -> None:
         """A command that itself ends with 125, 126 or 127 counts as started."""
         for code in (125, 126, 127):
-            outcome = Outcome(wanted(["sh", "-c", f"exit {code}"]))
+            outcome = Outcome(make_spawn(["sh", "-c", f"exit {code}"]))
             assert (outcome.code, outcome.word) == (code, "")
 
     def test_descriptor_limit_is_restored(self) -> None:
         """The command has the original soft limit of descriptors, which the root raised only for itself."""
-        assert Outcome(wanted(["sh", "-c", "ulimit -Sn"]), nofile=123).out == b"123\n"
+        assert Outcome(make_spawn(["sh", "-c", "ulimit -Sn"]), nofile=123).out == b"123\n"
 
     def test_odd_arguments_arrive_unchanged(self) -> None:
         """Arguments are neither expanded nor split nor read as options."""
         odd = ["-n", "a b", "$HOME", "*", "", "'\"\\", "\n"]
-        outcome = Outcome(wanted(["sh", "-c", 'printf "%s|" "$@"', "x", *odd]))
-        assert outcome.out.decode() == "".join(f"{one}|" for one in odd)
+        outcome = Outcome(make_spawn(["sh", "-c", 'printf "%s|" "$@"', "x", *odd]))
+        assert outcome.out.decode() == "".join(f"{odd_word}|" for odd_word in odd)
 
     def test_environment_is_exact(self, tmp_path: Path) -> None:
         """No helper variable of the shim reaches the command."""
-        outcome = Outcome(wanted(["env"], cwd=str(tmp_path), env={"A": "1"}))
+        outcome = Outcome(make_spawn(["env"], cwd=str(tmp_path), env={"A": "1"}))
         names = {line.split(b"=")[0] for line in outcome.out.splitlines()}
         assert {b"A", b"PATH"} <= names <= {b"A", b"PATH", b"PWD", b"SHLVL", b"_"}
 
@@ -176,7 +176,7 @@ class TestShim:
     )
     def test_odd_variables_arrive(self, more: dict[str, Any]) -> None:
         """A variable with any name reaches the command with its value, and no other variable is added."""
-        outcome = Outcome(wanted(["printenv", "-0"], env=ODD, **more))
+        outcome = Outcome(make_spawn(["printenv", "-0"], env=ODD, **more))
         assert {name: variables(outcome.out).get(name) for name in ODD} == ODD
         assert not [name for name in variables(outcome.out) if name.startswith(("RINGWARD_", "LC_"))]
         assert (outcome.code, outcome.err, outcome.word) == (0, b"", "")
@@ -184,7 +184,7 @@ class TestShim:
     def test_largest_variable_arrives(self) -> None:
         """A variable of the kernel's maximum size passes through the shell in parts."""
         largest = "x" * (128 * 1024 - len("large.name=\0"))
-        outcome = Outcome(wanted(["bash", "-c", "printenv large.name | wc -c"], "/", env={"large.name": largest}))
+        outcome = Outcome(make_spawn(["bash", "-c", "printenv large.name | wc -c"], "/", env={"large.name": largest}))
         assert int(outcome.out) == len(largest) + 1
 
     def test_odd_variables_change_nothing_else(self, tmp_path: Path) -> None:
@@ -202,21 +202,21 @@ class TestShim:
             (["/etc/passwd"], None, 126, "", "exec 126"),
             (["true"], "/no/such", 125, "", "cwd"),
         ):
-            outcome = Outcome(wanted(argv, cwd, env={"app.name": "shop"}))
+            outcome = Outcome(make_spawn(argv, cwd, env={"app.name": "shop"}))
             assert (outcome.code, outcome.out.decode(), outcome.err, outcome.word) == (code, out, b"", word)
-        missing = Outcome(wanted(["true"], env={"app.name": "shop"}, stdin_file="/no/such"))
+        missing = Outcome(make_spawn(["true"], env={"app.name": "shop"}, stdin_file="/no/such"))
         assert missing.word == "stdin"
 
     def test_odd_variables_reach_another_shell(self) -> None:
         """Odd variables reach the shell that the run names, even through other commands."""
         bash = require("bash")
-        outcome = Outcome(wanted([bash, "-e", "-c", "tr '\\0' '\\n' </proc/$$/environ"], "/", env=ODD))
+        outcome = Outcome(make_spawn([bash, "-e", "-c", "tr '\\0' '\\n' </proc/$$/environ"], "/", env=ODD))
         assert b"app.name=shop\n" in outcome.out
 
     def test_terminal(self, tmp_path: Path) -> None:
         """Both outputs are the controlling terminal of a separate session; standard input is still empty."""
         script = "cat; for fd in 0 1 2; do [ -t $fd ] && echo $fd; done; echo to tty >/dev/tty; echo to stderr >&2"
-        outcome = Outcome(wanted(["sh", "-c", script], cwd=str(tmp_path), tty=True))
+        outcome = Outcome(make_spawn(["sh", "-c", script], cwd=str(tmp_path), tty=True))
         assert (outcome.code, outcome.out, outcome.err) == (0, b"1\n2\nto tty\nto stderr\n", b"")
         assert outcome.word == ""
 
@@ -224,17 +224,19 @@ class TestShim:
         """A shell text joins its cgroup without a second shell, keeps its line numbers, and has no extra descriptor."""
         # /bin/ls: the ls that is built into some shells would show the descriptors of the shell.
         text = "cat /proc/self/cgroup; /bin/ls -l /proc/self/fd | grep -c cgroup.procs; umask; ulimit -Sn; exit 3"
-        outcome = Outcome(wanted([shim.SHELL, "-e", "-c", f"set +e; {text}"], umask=0o027), 99, cgroup)
+        outcome = Outcome(make_spawn([shim.SHELL, "-e", "-c", f"set +e; {text}"], umask=0o027), 99, cgroup)
         lines = outcome.out.decode().splitlines()
         assert [line for line in lines if line.startswith("0::") and line.endswith(os.path.basename(cgroup.path))]
         assert lines[-3:] == ["0", "0027", "99"]
         assert (outcome.code, outcome.word, outcome.err) == (3, "", b"")
-        wrong = wanted([shim.SHELL, "-e", "-c", "true\nfi\n"])
+        wrong = make_spawn([shim.SHELL, "-e", "-c", "true\nfi\n"])
         assert Outcome(wrong, None, cgroup).err == Outcome(wrong).err != b""
 
     def test_command_joins_its_cgroup_first(self, cgroup: Cgroup, tmp_path: Path) -> None:
         """A command is in its cgroup before it runs, and has no descriptor of it."""
-        outcome = Outcome(wanted(["sh", "-c", "cat /proc/self/cgroup; ls /proc/self/fd"], str(tmp_path)), None, cgroup)
+        outcome = Outcome(
+            make_spawn(["sh", "-c", "cat /proc/self/cgroup; ls /proc/self/fd"], str(tmp_path)), None, cgroup
+        )
         assert f"/{os.path.basename(cgroup.path)}\n" in outcome.out.decode()
         assert (outcome.code, outcome.word) == (0, "")
 
@@ -242,19 +244,19 @@ class TestShim:
         """A run that cannot join its cgroup is not started."""
         cgroup.remove()
         with pytest.raises(FileNotFoundError):
-            Outcome(wanted(["true"], str(tmp_path)), None, cgroup)
+            Outcome(make_spawn(["true"], str(tmp_path)), None, cgroup)
 
     @pytest.mark.parametrize("cwd", [None, "/"])
     def test_open_standard_input(self, cwd: str | None) -> None:
         """An open standard input has neither content nor an end, with or without a shell."""
         script = "import os, select; print(select.select([0], [], [], 0)[0], os.fstat(0).st_mode >> 12)"
-        outcome = Outcome(wanted([shutil.which("python3") or "", "-c", script], cwd, stdin_open=True))
+        outcome = Outcome(make_spawn([shutil.which("python3") or "", "-c", script], cwd, stdin_open=True))
         assert (outcome.code, outcome.out, outcome.word) == (0, b"[] 1\n", "")
 
     def test_open_standard_input_leaks_no_descriptor(self, cgroup: Cgroup) -> None:
         """The command has its three descriptors and no other."""
         for cwd in (None, "/"):
-            outcome = Outcome(wanted(["/bin/ls", "/proc/self/fd"], cwd, stdin_open=True), None, cgroup)
+            outcome = Outcome(make_spawn(["/bin/ls", "/proc/self/fd"], cwd, stdin_open=True), None, cgroup)
             assert (outcome.out.split(), outcome.word) == (
                 [b"0", b"1", b"2", b"3"],
                 "",
@@ -265,12 +267,12 @@ class TestShim:
         source = tmp_path / "an input"
         source.write_text("one\ntwo\n")
         for argv in (["cat"], [shim.SHELL, "-e", "-c", "cat"]):
-            outcome = Outcome(wanted(argv, stdin_file=str(source)))
+            outcome = Outcome(make_spawn(argv, stdin_file=str(source)))
             assert (outcome.code, outcome.out, outcome.word) == (0, b"one\ntwo\n", "")
 
     def test_standard_input_from_a_missing_file(self, tmp_path: Path) -> None:
         """The command is not executed, and the reason names the file."""
-        spawn = wanted(["echo", "ran"], stdin_file=str(tmp_path / "missing"))
+        spawn = make_spawn(["echo", "ran"], stdin_file=str(tmp_path / "missing"))
         outcome = Outcome(spawn)
         assert (outcome.out, outcome.word) == (b"", "stdin")
         assert "missing as standard input" in (shim.explain(spawn, "stdin\n") or "")
@@ -291,7 +293,7 @@ class TestShim:
             "oom_score_adj": 300,
         }
         script = "cat /proc/self/limits /proc/self/oom_score_adj; nice"
-        outcome = Outcome(wanted(["sh", "-c", script], limits=limits))
+        outcome = Outcome(make_spawn(["sh", "-c", script], limits=limits))
         assert (outcome.code, outcome.word) == (0, "")
         text = outcome.out.decode()
         shown = {line[:25].strip(): line[26:].split()[:2] for line in text.splitlines()}
@@ -310,7 +312,7 @@ class TestShim:
 
     def test_limit_cannot_be_set(self) -> None:
         """The report names the limit that cannot be set."""
-        assert Outcome(wanted(["true"], limits={"nofile": 1 << 30})).word == "limit nofile"
+        assert Outcome(make_spawn(["true"], limits={"nofile": 1 << 30})).word == "limit nofile"
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user of a process")
     @pytest.mark.parametrize("by", ["setpriv", "python"])
@@ -320,16 +322,16 @@ class TestShim:
             monkeypatch.setattr(shim, "_SETPRIV", None)
         other: dict[str, Any] = {"uid": 65534, "gid": 65533, "groups": [65533, 4]}
         show = "grep -E '^(Uid|Gid|Groups|Cap(Eff|Prm))' /proc/self/status; pwd"
-        outcome = Outcome(wanted(["sh", "-c", show], "/", **other))
+        outcome = Outcome(make_spawn(["sh", "-c", show], "/", **other))
         words = outcome.out.decode().split()
         ids = ["Uid:", *["65534"] * 4, "Gid:", *["65533"] * 4, "Groups:", "4", "65533"]
         assert words == [*ids, "CapPrm:", "0" * 16, "CapEff:", "0" * 16, "/"]
         assert outcome.word == "user"
-        odd = Outcome(wanted(["printenv", "app.name"], "/", env=ODD, **other))
+        odd = Outcome(make_spawn(["printenv", "app.name"], "/", env=ODD, **other))
         assert (odd.out, odd.word) == (b"shop\n", "user")
-        assert shim.explain(wanted(["true"], **other), "user\n") is None
+        assert shim.explain(make_spawn(["true"], **other), "user\n") is None
         for argv, cwd, word in ((["/no/such"], None, "exec 127"), (["true"], "/root/no", "cwd")):
-            spawn = wanted(argv, cwd, **other)
+            spawn = make_spawn(argv, cwd, **other)
             outcome = Outcome(spawn)
             assert outcome.word == f"user\n{word}"
             assert shim.explain(spawn, outcome.word) is not None
@@ -338,26 +340,26 @@ class TestShim:
     def test_user_cannot_be_changed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """If the user cannot be changed, the command does not run."""
         monkeypatch.setattr(shim, "_SETPRIV", "/bin/false")
-        spawn = wanted(["sh", "-c", "echo here"], uid=65534, gid=65534)
+        spawn = make_spawn(["sh", "-c", "echo here"], uid=65534, gid=65534)
         outcome = Outcome(spawn)
         assert (outcome.out, outcome.word) == (b"", "")
         assert "cannot become user 65534" in (shim.explain(spawn, outcome.word) or "")
 
     def test_failed_start_in_a_terminal(self) -> None:
         """A failed start in a terminal is reported as with pipes."""
-        assert Outcome(wanted(["/no/such/command"], tty=True)).word == "exec 127"
+        assert Outcome(make_spawn(["/no/such/command"], tty=True)).word == "exec 127"
 
 
 def test_plain_shell_command_needs_no_shim() -> None:
     """The common case executes /bin/sh once."""
-    outcome = Outcome(wanted(["/bin/sh", "-e", "-c", "echo out; echo err >&2; false; echo never"]))
+    outcome = Outcome(make_spawn(["/bin/sh", "-e", "-c", "echo out; echo err >&2; false; echo never"]))
     assert (outcome.code, outcome.out, outcome.err) == (1, b"out\n", b"err\n")
-    assert shim.wrapped(wanted(["/bin/sh"]), None, cgroup=False, carries=False) == (["/bin/sh"], False)
+    assert shim.wrapped(make_spawn(["/bin/sh"]), None, cgroup=False, carries=False) == (["/bin/sh"], False)
 
 
 def test_signals_are_at_defaults() -> None:
     """No signal that a program can use is ignored or blocked in the child, not even SIGPIPE."""
-    outcome = Outcome(wanted(["/bin/sh", "-c", "grep -E 'Sig(Blk|Ign)' /proc/self/status"]))
+    outcome = Outcome(make_spawn(["/bin/sh", "-c", "grep -E 'Sig(Blk|Ign)' /proc/self/status"]))
     # Signals 32 and 33 are glibc's own; its posix_spawn ignores them in the child until the program sets them up.
     internal = 1 << 31 | 1 << 32
     masks = [int(line.split()[1], 16) & ~internal for line in outcome.out.splitlines()]
@@ -368,9 +370,9 @@ def test_failed_start_leaks_no_descriptor() -> None:
     """An argument that is too long or has a NUL is an error, and no descriptor stays open."""
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="too long"):
-        spawning.start(wanted(["/bin/sh", "-c", "x" * 200_000]), {}, None)
+        spawning.start(make_spawn(["/bin/sh", "-c", "x" * 200_000]), {}, None)
     with pytest.raises(ValueError, match="null"):
-        spawning.start(wanted(["/bin/sh", "-c", "a\0b"]), {}, None)
+        spawning.start(make_spawn(["/bin/sh", "-c", "a\0b"]), {}, None)
     assert set(os.listdir("/proc/self/fd")) <= before
 
 
@@ -378,14 +380,14 @@ def test_terminal_size_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """The terminal has a size, and TERM is set unless the daemon or the definition sets it."""
     monkeypatch.delenv("TERM", raising=False)
     show = ["/bin/sh", "-c", 'stty size </dev/tty; echo "$TERM"']
-    assert Outcome(wanted(show, tty=True)).out == b"40 120\nxterm-256color\n"
-    assert Outcome(wanted(show, tty=True, env={"TERM": "vt100"})).out == b"40 120\nvt100\n"
-    assert Outcome(wanted(["/bin/sh", "-c", 'echo "$TERM"'])).out == b"\n"
+    assert Outcome(make_spawn(show, tty=True)).out == b"40 120\nxterm-256color\n"
+    assert Outcome(make_spawn(show, tty=True, env={"TERM": "vt100"})).out == b"40 120\nvt100\n"
+    assert Outcome(make_spawn(["/bin/sh", "-c", 'echo "$TERM"'])).out == b"\n"
 
 
 def test_merged_output_is_one_pipe() -> None:
     """Standard error goes to the pipe of standard output."""
-    outcome = Outcome(wanted(["/bin/sh", "-c", "echo 1; echo 2 >&2; echo 3"], merge=True))
+    outcome = Outcome(make_spawn(["/bin/sh", "-c", "echo 1; echo 2 >&2; echo 3"], merge=True))
     assert (outcome.out, outcome.err) == (b"1\n2\n3\n", b"")
 
 
@@ -393,13 +395,13 @@ def test_failed_start_closes_the_terminal() -> None:
     """An argument that is too long is an error, and the terminal does not stay open."""
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="too long"):
-        spawning.start(wanted(["/bin/sh", "-c", "x" * 200_000], tty=True), {}, None)
+        spawning.start(make_spawn(["/bin/sh", "-c", "x" * 200_000], tty=True), {}, None)
     assert set(os.listdir("/proc/self/fd")) <= before
 
 
 def test_master_end_is_not_inherited() -> None:
     """The root's end of a terminal does not block, and later programs do not inherit it."""
-    started = spawning.start(wanted(["/bin/sh", "-c", "exit"], tty=True), {}, None)
+    started = spawning.start(make_spawn(["/bin/sh", "-c", "exit"], tty=True), {}, None)
     master = started.pipes[0]
     assert not os.get_blocking(master)
     assert not os.get_inheritable(master)
@@ -416,7 +418,7 @@ def test_outputs_cannot_change_owner(monkeypatch: pytest.MonkeyPatch) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     script = "echo out; echo err >&2; echo name >/dev/stdout"
-    spawn = wanted(["sh", "-c", script], "/", uid=65534, gid=65534)
+    spawn = make_spawn(["sh", "-c", script], "/", uid=65534, gid=65534)
     assert Outcome(spawn).out == b"out\nname\n"
     monkeypatch.setattr(os, "fchown", refuse)
     outcome = Outcome(spawn)

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 from supervisor.host.procfs import has_executed_nothing
-from tests.root.spawn.test_posix_spawn import wanted
+from tests.root.spawn.test_posix_spawn import make_spawn
 from tests.root.spawn.test_zygote import Outcome, root, state
 from tests.root.start_bench import StartBench
 from tests.support.waiting import until
@@ -16,7 +16,7 @@ __all__ = ["root"]
 def test_killed_spare_executed_nothing(root: StartBench, tmp_path: Path) -> None:
     """The zombie of a spare that was killed before its exec shows that it executed nothing; that of a run does not."""
     side = tmp_path / "side"
-    spawn = wanted(["/bin/sh", "-c", f"echo $$ >> {side}"])
+    spawn = make_spawn(["/bin/sh", "-c", f"echo $$ >> {side}"])
     spare = root.prepare()
     os.kill(spare, signal.SIGSTOP)
     until(lambda: state(spare) == "T", "it to stop")

@@ -15,7 +15,7 @@ from supervisor.host import cgroup_names
 from supervisor.ipc.messages import Spawn
 from supervisor.root.spawn import shim, zygote
 from supervisor.root.spawn.posix_spawn import StartedProcess
-from tests.root.spawn.test_posix_spawn import ODD, read_all, variables, wanted
+from tests.root.spawn.test_posix_spawn import ODD, make_spawn, read_all, variables
 from tests.root.start_bench import DAEMON, StartBench, bench
 from tests.support.host_features import require_cgroups
 from tests.support.waiting import until
@@ -24,8 +24,8 @@ from tests.support.waiting import until
 @pytest.fixture
 def root() -> Iterator[StartBench]:
     require_cgroups()
-    with bench() as one:
-        yield one
+    with bench() as prefork_bench:
+        yield prefork_bench
 
 
 class Outcome:
@@ -65,20 +65,20 @@ class TestNewProcess:
     def test_parent_session_and_cgroup(self, root: StartBench) -> None:
         """The process is a child of the root and a session leader, and is in its cgroup before the command runs."""
         script = "cat /proc/self/cgroup; echo $PPID $$; cut -d' ' -f5,6 /proc/$$/stat"
-        found = outcome(root, wanted(["/bin/sh", "-e", "-c", script]))
-        lines = found.out.decode().splitlines()
+        result = outcome(root, make_spawn(["/bin/sh", "-e", "-c", script]))
+        lines = result.out.decode().splitlines()
         cgroup = root.cgroups["R"]
         assert cgroup is not None
         assert [line for line in lines if line.startswith("0::") and line.endswith(os.path.basename(cgroup.path))]
         assert cgroup_names.run_of(cgroup.path) == "R"
         parent, own = lines[-2].split()
-        assert (int(parent), lines[-1], found.code, found.word) == (os.getpid(), f"{own} {own}", 0, b"")
+        assert (int(parent), lines[-1], result.code, result.word) == (os.getpid(), f"{own} {own}", 0, b"")
 
     def test_process_inherits_nothing_else(self, root: StartBench) -> None:
         """The process inherits only the standard descriptors and the run's environment; signals are at defaults."""
         script = "cat; ls /proc/self/fd | wc -l; grep -E 'Sig(Blk|Ign)' /proc/self/status; env"
-        found = outcome(root, wanted(["/bin/sh", "-e", "-c", script], env={"A": "1"}))
-        lines = found.out.decode().splitlines()
+        result = outcome(root, make_spawn(["/bin/sh", "-e", "-c", script], env={"A": "1"}))
+        lines = result.out.decode().splitlines()
         assert lines[0] == "4"  # including the descriptor of the listing
         internal = 1 << 31 | 1 << 32  # glibc's own, which its posix_spawn ignores in the zygote
         assert [int(line.split()[1], 16) & ~internal for line in lines[1:3]] == [0, 0]
@@ -86,7 +86,7 @@ class TestNewProcess:
 
     def test_joining_process_inherits_no_pidfd(self, root: StartBench) -> None:
         """The pidfd of a spare process is not inherited by a process that the root starts itself."""
-        first, second = (wanted(["/bin/sh", "-c", "ls -l /proc/self/fd; cat"], run=run) for run in "AB")
+        first, second = (make_spawn(["/bin/sh", "-c", "ls -l /proc/self/fd; cat"], run=run) for run in "AB")
         root.prepare()
         assert not root.begin(first)
         root.starts._joined_s = float("inf")
@@ -99,14 +99,14 @@ class TestNewProcess:
     def test_terminal(self, root: StartBench) -> None:
         """Both outputs are the controlling terminal."""
         script = "for fd in 0 1 2; do [ -t $fd ] && echo $fd; done; echo to tty >/dev/tty; echo to stderr >&2"
-        found = outcome(root, wanted(["/bin/sh", "-c", script], tty=True))
-        assert (found.code, found.out) == (0, b"1\n2\nto tty\nto stderr\n")
+        result = outcome(root, make_spawn(["/bin/sh", "-c", script], tty=True))
+        assert (result.code, result.out) == (0, b"1\n2\nto tty\nto stderr\n")
 
     def test_shell_prepares_the_run(self, root: StartBench, tmp_path: Path) -> None:
         """A shell sets directory, umask and limits, and reports through the status pipe as usual."""
-        spawn = wanted(["sh", "-c", "pwd; umask; ulimit -Sn; exit 3"], str(tmp_path), umask=0o027)
-        found = outcome(root, spawn, nofile=99)
-        assert (found.code, found.out.decode(), found.word) == (3, f"{tmp_path}\n0027\n99\n", b"")
+        spawn = make_spawn(["sh", "-c", "pwd; umask; ulimit -Sn; exit 3"], str(tmp_path), umask=0o027)
+        result = outcome(root, spawn, nofile=99)
+        assert (result.code, result.out.decode(), result.word) == (3, f"{tmp_path}\n0027\n99\n", b"")
 
     def test_no_shell_for_simple_settings(
         self, root: StartBench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -116,28 +116,28 @@ class TestNewProcess:
         script = "import os, resource; print(os.getcwd(), os.umask(0), resource.getrlimit(7)[0], os.read(0, 1))"
         env = {"PATH": f"/no/such:{os.path.dirname(sys.executable)}", "PWD": "/old", "OLDPWD": "/older", "A": "1"}
         script += "; print(sorted(os.environ.items()))"
-        spawn = wanted([os.path.basename(sys.executable), "-c", script], str(tmp_path), umask=0o027, env=env)
-        found = outcome(root, spawn, nofile=99)
-        lines = found.out.decode().splitlines()
-        assert (found.code, found.word, lines[0]) == (0, b"", f"{tmp_path} {0o027} 99 b''")
+        spawn = make_spawn([os.path.basename(sys.executable), "-c", script], str(tmp_path), umask=0o027, env=env)
+        result = outcome(root, spawn, nofile=99)
+        lines = result.out.decode().splitlines()
+        assert (result.code, result.word, lines[0]) == (0, b"", f"{tmp_path} {0o027} 99 b''")
         seen = dict(ast.literal_eval(lines[1]))
         assert (seen["PWD"], seen["A"], "OLDPWD" in seen) == (str(tmp_path), "1", False)
 
     @pytest.mark.parametrize("more", [{}, {"cwd": "/"}, {"cwd": "/", "limits": {"nofile": 64}}])
     def test_odd_variables_arrive(self, root: StartBench, more: dict[str, Any]) -> None:
         """Variables that shells drop or set reach the command, with or without a shell."""
-        found = outcome(root, wanted(["printenv", "-0"], env=ODD, **more))
-        assert {name: variables(found.out).get(name) for name in ODD} == ODD
-        assert not [name for name in variables(found.out) if name.startswith("RINGWARD_")]
-        assert (found.code, found.err, found.word) == (0, b"", b"")
+        result = outcome(root, make_spawn(["printenv", "-0"], env=ODD, **more))
+        assert {name: variables(result.out).get(name) for name in ODD} == ODD
+        assert not [name for name in variables(result.out) if name.startswith("RINGWARD_")]
+        assert (result.code, result.err, result.word) == (0, b"", b"")
 
     def test_script_without_an_interpreter_line(self, root: StartBench, tmp_path: Path) -> None:
         """A script without an interpreter line runs in the shell, as usual."""
         script = tmp_path / "script"
         script.write_text("echo here; exit 4\n")
         script.chmod(0o755)
-        found = outcome(root, wanted([str(script)]))
-        assert (found.code, found.out, found.word) == (4, b"here\n", b"")
+        result = outcome(root, make_spawn([str(script)]))
+        assert (result.code, result.out, result.word) == (4, b"here\n", b"")
 
     @pytest.mark.parametrize(
         ("argv", "more", "words"),
@@ -152,21 +152,21 @@ class TestNewProcess:
         self, root: StartBench, argv: list[str], more: dict[str, Any], words: str
     ) -> None:
         """A failed start reports the same reason as without the zygote."""
-        spawn = wanted(argv, **more)
+        spawn = make_spawn(argv, **more)
         assert words in (shim.explain(spawn, outcome(root, spawn).word.decode()) or "")
 
     @pytest.mark.parametrize("cwd", [None, "/"])
     def test_shell_cannot_be_executed(self, root: StartBench, monkeypatch: pytest.MonkeyPatch, cwd: str | None) -> None:
         """The reason is the kernel's, with and without a status pipe."""
         monkeypatch.setattr(shim, "SHELL", "/no/such/shell")
-        spawn = wanted(["/no/such/shell", "-e", "-c", "true"], cwd)
-        found = outcome(root, spawn)
-        assert shim.explain(spawn, found.word.decode()) == "could not start: No such file or directory"
+        spawn = make_spawn(["/no/such/shell", "-e", "-c", "true"], cwd)
+        result = outcome(root, spawn)
+        assert shim.explain(spawn, result.word.decode()) == "could not start: No such file or directory"
 
     @pytest.mark.parametrize(("argv", "why"), [(["x" * 200_000], "too long"), (["a\0b"], "null")])
     def test_invalid_arguments(self, root: StartBench, argv: list[str], why: str) -> None:
         """Arguments that are too large or invalid fail in the root with the reason, and leak no descriptor."""
-        spawn = wanted(["/bin/sh", "-c", *argv])
+        spawn = make_spawn(["/bin/sh", "-c", *argv])
         root.warm()
         before = set(os.listdir("/proc/self/fd"))
         root.prepare()
@@ -181,11 +181,11 @@ class TestZygote:
         pid = root.warm()
         held = []
         for number in range(300):
-            assert outcome(root, wanted(["/bin/sh", "-e", "-c", "exit 5"], run=f"R{number}")).code == 5
+            assert outcome(root, make_spawn(["/bin/sh", "-e", "-c", "exit 5"], run=f"R{number}")).code == 5
             root.leave()
             if number in (0, 299):
                 until(lambda: state(pid) == "S", "the zygote to wait")
-                held.append([set(os.listdir(f"/proc/{one}/fd")) for one in (pid, "self")])
+                held.append([set(os.listdir(f"/proc/{process_id}/fd")) for process_id in (pid, "self")])
         assert all(after <= before for before, after in zip(*held, strict=True))
         root.clear()
 
@@ -201,7 +201,7 @@ class TestZygote:
         """Starts that arrive while one waits for a spare, or right after it, join a cgroup, in order."""
         monkeypatch.setattr("supervisor.root.spawn.start_queue._QUIET_S", 3600.0)
         root.warm()
-        first, second, third = (wanted(["/bin/sh", "-c", "true"], run=run) for run in "BAC")
+        first, second, third = (make_spawn(["/bin/sh", "-c", "true"], run=run) for run in "BAC")
         assert root.begin(first)
         root.begin(second)
         root.turn(lambda: not root.starts.under_way, "both")
@@ -215,7 +215,7 @@ class TestZygote:
     def test_used_spare_is_replaced(self, root: StartBench) -> None:
         """A used spare is replaced after a pause in which no start joins a cgroup."""
         first = root.prepare()
-        spawn = wanted(["/bin/sh", "-c", "true"])
+        spawn = make_spawn(["/bin/sh", "-c", "true"])
         assert not root.begin(spawn)
         assert not root.prefork.under_way
         root.turn(lambda: root.prefork.ready, "another one")
@@ -233,12 +233,12 @@ class TestZygote:
         pid = root.warm()
         os.kill(pid, signal.SIGKILL)
         until(lambda: state(pid) == "Z", "its end")
-        spawn = wanted(["/bin/sh", "-c", "echo once"])
+        spawn = make_spawn(["/bin/sh", "-c", "echo once"])
         root.begin(spawn)
         assert Outcome(root.settle(spawn)).out == b"once\n"
         root.turn(lambda: root.prefork._zygote not in (pid, None), "another one")
         assert "the zygote exited with signal 9" in root.log.text
-        assert outcome(root, wanted(["/bin/sh", "-c", "echo again"], run="S")).out == b"again\n"
+        assert outcome(root, make_spawn(["/bin/sh", "-c", "echo again"], run="S")).out == b"again\n"
 
     def test_dying_zygotes_are_delayed(self, root: StartBench, monkeypatch: pytest.MonkeyPatch) -> None:
         """A zygote that keeps dying is replaced with growing delays; meanwhile runs start without it."""
@@ -265,7 +265,7 @@ class TestZygote:
         os.kill(pid, signal.SIGKILL)
         until(gone, "its end")
         assert waits == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60])
-        spawn = wanted(["/bin/sh", "-c", "echo once"])
+        spawn = make_spawn(["/bin/sh", "-c", "echo once"])
         assert not root.begin(spawn)
         assert Outcome(root.settle(spawn)).out == b"once\n"
 
@@ -274,7 +274,7 @@ class TestZygote:
         pid = root.warm()
         os.kill(pid, signal.SIGSTOP)
         until(lambda: state(pid) == "T", "it to stop")
-        spawn = wanted(["/bin/sh", "-c", "echo once"])
+        spawn = make_spawn(["/bin/sh", "-c", "echo once"])
         assert root.begin(spawn)
         os.kill(pid, signal.SIGKILL)
         assert Outcome(root.settle(spawn)).out == b"once\n"
@@ -284,7 +284,7 @@ class TestZygote:
         pid = root.warm()
         os.kill(pid, signal.SIGSTOP)
         until(lambda: state(pid) == "T", "it to stop")
-        spawn = wanted(["/bin/sh", "-c", "echo once"])
+        spawn = make_spawn(["/bin/sh", "-c", "echo once"])
         assert root.begin(spawn)
         deadline_s = root.starts.next_s()
         assert deadline_s is not None
@@ -298,7 +298,7 @@ class TestZygote:
         side = tmp_path / "side"
         before = set(os.listdir("/proc/self/fd"))
         root.warm()
-        assert root.begin(wanted(["/bin/sh", "-c", f"echo here > {side}"]))
+        assert root.begin(make_spawn(["/bin/sh", "-c", f"echo here > {side}"]))
         root.starts.close()
         while root.shown:
             os.close(root.shown.pop())
@@ -312,7 +312,7 @@ class TestDismissedSpare:
         """A prepared spare that is dismissed executes nothing; its run starts once, on request."""
         spare = root.prepare()
         side = tmp_path / "side"
-        spawn = wanted(["/bin/sh", "-c", f"echo $$ >> {side}"])
+        spawn = make_spawn(["/bin/sh", "-c", f"echo $$ >> {side}"])
         root.starts.prepare(spawn, 0)
         root.starts.tend(float("inf"))
         assert os.waitpid(spare, 0)[1] == zygote._FAILED << 8
@@ -325,19 +325,19 @@ class TestDismissedSpare:
     def test_changed_run_dismisses_the_spare(self, root: StartBench, more: dict[str, Any]) -> None:
         """A run that differs from its announcement starts as requested, and the prepared spare executes nothing."""
         spare = root.prepare()
-        root.starts.prepare(wanted(["/bin/sh", "-c", "echo other"], **more), 0)
-        spawn = wanted(["/bin/sh", "-c", "echo once >/dev/tty" if "tty" in more else "echo once"], **more)
+        root.starts.prepare(make_spawn(["/bin/sh", "-c", "echo other"], **more), 0)
+        spawn = make_spawn(["/bin/sh", "-c", "echo once >/dev/tty" if "tty" in more else "echo once"], **more)
         root.begin(spawn)
         # If its terminal is closed first, the kernel sends it SIGHUP.
         assert os.waitpid(spare, 0)[1] in {zygote._FAILED << 8, int(signal.SIGHUP) if "tty" in more else -1}
-        found = Outcome(root.settle(spawn))
-        assert (found.code, found.out, found.word) == (0, b"once\n", b"")
+        result = Outcome(root.settle(spawn))
+        assert (result.code, result.out, result.word) == (0, b"once\n", b"")
 
     @pytest.mark.parametrize("told", [False, True])
     def test_killed_spare(self, root: StartBench, told: bool) -> None:
         """If the spare is killed and reaped before or after its preparation, the root starts the run itself."""
         spare = root.prepare()
-        spawn = wanted(["/bin/sh", "-c", "echo once"])
+        spawn = make_spawn(["/bin/sh", "-c", "echo once"])
         if told:
             root.starts.prepare(spawn, 0)
         os.kill(spare, signal.SIGKILL)
@@ -353,7 +353,7 @@ class TestDismissedSpare:
         monkeypatch.setattr("supervisor.root.process.notify_socket._aside", lambda _close, _closed: True)
         spare = root.prepare()
         notify = f"@ringward/test/{os.getpid()}"
-        spawn, other = (wanted(["/bin/sh", "-c", f"echo {word}"], notify=notify) for word in ("once", "other"))
+        spawn, other = (make_spawn(["/bin/sh", "-c", f"echo {word}"], notify=notify) for word in ("once", "other"))
         root.starts.prepare(spawn if how == "killed" else other, 0)
         if how == "killed":
             os.kill(spare, signal.SIGKILL)
@@ -369,7 +369,7 @@ class TestDismissedSpare:
 def test_announced_run_is_ready(root: StartBench) -> None:
     """An announced run is ready on request, with all its descriptors; another run does not disturb it."""
     spare = root.prepare()
-    spawn, other = (wanted(["/bin/sh", "-c", "echo $0"], run=run) for run in "AB")
+    spawn, other = (make_spawn(["/bin/sh", "-c", "echo $0"], run=run) for run in "AB")
     root.starts.prepare(spawn, 0)
     root.starts.prepare(other, 0)  # one at a time
     before = set(os.listdir("/proc/self/fd"))
@@ -392,7 +392,7 @@ def test_kernel_without_clone_into_cgroup(monkeypatch: pytest.MonkeyPatch, code:
     monkeypatch.setattr("supervisor.ipc.child_process.RINGWARD", ("-I", "-c", program))
     with bench() as root:
         root.warm()
-        first, second = (wanted(["/bin/sh", "-c", "echo here"], run=run) for run in "AB")
+        first, second = (make_spawn(["/bin/sh", "-c", "echo here"], run=run) for run in "AB")
         assert root.begin(first)
         assert Outcome(root.settle(first)).out == b"here\n"
         root.turn(lambda: root.prefork._zygote is None, "the end of the zygote")

@@ -39,13 +39,13 @@ def test_invalid_arguments(operation: str, arguments: dict[str, Any]) -> None:
 def test_operations_declare_arguments() -> None:
     """Every method that answers a request declares its arguments, which are checked."""
     methods = [
-        (node.name, node.args.args, [ast.unparse(one) for one in node.decorator_list])
+        (node.name, node.args.args, [ast.unparse(decorator) for decorator in node.decorator_list])
         for path in SCHEDULER.rglob("*.py")
         for tree in ast.walk(ast.parse(path.read_text()))
         if isinstance(tree, ast.ClassDef)
         for node in tree.body
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
     ]
-    answering = {name: marks for name, args, marks in methods if [one.arg for one in args[2:]] == ["reply"]}
+    answering = {name: marks for name, args, marks in methods if [argument.arg for argument in args[2:]] == ["reply"]}
     assert len(answering) > 30
     assert [name for name, marks in answering.items() if not any(mark.startswith("operation(") for mark in marks)] == []

@@ -34,17 +34,17 @@ class ImmediateReads:
     """A reading thread that answers at once."""
 
     def __init__(self, harness: Bench) -> None:
-        self.one = harness
+        self.harness = harness
 
     def submit(self, read: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
-        done(read(self.one.store.database))
+        done(read(self.harness.store.database))
 
 
 class Jobs:
     """Bulk jobs on a bench with 20 ended runs in five slices."""
 
     def __init__(self, harness: Bench) -> None:
-        self.one = harness
+        self.harness = harness
         self.db = harness.store.database
         self.reading = cast(LongReads, ImmediateReads(harness))
         for _ in range(20):
@@ -54,10 +54,12 @@ class Jobs:
 
     def begin(self) -> None:
         """Start the bulk jobs as a new scheduler does."""
-        self.bulk = BulkJobs(self.one.loop, self.one.daemon, self.one.committer, self.reading, last_job(self.db))
-        change = self.one.committer.change()
+        self.bulk = BulkJobs(
+            self.harness.loop, self.harness.daemon, self.harness.committer, self.reading, last_job(self.db)
+        )
+        change = self.harness.committer.change()
         self.bulk.announce_unreported(change)
-        self.one.committer.commit(change)
+        self.harness.committer.commit(change)
 
     def delete(self, command: str = "c") -> None:
         self.bulk.submit(
@@ -73,18 +75,18 @@ class Jobs:
 
     def slice(self) -> None:
         """Store one slice and give the loop a turn."""
-        self.one.store.work()
-        self.one.loop.round(0)
+        self.harness.store.work()
+        self.harness.loop.round(0)
 
     def left(self) -> int:
         return count_runs(self.db, RunFilter())
 
     def die(self) -> None:
         """Replace the scheduler by a new one in the middle of a job."""
-        self.one.store.jobs.clear()
-        self.one.committer._in_store.clear()
+        self.harness.store.jobs.clear()
+        self.harness.committer._in_store.clear()
         self.begin()
-        self.one.store.work_all()
+        self.harness.store.work_all()
 
     def untold(self) -> int:
         """Return the number of rows that a new scheduler would announce."""
@@ -104,9 +106,9 @@ def jobs(bench: Callable[[str], Bench], monkeypatch: pytest.MonkeyPatch) -> Jobs
 def test_slices(jobs: Jobs) -> None:
     """The store gets one slice at a time, other changes precede the next slice, and one event ends the job."""
     jobs.delete()
-    assert len(jobs.one.store.jobs) == 1
-    run = jobs.one.trigger("t")
-    assert len(jobs.one.store.jobs) == 1
+    assert len(jobs.harness.store.jobs) == 1
+    run = jobs.harness.trigger("t")
+    assert len(jobs.harness.store.jobs) == 1
     jobs.slice()
     assert (jobs.left(), get_run(jobs.db, run.id)) == (16, None)
     jobs.slice()
@@ -114,11 +116,11 @@ def test_slices(jobs: Jobs) -> None:
     assert get_run(jobs.db, run.id) is not None
     jobs.slice()
     assert jobs.left() == 13
-    while jobs.one.store.jobs:
+    while jobs.harness.store.jobs:
         assert jobs.results == []
         jobs.slice()
     assert (jobs.left(), jobs.results) == (1, [20])
-    assert [one for one in jobs.told() if one[0] == "run.deleted"] == [("run.deleted", 20)]
+    assert [event for event in jobs.told() if event[0] == "run.deleted"] == [("run.deleted", 20)]
     assert not jobs.untold()
 
 
@@ -128,7 +130,7 @@ def test_jobs_without_a_client_pause_for_checkpoints(
 ) -> None:
     """A job without a client pauses between slices for a checkpoint, and a job with a client continues at once."""
     clock = FakeClock()
-    monkeypatch.setattr(jobs.one.loop, "_clock", clock)
+    monkeypatch.setattr(jobs.harness.loop, "_clock", clock)
     monkeypatch.setattr(jobs.db, "has_backlog", lambda: True)
     jobs.bulk.submit(
         Job(
@@ -141,10 +143,10 @@ def test_jobs_without_a_client_pause_for_checkpoints(
         )
     )
     jobs.slice()
-    assert (jobs.left(), len(jobs.one.store.jobs)) == (16, 0 if event is None else 1)
+    assert (jobs.left(), len(jobs.harness.store.jobs)) == (16, 0 if event is None else 1)
     clock.advance(0.05)
-    jobs.one.loop.round(0)
-    jobs.one.store.work()
+    jobs.harness.loop.round(0)
+    jobs.harness.store.work()
     assert jobs.left() == 12
 
 
@@ -152,7 +154,7 @@ def test_one_job_at_a_time(jobs: Jobs) -> None:
     """A second job begins when the first is done, so it never sees half of it."""
     jobs.delete("a")
     jobs.delete("b")
-    while jobs.one.store.jobs:
+    while jobs.harness.store.jobs:
         jobs.slice()
     assert jobs.results == [20, 0]
     assert jobs.told() == [("run.deleted", 20)]
@@ -163,12 +165,12 @@ def test_failed_job(jobs: Jobs) -> None:
     jobs.delete()
     jobs.slice()
     error = DiskFull()
-    jobs.one.store.fail(error)
+    jobs.harness.store.fail(error)
     assert jobs.results == [error]
-    jobs.one.store.work_all()
+    jobs.harness.store.work_all()
     assert jobs.told() == [("run.deleted", 4)]
     jobs.delete()
-    while jobs.one.store.jobs:
+    while jobs.harness.store.jobs:
         jobs.slice()
     assert jobs.results == [error, 16]
     assert not jobs.untold()
@@ -183,7 +185,7 @@ def test_scheduler_death(jobs: Jobs) -> None:
     assert jobs.told() == [("run.deleted", 8)]
     assert not jobs.untold()
     jobs.delete()
-    while jobs.one.store.jobs:
+    while jobs.harness.store.jobs:
         jobs.slice()
     assert jobs.results == [20]
     assert jobs.told() == [("run.deleted", 8), ("run.deleted", 12)]
@@ -197,7 +199,7 @@ def test_several_scheduler_deaths(jobs: Jobs) -> None:
             jobs.slice()
         jobs.die()
     jobs.delete()
-    while jobs.one.store.jobs:
+    while jobs.harness.store.jobs:
         jobs.slice()
     assert jobs.results == [20]
     assert jobs.told() == [("run.deleted", 8), ("run.deleted", 4), ("run.deleted", 8)]
@@ -209,8 +211,8 @@ def test_unanswered_request(requests: "BulkRequests") -> None:
     answers: list[Any] = []
     requests.commands["bulk_delete"]({**ALL, "command": COMMAND}, answers.append)
     while jobs.left():
-        jobs.one.store.work()
-        jobs.one.loop.round(0)
+        jobs.harness.store.work()
+        jobs.harness.loop.round(0)
     jobs.die()
     requests.renew()
     [[deleted_at]] = jobs.db.rows("SELECT DISTINCT deleted_at FROM deleted_runs")
@@ -222,10 +224,10 @@ def test_unanswered_request(requests: "BulkRequests") -> None:
 def test_shutdown(jobs: Jobs) -> None:
     """A shutdown does not wait for a job: no further slice begins."""
     jobs.delete()
-    jobs.one.daemon.ending = True
+    jobs.harness.daemon.ending = True
     jobs.slice()
     assert jobs.left() == 16
-    jobs.one.store.work_all()
+    jobs.harness.store.work_all()
     assert jobs.told() == [("run.deleted", 4)]
     assert "shutting down" in str(jobs.results[0])
 
@@ -242,7 +244,7 @@ def test_deletion_times_are_unique(requests: "BulkRequests") -> None:
     assert (first["affected"], rest["affected"]) == (8, 12)
     assert first["deleted_at"] != rest["deleted_at"]
     assert requests.ask("bulk_restore", deleted_at=rest["deleted_at"])["result"] == {"affected": 12}
-    assert {get_run(jobs.db, one) for one in some} == {None}
+    assert {get_run(jobs.db, run_id) for run_id in some} == {None}
     assert requests.ask("bulk_restore", deleted_at=rest["deleted_at"] + 1)["result"] == {"affected": 0}
     set_meta(jobs.db, "bulk", {"command": COMMAND, "event": "run.deleted", "began": 5, "affected": 4})
     jobs.begin()
@@ -264,9 +266,9 @@ class BulkRequests:
         """Set up the operations as a new scheduler does."""
         jobs = self.jobs
         commands = BulkOperations(
-            jobs.one.core,
-            jobs.one.engine,
-            jobs.one.units,
+            jobs.harness.core,
+            jobs.harness.engine,
+            jobs.harness.units,
             jobs.bulk,
             cast(Retention, SimpleNamespace(undo_window_ms=60_000, deleted=self.count)),
             TriggerLimit(time.monotonic, 0),
@@ -280,8 +282,8 @@ class BulkRequests:
         answers: list[Any] = []
         self.commands[operation]({**ALL, "command": COMMAND, **arguments}, answers.append)
         while not answers:
-            self.jobs.one.store.work_all()
-            self.jobs.one.loop.round(0)
+            self.jobs.harness.store.work_all()
+            self.jobs.harness.loop.round(0)
         self.first = answers[0].get("result", {}).pop("first", [])
         return answers[0]
 
@@ -306,26 +308,26 @@ def test_repeated_rerun(requests: BulkRequests) -> None:
     for task in ("own", "s", "removed"):
         insert_run(requests.jobs.db, make_run(task_name=task, status="ended", end_reason="failed"))
     first = requests.ask("bulk_rerun", triggered_by="api")["result"]["triggered"]
-    assert [one["task_name"] for one in first] == ["t"]
+    assert [rerun["task_name"] for rerun in first] == ["t"]
     assert requests.ask("bulk_rerun", triggered_by="api")["result"]["triggered"] == first
-    assert requests.jobs.one.root.take("spawn") == [first[0]["run_id"]]
+    assert requests.jobs.harness.root.take("spawn") == [first[0]["run_id"]]
     other = requests.ask("bulk_rerun", triggered_by="api", command="01ARZ3NDEKTSV4RRFFQ69G5FAW")["result"]["triggered"]
     assert other != first
 
 
 def test_stop(requests: BulkRequests) -> None:
     """A bulk stop ends running and waiting runs, and does not count a run that is already stopping."""
-    one = requests.jobs.one
-    made = [one.trigger("t") for _ in range(3)]
-    one.store.work_all()
-    one.started(made[0].id)
-    one.store.work_all()
+    jobs_bench = requests.jobs.harness
+    made = [jobs_bench.trigger("t") for _ in range(3)]
+    jobs_bench.store.work_all()
+    jobs_bench.started(made[0].id)
+    jobs_bench.store.work_all()
     assert requests.ask("bulk_stop")["result"] == {"affected": 3}
     assert set(requests.first) == {run.id for run in made}
-    assert one.root.take("stop") == [made[0].id]
-    assert [one.row(run).status for run in made] == ["running", "ended", "ended"]
+    assert jobs_bench.root.take("stop") == [made[0].id]
+    assert [jobs_bench.row(run).status for run in made] == ["running", "ended", "ended"]
     assert requests.ask("bulk_stop")["result"] == {"affected": 0}
-    assert one.root.take("stop") == []
+    assert jobs_bench.root.take("stop") == []
 
 
 def test_delete_one_run(requests: BulkRequests) -> None:
@@ -333,11 +335,11 @@ def test_delete_one_run(requests: BulkRequests) -> None:
 
     A waiting run ends as stopped and is deleted, and a repetition changes nothing.
     """
-    one = requests.jobs.one
-    running, waiting = one.trigger("t"), one.trigger("t")
-    one.store.work_all()
-    one.started(running.id)
-    one.store.work_all()
+    jobs_bench = requests.jobs.harness
+    running, waiting = jobs_bench.trigger("t"), jobs_bench.trigger("t")
+    jobs_bench.store.work_all()
+    jobs_bench.started(running.id)
+    jobs_bench.store.work_all()
     assert requests.ask("run_delete", run=running.id)["status"] == 409
     for _ in range(2):
         assert requests.ask("run_delete", run=waiting.id)["ok"]
@@ -352,9 +354,9 @@ def test_progress_of_another_command(jobs: Jobs) -> None:
     """Progress that an earlier scheduler stored for another command does not count."""
     set_meta(jobs.db, "bulk", {"command": "other", "event": "run.deleted", "affected": 3})
     jobs.begin()
-    jobs.one.store.work_all()
+    jobs.harness.store.work_all()
     jobs.delete()
-    while jobs.one.store.jobs:
+    while jobs.harness.store.jobs:
         jobs.slice()
     assert jobs.results == [20]
 
@@ -367,12 +369,12 @@ def reading(bench: Callable[[str], Bench], tmp_path: Path) -> tuple[Bench, LongR
 
 def test_long_reads(reading: tuple[Bench, LongReads]) -> None:
     """Long reads are answered from the loop, in order, with their results or exceptions."""
-    one, reader = reading
+    reading_bench, reader = reading
     answers: list[Any] = []
     reader.submit(lambda db: db.rows("SELECT 1"), answers.append)
     reader.submit(lambda db: db.rows("nonsense"), answers.append)
     reader.submit(lambda db: db.execute("DELETE FROM runs"), answers.append)
     while len(answers) < 3:
-        one.loop.round(one.loop.now_s() + 1)
+        reading_bench.loop.round(reading_bench.loop.now_s() + 1)
     assert answers[0] == [(1,)]
     assert [type(answer).__name__ for answer in answers[1:]] == ["StoreError", "ReadOnly"]

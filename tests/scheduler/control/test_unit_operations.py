@@ -244,12 +244,12 @@ def test_resumed_schedule(bench: Make) -> None:
     answer_to(harness, "task_pause", "t")
     before = harness.loop.now_ms()
     assert answer_to(harness, "task_resume", "t") == DONE
-    found = record(harness, "t")
-    assert found.last_instant is not None
-    assert found.last_instant >= before
-    assert found.next_run_at is not None
-    assert found.next_run_at > found.last_instant
-    assert (unit.paused, found.paused) == (False, False)
+    row = record(harness, "t")
+    assert row.last_instant is not None
+    assert row.last_instant >= before
+    assert row.next_run_at is not None
+    assert row.next_run_at > row.last_instant
+    assert (unit.paused, row.paused) == (False, False)
     assert harness.root.sent == []
 
 

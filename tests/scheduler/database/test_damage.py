@@ -55,7 +55,7 @@ class Bench:
 
 
 @pytest.fixture
-def one(tmp_path: Path) -> Bench:
+def harness(tmp_path: Path) -> Bench:
     return Bench(str(tmp_path / "ringward.db"))
 
 
@@ -76,39 +76,39 @@ def reported(harness: Bench) -> None:
     assert answers[0]["ok"]
 
 
-@pytest.mark.parametrize("met", [stored, reported, lambda one: one.damage.suspected()])
-def test_repairable_damage(one: Bench, met: Callable[[Bench], None]) -> None:
+@pytest.mark.parametrize("met", [stored, reported, lambda harness: harness.damage.suspected()])
+def test_repairable_damage(harness: Bench, met: Callable[[Bench], None]) -> None:
     """Whichever process finds damage, the scheduler exits after a full check.
 
     The root keeps ends of runs until then.
     """
-    make_copy(one.path)
-    spoil(one.path)
-    met(one)
-    met(one)
-    assert one.after(2) == [True, "leave"]
-    assert is_suspect(one.path)
-    assert not one.damage.there
+    make_copy(harness.path)
+    spoil(harness.path)
+    met(harness)
+    met(harness)
+    assert harness.after(2) == [True, "leave"]
+    assert is_suspect(harness.path)
+    assert not harness.damage.there
 
 
 @pytest.mark.parametrize("copy", ["none", "damaged"])
-def test_unrepairable_damage(one: Bench, copy: str) -> None:
+def test_unrepairable_damage(harness: Bench, copy: str) -> None:
     """The scheduler reports damage without a usable copy once, keeps running, and does not repeat the full check."""
     if copy == "damaged":
-        make_copy(one.path)
-        spoil(copy_path(one.path))
-    spoil(one.path)
-    stored(one)
-    first, second, told = one.after(3)
+        make_copy(harness.path)
+        spoil(copy_path(harness.path))
+    spoil(harness.path)
+    stored(harness)
+    first, second, told = harness.after(3)
     assert (first, second, "damaged" in told) == (True, False, True)
-    assert one.damage.there
-    stored(one)
-    assert len(one.reported) == 3
+    assert harness.damage.there
+    stored(harness)
+    assert len(harness.reported) == 3
 
 
-def test_suspicion_without_damage_is_dropped(one: Bench) -> None:
+def test_suspicion_without_damage_is_dropped(harness: Bench) -> None:
     """If the full check finds no damage, the scheduler continues and clears the suspicion."""
-    make_copy(one.path)
-    reported(one)
-    assert one.after(2) == [True, False]
-    assert not is_suspect(one.path)
+    make_copy(harness.path)
+    reported(harness)
+    assert harness.after(2) == [True, False]
+    assert not is_suspect(harness.path)

@@ -19,7 +19,7 @@ Make = Callable[[str], Bench]
 
 
 @pytest.fixture
-def one(tmp_path: Path) -> Iterator[Bench]:
+def harness(tmp_path: Path) -> Iterator[Bench]:
     """A scheduler whose clock moves on while its loop waits."""
     made = Bench(tmp_path, "", FakeClock(START))
     yield made
@@ -39,33 +39,33 @@ def sampled(harness: Bench) -> HostSampler:
     return made
 
 
-def test_sample(one: Bench) -> None:
+def test_sample(harness: Bench) -> None:
     """A sample has the number of runs, memory, disk usage and the lag of the loop.
 
     Old statistics are removed with it.
     """
-    one.store.database.execute("INSERT INTO task_days VALUES ('a', ?, 55, 1, 0, 0, NULL)", [20_000 - KEPT_DAYS])
-    one.store.database.execute("INSERT INTO task_usage VALUES ('a', 300000, 0, 1, 0, 0, NULL, NULL, NULL)")
-    sampler = sampled(one)
-    one.store.work_all()
-    found = metrics.newest(one.store.database)
-    assert found is not None
-    assert found.at % metrics.FINE_MS == 0
-    assert found.running == 3
-    assert (found.memory_used or 0) > 0
-    assert (found.disk_used or 0) > 0
-    assert found.lag is not None
-    assert one.store.database.rows("SELECT * FROM task_days") == []
-    assert one.store.database.rows("SELECT * FROM task_usage") == []
+    harness.store.database.execute("INSERT INTO task_days VALUES ('a', ?, 55, 1, 0, 0, NULL)", [20_000 - KEPT_DAYS])
+    harness.store.database.execute("INSERT INTO task_usage VALUES ('a', 300000, 0, 1, 0, 0, NULL, NULL, NULL)")
+    sampler = sampled(harness)
+    harness.store.work_all()
+    row = metrics.newest(harness.store.database)
+    assert row is not None
+    assert row.at % metrics.FINE_MS == 0
+    assert row.running == 3
+    assert (row.memory_used or 0) > 0
+    assert (row.disk_used or 0) > 0
+    assert row.lag is not None
+    assert harness.store.database.rows("SELECT * FROM task_days") == []
+    assert harness.store.database.rows("SELECT * FROM task_usage") == []
     sampler.close()
 
 
-def test_failed_sample_is_dropped(one: Bench) -> None:
+def test_failed_sample_is_dropped(harness: Bench) -> None:
     """A sample that cannot be stored is dropped and delays nothing."""
-    sampler = sampled(one)
-    one.store.fail(DiskFull("full"))
-    assert one.committer.idle
-    assert metrics.newest(one.store.database) is None
+    sampler = sampled(harness)
+    harness.store.fail(DiskFull("full"))
+    assert harness.committer.idle
+    assert metrics.newest(harness.store.database) is None
     sampler.close()
 
 

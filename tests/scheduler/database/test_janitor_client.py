@@ -124,9 +124,9 @@ class JanitorBench:
 
 @pytest.fixture
 def keeping(tmp_path: Path) -> Iterator[JanitorBench]:
-    one = JanitorBench(tmp_path)
-    yield one
-    one.close()
+    harness = JanitorBench(tmp_path)
+    yield harness
+    harness.close()
 
 
 def test_idle_daemon(keeping: JanitorBench) -> None:

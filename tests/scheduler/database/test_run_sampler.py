@@ -92,8 +92,8 @@ def sleeping() -> Iterator[int]:
 
 @pytest.fixture
 def pid() -> Iterator[int]:
-    with sleeping() as found:
-        yield found
+    with sleeping() as sleeper:
+        yield sleeper
 
 
 def test_one_row_per_interval(bench: Make, pid: int) -> None:
@@ -157,9 +157,9 @@ def test_scheduler_restart(bench: Make, pid: int) -> None:
     run_samples.store_passes(database, [A])
     after.forward(2)
     assert after.times(A) == [2, 3, 4, 6]
-    found = after.usage(A)
-    assert found is not None
-    assert (found.user_ms, found.read_bytes) == (70_000, 5_000_000_000)
+    usage = after.usage(A)
+    assert usage is not None
+    assert (usage.user_ms, usage.read_bytes) == (70_000, 5_000_000_000)
 
 
 def test_failed_samples(bench: Make, pid: int) -> None:

@@ -89,9 +89,9 @@ class LauncherBench(Bench):
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[LauncherBench]:
-    one = LauncherBench(tmp_path)
-    yield one
-    one.close()
+    harness = LauncherBench(tmp_path)
+    yield harness
+    harness.close()
 
 
 def test_job_name_from_the_probe(desk: LauncherBench) -> None:

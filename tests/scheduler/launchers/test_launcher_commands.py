@@ -42,14 +42,14 @@ PARAMS = 'params = [{ name = "a", kind = "arg" }, { name = "b", kind = "flag" }]
 
 def test_run_as_a_string(tmp_path: Path) -> None:
     """The text of `run` is one argument, unchanged; parameters are $1 and so on."""
-    found = spawn(tmp_path, PRINTS, f"run = 'echo \"$1\" {{run_id}}'\n{PARAMS}", {"a": "x 'y'", "b": "true"})
-    assert found.argv[2:] == ["/bin/sh", "-e", "-c", 'echo "$1" {run_id}', "/bin/sh", "x 'y'", "--b"]
+    spawned = spawn(tmp_path, PRINTS, f"run = 'echo \"$1\" {{run_id}}'\n{PARAMS}", {"a": "x 'y'", "b": "true"})
+    assert spawned.argv[2:] == ["/bin/sh", "-e", "-c", 'echo "$1" {run_id}', "/bin/sh", "x 'y'", "--b"]
 
 
 def test_run_as_a_list(tmp_path: Path) -> None:
     """Each item of a list stays one argument, even through the form for a string."""
-    found = spawn(tmp_path, PRINTS, f'run = ["printf", "%s|", "it\'s"]\n{PARAMS}', {"a": "x y"})
-    done = subprocess.run(found.argv[2:], capture_output=True, text=True, check=True)
+    spawned = spawn(tmp_path, PRINTS, f'run = ["printf", "%s|", "it\'s"]\n{PARAMS}', {"a": "x y"})
+    done = subprocess.run(spawned.argv[2:], capture_output=True, text=True, check=True)
     assert done.stdout == "it's|x y|"
     without = spawn(tmp_path, PRINTS, 'run = ["echo", "$HOME"]')
     assert subprocess.run(without.argv[2:], capture_output=True, text=True, check=True).stdout == "$HOME\n"
@@ -68,14 +68,14 @@ def test_placeholders(tmp_path: Path) -> None:
     ]
     unit = 'run = "true"\nuser = "root"\nstop_signal = "SIGINT"\ngraceful_stop = "1500ms"\n'
     unit += 'env = { A = "b c" }\nsecrets = { TOKEN = "abcdefgh" }\n'
-    found = spawn(tmp_path, f"start = {json.dumps(words)}", unit)
+    spawned = spawn(tmp_path, f"start = {json.dumps(words)}", unit)
     lower = RUN.lower()
-    assert found.argv[:9] == [
+    assert spawned.argv[:9] == [
         *("x", f"{RUN}-{lower}", "t/0/0", "--user=root", "{{run}}", "$" + "{run_id}", "{.Name}", "-2", "2")
     ]
-    assert {"--env=A", "--env=TOKEN", "--set=A=b c", f"--set=RINGWARD_RUN_ID={RUN}"} < set(found.argv)
-    assert not any("abcdefgh" in word for word in found.argv)
-    assert found.argv[-4:] == ["/bin/sh", "-e", "-c", "true"]
+    assert {"--env=A", "--env=TOKEN", "--set=A=b c", f"--set=RINGWARD_RUN_ID={RUN}"} < set(spawned.argv)
+    assert not any("abcdefgh" in word for word in spawned.argv)
+    assert spawned.argv[-4:] == ["/bin/sh", "-e", "-c", "true"]
 
 
 def test_user_and_directory(tmp_path: Path) -> None:
@@ -101,9 +101,9 @@ def test_stop_signals(tmp_path: Path) -> None:
 def test_expanding_engines(tmp_path: Path, preset: str) -> None:
     """Dollars are doubled for engines that expand variables, so every text reaches the job unchanged."""
     unit = "run = 'echo $$ $(A) \"$1\"'\nenv = { A = '$(B)$' }\nparams = [{ name = 'p', kind = 'arg' }]\n"
-    found = spawn(tmp_path, f'preset = "{preset}"', unit, {"p": "${TOKEN}"})
-    assert found.argv[-3:] == ['echo $$$$ $$(A) "$$1"', "/bin/sh", "$${TOKEN}"]
-    assert ("--env=A=$$(B)$$" in found.argv) == ("kubernetes" in preset)
+    spawned = spawn(tmp_path, f'preset = "{preset}"', unit, {"p": "${TOKEN}"})
+    assert spawned.argv[-3:] == ['echo $$$$ $$(A) "$$1"', "/bin/sh", "$${TOKEN}"]
+    assert ("--env=A=$$(B)$$" in spawned.argv) == ("kubernetes" in preset)
     own = spawn(tmp_path, 'start = ["x", "{command}"]', unit, {"p": "${TOKEN}"})
     assert own.argv[-1] == "${TOKEN}"
 
@@ -111,8 +111,8 @@ def test_expanding_engines(tmp_path: Path, preset: str) -> None:
 def test_nomad_templates(tmp_path: Path) -> None:
     """Template characters of Nomad in a command are escaped, so they reach the job unchanged."""
     unit = "run = 'echo ${A%.*} %{x} $$ %d \"$1\"'\nparams = [{ name = 'p', kind = 'arg' }]\n"
-    found = spawn(tmp_path, 'preset = "nomad"', unit, {"p": "${A}"})
-    (group,) = json.loads(found.env["RINGWARD_INPUT"])["Job"]["TaskGroups"]
+    spawned = spawn(tmp_path, 'preset = "nomad"', unit, {"p": "${A}"})
+    (group,) = json.loads(spawned.env["RINGWARD_INPUT"])["Job"]["TaskGroups"]
     assert group["Tasks"][0]["Config"]["args"][2:] == ['echo $${A%.*} %%{x} $$ %d "$1"', "/bin/sh", "$${A}"]
 
 
@@ -132,9 +132,9 @@ def test_nomad_job_stopped_before_its_start(tmp_path: Path, status: str) -> None
 def test_ssh_arguments_have_no_secrets(tmp_path: Path) -> None:
     """Over ssh, secrets and variables are not arguments, so a list of processes does not show them."""
     unit = 'run = "true"\nenv = { A = "abcdefgh" }\nsecrets = { TOKEN = "ijklmnop" }\n'
-    found = spawn(tmp_path, 'preset = "ssh"\nhost = "web1"', unit)
-    assert not any("abcdefgh" in word or "ijklmnop" in word for word in found.argv)
-    assert "ijklmnop" in found.env["RINGWARD_INPUT"]
+    spawned = spawn(tmp_path, 'preset = "ssh"\nhost = "web1"', unit)
+    assert not any("abcdefgh" in word or "ijklmnop" in word for word in spawned.argv)
+    assert "ijklmnop" in spawned.env["RINGWARD_INPUT"]
 
 
 @settings(max_examples=25, deadline=None)
@@ -152,8 +152,8 @@ def test_script_preserves_arguments(arguments: list[str], env: dict[str, str]) -
     command = ["/usr/bin/env", sys.executable, "-I", "-S", "-c", code, json.dumps(list(env)), *arguments]
     text = launcher_commands.script(command, env, cwd="/", umask=0o27)
     done = subprocess.run(["/bin/sh"], input=text.encode(), capture_output=True, env=_PLAIN, check=True)
-    found: list[Any] = json.loads(done.stdout)
-    assert found == [[json.dumps(list(env)), *arguments], env]
+    document: list[Any] = json.loads(done.stdout)
+    assert document == [[json.dumps(list(env)), *arguments], env]
 
 
 def test_ssh_job_is_killed_after_its_grace(tmp_path: Path) -> None:

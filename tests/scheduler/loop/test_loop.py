@@ -35,9 +35,9 @@ def test_reused_descriptor() -> None:
         os.dup2(quiet, other)
         loop.watch(other, lambda _mask: called.append("successor"))
 
-    (one, one_end), (two, two_end) = pipes
-    loop.watch(one, lambda _mask: first(two))
-    loop.watch(two, lambda _mask: first(one))
+    (old_end, one_end), (two, two_end) = pipes
+    loop.watch(old_end, lambda _mask: first(two))
+    loop.watch(two, lambda _mask: first(old_end))
     os.write(one_end, b"x")
     os.write(two_end, b"x")
     loop.round(0)

@@ -20,10 +20,10 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 def writes(end: socket.socket) -> list[list[str]]:
     """Return the lines of each write, without their prefixes."""
-    found = []
+    lines_read = []
     while select.select([end], [], [], 0)[0]:
-        found.append([line.partition(": ")[2] for line in os.read(end.fileno(), 65536).decode().splitlines()])
-    return found
+        lines_read.append([line.partition(": ")[2] for line in os.read(end.fileno(), 65536).decode().splitlines()])
+    return lines_read
 
 
 def test_lines_of_a_round_are_one_write(ends: tuple[socket.socket, socket.socket]) -> None:
@@ -60,10 +60,10 @@ def test_writes_are_atomic(ends: tuple[socket.socket, socket.socket]) -> None:
 
     loop.after(0, say)
     loop.round(0)
-    found = writes(ends[0])
-    assert [text for lines in found for text in lines] == texts
-    assert len(found) < len(texts) / 5
-    assert [lines for lines in found if len("".join(lines)) > select.PIPE_BUF] == [["y" * 5000]]
+    written = writes(ends[0])
+    assert [text for lines in written for text in lines] == texts
+    assert len(written) < len(texts) / 5
+    assert [lines for lines in written if len("".join(lines)) > select.PIPE_BUF] == [["y" * 5000]]
 
 
 def test_lines_before_a_crash(ends: tuple[socket.socket, socket.socket]) -> None:

@@ -32,9 +32,9 @@ class NameService:
 
 @pytest.fixture
 def service() -> Iterator[NameService]:
-    one = NameService()
-    yield one
-    one.go.set()
+    name_service = NameService()
+    yield name_service
+    name_service.go.set()
 
 
 def prepared(bench: Make, service: NameService, patience_ms: int = 3_600_000) -> Bench:
@@ -60,15 +60,15 @@ def turned(harness: Bench, condition: Callable[[], object]) -> None:
 
 def test_only_runs_of_the_user_wait_for_the_lookup(bench: Make, service: NameService) -> None:
     """Runs of other users do not wait; runs of the same user share one lookup."""
-    one = prepared(bench, service)
-    runs = [one.trigger("t"), one.trigger("other")]
-    one.store.work_all()
-    assert [spawn["run"] for spawn in spawned(one)] == [runs[1].id]
-    one.trigger("t")
-    one.store.work_all()
+    lookups = prepared(bench, service)
+    runs = [lookups.trigger("t"), lookups.trigger("other")]
+    lookups.store.work_all()
+    assert [spawn["run"] for spawn in spawned(lookups)] == [runs[1].id]
+    lookups.trigger("t")
+    lookups.store.work_all()
     service.go.set()
-    turned(one, lambda: len(spawned(one)) >= 2)
-    spawn = spawned(one)[1]
+    turned(lookups, lambda: len(spawned(lookups)) >= 2)
+    spawn = spawned(lookups)[1]
     assert (spawn["run"], spawn["uid"], spawn["gid"]) == (runs[0].id, 7, 8)
     assert isinstance(spawn["env"], dict)
     assert spawn["env"]["USER"] == "anna"
@@ -77,32 +77,32 @@ def test_only_runs_of_the_user_wait_for_the_lookup(bench: Make, service: NameSer
 
 def test_stop_during_the_lookup(bench: Make, service: NameService) -> None:
     """A run that is stopped during the lookup ends at once and is not started by the answer."""
-    one = prepared(bench, service)
-    run = one.trigger("t")
-    one.store.work_all()
-    one.stop(run)
-    one.store.work_all()
-    assert one.row(run).end_reason == "stopped"
+    lookups = prepared(bench, service)
+    run = lookups.trigger("t")
+    lookups.store.work_all()
+    lookups.stop(run)
+    lookups.store.work_all()
+    assert lookups.row(run).end_reason == "stopped"
     service.go.set()
     answered: list[Identity] = []
-    one.user_lookup.ask(run.definition, answered.append)
-    turned(one, lambda: answered)
-    assert spawned(one) == []
+    lookups.user_lookup.ask(run.definition, answered.append)
+    turned(lookups, lambda: answered)
+    assert spawned(lookups) == []
 
 
 def test_unresponsive_name_service(bench: Make, service: NameService) -> None:
     """A run whose lookup times out ends as not started with the reason, and a late answer is ignored."""
-    one = prepared(bench, service, patience_ms=1)
-    run = one.trigger("t")
-    one.store.work_all()
-    turned(one, lambda: spawned(one))
-    assert spawned(one)[0]["refusal"] == "the user anna could not be looked up within 1ms"
-    assert one.user_lookup._open == {("anna", False): []}, "an answered lookup is not kept"
+    lookups = prepared(bench, service, patience_ms=1)
+    run = lookups.trigger("t")
+    lookups.store.work_all()
+    turned(lookups, lambda: spawned(lookups))
+    assert spawned(lookups)[0]["refusal"] == "the user anna could not be looked up within 1ms"
+    assert lookups.user_lookup._open == {("anna", False): []}, "an answered lookup is not kept"
     service.go.set()
     answered: list[Identity] = []
-    one.user_lookup.ask(run.definition, answered.append)
-    turned(one, lambda: answered)
-    assert len(spawned(one)) == 1
+    lookups.user_lookup.ask(run.definition, answered.append)
+    turned(lookups, lambda: answered)
+    assert len(spawned(lookups)) == 1
 
 
 @pytest.mark.parametrize("retaken", [False, True])

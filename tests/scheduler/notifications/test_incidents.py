@@ -22,7 +22,7 @@ def service(healthy_after: str = "1h", **keys: str) -> str:
 
 def told(harness: Bench) -> list[str]:
     harness.store.work_all()
-    return [found.kind for found in reversed(notifications.page(harness.store.database, 100))]
+    return [notification.kind for notification in reversed(notifications.page(harness.store.database, 100))]
 
 
 def test_fatal_retries_are_one_incident(bench: Make) -> None:

@@ -23,8 +23,8 @@ def told(harness: Bench) -> list[Notification]:
 
 def announced(harness: Bench) -> list[tuple[str, dict[str, Any]]]:
     """Return the events about notifications."""
-    found = events.since(harness.store.database, 0)
-    return [(event.kind, event.body) for event in found if event.kind.startswith("notification")]
+    events_found = events.since(harness.store.database, 0)
+    return [(event.kind, event.body) for event in events_found if event.kind.startswith("notification")]
 
 
 def fail(harness: Bench, status: int = FAILED, cause: str | None = None, by: str | None = None) -> str:
@@ -43,11 +43,16 @@ def test_failed_run(bench: Make) -> None:
     fail(harness, cause="shutdown")
     assert told(harness) == []
     run_id = fail(harness)
-    (found,) = told(harness)
-    assert (found.kind, found.severity, found.task_name, found.run_id) == ("run.failed", "error", "t", run_id)
-    assert "exit code 3" in found.body
+    (notification,) = told(harness)
+    assert (notification.kind, notification.severity, notification.task_name, notification.run_id) == (
+        "run.failed",
+        "error",
+        "t",
+        run_id,
+    )
+    assert "exit code 3" in notification.body
     assert [kind for kind, _ in announced(harness)] == ["notification.created", "notification.unreadCountChanged"]
-    assert announced(harness)[0][1]["notification"]["id"] == found.id
+    assert announced(harness)[0][1]["notification"]["id"] == notification.id
     assert announced(harness)[1][1] == {"count": 1}
 
 
@@ -63,7 +68,7 @@ def test_user_who_started_the_run(bench: Make) -> None:
     harness.started(again.id)
     harness.exited(again.id, status=FAILED)
     fail(harness, 0, by="token ci")
-    bodies = {found.kind: found.body for found in told(harness)}
+    bodies = {notification.kind: notification.body for notification in told(harness)}
     assert set(bodies) == {"run.failed", "run.recovered", "run.succeeded"}
     assert bodies["run.failed"].endswith("(after 1 failed attempt). Started by user alice.")
     assert "succeeded. Started by token ci." in bodies["run.recovered"]
@@ -76,8 +81,8 @@ def test_timeout(bench: Make) -> None:
     """A timeout is reported as a failure."""
     harness = bench('[tasks.t]\nrun = "false"\ntimeout = "1s"\n')
     fail(harness, cause="timeout")
-    (found,) = told(harness)
-    assert "timed out" in found.body
+    (notification,) = told(harness)
+    assert "timed out" in notification.body
 
 
 def test_only_the_last_attempt(bench: Make) -> None:
@@ -90,9 +95,9 @@ def test_only_the_last_attempt(bench: Make) -> None:
     harness.store.work_all()
     harness.started(again.id)
     harness.exited(again.id, status=FAILED)
-    (found,) = told(harness)
-    assert found.run_id == again.id
-    assert "(after 1 failed attempt)" in found.body
+    (notification,) = told(harness)
+    assert notification.run_id == again.id
+    assert "(after 1 failed attempt)" in notification.body
 
 
 def test_repeats(bench: Make) -> None:
@@ -100,8 +105,8 @@ def test_repeats(bench: Make) -> None:
     harness = bench('[tasks.t]\nrun = "false"\n')
     fail(harness)
     last = fail(harness)
-    (found,) = told(harness)
-    assert (found.times, found.run_id) == (2, last)
+    (notification,) = told(harness)
+    assert (notification.times, notification.run_id) == (2, last)
     assert [kind for kind, _ in announced(harness)][2:] == ["notification.updated"]
     assert announced(harness)[2][1]["notification"]["count"] == 2
 
@@ -110,7 +115,7 @@ def test_no_coalescing(bench: Make) -> None:
     """With coalesce_window = 0 each failure has its own notification, and history_keep bounds their number."""
     harness = bench('[notify]\ncoalesce_window = "0s"\nhistory_keep = 3\n[tasks.t]\nrun = "false"\n')
     ids = [fail(harness) for _ in range(5)]
-    assert [found.run_id for found in told(harness)] == ids[:1:-1]
+    assert [notification.run_id for notification in told(harness)] == ids[:1:-1]
 
 
 def test_fatal_service(bench: Make) -> None:
@@ -123,12 +128,17 @@ def test_fatal_service(bench: Make) -> None:
     (run,) = harness.units["s"].active.values()
     harness.started(run.id)
     harness.exited(run.id, status=FAILED)
-    (found,) = told(harness)
-    assert (found.kind, found.severity, found.task_name, found.run_id) == ("service.fatal", "error", "s", run.id)
+    (notification,) = told(harness)
+    assert (notification.kind, notification.severity, notification.task_name, notification.run_id) == (
+        "service.fatal",
+        "error",
+        "s",
+        run.id,
+    )
     change = harness.committer.change()
     harness.controller.report(harness.units["s"], harness.units["s"].instances[0], change)
     harness.committer.commit(change)
-    assert told(harness) == [found]
+    assert told(harness) == [notification]
 
 
 def test_dropped_output(bench: Make) -> None:
@@ -140,9 +150,14 @@ def test_dropped_output(bench: Make) -> None:
         change = harness.committer.change()
         harness.engine.log_changed(run.id, state, reason, change)
         harness.committer.commit(change)
-    (found,) = told(harness)
-    assert (found.kind, found.severity, found.run_id, found.times) == ("log.disk_pressure", "warn", run.id, 1)
-    assert "the disk is full" in found.body
+    (notification,) = told(harness)
+    assert (notification.kind, notification.severity, notification.run_id, notification.times) == (
+        "log.disk_pressure",
+        "warn",
+        run.id,
+        1,
+    )
+    assert "the disk is full" in notification.body
 
 
 def answer_to(harness: Bench, op: str, **arguments: Any) -> dict[str, Any]:
@@ -164,16 +179,16 @@ def test_mark_as_read(bench: Make) -> None:
     """Marking as read or unread is stored, and announced only if it changes something; an unknown id gets 404."""
     harness = bench('[tasks.t]\nrun = "false"\n')
     fail(harness)
-    (found,) = told(harness)
+    (notification,) = told(harness)
     before = len(announced(harness))
-    assert answer_to(harness, "notification_mark", id=found.id, read=True)["ok"]
-    assert answer_to(harness, "notification_mark", id=found.id, read=True)["ok"]
+    assert answer_to(harness, "notification_mark", id=notification.id, read=True)["ok"]
+    assert answer_to(harness, "notification_mark", id=notification.id, read=True)["ok"]
     (marked,) = told(harness)
     assert marked.read_at is not None
     (updated, counted) = announced(harness)[before:]
     assert (updated[0], "readAt" in updated[1]["notification"]) == ("notification.updated", True)
     assert counted == ("notification.unreadCountChanged", {"count": 0})
-    assert answer_to(harness, "notification_mark", id=found.id, read=False)["ok"]
+    assert answer_to(harness, "notification_mark", id=notification.id, read=False)["ok"]
     assert told(harness)[0].read_at is None
     assert answer_to(harness, "notifications_read")["ok"]
     assert notifications.unread_count(harness.store.database) == 0

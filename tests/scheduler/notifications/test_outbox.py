@@ -101,7 +101,7 @@ class OutboxBench(Bench):
         return deliveries.standings(self.store.database)[name]
 
     def kinds(self) -> list[str]:
-        return [one.kind for one in notifications.page(self.store.database, 100)]
+        return [notification.kind for notification in notifications.page(self.store.database, 100)]
 
 
 Make = Callable[[str], OutboxBench]
@@ -116,77 +116,77 @@ def desk(tmp_path: Path) -> Iterator[Make]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for made_bench in made:
+        made_bench.close()
 
 
 def test_one_message_at_a_time(desk: Make) -> None:
     """Each notifier gets one message at a time, in order; several notifiers work side by side."""
-    one = desk(TO_BOTH)
-    one.fail("t")
-    one.fail("u")
-    assert one.given() == ["a t failed", "b t failed"]
-    one.answer()
-    assert sorted(one.given()) == ["a u failed", "b t failed"]
-    one.answer()
-    one.answer()
-    one.answer()
-    assert (one.given(), one.standing().waiting, one.standing("b").waiting) == ([], 0, 0)
+    harness = desk(TO_BOTH)
+    harness.fail("t")
+    harness.fail("u")
+    assert harness.given() == ["a t failed", "b t failed"]
+    harness.answer()
+    assert sorted(harness.given()) == ["a u failed", "b t failed"]
+    harness.answer()
+    harness.answer()
+    harness.answer()
+    assert (harness.given(), harness.standing().waiting, harness.standing("b").waiting) == ([], 0, 0)
 
 
 def test_retry_delays(desk: Make) -> None:
     """A delivery is retried after 30 s, 2 min, 10 min and then hourly; a success releases all waiting messages."""
-    one = desk(TO_A)
-    one.fail()
+    harness = desk(TO_A)
+    harness.fail()
     for wait_ms in (MINUTE_MS // 2, 2 * MINUTE_MS, 10 * MINUTE_MS, HOUR_MS, HOUR_MS):
-        one.answer(NO)
-        one.later(wait_ms - 1000)
-        assert one.given() == []
-        one.later(1000)
-        assert one.given() == ["a t failed"]
-    one.answer(NO)
-    one.fail("u")
-    assert one.given() == []
-    one.later(MINUTE_MS // 2)
-    assert one.given() == ["a u failed"]
-    one.answer()
-    assert one.given() == ["a t failed"]
-    one.answer()
-    assert one.standing()[3:] == ("no route to host", 0, 0)
+        harness.answer(NO)
+        harness.later(wait_ms - 1000)
+        assert harness.given() == []
+        harness.later(1000)
+        assert harness.given() == ["a t failed"]
+    harness.answer(NO)
+    harness.fail("u")
+    assert harness.given() == []
+    harness.later(MINUTE_MS // 2)
+    assert harness.given() == ["a u failed"]
+    harness.answer()
+    assert harness.given() == ["a t failed"]
+    harness.answer()
+    assert harness.standing()[3:] == ("no route to host", 0, 0)
 
 
 def test_retry_after(desk: Make) -> None:
     """A receiver that sends Retry-After gets no message for that long."""
-    one = desk(TO_A)
-    one.fail()
-    one.answer(DeliveryResult("429", retry_after_ms=5 * MINUTE_MS))
-    one.fail("u")
-    one.later(5 * MINUTE_MS - 1000)
-    assert one.given() == []
-    one.later(1000)
-    assert len(one.given()) == 1
+    harness = desk(TO_A)
+    harness.fail()
+    harness.answer(DeliveryResult("429", retry_after_ms=5 * MINUTE_MS))
+    harness.fail("u")
+    harness.later(5 * MINUTE_MS - 1000)
+    assert harness.given() == []
+    harness.later(1000)
+    assert len(harness.given()) == 1
 
 
 def test_expired_delivery(desk: Make) -> None:
     """A delivery is dropped after a day. Other notifiers report that, and a failure of that report is not reported."""
-    one = desk(TO_BOTH)
-    one.fail()
-    one.notifier_client.open.sort(key=lambda item: item[0].url, reverse=True)
-    one.answer()
+    harness = desk(TO_BOTH)
+    harness.fail()
+    harness.notifier_client.open.sort(key=lambda item: item[0].url, reverse=True)
+    harness.answer()
     for _ in range(40):
-        if one.notifier_client.open:
-            one.answer(NO)
-        one.later(HOUR_MS)
-        if "notify.delivery_failed" in one.kinds():
+        if harness.notifier_client.open:
+            harness.answer(NO)
+        harness.later(HOUR_MS)
+        if "notify.delivery_failed" in harness.kinds():
             break
-    assert one.given() == ["b Notifier a cannot deliver"]
-    assert one.standing().given_up == 1
+    assert harness.given() == ["b Notifier a cannot deliver"]
+    assert harness.standing().given_up == 1
     for _ in range(60):
-        if one.notifier_client.open:
-            one.answer(NO)
-        one.later(HOUR_MS)
-    assert (one.given(), one.standing("b").given_up) == ([], 1)
-    assert one.kinds().count("notify.delivery_failed") == 1
+        if harness.notifier_client.open:
+            harness.answer(NO)
+        harness.later(HOUR_MS)
+    assert (harness.given(), harness.standing("b").given_up) == ([], 1)
+    assert harness.kinds().count("notify.delivery_failed") == 1
 
 
 def test_queue_limit(desk: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,17 +195,17 @@ def test_queue_limit(desk: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     The oldest messages are dropped and reported, and reports cause no further ones, even without coalescing.
     """
     monkeypatch.setattr("supervisor.scheduler.notifications.notifications.MOST_WAITING", 3)
-    one = desk(f'[notify]\ncoalesce_window = "0s"\n{TO_BOTH}')
+    harness = desk(f'[notify]\ncoalesce_window = "0s"\n{TO_BOTH}')
     for _ in range(7):
-        one.fail()
-    last = one.fail()
+        harness.fail()
+    last = harness.fail()
     for name in "ab":
         # Each failure above the limit drops two messages, one of them for the report about the other notifier.
-        assert (one.standing(name).waiting, one.standing(name).given_up) == (3, 2 * 5)
-        rows = one.store.database.rows("SELECT run_id FROM deliveries WHERE notifier = ? ORDER BY seq", [name])
+        assert (harness.standing(name).waiting, harness.standing(name).given_up) == (3, 2 * 5)
+        rows = harness.store.database.rows("SELECT run_id FROM deliveries WHERE notifier = ? ORDER BY seq", [name])
         assert (last,) in rows
         assert rows.count((None,)) == 2
-    assert one.kinds().count("notify.delivery_failed") == 2 * 5
+    assert harness.kinds().count("notify.delivery_failed") == 2 * 5
 
 
 def test_scheduler_restart(desk: Make) -> None:
@@ -213,100 +213,100 @@ def test_scheduler_restart(desk: Make) -> None:
 
     A new daemon tries all at once.
     """
-    one = desk(TO_BOTH)
-    one.fail()
-    one.notifier_client.open.sort(key=lambda item: item[0].url)
-    one.answer(NO)
-    one.begin(first=False)
-    assert one.given() == ["b t failed"]
-    one.begin(first=True)
-    assert one.given() == ["a t failed", "b t failed"]
+    harness = desk(TO_BOTH)
+    harness.fail()
+    harness.notifier_client.open.sort(key=lambda item: item[0].url)
+    harness.answer(NO)
+    harness.begin(first=False)
+    assert harness.given() == ["b t failed"]
+    harness.begin(first=True)
+    assert harness.given() == ["a t failed", "b t failed"]
 
 
 def test_attempts_and_after(desk: Make) -> None:
     """A route counts either final attempts or all attempts, and both kinds send the recovery."""
-    one = desk(
+    harness = desk(
         '[[routes]]\nnotify = "a"\nmatch = { tasks = "r" }\nafter = 2\nfinal_attempt_only = false\n'
         '[[routes]]\nnotify = "b"\nmatch = { tasks = "r" }\n'
     )
-    one.fail("r")
-    assert one.given() == []
-    (again,) = one.units["r"].waiting.values()
-    one.engine.retry_due(again)
-    one.store.work_all()
-    one.started(again.id)
-    one.exited(again.id, status=FAILED)
-    one.store.work_all()
-    assert one.given() == ["a r failed", "b r failed"]
-    one.answer()
-    one.answer()
-    one.fail("r", 0)
-    assert one.given() == ["a r has recovered", "b r has recovered"]
+    harness.fail("r")
+    assert harness.given() == []
+    (again,) = harness.units["r"].waiting.values()
+    harness.engine.retry_due(again)
+    harness.store.work_all()
+    harness.started(again.id)
+    harness.exited(again.id, status=FAILED)
+    harness.store.work_all()
+    assert harness.given() == ["a r failed", "b r failed"]
+    harness.answer()
+    harness.answer()
+    harness.fail("r", 0)
+    assert harness.given() == ["a r has recovered", "b r has recovered"]
 
 
 def test_recovery_needs_a_sent_failure(desk: Make) -> None:
     """A route that sent no failure sends no recovery, and the next failure is sent as new."""
-    one = desk('[[routes]]\nnotify = "a"\nafter = 2\n[[routes]]\nnotify = "b"\nrecovery = false\n')
-    one.fail()
-    assert one.given() == ["b t failed"]
-    one.answer()
-    one.fail("t", 0)
-    assert one.given() == []
-    one.fail()
-    assert one.given() == ["b t failed"]
-    assert one.kinds().count("run.recovered") == 1
+    harness = desk('[[routes]]\nnotify = "a"\nafter = 2\n[[routes]]\nnotify = "b"\nrecovery = false\n')
+    harness.fail()
+    assert harness.given() == ["b t failed"]
+    harness.answer()
+    harness.fail("t", 0)
+    assert harness.given() == []
+    harness.fail()
+    assert harness.given() == ["b t failed"]
+    assert harness.kinds().count("run.recovered") == 1
 
 
 def test_repeats_are_not_sent(desk: Make) -> None:
     """Within coalesce_window, a repeated failure is counted but not sent again."""
-    one = desk(TO_A)
-    one.fail()
-    one.answer()
-    one.fail()
-    assert one.given() == []
-    one.clock.advance(HOUR_MS / 1000)
-    one.fail()
-    assert one.given() == ["a t failed"]
+    harness = desk(TO_A)
+    harness.fail()
+    harness.answer()
+    harness.fail()
+    assert harness.given() == []
+    harness.clock.advance(HOUR_MS / 1000)
+    harness.fail()
+    assert harness.given() == ["a t failed"]
 
 
 def test_notifiers_of_a_task(desk: Make) -> None:
     """A task's own notifiers get failure, success and recovery without any route."""
-    one = desk('[tasks.own]\nrun = "false"\nnotify_on_failure = "a"\nnotify_on_success = "b"\n')
-    one.fail("own")
-    assert one.given() == ["a own failed"]
-    one.answer()
-    one.fail("own", 0)
-    assert one.given() == ["a own has recovered", "b own succeeded"]
+    harness = desk('[tasks.own]\nrun = "false"\nnotify_on_failure = "a"\nnotify_on_success = "b"\n')
+    harness.fail("own")
+    assert harness.given() == ["a own failed"]
+    harness.answer()
+    harness.fail("own", 0)
+    assert harness.given() == ["a own has recovered", "b own succeeded"]
 
 
 def test_missed_instant(desk: Make) -> None:
     """A missed instant is reported with its reason; a refused trigger by a client is not."""
-    one = desk('[tasks.own]\nrun = "false"\non_overlap = "skip"\nnotify_on_missed = "a"\n')
-    one.trigger("own")
-    one.trigger("own")
-    one.store.work_all()
-    assert one.kinds() == []
-    unit = one.units["own"]
+    harness = desk('[tasks.own]\nrun = "false"\non_overlap = "skip"\nnotify_on_missed = "a"\n')
+    harness.trigger("own")
+    harness.trigger("own")
+    harness.store.work_all()
+    assert harness.kinds() == []
+    unit = harness.units["own"]
     assert unit.task is not None
-    change = one.committer.change()
-    one.engine.create_task_run(unit, unit.task, change, RunRequest(trigger="cron", scheduled_at=one.clock.wall))
-    one.committer.commit(change)
-    one.store.work_all()
-    assert one.given() == ["a own did not run"]
-    (found,) = notifications.page(one.store.database, 10)
-    assert (found.kind, found.severity) == ("run.missed", "warn")
-    assert "another run was active" in found.body
+    change = harness.committer.change()
+    harness.engine.create_task_run(unit, unit.task, change, RunRequest(trigger="cron", scheduled_at=harness.clock.wall))
+    harness.committer.commit(change)
+    harness.store.work_all()
+    assert harness.given() == ["a own did not run"]
+    (notification,) = notifications.page(harness.store.database, 10)
+    assert (notification.kind, notification.severity) == ("run.missed", "warn")
+    assert "another run was active" in notification.body
 
 
 def test_quiet_hours(desk: Make) -> None:
     """Notifications during quiet hours are sent as one message at their end."""
-    one = desk('[daemon]\ntimezone = "UTC"\n[[routes]]\nnotify = "a"\nquiet = "11:00-13:00"\n')
-    one.fail("t")
-    one.fail("u")
-    one.later(HOUR_MS - 1000)
-    assert one.given() == []
-    one.later(1000)
-    ((request, _),) = one.notifier_client.open
+    harness = desk('[daemon]\ntimezone = "UTC"\n[[routes]]\nnotify = "a"\nquiet = "11:00-13:00"\n')
+    harness.fail("t")
+    harness.fail("u")
+    harness.later(HOUR_MS - 1000)
+    assert harness.given() == []
+    harness.later(1000)
+    ((request, _),) = harness.notifier_client.open
     assert request.title == "2 notifications"
     assert "t failed" in request.body
     assert "u failed" in request.body

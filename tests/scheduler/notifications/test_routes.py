@@ -100,8 +100,8 @@ def oracle(fact: RoutedEvent, name: str, rules: list[Route]) -> Target | None:
 @given(facts(), st.lists(routes, max_size=4))
 def test_documented_rules(fact: RoutedEvent, rules: list[Route]) -> None:
     """Each notifier gets one message by the documented rules, however many routes lead to it."""
-    wanted = [found for name in NAMES if (found := oracle(fact, name, rules)) is not None]
-    assert targets(fact, rules, "UTC", NOON) == wanted
+    expected = [target for name in NAMES if (target := oracle(fact, name, rules)) is not None]
+    assert targets(fact, rules, "UTC", NOON) == expected
 
 
 def test_every_kind_has_a_severity() -> None:
@@ -116,8 +116,8 @@ def test_quiet_hours_by_the_minute() -> None:
         now = NOON - 12 * 3_600_000 + minute * 60_000
         length = (quiet.end - quiet.start) % (24 * 60)
         left = length - (minute - quiet.start) % (24 * 60)
-        wanted = now + left * 60_000 if left > 0 else None
-        assert end_of_quiet(quiet, "UTC", now) == wanted, (quiet, minute)
+        expected = now + left * 60_000 if left > 0 else None
+        assert end_of_quiet(quiet, "UTC", now) == expected, (quiet, minute)
 
 
 def test_quiet_hours_when_clocks_change() -> None:

@@ -95,9 +95,9 @@ def test_api_server_is_replaced_for_its_settings(config: Load, boot: DaemonSetti
 def test_unchangeable_settings(config: Load, boot: DaemonSettings, text: str, key: str, line: int) -> None:
     """A setting that cannot change is reported with its place, and keeps its old value."""
     other = config(text)
-    wanted = resolve(other, boot)
-    assert [(problem.key, problem.line) for problem in unchangeable(other, boot, wanted)] == [(key, line)]
-    assert feasible(boot, wanted) == boot
+    desired = resolve(other, boot)
+    assert [(problem.key, problem.line) for problem in unchangeable(other, boot, desired)] == [(key, line)]
+    assert feasible(boot, desired) == boot
 
 
 def test_command_line_overrides_the_file(config: Load, boot: DaemonSettings) -> None:

@@ -23,7 +23,7 @@ def boot(tmp_path: Path) -> DaemonSettings:
     """Return the settings of a daemon whose file has one task."""
     for name in ("data", "run"):
         (tmp_path / name).mkdir()
-    one = dataclasses.replace(
+    config = dataclasses.replace(
         BOOT,
         data_dir=str(tmp_path / "data"),
         runtime_dir=str(tmp_path / "run"),
@@ -32,8 +32,8 @@ def boot(tmp_path: Path) -> DaemonSettings:
         config_path=str(tmp_path / "ringward.toml"),
         overridden=["data_dir"],
     )
-    write(one, "one")
-    return one
+    write(config, "one")
+    return config
 
 
 def write(boot: DaemonSettings, task: str) -> None:
@@ -52,8 +52,8 @@ def test_restarted_scheduler_keeps_the_configuration(boot: DaemonSettings) -> No
     assert (list(started.config.tasks), started.copied, started.applied) == (["one"], False, True)
     for text in ("two", "", "broken]"):
         write(boot, text)
-        found = last_good.find(boot, LOG, first_epoch=False)
-        assert (found.config, found.copied, found.applied) == (started.config, True, True)
+        loaded = last_good.find(boot, LOG, first_epoch=False)
+        assert (loaded.config, loaded.copied, loaded.applied) == (started.config, True, True)
 
 
 def test_new_daemon_reads_the_file(boot: DaemonSettings) -> None:
@@ -84,11 +84,11 @@ def test_copy_on_a_full_disk(boot: DaemonSettings) -> None:
 
 def test_unwritable_copy(boot: DaemonSettings) -> None:
     """If the copy can be written nowhere, the outdated copy is removed, and a restarted scheduler reads the file."""
-    found = last_good.find(boot, LOG, first_epoch=True)
+    loaded = last_good.find(boot, LOG, first_epoch=True)
     for place in (boot.data_dir, boot.runtime_dir):
         (Path(place) / "config.last.new").mkdir()
     with pytest.raises(OSError, match="directory"):
-        last_good.keep(found.config, boot, applied=True)
+        last_good.keep(loaded.config, boot, applied=True)
     assert not copy_of(boot).exists()
     again = last_good.find(boot, LOG, first_epoch=False)
     assert (list(again.config.tasks), again.read_again) == (["one"], True)
@@ -96,21 +96,21 @@ def test_unwritable_copy(boot: DaemonSettings) -> None:
 
 def test_copy_of_an_older_version(boot: DaemonSettings) -> None:
     """Keys that the older version did not know have their defaults."""
-    found = last_good.find(boot, LOG, first_epoch=True)
+    loaded = last_good.find(boot, LOG, first_epoch=True)
     copy = json.loads(copy_of(boot).read_text())
     del copy["config"]["tasks"]["one"]["queue_max"], copy["config"]["daemon"]["log_level"]
     del copy["config"]["keep_refused"]
     copy_of(boot).write_text(json.dumps(copy))
     write(boot, "")
-    assert last_good.find(boot, LOG, first_epoch=False) == found._replace(copied=True)
+    assert last_good.find(boot, LOG, first_epoch=False) == loaded._replace(copied=True)
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"started_at": 1, "applied": true, "config": {}}', "[", "\x00"])
 def test_damaged_copy(boot: DaemonSettings, text: str) -> None:
     """The file replaces a damaged copy, and the scheduler knows that it read the file again."""
     copy_of(boot).write_text(text)
-    found = last_good.find(boot, LOG, first_epoch=False)
-    assert (list(found.config.tasks), found.read_again) == (["one"], True)
+    loaded = last_good.find(boot, LOG, first_epoch=False)
+    assert (list(loaded.config.tasks), loaded.read_again) == (["one"], True)
     assert not last_good.find(boot, LOG, first_epoch=False).read_again
 
 

@@ -26,9 +26,9 @@ def bench(tmp_path: Path) -> Iterator[Make]:
     with contextlib.ExitStack() as stack:
 
         def make(text: str) -> ReloadBench:
-            one = ReloadBench(tmp_path, text)
-            stack.callback(one.close)
-            return one
+            harness = ReloadBench(tmp_path, text)
+            stack.callback(harness.close)
+            return harness
 
         yield make
 
@@ -57,8 +57,8 @@ def test_warnings(bench: Make, dry_run: bool) -> None:
     harness.write(f'{text}[http]\npublic = ["bakcup"]\n')
     answers = harness.ask(dry_run=dry_run)
     warning = 'ringward.toml:4: http.public[0]: no task or service named "bakcup"\n  did you mean "backup"?'
-    (found,) = harness.stored(answers)["result"]["warnings"]
-    assert found.endswith(warning)
+    (shown,) = harness.stored(answers)["result"]["warnings"]
+    assert shown.endswith(warning)
 
 
 def test_unchanged_tasks_cost_nothing(bench: Make) -> None:
@@ -78,8 +78,8 @@ def test_only_changed_services_restart(bench: Make) -> None:
     """A service with a changed command is restarted, and the other services are not."""
     harness = bench(f'{SERVICE}[services.other]\nrun = "sleep 9"\n')
     before, other = ids(harness, "s"), ids(harness, "other")
-    found = harness.done(f'{SERVICE.replace("sleep 9", "sleep 10")}[services.other]\nrun = "sleep 9"\n')
-    assert found["changed"] == [{"name": "s", "reasons": ["run: 1 instance is restarted"]}]
+    message = harness.done(f'{SERVICE.replace("sleep 9", "sleep 10")}[services.other]\nrun = "sleep 9"\n')
+    assert message["changed"] == [{"name": "s", "reasons": ["run: 1 instance is restarted"]}]
     assert ids(harness, "other") == other
     assert ids(harness, "s") != before
     assert [harness.recipes[run.id] for run in harness.alive("s")] == [process_hash(harness.units["s"].definition)]
@@ -116,8 +116,8 @@ def test_stopped_service_stays_down(bench: Make) -> None:
     harness.controller.stop(harness.units["s"], change)
     harness.committer.commit(change)
     harness.drain()
-    found = harness.done(SERVICE.replace("sleep 9", "sleep 10"))
-    assert found["changed"][0]["reasons"] == ["run: applies when the service is started"]
+    message = harness.done(SERVICE.replace("sleep 9", "sleep 10"))
+    assert message["changed"][0]["reasons"] == ["run: applies when the service is started"]
     assert ids(harness, "s") == []
     assert harness.task_row("s").stopped
 
@@ -138,8 +138,8 @@ def test_running_task_keeps_its_definition(bench: Make) -> None:
     harness = bench('[tasks.t]\nrun = "exit 7"\nexit_codes = [7]\n')
     running, waiting = harness.trigger("t"), harness.trigger("t")
     harness.drain()
-    found = harness.done('[tasks.t]\nrun = "true"\ntimeout = "5s"\n')
-    assert found["changed"][0]["reasons"] == [
+    message = harness.done('[tasks.t]\nrun = "true"\ntimeout = "5s"\n')
+    assert message["changed"][0]["reasons"] == [
         "run, timeout, exit_codes: applies to the next run, 1 active run is unaffected"
     ]
     harness.exited(running.id, status=7 << 8)
@@ -177,9 +177,9 @@ def test_removed_task(bench: Make) -> None:
     harness.drain()
     retry = next(iter(harness.units["t"].waiting.values()))
     timer = harness.units["t"].timer
-    found = harness.done("")
-    assert found["removed"] == ["t"]
-    assert found["warnings"] == ["t is removed: 1 run continues to its end, 2 waiting runs are stopped"]
+    message = harness.done("")
+    assert message["removed"] == ["t"]
+    assert message["warnings"] == ["t is removed: 1 run continues to its end, 2 waiting runs are stopped"]
     for run in (waiting, retry):
         row = harness.row(run)
         assert (row.end_reason, row.stopped_by) == ("stopped", "no longer configured")
@@ -223,8 +223,8 @@ def test_task_becomes_a_service(bench: Make) -> None:
     harness = bench('[tasks.s]\nrun = "true"\ncron = "0 0 1 1 *"\n')
     running = harness.trigger("s")
     harness.drain()
-    found = harness.done(SERVICE)
-    assert found["changed"] == [{"name": "s", "reasons": ["the task became a service: 1 run continues to its end"]}]
+    message = harness.done(SERVICE)
+    assert message["changed"] == [{"name": "s", "reasons": ["the task became a service: 1 run continues to its end"]}]
     assert len(harness.alive("s")) == 2
     assert (harness.task_row("s").kind, harness.task_row("s").next_run_at) == ("service", None)
     harness.exited(running.id)
@@ -243,8 +243,8 @@ def test_new_schedule_does_not_catch_up(bench: Make) -> None:
     harness.loop.now_ms = lambda: now_ms  # type: ignore[method-assign]
     harness.units["t"].last_instant = now_ms - 9 * HOUR_MS - HOUR_MS // 2
     text = '[tasks.t]\nrun = "true"\ntimezone = "UTC"\ncron = "0 * * * *"\n'
-    found = harness.done(text)
-    assert found["changed"][0]["reasons"] == ["cron: the new schedule counts from now, without catch-up"]
+    message = harness.done(text)
+    assert message["changed"][0]["reasons"] == ["cron: the new schedule counts from now, without catch-up"]
     row = harness.task_row("t")
     assert (row.last_instant, row.next_run_at) == (now_ms, now_ms + HOUR_MS // 2)
     assert runs_from(harness.store.database, "t", 0, "", 10) == []
@@ -261,8 +261,8 @@ def test_time_zone_does_not_move_an_interval(bench: Make) -> None:
     harness = bench(text.format("UTC"))
     stored = harness.task_row("t").last_instant
     harness.units["t"].last_instant = mark = harness.loop.now_ms() - HOUR_MS // 2
-    found = harness.done(text.format("Asia/Tokyo"))
-    assert found["changed"][0]["reasons"] == ["timezone: applies at once"]
+    message = harness.done(text.format("Asia/Tokyo"))
+    assert message["changed"][0]["reasons"] == ["timezone: applies at once"]
     assert harness.units["t"].last_instant == mark
     assert harness.task_row("t").last_instant == stored
 
@@ -375,8 +375,8 @@ def test_dry_run(bench: Make) -> None:
     before = ids(harness, "s")
     service = SERVICE.replace("sleep 9", "sleep 1")
     text = f'[tasks.n]\nrun = "true"\n{service}instances = 2\n[storage]\nundo_window = "2h"\n'
-    found = harness.done(text, dry_run=True)
-    assert found == {
+    message = harness.done(text, dry_run=True)
+    assert message == {
         "added": ["n"],
         "changed": [
             {"name": "[storage]", "reasons": ["undo_window: applies at once"]},
@@ -386,7 +386,7 @@ def test_dry_run(bench: Make) -> None:
         "warnings": [],
     }
     assert (ids(harness, "s"), set(harness.units), harness.applied) == (before, {"s", "t"}, [])
-    assert harness.done(text) == found
+    assert harness.done(text) == message
     assert harness.applied[0].config.storage.undo_window_ms == 2 * HOUR_MS
 
 
@@ -409,8 +409,8 @@ def test_one_reload_at_a_time(bench: Make) -> None:
     harness = bench("")
     harness.write('[tasks.t]\nrun = "true"\n')
     several = [harness.ask() for _ in range(3)]
-    found = [harness.stored(answers)["result"]["added"] for answers in several]
-    assert found == [["t"], [], []]
+    added_names = [harness.stored(answers)["result"]["added"] for answers in several]
+    assert added_names == [["t"], [], []]
 
 
 def test_stale_configuration_is_reported_once(bench: Make) -> None:
@@ -457,7 +457,7 @@ def random_text(chance: random.Random) -> str:
 def state(harness: ReloadBench) -> tuple[object, ...]:
     """Return the state that does not depend on times and history."""
     rows = [row._replace(last_instant=None, last_run_id=None) for row in harness.tasks()]
-    wanted = {
+    expected = {
         name: (
             unit.definition,
             unit.paused,
@@ -482,7 +482,7 @@ def state(harness: ReloadBench) -> tuple[object, ...]:
         resolved.keep_for_ms,
         resolved.keep_refused,
     )
-    return rows, wanted, places, alive, sections
+    return rows, expected, places, alive, sections
 
 
 def test_random_edits(bench: Make, tmp_path: Path) -> None:
@@ -497,8 +497,8 @@ def test_random_edits(bench: Make, tmp_path: Path) -> None:
         harness.done(text)
         fresh = harness.fresh(tmp_path / str(number))
         with contextlib.closing(fresh):
-            for found, wanted in zip(state(harness), state(fresh), strict=True):
-                assert found == wanted, text
+            for actual, expected in zip(state(harness), state(fresh), strict=True):
+                assert actual == expected, text
 
 
 def test_many_changed_schedules(bench: Make) -> None:

@@ -110,16 +110,16 @@ def make(tmp_path: Path) -> Iterator[Make]:
         return made[-1]
 
     yield new
-    for one in made:
-        one.close()
+    for made_bench in made:
+        made_bench.close()
 
 
 def test_watcher_gets_the_files_of_all_tasks(make: Make) -> None:
     """The first message names the directory for its state, and the globs and the settle time of each task."""
-    one = make(WATCHED + OTHER + '[tasks.more]\nrun = "true"\non_change = ["/a", "/b/*"]\nsettle = "1s"\n')
-    settle = one.config.tasks["load"].settle_ms
+    harness = make(WATCHED + OTHER + '[tasks.more]\nrun = "true"\non_change = ["/a", "/b/*"]\nsettle = "1s"\n')
+    settle = harness.config.tasks["load"].settle_ms
     tasks = {"load": [["/in/*"], settle], "more": [["/a", "/b/*"], 1000]}
-    assert one.files.sent == [{"op": "watch", "directory": f"{one.boot.data_dir}/on_change", "tasks": tasks}]
+    assert harness.files.sent == [{"op": "watch", "directory": f"{harness.boot.data_dir}/on_change", "tasks": tasks}]
 
 
 def test_no_watcher_without_on_change(make: Make) -> None:
@@ -129,172 +129,172 @@ def test_no_watcher_without_on_change(make: Make) -> None:
 
 def test_burst_is_acknowledged_once_stored(make: Make) -> None:
     """A burst is acknowledged only once its run is stored, so it is reported again after a crash before that."""
-    one = make(WATCHED)
-    one.files.reports("1", "/in/a", "/in/b")
-    (run,) = one.engine.live.values()
+    harness = make(WATCHED)
+    harness.files.reports("1", "/in/a", "/in/b")
+    (run,) = harness.engine.live.values()
     assert (run.files, run.trigger) == (("/in/a", "/in/b"), "cron")
-    assert (one.files.stored(), one.count()) == ([], 0)
-    assert one.spawned() == [run.id]
-    assert (one.files.stored(), one.count()) == (["1"], 1)
+    assert (harness.files.stored(), harness.count()) == ([], 0)
+    assert harness.spawned() == [run.id]
+    assert (harness.files.stored(), harness.count()) == (["1"], 1)
 
 
 def test_repeated_burst_has_one_run(make: Make) -> None:
     """A burst that is reported again is acknowledged again, and has no second run, not even in memory."""
-    one = make(WATCHED + "max_concurrent = 2\n")
-    one.files.reports("1", "/in/a")
-    (run,) = one.spawned()
-    one.files.ensure_started()
-    one.files.reports("1", "/in/a")
-    assert one.spawned() == []
-    assert one.files.stored() == ["1", "1"]
-    assert (one.count(), list(one.engine.live)) == (1, [run])
+    harness = make(WATCHED + "max_concurrent = 2\n")
+    harness.files.reports("1", "/in/a")
+    (run,) = harness.spawned()
+    harness.files.ensure_started()
+    harness.files.reports("1", "/in/a")
+    assert harness.spawned() == []
+    assert harness.files.stored() == ["1", "1"]
+    assert (harness.count(), list(harness.engine.live)) == (1, [run])
 
 
 def test_watcher_death_before_the_run_is_stored(make: Make) -> None:
     """A burst that the next watcher reports while its run is being stored still has one run."""
-    one = make(WATCHED + "max_concurrent = 2\n")
-    one.files.reports("1", "/in/a")
-    one.files.ensure_started()
-    one.files.reports("1", "/in/a")
-    assert len(one.spawned()) == 1
-    one.passes(0.25)
-    assert one.count() == len(one.engine.live) == 1
-    assert set(one.files.stored()) == {"1"}
+    harness = make(WATCHED + "max_concurrent = 2\n")
+    harness.files.reports("1", "/in/a")
+    harness.files.ensure_started()
+    harness.files.reports("1", "/in/a")
+    assert len(harness.spawned()) == 1
+    harness.passes(0.25)
+    assert harness.count() == len(harness.engine.live) == 1
+    assert set(harness.files.stored()) == {"1"}
 
 
 def test_scheduler_death_after_storing_the_run(make: Make) -> None:
     """The next scheduler knows the burst by its id, and acknowledges it without another run."""
-    one = make(WATCHED + "max_concurrent = 2\n")
-    one.files.reports("1", "/in/a")
-    one.store.work_all()
-    one.take_up(first=False)
-    one.begin()
-    one.files.reports("1", "/in/a")
-    one.store.work_all()
-    assert (one.count(), one.files.stored()) == (1, ["1"])
+    harness = make(WATCHED + "max_concurrent = 2\n")
+    harness.files.reports("1", "/in/a")
+    harness.store.work_all()
+    harness.take_up(first=False)
+    harness.begin()
+    harness.files.reports("1", "/in/a")
+    harness.store.work_all()
+    assert (harness.count(), harness.files.stored()) == (1, ["1"])
 
 
 @pytest.mark.parametrize("policy", ["max_concurrent = 1\nqueue_max = 0", 'on_overlap = "skip"'])
 def test_burst_waits_while_its_run_would_be_refused(make: Make, policy: str) -> None:
     """No refused run is stored; the burst is tried every 250 ms and gets its run when another ends."""
-    one = make(f"{WATCHED}{policy}\n")
-    one.files.reports("1", "/in/a")
-    (first,) = one.spawned()
-    one.started(first)
-    one.files.reports("2", "/in/b")
+    harness = make(f"{WATCHED}{policy}\n")
+    harness.files.reports("1", "/in/a")
+    (first,) = harness.spawned()
+    harness.started(first)
+    harness.files.reports("2", "/in/b")
     for _ in range(8):
-        one.passes(0.25)
-    assert (one.count(), one.files.stored(), one.spawned()) == (1, ["1"], [])
-    one.exited(first)
-    one.store.work_all()
-    one.passes(0.2)
-    assert one.spawned() == []
-    one.passes(0.05)
-    (second,) = one.spawned()
-    assert one.engine.live[second].files == ("/in/b",)
-    assert one.files.stored() == ["1", "2"]
+        harness.passes(0.25)
+    assert (harness.count(), harness.files.stored(), harness.spawned()) == (1, ["1"], [])
+    harness.exited(first)
+    harness.store.work_all()
+    harness.passes(0.2)
+    assert harness.spawned() == []
+    harness.passes(0.05)
+    (second,) = harness.spawned()
+    assert harness.engine.live[second].files == ("/in/b",)
+    assert harness.files.stored() == ["1", "2"]
 
 
 def test_queue_takes_one_run_with_files(make: Make) -> None:
     """The queue takes one run with files, and the next burst waits outside, although the queue has room."""
-    one = make(WATCHED)
-    one.files.reports("1", "/in/a")
-    (first,) = one.spawned()
-    one.started(first)
-    one.files.reports("2", "/in/b")
-    one.store.work_all()
-    one.files.reports("3", "/in/c")
-    one.passes(0.25)
-    assert [run.files for run in one.load.queue] == [("/in/b",)]
-    assert one.files.stored() == ["1", "2"]
-    one.exited(first)
-    (second,) = one.spawned()
-    one.passes(0.25)
-    assert [run.files for run in one.load.queue] == [("/in/c",)]
-    assert one.engine.live[second].files == ("/in/b",)
-    assert one.files.stored() == ["1", "2", "3"]
+    harness = make(WATCHED)
+    harness.files.reports("1", "/in/a")
+    (first,) = harness.spawned()
+    harness.started(first)
+    harness.files.reports("2", "/in/b")
+    harness.store.work_all()
+    harness.files.reports("3", "/in/c")
+    harness.passes(0.25)
+    assert [run.files for run in harness.load.queue] == [("/in/b",)]
+    assert harness.files.stored() == ["1", "2"]
+    harness.exited(first)
+    (second,) = harness.spawned()
+    harness.passes(0.25)
+    assert [run.files for run in harness.load.queue] == [("/in/c",)]
+    assert harness.engine.live[second].files == ("/in/b",)
+    assert harness.files.stored() == ["1", "2", "3"]
 
 
 def test_paused_task_keeps_its_burst(make: Make) -> None:
     """The run for a burst during a pause starts after the pause."""
-    one = make(WATCHED)
-    one.load.paused = True
-    one.files.reports("1", "/in/a")
-    one.passes(0.25)
-    assert (one.count(), one.files.stored()) == (0, [])
-    one.load.paused = False
-    one.passes(0.25)
-    assert (one.count(), one.files.stored()) == (1, ["1"])
+    harness = make(WATCHED)
+    harness.load.paused = True
+    harness.files.reports("1", "/in/a")
+    harness.passes(0.25)
+    assert (harness.count(), harness.files.stored()) == (0, [])
+    harness.load.paused = False
+    harness.passes(0.25)
+    assert (harness.count(), harness.files.stored()) == (1, ["1"])
 
 
 def test_shutdown_keeps_the_burst(make: Make) -> None:
     """A burst during a shutdown stays with the watcher for the next daemon."""
-    one = make(WATCHED)
-    one.daemon.ending = True
-    one.files.reports("1", "/in/a")
-    one.passes(0.25)
-    assert (one.count(), one.files.stored()) == (0, [])
+    harness = make(WATCHED)
+    harness.daemon.ending = True
+    harness.files.reports("1", "/in/a")
+    harness.passes(0.25)
+    assert (harness.count(), harness.files.stored()) == (0, [])
 
 
 def test_unstored_run_is_retried(make: Make) -> None:
     """The burst is not acknowledged until a later attempt stores its run."""
-    one = make(WATCHED)
-    one.files.reports("1", "/in/a")
-    one.store.fail(DiskFull())
-    assert (one.files.stored(), list(one.engine.live)) == ([], [])
-    one.passes(0.25)
-    assert (one.count(), one.files.stored()) == (1, ["1"])
+    harness = make(WATCHED)
+    harness.files.reports("1", "/in/a")
+    harness.store.fail(DiskFull())
+    assert (harness.files.stored(), list(harness.engine.live)) == ([], [])
+    harness.passes(0.25)
+    assert (harness.count(), harness.files.stored()) == (1, ["1"])
 
 
 def test_bursts_of_other_tasks_do_not_wait(make: Make) -> None:
     """Each task has its own waiting burst, so the bursts of other tasks do not wait."""
-    one = make(WATCHED + '[tasks.more]\nrun = "true"\non_change = "/more"\n')
-    one.load.paused = True
-    one.files.reports("1", "/in/a")
-    one.files.reports("2", "/more", task="more")
-    assert len(one.spawned()) == 1
-    assert one.files.stored() == ["2"]
+    harness = make(WATCHED + '[tasks.more]\nrun = "true"\non_change = "/more"\n')
+    harness.load.paused = True
+    harness.files.reports("1", "/in/a")
+    harness.files.reports("2", "/more", task="more")
+    assert len(harness.spawned()) == 1
+    assert harness.files.stored() == ["2"]
 
 
 def test_burst_of_a_removed_task(make: Make) -> None:
     """A waiting burst is dropped if a reload removes its task."""
-    one = make(WATCHED)
-    one.load.paused = True
-    one.files.reports("1", "/in/a")
-    one.files.reports("2", "/x", task="gone")
-    del one.units["load"]
+    harness = make(WATCHED)
+    harness.load.paused = True
+    harness.files.reports("1", "/in/a")
+    harness.files.reports("2", "/x", task="gone")
+    del harness.units["load"]
     for _ in range(3):
-        one.passes(0.25)
-    assert (one.count(), one.files.stored()) == (0, [])
+        harness.passes(0.25)
+    assert (harness.count(), harness.files.stored()) == (0, [])
 
 
 def test_reload_replaces_the_watcher(make: Make) -> None:
     """A reload replaces the watcher only if the globs change, and ends it if no task has on_change."""
-    one = make(WATCHED)
-    one.changes.configure(one.config)
-    assert one.watches()
-    path = Path(one.config.path)
+    harness = make(WATCHED)
+    harness.changes.configure(harness.config)
+    assert harness.watches()
+    path = Path(harness.config.path)
     path.write_text(WATCHED.replace("/in/", "/other/"))
-    one.changes.configure(load(str(path)))
-    assert not one.watches()
-    one.files.ensure_started()
-    assert one.files.sent[-1]["tasks"]["load"][0] == ["/other/*"]
+    harness.changes.configure(load(str(path)))
+    assert not harness.watches()
+    harness.files.ensure_started()
+    assert harness.files.sent[-1]["tasks"]["load"][0] == ["/other/*"]
     path.write_text(OTHER)
-    one.changes.configure(load(str(path)))
-    one.files.ensure_started()
-    assert not one.watches()
+    harness.changes.configure(load(str(path)))
+    harness.files.ensure_started()
+    assert not harness.watches()
     path.write_text(WATCHED)
-    one.changes.configure(load(str(path)))
-    assert one.watches()
+    harness.changes.configure(load(str(path)))
+    assert harness.watches()
 
 
 def test_problems_of_the_running_watcher(make: Make) -> None:
     """Only the problems of the running watcher are shown: a watcher that has ended has none."""
-    one = make(WATCHED)
-    assert one.changes.report() == {"inotify_problems": []}
-    one.files.client.helper_sent({"op": "refused", "problems": ["no watches"]})
-    assert one.changes.report() == {"inotify_problems": ["no watches"]}
-    one.files.close()
-    assert one.changes.report() == {"inotify_problems": []}
-    one.files.ensure_started()
-    assert one.changes.report() == {"inotify_problems": []}
+    harness = make(WATCHED)
+    assert harness.changes.report() == {"inotify_problems": []}
+    harness.files.client.helper_sent({"op": "refused", "problems": ["no watches"]})
+    assert harness.changes.report() == {"inotify_problems": ["no watches"]}
+    harness.files.close()
+    assert harness.changes.report() == {"inotify_problems": []}
+    harness.files.ensure_started()
+    assert harness.changes.report() == {"inotify_problems": []}

@@ -67,12 +67,12 @@ def wrong_of(call: Callable[[], Any]) -> dict[str, str]:
 
 def test_valid_values(task: Task) -> None:
     """Values are normalized for the command and completed with defaults; secrets are separate from shown values."""
-    found = take(task, {"n": "-007", "x": "1.50", "b": "1", "f": "true", "p": "aab", "TOKEN": SECRET})
-    assert found.shown == {"A": "a", "n": "-7", "x": "1.50", "b": "true", "f": "true", "p": "aab"}
-    assert found.secret == {"TOKEN": SECRET}
-    assert found.record == {**found.shown, "TOKEN": None}
-    assert SECRET not in repr(found)
-    passed = command_parameters(task, found)
+    accepted = take(task, {"n": "-007", "x": "1.50", "b": "1", "f": "true", "p": "aab", "TOKEN": SECRET})
+    assert accepted.shown == {"A": "a", "n": "-7", "x": "1.50", "b": "true", "f": "true", "p": "aab"}
+    assert accepted.secret == {"TOKEN": SECRET}
+    assert accepted.record == {**accepted.shown, "TOKEN": None}
+    assert SECRET not in repr(accepted)
+    passed = command_parameters(task, accepted)
     assert passed.arguments == ["-7", "1.50", "--b=true", "--f", "--p=aab"]
     assert (passed.env, passed.secrets) == ({"A": "a", "TOKEN": SECRET}, ["TOKEN"])
 
@@ -120,16 +120,16 @@ def test_any_values(task: Task, values: dict[str, str]) -> None:
     """A value is rejected by name or reaches the command unchanged; stored values are accepted again unchanged."""
     refused: Sequence[InvalidParameter] = ()
     try:
-        found = take(task, values)
+        accepted = take(task, values)
     except InvalidParameters as err:
         refused = err.wrong
     if refused:
-        assert {one.name for one in refused} <= values.keys()
+        assert {param.name for param in refused} <= values.keys()
         return
-    passed = command_parameters(task, found)
+    passed = command_parameters(task, accepted)
     assert passed.env["A"] == values.get("A", "a")
-    assert len(passed.arguments) == sum(name in values for name in ("p", "n")) + (found.shown.get("f") == "true")
-    assert accept_again(task, stored_values(json.loads(json.dumps(found.record)), {})) == found
+    assert len(passed.arguments) == sum(name in values for name in ("p", "n")) + (accepted.shown.get("f") == "true")
+    assert accept_again(task, stored_values(json.loads(json.dumps(accepted.record)), {})) == accepted
 
 
 def test_lost_secrets(task: Task) -> None:

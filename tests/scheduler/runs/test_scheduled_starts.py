@@ -72,11 +72,11 @@ class Schedules(Bench):
 
     def rows(self, name: str = "t") -> list[tuple[str, int, int | None]]:
         """Return state or end reason, instant and count of missed ones, ordered by instant."""
-        found = self.store.database.rows(
+        rows = self.store.database.rows(
             "SELECT state, scheduled_at, missed_count FROM runs WHERE task_name = ? ORDER BY scheduled_at", [name]
         )
         names = {15: "dst_skipped", 30: "missed", 35: "queue_full", 40: "skipped"}
-        return [(names.get(state, "run"), at, count) for state, at, count in found]
+        return [(names.get(state, "run"), at, count) for state, at, count in rows]
 
     def ran(self, name: str = "t") -> list[int]:
         return [at for reason, at, _ in self.rows(name) if reason == "run"]
@@ -94,8 +94,8 @@ def make(tmp_path: Path) -> Iterator[Make]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for made_bench in made:
+        made_bench.close()
 
 
 def task(keys: str) -> str:
@@ -111,20 +111,20 @@ def next_run(schedules: Schedules) -> int | None:
 
 def test_new_task_has_missed_nothing(make: Make) -> None:
     """A new task runs at the first instant after it was first seen."""
-    one = make('cron = "*/10 * * * *"')
-    assert one.rows() == []
-    one.until(START + 20 * MINUTE)
-    assert one.ran() == [START - 30_000 + minutes * MINUTE for minutes in (10, 20)]
+    harness = make('cron = "*/10 * * * *"')
+    assert harness.rows() == []
+    harness.until(START + 20 * MINUTE)
+    assert harness.ran() == [START - 30_000 + minutes * MINUTE for minutes in (10, 20)]
 
 
 def test_gap(make: Make) -> None:
     """After a gap the newest instant runs; one missed run, at the newest of the others, counts all of them."""
-    one = make('cron = "0 * * * *"')
-    one.clock.advance_ms(5 * HOUR + 10 * MINUTE)
-    one.dies(first=True)
-    assert one.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
-    one.dies(first=True)
-    assert len(one.rows()) == 2
+    harness = make('cron = "0 * * * *"')
+    harness.clock.advance_ms(5 * HOUR + 10 * MINUTE)
+    harness.dies(first=True)
+    assert harness.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
+    harness.dies(first=True)
+    assert len(harness.rows()) == 2
 
 
 @pytest.mark.parametrize(
@@ -139,123 +139,127 @@ def test_gap(make: Make) -> None:
 )
 def test_catch_up(make: Make, keys: str, runs: int, missed: int) -> None:
     """The newest catch_up instants within catch_up_window run; one missed run counts all others."""
-    one = make(f'cron = "0 * * * *"\n{keys}')
-    one.clock.advance_ms(5 * HOUR + 10 * MINUTE)
-    one.dies(first=True)
-    assert one.ran() == [START - 30_000 + hours * HOUR for hours in range(6 - runs, 6)]
-    assert [count for reason, _, count in one.rows() if reason == "missed"] == ([missed] if missed else [])
+    harness = make(f'cron = "0 * * * *"\n{keys}')
+    harness.clock.advance_ms(5 * HOUR + 10 * MINUTE)
+    harness.dies(first=True)
+    assert harness.ran() == [START - 30_000 + hours * HOUR for hours in range(6 - runs, 6)]
+    assert [count for reason, _, count in harness.rows() if reason == "missed"] == ([missed] if missed else [])
 
 
 def test_late_scheduler(make: Make) -> None:
     """With catch_up = 0, an instant still runs if the scheduler is less than half a minute late."""
-    one = make('cron = "* * * * *"\ncatch_up = 0')
-    one.clock.advance_ms(59_000)
-    one.dies()
-    assert one.rows() == [("run", START + 30_000, None)]
+    harness = make('cron = "* * * * *"\ncatch_up = 0')
+    harness.clock.advance_ms(59_000)
+    harness.dies()
+    assert harness.rows() == [("run", START + 30_000, None)]
 
 
 def test_newest_instant_of_a_gap_is_on_time(make: Make) -> None:
     """The newest instant of a gap runs even with catch_up = 0 if it is on time; a missed run counts the others."""
-    one = make('cron = "0 * * * *"\ncatch_up = 0')
-    one.clock.advance_ms(5 * HOUR)
-    one.dies(first=True)
-    assert one.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
+    harness = make('cron = "0 * * * *"\ncatch_up = 0')
+    harness.clock.advance_ms(5 * HOUR)
+    harness.dies(first=True)
+    assert harness.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
 
 
 @pytest.mark.parametrize(("cron", "every_ms", "missed"), [("* * * * *", MINUTE, 43_199), ("* * * * * *", 1000, 99_999)])
 def test_long_gap(make: Make, cron: str, every_ms: int, missed: int) -> None:
     """After a long gap the newest instant runs and the schedule continues; the count of missed ones ends at 100,000."""
-    one = make(f'cron = "{cron}"')
-    one.clock.advance_ms(30 * DAY - 30_000)
-    one.dies(first=True)
+    harness = make(f'cron = "{cron}"')
+    harness.clock.advance_ms(30 * DAY - 30_000)
+    harness.dies(first=True)
     now = START - 30_000 + 30 * DAY
-    assert one.ran() == [now]
-    assert one.rows()[0] == ("missed", now - every_ms, missed)
-    assert next_run(one) == now + every_ms
+    assert harness.ran() == [now]
+    assert harness.rows()[0] == ("missed", now - every_ms, missed)
+    assert next_run(harness) == now + every_ms
 
 
 def test_deleted_history_is_not_a_gap(make: Make) -> None:
     """Processed instants never run again, even after their runs were deleted."""
-    one = make('cron = "0 * * * *"')
-    one.until(START + 3 * HOUR)
-    assert len(one.ran()) == 3
-    one.store.database.execute("DELETE FROM runs", [])
-    one.dies(first=True)
-    assert one.rows() == []
+    harness = make('cron = "0 * * * *"')
+    harness.until(START + 3 * HOUR)
+    assert len(harness.ran()) == 3
+    harness.store.database.execute("DELETE FROM runs", [])
+    harness.dies(first=True)
+    assert harness.rows() == []
 
 
 def test_suspended_host(make: Make) -> None:
     """Timers stand still while the host sleeps, and the wall clock reveals the gap afterwards."""
-    one = make('cron = "0 * * * *"')
-    one.clock.suspend(5 * 3600)
-    one.look()
-    assert one.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
+    harness = make('cron = "0 * * * *"')
+    harness.clock.suspend(5 * 3600)
+    harness.look()
+    assert harness.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
 
 
 def test_forward_clock_step(make: Make) -> None:
     """Instants that a forward step of the clock skips are a gap."""
-    one = make('cron = "0 * * * *"')
-    one.clock.wall += 5 * HOUR
-    one.look()
-    assert one.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
+    harness = make('cron = "0 * * * *"')
+    harness.clock.wall += 5 * HOUR
+    harness.look()
+    assert harness.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
 
 
 def test_backward_clock_step(make: Make) -> None:
     """After a backward step of the clock no instant runs again, and the schedule continues from its last instant."""
-    one = make('cron = "0 * * * *"')
-    one.until(START + 5 * HOUR)
-    one.clock.wall -= 3 * HOUR
-    one.look()
-    one.until(START + 7 * HOUR)
-    assert one.ran() == [START - 30_000 + hours * HOUR for hours in range(1, 8)]
+    harness = make('cron = "0 * * * *"')
+    harness.until(START + 5 * HOUR)
+    harness.clock.wall -= 3 * HOUR
+    harness.look()
+    harness.until(START + 7 * HOUR)
+    assert harness.ran() == [START - 30_000 + hours * HOUR for hours in range(1, 8)]
 
 
 def test_resume_after_a_clock_correction(make: Make) -> None:
     """A resumed schedule follows the corrected clock, although its last instant was years ahead."""
-    one = make('cron = "0 * * * *"')
-    one.clock.wall += 1000 * DAY
-    one.look()
-    unit = one.units["t"]
+    harness = make('cron = "0 * * * *"')
+    harness.clock.wall += 1000 * DAY
+    harness.look()
+    unit = harness.units["t"]
     unit.paused = True
-    change = one.committer.change()
-    one.scheduled_starts.pause(unit, change)
-    one.committer.commit(change)
-    one.store.work_all()
-    one.clock.wall -= 1000 * DAY
-    one.look()
+    change = harness.committer.change()
+    harness.scheduled_starts.pause(unit, change)
+    harness.committer.commit(change)
+    harness.store.work_all()
+    harness.clock.wall -= 1000 * DAY
+    harness.look()
     unit.paused = False
-    change = one.committer.change()
-    one.scheduled_starts.resume(unit, change)
-    one.committer.commit(change)
-    one.store.work_all()
-    assert next_run(one) == START - 30_000 + HOUR
+    change = harness.committer.change()
+    harness.scheduled_starts.resume(unit, change)
+    harness.committer.commit(change)
+    harness.store.work_all()
+    assert next_run(harness) == START - 30_000 + HOUR
 
 
 def test_pause_during_jitter(make: Make) -> None:
     """A run that waits for its jitter starts even if its task is paused and resumed meanwhile."""
-    one = make('cron = "0 * * * *"\njitter = "50m"')
-    unit = one.units["t"]
+    harness = make('cron = "0 * * * *"\njitter = "50m"')
+    unit = harness.units["t"]
     assert unit.schedule.offset_ms > 2 * MINUTE
-    one.until(START - 30_000 + HOUR + MINUTE)
-    commands = UnitOperations(one.core, one.engine.stop, one.controller, one.scheduled_starts, one.units)
+    harness.until(START - 30_000 + HOUR + MINUTE)
+    commands = UnitOperations(
+        harness.core, harness.engine.stop, harness.controller, harness.scheduled_starts, harness.units
+    )
     for operation in ("task_pause", "task_resume"):
         operations_of(commands)[operation]({"task": "t", "by": "me"}, lambda _answer: None)
-        one.store.work_all()
-    one.until(START + 2 * HOUR)
-    assert one.ran() == [START - 30_000 + HOUR]
+        harness.store.work_all()
+    harness.until(START + 2 * HOUR)
+    assert harness.ran() == [START - 30_000 + HOUR]
 
 
 def test_resume_during_removal(make: Make) -> None:
     """A schedule that is resumed during its removal stays removed."""
-    one = make('cron = "0 * * * *"')
-    unit = one.units["t"]
+    harness = make('cron = "0 * * * *"')
+    unit = harness.units["t"]
     unit.paused = True
     answers: list[dict[str, Any]] = []
-    commands = UnitOperations(one.core, one.engine.stop, one.controller, one.scheduled_starts, one.units)
+    commands = UnitOperations(
+        harness.core, harness.engine.stop, harness.controller, harness.scheduled_starts, harness.units
+    )
     operations_of(commands)["task_resume"]({"task": "t", "by": "me"}, answers.append)
-    one.scheduled_starts.end(unit)
+    harness.scheduled_starts.end(unit)
     unit.configured = False
-    one.store.work_all()
+    harness.store.work_all()
     assert answers == [{"ok": True, "result": {}}]
     assert unit.timer is None
 
@@ -263,14 +267,14 @@ def test_resume_during_removal(make: Make) -> None:
 @pytest.mark.parametrize("step", [3 * HOUR, -3 * HOUR])
 def test_interval_ignores_the_wall_clock(make: Make, step: int) -> None:
     """Setting the wall clock neither triggers nor delays a run of an interval."""
-    one = make('every = "90s"')
-    one.until(START + 10 * MINUTE)
-    assert one.ran() == [START + number * 90_000 for number in range(1, 7)]
-    one.clock.wall += step
-    one.look()
-    assert len(one.rows()) == 6
-    one.until(START + step + 15 * MINUTE)
-    assert sorted(one.ran()) == sorted(
+    harness = make('every = "90s"')
+    harness.until(START + 10 * MINUTE)
+    assert harness.ran() == [START + number * 90_000 for number in range(1, 7)]
+    harness.clock.wall += step
+    harness.look()
+    assert len(harness.rows()) == 6
+    harness.until(START + step + 15 * MINUTE)
+    assert sorted(harness.ran()) == sorted(
         [START + number * 90_000 for number in range(1, 7)]
         + [START + step + number * 90_000 for number in range(7, 11)]
     )
@@ -278,82 +282,82 @@ def test_interval_ignores_the_wall_clock(make: Make, step: int) -> None:
 
 def test_interval_survives_restarts(make: Make) -> None:
     """A restart does not shift an interval."""
-    one = make('every = "90s"')
-    one.until(START + 100_000)
-    one.clock.advance_ms(20_000)
-    one.dies()
-    one.until(START + 200_000)
-    one.dies(first=True)
-    assert one.ran() == [START + 90_000, START + 180_000]
-    assert next_run(one) == START + 270_000
+    harness = make('every = "90s"')
+    harness.until(START + 100_000)
+    harness.clock.advance_ms(20_000)
+    harness.dies()
+    harness.until(START + 200_000)
+    harness.dies(first=True)
+    assert harness.ran() == [START + 90_000, START + 180_000]
+    assert next_run(harness) == START + 270_000
 
 
 def test_single_time(make: Make) -> None:
     """A single time runs once across restarts; a daemon that was down catches up."""
     at = START + HOUR
-    one = make('at = "2026-06-01T03:00:30+02:00"')
-    assert next_run(one) == at
-    one.clock.advance_ms(2 * HOUR)
-    one.dies(first=True)
-    assert one.ran() == [at]
-    one.dies(first=True)
-    one.until(START + DAY)
-    assert one.rows() == [("run", at, None)]
-    assert next_run(one) is None
+    harness = make('at = "2026-06-01T03:00:30+02:00"')
+    assert next_run(harness) == at
+    harness.clock.advance_ms(2 * HOUR)
+    harness.dies(first=True)
+    assert harness.ran() == [at]
+    harness.dies(first=True)
+    harness.until(START + DAY)
+    assert harness.rows() == [("run", at, None)]
+    assert next_run(harness) is None
 
 
 def test_single_time_in_the_past(make: Make) -> None:
     """A single time in the past does not run; one missed run records it."""
-    one = make("at = 2026-05-31T23:59:00Z")
-    assert one.rows() == [("missed", START - 90_000, 1)]
-    one.dies(first=True)
-    one.store.database.execute("DELETE FROM runs", [])
-    one.dies(first=True)
-    assert one.rows() == []
-    one.rewrite(task("at = 2026-05-30T12:00:00Z"))
-    one.dies(first=True)
-    assert [row[0] for row in one.rows()] == ["missed"]
+    harness = make("at = 2026-05-31T23:59:00Z")
+    assert harness.rows() == [("missed", START - 90_000, 1)]
+    harness.dies(first=True)
+    harness.store.database.execute("DELETE FROM runs", [])
+    harness.dies(first=True)
+    assert harness.rows() == []
+    harness.rewrite(task("at = 2026-05-30T12:00:00Z"))
+    harness.dies(first=True)
+    assert [row[0] for row in harness.rows()] == ["missed"]
 
 
 def test_jitter(make: Make) -> None:
     """Jitter delays each start by the same offset; the run still counts for its instant."""
-    one = make('cron = "0 * * * *"\njitter = "30m"')
-    offset = one.units["t"].schedule.offset_ms
+    harness = make('cron = "0 * * * *"\njitter = "30m"')
+    offset = harness.units["t"].schedule.offset_ms
     assert 0 < offset < 30 * MINUTE
     first = START - 30_000 + HOUR
-    assert next_run(one) == first + offset
-    one.until(first + offset - 1)
-    assert one.rows() == []
-    one.dies()
-    one.until(first + offset)
-    assert one.ran() == [first]
-    assert next_run(one) == first + HOUR + offset
+    assert next_run(harness) == first + offset
+    harness.until(first + offset - 1)
+    assert harness.rows() == []
+    harness.dies()
+    harness.until(first + offset)
+    assert harness.ran() == [first]
+    assert next_run(harness) == first + HOUR + offset
 
 
 def test_instant_skipped_by_dst(make: Make) -> None:
     """An instant that daylight saving time skips is recorded, and the next real instant is announced."""
-    one = make('cron = "30 2 * * *"\ntimezone = "Europe/Prague"\ndst_gap = "skip"')
-    one.until(ms("2026-10-25T12:00Z"))
-    assert one.rows()[-2:] == [
+    harness = make('cron = "30 2 * * *"\ntimezone = "Europe/Prague"\ndst_gap = "skip"')
+    harness.until(ms("2026-10-25T12:00Z"))
+    assert harness.rows()[-2:] == [
         ("run", ms("2026-10-25T02:30+02:00"), None),
         ("dst_skipped", ms("2026-10-25T02:30+01:00"), None),
     ]
-    one.until(ms("2027-03-28T00:30Z"))
-    assert next_run(one) == ms("2027-03-29T02:30+02:00")
-    one.until(ms("2027-03-28T12:00Z"))
-    assert one.rows()[-1] == ("dst_skipped", ms("2027-03-28T03:00+02:00"), None)
+    harness.until(ms("2027-03-28T00:30Z"))
+    assert next_run(harness) == ms("2027-03-29T02:30+02:00")
+    harness.until(ms("2027-03-28T12:00Z"))
+    assert harness.rows()[-1] == ("dst_skipped", ms("2027-03-28T03:00+02:00"), None)
 
 
 def test_changed_schedule(make: Make) -> None:
     """A changed schedule does not catch up with the past, and instants do not run twice when the clock is behind."""
-    one = make('cron = "0 * * * *"')
-    one.until(START + 2 * HOUR)
-    one.rewrite(task('cron = "*/5 * * * *"'))
-    one.clock.wall -= 30 * MINUTE
-    one.dies()
-    assert len(one.rows()) == 2
-    one.until(START + 2 * HOUR + 5 * MINUTE)
-    assert one.ran()[2:] == [START - 30_000 + 2 * HOUR + 5 * MINUTE]
+    harness = make('cron = "0 * * * *"')
+    harness.until(START + 2 * HOUR)
+    harness.rewrite(task('cron = "*/5 * * * *"'))
+    harness.clock.wall -= 30 * MINUTE
+    harness.dies()
+    assert len(harness.rows()) == 2
+    harness.until(START + 2 * HOUR + 5 * MINUTE)
+    assert harness.ran()[2:] == [START - 30_000 + 2 * HOUR + 5 * MINUTE]
 
 
 def redefined(schedules: Schedules, keys: str) -> None:
@@ -366,91 +370,91 @@ def redefined(schedules: Schedules, keys: str) -> None:
 
 def test_changed_interval(make: Make) -> None:
     """A changed interval counts from the reload; a run that was due before still starts."""
-    one = make('every = "1h"')
-    one.clock.advance_ms(HOUR + 1000)
-    redefined(one, 'every = "10m"')
-    assert one.ran() == [START + HOUR]
-    assert next_run(one) == START + HOUR + 1000 + 10 * MINUTE
+    harness = make('every = "1h"')
+    harness.clock.advance_ms(HOUR + 1000)
+    redefined(harness, 'every = "10m"')
+    assert harness.ran() == [START + HOUR]
+    assert next_run(harness) == START + HOUR + 1000 + 10 * MINUTE
 
 
 @pytest.mark.parametrize("keys", ['timezone = "Asia/Tokyo"', 'dst_gap = "skip"', 'dst_overlap = "both"'])
 def test_time_zone_does_not_move_an_interval(make: Make, keys: str) -> None:
     """An interval continues when only the time zone or the rules for daylight saving time change."""
-    one = make('every = "1h"\ntimezone = "UTC"')
-    one.clock.advance_ms(HOUR // 2)
-    redefined(one, f'every = "1h"\n{keys}')
-    assert next_run(one) == START + HOUR
+    harness = make('every = "1h"\ntimezone = "UTC"')
+    harness.clock.advance_ms(HOUR // 2)
+    redefined(harness, f'every = "1h"\n{keys}')
+    assert next_run(harness) == START + HOUR
 
 
 def test_changed_jitter(make: Make) -> None:
     """A run that waits for its jitter starts at the new time."""
-    one = make('cron = "0 * * * *"\njitter = "50m"')
+    harness = make('cron = "0 * * * *"\njitter = "50m"')
     first = START - 30_000 + HOUR
-    one.clock.advance_ms(first - START + 1)
-    redefined(one, 'cron = "0 * * * *"')
-    one.look()
-    assert one.ran() == [first]
+    harness.clock.advance_ms(first - START + 1)
+    redefined(harness, 'cron = "0 * * * *"')
+    harness.look()
+    assert harness.ran() == [first]
 
 
 def test_schedule_change_during_jitter(make: Make) -> None:
     """A run that waits for its jitter starts even if the schedule changes."""
-    one = make('cron = "0 * * * *"\njitter = "50m"')
+    harness = make('cron = "0 * * * *"\njitter = "50m"')
     first = START - 30_000 + HOUR
-    one.clock.advance_ms(first - START + 1)
-    redefined(one, 'cron = "30 12 * * *"')
-    assert one.ran() == [first]
+    harness.clock.advance_ms(first - START + 1)
+    redefined(harness, 'cron = "30 12 * * *"')
+    assert harness.ran() == [first]
 
 
 def test_changed_single_time(make: Make) -> None:
     """A new single time in the future runs; a past one is recorded as missed, and is not repeated if it ran."""
-    one = make("at = 2026-06-01T01:00:00Z")
-    one.until(START + 2 * HOUR)
-    redefined(one, "at = 2026-06-01T01:00:00Z\ndst_gap = 'skip'")
-    assert len(one.rows()) == 1
-    redefined(one, "at = 2026-06-01T00:30:00Z")
-    assert one.rows()[0] == ("missed", START + 30 * MINUTE - 30_000, 1)
-    redefined(one, "at = 2026-06-01T03:00:00Z")
-    one.until(START + 4 * HOUR)
-    assert one.ran() == [START - 30_000 + hours * HOUR for hours in (1, 3)]
+    harness = make("at = 2026-06-01T01:00:00Z")
+    harness.until(START + 2 * HOUR)
+    redefined(harness, "at = 2026-06-01T01:00:00Z\ndst_gap = 'skip'")
+    assert len(harness.rows()) == 1
+    redefined(harness, "at = 2026-06-01T00:30:00Z")
+    assert harness.rows()[0] == ("missed", START + 30 * MINUTE - 30_000, 1)
+    redefined(harness, "at = 2026-06-01T03:00:00Z")
+    harness.until(START + 4 * HOUR)
+    assert harness.ran() == [START - 30_000 + hours * HOUR for hours in (1, 3)]
 
 
 def test_last_instant_set_back(make: Make) -> None:
     """If the stored last instant is set back by hand, no instant runs twice and the schedule continues."""
-    one = make('cron = "0 * * * *"')
-    one.until(START + HOUR)
-    update_task(one.store.database, "t", last_instant=START)
-    one.dies(first=True)
-    one.until(START + 2 * HOUR)
-    assert one.ran() == [START - 30_000 + hours * HOUR for hours in (1, 2)]
+    harness = make('cron = "0 * * * *"')
+    harness.until(START + HOUR)
+    update_task(harness.store.database, "t", last_instant=START)
+    harness.dies(first=True)
+    harness.until(START + 2 * HOUR)
+    assert harness.ran() == [START - 30_000 + hours * HOUR for hours in (1, 2)]
 
 
 def test_coalescing(make: Make) -> None:
     """While a scheduled run waits, later instants are skipped; runs on request still wait."""
-    one = make('cron = "0 * * * *"\nmax_concurrent = 1')
-    one.until(START + 4 * HOUR)
-    assert [reason for reason, _, _ in one.rows()] == ["run", "run", "skipped", "skipped"]
-    waiting = one.units["t"].queue
-    one.trigger("t")
-    one.store.work_all()
+    harness = make('cron = "0 * * * *"\nmax_concurrent = 1')
+    harness.until(START + 4 * HOUR)
+    assert [reason for reason, _, _ in harness.rows()] == ["run", "run", "skipped", "skipped"]
+    waiting = harness.units["t"].queue
+    harness.trigger("t")
+    harness.store.work_all()
     assert len(waiting) == 2
-    one.engine.release(waiting[0])
-    one.until(START + 5 * HOUR)
+    harness.engine.release(waiting[0])
+    harness.until(START + 5 * HOUR)
     assert [run.scheduled_at is None for run in waiting] == [True, False]
 
 
 def test_without_coalescing(make: Make) -> None:
     """Without coalescing, up to queue_max scheduled runs wait."""
-    one = make('cron = "0 * * * *"\nmax_concurrent = 1\ncoalesce = false\nqueue_max = 2')
-    one.until(START + 4 * HOUR)
-    assert [reason for reason, _, _ in one.rows()] == ["run", "run", "run", "queue_full"]
+    harness = make('cron = "0 * * * *"\nmax_concurrent = 1\ncoalesce = false\nqueue_max = 2')
+    harness.until(START + 4 * HOUR)
+    assert [reason for reason, _, _ in harness.rows()] == ["run", "run", "run", "queue_full"]
 
 
 def test_caught_up_runs_wait(make: Make) -> None:
     """With catch_up above 1, several runs wait."""
-    one = make('cron = "0 * * * *"\nmax_concurrent = 1\ncatch_up = 3')
-    one.clock.advance_ms(5 * HOUR)
-    one.dies(first=True)
-    assert [reason for reason, _, _ in one.rows()] == ["missed", "run", "run", "run"]
+    harness = make('cron = "0 * * * *"\nmax_concurrent = 1\ncatch_up = 3')
+    harness.clock.advance_ms(5 * HOUR)
+    harness.dies(first=True)
+    assert [reason for reason, _, _ in harness.rows()] == ["missed", "run", "run", "run"]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -458,20 +462,20 @@ def test_caught_up_runs_wait(make: Make) -> None:
 def test_killed_at_any_moment(make: Make, seed: int, keys: str) -> None:
     """Each instant is processed exactly once, however often the scheduler dies before or after storing it."""
     choose = random.Random(f"{seed} {keys}")
-    one = make(keys)
+    harness = make(keys)
     end = START + 12 * HOUR
-    coming = one.units["t"].schedule.occurrences(START)
-    expected = [found.at for found in takewhile(lambda found: found.at <= end, coming)]
-    while one.clock.wall < end:
-        one.clock.advance_ms(min(choose.choice((1000, 60_000, 400_000, 3_000_000)), end - one.clock.wall))
-        one.loop.round(0)
+    coming = harness.units["t"].schedule.occurrences(START)
+    expected = [instant.at for instant in takewhile(lambda instant: instant.at <= end, coming)]
+    while harness.clock.wall < end:
+        harness.clock.advance_ms(min(choose.choice((1000, 60_000, 400_000, 3_000_000)), end - harness.clock.wall))
+        harness.loop.round(0)
         for _ in range(choose.randrange(3)):
-            if one.store.jobs:
-                one.store.work()
+            if harness.store.jobs:
+                harness.store.work()
         if choose.random() < 0.4:
-            one.dies(first=choose.random() < 0.5)
-    one.dies()
-    rows = one.rows()
+            harness.dies(first=choose.random() < 0.5)
+    harness.dies()
+    rows = harness.rows()
     assert {at for _, at, _ in rows} <= set(expected)
     assert len(rows) == len({at for _, at, _ in rows})
     assert sum(count or 1 for _, _, count in rows) == len(expected)
@@ -480,22 +484,22 @@ def test_killed_at_any_moment(make: Make, seed: int, keys: str) -> None:
 
 def test_tasks_waiting_for_the_clock(make: Make) -> None:
     """Tasks that a backward step silences for long are listed with their next run, except paused and interval tasks."""
-    one = make(
+    harness = make(
         '[tasks.minutely]\nrun = "true"\ncron = "* * * * *"\n'
         '[tasks.hourly]\nrun = "true"\ncron = "0 * * * *"\n'
         '[tasks.rests]\nrun = "true"\ncron = "* * * * *"\n'
         '[tasks.interval]\nrun = "true"\nevery = "1m"\n'
     )
-    one.until(START + 4 * 3_600_000)
-    one.units["rests"].paused = True
-    one.clock.wall -= 300_000
-    one.look()
-    assert one.scheduled_starts.waiting_for_clock(one.units.values()) == []
-    one.clock.wall -= 3 * 3_600_000
-    one.look()
-    assert one.scheduled_starts.waiting_for_clock(one.units.values()) == [
+    harness.until(START + 4 * 3_600_000)
+    harness.units["rests"].paused = True
+    harness.clock.wall -= 300_000
+    harness.look()
+    assert harness.scheduled_starts.waiting_for_clock(harness.units.values()) == []
+    harness.clock.wall -= 3 * 3_600_000
+    harness.look()
+    assert harness.scheduled_starts.waiting_for_clock(harness.units.values()) == [
         ("minutely", ms("2026-06-01T04:01:00Z")),
         ("hourly", ms("2026-06-01T05:00:00Z")),
     ]
-    one.until(ms("2026-06-01T04:01:00Z"))
-    assert [name for name, _at in one.scheduled_starts.waiting_for_clock(one.units.values())] == []
+    harness.until(ms("2026-06-01T04:01:00Z"))
+    assert [name for name, _at in harness.scheduled_starts.waiting_for_clock(harness.units.values())] == []

@@ -28,7 +28,9 @@ def test_ended_is_reachable() -> None:
     for state in run_transitions.State:
         reached = {state}
         while True:
-            more = {run_transitions.step(one, event)[0] for one in reached for event in run_transitions.Event} | reached
+            more = {
+                run_transitions.step(from_state, event)[0] for from_state in reached for event in run_transitions.Event
+            } | reached
             if more == reached:
                 break
             reached = more
@@ -76,9 +78,9 @@ def test_lost_run() -> None:
 def test_stopped_instance_stays_down() -> None:
     """After DOWN, from any state, only UP or RESTART starts an instance."""
     asked = {instance_transitions.Event.UP, instance_transitions.Event.RESTART}
-    for begin in instance_transitions.State:
+    for start in instance_transitions.State:
         for events in itertools.product(set(instance_transitions.Event) - asked, repeat=3):
-            state, _ = instance_transitions.step(begin, instance_transitions.Event.DOWN)
+            state, _ = instance_transitions.step(start, instance_transitions.Event.DOWN)
             for event in events:
                 state, actions = instance_transitions.step(state, event)
                 assert instance_transitions.Action.START not in actions
@@ -94,11 +96,11 @@ def test_requested_start_happens(
     state: instance_transitions.State, asked: instance_transitions.Event, exited: instance_transitions.Event
 ) -> None:
     """From every state, UP and RESTART lead to a start, at once or after the present process has ended."""
-    begin = state
+    start = state
     state, actions = instance_transitions.step(state, asked)
     if state in instance_transitions.ENDING:
         state, actions = instance_transitions.step(state, exited)
-    if asked is instance_transitions.Event.RESTART or begin not in (
+    if asked is instance_transitions.Event.RESTART or start not in (
         instance_transitions.State.STARTING,
         instance_transitions.State.RUNNING,
     ):
@@ -175,12 +177,12 @@ def test_starting_requires_start() -> None:
 )
 def test_restart_policies(restart: str, succeeded: bool, failures: int, expected: instance_transitions.Event) -> None:
     """always, on_failure and never behave as named; too many quick failures in a row are fatal."""
-    found = instance_transitions.classify(restart, succeeded=succeeded, requested=False, failures=failures, attempts=3)
-    assert found is expected
+    event = instance_transitions.classify(restart, succeeded=succeeded, requested=False, failures=failures, attempts=3)
+    assert event is expected
 
 
 def test_requested_stop_recycles_one_run() -> None:
     """A stop of a service's run restarts the instance under every policy."""
     for restart in ("always", "on_failure", "never"):
-        found = instance_transitions.classify(restart, succeeded=False, requested=True, failures=9, attempts=0)
-        assert found is instance_transitions.Event.AGAIN
+        event = instance_transitions.classify(restart, succeeded=False, requested=True, failures=9, attempts=0)
+        assert event is instance_transitions.Event.AGAIN

@@ -31,7 +31,7 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def one(tmp_path: Path, clock: FakeClock) -> Iterator[Bench]:
+def harness(tmp_path: Path, clock: FakeClock) -> Iterator[Bench]:
     made = Bench(tmp_path, SERVICE, clock)
     yield made
     made.close()
@@ -55,7 +55,7 @@ def crashes(harness: Bench, clock: FakeClock, instance: ServiceInstance, times: 
 
 def kinds(harness: Bench) -> list[str]:
     harness.store.work_all()
-    return [found.kind for found in reversed(notifications.page(harness.store.database, 100))]
+    return [notification.kind for notification in reversed(notifications.page(harness.store.database, 100))]
 
 
 def events(harness: Bench) -> list[str]:
@@ -70,101 +70,101 @@ def flapping(harness: Bench, clock: FakeClock) -> Unit:
     return unit
 
 
-def test_repeated_failures_are_flapping(one: Bench, clock: FakeClock) -> None:
+def test_repeated_failures_are_flapping(harness: Bench, clock: FakeClock) -> None:
     """The sixth failure within ten minutes makes a service flapping, with one notification and one event."""
-    unit = taken_up(one)
+    unit = taken_up(harness)
     (instance,) = unit.instances
-    crashes(one, clock, instance, 5)
-    assert (kinds(one), record(one).flapping_since) == ([], None)
-    crashes(one, clock, instance, 4)
+    crashes(harness, clock, instance, 5)
+    assert (kinds(harness), record(harness).flapping_since) == ([], None)
+    crashes(harness, clock, instance, 4)
     assert instance.state is State.RUNNING
-    assert kinds(one) == ["service.flapping"]
-    assert record(one).flapping_since == unit.flapping_since is not None
-    assert len(events(one)) == 1
-    (told,) = notifications.page(one.store.database, 1)
+    assert kinds(harness) == ["service.flapping"]
+    assert record(harness).flapping_since == unit.flapping_since is not None
+    assert len(events(harness)) == 1
+    (told,) = notifications.page(harness.store.database, 1)
     assert told.body == "Instance 0 failed 6 times within 10m. It is restarted each time."
 
 
-def test_window_without_a_failure(one: Bench, clock: FakeClock) -> None:
+def test_window_without_a_failure(harness: Bench, clock: FakeClock) -> None:
     """A flapping service is stable after a window without a failure; each failure restarts the window."""
-    unit = flapping(one, clock)
-    passes(one, clock, WINDOW_MS - 30_000)
-    ends(one, unit.instances[0], status=FAILED)
-    passes(one, clock, WINDOW_MS - 1_000)
-    assert kinds(one) == ["service.flapping"]
-    passes(one, clock, 1_000)
-    assert kinds(one) == ["service.flapping", "service.stable"]
-    assert record(one).flapping_since is None
-    assert ['"flapping": true' in body or '"flapping":true' in body for body in events(one)] == [True, False]
+    unit = flapping(harness, clock)
+    passes(harness, clock, WINDOW_MS - 30_000)
+    ends(harness, unit.instances[0], status=FAILED)
+    passes(harness, clock, WINDOW_MS - 1_000)
+    assert kinds(harness) == ["service.flapping"]
+    passes(harness, clock, 1_000)
+    assert kinds(harness) == ["service.flapping", "service.stable"]
+    assert record(harness).flapping_since is None
+    assert ['"flapping": true' in body or '"flapping":true' in body for body in events(harness)] == [True, False]
 
 
-def test_rare_failures_do_not_count(one: Bench, clock: FakeClock) -> None:
+def test_rare_failures_do_not_count(harness: Bench, clock: FakeClock) -> None:
     """Failures that are more than a window apart never make a service flapping."""
-    unit = taken_up(one)
+    unit = taken_up(harness)
     for _ in range(20):
-        passes(one, clock, WINDOW_MS // 5)
-        crashes(one, clock, unit.instances[0], 1)
-    assert kinds(one) == []
+        passes(harness, clock, WINDOW_MS // 5)
+        crashes(harness, clock, unit.instances[0], 1)
+    assert kinds(harness) == []
 
 
-def test_successes_and_restarts_do_not_count(one: Bench, clock: FakeClock) -> None:
+def test_successes_and_restarts_do_not_count(harness: Bench, clock: FakeClock) -> None:
     """Successful exits and requested restarts are not failures."""
-    unit = taken_up(one)
+    unit = taken_up(harness)
     (instance,) = unit.instances
-    crashes(one, clock, instance, 10, status=0)
+    crashes(harness, clock, instance, 10, status=0)
     for number in range(10):
-        passes(one, clock, 25_000)
-        assert answer_to(one, "service_restart", command=str(number), rolling=False) == DONE
-        ends(one, instance, status=FAILED, cause="stop")
-        passes(one, clock, 1_000)
-    assert kinds(one) == []
+        passes(harness, clock, 25_000)
+        assert answer_to(harness, "service_restart", command=str(number), rolling=False) == DONE
+        ends(harness, instance, status=FAILED, cause="stop")
+        passes(harness, clock, 1_000)
+    assert kinds(harness) == []
 
 
-def test_stop_ends_flapping(one: Bench, clock: FakeClock) -> None:
+def test_stop_ends_flapping(harness: Bench, clock: FakeClock) -> None:
     """A stop ends the flapping without a notification, and earlier failures no longer count."""
-    unit = flapping(one, clock)
-    assert answer_to(one, "service_stop") == DONE
-    ends(one, unit.instances[0], cause="stop")
-    assert record(one).flapping_since is None
-    assert answer_to(one, "service_start") == DONE
-    run_all(one)
-    crashes(one, clock, unit.instances[0], 5)
-    passes(one, clock, 2 * WINDOW_MS)
-    assert kinds(one) == ["service.flapping"]
+    unit = flapping(harness, clock)
+    assert answer_to(harness, "service_stop") == DONE
+    ends(harness, unit.instances[0], cause="stop")
+    assert record(harness).flapping_since is None
+    assert answer_to(harness, "service_start") == DONE
+    run_all(harness)
+    crashes(harness, clock, unit.instances[0], 5)
+    passes(harness, clock, 2 * WINDOW_MS)
+    assert kinds(harness) == ["service.flapping"]
 
 
-def test_fatal_ends_flapping(one: Bench, clock: FakeClock) -> None:
+def test_fatal_ends_flapping(harness: Bench, clock: FakeClock) -> None:
     """An instance that becomes fatal ends the flapping; the service is not reported as stable."""
-    unit = flapping(one, clock)
+    unit = flapping(harness, clock)
     (instance,) = unit.instances
     for _ in range(4):
-        ends(one, instance, status=FAILED)
-        passes(one, clock, 60_000)
+        ends(harness, instance, status=FAILED)
+        passes(harness, clock, 60_000)
     assert instance.state is State.FATAL
-    passes(one, clock, 2 * WINDOW_MS)
-    assert (kinds(one), record(one).flapping_since) == (["service.flapping", "service.fatal"], None)
+    passes(harness, clock, 2 * WINDOW_MS)
+    assert (kinds(harness), record(harness).flapping_since) == (["service.flapping", "service.fatal"], None)
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["scheduler", "daemon"])
-def test_flapping_survives_restarts(one: Bench, clock: FakeClock, first: bool) -> None:
+def test_flapping_survives_restarts(harness: Bench, clock: FakeClock, first: bool) -> None:
     """The next scheduler knows that a service is flapping, and waits for a window without a failure."""
-    flapping(one, clock)
-    one.take_up(first=first)
-    unit = one.units["s"]
+    flapping(harness, clock)
+    harness.take_up(first=first)
+    unit = harness.units["s"]
     assert len(unit.instances[0].failed_ends) == 6
-    taken_up(one)
-    passes(one, clock, WINDOW_MS - 1)
-    assert kinds(one) == ["service.flapping"]
-    passes(one, clock, 1)
-    assert kinds(one) == ["service.flapping", "service.stable"]
+    taken_up(harness)
+    passes(harness, clock, WINDOW_MS - 1)
+    assert kinds(harness) == ["service.flapping"]
+    passes(harness, clock, 1)
+    assert kinds(harness) == ["service.flapping", "service.stable"]
 
 
-def test_failures_before_a_restart_count(one: Bench, clock: FakeClock) -> None:
+def test_failures_before_a_restart_count(harness: Bench, clock: FakeClock) -> None:
     """A new scheduler counts the failures that the previous one stored."""
-    crashes(one, clock, taken_up(one).instances[0], 5)
-    one.take_up(first=True)
-    crashes(one, clock, taken_up(one).instances[0], 1)
-    assert kinds(one) == ["service.flapping"]
+    crashes(harness, clock, taken_up(harness).instances[0], 5)
+    harness.take_up(first=True)
+    crashes(harness, clock, taken_up(harness).instances[0], 1)
+    assert kinds(harness) == ["service.flapping"]
 
 
 def test_unlimited_failures(tmp_path: Path, clock: FakeClock) -> None:

@@ -65,9 +65,9 @@ class World:
         count = self.service.instances
         fresh = Unit(self.service).instances[len(unit.instances) :]
         unit.instances = [*unit.instances[:count], *fresh]
-        wanted = {"stopped": unit.stopped, "rolling": stored_text(unit.rolling)}
+        columns = {"stopped": unit.stopped, "rolling": stored_text(unit.rolling)}
         change = bench.committer.change()
-        change.write(lambda db: update_task(db, "s", **wanted))
+        change.write(lambda db: update_task(db, "s", **columns))
         running = {
             run_id: {"run": run_id, "started_at": 1, "cause": life["cause"], "recipe": life["recipe"]}
             for run_id, life in self.lives.items()
@@ -153,9 +153,11 @@ class World:
         self.bench.loop.round(0)
         for run_id in [run_id for run_id, life in self.lives.items() if life["cause"]]:
             self.end(run_id)
-        wanted = State.STOPPED if self.unit.stopped else State.RUNNING
+        expected = State.STOPPED if self.unit.stopped else State.RUNNING
         quiet = not self.bench.store.jobs and not self.bench.root.sent and not self.exits
-        return quiet and self.unit.rolling is None and {instance.state for instance in self.unit.instances} == {wanted}
+        return (
+            quiet and self.unit.rolling is None and {instance.state for instance in self.unit.instances} == {expected}
+        )
 
 
 @pytest.mark.parametrize("seed", range(40))

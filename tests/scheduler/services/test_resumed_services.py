@@ -130,13 +130,13 @@ def test_ready_instance_stays_ready(bench: Make) -> None:
 def test_health_after_a_backward_step(tmp_path: Path) -> None:
     """An instance whose start lies in the future is healthy after healthy_after at the latest."""
     clock = FakeClock()
-    with contextlib.closing(Bench(tmp_path, SERVICE, clock)) as one:
-        run_id = live(one)
-        set_instance(one.store.database, Instance("s", 0, "running", None, one.loop.now_ms(), 0))
-        unit = resumed(one, running={run_id: None}, since_ms=-HOUR_MS)
+    with contextlib.closing(Bench(tmp_path, SERVICE, clock)) as harness:
+        run_id = live(harness)
+        set_instance(harness.store.database, Instance("s", 0, "running", None, harness.loop.now_ms(), 0))
+        unit = resumed(harness, running={run_id: None}, since_ms=-HOUR_MS)
         for elapsed_ms, healthy in ((0, False), (HOUR_MS - 1, False), (1, True)):
             clock.advance_ms(elapsed_ms)
-            one.loop.round(0)
+            harness.loop.round(0)
             assert unit.instances[0].healthy is healthy
 
 

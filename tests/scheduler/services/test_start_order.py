@@ -24,7 +24,7 @@ def service(name: str, *needs: str, priority: int = 100) -> str:
 
 def test_dependencies_start_first(tmp_path: Path) -> None:
     """Tasks start first, and dependencies before their dependents. Otherwise priority and file order decide."""
-    found = units(
+    all_units = units(
         tmp_path,
         service("late", priority=500)
         + service("app", "db", "t", priority=10)
@@ -33,15 +33,15 @@ def test_dependencies_start_first(tmp_path: Path) -> None:
         + service("other", priority=50)
         + '[tasks.t]\nrun = "true"\n',
     )
-    assert [unit.name for unit in start_order(found)] == ["t", "disk", "db", "app", "other", "late"]
-    levels = [[unit.name for unit in level] for level in stop_levels(found)]
+    assert [unit.name for unit in start_order(all_units)] == ["t", "disk", "db", "app", "other", "late"]
+    levels = [[unit.name for unit in level] for level in stop_levels(all_units)]
     assert levels == [["late"], ["other"], ["app"], ["db"], ["disk"]]
 
 
 def test_independent_services_stop_together(tmp_path: Path) -> None:
     """Services that do not depend on each other share a stop level."""
-    found = units(tmp_path, service("db") + service("a", "db") + service("b", "db") + service("c", "a"))
-    assert [sorted(unit.name for unit in level) for level in stop_levels(found)] == [["c"], ["a", "b"], ["db"]]
+    all_units = units(tmp_path, service("db") + service("a", "db") + service("b", "db") + service("c", "a"))
+    assert [sorted(unit.name for unit in level) for level in stop_levels(all_units)] == [["c"], ["a", "b"], ["db"]]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -52,11 +52,11 @@ def test_random_graphs(tmp_path: Path, seed: int) -> None:
     names = list(needs)
     choose.shuffle(names)
     text = "".join(
-        service(f"s{n}", *(f"s{one}" for one in needs[n]), priority=choose.choice((1, 50, 100))) for n in names
+        service(f"s{n}", *(f"s{need}" for need in needs[n]), priority=choose.choice((1, 50, 100))) for n in names
     )
-    found = units(tmp_path, text)
-    place = {unit.name: number for number, unit in enumerate(start_order(found))}
-    level = {unit.name: number for number, one in enumerate(stop_levels(found)) for unit in one}
+    all_units = units(tmp_path, text)
+    place = {unit.name: number for number, unit in enumerate(start_order(all_units))}
+    level = {unit.name: number for number, level_units in enumerate(stop_levels(all_units)) for unit in level_units}
     for name, others in needs.items():
         for other in others:
             assert place[f"s{other}"] < place[f"s{name}"]

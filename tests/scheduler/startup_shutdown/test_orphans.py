@@ -64,11 +64,21 @@ def test_spare_cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         lost.stdout.readline()
         database = open_writer(str(tmp_path / "ringward.db"))
         orphans.end_orphans(database, "D", set(), cgroups.directory, Log("test", "error"))
-        assert [os.path.exists(one.path) for one in (ours, mine, other, unknown)] == [True, True, True, True]
+        assert [os.path.exists(process_cgroup.path) for process_cgroup in (ours, mine, other, unknown)] == [
+            True,
+            True,
+            True,
+            True,
+        ]
         orphans.end_orphans(database, "D", {run}, cgroups.directory, Log("test", "error"))
         database.close()
         assert lost.wait(60) == -signal.SIGKILL
-    assert [os.path.exists(one.path) for one in (ours, mine, other, unknown)] == [False, False, True, False]
+    assert [os.path.exists(process_cgroup.path) for process_cgroup in (ours, mine, other, unknown)] == [
+        False,
+        False,
+        True,
+        False,
+    ]
     other.remove()
     cgroups.close()
 

@@ -32,13 +32,13 @@ def take_over(harness: Bench) -> None:
 def starts_after(harness: Bench, clock: FakeClock, wait_ms: int) -> bool:
     """Let the time pass; return whether the retry starts at its end, and not a millisecond earlier."""
     harness.root.sent.clear()
-    found = []
+    has_spawned = []
     for by_ms in (wait_ms - 1, 1):
         clock.advance_ms(by_ms)
         harness.loop.round(0)
         harness.store.work_all()
-        found.append(bool(harness.root.take("spawn")))
-    return found == [False, True]
+        has_spawned.append(bool(harness.root.take("spawn")))
+    return has_spawned == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -154,8 +154,8 @@ def test_bytewise_order(writer: Database, reader: Database) -> None:
     """Texts are ordered bytewise."""
     for key in ("b", "B", "a", "ä", "Z", "_"):
         set_meta(writer, key, 1)
-    found = [row[0] for row in reader.rows("SELECT key FROM meta ORDER BY key")]
-    assert found == sorted(found, key=str.encode)
+    keys_found = [row[0] for row in reader.rows("SELECT key FROM meta ORDER BY key")]
+    assert keys_found == sorted(keys_found, key=str.encode)
 
 
 @on_postgresql
@@ -165,12 +165,12 @@ def test_query_limit(path: str, writer: Database) -> None:
     with pytest.raises(QueryTimeout):
         short.rows("SELECT pg_sleep(60)")
 
-    def one() -> list[Any]:
+    def read_one() -> list[Any]:
         with suppress(QueryTimeout):  # with so little time several attempts may be needed
             return short.rows("SELECT 1")
         return []
 
-    assert until(one, "an answer in time") == [(1,)]
+    assert until(read_one, "an answer in time") == [(1,)]
     short.close()
     assert writer.rows("SHOW statement_timeout") == [("0",)]
 
@@ -268,9 +268,9 @@ def test_connection_lost_during_a_commit(
     store.close()
     reader = open_reader(path, limit_s=None)
     stored_events = [event.seq for event in events.since(reader, 0)]
-    assert [one for one in got if isinstance(one, int)] == stored_events
+    assert [outcome for outcome in got if isinstance(outcome, int)] == stored_events
     assert stored_events == list(range(1, len(stored_events) + 1))
-    assert all(isinstance(one, int | ServerUnreachable) for one in got)
+    assert all(isinstance(outcome, int | ServerUnreachable) for outcome in got)
     if stored:
         assert len(stored_events) == number
     reader.close()

@@ -73,10 +73,10 @@ def test_restore_from_a_copy(path: str) -> None:
     writer.close()
     damage(path)
     damaged = Path(path).read_bytes()
-    found = restore(path, T0 + 5000, lambda found: {"restored": found.damaged})
-    assert found.copied_at_ms == copied_at_ms(path)
-    assert found.damaged is not None
-    assert Path(found.damaged).read_bytes() == damaged
+    restored = restore(path, T0 + 5000, lambda restored_result: {"restored": restored_result.damaged})
+    assert restored.copied_at_ms == copied_at_ms(path)
+    assert restored.damaged is not None
+    assert Path(restored.damaged).read_bytes() == damaged
     writer = open_writer(path)
     stored = [get_run(writer, run.id) for run in (waits, runs, ended)]
     assert [run and (run.status, run.end_reason) for run in stored] == [
@@ -88,7 +88,7 @@ def test_restore_from_a_copy(path: str) -> None:
     assert task is not None
     assert task.last_instant == T0 + 5000
     assert last_seq(writer) > 2
-    assert get_meta(writer, "restored") == found.damaged
+    assert get_meta(writer, "restored") == restored.damaged
     writer.close()
     check(path)
 

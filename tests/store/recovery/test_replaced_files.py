@@ -75,7 +75,7 @@ def test_removed_files(store: Store, parts: tuple[str, ...]) -> None:
     assert len(store.messages) == 1
     assert "nothing is lost" in store.messages[0]
     assert store.placed == ([file_of(str(store.path))] if "" in parts else [])
-    assert sorted(one.name for one in store.path.parent.iterdir()) == [
+    assert sorted(path.name for path in store.path.parent.iterdir()) == [
         "ringward.db",
         "ringward.db-shm",
         "ringward.db-wal",

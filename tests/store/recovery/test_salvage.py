@@ -106,11 +106,11 @@ def overwrite(path: str, numbers: list[int]) -> None:
 
 @contextlib.contextmanager
 def restored(path: str, newest_event: int | None = 0) -> Iterator[tuple[Database, SalvageResult]]:
-    found = restore(path, T0 + 5000, newest_event=newest_event)
+    salvage = restore(path, T0 + 5000, newest_event=newest_event)
     database = open_writer(path)
     try:
         assert stored_counts(database) == counted(database)
-        yield database, found.salvaged
+        yield database, salvage.salvaged
     finally:
         database.close()
     assert {name for name in os.listdir(os.path.dirname(path)) if ".damaged-" not in name} == {
@@ -125,10 +125,10 @@ def test_intact_rows_are_salvaged(made: Made, path: str, what: str) -> None:
     indexes = [*pages(path, "runs_id"), *pages(path, "runs_created"), *pages(path, "runs_active")]
     overwrite(path, {"header": [1], "schema": pages(path, "sqlite_schema"), "index": indexes}[what])
     evidence = Path(path).read_bytes()
-    with restored(path) as (database, found):
-        assert (found.runs, found.changes, found.invalid, found.gaps) == (AFTER, 1, 0, 0)
+    with restored(path) as (database, salvaged):
+        assert (salvaged.runs, salvaged.changes, salvaged.invalid, salvaged.gaps) == (AFTER, 1, 0, 0)
         waiting = frozenset({made.waits, *(run.id for run in made.younger[::50])})
-        assert (found.current, found.waiting, found.accounted) == (True, waiting, frozenset("ab"))
+        assert (salvaged.current, salvaged.waiting, salvaged.accounted) == (True, waiting, frozenset("ab"))
         assert {run.id for run in unfinished_runs(database)} == waiting
         for number, run in enumerate(made.younger):
             assert get_run(database, run.id, include_deleted=True) == run._replace(
@@ -156,10 +156,10 @@ def test_damaged_pages_of_rows(made: Made, path: str) -> None:
     with opened(path) as connection:
         mean = len([*connection.execute("SELECT 1 FROM runs")]) / len(leaves)
     overwrite(path, [leaves[-4], leaves[-2]])
-    with restored(path) as (_, found):
-        assert (found.changes, found.invalid, found.gaps, found.current) == (1, 0, 2, True)
-        assert AFTER - 4 * mean < found.runs < AFTER
-        assert made.waits in found.waiting
+    with restored(path) as (_, salvaged):
+        assert (salvaged.changes, salvaged.invalid, salvaged.gaps, salvaged.current) == (1, 0, 2, True)
+        assert AFTER - 4 * mean < salvaged.runs < AFTER
+        assert made.waits in salvaged.waiting
 
 
 @pytest.mark.parametrize("what", ["last", "root", "all"])
@@ -168,10 +168,10 @@ def test_large_damage(path: str, what: str) -> None:
     last = pages(path, "runs")[-1:]
     root = pages(path, "runs", "internal")[:1]
     overwrite(path, {"last": last, "root": root, "all": [*range(1, os.path.getsize(path) // PAGE + 1)]}[what])
-    with restored(path) as (database, found):
-        assert (0 < found.runs < AFTER) == (what == "last")
-        assert found.gaps > 0 or found.failed
-        assert found.current == (what != "all")
+    with restored(path) as (database, salvaged):
+        assert (0 < salvaged.runs < AFTER) == (what == "last")
+        assert salvaged.gaps > 0 or salvaged.failed
+        assert salvaged.current == (what != "all")
         task = get_task(database, "a")
         assert task is not None
         assert task.last_instant == (T0 + 5000 if what == "all" else T0 + AFTER)
@@ -180,8 +180,8 @@ def test_large_damage(path: str, what: str) -> None:
 def test_outdated_database(made: Made, path: str) -> None:
     """If the damaged database lacks a known event, its waiting runs may have begun and its instants may have passed."""
     overwrite(path, [1])
-    with restored(path, 7) as (database, found):
-        assert (found.runs, found.changes, found.current, found.waiting) == (AFTER, 1, False, frozenset())
+    with restored(path, 7) as (database, salvaged):
+        assert (salvaged.runs, salvaged.changes, salvaged.current, salvaged.waiting) == (AFTER, 1, False, frozenset())
         task = get_task(database, "a")
         assert task is not None
         assert (task.last_instant, task.paused) == (T0 + 5000, True)
@@ -190,15 +190,15 @@ def test_outdated_database(made: Made, path: str) -> None:
 
 def test_database_before_a_migration(made: Made, path: str) -> None:
     """Rows of a database that was damaged before its migration are salvaged into the present schema."""
-    for one in (path, f"{path}.copy"):
-        with contextlib.closing(apsw.Connection(one)) as connection:
+    for database_path in (path, f"{path}.copy"):
+        with contextlib.closing(apsw.Connection(database_path)) as connection:
             connection.execute("ALTER TABLE runs DROP COLUMN definition_hash; DROP TABLE definitions;")
             connection.execute(
                 "ALTER TABLE runs DROP COLUMN stopped_by; DELETE FROM schema_migration WHERE version > 5"
             )
     overwrite(path, pages(path, "runs_id"))
-    with restored(path) as (database, found):
-        assert (found.runs, found.changes, found.invalid, found.failed) == (AFTER, 1, 0, "")
+    with restored(path) as (database, salvaged):
+        assert (salvaged.runs, salvaged.changes, salvaged.invalid, salvaged.failed) == (AFTER, 1, 0, "")
         assert get_run(database, made.ended) is not None
         last = get_run(database, made.younger[-1].id)
         assert last is not None
@@ -209,9 +209,9 @@ def test_time_limit(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that cannot be read in time count as unreadable, and their instants count as accounted for."""
     monkeypatch.setattr("store.recovery.salvage._LIMIT_S", -1.0)
     overwrite(path, [1])
-    with restored(path) as (database, found):
-        assert (found.runs, found.changes, found.accounted) == (0, 1, frozenset())
-        assert found.gaps > 0
+    with restored(path) as (database, salvaged):
+        assert (salvaged.runs, salvaged.changes, salvaged.accounted) == (0, 1, frozenset())
+        assert salvaged.gaps > 0
         task = get_task(database, "a")
         assert task is not None
         assert task.last_instant == T0 + 5000
@@ -229,9 +229,9 @@ def test_rows_in_the_wal(path: str) -> None:
         shutil.copy(f"{path}-wal", f"{path}-kept")
     os.rename(f"{path}-kept", f"{path}-wal")
     overwrite(path, [1])
-    with restored(path) as (database, found):
+    with restored(path) as (database, salvaged):
         assert get_run(database, late.id) == late
-        assert found.runs == AFTER + 1
+        assert salvaged.runs == AFTER + 1
     os.unlink(path)
     for aside in Path(path).parent.glob("ringward.db.damaged-*"):
         aside.unlink()
@@ -247,14 +247,14 @@ def test_invalid_rows(made: Made, path: str) -> None:
         (made.younger[6], b"cron", b"cro\xff"),
         (made.younger[7], b"cron", b"cros"),
     ):
-        begin = [at for at in range(len(content)) if content.startswith(run.id.encode() + b"atask", at)]
-        assert len(begin) == 1
-        at = content.index(text, begin[0] + 25)
+        start = [at for at in range(len(content)) if content.startswith(run.id.encode() + b"atask", at)]
+        assert len(start) == 1
+        at = content.index(text, start[0] + 25)
         content[at : at + len(text)] = other
     Path(path).write_bytes(content)
     overwrite(path, [1])
-    with restored(path) as (_, found):
-        assert (found.runs, found.invalid, found.gaps) == (AFTER - 3, 2, 1)
+    with restored(path) as (_, salvaged):
+        assert (salvaged.runs, salvaged.invalid, salvaged.gaps) == (AFTER - 3, 2, 1)
 
 
 def test_values_of_a_sound_run() -> None:

@@ -12,14 +12,14 @@ def test_pages_of_arrivals(writer: Database) -> None:
     runs = [make_run(created_at=T0 - number, task_name=f"t{number}", instance_index=number) for number in range(5)]
     for run in runs:
         store_run(writer, run)
-    found = arrivals.arrivals(writer, 0, 3)
-    found += arrivals.arrivals(writer, found[-1].seq, 3)
-    assert [(one.id, one.task_name, one.instance_index, one.created_at) for one in found] == [
+    arrived = arrivals.arrivals(writer, 0, 3)
+    arrived += arrivals.arrivals(writer, arrived[-1].seq, 3)
+    assert [(arrival.id, arrival.task_name, arrival.instance_index, arrival.created_at) for arrival in arrived] == [
         (run.id, run.task_name, run.instance_index, run.created_at) for run in runs
     ]
-    assert arrivals.newest(writer) == found[-1]
-    assert arrivals.id_at(writer, found[2].seq) == runs[2].id
-    assert arrivals.id_at(writer, found[-1].seq + 1) is None
+    assert arrivals.newest(writer) == arrived[-1]
+    assert arrivals.id_at(writer, arrived[2].seq) == runs[2].id
+    assert arrivals.id_at(writer, arrived[-1].seq + 1) is None
 
 
 def test_last_row_before_a_time(writer: Database) -> None:
@@ -37,7 +37,7 @@ def test_states_of_runs(writer: Database) -> None:
     active, ended = make_run(), make_run(status="ended", end_reason="succeeded", exit_code=0, lines=7)
     for run in (active, ended):
         store_run(writer, run)
-    assert [one.id for one in arrivals.unfinished(writer)] == [active.id]
+    assert [arrival.id for arrival in arrivals.unfinished(writer)] == [active.id]
     assert arrivals.ends(writer, [active.id, ended.id, "gone"]) == {
         active.id: RunEnd(ended=False, lines=0),
         ended.id: RunEnd(ended=True, lines=7),

@@ -63,8 +63,10 @@ def many(writer: Database, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     return made
 
 
-def seen(run: Run, wanted: RunFilter) -> bool:
-    return matches(run, wanted) and (wanted.tasks is None or run.task_name.startswith(wanted.tasks.rstrip("*")))
+def seen(run: Run, run_filter: RunFilter) -> bool:
+    return matches(run, run_filter) and (
+        run_filter.tasks is None or run.task_name.startswith(run_filter.tasks.rstrip("*"))
+    )
 
 
 def visible(db: Database) -> set[str]:
@@ -78,21 +80,21 @@ def check_counts(db: Database) -> None:
 
 def test_delete_and_restore(writer: Database, many: list[Run]) -> None:
     """Exactly the matching ended runs are deleted, slice by slice, and restored; sums follow; others stay unchanged."""
-    for wanted in FILTERS:
-        check_delete_and_restore(writer, many, wanted)
+    for run_filter in FILTERS:
+        check_delete_and_restore(writer, many, run_filter)
 
 
-def check_delete_and_restore(writer: Database, many: list[Run], wanted: RunFilter) -> None:
+def check_delete_and_restore(writer: Database, many: list[Run], run_filter: RunFilter) -> None:
     left_out = {run.id for run in many[::17]}
-    selector = RunSelector(match_all=True, filter=wanted, except_ids=left_out)
-    chosen = {run.id for run in many if seen(run, wanted) and run.id not in left_out and run.status == "ended"}
+    selector = RunSelector(match_all=True, filter=run_filter, except_ids=left_out)
+    chosen = {run.id for run in many if seen(run, run_filter) and run.id not in left_out and run.status == "ended"}
     slices = run_bulk.find_ended(writer, selector)
     assert [len(json.loads(rows)) for rows in slices[:-1]] == [7] * (len(slices) - 1)
     assert sum(run_bulk.mark_deleted(writer, rows, T0) for rows in slices) == len(chosen)
     assert visible(writer) == {run.id for run in many} - chosen
-    listed, total = list_deleted(writer, wanted, 1000, 0)
+    listed, total = list_deleted(writer, run_filter, 1000, 0)
     assert ([run.id for run in listed], total) == (sorted(chosen, reverse=True), len(chosen))
-    assert list_deleted(writer, wanted, 3, 2) == (listed[2:5], total)
+    assert list_deleted(writer, run_filter, 3, 2) == (listed[2:5], total)
     check_counts(writer)
     assert sum(run_bulk.mark_deleted(writer, rows, T0 + 9) for rows in slices) == 0
     assert run_bulk.find_ended(writer, selector) == []
@@ -103,7 +105,7 @@ def check_delete_and_restore(writer: Database, many: list[Run], wanted: RunFilte
     again = run_bulk.find_deleted(writer, selector, T0 - 1)
     assert sum(run_bulk.unmark_deleted(writer, rows, T0 - 1) for rows in again) == len(chosen)
     assert visible(writer) == {run.id for run in many}
-    assert count_runs(writer, wanted) == sum(seen(run, wanted) for run in many)
+    assert count_runs(writer, run_filter) == sum(seen(run, run_filter) for run in many)
     check_counts(writer)
 
 
@@ -201,10 +203,10 @@ def test_failed_slice_leaves_nothing(writer: Database, many: list[Run]) -> None:
 
 def test_active_runs(writer: Database, many: list[Run]) -> None:
     """Runs that have not begun are listed before running ones."""
-    found = run_bulk.find_active(writer, RunSelector(match_all=True, filter=RunFilter(task_name="b")))
-    statuses = [run.status for run_id in found for run in many if run.id == run_id]
+    active = run_bulk.find_active(writer, RunSelector(match_all=True, filter=RunFilter(task_name="b")))
+    statuses = [run.status for run_id in active for run in many if run.id == run_id]
     assert statuses == sorted(statuses)
-    assert set(found) == {run.id for run in many if run.task_name == "b" and run.status != "ended"}
+    assert set(active) == {run.id for run in many if run.task_name == "b" and run.status != "ended"}
 
 
 def test_newest_run_of_each_task(writer: Database, many: list[Run]) -> None:
@@ -212,20 +214,20 @@ def test_newest_run_of_each_task(writer: Database, many: list[Run]) -> None:
     gone = [run.id for run in many[1::5] if run.status == "ended"]
     for rows in run_bulk.find_ended(writer, RunSelector(ids=gone)):
         run_bulk.mark_deleted(writer, rows, T0)
-    for wanted in FILTERS:
-        check_newest(writer, many, gone, wanted)
+    for run_filter in FILTERS:
+        check_newest(writer, many, gone, run_filter)
 
 
-def check_newest(writer: Database, many: list[Run], gone: list[str], wanted: RunFilter) -> None:
+def check_newest(writer: Database, many: list[Run], gone: list[str], run_filter: RunFilter) -> None:
     left_out = {run.id for run in many[::5]}
-    found = sorted(
-        (run for run in many if seen(run, wanted) and run.id not in left_out | {*gone}),
+    excess = sorted(
+        (run for run in many if seen(run, run_filter) and run.id not in left_out | {*gone}),
         key=lambda run: (run.created_at, run.id),
     )
-    newest = {run.task_name: run.id for run in found}
-    selected = RunSelector(match_all=True, filter=wanted, except_ids=left_out)
+    newest = {run.task_name: run.id for run in excess}
+    selected = RunSelector(match_all=True, filter=run_filter, except_ids=left_out)
     assert [*run_bulk.find_newest(writer, selected).items()] == sorted(newest.items())
-    some = found[:-1]
+    some = excess[:-1]
     by_id = RunSelector(ids=[*(run.id for run in some), *gone])
     assert run_bulk.find_newest(writer, by_id) == {run.task_name: run.id for run in some}
 
@@ -257,15 +259,15 @@ REFUSED = ("queue_full", "skipped", "missed", "dst_skipped")
 
 def kept(many: list[Run], rules: dict[str, Retention], others: Retention, now_ms: int) -> set[str]:
     """Return the ids of the runs that retention keeps, computed in plain Python."""
-    found = {run.id for run in many if run.status != "ended"}
+    kept_ids = {run.id for run in many if run.status != "ended"}
     for name in {run.task_name for run in many}:
         rule = rules.get(name, others)
         ended = [run for run in many if run.task_name == name and run.status == "ended"]
         newest = sorted(ended, key=lambda run: (run.created_at, run.id), reverse=True)
         ran = [run for run in newest if run.end_reason not in REFUSED][: rule.keep_runs]
         refused = [run for run in newest if run.end_reason in REFUSED][: rule.keep_refused]
-        found |= {run.id for run in ran + refused if (run.ended_at or run.created_at) > now_ms - rule.keep_for_ms}
-    return found
+        kept_ids |= {run.id for run in ran + refused if (run.ended_at or run.created_at) > now_ms - rule.keep_for_ms}
+    return kept_ids
 
 
 @pytest.mark.parametrize(
@@ -280,10 +282,10 @@ def kept(many: list[Run], rules: dict[str, Retention], others: Retention, now_ms
 def test_retention(writer: Database, many: list[Run], rules: dict[str, Retention], others: Retention) -> None:
     """Each task keeps its newest runs by its rule; runs that never ran count separately; unfinished ones stay."""
     now_ms = T0 + 13 * DAY
-    wanted = kept(many, rules, others, now_ms)
+    kept_runs = kept(many, rules, others, now_ms)
     slices = run_bulk.find_excess(writer, rules, others, now_ms)
-    assert sum(run_bulk.purge(writer, rows) for rows in slices) == len(many) - len(wanted)
-    assert visible(writer) == wanted
+    assert sum(run_bulk.purge(writer, rows) for rows in slices) == len(many) - len(kept_runs)
+    assert visible(writer) == kept_runs
     assert run_bulk.find_excess(writer, rules, others, now_ms) == []
     check_counts(writer)
 
@@ -315,8 +317,8 @@ def test_thousands_of_tasks(writer: Database, reader: Database, tasks: int) -> N
             insert_run(writer, run)
     for filter_ in (RunFilter(search="JOB-"), RunFilter(tasks="job-*")):
         some = replace(filter_, created_after=T0 + 5 * MINUTE, created_before=T0 + (tasks - 5) * MINUTE)
-        found, total = list_runs(reader, some, Sort("task_name", "asc"), limit=2, now_ms=T0)
-        assert ([run.task_name for run in found], total) == (names[5:7], tasks - 9)
+        page_runs, total = list_runs(reader, some, Sort("task_name", "asc"), limit=2, now_ms=T0)
+        assert ([run.task_name for run in page_runs], total) == (names[5:7], tasks - 9)
         slices = run_bulk.find_ended(reader, RunSelector(match_all=True, filter=some))
         assert sum(len(json.loads(rows)) for rows in slices) == tasks - 9
 

@@ -31,7 +31,7 @@ def test_outcomes_of_a_day(writer: Database, reader: Database) -> None:
         Day(TODAY, "failed", 1, 0, 0, None),
         Day(TODAY, "succeeded", 3, 3, 600, 300),
     ]
-    assert [one.day for one in daily_outcomes.days(reader, "a", TODAY)] == [TODAY, TODAY]
+    assert [day.day for day in daily_outcomes.days(reader, "a", TODAY)] == [TODAY, TODAY]
 
 
 def test_runs_created_as_ended(writer: Database, reader: Database) -> None:
@@ -111,4 +111,4 @@ def test_old_days_are_pruned(writer: Database, reader: Database) -> None:
     for age in (0, KEPT_DAYS - 1, KEPT_DAYS, KEPT_DAYS + 1):
         end(writer, at=T0 - age * DAY_MS)
     assert daily_outcomes.prune(writer, T0) == 1
-    assert [TODAY - one.day for one in daily_outcomes.days(reader, "a", 0)] == [KEPT_DAYS, KEPT_DAYS - 1, 0]
+    assert [TODAY - day.day for day in daily_outcomes.days(reader, "a", 0)] == [KEPT_DAYS, KEPT_DAYS - 1, 0]

@@ -34,9 +34,9 @@ def test_hash_of_a_run(writer: Database) -> None:
     insert_run(writer, run)
     assert get_run(writer, run.id) == run
     update_run(writer, run.id, status="running", started_at=T0, definition_hash=SECOND.hash)
-    found = get_run(writer, run.id)
-    assert found is not None
-    assert found.definition_hash == SECOND.hash
+    stored_run = get_run(writer, run.id)
+    assert stored_run is not None
+    assert stored_run.definition_hash == SECOND.hash
     before = make_run()
     insert_run(writer, before)
     assert get_run(writer, before.id) == before
@@ -48,7 +48,7 @@ def test_definition_by_hash(writer: Database) -> None:
     set_current(writer, "a", FIRST, T0)
     set_current(writer, "a", FIRST, T0)
     set_current(writer, "a", SECOND, T0 + 10)
-    assert [get_definition(writer, "a", one.hash) for one in (FIRST, SECOND)] == [FIRST.text, SECOND.text]
+    assert [get_definition(writer, "a", definition.hash) for definition in (FIRST, SECOND)] == [FIRST.text, SECOND.text]
     assert get_definition(writer, "b", FIRST.hash) is None
     assert get_definition(writer, "a", "3" * 32) is None
 
@@ -94,8 +94,8 @@ def test_definition_of_a_removed_task(writer: Database) -> None:
 def test_definition_that_returns(writer: Database) -> None:
     """A definition that is replaced and then configured again is the current one."""
     upsert_task(writer, "a", "task", "{}")
-    for at, one in enumerate((FIRST, SECOND, FIRST)):
-        set_current(writer, "a", one, T0 + at)
+    for at, definition in enumerate((FIRST, SECOND, FIRST)):
+        set_current(writer, "a", definition, T0 + at)
     assert (prune(writer), known(writer)) == (1, [FIRST.hash])
 
 

@@ -94,15 +94,15 @@ def test_lists_with_deleted_runs(remaining: Remaining, monkeypatch: pytest.Monke
     monkeypatch.setattr("store.runs.run_pages._DEEP", deep)
     rnd = random.Random(f"{remaining.kind} {deep}")
     for _ in range(remaining.filters):
-        wanted = random_filter(rnd, remaining.runs)
-        found = [run for run in remaining.visible if matches(run, wanted)]
+        run_filter = random_filter(rnd, remaining.runs)
+        runs = [run for run in remaining.visible if matches(run, run_filter)]
         for field in FIELDS:
             direction = rnd.choice(DIRECTIONS)
-            whole = arranged(found, field, direction, NOW)
+            whole = arranged(runs, field, direction, NOW)
             limit = rnd.choice([1, 20, 1000])
             for offset in rnd.sample((0, rnd.randrange(len(whole) + 1), max(0, len(whole) - 5)), 2):
-                page = list_runs(remaining.reader, wanted, Sort(field, direction), limit, offset, now_ms=NOW)
-                place = f"{wanted} {field} {direction} {limit} {offset}"
+                page = list_runs(remaining.reader, run_filter, Sort(field, direction), limit, offset, now_ms=NOW)
+                place = f"{run_filter} {field} {direction} {limit} {offset}"
                 assert page == (whole[offset : offset + limit], len(whole)), place
 
 
@@ -119,15 +119,15 @@ def test_paging_over_deleted_runs(remaining: Remaining, field: SortField) -> Non
 def test_totals_and_summary(remaining: Remaining) -> None:
     """Totals and the summary count only visible runs, and the last failure is a visible one."""
     rnd = random.Random(remaining.kind)
-    for wanted in (RunFilter(), *(random_filter(rnd, remaining.runs) for _ in range(3 * remaining.filters))):
-        found = [run for run in remaining.visible if matches(run, wanted)]
-        failures = [run for run in found if run.end_reason in FAILURES]
-        assert count_runs(remaining.reader, wanted) == len(found)
-        assert summarize(remaining.reader, wanted) == (
-            len(found),
-            sum(run.end_reason == "succeeded" for run in found),
+    for run_filter in (RunFilter(), *(random_filter(rnd, remaining.runs) for _ in range(3 * remaining.filters))):
+        runs = [run for run in remaining.visible if matches(run, run_filter)]
+        failures = [run for run in runs if run.end_reason in FAILURES]
+        assert count_runs(remaining.reader, run_filter) == len(runs)
+        assert summarize(remaining.reader, run_filter) == (
+            len(runs),
+            sum(run.end_reason == "succeeded" for run in runs),
             len(failures),
-            sum(run.end_reason == "missed" for run in found),
+            sum(run.end_reason == "missed" for run in runs),
             max(failures, key=lambda run: (run.created_at, run.id), default=None),
         )
 

@@ -55,7 +55,7 @@ def test_ids_of_threads() -> None:
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(make, range(4)))
     assert all(part == sorted(part) for part in made)
-    assert len({one for part in made for one in part}) == 20_000
+    assert len({made_id for part in made for made_id in part}) == 20_000
 
 
 def test_ids_after_a_fork() -> None:

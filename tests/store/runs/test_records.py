@@ -193,15 +193,15 @@ def test_runs_from_a_position(writer: Database) -> None:
         insert_run(writer, make_run(id=run_id, created_at=created_at, **ended))
     insert_run(writer, make_run(task_name="b"))
 
-    def found(created_at: int, run_id: str, limit: int = 9) -> list[str]:
+    def ids_before(created_at: int, run_id: str, limit: int = 9) -> list[str]:
         return [run.id for run in runs_from(writer, "a", created_at, run_id, limit)]
 
-    assert found(2**63 - 1, "~") == ids[::-1]
-    assert found(2**63 - 1, "~", 2) == [ids[5], ids[4]]
-    assert found(T0 + 1, ids[3]) == ids[3::-1]
+    assert ids_before(2**63 - 1, "~") == ids[::-1]
+    assert ids_before(2**63 - 1, "~", 2) == [ids[5], ids[4]]
+    assert ids_before(T0 + 1, ids[3]) == ids[3::-1]
     assert delete_run(writer, ids[3], T0)
-    assert found(T0 + 1, ids[3]) == ids[2::-1]
-    assert found(T0 - 1, "~") == []
+    assert ids_before(T0 + 1, ids[3]) == ids[2::-1]
+    assert ids_before(T0 - 1, "~") == []
 
 
 def test_newest_successes(writer: Database) -> None:

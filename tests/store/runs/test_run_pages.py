@@ -99,15 +99,15 @@ def test_pages_match_the_oracle(filled: Filled, field: SortField, direction: Dir
     """Every page of every filter and sort matches a plain Python model, with the exact total."""
     rnd = random.Random(f"{field} {direction}")
     for _ in range(filled.filters):
-        wanted = random_filter(rnd, filled.runs)
-        whole = listed(filled.runs, wanted, field, direction, NOW)
+        run_filter = random_filter(rnd, filled.runs)
+        whole = listed(filled.runs, run_filter, field, direction, NOW)
         limit = rnd.choice([1, 7, 50, 1000])
         offset = rnd.choice([0, 0, rnd.randrange(len(whole) + 5), max(0, len(whole) - 3)])
-        found, total = list_runs(filled.reader, wanted, Sort(field, direction), limit, offset, now_ms=NOW)
-        place = f"{wanted} {field} {direction} {limit} {offset}"
-        assert total == len(whole) == count_runs(filled.reader, wanted), place
-        assert [run.id for run in found] == [run.id for run in whole[offset : offset + limit]], place
-        assert found == whole[offset : offset + limit], place
+        page_runs, total = list_runs(filled.reader, run_filter, Sort(field, direction), limit, offset, now_ms=NOW)
+        place = f"{run_filter} {field} {direction} {limit} {offset}"
+        assert total == len(whole) == count_runs(filled.reader, run_filter), place
+        assert [run.id for run in page_runs] == [run.id for run in whole[offset : offset + limit]], place
+        assert page_runs == whole[offset : offset + limit], place
 
 
 @pytest.mark.parametrize("scan_limit", [10, 20_000])
@@ -119,13 +119,15 @@ def test_equal_sort_keys(
     monkeypatch.setattr("store.runs.run_pages._SCAN_LIMIT", scan_limit)
     alike = {"missed": "skipped", "start_failed": "failed"}
     rnd = random.Random(direction)
-    for wanted in (RunFilter(), RunFilter(search="7Z"), *(random_filter(rnd, filled.runs) for _ in range(10))):
-        runs = [run for run in filled.runs if matches(run, wanted)]
+    for run_filter in (RunFilter(), RunFilter(search="7Z"), *(random_filter(rnd, filled.runs) for _ in range(10))):
+        runs = [run for run in filled.runs if matches(run, run_filter)]
         runs.sort(key=lambda run: (run.status, alike.get(run.end_reason or "", run.end_reason or ""), run.id))
         whole = runs[:: -1 if direction == "desc" else 1]
         for offset in (0, 13, 300, 600):
-            found, total = list_runs(filled.reader, wanted, Sort("status", direction, alike), 70, offset, now_ms=NOW)
-            assert (found, total) == (whole[offset : offset + 70], len(whole)), wanted
+            page_runs, total = list_runs(
+                filled.reader, run_filter, Sort("status", direction, alike), 70, offset, now_ms=NOW
+            )
+            assert (page_runs, total) == (whole[offset : offset + 70], len(whole)), run_filter
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -138,10 +140,10 @@ def test_searches_with_many_matches(
     for search in ("0", "1", "7Z", filled.runs[3].id[:9]):
         whole = listed(filled.runs, RunFilter(search=search), field, direction, NOW)
         for offset in (0, 13, 300, 600):
-            found, total = list_runs(
+            page_runs, total = list_runs(
                 filled.reader, RunFilter(search=search), Sort(field, direction), 20, offset, now_ms=NOW
             )
-            assert (found, total) == (whole[offset : offset + 20], len(whole))
+            assert (page_runs, total) == (whole[offset : offset + 20], len(whole))
 
 
 @pytest.mark.parametrize("field", FIELDS)
@@ -150,16 +152,16 @@ def test_paging(filled: Filled, field: SortField, direction: Direction) -> None:
     """Consecutive pages have each run once, in order, including ties, missing values and running runs."""
     seen: list[str] = []
     for offset in range(0, 700, 83):
-        found, _ = list_runs(filled.reader, RunFilter(), Sort(field, direction), 83, offset, now_ms=NOW)
-        seen += [run.id for run in found]
+        page_runs, _ = list_runs(filled.reader, RunFilter(), Sort(field, direction), 83, offset, now_ms=NOW)
+        seen += [run.id for run in page_runs]
     assert seen == [run.id for run in listed(filled.runs, RunFilter(), field, direction, NOW)]
 
 
 def test_lists_without_runs(reader: Database) -> None:
     """Without runs, every list is empty."""
     for field in FIELDS:
-        for wanted in (RunFilter(), RunFilter(search="a"), RunFilter(phases={"running"}), RunFilter(task="a")):
-            assert list_runs(reader, wanted, Sort(field), now_ms=NOW) == ([], 0)
+        for run_filter in (RunFilter(), RunFilter(search="a"), RunFilter(phases={"running"}), RunFilter(task="a")):
+            assert list_runs(reader, run_filter, Sort(field), now_ms=NOW) == ([], 0)
 
 
 def test_page_bounds(filled: Filled) -> None:
@@ -236,8 +238,8 @@ def test_page_and_total_agree(path: str) -> None:
     try:
         total = 0
         while total < 300:
-            found, total = list_runs(reader, RunFilter(), limit=1000, now_ms=NOW)
-            assert len(found) == total
+            page_runs, total = list_runs(reader, RunFilter(), limit=1000, now_ms=NOW)
+            assert len(page_runs) == total
     finally:
         stop.set()
         thread.join()

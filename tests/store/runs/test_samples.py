@@ -68,8 +68,8 @@ def test_settled_passes(writer: Database, reader: Database) -> None:
     assert times(known(reader, A)) == times(known(reader, B)) == [1, 2, 3, 4]
     run_samples.store_readings(writer, 4, {A: [reading(4)], B: [reading(number) for number in (1, 2, 3, 4)]})
     run_samples.drop_passes(writer, 5)
-    found = run_samples.of_running(reader, [A, B])
-    assert times(found[A]) == times(found[B]) == [1, 2, 3, 4]
+    usages = run_samples.of_running(reader, [A, B])
+    assert times(usages[A]) == times(usages[B]) == [1, 2, 3, 4]
     assert writer.rows("SELECT number FROM run_passes") == []
 
 
@@ -99,10 +99,10 @@ def test_next_scheduler(writer: Database, reader: Database) -> None:
 def test_samples_of_long_runs(writer: Database, reader: Database, passes: int) -> None:
     """The newest samples are complete and older ones evenly thinned; peaks and processor time stay exact."""
     for start in range(1, passes + 1, RECENT):
-        found = [reading(number) for number in range(start, min(start + RECENT, passes + 1))]
+        all_readings = [reading(number) for number in range(start, min(start + RECENT, passes + 1))]
         if start == 1:
-            found[2] = reading(3, rss_bytes=999_999, processes=77)
-        run_samples.store_readings(writer, 0, {A: found})
+            all_readings[2] = reading(3, rss_bytes=999_999, processes=77)
+        run_samples.store_readings(writer, 0, {A: all_readings})
     usage = known(reader, A)
     kept = times(usage)
     assert usage is not None
@@ -120,8 +120,8 @@ def test_samples_of_long_runs(writer: Database, reader: Database, passes: int) -
 def test_clock_set_back(writer: Database, reader: Database) -> None:
     """If the clock is set back, no sample is lost or reordered."""
     back = [reading(3), reading(1), reading(2)]
-    for number, one in enumerate(back, 1):
-        run_samples.add_pass(writer, number, {A: one})
+    for number, pass_readings in enumerate(back, 1):
+        run_samples.add_pass(writer, number, {A: pass_readings})
     assert times(known(reader, A)) == [3, 1, 2]
     run_samples.store_readings(writer, 3, {A: back})
     assert times(known(reader, A)) == [3, 1, 2]

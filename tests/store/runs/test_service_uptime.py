@@ -61,10 +61,10 @@ def test_newest_changes(writer: Database) -> None:
     """Each instance keeps only its newest changes; the times of older ones stay counted."""
     for at in range(KEPT_CHANGES + 7):
         became(writer, ("running", "backoff")[at % 2], T0 + at)
-    found = changes(writer, "web")
-    assert len(found) == KEPT_CHANGES
-    assert found[0].at == T0 + KEPT_CHANGES + 6
-    assert sum(one.ms for one in state_times(writer, "web", DAY)) == KEPT_CHANGES + 6
+    all_changes = changes(writer, "web")
+    assert len(all_changes) == KEPT_CHANGES
+    assert all_changes[0].at == T0 + KEPT_CHANGES + 6
+    assert sum(state_time.ms for state_time in state_times(writer, "web", DAY)) == KEPT_CHANGES + 6
 
 
 def test_states_of_an_earlier_daemon(writer: Database) -> None:

@@ -85,13 +85,13 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     writer.close()
 
 
-def wanted() -> Iterator[dict[str, Any]]:
+def expected() -> Iterator[dict[str, Any]]:
     """Yield the filters, and pairs of them, with which pages by time and duration must be fast."""
     yield {}
     for values in FILTERS.values():
         yield from values
-    for one, other in itertools.combinations(FILTERS.values(), 2):
-        for first, second in itertools.product(one, other):
+    for first_filters, other in itertools.combinations(FILTERS.values(), 2):
+        for first, second in itertools.product(first_filters, other):
             yield first | second
 
 
@@ -104,12 +104,12 @@ def test_pages_do_not_scan_the_table(history: Database, field: SortField, direct
     """
     steps = Steps(history)
     dearest: tuple[int, dict[str, Any], int] = (0, {}, 0)
-    for filters in wanted():
+    for filters in expected():
         _, total = list_runs(history, RunFilter(**filters), Sort(field, direction), 0, now_ms=NOW)
         for offset in {0, max(0, total - 50)}:
             steps.taken = 0
             list_runs(history, RunFilter(**filters), Sort(field, direction), 50, offset, now_ms=NOW)
-            dearest = max(dearest, (steps.taken, filters, offset), key=lambda one: one[0])
+            dearest = max(dearest, (steps.taken, filters, offset), key=lambda measured: measured[0])
     assert dearest[0] < 2 * RUNS, dearest
 
 
@@ -129,8 +129,8 @@ def test_deep_pages_of_groups(history: Database, field: SortField, direction: Di
 def test_runs_ended_since(history: Database) -> None:
     """A restarted scheduler reads the runs since the start of the daemon, not all runs."""
     steps = Steps(history)
-    found = ended_since(history, NOW - 100 * APART_MS)
-    assert 20 < len(found) <= 100
+    page_runs = ended_since(history, NOW - 100 * APART_MS)
+    assert 20 < len(page_runs) <= 100
     assert steps.taken < RUNS
 
 
@@ -156,9 +156,9 @@ def test_listing_deleted_runs(tmp_path: Path) -> None:
             run = make_run(id=new_ulid(T0 + number), status="ended", end_reason="failed")
             insert_run(writer, run)
             assert delete_run(writer, run.id, NOW)
-    for wanted, most in ((RunFilter(), 5), (RunFilter(exit_code_max=0), 10)):
+    for run_filter, most in ((RunFilter(), 5), (RunFilter(exit_code_max=0), 10)):
         steps = Steps(writer)
-        found, total = list_deleted(writer, wanted, 50, 0)
-        assert (len(found), total) == (50, 2000)
+        page_runs, total = list_deleted(writer, run_filter, 50, 0)
+        assert (len(page_runs), total) == (50, 2000)
         assert 0 < steps.taken < most * total
     writer.close()

@@ -48,16 +48,16 @@ def test_summary(writer: Database, many: list[Run]) -> None:
     gone = next(run for run in many if run.status == "ended")
     assert delete_run(writer, gone.id, T0)
     left = [run for run in many if run is not gone]
-    for wanted in WANTED:
-        found = [run for run in left if matches(run, wanted) and (not wanted.tasks or run.task_name in "ab")]
-        failures = [run for run in found if run.end_reason in FAILURES]
-        assert summarize(writer, wanted) == (
-            len(found),
-            sum(run.end_reason == "succeeded" for run in found),
+    for run_filter in WANTED:
+        runs = [run for run in left if matches(run, run_filter) and (not run_filter.tasks or run.task_name in "ab")]
+        failures = [run for run in runs if run.end_reason in FAILURES]
+        assert summarize(writer, run_filter) == (
+            len(runs),
+            sum(run.end_reason == "succeeded" for run in runs),
             len(failures),
-            sum(run.end_reason == "missed" for run in found),
+            sum(run.end_reason == "missed" for run in runs),
             max(failures, key=lambda run: (run.created_at, run.id), default=None),
-        ), wanted
+        ), run_filter
 
 
 def test_summary_without_runs(writer: Database) -> None:

@@ -13,12 +13,12 @@ from tests.store.making import T0, counted, make_run, restore_run, stored_counts
 
 def times(parts: Iterable[Span]) -> list[int]:
     """Every ms that bounded spans cover."""
-    found: list[int] = []
+    numbers: list[int] = []
     for width, start, end in parts:
         assert start is not None
         assert end is not None
-        found.extend(range(start << width, end << width))
-    return found
+        numbers.extend(range(start << width, end << width))
+    return numbers
 
 
 @pytest.mark.parametrize("widths", [(), (3,), (4, 2), (6, 3, 1)])

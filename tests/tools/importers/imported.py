@@ -15,8 +15,8 @@ def checked(outcome: Outcome, tmp_path: Path) -> dict[str, Any]:
     file.write_text(outcome.toml("a test"))
     file.chmod(0o600)
     load(str(file))
-    found = tomli.loads(file.read_text())
-    return {**found.get("tasks", {}), **found.get("services", {})}
+    document = tomli.loads(file.read_text())
+    return {**document.get("tasks", {}), **document.get("services", {})}
 
 
 def mentions(outcome: Outcome, *words: str) -> bool:

@@ -137,8 +137,10 @@ def test_command(ringward: Ringward, tmp_path: Path) -> None:
 
 def test_yaml(tmp_path: Path) -> None:
     """Values follow YAML 1.2, as in compose; other files are refused."""
-    _, found, options = service(tmp_path, "environment: { A: on, B: 0755, C: 1:20, D: true, E: 1e3, F: 2026-01-01 }")
-    assert found["env"] == {"A": "on", "B": "0755", "C": "1:20", "D": "true", "E": "1e3", "F": "2026-01-01"}
+    _, definition, options = service(
+        tmp_path, "environment: { A: on, B: 0755, C: 1:20, D: true, E: 1e3, F: 2026-01-01 }"
+    )
+    assert definition["env"] == {"A": "on", "B": "0755", "C": "1:20", "D": "true", "E": "1e3", "F": "2026-01-01"}
     assert "--label=ringward.compose=p.one" in options
     for text in ("services: [", "- a", "services: []", "a: &a [*a", "x: !!python/object:os.system {}"):
         with pytest.raises(UnreadableFile):
@@ -150,7 +152,7 @@ def test_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FROM_HERE", "here")
     monkeypatch.delenv("NOWHERE", raising=False)
     (tmp_path / ".env").write_text("FROM_FILE=file\nEMPTY=\n")
-    outcome, found, _ = service(
+    outcome, definition, _ = service(
         tmp_path,
         "environment:",
         "  A: $FROM_HERE-${FROM_FILE}",
@@ -160,9 +162,9 @@ def test_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "  E: ${NOWHERE:-${FROM_FILE}}",
         "  FROM_HERE:",
     )
-    wanted = {"A": "here-file", "B": "xyw", "C": "$${literal}", "D": "", "E": "file", "FROM_HERE": "here"}
-    assert {name: value for name, value in found["env"].items() if name != "D"} == {
-        name: value for name, value in wanted.items() if name != "D"
+    expected = {"A": "here-file", "B": "xyw", "C": "$${literal}", "D": "", "E": "file", "FROM_HERE": "here"}
+    assert {name: value for name, value in definition["env"].items() if name != "D"} == {
+        name: value for name, value in expected.items() if name != "D"
     }
     assert mentions(outcome, "$NOWHERE is not set")
 
@@ -187,11 +189,11 @@ def test_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_keys(tmp_path: Path, line: str, keys: dict[str, Any]) -> None:
     """Restarts, numbers, commands and health checks have the meaning and the defaults of docker."""
-    found = service(tmp_path, line)[1]
-    if found.get("ready"):
-        assert shlex.split(found["ready"].pop("exec"))[-2:] == ["ok", "a b"]
+    definition = service(tmp_path, line)[1]
+    if definition.get("ready"):
+        assert shlex.split(definition["ready"].pop("exec"))[-2:] == ["ok", "a b"]
         keys["ready"].pop("exec")
-    assert {key: found.get(key) for key in keys} == keys
+    assert {key: definition.get(key) for key in keys} == keys
 
 
 @pytest.mark.parametrize(
@@ -251,7 +253,7 @@ def test_settings_not_carried_over_are_reported(tmp_path: Path, line: str, note:
     """Settings that are not carried over are listed in the file and make the exit status 1."""
     outcome, _, _ = service(tmp_path, line)
     assert mentions(outcome, "services.one", note)
-    assert any(note in str(one) for one in outcome.lost)
+    assert any(note in str(loss) for loss in outcome.lost)
     assert any(text.startswith("# LOOK AT THIS") and note in text for text in outcome.toml("a test").splitlines())
 
 

@@ -22,8 +22,8 @@ def imported(tmp_path: Path, text: str, *, system: bool = False) -> tuple[Outcom
 
 def only(tmp_path: Path, line: str, *, system: bool = False) -> dict[str, Any]:
     (unit,) = imported(tmp_path, f"{line}\n", system=system)[1].values()
-    found: dict[str, Any] = unit
-    return found
+    definition: dict[str, Any] = unit
+    return definition
 
 
 @pytest.mark.parametrize(

@@ -21,25 +21,25 @@ def test_cron(ringward: Ringward) -> None:
     for file in sorted((PACKAGES / "etc/cron.d").iterdir()):
         jobs = [line for line in file.read_text().splitlines() if re.match(r"[\d*@]", line)]
         result = ringward("import", "cron", "--system", "--json", str(file), plain=True)
-        found = json.loads(result.stdout)
+        document = json.loads(result.stdout)
         assert jobs
-        assert (result.exit_code, found["problems"]) == (exit_codes.OK, [])
-        assert found["toml"].count("[tasks.") == len(jobs)
+        assert (result.exit_code, document["problems"]) == (exit_codes.OK, [])
+        assert document["toml"].count("[tasks.") == len(jobs)
 
 
 def test_systemd(ringward: Ringward) -> None:
     """Each service that starts a program is carried over or reported as impossible."""
     files = [path for path in (PACKAGES / "lib/systemd/system").iterdir() if path.suffix in (".service", ".timer")]
     result = ringward("import", "systemd", "--json", *map(str, files), plain=True)
-    found = json.loads(result.stdout)
-    assert all("env_file" in problem for problem in found["problems"])  # of packages that are not installed here
+    document = json.loads(result.stdout)
+    assert all("env_file" in problem for problem in document["problems"])  # of packages that are not installed here
     services = [path for path in files if path.suffix == ".service"]
     assert services
     for path in services:
         noted = any(
-            note.startswith(f"{path}: ") and ("template" in note or "ExecStart" in note) for note in found["notes"]
+            note.startswith(f"{path}: ") and ("template" in note or "ExecStart" in note) for note in document["notes"]
         )
-        assert noted == (re.search(rf"^\[\w+\.{re.escape(path.stem)}\]$", found["toml"], re.MULTILINE) is None)
+        assert noted == (re.search(rf"^\[\w+\.{re.escape(path.stem)}\]$", document["toml"], re.MULTILINE) is None)
 
 
 def test_supervisord(ringward: Ringward, tmp_path: Path) -> None:
@@ -47,10 +47,10 @@ def test_supervisord(ringward: Ringward, tmp_path: Path) -> None:
     config = tmp_path / "supervisord.conf"
     config.write_text(re.sub(r"^;(\[|[a-z_]+=)", r"\1", SAMPLE.read_text(), flags=re.MULTILINE))
     result = ringward("import", "supervisord", "--json", str(config), plain=True)
-    found = json.loads(result.stdout)
-    assert (result.exit_code, found["problems"]) == (exit_codes.REFUSED, [])  # for the files of its logs
-    assert "[services.theprogramname]" in found["toml"]
-    reported = [note.rpartition(": ")[0].partition(" ")[2] for note in found["notes"]]
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document["problems"]) == (exit_codes.REFUSED, [])  # for the files of its logs
+    assert "[services.theprogramname]" in document["toml"]
+    reported = [note.rpartition(": ")[0].partition(" ")[2] for note in document["notes"]]
     assert {"[program:theprogramname]: stdout_logfile = /a/path", "[eventlistener:theeventlistenername]"} <= set(
         reported
     )

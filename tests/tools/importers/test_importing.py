@@ -245,10 +245,10 @@ priority=5
 """
     supervisord.read("s.conf", text, outcome)
     units = checked(outcome, tmp_path)
-    one, many = units["one"], units["many"]
-    assert (one["run"], one["umask"], one["user"]) == (["/bin/cat", "-u"], "022", "nobody")
+    first, many = units["one"], units["many"]
+    assert (first["run"], first["umask"], first["user"]) == (["/bin/cat", "-u"], "022", "nobody")
     assert (many["umask"], many["user"], many["instances"]) == ("027", "nobody", 64)
-    assert one["env"] == {"DATE": "+%F"}
+    assert first["env"] == {"DATE": "+%F"}
     assert many["working_dir"] == "${HOME}/many"
     assert many["run"] == 'export PORT="80$(printf %02d $RINGWARD_INSTANCE)"; exec /bin/many'
     assert mentions(outcome, "[program:many]", "numprocs = 100")

@@ -46,8 +46,8 @@ def app(tmp_path: Path, **said_by_app: Any) -> tuple[Outcome, dict[str, Any]]:
 
 
 def web(tmp_path: Path, **said_by_app: Any) -> dict[str, Any]:
-    found: dict[str, Any] = app(tmp_path, **said_by_app)[1]["web"]
-    return found
+    definition: dict[str, Any] = app(tmp_path, **said_by_app)[1]["web"]
+    return definition
 
 
 @needs_node
@@ -85,10 +85,10 @@ def test_modules_without_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("PATH", str(tmp_path))
     outcome = Outcome()
     pm2.read("ecosystem.config.js", LITERAL, outcome)
-    found = checked(outcome, tmp_path)["web"]
-    assert found["run"] == ["node", "server.js", "--title", "it'sA"]
-    wanted = {"NODE_ENV": "production", "LIMIT": "1000", "RATE": "-0.5", "ON": "true", "NODE_APP_INSTANCE": "0"}
-    assert found["env"] == wanted
+    definition = checked(outcome, tmp_path)["web"]
+    assert definition["run"] == ["node", "server.js", "--title", "it'sA"]
+    expected = {"NODE_ENV": "production", "LIMIT": "1000", "RATE": "-0.5", "ON": "true", "NODE_APP_INSTANCE": "0"}
+    assert definition["env"] == expected
     with pytest.raises(UnreadableFile, match=r"ecosystem.config.js:2: .*JSON\.stringify"):
         pm2.read("ecosystem.config.js", COMPUTED, Outcome())
     with pytest.raises(UnreadableFile, match=r"x\.js:2: "):
@@ -114,16 +114,24 @@ def test_commands(tmp_path: Path, keys: dict[str, Any], run: list[str]) -> None:
 
 def test_times_and_restarts(tmp_path: Path) -> None:
     """Defaults match pm2's defaults, and values of an app replace them."""
-    found = web(tmp_path)
-    assert (found["restart_attempts"], found["healthy_after"], found["restart_delay"]) == (15, "1s", "0s")
-    assert (found["stop_signal"], found["graceful_stop"]) == ("SIGINT", "1600ms")
-    assert found["working_dir"] == str(tmp_path)
-    found = web(tmp_path, max_restarts=5, min_uptime="10s", exp_backoff_restart_delay=100, kill_timeout=3000)
-    assert (found["restart_attempts"], found["healthy_after"], found["graceful_stop"]) == (4, "10s", "3s")
-    assert (found["restart_backoff"], found["restart_delay"]) == ("exponential", "100ms")
-    found = web(tmp_path, stop_exit_codes=[0, 3], namespace="shop", uid="nobody", max_memory_restart="300M")
-    assert (found["restart"], found["exit_codes"], found["group"]) == ("on_failure", [0, 3], "shop")
-    assert (found["user"], found["limits"]) == ("nobody", {"memory": "300mb"})
+    definition = web(tmp_path)
+    assert (definition["restart_attempts"], definition["healthy_after"], definition["restart_delay"]) == (
+        15,
+        "1s",
+        "0s",
+    )
+    assert (definition["stop_signal"], definition["graceful_stop"]) == ("SIGINT", "1600ms")
+    assert definition["working_dir"] == str(tmp_path)
+    definition = web(tmp_path, max_restarts=5, min_uptime="10s", exp_backoff_restart_delay=100, kill_timeout=3000)
+    assert (definition["restart_attempts"], definition["healthy_after"], definition["graceful_stop"]) == (
+        4,
+        "10s",
+        "3s",
+    )
+    assert (definition["restart_backoff"], definition["restart_delay"]) == ("exponential", "100ms")
+    definition = web(tmp_path, stop_exit_codes=[0, 3], namespace="shop", uid="nobody", max_memory_restart="300M")
+    assert (definition["restart"], definition["exit_codes"], definition["group"]) == ("on_failure", [0, 3], "shop")
+    assert (definition["user"], definition["limits"]) == ("nobody", {"memory": "300mb"})
     assert web(tmp_path, autorestart=False)["restart"] == "never"
     assert mentions(app(tmp_path, kill_timeout=60_000)[0], "shutdown_timeout")
 
@@ -131,9 +139,9 @@ def test_times_and_restarts(tmp_path: Path) -> None:
 def test_instances(tmp_path: Path) -> None:
     """Forked instances get their number and ports; a cluster becomes one instance, which is reported."""
     outcome, units = app(tmp_path, instances=3, exec_mode="fork", increment_var="PORT", env={"PORT": 3000, "A": "x"})
-    found = units["web"]
-    assert (found["instances"], found["env"]) == (3, {"A": "x"})
-    shown = found["run"].replace("exec node server.js", "echo $NODE_APP_INSTANCE $PORT")
+    definition = units["web"]
+    assert (definition["instances"], definition["env"]) == (3, {"A": "x"})
+    shown = definition["run"].replace("exec node server.js", "echo $NODE_APP_INSTANCE $PORT")
     done = subprocess.run(
         ["/bin/sh", "-e", "-c", shown], env={"RINGWARD_INSTANCE": "2"}, capture_output=True, text=True
     )

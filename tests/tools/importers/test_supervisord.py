@@ -27,9 +27,9 @@ def test_process_numbers(tmp_path: Path) -> None:
     """The number of a process begins with numprocs_start, in the command and in variables."""
     lines = ("numprocs=4", "numprocs_start=8300", "process_name=%(program_name)s_%(process_num)d")
     command = 'command=sh -c "echo $PORT $0 $1 $2" --port=%(process_num)d %(process_num)06d of-%(numprocs)d'
-    outcome, found = program(tmp_path, command, *lines, "environment=PORT=1%(process_num)s")
-    assert found["instances"] == 4
-    assert printed(found["run"], RINGWARD_INSTANCE="2") == "18302 --port=8302 008302 of-4\n"
+    outcome, definition = program(tmp_path, command, *lines, "environment=PORT=1%(process_num)s")
+    assert definition["instances"] == 4
+    assert printed(definition["run"], RINGWARD_INSTANCE="2") == "18302 --port=8302 008302 of-4\n"
     assert not outcome.lost
 
 
@@ -41,21 +41,21 @@ def test_expansions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "environment=A=%(ENV_BASE)s/x,B=%(host_node_name)s,C=${literal},D=%(ENV_MISSING)s",
         "directory=%(ENV_BASE)s",
     )
-    outcome, found = program(tmp_path, 'command=sh -c "echo $B $0" %(host_node_name)s', *lines)
-    assert found["env"] == {"A": "${BASE}/x", "C": "$${literal}", "D": "${MISSING:-}"}
-    assert found["working_dir"] == "${BASE}"
+    outcome, definition = program(tmp_path, 'command=sh -c "echo $B $0" %(host_node_name)s', *lines)
+    assert definition["env"] == {"A": "${BASE}/x", "C": "$${literal}", "D": "${MISSING:-}"}
+    assert definition["working_dir"] == "${BASE}"
     host = subprocess.run(["uname", "-n"], capture_output=True, text=True).stdout.strip()
-    assert printed(found["run"]) == f"{host} {host}\n"
+    assert printed(definition["run"]) == f"{host} {host}\n"
     assert mentions(outcome, "MISSING")
-    outcome, found = program(tmp_path, "command=x", "directory=/srv/%(host_node_name)s")
-    assert "working_dir" not in found
+    outcome, definition = program(tmp_path, "command=x", "directory=/srv/%(host_node_name)s")
+    assert "working_dir" not in definition
     assert mentions(outcome, "directory = /srv/%(host_node_name)s")
 
 
 def test_stopwaitsecs(tmp_path: Path) -> None:
     """A stopwaitsecs longer than the daemon's shutdown_timeout is reported."""
-    outcome, found = program(tmp_path, "command=x", "stopwaitsecs=600")
-    assert found["graceful_stop"] == "600s"
+    outcome, definition = program(tmp_path, "command=x", "stopwaitsecs=600")
+    assert definition["graceful_stop"] == "600s"
     assert outcome.lost
     assert mentions(outcome, "[program:one]", "shutdown_timeout", "600s")
     assert not program(tmp_path, "command=x", "stopwaitsecs=8")[0].notes

@@ -16,7 +16,7 @@ from tests.tools.importers.imported import checked, mentions
 def test_systemd_syntax(tmp_path: Path) -> None:
     """Lines, words and escapes follow systemd.syntax(7) and systemd.service(5)."""
     outcome = Outcome()
-    one = r"""
+    first_unit = r"""
 [Unit]
 Description=100%% of it
 ConditionPathExists=/srv
@@ -47,7 +47,7 @@ ExecStart=echo / >/dev/null & \; ls
         "timed.timer": "[Timer]\nOnCalendar=10:00 Europe/Prague\nOnCalendar=11:00 UTC\n",
         "more.timer": "[Timer]\nOnCalendar=daily\nUnit=timed.service\n",
     }
-    systemd.read({"one.service": one, "two.service": two, "timed.service": timed, **timers}, outcome)
+    systemd.read({"one.service": first_unit, "two.service": two, "timed.service": timed, **timers}, outcome)
     units = checked(outcome, tmp_path)
     assert units["one"]["description"] == "100% of it"
     assert units["one"]["env"] == {"DATE": "+%F", "TAB": "a\tb", "LINES": "a\nb"}
@@ -67,12 +67,12 @@ ExecStart=echo / >/dev/null & \; ls
 def test_variables_in_systemd_commands(tmp_path: Path) -> None:
     """A variable that is a separate word is split into words, which are not expanded as file patterns."""
     outcome = Outcome()
-    one = """[Service]
+    first_unit = """[Service]
 Environment="ARGS=-x /* [a-z]"
 ExecStartPre=printf %%s; $ARGS
 ExecStart=printf %%s; ${ARGS} $NONE
 """
-    systemd.read({"one.service": one}, outcome)
+    systemd.read({"one.service": first_unit}, outcome)
     run = checked(outcome, tmp_path)["one"]["run"]
     variables = {"PATH": "/usr/bin:/bin", "ARGS": "-x /* [a-z]", "NONE": ""}
     done = subprocess.run(["/bin/sh", "-e", "-c", run], env=variables, capture_output=True, text=True)
@@ -82,9 +82,9 @@ ExecStart=printf %%s; ${ARGS} $NONE
 def test_systemd_specifiers(tmp_path: Path) -> None:
     """Specifiers of the unit's name are replaced; others are reported, in variables and in commands."""
     outcome = Outcome()
-    one = "[Service]\nExecStart=/bin/one\nEnvironment=CACHE=%C/%p SHARE=90%%h\n"
+    first_unit = "[Service]\nExecStart=/bin/one\nEnvironment=CACHE=%C/%p SHARE=90%%h\n"
     two = "[Service]\nExecStart=/bin/two\nEnvironment=CACHE=%h/.cache\n"
-    systemd.read({"one.service": one, "two.service": two}, outcome)
+    systemd.read({"one.service": first_unit, "two.service": two}, outcome)
     assert checked(outcome, tmp_path)["one"]["env"] == {"CACHE": "/var/cache/one", "SHARE": "90%h"}
     assert mentions(outcome, "two.service", "specifiers", "Environment=CACHE=%h/.cache")
     assert not mentions(outcome, "one.service", "specifiers")
@@ -170,17 +170,17 @@ def service(tmp_path: Path, *lines: str, unit: str = "") -> tuple[Outcome, dict[
 )
 def test_restarts(tmp_path: Path, lines: list[str], unit: str, attempts: int | str, healthy_after: str | None) -> None:
     """A service gives up after the same number of starts as under systemd, and never where that would take too long."""
-    _, found = service(tmp_path, *lines, unit=unit)
-    assert (found["restart_attempts"], found.get("healthy_after")) == (attempts, healthy_after)
-    assert found["restart_backoff"] == "constant"
+    _, definition = service(tmp_path, *lines, unit=unit)
+    assert (definition["restart_attempts"], definition.get("healthy_after")) == (attempts, healthy_after)
+    assert definition["restart_backoff"] == "constant"
 
 
 def test_growing_restart_delay(tmp_path: Path) -> None:
     """RestartSteps with RestartMaxDelaySec becomes a growing delay."""
     lines = ("Restart=always", "RestartSec=1", "RestartSteps=5", "RestartMaxDelaySec=1min")
-    _, found = service(tmp_path, *lines)
-    assert (found["restart_delay"], found["restart_backoff"]) == ("1s", "exponential")
-    assert found["restart_max_delay"] == "60s"
+    _, definition = service(tmp_path, *lines)
+    assert (definition["restart_delay"], definition["restart_backoff"]) == ("1s", "exponential")
+    assert definition["restart_max_delay"] == "60s"
 
 
 @pytest.mark.parametrize(
@@ -189,33 +189,33 @@ def test_growing_restart_delay(tmp_path: Path) -> None:
 )
 def test_readiness_timeout(tmp_path: Path, line: str, timeout: str) -> None:
     """A service that reports its readiness has the time limit of its unit, or 90 s without one."""
-    _, found = service(tmp_path, "Type=notify", line, "WatchdogSec=30s")
-    assert found["ready"] == {"notify": True, "timeout": timeout}
-    assert found["live"] == {"notify": True, "every": "30s", "failures": 1}
+    _, definition = service(tmp_path, "Type=notify", line, "WatchdogSec=30s")
+    assert definition["ready"] == {"notify": True, "timeout": timeout}
+    assert definition["live"] == {"notify": True, "every": "30s", "failures": 1}
 
 
 def test_stop_settings(tmp_path: Path) -> None:
     """Signals can be numbers, statuses names; a long or infinite stop time is reported with the key that limits it."""
-    outcome, found = service(
+    outcome, definition = service(
         tmp_path, "KillSignal=15", "SuccessExitStatus=143 SIGINT TEMPFAIL", "TimeoutStopSec=infinity"
     )
-    assert found["stop_signal"] == "SIGTERM"
-    assert found["exit_codes"] == [0, 143, 130, 75]
-    assert found["graceful_stop"] == "520w"
+    assert definition["stop_signal"] == "SIGTERM"
+    assert definition["exit_codes"] == [0, 143, 130, 75]
+    assert definition["graceful_stop"] == "520w"
     assert mentions(outcome, "one.service", "shutdown_timeout")
     assert outcome.lost
     assert not service(tmp_path, "TimeoutStopSec=5")[0].notes
-    default, found = service(tmp_path)
-    assert (default.lost, found["graceful_stop"]) == ([], "90s")
+    default, definition = service(tmp_path)
+    assert (default.lost, definition["graceful_stop"]) == ([], "90s")
     assert mentions(default, "shutdown_timeout")
 
 
 def test_stop_target(tmp_path: Path) -> None:
     """KillMode=mixed and process stop only the main process; with process, leftovers continue."""
-    _, found = service(tmp_path, "KillMode=mixed")
-    assert (found["stop_target"], found.get("leftovers")) == ("main", None)
-    outcome, found = service(tmp_path, "KillMode=process")
-    assert (found["stop_target"], found["leftovers"]) == ("main", "leave")
+    _, definition = service(tmp_path, "KillMode=mixed")
+    assert (definition["stop_target"], definition.get("leftovers")) == ("main", None)
+    outcome, definition = service(tmp_path, "KillMode=process")
+    assert (definition["stop_target"], definition["leftovers"]) == ("main", "leave")
     assert mentions(outcome, "KillMode=process")
     assert mentions(service(tmp_path, "KillMode=none")[0], "KillMode=none")
 

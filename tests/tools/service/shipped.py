@@ -22,15 +22,15 @@ NAMES = {
 
 def shipped() -> dict[Path, File]:
     """Return the files for a daemon that runs as root; a dedicated user and hardening are options."""
-    wanted = InstallOptions(DEFAULT_PROGRAM, SYSTEM_FILE, SYSTEM_DATA)
+    plain = InstallOptions(DEFAULT_PROGRAM, SYSTEM_FILE, SYSTEM_DATA)
     optional = InstallOptions(DEFAULT_PROGRAM, SYSTEM_FILE, SYSTEM_DATA, user="ringward")
     hardened = InstallOptions(DEFAULT_PROGRAM, SYSTEM_FILE, SYSTEM_DATA, hardened=True, old_systemd=True)
-    found = {}
+    files_by_path = {}
     for kind in KINDS:
-        for one in (optional, hardened, wanted):  # if several plans write a file, the last one counts
-            for file in plan(kind, one).files:
-                found[DEPLOY / _name(file.path)] = file
-    return found
+        for options in (optional, hardened, plain):  # if several plans write a file, the last one counts
+            for file in plan(kind, options).files:
+                files_by_path[DEPLOY / _name(file.path)] = file
+    return files_by_path
 
 
 def _name(path: str) -> str:

@@ -21,8 +21,8 @@ MOST_EXPOSED = {None: 3.7, "ringward": 2.1}
 """Exposure out of ten with the hardening, by the user of the daemon; 9.6 without it."""
 
 
-def units(place: Path, wanted: InstallOptions) -> Path:
-    for file in plan("systemd", wanted).files:
+def units(place: Path, options: InstallOptions) -> Path:
+    for file in plan("systemd", options).files:
         path = place / file.path.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(file.text)
@@ -37,10 +37,10 @@ def systemd_analyze(*words: object) -> tuple[int, str]:
 
 def test_shipped_files_match_the_command() -> None:
     """The folders have exactly the files that ``python -m tests.tools.service.shipped`` writes."""
-    wanted = {path: (file.text, file.mode) for path, file in shipped().items()}
+    expected = {path: (file.text, file.mode) for path, file in shipped().items()}
     there = [path for kind in ("systemd", "openrc", "s6", "runit") for path in (DEPLOY / kind).rglob("*")]
-    found = {path: (path.read_text(), stat.S_IMODE(path.stat().st_mode)) for path in there if path.is_file()}
-    assert found == wanted
+    by_path = {path: (path.read_text(), stat.S_IMODE(path.stat().st_mode)) for path in there if path.is_file()}
+    assert by_path == expected
 
 
 @pytest.mark.parametrize("user", [None, "ringward"])
@@ -58,12 +58,12 @@ def test_systemd_accepts_the_unit(tmp_path: Path, user: str | None) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
 def test_dedicated_user(tmp_path: Path) -> None:
     """Systemd tools create the user and its directories; only root and the user can read the configuration."""
-    wanted = InstallOptions(PROGRAM, "/etc/ringward/ringward.toml", "/var/lib/ringward", "ringward")
-    units(tmp_path, wanted)
+    options = InstallOptions(PROGRAM, "/etc/ringward/ringward.toml", "/var/lib/ringward", "ringward")
+    units(tmp_path, options)
     config = tmp_path / "etc/ringward/ringward.toml"
     config.parent.mkdir()
     config.touch(0o600)
-    for command in [one for one in plan("systemd", wanted).enable if one[0] != "systemctl"]:
+    for command in [words for words in plan("systemd", options).enable if words[0] != "systemctl"]:
         done = subprocess.run([command[0], f"--root={tmp_path}", *command[1:]], capture_output=True, text=True)
         assert done.returncode == 0, done
     # The ids come from the other root directory, not from this host.

@@ -24,8 +24,8 @@ def played(directory: Path, text: str, hours: int, **durations_ms: int) -> repor
 def test_day_with_a_repeated_hour(tmp_path: Path) -> None:
     """Hours follow the clock, one of them occurs twice, and repeated and omitted runs are listed by task."""
     text = '[tasks.a]\nrun = "x"\ncron = "30 2 * * *"\n[tasks.b]\nrun = "x"\ncron = "*/30 * * * *"\n'
-    found = played(tmp_path, text, 25, b=20 * 60_000).to_dict()
-    assert found["clockChanges"] == [
+    fields = played(tmp_path, text, 25, b=20 * 60_000).to_dict()
+    assert fields["clockChanges"] == [
         {
             "date": "2026-10-25",
             "task": name,
@@ -36,11 +36,11 @@ def test_day_with_a_repeated_hour(tmp_path: Path) -> None:
         }
         for name, repeated, skipped in (("a", 1, 1), ("b", 4, 0))
     ]
-    assert [hour["starts"] for hour in found["hours"]] == [2, 2, 2.5, *[2] * 21]
-    assert found["hours"][2]["mostStarts"] == 3
-    assert found["hours"][5]["running"] == pytest.approx(2 / 3)
-    assert found["collisions"] == [{"tasks": ["a", "b"], "count": 1, "first": "2026-10-25T00:30:00.000Z"}]
-    assert [(task["name"], task["times"], task["run"], task["dst_skipped"]) for task in found["tasks"]] == [
+    assert [hour["starts"] for hour in fields["hours"]] == [2, 2, 2.5, *[2] * 21]
+    assert fields["hours"][2]["mostStarts"] == 3
+    assert fields["hours"][5]["running"] == pytest.approx(2 / 3)
+    assert fields["collisions"] == [{"tasks": ["a", "b"], "count": 1, "first": "2026-10-25T00:30:00.000Z"}]
+    assert [(task["name"], task["times"], task["run"], task["dst_skipped"]) for task in fields["tasks"]] == [
         ("a", 2, 1, 1),
         ("b", 50, 50, 0),
     ]
@@ -49,9 +49,9 @@ def test_day_with_a_repeated_hour(tmp_path: Path) -> None:
 def test_run_over_many_hours(tmp_path: Path) -> None:
     """A run counts in each of its hours, even if it continues beyond the end."""
     text = '[tasks.a]\nrun = "x"\ncron = "30 4,23 * * *"\n'
-    found = played(tmp_path, text, 25, a=150 * 60_000).to_dict()
-    assert [hour["running"] for hour in found["hours"][3:9]] == [0, 0.5, 1, 1, 0, 0]
-    assert found["hours"][23]["running"] == 0.5
+    fields = played(tmp_path, text, 25, a=150 * 60_000).to_dict()
+    assert [hour["running"] for hour in fields["hours"][3:9]] == [0, 0.5, 1, 1, 0, 0]
+    assert fields["hours"][23]["running"] == 0.5
 
 
 def test_units_without_a_schedule(tmp_path: Path) -> None:

@@ -44,9 +44,9 @@ def test_year_in_time_zones(tmp_path: Path) -> None:
             text = expression(choose)
             keys = f'cron = "{text}"\ntimezone = "{zone}"\ndst_gap = "{gap}"\ndst_overlap = "{overlap}"'
             play = alone(configured(tmp_path, keys), FIRST_MS + 1)
-            found = [(one.at, one.outcome == "run", one.note) for one in play.until(FIRST_MS + YEAR_MS + 1)]
+            played = [(start.at, start.outcome == "run", start.note) for start in play.until(FIRST_MS + YEAR_MS + 1)]
             expected = [tuple(node) for node in oracle.walk(text, gap, overlap, 1_000_000)]
-            assert found == expected, (zone, text, gap, overlap)
+            assert played == expected, (zone, text, gap, overlap)
 
 
 class _VirtualEngine(Schedules):
@@ -113,19 +113,19 @@ def test_engine_agrees(engine: _VirtualEngine, tmp_path: Path, keys: str, minute
     engine.play(start_ms + DAY, {"t": duration_ms})
     play = alone(configured(tmp_path, text), start_ms + 1, duration_ms)
     shown = {"queued": "run", "terminates": "run"}
-    expected = [(shown.get(one.outcome, one.outcome), one.at) for one in play.until(start_ms + DAY)]
+    expected = [(shown.get(start.outcome, start.outcome), start.at) for start in play.until(start_ms + DAY)]
     assert [(reason, at) for reason, at, _ in engine.rows()] == expected
     assert len(expected) > 100
 
 
 def outcomes(play: SimulatedQueue, until_ms: int) -> list[str]:
-    return [one.outcome for one in play.until(until_ms)]
+    return [start.outcome for start in play.until(until_ms)]
 
 
 def test_range_is_half_open(tmp_path: Path) -> None:
     """An instant at the beginning counts, and one at the end does not."""
     play = alone(configured(tmp_path, 'cron = "0 0 * * *"'), FIRST_MS)
-    assert [one.at for one in play.until(FIRST_MS + DAY)] == [FIRST_MS]
+    assert [start.at for start in play.until(FIRST_MS + DAY)] == [FIRST_MS]
 
 
 def test_interval_continues(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_interval_continues(tmp_path: Path) -> None:
     definition = configured(tmp_path, 'every = "45m"')
     for mark in (FIRST_MS - 50 * 60_000, FIRST_MS + 40 * 60_000):
         play = alone(definition, FIRST_MS, 0, mark)
-        assert [one.at - FIRST_MS for one in play.until(FIRST_MS + 2 * 3_600_000)] == [2_400_000, 5_100_000]
+        assert [start.at - FIRST_MS for start in play.until(FIRST_MS + 2 * 3_600_000)] == [2_400_000, 5_100_000]
     play = alone(definition, FIRST_MS)
     assert next(play.until(FIRST_MS + DAY)) == Arrival(FIRST_MS + 2_700_000, "t", FIRST_MS + 2_700_000, "run", None)
 
@@ -187,15 +187,17 @@ def test_engine_agrees_on_slots(engine: _VirtualEngine, tmp_path: Path, _round: 
     start_ms = engine.clock.wall
     engine.play(start_ms + DAY, durations_ms)
     config = loaded(tmp_path, text)
-    tasks = [SimulatedTask(one, start_ms + 1, durations_ms[name]) for name, one in config.tasks.items()]
+    tasks = [SimulatedTask(simulated, start_ms + 1, durations_ms[name]) for name, simulated in config.tasks.items()]
     together = queues(tasks, Capacity(config.slots, config.daemon.max_running), [])
     shown = {"queued": "run", "terminates": "run"}
-    found = [one for queue in together for one in queue.until(start_ms + DAY)]
-    for one in tasks:
-        name = one.task.name
+    all_starts = [start for queue in together for start in queue.until(start_ms + DAY)]
+    for simulated in tasks:
+        name = simulated.task.name
         expected = [(reason, at) for reason, at, _ in engine.rows(name)]
-        assert [(shown.get(got.outcome, got.outcome), got.at) for got in found if got.task == name] == expected, text
-        starts = sorted([*(began for began, _ in one.ran), *one.active.values()])
+        assert [(shown.get(got.outcome, got.outcome), got.at) for got in all_starts if got.task == name] == expected, (
+            text
+        )
+        starts = sorted([*(began for began, _ in simulated.ran), *simulated.active.values()])
         assert starts == [at for other, at in engine.starts if other == name], (name, text)
 
 
@@ -210,17 +212,17 @@ def test_reasons_for_waiting(tmp_path: Path) -> None:
         '[tasks.d]\nrun = "x"\ncron = "20 5 * * *"\n',
     )
     minutes = {"a": 30, "b": 5, "c": 60, "d": 1}
-    tasks = [SimulatedTask(one, FIRST_MS, minutes[name] * 60_000) for name, one in config.tasks.items()]
+    tasks = [SimulatedTask(simulated, FIRST_MS, minutes[name] * 60_000) for name, simulated in config.tasks.items()]
     (shared,) = queues(tasks, Capacity(config.slots, config.daemon.max_running), [])
-    arrivals = [(one.task, one.outcome) for one in shared.until(FIRST_MS + 6 * 3_600_000)]
+    arrivals = [(start.task, start.outcome) for start in shared.until(FIRST_MS + 6 * 3_600_000)]
     assert set(arrivals) == {("a", "run"), ("b", "run"), ("b", "queued"), ("c", "run"), ("d", "queued")}
-    assert {one.task.name: dict(one.waits) for one in tasks} == {
+    assert {simulated.task.name: dict(simulated.waits) for simulated in tasks} == {
         "a": {},
         "b": {("slot", "db"): 5, ("daemon", ""): 1},
         "c": {},
         "d": {("daemon", ""): 1},
     }
-    assert [one.longest_wait_ms // 60_000 for one in tasks] == [0, 20, 0, 15]
+    assert [simulated.longest_wait_ms // 60_000 for simulated in tasks] == [0, 20, 0, 15]
 
 
 def test_service_holds_its_slot(tmp_path: Path) -> None:

@@ -17,13 +17,13 @@ from logring.redraw.unsettled_rows import COLUMNS, LINES
 
 
 def read_all(fd: int) -> bytes:
-    found = b""
+    received = b""
     try:
         while data := os.read(fd, 65536):
-            found += data
+            received += data
     except OSError:  # EIO: the end of a terminal's output
         pass
-    return found
+    return received
 
 
 def record(command: list[str], *, pipe: bool) -> bytes:
@@ -45,9 +45,9 @@ def record(command: list[str], *, pipe: bool) -> bytes:
         start_new_session=True,
     )
     os.close(slave)
-    found = read_all(master)
+    recorded = read_all(master)
     child.wait()
-    return found
+    return recorded
 
 
 def main() -> None:
@@ -57,13 +57,13 @@ def main() -> None:
     parser.add_argument("--hide", action="append", default=[])
     parser.add_argument("command", nargs=argparse.REMAINDER)
     args = parser.parse_args()
-    found = record(args.command, pipe=args.pipe)
+    recording = record(args.command, pipe=args.pipe)
     for pair in args.hide:
         hidden, shown = pair.split("=")
         assert len(hidden) == len(shown), pair
-        found = found.replace(hidden.encode(), shown.encode())
+        recording = recording.replace(hidden.encode(), shown.encode())
     with open(args.file, "wb") as file:
-        file.write(found)
+        file.write(recording)
 
 
 if __name__ == "__main__":
