@@ -10,8 +10,6 @@ database with a million runs, and ``python -m bench.logs.search`` the search.
 ``peers`` replaces the floor by other process managers on this machine; bench/peers/rows.py describes them.
 """
 
-import argparse
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -19,7 +17,7 @@ from collections.abc import Callable
 from bench.client import Failed
 from bench.lifecycle import demo, lifetime, memory, metrics, reload, scale
 from bench.logs import command_line, exporting, fanout, ingest, redraw, streams, unit_streams
-from bench.measure import Row, table
+from bench.measure import Row, arguments_of, conditions, table
 from bench.peers import rows as peers
 from bench.queries import dashboard, endpoints
 from bench.runs import admission, notifying, sampling, short_runs, simulating
@@ -60,27 +58,20 @@ ROWS: dict[str, Callable[[bool], list[Row]]] = {
 
 def main() -> int:
     """Return 0, even if a bar is missed (other machines have other disks), or 1 after an error."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure a real daemon, print one table.")
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which to measure; all of: {', '.join(ROWS)}")
-    parser.add_argument("--quick", action="store_true", help="shorten everything; the figures mean little")
-    arguments = parser.parse_args()
-    unknown = [name for name in arguments.rows if name not in ROWS]
-    if unknown:
-        parser.error(f"no such row: {', '.join(unknown)}; there are: {', '.join(ROWS)}")
+    names, quick = arguments_of("bench", "Measure a real daemon, print one table.", ROWS)
     found: list[Row] = []
     status = 0
     start_s = time.monotonic()
-    for name in arguments.rows or ROWS:
+    for name in names:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
         try:
-            found += ROWS[name](arguments.quick)
+            found += ROWS[name](quick)
         except (Failed, OSError) as err:
             print(f"{name}: {type(err).__name__}: {err}", file=sys.stderr)
             found.append(Row(name, "failed", "", "", "", ok=False))
             status = 1
     print(table(found))
-    load = "/".join(f"{one:.1f}" for one in os.getloadavg())
-    print(f"\n{os.cpu_count()} cores, load {load}, {time.monotonic() - start_s:.0f} s")
+    print(conditions(start_s))
     return status
 
 

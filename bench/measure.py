@@ -5,9 +5,34 @@ pipe). It is measured in turn with the daemon, in the same run. The ratio of the
 A *peer* is another process manager that does the same work. It replaces the floor in the rows that name it.
 """
 
+import argparse
+import os
 import statistics
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+
+
+def arguments_of(module: str, description: str, names: Collection[str]) -> tuple[list[str], bool]:
+    """Parse the command line of a module that measures all of `names`, or those in its arguments.
+
+    Returns:
+        The names to measure, and whether all work is shortened.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"what to measure; all of: {', '.join(names)}")
+    parser.add_argument("--quick", action="store_true", help="shorten everything; the figures mean little")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.rows if name not in names]
+    if unknown:
+        parser.error(f"no such row: {', '.join(unknown)}; there are: {', '.join(names)}")
+    return arguments.rows or list(names), arguments.quick
+
+
+def conditions(start_s: float) -> str:
+    """Return the last line of a table: processors, load, and seconds since `start_s` (monotonic)."""
+    load = "/".join(f"{average:.1f}" for average in os.getloadavg())
+    return f"\n{os.cpu_count()} cores, load {load}, {time.monotonic() - start_s:.0f} s"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""``python -m bench.growth [SUBJECT ...] [--quick]``: how each figure grows with the amount of work.
+"""``python -m bench.growth [ROW ...] [--quick]``: how each figure grows with the amount of work.
 
 Each figure is measured at several amounts. Its *exponent* is the slope of a line through the logarithms: 0 means that
 the figure does not grow, 1 that it grows in proportion. As a ratio, it can be compared between machines. A figure that
@@ -6,16 +6,15 @@ should stay the same may have an exponent of 0.1, because caches become less eff
 should grow in proportion 1.1.
 """
 
-import argparse
-import os
 import sys
 import time
 from collections.abc import Callable
 
 from bench.growth import history, logs, units
 from bench.growth.series import Series
+from bench.measure import arguments_of, conditions
 
-SUBJECTS: dict[str, Callable[[bool], list[Series]]] = {
+ROWS: dict[str, Callable[[bool], list[Series]]] = {
     "runs": history.runs,
     "units": units.tasks,
     "services": units.services,
@@ -26,18 +25,12 @@ SUBJECTS: dict[str, Callable[[bool], list[Series]]] = {
 
 def main() -> None:
     """Measure, and print a table."""
-    parser = argparse.ArgumentParser(prog="python -m bench.growth", description="Measure how costs grow.")
-    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"which; all of: {', '.join(SUBJECTS)}")
-    parser.add_argument("--quick", action="store_true", help="only small amounts, to check that it works")
-    arguments = parser.parse_args()
-    unknown = [name for name in arguments.subjects if name not in SUBJECTS]
-    if unknown:
-        parser.error(f"no such subject: {', '.join(unknown)}; there are: {', '.join(SUBJECTS)}")
+    names, quick = arguments_of("bench.growth", "Measure how costs grow.", ROWS)
     start_s = time.monotonic()
     print(f"{'figure':<48}  {'from':>10}  {'to':>13}  {'smallest':>10}  {'largest':>10}  exponent  bar")
-    for name in arguments.subjects or SUBJECTS:
+    for name in names:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        for series in SUBJECTS[name](arguments.quick):
+        for series in ROWS[name](quick):
             amounts = sorted(series.values)
             first, last = (series.unit.format(series.values[amount]) for amount in (amounts[0], amounts[-1]))
             verdict = "ok" if series.exponent <= series.bar else "MISSED"
@@ -49,8 +42,7 @@ def main() -> None:
             print(
                 *(f"    {amount:,}: {series.unit.format(series.values[amount])}" for amount in amounts), file=sys.stderr
             )
-    load = "/".join(f"{average:.1f}" for average in os.getloadavg())
-    print(f"\n{os.cpu_count()} cores, load {load}, {time.monotonic() - start_s:.0f} s")
+    print(conditions(start_s))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from bench.growth.series import CONSTANT, LINEAR, Series, median_ms
 from bench.lifecycle.lifetime import cpu_ns, pss_mb
 from bench.logs.fanout import followed, idle_memory_mb
 
-_FOLLOWERS = (10, 100, 1_000, 2_000)
+_FOLLOWERS = (1, 10, 100, 1_000, 2_000)
 _STREAMS = (200, 500, 1_000, 2_000)
 _LINES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
 _TIMES = 20
@@ -19,14 +19,16 @@ _WAIT_S = 240
 def followers(quick: bool) -> list[Series]:
     """Measure with up to 2,000 followers of one run that prints 100 lines a second."""
     used = Series("following 100 lines/s, processor time", "{:.1f} %", LINEAR)
+    delay = Series("delay of these lines, median", "{:.1f} ms", LINEAR)
     memory = Series("idle streams, memory", "{:.1f} MB", LINEAR)
     for amount in _FOLLOWERS[: 2 if quick else None]:
         found = followed(amount, 300 if quick else 1000, lines_per_s=100)
         used.values[amount] = found["daemon"]
+        delay.values[amount] = found["p50"] * 1000
     for amount in _STREAMS[: 2 if quick else None]:
         before, after = idle_memory_mb(amount)
         memory.values[amount] = after - before
-    return [used, memory]
+    return [used, delay, memory]
 
 
 def lines(quick: bool) -> list[Series]:
