@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -16,6 +17,7 @@ from supervisor.root.spawn import prefork
 from supervisor.root.spawn import start_queue as starting
 from supervisor.root.spawn.posix_spawn import StartedProcess
 from supervisor.root.spawn.start_queue import Start, StartQueue
+from tests.scheduler.fake_clock import FakeClock
 from tests.support.waiting import until
 
 DAEMON = "01TESTTESTTESTTESTTESTTEST"
@@ -32,11 +34,19 @@ class RecordedLog(Log):
         self.text += line.decode()
 
 
+class StandingClock(FakeClock):
+    """A clock that stands still while a loop waits for real processes."""
+
+    def wait(self, epoll: select.epoll, until_s: float | None) -> list[tuple[int, int]]:
+        return epoll.poll(0 if until_s is not None and until_s <= self.monotonic else 0.05)
+
+
 class StartBench:
     """A start queue and the results of its starts."""
 
     def __init__(self) -> None:
-        self.watch = EpollWatch()
+        self.clock = StandingClock()
+        self.watch = EpollWatch(self.clock)
         self.started: dict[str, StartedProcess] = {}
         self.refused: dict[str, str] = {}
         self.waiting: dict[str, str] = {}
@@ -86,14 +96,14 @@ class StartBench:
     def prepare(self) -> int:
         """Prepare a spare process; return its pid."""
         self.warm()
-        self.starts._order_at_s = 0.0
+        self.starts.expect()
         self.turn(lambda: self.prefork.ready, "the spare")
         assert self.prefork._child is not None
         return self.prefork._child.pid
 
     def begin(self, spawn: Spawn) -> bool:
         """Begin a start as after a quiet period; return whether it waits for a spare."""
-        self.starts._joined_s = -starting._QUIET_S
+        self.clock.advance(starting._QUIET_S)
         self.starts.start(spawn, 0)
         return spawn.run in self.starts.under_way
 
@@ -102,8 +112,8 @@ class StartBench:
 
         def turned() -> bool:
             if not condition():
-                self.watch.round(self.watch.clock.monotonic_s() + 0.05)
-                self.starts.tend(self.watch.clock.monotonic_s())
+                self.watch.round(self.starts.next_s())
+                self.starts.tend(self.clock.monotonic_s())
             return condition()
 
         until(turned, what)
@@ -140,16 +150,14 @@ class StartBench:
 
 @contextlib.contextmanager
 def bench() -> Iterator[StartBench]:
-    """Provide a bench with long time limits, for a busy machine."""
+    """Provide a bench whose processes may take long to end, for a busy machine."""
     for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > 2:  # inherited from the test runner; the root does the same when it starts
             with contextlib.suppress(OSError):  # EBADF: the descriptor of the listing
                 os.set_inheritable(fd, False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prefork, "_PATIENCE_S", 3600.0)
         for module in (prefork, starting):
             patch.setattr(module, "_END_S", 60.0)
-        patch.setattr(starting, "_HOLD_S", 3600.0)
         harness = StartBench()
         try:
             yield harness

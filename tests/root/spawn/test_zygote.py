@@ -197,9 +197,8 @@ class TestZygote:
         assert os.waitpid(spare, 0) == (spare, zygote._FAILED << 8)
         root.clear()
 
-    def test_only_the_first_start_uses_a_spare(self, root: StartBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_only_the_first_start_uses_a_spare(self, root: StartBench) -> None:
         """Starts that arrive while one waits for a spare, or right after it, join a cgroup, in order."""
-        monkeypatch.setattr("supervisor.root.spawn.start_queue._QUIET_S", 3600.0)
         root.warm()
         first, second, third = (make_spawn(["/bin/sh", "-c", "true"], run=run) for run in "BAC")
         assert root.begin(first)
@@ -217,7 +216,9 @@ class TestZygote:
         first = root.prepare()
         spawn = make_spawn(["/bin/sh", "-c", "true"])
         assert not root.begin(spawn)
+        root.starts.tend(root.clock.monotonic_s())
         assert not root.prefork.under_way
+        root.clock.advance(0.003)
         root.turn(lambda: root.prefork.ready, "another one")
         assert first not in root.prefork.pids
         assert Outcome(root.settle(spawn)).code == 0
@@ -229,23 +230,22 @@ class TestZygote:
 
     def test_killed_zygote_is_replaced(self, root: StartBench) -> None:
         """A killed zygote is replaced, and no start waits for the replacement."""
-        root.prefork._again_s = 0.0
         pid = root.warm()
         os.kill(pid, signal.SIGKILL)
         until(lambda: state(pid) == "Z", "its end")
         spawn = make_spawn(["/bin/sh", "-c", "echo once"])
         root.begin(spawn)
         assert Outcome(root.settle(spawn)).out == b"once\n"
+        root.clock.advance(2.0)
         root.turn(lambda: root.prefork._zygote not in (pid, None), "another one")
         assert "the zygote exited with signal 9" in root.log.text
         assert outcome(root, make_spawn(["/bin/sh", "-c", "echo again"], run="S")).out == b"again\n"
 
-    def test_dying_zygotes_are_delayed(self, root: StartBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_dying_zygotes_are_delayed(self, root: StartBench) -> None:
         """A zygote that keeps dying is replaced with growing delays; meanwhile runs start without it."""
-        monkeypatch.setattr("supervisor.root.spawn.prefork._SOON_S", 3600.0)
 
         def gone() -> bool:
-            root.watch.round(root.watch.clock.monotonic_s() + 0.05)
+            root.watch.round(None)
             return root.prefork._zygote is None
 
         waits = []
@@ -257,8 +257,8 @@ class TestZygote:
             until(gone, "its end")
             due_s = root.prefork.next_s()
             assert due_s is not None
-            waits.append(due_s - root.prefork._launched_s)
-            root.prefork._launched_s -= waits[-1]  # simulates that this time passed
+            waits.append(due_s - root.clock.monotonic_s())
+            root.clock.advance_to(due_s)
             root.prefork.tend(due_s)
         pid = root.prefork._zygote
         assert pid is not None
@@ -286,12 +286,10 @@ class TestZygote:
         until(lambda: state(pid) == "T", "it to stop")
         spawn = make_spawn(["/bin/sh", "-c", "echo once"])
         assert root.begin(spawn)
-        deadline_s = root.starts.next_s()
-        assert deadline_s is not None
-        root.starts.tend(deadline_s)
+        root.clock.advance(2.0)
         assert Outcome(root.settle(spawn)).out == b"once\n"
         root.turn(lambda: root.prefork._zygote != pid, "its end")
-        assert "the zygote has not responded for 3600 s: killing it" in root.log.text
+        assert "the zygote has not responded for 2 s: killing it" in root.log.text
 
     def test_close_during_a_start(self, root: StartBench, tmp_path: Path) -> None:
         """Closing the queue during a start runs nothing, and leaks no descriptor."""
