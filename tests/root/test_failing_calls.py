@@ -176,7 +176,7 @@ def test_call_always_fails(daemon: Daemon, tmp_path: Path, thread: str, call: st
     with failing(daemon, thread, call, code, tmp_path / "calls", once=False) as failures:
         answer = daemon.request("POST", "/api/tasks/t/run")
         seen = failures.met
-        until(lambda: failures.met > seen + 5 or answer.status != 201 or is_over(daemon, answer.json()), "it to fail")
+        until(lambda: failures.met > seen + 2 or answer.status != 201 or is_over(daemon, answer.json()), "it to fail")
         assert failures.most_in_a_second < MOST_IN_A_SECOND
     check(daemon, until(lambda: accepted(daemon), "a run to be accepted"))
     assert daemon.pid == pid
