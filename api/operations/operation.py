@@ -142,9 +142,9 @@ class Operation:
         body: Struct of the request body, if it has one; the body is optional unless `body_required`.
         body_limit_bytes: Maximum size of the body.
         media: Schemas by media type of a body that the handler decodes itself; the handler gets the bytes.
-        answers: Bodies of successful responses by status; None for no body.
+        answers: Bodies of successful responses by status; None for no body. Default: 204, without a body.
         sends: Headers of successful responses by status: names of :data:`api.openapi.HEADERS`.
-        refusals: Error statuses of this operation in addition to the common ones.
+        refusals: Error statuses of this operation in addition to the common ones in :mod:`api.openapi`.
         access: How the client must authenticate.
         role: The least role that the client needs.
         scoped: Whether the handler respects :attr:`Call.tasks`. Operations on one task or run need not, because their
@@ -164,7 +164,7 @@ class Operation:
     body_required: bool = False
     body_limit_bytes: int = 1 << 20
     media: dict[str, dict[str, object]] = field(default_factory=dict)
-    answers: dict[int, Content | None] = field(default_factory=dict)
+    answers: dict[int, Content | None] = field(default_factory=lambda: {204: None})
     sends: dict[int, tuple[str, ...]] = field(default_factory=dict)
     refusals: tuple[int, ...] = ()
     access: Access = Access.PRIVATE

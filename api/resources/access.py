@@ -33,9 +33,8 @@ _OF_THE_PROXY = (400, 403)
     role=Role.ANYBODY,
     body=schemas.LoginBody,
     body_required=True,
-    answers={204: None},
     sends={204: ("Set-Cookie",)},
-    refusals=(400, 401, 403, 413, 415, 422, 429, 503),
+    refusals=(401, 403, 429),
     access=Access.LOGIN,
     tag="authentication",
 )
@@ -63,9 +62,8 @@ def login(context: Context, call: Call) -> None:
     "POST",
     "/api/auth/logout",
     role=Role.ANYBODY,
-    answers={204: None},
     sends={204: ("Set-Cookie",)},
-    refusals=(403, 503),
+    refusals=(403,),
     access=Access.LOGIN,
     tag="authentication",
 )
@@ -81,7 +79,7 @@ def logout(context: Context, call: Call) -> None:
     "/api/auth/status",
     role=Role.ANYBODY,
     answers={200: json_of(schemas.AuthStatus)},
-    refusals=(400, 403),
+    refusals=(403,),
     access=Access.PUBLIC,
     tag="authentication",
 )
@@ -150,7 +148,6 @@ def list_tokens(context: Context, call: Call) -> None:
     body=schemas.TokenBody,
     body_required=True,
     answers={201: json_of(schemas.NewToken)},
-    refusals=(409, 503),
     tag="authentication",
 )
 def create_token(context: Context, call: Call) -> None:
@@ -181,14 +178,7 @@ def create_token(context: Context, call: Call) -> None:
     call.answer(schemas.NewToken(**fields, token=secret), 201)
 
 
-@Operation(
-    "DELETE",
-    "/api/tokens/{tokenName}",
-    role=Role.ADMIN,
-    answers={204: None},
-    refusals=(404, 422, 503),
-    tag="authentication",
-)
+@Operation("DELETE", "/api/tokens/{tokenName}", role=Role.ADMIN, refusals=(404,), tag="authentication")
 def revoke_token(context: Context, call: Call) -> None:
     """Revoke a token; its streams end within seconds."""
     name = call.path["tokenName"]
@@ -222,7 +212,6 @@ def _shown(stored: StoredEntry) -> schemas.AuditEntry:
         integer("limit", "Page size.", 50, minimum=1, maximum=500),
     ),
     answers={200: json_of(schemas.Audit)},
-    refusals=(422,),
     tag="daemon",
 )
 def list_audit(context: Context, call: Call) -> None:
@@ -257,7 +246,6 @@ def list_users(context: Context, call: Call) -> None:
     body=schemas.AccountBody,
     body_required=True,
     answers={201: json_of(schemas.AccountInfo)},
-    refusals=(409, 503),
     tag="authentication",
 )
 def create_user(context: Context, call: Call) -> None:
@@ -290,8 +278,7 @@ def create_user(context: Context, call: Call) -> None:
     role=Role.ADMIN,
     body=schemas.PasswordBody,
     body_required=True,
-    answers={204: None},
-    refusals=(404, 409, 503),
+    refusals=(404,),
     tag="authentication",
 )
 def set_user_password(context: Context, call: Call) -> None:
@@ -303,14 +290,7 @@ def set_user_password(context: Context, call: Call) -> None:
     call.no_content()
 
 
-@Operation(
-    "DELETE",
-    "/api/users/{userName}",
-    role=Role.ADMIN,
-    answers={204: None},
-    refusals=(404, 409, 422, 503),
-    tag="authentication",
-)
+@Operation("DELETE", "/api/users/{userName}", role=Role.ADMIN, refusals=(404,), tag="authentication")
 def remove_user(context: Context, call: Call) -> None:
     """Remove an account; its sessions and streams end within seconds."""
     name = _name(call)

@@ -89,7 +89,7 @@ def _export(export: dict[str, Any]) -> schemas.Export:
     )
 
 
-@Operation("POST", "/api/daemon/trust-clock", role=Role.ADMIN, answers={204: None}, refusals=(503,), tag="daemon")
+@Operation("POST", "/api/daemon/trust-clock", role=Role.ADMIN, tag="daemon")
 def trust_clock(context: Context, call: Call) -> None:
     """Confirm that the wall clock is right, so that old runs are removed."""
     execute_command(lambda: context.control.call("clock_trust", by=call.by))
@@ -112,12 +112,7 @@ def _from_this_host(req: falcon.Request) -> bool:
 
 
 @Operation(
-    "GET",
-    "/api/daemon/identity",
-    role=Role.VIEWER,
-    answers={200: json_of(schemas.DaemonIdentity)},
-    refusals=(403,),
-    tag="daemon",
+    "GET", "/api/daemon/identity", role=Role.VIEWER, answers={200: json_of(schemas.DaemonIdentity)}, tag="daemon"
 )
 def identify_daemon(context: Context, call: Call) -> None:
     """Identify the daemon (from the same host only)."""
@@ -143,7 +138,6 @@ def identify_daemon(context: Context, call: Call) -> None:
     role=Role.ADMIN,
     query=(flag("dry_run", "Only show the changes."),),
     answers={200: json_of(schemas.Reloaded)},
-    refusals=(409, 422, 503),
     tag="daemon",
 )
 def reload_daemon(context: Context, call: Call) -> None:
@@ -171,13 +165,7 @@ def get_health(_context: Context, call: Call) -> None:
 
 
 @Operation(
-    "GET",
-    "/readyz",
-    role=Role.ANYBODY,
-    answers={200: json_of(schemas.Health)},
-    refusals=(503,),
-    access=Access.PROBE,
-    tag="health",
+    "GET", "/readyz", role=Role.ANYBODY, answers={200: json_of(schemas.Health)}, access=Access.PROBE, tag="health"
 )
 def get_readiness(context: Context, call: Call) -> None:
     """Check that commands are accepted and stored."""
@@ -194,15 +182,7 @@ _LISTED = 20
 """Maximum number of listed runs that hold places of a slot, and of runs that wait for it."""
 
 
-@Operation(
-    "GET",
-    "/api/slots",
-    role=Role.VIEWER,
-    scoped=True,
-    answers={200: json_of(Slots)},
-    refusals=(503,),
-    tag="daemon",
-)
+@Operation("GET", "/api/slots", role=Role.VIEWER, scoped=True, answers={200: json_of(Slots)}, tag="daemon")
 def list_slots(context: Context, call: Call) -> None:
     """List the slots with their use, and the runs that hold them or wait for them.
 
@@ -264,7 +244,6 @@ def get_system(context: Context, call: Call) -> None:
         ),
     ),
     answers={200: json_of(SystemMetrics)},
-    refusals=(422,),
     role=Role.VIEWER,
     tag="system",
 )

@@ -48,7 +48,6 @@ _EVENTS: dict[str, object] = {
     query=(words("types", "Comma-separated kinds; default: all. dropped is always sent.", tuple(_EVENTS)),),
     headers=(LAST_EVENT_ID,),
     answers={200: Content("text/event-stream", _EVENTS)},
-    refusals=(422,),
     tag="daemon",
 )
 def stream_events(context: Context, call: Call) -> None:

@@ -34,7 +34,7 @@ def get_openapi(context: Context, call: Call) -> None:
     headers=(CONDITION,),
     answers={200: Content("application/schema+json", _FREE), 304: None},
     sends={200: ("ETag",), 304: ("ETag",)},
-    refusals=(404, 422),
+    refusals=(404,),
     access=Access.PUBLIC,
     tag="interface",
 )

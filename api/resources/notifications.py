@@ -54,7 +54,6 @@ def _shown(stored: store_notifications.Notification) -> Notification:
         shaped("before", "Only notifications older than this id.", NOTIFICATION_ID),
     ),
     answers={200: json_of(Notifications)},
-    refusals=(422,),
     role=Role.VIEWER,
     tag="notifications",
 )
@@ -74,14 +73,7 @@ def count_unread_notifications(context: Context, call: Call) -> None:
     call.answer(UnreadCount(count=context.reads(store_notifications.unread_count)))
 
 
-@Operation(
-    "POST",
-    "/api/notifications/{notificationId}/read",
-    answers={204: None},
-    refusals=(404, 422, 503),
-    role=Role.OPERATOR,
-    tag="notifications",
-)
+@Operation("POST", "/api/notifications/{notificationId}/read", refusals=(404,), role=Role.OPERATOR, tag="notifications")
 def mark_notification_read(context: Context, call: Call) -> None:
     """Mark one notification read.
 
@@ -91,12 +83,7 @@ def mark_notification_read(context: Context, call: Call) -> None:
 
 
 @Operation(
-    "POST",
-    "/api/notifications/{notificationId}/unread",
-    answers={204: None},
-    refusals=(404, 422, 503),
-    role=Role.OPERATOR,
-    tag="notifications",
+    "POST", "/api/notifications/{notificationId}/unread", refusals=(404,), role=Role.OPERATOR, tag="notifications"
 )
 def mark_notification_unread(context: Context, call: Call) -> None:
     """Mark one notification unread.
@@ -112,9 +99,7 @@ def _mark(context: Context, call: Call, *, read: bool) -> None:
     call.no_content()
 
 
-@Operation(
-    "POST", "/api/notifications/read", answers={204: None}, refusals=(503,), role=Role.OPERATOR, tag="notifications"
-)
+@Operation("POST", "/api/notifications/read", role=Role.OPERATOR, tag="notifications")
 def mark_all_notifications_read(context: Context, call: Call) -> None:
     """Mark every unread notification read."""
     execute_command(lambda: context.control.call("notifications_read"))
@@ -126,7 +111,6 @@ def mark_all_notifications_read(context: Context, call: Call) -> None:
     "/api/notifications/stream",
     headers=(LAST_EVENT_ID,),
     answers={200: Content("text/event-stream", {**EVENTS, "dropped": Dropped})},
-    refusals=(422,),
     role=Role.VIEWER,
     tag="notifications",
 )
@@ -135,9 +119,7 @@ def stream_notifications(context: Context, call: Call) -> None:
     send_events(call, lambda: EventsStream(context, call, frozenset(EVENTS)))
 
 
-@Operation(
-    "GET", "/api/notifiers", role=Role.VIEWER, answers={200: json_of(Notifiers)}, refusals=(503,), tag="notifications"
-)
+@Operation("GET", "/api/notifiers", role=Role.VIEWER, answers={200: json_of(Notifiers)}, tag="notifications")
 def list_notifiers(context: Context, call: Call) -> None:
     """List the configured notifiers and the state of their deliveries."""
     notifiers = execute_command(lambda: context.control.call("notifiers"))["items"]
@@ -163,7 +145,7 @@ def list_notifiers(context: Context, call: Call) -> None:
     "/api/notifiers/{notifierName}/test",
     role=Role.ADMIN,
     answers={200: json_of(Tried)},
-    refusals=(404, 422, 503),
+    refusals=(404,),
     tag="notifications",
 )
 def test_notifier(context: Context, call: Call) -> None:

@@ -60,20 +60,20 @@ def _answer(call: Call, media_type: str, text: str) -> None:
     call.tagged()
 
 
-def _operation(path: str, media_type: str, refusals: tuple[int, ...]) -> Operation:
+def _operation(path: str, media_type: str) -> Operation:
     return Operation(
         "GET",
         path,
         role=Role.ANYBODY,
         answers={200: Content(media_type, _TEXT)},
         sends={200: ("ETag",)},
-        refusals=refusals,
+        refusals=(404,),
         access=Access.PUBLIC,
         tag="interface",
     )
 
 
-@_operation("/status", "text/html", (404,))
+@_operation("/status", "text/html")
 def get_status_page(context: Context, call: Call) -> None:
     """Get a page with the states of the published tasks and services."""
     states = []
@@ -123,7 +123,7 @@ def get_status_page(context: Context, call: Call) -> None:
     )
 
 
-@_operation("/badge/{badgeFile}", "image/svg+xml", (404, 422))
+@_operation("/badge/{badgeFile}", "image/svg+xml")
 def get_badge(context: Context, call: Call) -> None:
     """Get the state of a published task or service as a picture, NAME.svg."""
     name = call.path["badgeFile"].removesuffix(".svg")

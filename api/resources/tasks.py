@@ -67,7 +67,7 @@ def list_tasks(context: Context, call: Call) -> None:
     headers=(CONDITION,),
     answers={200: json_of(schemas.Task), 304: None},
     sends={200: ("ETag",), 304: ("ETag",)},
-    refusals=(404, 422),
+    refusals=(404,),
     tag="tasks",
 )
 def get_task(context: Context, call: Call) -> None:
@@ -91,8 +91,7 @@ def _command(verb: str, query: tuple[Param, ...] = ()) -> Operation:
         f"/api/tasks/{{taskName}}/{verb}",
         role=Role.OPERATOR,
         query=query,
-        answers={204: None},
-        refusals=(404, 409, 422, 503),
+        refusals=(404,),
         tag="tasks",
     )
 
@@ -165,8 +164,7 @@ def _acknowledge(context: Context, call: Call, task: schemas.Task) -> None:
     "/api/tasks/{taskName}/acknowledge",
     role=Role.OPERATOR,
     body=schemas.AcknowledgeBody,
-    answers={204: None},
-    refusals=(404, 409, 422, 503),
+    refusals=(404,),
     tag="tasks",
 )
 def acknowledge_task(context: Context, call: Call) -> None:
@@ -174,14 +172,7 @@ def acknowledge_task(context: Context, call: Call) -> None:
     _acknowledge(context, call, _the_unit(context, call.path["taskName"]))
 
 
-@Operation(
-    "POST",
-    "/api/runs/{runId}/acknowledge",
-    role=Role.OPERATOR,
-    body=schemas.AcknowledgeBody,
-    answers={204: None},
-    refusals=(404, 409, 422, 503),
-)
+@Operation("POST", "/api/runs/{runId}/acknowledge", role=Role.OPERATOR, body=schemas.AcknowledgeBody, refusals=(404,))
 def acknowledge_run(context: Context, call: Call) -> None:
     """Acknowledge the failure of a task by its last run."""
     run = the_run(context, call.path["runId"])
@@ -191,14 +182,7 @@ def acknowledge_run(context: Context, call: Call) -> None:
     _acknowledge(context, call, task)
 
 
-@Operation(
-    "POST",
-    "/api/tasks/{taskName}/unacknowledge",
-    role=Role.OPERATOR,
-    answers={204: None},
-    refusals=(404, 409, 422, 503),
-    tag="tasks",
-)
+@Operation("POST", "/api/tasks/{taskName}/unacknowledge", role=Role.OPERATOR, refusals=(404,), tag="tasks")
 def unacknowledge_task(context: Context, call: Call) -> None:
     """Withdraw the acknowledgement of a task or service."""
     execute_command(lambda: context.control.call("unacknowledge", task=call.path["taskName"], by=call.by))
@@ -214,7 +198,7 @@ _YEAR_DAYS = 366
     "/api/tasks/{taskName}/schedule",
     query=(integer("count", "Maximum number of times.", 10, minimum=1, maximum=_MAX_INSTANTS),),
     answers={200: json_of(Schedule)},
-    refusals=(404, 409, 422, 503),
+    refusals=(404, 409),
     role=Role.VIEWER,
     tag="tasks",
 )
@@ -242,7 +226,7 @@ def preview_task_schedule(context: Context, call: Call) -> None:
     "/api/tasks/{taskName}/days",
     query=(integer("days", "Number of days, including today.", _YEAR_DAYS, minimum=1, maximum=_YEAR_DAYS),),
     answers={200: json_of(TaskDays)},
-    refusals=(404, 422),
+    refusals=(404,),
     role=Role.VIEWER,
     tag="tasks",
 )
@@ -291,7 +275,7 @@ _STOPPED_STATES = frozenset({"stopped", "exited"})
         ),
     ),
     answers={200: json_of(ServiceUptime)},
-    refusals=(404, 409, 422),
+    refusals=(404, 409),
     tag="tasks",
 )
 def get_service_uptime(context: Context, call: Call) -> None:
@@ -400,7 +384,7 @@ _QUERY = (
     role=Role.VIEWER,
     query=_QUERY,
     answers={200: json_of(TaskUsage)},
-    refusals=(404, 422),
+    refusals=(404,),
     tag="tasks",
 )
 def measure_task(context: Context, call: Call) -> None:
@@ -419,7 +403,6 @@ def measure_task(context: Context, call: Call) -> None:
     scoped=True,
     query=_QUERY,
     answers={200: json_of(AllTaskUsage)},
-    refusals=(422,),
     tag="tasks",
 )
 def list_task_resources(context: Context, call: Call) -> None:

@@ -72,7 +72,7 @@ def _command(verb: str, query: tuple[Param, ...] = ()) -> Operation:
         body=UnitSelector,
         body_required=True,
         answers={200: json_of(UnitResults)},
-        refusals=(404, 409, 422, 503),
+        refusals=(404,),
         tag="tasks",
     )
 

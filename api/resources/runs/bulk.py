@@ -188,13 +188,7 @@ def _result(answer: dict[str, Any]) -> str:
     return counted_with_names(answer.get("first", []), "run", answer["affected"])
 
 
-def _operation(
-    name: str,
-    answer: Content,
-    *,
-    query: tuple[Param, ...] = (),
-    refusals: tuple[int, ...] = (422, 503),
-) -> Operation:
+def _operation(name: str, answer: Content, *, query: tuple[Param, ...] = ()) -> Operation:
     return Operation(
         "POST",
         f"/api/runs/bulk/{name}",
@@ -205,7 +199,6 @@ def _operation(
         body_required=True,
         body_limit_bytes=BODY_LIMIT_BYTES,
         answers={200: answer},
-        refusals=refusals,
     )
 
 
@@ -245,7 +238,7 @@ def bulk_stop_runs(context: Context, call: Call) -> None:
     call.answer(schemas.Affected(affected=answer["affected"]))
 
 
-@_operation("rerun", json_of(schemas.Triggered), refusals=(409, 422, 503))
+@_operation("rerun", json_of(schemas.Triggered))
 def bulk_rerun_runs(context: Context, call: Call) -> None:
     """Run the tasks of the selected runs again, each once, with the parameters of its newest selected run."""
     who = {"by": call.by_way} if call.identity is None else {"by": call.by_way, "credential": call.identity.counted_as}

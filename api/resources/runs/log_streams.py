@@ -95,7 +95,7 @@ _UNIT_PARAMS = (
     query=_params(-1000),
     headers=(LAST_EVENT_ID,),
     answers={200: Content("text/event-stream", {**LOG_EVENTS, "done": schemas.Done})},
-    refusals=(404, 422),
+    refusals=(404,),
     tag="logs",
 )
 def stream_run_log(context: Context, call: Call) -> None:
@@ -113,7 +113,6 @@ def stream_run_log(context: Context, call: Call) -> None:
     query=_params(-100),
     headers=(LAST_EVENT_ID,),
     answers={200: Content("text/event-stream", LOG_EVENTS)},
-    refusals=(422,),
     tag="daemon",
 )
 def stream_daemon_log(context: Context, call: Call) -> None:
@@ -128,7 +127,7 @@ def stream_daemon_log(context: Context, call: Call) -> None:
     query=_UNIT_PARAMS,
     headers=(_CURSOR,),
     answers={200: Content("text/event-stream", UNIT_EVENTS, "string")},
-    refusals=(404, 409, 422),
+    refusals=(404, 409),
     tag="logs",
 )
 def stream_task_log(context: Context, call: Call) -> None:
@@ -144,7 +143,7 @@ def stream_task_log(context: Context, call: Call) -> None:
     query=(*UNIT_PARAMS, *_UNIT_PARAMS),
     headers=(_CURSOR,),
     answers={200: Content("text/event-stream", UNIT_EVENTS, "string")},
-    refusals=(404, 409, 422),
+    refusals=(404, 409),
     tag="logs",
 )
 def stream_logs(context: Context, call: Call) -> None:

@@ -87,7 +87,7 @@ class _Body:
         _STREAM,
     ),
     answers={200: json_of(schemas.LogPage)},
-    refusals=(404, 422),
+    refusals=(404,),
     tag="logs",
 )
 def read_run_log(context: Context, call: Call) -> None:
@@ -192,7 +192,7 @@ def _lines(
         206: ("Content-Disposition", "ETag", "Accept-Ranges", "Content-Range"),
         304: ("ETag",),
     },
-    refusals=(404, 416, 422),
+    refusals=(404, 416),
     tag="logs",
 )
 def download_run_log(context: Context, call: Call) -> None:
@@ -265,7 +265,7 @@ def _describe(call: Call, layout: Layout, byte_range: Span | None, tag: str) -> 
     "/api/runs/{runId}/log/line/{lineNumber}/history",
     role=Role.VIEWER,
     answers={200: json_of(schemas.History)},
-    refusals=(404, 422),
+    refusals=(404,),
     tag="logs",
 )
 def get_line_history(context: Context, call: Call) -> None:

@@ -126,7 +126,6 @@ def _newest_of_each(db: Database, run_filter: RunFilter, limit: int) -> list[Run
         integer("limit", "Maximum number of runs, without `runs`.", 20, minimum=1, maximum=_MOST_RUNS),
     ),
     answers={200: json_of(Failures)},
-    refusals=(422,),
 )
 def list_failures(context: Context, call: Call) -> None:
     """List the newest failed run of each task, or certain failed runs, each with its cause."""
@@ -194,9 +193,7 @@ def _hint(db: Database, run: Run) -> str | None:
     return _STDIN_HINT if before is not None and _ended_at_once(before) else None
 
 
-@Operation(
-    "GET", "/api/runs/{runId}/ending", role=Role.VIEWER, answers={200: json_of(Ending)}, refusals=(404, 409, 422)
-)
+@Operation("GET", "/api/runs/{runId}/ending", role=Role.VIEWER, answers={200: json_of(Ending)}, refusals=(404, 409))
 def explain_run_ending(context: Context, call: Call) -> None:
     """Explain why and how a run ended, with the last lines of its log."""
     run = the_run(context, call.path["runId"])

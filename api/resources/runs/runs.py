@@ -177,7 +177,6 @@ def _page(context: Context, call: Call, *, camel: bool, folded: bool, task: str 
     scoped=True,
     query=list_params(camel=False),
     answers={200: json_of((schemas.Runs, schemas.RunsCamel))},
-    refusals=(422,),
 )
 def list_runs(context: Context, call: Call) -> None:
     """List all runs."""
@@ -196,7 +195,7 @@ def list_runs(context: Context, call: Call) -> None:
     role=Role.VIEWER,
     query=list_params(camel=True),
     answers={200: json_of((schemas.TaskRuns, schemas.TaskRunsSnake))},
-    refusals=(404, 422),
+    refusals=(404,),
 )
 def list_task_runs(context: Context, call: Call) -> None:
     """List the runs of a task.
@@ -238,7 +237,6 @@ def _newest(db: Database, names: list[str], limit: int) -> list[tuple[str, list[
         integer("limit", "Maximum number of runs of each.", 20, minimum=1, maximum=_MOST_NEWEST),
     ),
     answers={200: json_of(schemas.NewestRuns)},
-    refusals=(422,),
 )
 def list_newest_runs(context: Context, call: Call) -> None:
     """List the newest runs of each of some tasks."""
@@ -273,7 +271,7 @@ def the_run(context: Context, run_id: str) -> Run:
     role=Role.VIEWER,
     query=(NAMING_OF_ONE,),
     answers={200: json_of(schemas.Run)},
-    refusals=(404, 422),
+    refusals=(404,),
 )
 def get_run(context: Context, call: Call) -> None:
     """Get one run."""
@@ -306,9 +304,7 @@ def _waiting_for(call: Call, wait: dict[str, Any]) -> WaitingFor:
     )
 
 
-@Operation(
-    "GET", "/api/runs/{runId}/details", role=Role.VIEWER, answers={200: json_of(RunDetails)}, refusals=(404, 422)
-)
+@Operation("GET", "/api/runs/{runId}/details", role=Role.VIEWER, answers={200: json_of(RunDetails)}, refusals=(404,))
 def describe_run(context: Context, call: Call) -> None:
     """Get who requested a run, the hash of its definition, its slots, and why it waits.
 
@@ -319,11 +315,7 @@ def describe_run(context: Context, call: Call) -> None:
 
 
 @Operation(
-    "GET",
-    "/api/runs/{runId}/definition",
-    role=Role.VIEWER,
-    answers={200: json_of(RunDefinition)},
-    refusals=(404, 422),
+    "GET", "/api/runs/{runId}/definition", role=Role.VIEWER, answers={200: json_of(RunDefinition)}, refusals=(404,)
 )
 def read_run_definition(context: Context, call: Call) -> None:
     """Get the definition with which a run started, without secrets.
@@ -372,8 +364,7 @@ def _details(context: Context, call: Call, runs: list[Run]) -> dict[str, RunDeta
     "/api/runs/{runId}/stop",
     role=Role.OPERATOR,
     query=(flag("force", "Kill the run at once."),),
-    answers={204: None},
-    refusals=(404, 422, 503),
+    refusals=(404,),
 )
 def stop_run(context: Context, call: Call) -> None:
     """Stop a run; a service restarts after its restart delay.
@@ -391,7 +382,7 @@ def stop_run(context: Context, call: Call) -> None:
     call.no_content()
 
 
-@Operation("DELETE", "/api/runs/{runId}", role=Role.OPERATOR, answers={204: None}, refusals=(404, 409, 422, 503))
+@Operation("DELETE", "/api/runs/{runId}", role=Role.OPERATOR, refusals=(404,))
 def delete_run(context: Context, call: Call) -> None:
     """Delete a run; a waiting run is stopped first."""
     run = the_run(context, call.path["runId"])
@@ -409,7 +400,6 @@ def delete_run(context: Context, call: Call) -> None:
         instant("since", "Only runs created at this time or after.", up=True),
     ),
     answers={200: json_of(schemas.Summary)},
-    refusals=(422,),
 )
 def summarize_runs(context: Context, call: Call) -> None:
     """Get aggregate run statistics."""
@@ -451,7 +441,6 @@ def _deleted(db: Database, run_filter: RunFilter, limit: int, offset: int) -> tu
     scoped=True,
     query=tuple(param for param in list_params(camel=False) if param.name not in _OF_OTHER_LISTS),
     answers={200: json_of(DeletedRuns)},
-    refusals=(422,),
 )
 def list_deleted_runs(context: Context, call: Call) -> None:
     """List the deleted runs that can be restored, the last deletion first."""
@@ -513,9 +502,7 @@ def _taken(run: Run, usage: Usage | None, most: int | None = None) -> dict[str, 
     }
 
 
-@Operation(
-    "GET", "/api/runs/{runId}/resources", role=Role.VIEWER, answers={200: json_of(Resources)}, refusals=(404, 422)
-)
+@Operation("GET", "/api/runs/{runId}/resources", role=Role.VIEWER, answers={200: json_of(Resources)}, refusals=(404,))
 def measure_run(context: Context, call: Call) -> None:
     """Get the resources of a run: CPU, memory, disk I/O, and samples over time."""
     run = the_run(context, call.path["runId"])
@@ -541,7 +528,6 @@ def _running(db: Database, sees: Callable[[str], bool]) -> list[tuple[Run, Usage
         integer("samples", "Maximum number of the newest samples of each run; default: all.", minimum=0, maximum=1000),
     ),
     answers={200: json_of(AllResources)},
-    refusals=(422,),
 )
 def list_running_resources(context: Context, call: Call) -> None:
     """Get the resources of all active runs, live."""

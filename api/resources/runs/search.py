@@ -241,7 +241,7 @@ _HOW_MUCH = (
     role=Role.VIEWER,
     query=(*_WHAT, shaped("runId", "Only this run.", RUN_ID), *_HOW_MUCH),
     answers={200: json_of(schemas.SearchPage)},
-    refusals=(404, 422),
+    refusals=(404,),
     tag="logs",
 )
 def search_task_log(context: Context, call: Call) -> None:
@@ -297,7 +297,7 @@ def _run_of(context: Context, task: str, run_id: str) -> Run:
     scoped=True,
     query=(*_WHAT, *UNIT_PARAMS, *_HOW_MUCH),
     answers={200: json_of(schemas.LogSearchPage)},
-    refusals=(404, 422),
+    refusals=(404,),
     tag="logs",
 )
 def search_logs(context: Context, call: Call) -> None:

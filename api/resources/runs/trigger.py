@@ -56,7 +56,7 @@ IDEMPOTENCY_KEY: tuple[str, dict[str, Any], str] = (
     body=schemas.TriggerBody,
     answers={201: json_of((schemas.RunSnake, schemas.RunCamel))},
     sends={201: ("Location",)},
-    refusals=(400, 403, 404, 409, 413, 415, 422, 503),
+    refusals=(404,),
 )
 def run_task(context: Context, call: Call) -> None:
     """Trigger a new run of the task, with values for its parameters.
