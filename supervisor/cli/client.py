@@ -77,6 +77,10 @@ class ErrorResponse(Failure):
         super().__init__("\n".join(lines), code)
 
 
+class NotFound(ErrorResponse):
+    """The daemon answered that the object does not exist."""
+
+
 def _option(location: str) -> str:
     """Return the option that set the parameter or field at `location`, such as ``body.filter.created_before``."""
     parent, _, name = location.rpartition(".")
@@ -331,8 +335,9 @@ class Api:
         return Unreachable(f"lost the connection to the daemon at {self.endpoint}: {reason}")
 
     def _refusal(self, status: int, body: bytes) -> Failure:
+        kind = NotFound if status == http.HTTPStatus.NOT_FOUND else ErrorResponse
         try:
-            return ErrorResponse(status, parse(body), str(self.endpoint))
+            return kind(status, parse(body), str(self.endpoint))
         except UnexpectedAnswer:  # a proxy in front of the daemon sends its own text
             if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
                 return ErrorResponse(status, Record(), str(self.endpoint))

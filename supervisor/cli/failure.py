@@ -3,8 +3,9 @@
 click.ClickException
 └── Failure                all errors of this program
     ├── Unreachable        no daemon answers (supervisor.cli.client)
-    ├── Refused            the daemon answered with an error (supervisor.cli.client)
-    └── Foreign            the answer is not from Ringward (supervisor.cli.records)
+    ├── ErrorResponse      the daemon answered with an error (supervisor.cli.client)
+    │   └── NotFound       the object does not exist
+    └── UnexpectedAnswer   the answer is not from Ringward (supervisor.cli.records)
 """
 
 from typing import IO, Any

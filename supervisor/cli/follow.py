@@ -211,8 +211,3 @@ class Follower:
         if missing:
             self._patience.say(f"{missing} lines are no longer kept or unreadable")
         self._next = max(end, self._next or 0)
-
-
-def is_not_found(err: ErrorResponse) -> bool:
-    """Return whether the error means that the object does not exist."""
-    return err.status == HTTPStatus.NOT_FOUND

@@ -5,9 +5,8 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
 from supervisor.cli import exit_codes
-from supervisor.cli.client import Api, ErrorResponse, Query, segment
+from supervisor.cli.client import Api, NotFound, Query, segment
 from supervisor.cli.failure import Failure
-from supervisor.cli.follow import is_not_found
 from supervisor.cli.records import Record, UnexpectedAnswer, is_run_id
 
 _NAME = re.compile(r"[a-zA-Z0-9._:-]{1,100}")
@@ -36,10 +35,8 @@ def find_run(api: Api, text: str) -> Run | None:
         return None
     try:
         run = api.get(f"/api/runs/{run_id}")
-    except ErrorResponse as err:
-        if is_not_found(err):
-            return None
-        raise
+    except NotFound:
+        return None
     if run["id"] != run_id:
         raise UnexpectedAnswer("the response is about another run")
     return run
@@ -97,10 +94,8 @@ def runs_of(
         query = {**(filters or {}), "limit": size, "offset": offset, **({} if status is None else {"status": status})}
         try:
             page = api.get(f"/api/tasks/{segment(task)}/runs", query)
-        except ErrorResponse as err:
-            if is_not_found(err):
-                raise unknown(api, task) from err
-            raise
+        except NotFound as err:
+            raise unknown(api, task) from err
         items = page["items"]
         yield from items
         offset += len(items)
@@ -114,10 +109,8 @@ def find_task(api: Api, name: str) -> Record | None:
         return None
     try:
         task = api.get(f"/api/tasks/{segment(name)}")
-    except ErrorResponse as err:
-        if is_not_found(err):
-            return None
-        raise
+    except NotFound:
+        return None
     if task["name"] != name:
         raise UnexpectedAnswer("the response is about another task")
     return task
@@ -134,10 +127,8 @@ def ask_of(api: Api, name: str, action: str, query: Query | None = None) -> None
         raise unknown(api, name)
     try:
         api.send(f"/api/tasks/{segment(name)}/{action}", query)
-    except ErrorResponse as err:
-        if is_not_found(err):
-            raise unknown(api, name) from err
-        raise
+    except NotFound as err:
+        raise unknown(api, name) from err
 
 
 def run_to_show(api: Api, text: str, *, follow: bool) -> Run:
@@ -178,10 +169,8 @@ def soonest(tasks: Iterable[Record], count: int) -> list[str]:
 def _schedule(api: Api, name: str, count: int) -> list[Record]:
     try:
         items = api.get(f"/api/tasks/{segment(name)}/schedule", {"count": count})["items"]
-    except ErrorResponse as err:
-        if is_not_found(err):
-            raise unknown(api, name, noun="task", kinds=("task",)) from err
-        raise
+    except NotFound as err:
+        raise unknown(api, name, noun="task", kinds=("task",)) from err
     return [Record({"taskName": name, **item}) for item in items]
 
 

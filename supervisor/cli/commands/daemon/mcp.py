@@ -17,7 +17,7 @@ from typing import Any, Literal
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.cli.client import Api, ErrorResponse, segment
+from supervisor.cli.client import Api, ErrorResponse, NotFound, segment
 from supervisor.cli.failure import Failure
 from supervisor.cli.lookups import ask_of, find_run, find_task, soonest, unknown, upcoming
 from supervisor.cli.paths import files
@@ -410,10 +410,8 @@ class Tools:
         query: dict[str, str | int | None] = {"naming": "camel", "wait": wait_s or None}
         try:
             run = self.api.post(f"/api/tasks/{segment(task)}/run", query, body, _ANSWER_TIMEOUT_S + wait_s)
-        except ErrorResponse as err:
-            if err.status == HTTPStatus.NOT_FOUND:
-                raise unknown(self.api, task, noun="task", kinds=("task",)) from err
-            raise
+        except NotFound as err:
+            raise unknown(self.api, task, noun="task", kinds=("task",)) from err
         return _record(run)
 
     def stop(self, name: str, force: bool = False) -> Any:

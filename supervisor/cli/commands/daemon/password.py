@@ -20,16 +20,13 @@ def command(settings: Settings, as_json: bool) -> None:
 
     It works for the daemon's user and root, over the Unix socket. It does not print a password that you set yourself.
     """
-    from supervisor.cli.client import Api, ErrorResponse, UnixEndpoint
-    from supervisor.cli.follow import is_not_found
+    from supervisor.cli.client import Api, NotFound, UnixEndpoint
     from supervisor.cli.tables import show_json
 
     api = Api(UnixEndpoint(settings.socket()))
     try:
         credentials = api.get("/api/local/credentials")
-    except ErrorResponse as err:
-        if not is_not_found(err):
-            raise
+    except NotFound as err:
         raise Failure(f"the daemon did not generate the password: {_origin(settings)}", exit_codes.REFUSED) from err
     password = credentials["password"]
     if as_json:

@@ -87,13 +87,7 @@ def _started(api: "Api", selection: Selection) -> tuple[list[str], int]:
 
 def _may_be_started(api: "Api", name: str) -> bool:
     """Return whether `name` is a configured task that users may run."""
-    from supervisor.cli.client import ErrorResponse, segment
-    from supervisor.cli.follow import is_not_found
+    from supervisor.cli.lookups import find_task
 
-    try:
-        unit = api.get(f"/api/tasks/{segment(name)}")
-    except ErrorResponse as err:
-        if is_not_found(err):
-            return False
-        raise
-    return unit["kind"] == "task" and bool(unit["definition"].get("apiTrigger", True))
+    unit = find_task(api, name)
+    return unit is not None and unit["kind"] == "task" and bool(unit["definition"].get("apiTrigger", True))

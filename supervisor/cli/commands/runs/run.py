@@ -187,17 +187,16 @@ def _params(given: tuple[str, ...]) -> dict[str, str]:
 def _trigger(api: "Api", task: str, params: dict[str, str]) -> dict[str, Any]:
     from http import HTTPStatus
 
-    from supervisor.cli.client import segment
-    from supervisor.cli.follow import is_not_found
+    from supervisor.cli.client import NotFound, segment
     from supervisor.cli.lookups import unknown
 
     try:
         run: dict[str, object] = api.post(
             f"/api/tasks/{segment(task)}/run", body={"params": params} if params else None
         )
+    except NotFound as err:
+        raise unknown(api, task, noun="task", kinds=("task",), code=exit_codes.NEVER_RAN) from err
     except ErrorResponse as err:
-        if is_not_found(err):
-            raise unknown(api, task, noun="task", kinds=("task",), code=exit_codes.NEVER_RAN) from err
         if err.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # the run may have been triggered nevertheless
             raise Failure(err.message, exit_codes.UNREACHABLE) from err
         if err.code in (exit_codes.REFUSED, exit_codes.USAGE):

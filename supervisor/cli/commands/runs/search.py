@@ -140,14 +140,13 @@ class _Search:
         Raises:
             Failure: a unit or run does not exist, the pattern is invalid, or there is no answer.
         """
-        from supervisor.cli.client import ErrorResponse
-        from supervisor.cli.follow import is_not_found
+        from supervisor.cli.client import NotFound
         from supervisor.cli.lookups import find_task, unknown
 
         try:
             answer: dict[str, object] = self._api.get(self._path, {**self._query, **query})
-        except ErrorResponse as err:
-            if self._name is not None and is_not_found(err) and find_task(self._api, self._name) is None:
+        except NotFound as err:
+            if self._name is not None and find_task(self._api, self._name) is None:
                 raise unknown(self._api, self._name) from err
             raise
         return answer

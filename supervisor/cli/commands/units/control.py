@@ -185,21 +185,20 @@ def _act(
     Raises:
         Failure: a name matches nothing or a unit of the wrong kind, so nothing was done.
     """
-    from supervisor.cli.client import ErrorResponse
+    from supervisor.cli.client import ErrorResponse, NotFound
     from supervisor.cli.failure import Failure
-    from supervisor.cli.follow import is_not_found
 
     try:
         units: list[Record] = api.post(f"/api/units/{name}", query or None, choice.body())["units"]
     except ErrorResponse as err:
-        removed = _removed(api, choice.names) if name == "stop" and is_not_found(err) else {}
+        removed = _removed(api, choice.names) if name == "stop" and isinstance(err, NotFound) else {}
         if removed:
             runs |= removed
             remaining = replace(
                 choice, names=tuple(unit_name for unit_name in choice.names if unit_name not in removed)
             )
             return _act(api, name, remaining, query, runs) if remaining != UnitChoice() else []
-        if is_not_found(err) and not err.errors:
+        if isinstance(err, NotFound) and not err.errors:
             raise Failure("this command needs a newer daemon; upgrade it: ringward upgrade") from err
         if err.code == exit_codes.REFUSED and err.errors:
             raise Failure("\n".join(dict.fromkeys(str(error["message"]) for error in err.errors))) from err
