@@ -1,4 +1,4 @@
-"""Errors that end a command with one message and an exit code.
+"""Errors that end a command with one message and an exit code, and other messages for the user.
 
 click.ClickException
 └── Failure                all errors of this program
@@ -44,6 +44,11 @@ class Failure(click.ClickException):
 
         text = self.message if self.plain else f"ringward: {self.message}"
         click.echo("\n".join(harmless(line) for line in text.split("\n")), file=file, err=True)
+
+
+def say(text: str) -> None:
+    """Print a message for the user to standard error."""
+    click.echo(f"ringward: {text}", err=True)
 
 
 def startup_failure(err: NotStarted) -> Failure:

@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 from supervisor.cli.client import Api, ErrorResponse, Unreachable
+from supervisor.cli.failure import say
 from supervisor.cli.records import Record, parse
 from supervisor.cli.sse import Event, EventParser
 from supervisor.cli.terminal import LogPrinter
@@ -33,7 +34,7 @@ class ReconnectDelays:
 
     def __init__(
         self,
-        say: Callable[[str], None],
+        say: Callable[[str], None] = say,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:

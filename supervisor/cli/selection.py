@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.cli.failure import Failure
+from supervisor.cli.failure import Failure, say
 from supervisor.cli.name_completion import all_names
 from supervisor.cli.records import Record, is_run_id
 from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing, is_interactive
@@ -274,5 +274,5 @@ def changed(selection: Selection, affected: int, done: str, why_not: str) -> int
     missing = len(selection.ids) - affected
     if missing <= 0:
         return exit_codes.OK
-    click.echo(f"ringward: {counted(missing, 'run')} {why_not}", err=True)
+    say(f"{counted(missing, 'run')} {why_not}")
     return exit_codes.REFUSED

@@ -265,7 +265,7 @@ def follow_all(api: Api, runs: Mapping[str, str], *, timestamps: bool) -> list[R
         if coloured:
             label = f"\x1b[{_COLOURS[number % len(_COLOURS)]}m{label}\x1b[0m"
         printer = _LabelledPrinter(sys.stdout.buffer, sys.stderr.buffer, lock, label, timestamps=timestamps)
-        patience = ReconnectDelays(lambda text: click.echo(f"ringward: {text}", err=True))
+        patience = ReconnectDelays()
         try:
             Follower(api, run_id, printer, patience).follow()
             ended.put(patience.insist(lambda: api.get(f"/api/runs/{run_id}")))

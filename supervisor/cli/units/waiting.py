@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from supervisor.cli.client import Api, ErrorResponse, Unreachable
+from supervisor.cli.failure import say
 from supervisor.cli.follow import ReconnectDelays
 from supervisor.cli.lookups import UnknownName, find_task, runs_of
 from supervisor.cli.records import Record
@@ -147,7 +148,7 @@ class FailedWait:
 
     def print_to_stderr(self, failure: str) -> None:
         """Print the failure `failure`, such as "did not start", the reason and the lines to standard error."""
-        print(f"ringward: {self.name} {failure}: {harmless(self.reason)}", file=sys.stderr)
+        say(f"{self.name} {failure}: {harmless(self.reason)}")
         for line in self.lines:
             print(f"  | {harmless(line)}", file=sys.stderr)
 
@@ -187,21 +188,18 @@ class LiveLines:
             self._drawn = []
 
 
-def wait_for(
-    api: Api, targets: Sequence[AwaitedState], timeout_s: float | None, say: Callable[[str], None]
-) -> list[FailedWait]:
+def wait_for(api: Api, targets: Sequence[AwaitedState], timeout_s: float | None) -> list[FailedWait]:
     """Wait until each unit reaches its wanted state, fails or times out; return the units that missed their state.
 
     Args:
         api: The API.
         targets: The units and their wanted states.
         timeout_s: One time limit for all units; None: each unit has its own.
-        say: Shows a message to the user.
 
     Raises:
         Unreachable: the daemon did not answer for a minute.
     """
-    patience, lines, began_s, pause_s = ReconnectDelays(say), LiveLines(), time.monotonic(), _FIRST_PAUSE_S
+    patience, lines, began_s, pause_s = ReconnectDelays(), LiveLines(), time.monotonic(), _FIRST_PAUSE_S
     waiting, missed, standings = list(targets), list[FailedWait](), dict[AwaitedState, WaitProgress]()
     try:
         while waiting:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.cli.failure import Failure
+from supervisor.cli.failure import Failure, say
 from supervisor.cli.paths import directories
 from supervisor.cli.settings import CONFIG, DATA, Settings, config_errors, pass_settings
 
@@ -70,4 +70,4 @@ def _show(copied: "CopyContent") -> None:
     runs = "logs only (the database is on a PostgreSQL server)" if copied.runs is None else f"{copied.runs} runs"
     click.echo(f"{copied.directory}: {runs}, {copied.logs} logs, {copied.size_bytes} bytes")
     for path in copied.damaged:
-        click.echo(f"ringward: damaged: {path}", err=True)
+        say(f"damaged: {path}")

@@ -3,6 +3,7 @@
 import click
 
 from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
 from supervisor.cli.settings import Settings, client_options, pass_settings
 from supervisor.cli.suggestions import SuggestingGroup
 
@@ -20,7 +21,6 @@ def command() -> None:
 def test(settings: Settings, name: str, as_json: bool) -> int:
     """Send a test message through the notifier NAME of the active configuration, and wait for its delivery."""
     from supervisor.cli.client import segment
-    from supervisor.cli.failure import Failure
     from supervisor.cli.tables import show_json
 
     delivery = settings.api().post(f"/api/notifiers/{segment(name)}/test")

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.cli.failure import Failure
+from supervisor.cli.failure import Failure, say
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 _CONFLICT = 409
@@ -61,7 +61,7 @@ def _show(result: dict[str, Any], *, dry_run: bool) -> None:
     for name in result["removed"]:
         click.echo(f"removed  {name}")
     for warning in result["warnings"]:
-        click.echo(f"ringward: {warning}", err=True)
+        say(f"{warning}")
     if not (result["added"] or result["changed"] or result["removed"]):
         click.echo("nothing has changed")
     elif dry_run:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.cli.failure import Failure
+from supervisor.cli.failure import Failure, say
 from supervisor.cli.settings import CONFIG, DATA, Settings, config_errors, pass_settings
 from supervisor.version import VERSION
 
@@ -310,7 +310,7 @@ def _become_root(boot: "DaemonSettings", lock: int, runtime_lock: int, ready: in
         killed = stale_helpers.end(boot.runtime_dir)
         if killed:
             names = ", ".join(map(str, killed))
-            click.echo(f"ringward: ended stale helpers of a killed supervisor: {names}", err=True)
+            say(f"ended stale helpers of a killed supervisor: {names}")
         api = early_api_server.started()
         if api is not None:
             stale_helpers.note(

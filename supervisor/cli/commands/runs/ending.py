@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from supervisor.cli.failure import Failure
 from supervisor.cli.name_completion import all_names
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
@@ -58,7 +59,6 @@ def _find(api: "Api", name: str) -> str:
     Raises:
         Failure: there is no such run, or no run of the task has ended.
     """
-    from supervisor.cli.failure import Failure
     from supervisor.cli.lookups import find_run, runs_of
 
     run = find_run(api, name) or next(runs_of(api, name, status="ended", limit=1), None)

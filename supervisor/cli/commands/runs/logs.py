@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from supervisor.cli.failure import say
 from supervisor.cli.name_completion import all_names
 from supervisor.cli.option_groups import grouped
 from supervisor.cli.settings import Settings, client_options, pass_settings
@@ -145,14 +146,14 @@ def _print_units(
         "grep": only.grep,
     }
     unit_printer = UnitPrinter(printer, labels_of(choice, api), coloured=sys.stdout.isatty())
-    UnitFollower(api, query, unit_printer, ReconnectDelays(say)).follow()
+    UnitFollower(api, query, unit_printer, ReconnectDelays()).follow()
 
 
 def _follow(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:
     from supervisor.cli.follow import Follower, ReconnectDelays
 
     anchor = -lines or int(api.get(f"/api/runs/{run_id}/log", {"from": -1, "limit": 1})["totalLines"])
-    Follower(api, run_id, printer, ReconnectDelays(say), anchor=anchor).follow()
+    Follower(api, run_id, printer, ReconnectDelays(), anchor=anchor).follow()
 
 
 def _show(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:
@@ -175,8 +176,3 @@ def _show(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:
             break
     if missing:
         say(f"{missing} lines are no longer kept or unreadable")
-
-
-def say(text: str) -> None:
-    """Print a message for the user to standard error."""
-    click.echo(f"ringward: {text}", err=True)

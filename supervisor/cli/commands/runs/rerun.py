@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.cli.failure import Failure
+from supervisor.cli.failure import Failure, say
 from supervisor.cli.selection import Selection, asking, selecting, selection_of
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
@@ -46,7 +46,7 @@ def command(settings: Settings, /, *, dry_run: bool, yes: bool, as_json: bool, *
     elif started:
         show_table(("RUN", "TASK"), [[run["run_id"], run["task_name"]] for run in started])
     else:
-        click.echo("ringward: nothing to run again", err=True)
+        say("nothing to run again")
     return exit_codes.OK if started else exit_codes.REFUSED
 
 

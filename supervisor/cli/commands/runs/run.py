@@ -9,7 +9,7 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.client import ErrorResponse
-from supervisor.cli.failure import Failure
+from supervisor.cli.failure import Failure, say
 from supervisor.cli.name_completion import task_names
 from supervisor.cli.option_groups import grouped
 from supervisor.cli.settings import Settings, client_options, pass_settings
@@ -128,7 +128,7 @@ def _run_many(api: "Api", tasks: list[str], output: _OutputOptions) -> int:
             runs.append(_trigger(api, task, {}))
         except Failure as err:
             failed = True
-            click.echo(f"ringward: {task}: {err.message}", err=True)
+            say(f"{task}: {err.message}")
     if output.detach:
         if output.as_json:
             show_json(runs)
@@ -150,10 +150,10 @@ def _run_many(api: "Api", tasks: list[str], output: _OutputOptions) -> int:
             code = _result(api, run, f"{task}: ")
         except Failure as err:
             code = exit_codes.NEVER_RAN
-            click.echo(f"ringward: {task}: {err.message}", err=True)
+            say(f"{task}: {err.message}")
         else:
             if run["exitCode"] and run.get("endReason") == "failed":
-                click.echo(f"ringward: {task}: run {run['id']} exited with code {code}", err=True)
+                say(f"{task}: run {run['id']} exited with code {code}")
         failed = failed or code != exit_codes.OK
     return exit_codes.REFUSED if failed else exit_codes.OK
 
@@ -219,11 +219,10 @@ def _detached(api: "Api", run: dict[str, object], as_json: bool) -> int:
 
 def _show(api: "Api", run_id: str, timestamps: bool) -> dict[str, object]:
     """Print the output of a run until it ends; return its record."""
-    from supervisor.cli.commands.runs.logs import say
     from supervisor.cli.follow import Follower, ReconnectDelays
     from supervisor.cli.terminal import LogPrinter
 
-    patience = ReconnectDelays(say)
+    patience = ReconnectDelays()
     out, err = sys.stdout.buffer, sys.stderr.buffer
     Follower(api, run_id, LogPrinter(out, err, timestamps=timestamps), patience).follow()
     ended: dict[str, object] = patience.insist(lambda: api.get(f"/api/runs/{run_id}"))
@@ -243,9 +242,9 @@ def _result(api: "Api", run: dict[str, Any], prefix: str = "") -> int:
     if reason == "succeeded":
         return code
     if reason != "failed":
-        click.echo(f"ringward: {prefix}run {run['id']} ended: {reason}", err=True)
+        say(f"{prefix}run {run['id']} ended: {reason}")
     elif code == 0:
         line = api.get(f"/api/runs/{run['id']}/ending").get("failureLine")
         cause = "exit code 0 is not in exit_codes" if line is None else f"line {line} of its log matches failure_output"
-        click.echo(f"ringward: {prefix}run {run['id']} failed: {cause}", err=True)
+        say(f"{prefix}run {run['id']} failed: {cause}")
     return code or exit_codes.REFUSED  # "ringward run a && ringward run b" must not continue after a failure

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure, say
 from supervisor.cli.name_completion import all_names
 from supervisor.cli.option_groups import grouped
 from supervisor.cli.settings import Settings, client_options, pass_settings
@@ -83,8 +85,6 @@ def command(
     NAME limits the search to tasks and services, and may be a glob such as 'w*'. Exits with 0 if a line matches, and
     with 1 if none does.
     """
-    from supervisor.cli import exit_codes
-
     *names, pattern = words
     query = lines.query(pattern)
     shown = 0
@@ -92,7 +92,7 @@ def command(
     for hit in _hits(_Search(settings.api(), names, logs), query, limit + 1):
         if shown == limit:
             sys.stdout.buffer.flush()
-            click.echo(f"ringward: more than {limit} lines match; show more with -n", err=True)
+            say(f"more than {limit} lines match; show more with -n")
             break
         printer.hit(hit)
         shown += 1
@@ -158,9 +158,6 @@ def _hits(search: _Search, query: dict[str, str | None], limit: int) -> Iterator
     Raises:
         Failure: as for :meth:`_Search.page`, or the search ended early.
     """
-    from supervisor.cli import exit_codes
-    from supervisor.cli.failure import Failure
-
     try:
         str(query["q"]).encode()
     except UnicodeEncodeError as err:

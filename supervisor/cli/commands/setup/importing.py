@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.cli.failure import Failure
+from supervisor.cli.failure import Failure, say
 from supervisor.cli.paths import files
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _report(outcome: "Outcome", problems: list[str]) -> None:
 
     tasks = sum(unit.kind == "tasks" for unit in outcome.units)
     services = sum(unit.kind == "services" for unit in outcome.units)
-    click.echo(f"ringward: {counted(tasks, 'task')}, {counted(services, 'service')}", err=True)
+    say(f"{counted(tasks, 'task')}, {counted(services, 'service')}")
     lost, advice = map(str, outcome.lost), map(str, outcome.advice)
     for title, lines in (
         ("not carried over, or with another meaning", list(lost)),

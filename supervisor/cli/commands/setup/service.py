@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.cli.failure import Failure
+from supervisor.cli.failure import Failure, say
 from supervisor.cli.install_options import check_combination, everything, init_system, install_options_of, warnings_of
 from supervisor.cli.option_groups import grouped
 from supervisor.cli.paths import directories, files
@@ -139,7 +139,7 @@ def install(
             dry_run=options.dry_run,
         )
         for warning in warnings:
-            click.echo(f"ringward: {warning}", err=True)
+            say(f"{warning}")
     if now and not options.dry_run:
         _carry_out(planned.enable, quiet=options.as_json)
     elif not options.as_json:

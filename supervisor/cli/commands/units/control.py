@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure, say
 from supervisor.cli.name_completion import Names, all_names, service_names, task_names
 from supervisor.cli.option_groups import grouped
 from supervisor.cli.settings import Settings, client_options, pass_settings
@@ -143,7 +144,7 @@ def _command(name: str, verb: _Verb) -> click.Command:
         ]
         if verb.waits is not None and not waiting.no_wait:
             awaited = _awaited(api, name, changed, stopped, rolling="rolling" in query)
-            missed += wait_for(api, awaited, timeout_s, lambda text: click.echo(f"ringward: {text}", err=True))
+            missed += wait_for(api, awaited, timeout_s)
         if as_json:
             _show_json(api, name, choice, changed, ids, missed)
         for failed_wait in missed:
@@ -186,7 +187,6 @@ def _act(
         Failure: a name matches nothing or a unit of the wrong kind, so nothing was done.
     """
     from supervisor.cli.client import ErrorResponse, NotFound
-    from supervisor.cli.failure import Failure
 
     try:
         units: list[Record] = api.post(f"/api/units/{name}", query or None, choice.body())["units"]
@@ -248,7 +248,7 @@ def _show_runs(ids: list[str], names: tuple[str, ...]) -> None:
         click.echo(run_id)
     if not ids:
         subject = names[0] if len(names) == 1 and not is_glob(names[0]) else "the selection"
-        click.echo(f"ringward: {subject} has no active runs", err=True)
+        say(f"{subject} has no active runs")
 
 
 def _show_json(

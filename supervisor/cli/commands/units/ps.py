@@ -68,7 +68,7 @@ def _watch(show: Callable[[], None]) -> None:
     from supervisor.cli.follow import ReconnectDelays
     from supervisor.cli.terminal import Screen
 
-    patience = ReconnectDelays(lambda text: click.echo(f"ringward: {text}", err=True))
+    patience = ReconnectDelays()
     with Screen() as screen, suppress(KeyboardInterrupt):
         while True:
             patience.insist(lambda: screen.draw(show))

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.cli.failure import Failure
+from supervisor.cli.failure import Failure, say
 from supervisor.cli.settings import CONFIG, DATA, Settings, config_errors, pass_settings
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _history(config: "Config", data: str | None) -> "History":
     try:
         return read_history(config, data_dir(data, config.daemon.data_dir, os.environ))
     except HistoryUnreadable as err:
-        click.echo(f"ringward: ignoring the history: {err}", err=True)
+        say(f"ignoring the history: {err}")
         return History()
 
 

@@ -54,7 +54,7 @@ def command(
     timeout_s = seconds(timeout)
     api = settings.api()
     awaited = _awaited(api, choice, state)
-    missed = wait_for(api, awaited, timeout_s, lambda text: click.echo(f"ringward: {text}", err=True))
+    missed = wait_for(api, awaited, timeout_s)
     states = {unit.name: unit.state for unit in awaited}
     for failed_wait in missed:
         failed_wait.print_to_stderr(_STATES[states[failed_wait.name]])
