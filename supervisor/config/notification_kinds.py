@@ -35,71 +35,47 @@ kind                        severity  when
 ==========================  ========  ================================================================================
 """
 
-RUN_FAILED = "run.failed"
-RUN_TIMEOUT = "run.timeout"
-RUN_CRASHED = "run.crashed"
-RUN_MISSED = "run.missed"
-RUN_SUCCEEDED = "run.succeeded"
-RUN_RECOVERED = "run.recovered"
-RUN_SLOW = "run.slow"
-RUN_SILENT = "run.silent"
-SERVICE_FATAL = "service.fatal"
-SERVICE_RECOVERED = "service.recovered"
-SERVICE_FLAPPING = "service.flapping"
-SERVICE_STABLE = "service.stable"
-SERVICE_ROLLING = "service.rolling"
-LOG_DISK_PRESSURE = "log.disk_pressure"
-CONFIG_STALE = "config.stale"
-DATABASE_FAILING = "database.failing"
-DATABASE_RESTORED = "database.restored"
-DISK_FULL = "disk.full"
-DISK_RECOVERED = "disk.recovered"
-MEMORY_SHORT = "memory.short"
-MEMORY_RECOVERED = "memory.recovered"
-CLOCK_SET_BACK = "clock.set_back"
-CLOCK_DOUBTED = "clock.doubted"
-STARTS_WAITING = "starts.waiting"
-STARTS_RECOVERED = "starts.recovered"
-EXPORT_FAILING = "export.failing"
-EXPORT_RECOVERED = "export.recovered"
-DAEMON_RESTARTED = "daemon.restarted"
-DELIVERY_FAILED = "notify.delivery_failed"
-
 SEVERITIES = ("info", "warn", "error")
 """In ascending order."""
 
-OF_KIND = {
-    RUN_FAILED: "error",
-    RUN_TIMEOUT: "error",
-    RUN_CRASHED: "error",
-    RUN_MISSED: "warn",
-    RUN_SUCCEEDED: "info",
-    RUN_RECOVERED: "info",
-    RUN_SLOW: "warn",
-    RUN_SILENT: "warn",
-    SERVICE_FATAL: "error",
-    SERVICE_RECOVERED: "info",
-    SERVICE_FLAPPING: "error",
-    SERVICE_STABLE: "info",
-    SERVICE_ROLLING: "error",
-    LOG_DISK_PRESSURE: "warn",
-    CONFIG_STALE: "info",
-    DATABASE_FAILING: "error",
-    DATABASE_RESTORED: "error",
-    DISK_FULL: "error",
-    DISK_RECOVERED: "info",
-    MEMORY_SHORT: "error",
-    MEMORY_RECOVERED: "info",
-    CLOCK_SET_BACK: "warn",
-    CLOCK_DOUBTED: "warn",
-    STARTS_WAITING: "error",
-    STARTS_RECOVERED: "info",
-    EXPORT_FAILING: "error",
-    EXPORT_RECOVERED: "info",
-    DAEMON_RESTARTED: "warn",
-    DELIVERY_FAILED: "error",
-}
+OF_KIND: dict[str, str] = {}
 """The severity of each kind; that of ``daemon.restarted`` applies after a crash."""
+
+
+def _kind(name: str, severity: str) -> str:
+    OF_KIND[name] = severity
+    return name
+
+
+RUN_FAILED = _kind("run.failed", "error")
+RUN_TIMEOUT = _kind("run.timeout", "error")
+RUN_CRASHED = _kind("run.crashed", "error")
+RUN_MISSED = _kind("run.missed", "warn")
+RUN_SUCCEEDED = _kind("run.succeeded", "info")
+RUN_RECOVERED = _kind("run.recovered", "info")
+RUN_SLOW = _kind("run.slow", "warn")
+RUN_SILENT = _kind("run.silent", "warn")
+SERVICE_FATAL = _kind("service.fatal", "error")
+SERVICE_RECOVERED = _kind("service.recovered", "info")
+SERVICE_FLAPPING = _kind("service.flapping", "error")
+SERVICE_STABLE = _kind("service.stable", "info")
+SERVICE_ROLLING = _kind("service.rolling", "error")
+LOG_DISK_PRESSURE = _kind("log.disk_pressure", "warn")
+CONFIG_STALE = _kind("config.stale", "info")
+DATABASE_FAILING = _kind("database.failing", "error")
+DATABASE_RESTORED = _kind("database.restored", "error")
+DISK_FULL = _kind("disk.full", "error")
+DISK_RECOVERED = _kind("disk.recovered", "info")
+MEMORY_SHORT = _kind("memory.short", "error")
+MEMORY_RECOVERED = _kind("memory.recovered", "info")
+CLOCK_SET_BACK = _kind("clock.set_back", "warn")
+CLOCK_DOUBTED = _kind("clock.doubted", "warn")
+STARTS_WAITING = _kind("starts.waiting", "error")
+STARTS_RECOVERED = _kind("starts.recovered", "info")
+EXPORT_FAILING = _kind("export.failing", "error")
+EXPORT_RECOVERED = _kind("export.recovered", "info")
+DAEMON_RESTARTED = _kind("daemon.restarted", "warn")
+DELIVERY_FAILED = _kind("notify.delivery_failed", "error")
 
 KINDS = tuple(OF_KIND)
 
