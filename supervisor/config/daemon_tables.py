@@ -19,10 +19,10 @@ from supervisor.config.records import (
     QuietHours,
 )
 from supervisor.config.value_types import hooks
-from supervisor.config.value_types.exports import FACILITIES, OF_TYPE, STREAMS, HeaderText, SyslogAddress
+from supervisor.config.value_types.exports import FACILITIES, HEADER_TEXT, OF_TYPE, STREAMS, SyslogAddress
 from supervisor.config.value_types.exposure import BasePath, HostName, Network, Url
 from supervisor.config.value_types.identity import IdentityTable
-from supervisor.config.value_types.launchers import ArgumentList, HostOrImageName
+from supervisor.config.value_types.launchers import ArgumentList, word_such_as
 from supervisor.config.value_types.listen import Listen
 from supervisor.config.value_types.notify_targets import MatchTable, NotifierUrl, PingUrl, QuietRange, notifiers
 from supervisor.config.value_types.presets import PRESETS
@@ -250,8 +250,8 @@ LAUNCHER = (
         example=["/usr/local/bin/docker"],
     ),
     Key("options", ArgumentList(), [], "more arguments for the preset's start", example=["--partition=short"]),
-    Key("host", HostOrImageName("deploy@web1"), None, "destination of ssh"),
-    Key("image", HostOrImageName("alpine:3"), None, "image of the containers"),
+    Key("host", word_such_as("deploy@web1"), None, "destination of ssh"),
+    Key("image", word_such_as("alpine:3"), None, "image of the containers"),
     Key(
         "start",
         ArgumentList(program=True),
@@ -337,8 +337,8 @@ class Export:
     facility: str = key(choice(*FACILITIES), "daemon", "facility of the messages")
     url: str | None = key(Url(), None, "address of Loki or of an OpenTelemetry collector")
     spans: bool = key(Flag(), True, "whether each run is exported as a span")
-    tenant: str | None = key(HeaderText(), None, "tenant, for a receiver with several", example="shop")
-    username: str | None = key(HeaderText(), None, "user name for basic authentication", example="shop")
+    tenant: str | None = key(HEADER_TEXT, None, "tenant, for a receiver with several", example="shop")
+    username: str | None = key(HEADER_TEXT, None, "user name for basic authentication", example="shop")
     password_file: str | None = key(
         FilePath(), None, "file with the password of username", example="/etc/ringward/password"
     )

@@ -54,6 +54,7 @@ from supervisor.config.value_types.values import (
     Signal,
     Size,
     Text,
+    TextOf,
     TimeZone,
     ValueType,
     VariableName,
@@ -172,11 +173,10 @@ def schema_of(kind: ValueType) -> Schema:
     Raises:
         TypeError: there is no schema for the type.
     """
-    for kind_type, rule in _RULES.items():
-        if type(kind) is kind_type:
-            schema: Schema = rule(kind)
-            return schema
-    raise TypeError(f"no JSON Schema for {type(kind).__name__}")
+    rule = _RULES.get(type(kind))
+    if rule is None:
+        raise TypeError(f"no JSON Schema for {type(kind).__name__}")
+    return rule(kind)
 
 
 def _table(keys: Mapping[str, Key], *, required: bool = True) -> Schema:
@@ -296,7 +296,6 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
             CronExpression,
             DatabaseUrl,
             FileGlob,
-            exports.HeaderText,
             exports.SyslogAddress,
             FilePath,
             HostName,
@@ -304,10 +303,10 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
             Timestamp,
             Network,
             Signal,
+            TextOf,
             TimeZone,
             Url,
             VariableName,
-            launchers.HostOrImageName,
             Name,
             notify_targets.NotifierUrl,
             notify_targets.PingUrl,
@@ -317,7 +316,6 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
             probes.ProbeAddress,
             probes.ProbeUrl,
             process.Umask,
-            process.User,
         ),
         _always({"type": "string"}),
     ),

@@ -32,7 +32,7 @@ from supervisor.config.value_types.notify_targets import PingUrl, notifiers
 from supervisor.config.value_types.params import Params
 from supervisor.config.value_types.permissions import Permission
 from supervisor.config.value_types.probes import LIVE, READY, LinePattern
-from supervisor.config.value_types.process import Limits, Stdin, Umask, User
+from supervisor.config.value_types.process import USER, Limits, Stdin, Umask
 from supervisor.config.value_types.slots import SlotUses
 from supervisor.config.value_types.timing import Attempts, OnStart, RetryCause, Timestamp
 from supervisor.config.value_types.values import (
@@ -110,7 +110,7 @@ class _StartKeys:
         "files with secrets; secrets overrides them",
         example=["web.secrets"],
     )
-    user: str | None = key(User(), None, "user, or user and group, of the run; default: the daemon's user", PROCESS)
+    user: str | None = key(USER, None, "user, or user and group, of the run; default: the daemon's user", PROCESS)
     """``user`` or ``user:group``; None: the daemon's user."""
     umask: int | None = key(
         Umask(), None, "permissions that new files do not get; default: the daemon's umask", PROCESS

@@ -135,23 +135,12 @@ def distrust(name: str, status: os.stat_result, euid: int) -> Problem | None:
     if euid != 0:
         return None
     if status.st_uid != 0:
-        return Problem(
-            name,
-            None,
-            "",
-            f"belongs to user {status.st_uid}; only root may configure a daemon that runs as root",
-            f"run: chown root {name}",
-        )
+        message = f"belongs to user {status.st_uid}; only root may configure a daemon that runs as root"
+        return Problem(name, None, "", message, f"run: chown root {name}")
     if status.st_mode & _OTHERS_WRITE:
-        who = "everybody" if status.st_mode & stat.S_IWOTH else "its group"
-        return Problem(
-            name,
-            None,
-            "",
-            f"is writable by {who} (mode {stat.S_IMODE(status.st_mode):04o}); "
-            "only root may configure a daemon that runs as root",
-            f"run: chmod go-w {name}",
-        )
+        who, mode = "everybody" if status.st_mode & stat.S_IWOTH else "its group", stat.S_IMODE(status.st_mode)
+        message = f"is writable by {who} (mode {mode:04o}); only root may configure a daemon that runs as root"
+        return Problem(name, None, "", message, f"run: chmod go-w {name}")
     return None
 
 

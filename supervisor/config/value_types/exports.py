@@ -1,5 +1,6 @@
 """Exports: types of values, and the check of a table, whose keys depend on its ``type``."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -7,7 +8,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from supervisor.config.problems import Faults, InvalidValue
-from supervisor.config.value_types.values import Text
+from supervisor.config.value_types.values import Text, TextOf
 
 MAX_EXPORTS = 32
 """Maximum number of exports; each has a process of its own."""
@@ -29,6 +30,8 @@ _PORTS: Final = {"udp": 514, "tcp": 601, "tls": 6514}
 """The usual ports of syslog, by protocol."""
 _MAX_SOCKET_PATH_BYTES = 107
 """The size of sun_path (unix(7)) without the terminating NUL."""
+HEADER_TEXT: Final = TextOf("printable ASCII without a colon", re.compile("[ -9;-~]+"), 200)
+"""A text for an HTTP header; a colon would end a user name."""
 
 
 class SyslogAddress(Struct, frozen=True):
@@ -56,19 +59,6 @@ class SyslogAddress(Struct, frozen=True):
             raise InvalidValue(f"must be {self.expected}")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         return f"{parts.scheme}://{host}:{port}"
-
-
-class HeaderText(Struct, frozen=True):
-    """A text for an HTTP header: printable ASCII without a colon, which would end a user name."""
-
-    expected = "printable ASCII without a colon"
-
-    def parse(self, value: object, directory: str) -> str:
-        """Return the text of the header."""
-        text = Text(limit=200, empty=False, expected=self.expected).parse(value, directory)
-        if not (text.isascii() and text.isprintable()) or ":" in text:
-            raise InvalidValue(f"must be {self.expected}")
-        return text
 
 
 def check(values: Mapping[str, Any], written: Mapping[str, Any]) -> None:

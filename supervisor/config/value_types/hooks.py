@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from supervisor.config.problems import Faults, InvalidValue, quoted
 from supervisor.config.records import JsonPath
-from supervisor.config.value_types.values import ListOf, Text
+from supervisor.config.value_types.values import ListOf, Text, parse_parts
 
 KINDS = ("github", "gitlab", "generic")
 MAX_HOOKS = 1000
@@ -53,13 +53,7 @@ class ParamPaths(Struct, frozen=True):
 
     def parse(self, value: object, directory: str) -> dict[str, JsonPath]:
         """Return the path of each parameter's value."""
-        paths: dict[str, JsonPath] = {}
-        faults = Faults()
-        for name, path in _table(value, self.expected).items():
-            with faults.at(name):
-                paths[name] = Path().parse(path, directory)
-        faults.check()
-        return paths
+        return parse_parts(_table(value, self.expected).items(), lambda _name, path: Path().parse(path, directory))
 
 
 class Conditions(Struct, frozen=True):

@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from supervisor.config.problems import Faults, InvalidValue, quoted
+from supervisor.config.problems import InvalidValue, quoted
 from supervisor.config.records import ProxyIdentity
-from supervisor.config.value_types.values import FilePath, Text, choice, parse_table
+from supervisor.config.value_types.values import FilePath, Text, choice, parse_parts, parse_table
 
 ANYBODY = "*"
 ROLES = ("viewer", "operator", "admin")
@@ -47,19 +47,14 @@ class Roles(Struct, frozen=True):
         """Return the groups and their roles."""
         if not isinstance(value, dict) or not value:
             raise InvalidValue(f"must be {self.expected}")
-        roles: dict[str, str] = {}
-        faults = Faults()
-        for group, role in value.items():
-            with faults.at(group):
-                _check_group(group)
-                roles[group] = choice(*ROLES).parse(role, directory)
-        faults.check()
-        return tuple(roles.items())
 
+        def parse(group: str, role: object) -> str:
+            if group != group.strip() or not group or not group.isprintable():
+                raise InvalidValue("is not the name of a group", "a name without blanks at its ends, or *", show=False)
+            parsed: str = choice(*ROLES).parse(role, directory)
+            return parsed
 
-def _check_group(name: str) -> None:
-    if name != name.strip() or not name or not name.isprintable():
-        raise InvalidValue("is not the name of a group", "a name without blanks at its ends, or *", show=False)
+        return tuple(parse_parts(value.items(), parse).items())
 
 
 KEYS: Mapping[str, Any] = {

@@ -16,7 +16,7 @@ from msgspec import Struct
 from supervisor.config.problems import Faults, InvalidValue, nearest, quoted
 from supervisor.config.records import Launcher
 from supervisor.config.value_types.presets import PRESETS, Preset
-from supervisor.config.value_types.values import MAX_ARGUMENT_BYTES, Text
+from supervisor.config.value_types.values import MAX_ARGUMENT_BYTES, Text, TextOf, parse_parts
 
 LOCAL = "local"
 MAX_LAUNCHERS = 100
@@ -47,12 +47,8 @@ class ArgumentList(Struct, frozen=True):
             raise InvalidValue("must name a program first", show=False)
         if len(value) > _MAX_WORDS:
             raise InvalidValue(f"must have at most {_MAX_WORDS} arguments, it has {len(value)}", show=False)
-        words, faults = [], Faults()
-        for index, word in enumerate(value):
-            with faults.at(index):
-                words.append(Text(limit=MAX_ARGUMENT_BYTES).parse(word, directory))
-        faults.check()
-        return tuple(words)
+        argument = Text(limit=MAX_ARGUMENT_BYTES)
+        return tuple(parse_parts(enumerate(value), lambda _index, word: argument.parse(word, directory)).values())
 
     @property
     def expected(self) -> str:
@@ -60,22 +56,9 @@ class ArgumentList(Struct, frozen=True):
         return "a list of arguments, the program first" if self.program else "a list of arguments"
 
 
-class HostOrImageName(Struct, frozen=True):
-    """The name of a host or an image, as one word."""
-
-    example: str
-
-    def parse(self, value: object, directory: str) -> str:
-        """Return the name of the host or image."""
-        text = Text(limit=1000, empty=False, expected=self.expected).parse(value, directory)
-        if not _POSITIONAL.fullmatch(text):
-            raise InvalidValue(f"must be {self.expected}")
-        return text
-
-    @property
-    def expected(self) -> str:
-        """Describe the accepted values."""
-        return f'one word such as "{self.example}"'
+def word_such_as(example: str) -> TextOf:
+    """Return the type of the name of a host or an image, which is one word."""
+    return TextOf(f'one word such as "{example}"', _POSITIONAL)
 
 
 def launcher(name: str, values: Mapping[str, Any]) -> Launcher:

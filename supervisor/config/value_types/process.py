@@ -7,29 +7,28 @@ from typing import Final
 from msgspec import Struct
 
 from supervisor.config.files.substitute import Substituted
-from supervisor.config.problems import Faults, InvalidValue, nearest
-from supervisor.config.value_types.values import Duration, FilePath, Integer, Signal, Size, Text, ValueType
+from supervisor.config.problems import InvalidValue, nearest
+from supervisor.config.value_types.values import (
+    Duration,
+    FilePath,
+    Integer,
+    Signal,
+    Size,
+    TextOf,
+    ValueType,
+    parse_parts,
+)
 
 UNLIMITED: Final = -1
-_USER = re.compile(r"[^:\s]+(?::[^:\s]+)?")
+USER: Final = TextOf(
+    'a user such as "backup", or a user and a group such as "backup:adm"', re.compile(r"[^:\s]+(?::[^:\s]+)?"), 200
+)
+"""A user, with or without a group: names or numeric ids."""
 _UMASK = re.compile(r"0?[0-7]{3}")
 _FILE = "file:"
 MAX_STEPS = 10
 MIN_CPUS, MAX_CPUS = 0.01, 1024
 _KB, _TB = 1 << 10, 1 << 40
-
-
-class User(Struct, frozen=True):
-    """A user, with or without a group: names or numeric ids."""
-
-    expected = 'a user such as "backup", or a user and a group such as "backup:adm"'
-
-    def parse(self, value: object, directory: str) -> str:
-        """Return the name of the user, and of the group if there is one."""
-        text = Text(limit=200, empty=False, expected=self.expected).parse(value, directory)
-        if not _USER.fullmatch(text):
-            raise InvalidValue(f"must be {self.expected}")
-        return text
 
 
 class Umask(Struct, frozen=True):
@@ -55,12 +54,7 @@ class StopSignal(Struct, frozen=True):
             return Signal().parse(value, directory)
         if not 1 <= len(value) <= MAX_STEPS:
             raise InvalidValue(f"must have 1 to {MAX_STEPS} steps, it has {len(value)}", show=False)
-        steps, faults = [], Faults()
-        for index, step in enumerate(value):
-            with faults.at(index):
-                steps.append(_step(step, directory))
-        faults.check()
-        return tuple(steps)
+        return tuple(parse_parts(enumerate(value), lambda _index, step: _step(step, directory)).values())
 
 
 def _step(value: object, directory: str) -> tuple[int, int]:
@@ -155,10 +149,4 @@ class Limits(Struct, frozen=True):
         """Return the resource limits by name."""
         if not isinstance(value, dict):
             raise InvalidValue(f"must be {self.expected}")
-        limits: dict[str, float] = {}
-        faults = Faults()
-        for name, content in value.items():
-            with faults.at(name):
-                limits[name] = _limit(name).parse(content, directory)
-        faults.check()
-        return limits
+        return parse_parts(value.items(), lambda name, content: _limit(name).parse(content, directory))

@@ -3,8 +3,8 @@
 from msgspec import Struct
 
 from supervisor.config.files.substitute import as_written
-from supervisor.config.problems import Faults, InvalidValue, quoted
-from supervisor.config.value_types.values import Integer, ListOf, Name
+from supervisor.config.problems import InvalidValue, quoted
+from supervisor.config.value_types.values import Integer, ListOf, Name, parse_parts
 
 MAX_SLOTS = 1000
 PLACES = Integer(1, 10_000)
@@ -25,10 +25,4 @@ class SlotUses(Struct, frozen=True):
             raise InvalidValue(
                 f"must be {self.expected}", f"write [{quoted(as_written(value))}]" if isinstance(value, str) else None
             )
-        places: dict[str, int] = {}
-        faults = Faults()
-        for name, count in value.items():
-            with faults.at(name):
-                places[name] = PLACES.parse(count, directory)
-        faults.check()
-        return places
+        return parse_parts(value.items(), lambda _name, count: PLACES.parse(count, directory))

@@ -3,8 +3,8 @@
 import os
 import re
 import signal
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -27,6 +27,9 @@ _ENV_NAME = re.compile(r"[^=\0]+")
 _CANNOT_STOP = frozenset({"SIGSTOP", "SIGCONT", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGCHLD", "SIGCLD"})
 _REALTIME = re.compile(r"SIGRTMIN(?:\+([0-9]{1,2}))?")
 _YES_NO = {"true": True, "false": False}
+
+Part = TypeVar("Part", str, int)
+T = TypeVar("T")
 
 
 class ValueType(Protocol):
@@ -73,6 +76,21 @@ class Name(Struct, frozen=True):
         """Return the name."""
         text = Text(limit=100, empty=False, expected=self.expected).parse(value, directory)
         if not NAME.fullmatch(text):
+            raise InvalidValue(f"must be {self.expected}")
+        return text
+
+
+class TextOf(Struct, frozen=True):
+    """A string that matches a pattern as a whole."""
+
+    expected: str
+    pattern: re.Pattern[str]
+    limit: int = 1000
+
+    def parse(self, value: object, directory: str) -> str:
+        """Return the string."""
+        text = Text(limit=self.limit, empty=False, expected=self.expected).parse(value, directory)
+        if not self.pattern.fullmatch(text):
             raise InvalidValue(f"must be {self.expected}")
         return text
 
@@ -233,20 +251,16 @@ class ListOf(Struct, frozen=True):
             raise InvalidValue("must not be empty", show=False)
         if len(value) > self.limit:
             raise InvalidValue(f"must have at most {self.limit} items, it has {len(value)}", show=False)
-        parsed: list[object] = []
+        parsed = parse_parts(enumerate(value), lambda _index, item: self.item.parse(item, directory))
         faults = Faults()
-        for index, item in enumerate(value):
-            with faults.at(index):
-                parsed.append(self.item.parse(item, directory))
-        faults.check()
         seen: set[object] = set()
-        for index, element in enumerate(parsed):
+        for index, element in parsed.items():
             with faults.at(index):
                 if element in seen and self.distinct:
                     raise InvalidValue("repeats an earlier item")
             seen.add(element)
         faults.check()
-        return tuple(parsed)
+        return tuple(parsed.values())
 
     def _as_list(self, value: object, directory: str) -> str | None:
         """Return a remedy for an item without a list around it; None if it is not a valid item."""
@@ -261,6 +275,21 @@ class ListOf(Struct, frozen=True):
         """Describe the list by the type of its items."""
         several = f"a list, each item {self.item.expected}"
         return f"{self.item.expected}, or {several}" if self.single else several
+
+
+def parse_parts(parts: Iterable[tuple[Part, Any]], parse: Callable[[Part, Any], T]) -> dict[Part, T]:
+    """Return the parsed parts of a value by their names or indexes.
+
+    Raises:
+        InvalidParts: parts are invalid.
+    """
+    parsed: dict[Part, T] = {}
+    faults = Faults()
+    for name, content in parts:
+        with faults.at(name):
+            parsed[name] = parse(name, content)
+    faults.check()
+    return parsed
 
 
 def parse_table(
@@ -305,15 +334,14 @@ class Environment(Struct, frozen=True):
         if len(value) > 1000:
             raise InvalidValue(f"must have at most 1000 variables, it has {len(value)}", show=False)
         text = Text(limit=MAX_ARGUMENT_BYTES)
-        faults = Faults()
-        variables: dict[str, str] = {}
-        for name, content in value.items():
-            with faults.at(name):
-                _check_variable(name)
-                variables[name] = text.parse(content, directory)
-                _check_size(name, variables[name])
-        faults.check()
-        return variables
+
+        def parse(name: str, content: object) -> str:
+            _check_variable(name)
+            parsed = text.parse(content, directory)
+            _check_size(name, parsed)
+            return parsed
+
+        return parse_parts(value.items(), parse)
 
 
 class Secrets(Struct, frozen=True):
@@ -357,12 +385,8 @@ class CommandLine(Struct, frozen=True):
             raise InvalidValue("must name a program first", show=False)
         if len(value) > 10_000:
             raise InvalidValue(f"must have at most 10000 arguments, it has {len(value)}", show=False)
-        arguments, faults = [], Faults()
-        for index, argument in enumerate(value):
-            with faults.at(index):
-                arguments.append(Text(limit=MAX_ARGUMENT_BYTES).parse(argument, directory))
-        faults.check()
-        return tuple(arguments)
+        argument = Text(limit=MAX_ARGUMENT_BYTES)
+        return tuple(parse_parts(enumerate(value), lambda _index, word: argument.parse(word, directory)).values())
 
 
 class Signal(Struct, frozen=True):

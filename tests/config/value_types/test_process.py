@@ -9,7 +9,7 @@ import pytest
 from supervisor.config.files.env_file import parse_variables
 from supervisor.config.model import Config
 from supervisor.config.problems import InvalidValue, Problem
-from supervisor.config.value_types.process import Cpus, Limits, StopSignal, Umask, User
+from supervisor.config.value_types.process import USER, Cpus, Limits, StopSignal, Umask
 
 Load = Callable[..., Config]
 Problems = Callable[..., list[Problem]]
@@ -77,9 +77,9 @@ def test_umask_user_and_cpus() -> None:
     """Valid values of umask, user and cpus are parsed, and invalid ones refused."""
     assert Umask().parse("027", "/") == 0o027
     assert Umask().parse("0777", "/") == 0o777
-    assert User().parse("backup:adm", "/") == "backup:adm"
+    assert USER.parse("backup:adm", "/") == "backup:adm"
     assert Cpus().parse(0.5, "/") == 0.5
-    for kind, wrong in ((Umask(), 27), (Umask(), "088"), (Umask(), "1000"), (User(), "a:b:c"), (User(), "a b")):
+    for kind, wrong in ((Umask(), 27), (Umask(), "088"), (Umask(), "1000"), (USER, "a:b:c"), (USER, "a b")):
         with pytest.raises(InvalidValue):
             kind.parse(wrong, "/")
 

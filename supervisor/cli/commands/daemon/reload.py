@@ -61,7 +61,7 @@ def _show(result: dict[str, Any], *, dry_run: bool) -> None:
     for name in result["removed"]:
         click.echo(f"removed  {name}")
     for warning in result["warnings"]:
-        say(f"{warning}")
+        say(warning)
     if not (result["added"] or result["changed"] or result["removed"]):
         click.echo("nothing has changed")
     elif dry_run:
