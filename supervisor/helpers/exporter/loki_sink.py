@@ -13,23 +13,18 @@ millisecond must differ in their nanoseconds.
 import http.client
 import json
 import ssl
-import time
 from urllib.parse import urlsplit
 
 from logring.layout import STREAM_NAMES
-from supervisor.helpers.exporter.http_client import REFUSALS, TIMEOUT_S, authorization, reason
-from supervisor.helpers.exporter.records import DeliveryFailed, Gap, LinesRejected, Piece, lines_of
+from supervisor.helpers.exporter.http_client import TIMEOUT_S, authorization, chunks, reason, refusal
+from supervisor.helpers.exporter.records import DeliveryFailed, Gap, Piece, lines_of
 from supervisor.ipc.export_job import ExportJob
-from supervisor.ipc.log_line import printable
 
 _PATH = "/loki/api/v1/push"
 _REQUEST_BYTES = 1 << 20
 """Limit of text in one request; Loki accepts requests of 4 MiB by default."""
-_TURN_S = 2.0
-"""A delivery ends after this time, so that the cursors are stored even if the receiver is slow."""
 _NS = 1_000_000
 """Nanoseconds in a millisecond, of which each line of a run gets its own."""
-_MOST_ERROR = 200
 
 
 class LokiSink:
@@ -51,16 +46,11 @@ class LokiSink:
             DeliveryFailed: Loki cannot be reached, or cannot accept lines now.
             LinesRejected: Loki will never accept the next pieces.
         """
-        delivered = 0
-        end_s = time.monotonic() + _TURN_S
-        while delivered < len(pieces) and (not delivered or time.monotonic() < end_s):
-            count, size = 0, 0
-            while delivered + count < len(pieces) and (not count or size < _REQUEST_BYTES):
-                size += len(pieces[delivered + count].content.text)
-                count += 1
-            self._push(pieces[delivered : delivered + count], delivered)
-            delivered += count
-        return delivered
+        end = 0
+        for delivered, chunk in chunks(pieces, _REQUEST_BYTES, lambda piece: len(piece.content.text)):
+            self._push(chunk, delivered)
+            end = delivered + len(chunk)
+        return end
 
     def idle(self) -> None:
         """Nothing is due."""
@@ -77,7 +67,7 @@ class LokiSink:
         while True:
             again = self._connection is not None  # a server can close an idle connection at any time
             try:
-                status, text = self._request(body)
+                status, answer = self._request(body)
                 break
             except (OSError, http.client.HTTPException) as err:
                 self.close()
@@ -86,13 +76,10 @@ class LokiSink:
         if status in (200, 204):
             return
         self.close()  # the answer may not have been read completely
-        message = f"{self._url} answered with status {status}" + (f": {text}" if text else "")
-        if status in REFUSALS:
-            raise LinesRejected(message, delivered, delivered + len(pieces))
-        raise DeliveryFailed(message, delivered)
+        raise refusal(self._url, status, answer, delivered, delivered + len(pieces))
 
-    def _request(self, body: bytes) -> tuple[int, str]:
-        """Send one request; return the status and the first line of the answer.
+    def _request(self, body: bytes) -> tuple[int, bytes]:
+        """Send one request; return the status and the beginning of the answer.
 
         Raises:
             OSError, http.client.HTTPException: the request failed without an answer.
@@ -101,8 +88,7 @@ class LokiSink:
         self._connection = self._connection or self._connect()
         self._connection.request("POST", self._path, body, headers)
         answer = self._connection.getresponse()
-        text = answer.read(1 << 16).decode(errors="replace").strip().partition("\n")[0]
-        return answer.status, printable(text)[:_MOST_ERROR]
+        return answer.status, answer.read(1 << 16)
 
     def _streams(self, pieces: list[Piece]) -> list[dict[str, object]]:
         streams: dict[tuple[str, int, int], list[list[object]]] = {}

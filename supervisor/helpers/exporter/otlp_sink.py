@@ -12,7 +12,6 @@ The SDK reports only success or failure, so an HTTP adapter keeps the last answe
 
 import logging
 import ssl
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from http import HTTPStatus
@@ -47,7 +46,7 @@ from ulid import ULID
 
 from logring.layout import STDERR, STDOUT, STREAM_NAMES
 from supervisor.helpers.exporter.cursors import FollowedRun
-from supervisor.helpers.exporter.http_client import REFUSALS, TIMEOUT_S, authorization, reason
+from supervisor.helpers.exporter.http_client import MOST_ERROR, TIMEOUT_S, authorization, chunks, reason, refusal
 from supervisor.helpers.exporter.records import DeliveryFailed, EndedRun, Gap, LinesRejected, Piece, lines_of
 from supervisor.ipc.export_job import ExportJob
 from supervisor.ipc.log_line import printable
@@ -58,9 +57,6 @@ _REQUEST_BYTES = 2 << 20
 _RECORD_BYTES = 200
 """Approximate size of a record without its text."""
 _MOST_SPANS = 1000
-_TURN_S = 2.0
-"""A delivery ends after this time, so that the cursors are stored even if the receiver is slow."""
-_MOST_ERROR = 200
 _NS = 1_000_000
 _SPAN_ID = (1 << 64) - 1
 _SEVERITIES = {STDOUT: SeverityNumber.INFO, STDERR: SeverityNumber.ERROR}
@@ -102,19 +98,13 @@ class OtlpSink:
             DeliveryFailed: the collector cannot be reached, or cannot accept lines now.
             LinesRejected: the collector will never accept some of the lines.
         """
-        delivered = 0
-        end_s = time.monotonic() + _TURN_S
-        while delivered < len(pieces) and (not delivered or time.monotonic() < end_s):
-            count, size = 0, 0
-            while delivered + count < len(pieces) and (not count or size < _REQUEST_BYTES):
-                content = pieces[delivered + count].content
-                size += len(content.text) + _RECORD_BYTES * (1 if isinstance(content, Gap) else content.lines)
-                count += 1
-            records = [record for piece in pieces[delivered : delivered + count] for record in self._records(piece)]
-            sent = self._send(self._logs_url, partial(self._logs.export, records), delivered, delivered + count)
-            self._check_partial(ExportLogsServiceResponse, sent, delivered, delivered + count)
-            delivered += count
-        return delivered
+        end = 0
+        for delivered, chunk in chunks(pieces, _REQUEST_BYTES, _size):
+            end = delivered + len(chunk)
+            records = [record for piece in chunk for record in self._records(piece)]
+            sent = self._send(self._logs_url, partial(self._logs.export, records), delivered, end)
+            self._check_partial(ExportLogsServiceResponse, sent, delivered, end)
+        return end
 
     def deliver_ends(self, runs: list[EndedRun]) -> int:
         """Send a span for each run, at most 1000; return how many spans were delivered.
@@ -157,11 +147,7 @@ class OtlpSink:
             raise DeliveryFailed(f"cannot send to {url}: {_deepest(error)}", delivered) from error
         if succeeded and answer.status_code < HTTPStatus.MULTIPLE_CHOICES:  # the SDK takes a redirect for a success
             return answer.content
-        text = printable(answer.content[: 1 << 16].decode(errors="replace").strip().partition("\n")[0])[:_MOST_ERROR]
-        message = f"{url} answered with status {answer.status_code}" + (f": {text}" if text else "")
-        if answer.status_code in REFUSALS:
-            raise LinesRejected(message, delivered, end)
-        raise DeliveryFailed(message, delivered)
+        raise refusal(url, answer.status_code, answer.content, delivered, end)
 
     @staticmethod
     def _check_partial(kind: type[Any], body: bytes, delivered: int, end: int) -> None:
@@ -176,7 +162,7 @@ class OtlpSink:
             return
         dropped = getattr(success, "rejected_log_records", 0) or getattr(success, "rejected_spans", 0)
         if dropped:
-            message = f"the collector rejected {dropped} records: {printable(success.error_message)[:_MOST_ERROR]}"
+            message = f"the collector rejected {dropped} records: {printable(success.error_message)[:MOST_ERROR]}"
             raise LinesRejected(message, delivered, end, lines=dropped)
 
     # Records
@@ -236,6 +222,12 @@ class OtlpSink:
             end_time=end_ms * _NS,
             instrumentation_scope=self._scope,
         )
+
+
+def _size(piece: Piece) -> int:
+    """Return the approximate size of a piece in a request."""
+    content = piece.content
+    return len(content.text) + _RECORD_BYTES * (1 if isinstance(content, Gap) else content.lines)
 
 
 def _context(run: FollowedRun) -> SpanContext:

@@ -42,37 +42,29 @@ _TURN_S = 2.0
 _MAX_APP_NAME = 48
 
 
-class SyslogSink:
-    """Sends lines to a syslog server."""
+class _SocketSink:
+    """Sends lines over the socket that :meth:`_connect` returns."""
 
-    def __init__(self, job: ExportJob) -> None:
-        kind, _, self._target = job.address.partition(":")
-        self._kind = kind
-        self._address = job.address
-        self._host = job.host.encode(errors="replace")
-        self._facility = FACILITIES[job.facility]
-        self._tls_ca = job.tls_ca
+    def __init__(self, address: str) -> None:
+        self._address = address
         self._sock: socket.socket | None = None
 
     def deliver(self, pieces: list[Piece]) -> int:
         """Send the lines; return how many pieces were sent.
 
         Raises:
-            DeliveryFailed: the server cannot be reached.
+            DeliveryFailed: the receiver cannot be reached, or does not accept them.
         """
         delivered = 0
         end_s = time.monotonic() + _TURN_S
         try:
-            sock = self._connected()
-            framed = sock.type == socket.SOCK_STREAM
+            if self._sock is not None and self._sock.type == socket.SOCK_STREAM and _is_closed(self._sock):
+                self.close()
+            sock = self._sock = self._sock or self._connect()
             for piece in pieces:
                 if time.monotonic() > end_s and delivered:
                     break
-                if framed:
-                    sock.sendall(b"".join([b"%d %b" % (len(message), message) for message in self._messages(piece)]))
-                else:
-                    for message in self._messages(piece):
-                        sock.send(message)
+                self._send(sock, self._messages(piece))
                 delivered += 1
         except OSError as err:  # including ssl.SSLError
             self.close()
@@ -81,6 +73,39 @@ class SyslogSink:
 
     def idle(self) -> None:
         """Nothing is due."""
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+    def _connect(self) -> socket.socket:
+        raise NotImplementedError
+
+    def _messages(self, piece: Piece) -> Iterator[bytes]:
+        raise NotImplementedError
+
+    def _send(self, sock: socket.socket, messages: Iterator[bytes]) -> None:
+        raise NotImplementedError
+
+
+class SyslogSink(_SocketSink):
+    """Sends lines to a syslog server."""
+
+    def __init__(self, job: ExportJob) -> None:
+        super().__init__(job.address)
+        self._kind, _, self._target = job.address.partition(":")
+        self._host = job.host.encode(errors="replace")
+        self._facility = FACILITIES[job.facility]
+        self._tls_ca = job.tls_ca
+
+    def _send(self, sock: socket.socket, messages: Iterator[bytes]) -> None:
+        if sock.type == socket.SOCK_STREAM:
+            sock.sendall(b"".join([b"%d %b" % (len(message), message) for message in messages]))
+        else:
+            for message in messages:
+                sock.send(message)
 
     def _messages(self, piece: Piece) -> Iterator[bytes]:
         content, run = piece.content, piece.run
@@ -101,18 +126,6 @@ class SyslogSink:
         for number, text in lines_of(piece):
             yield b'%b%d"%b] %b' % (head, number, more, text)
 
-    def _connected(self) -> socket.socket:
-        """Return the connection; connect again if the server has closed it.
-
-        Raises:
-            OSError: the server cannot be reached.
-        """
-        if self._sock is not None and self._sock.type == socket.SOCK_STREAM and _is_closed(self._sock):
-            self.close()
-        if self._sock is None:
-            self._sock = self._connect()
-        return self._sock
-
     def _connect(self) -> socket.socket:
         if self._kind == "unix":
             return _unix_socket(self._target)
@@ -132,71 +145,39 @@ class SyslogSink:
             sock.close()
             raise
 
-    def close(self) -> None:
-        """Close the connection."""
-        if self._sock is not None:
-            self._sock.close()
-            self._sock = None
 
-
-class JournaldSink:
-    """Sends lines to the systemd journal through the socket at `path`."""
+class JournaldSink(_SocketSink):
+    """Sends lines to the systemd journal through a socket, by default the journal's own."""
 
     def __init__(self, path: str = JOURNAL) -> None:
-        self._path = path
-        self._sock: socket.socket | None = None
+        super().__init__(path)
 
-    def deliver(self, pieces: list[Piece]) -> int:
-        """Send the lines; return how many pieces were sent.
+    def _connect(self) -> socket.socket:
+        return _connect(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM), self._address)
 
-        Raises:
-            DeliveryFailed: the journal does not accept them.
-        """
-        delivered = 0
-        end_s = time.monotonic() + _TURN_S
-        try:
-            if self._sock is None:
-                self._sock = _connect(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM), self._path)
-            for piece in pieces:
-                if time.monotonic() > end_s and delivered:
-                    break
-                for message in _journal_messages(piece):
-                    _send_or_lend(self._sock, message)
-                delivered += 1
-        except OSError as err:
-            self.close()
-            raise DeliveryFailed(f"cannot send to {self._path}: {_reason(err)}", delivered) from err
-        return delivered
+    def _send(self, sock: socket.socket, messages: Iterator[bytes]) -> None:
+        for message in messages:
+            _send_or_lend(sock, message)
 
-    def idle(self) -> None:
-        """Nothing is due."""
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._sock is not None:
-            self._sock.close()
-            self._sock = None
-
-
-def _journal_messages(piece: Piece) -> Iterator[bytes]:
-    content, run = piece.content, piece.run
-    fields = {
-        "PRIORITY": _SEVERITIES[content.stream],
-        "SYSLOG_IDENTIFIER": run.task,
-        "RINGWARD_TASK": run.task,
-        "RINGWARD_RUN_ID": run.id,
-        "RINGWARD_INSTANCE": run.instance,
-        "RINGWARD_STREAM": STREAM_NAMES[content.stream],
-        "RINGWARD_TIME": stamp(content.ts),
-    }
-    if isinstance(content, Gap):
-        fields["RINGWARD_SKIPPED"] = content.skipped
-    elif content.continued:
-        fields["RINGWARD_CONTINUED"] = "true"
-    head = "".join([f"{name}={value}\n" for name, value in fields.items()]).encode()
-    for number, text in lines_of(piece):
-        # In this form, with its length, a value can contain any bytes.
-        yield b"%bRINGWARD_LINE=%d\nMESSAGE\n%b%b\n" % (head, number, struct.pack("<Q", len(text)), text)
+    def _messages(self, piece: Piece) -> Iterator[bytes]:
+        content, run = piece.content, piece.run
+        fields = {
+            "PRIORITY": _SEVERITIES[content.stream],
+            "SYSLOG_IDENTIFIER": run.task,
+            "RINGWARD_TASK": run.task,
+            "RINGWARD_RUN_ID": run.id,
+            "RINGWARD_INSTANCE": run.instance,
+            "RINGWARD_STREAM": STREAM_NAMES[content.stream],
+            "RINGWARD_TIME": stamp(content.ts),
+        }
+        if isinstance(content, Gap):
+            fields["RINGWARD_SKIPPED"] = content.skipped
+        elif content.continued:
+            fields["RINGWARD_CONTINUED"] = "true"
+        head = "".join([f"{name}={value}\n" for name, value in fields.items()]).encode()
+        for number, text in lines_of(piece):
+            # In this form, with its length, a value can contain any bytes.
+            yield b"%bRINGWARD_LINE=%d\nMESSAGE\n%b%b\n" % (head, number, struct.pack("<Q", len(text)), text)
 
 
 def _send_or_lend(sock: socket.socket, message: bytes) -> None:
