@@ -95,22 +95,7 @@ class UnitStatus(NamedTuple):
     execution_id: str | None
 
 
-_CHANGEABLE = frozenset(
-    {
-        "paused",
-        "stopped",
-        "last_instant",
-        "next_run_at",
-        "fatal_since",
-        "rolling",
-        "last_restart",
-        "last_boot",
-        "failures",
-        "failed_attempts",
-        "flapping_since",
-        "acknowledged",
-    }
-)
+_CHANGEABLE = frozenset(TaskRecord._fields) - {"name", "kind", "definition", "configured", "last_run_id"}
 _CONFIGURED = TaskModel.configured == True  # noqa: E712 - peewee turns this comparison into SQL
 _GONE = {
     "configured": False,

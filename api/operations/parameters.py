@@ -99,26 +99,19 @@ class PathParam(Struct, frozen=True):
 
 TASK_NAME = PathParam("taskName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the task or service.")
 RUN_ID = PathParam("runId", re.compile(r"^[0-9A-HJKMNP-TV-Z]{26}$"), 26, 26, "ULID of the run.")
-LINE_NUMBER = PathParam("lineNumber", re.compile(r"^[0-9]+$"), 1, 19, "Absolute number of the line, from 0.")
-SCHEMA_NAME = PathParam("schemaName", re.compile(r"^[A-Za-z]+\.json$"), 1, 100, "Name of the schema.")
-BADGE_FILE = PathParam("badgeFile", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 104, "Name of a task or service, and .svg.")
-NOTIFIER_NAME = PathParam("notifierName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the notifier.")
-HOOK_NAME = PathParam("hookName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the hook.")
-TOKEN_NAME = PathParam("tokenName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the token.")
-USER_NAME = PathParam("userName", re.compile(r"^[a-zA-Z0-9._@-]+$"), 1, 100, "Name of the account.")
 NOTIFICATION_ID = PathParam("notificationId", RUN_ID.pattern, 26, 26, "ULID of the notification.")
 PATH_PARAMS = {
     param.name: param
     for param in (
         TASK_NAME,
-        TOKEN_NAME,
-        USER_NAME,
-        NOTIFIER_NAME,
-        HOOK_NAME,
+        PathParam("tokenName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the token."),
+        PathParam("userName", re.compile(r"^[a-zA-Z0-9._@-]+$"), 1, 100, "Name of the account."),
+        PathParam("notifierName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the notifier."),
+        PathParam("hookName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the hook."),
         RUN_ID,
-        LINE_NUMBER,
-        SCHEMA_NAME,
-        BADGE_FILE,
+        PathParam("lineNumber", re.compile(r"^[0-9]+$"), 1, 19, "Absolute number of the line, from 0."),
+        PathParam("schemaName", re.compile(r"^[A-Za-z]+\.json$"), 1, 100, "Name of the schema."),
+        PathParam("badgeFile", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 104, "Name of a task or service, and .svg."),
         NOTIFICATION_ID,
     )
 }

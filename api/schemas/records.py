@@ -24,18 +24,8 @@ REASONS = (
     "missed",
     "start_failed",
 )
-REASONS_FOLDED = (
-    "success",
-    "failed",
-    "stopped",
-    "timeout",
-    "crashed",
-    "skipped",
-    "log_overflow",
-    "queue_full",
-    "dst_skipped",
-    "daemon_stopped",
-)
+FOLDED_REASON = {"succeeded": "success", "missed": "skipped", "start_failed": "failed"}
+REASONS_FOLDED = tuple(dict.fromkeys(FOLDED_REASON.get(reason, reason) for reason in REASONS))
 TRIGGERS = ("cron", "api", "cloud", "service", "startup")
 TRIGGERS_FOLDED = ("cron", "api", "cloud")
 SERVICE_STATES = ("stopped", "starting", "running", "backoff", "stopping", "exited", "fatal")

@@ -24,8 +24,7 @@ from api.schemas.wire_times import known_rfc3339, rfc3339
 from store.runs.phases import END_REASONS
 from store.runs.writes import Run
 
-FOLDED_REASON = {"succeeded": "success", "missed": "skipped", "start_failed": "failed"}
-SHOWN_ALIKE = {reason: shown for reason, shown in FOLDED_REASON.items() if shown in END_REASONS}
+SHOWN_ALIKE = {reason: shown for reason, shown in schemas.FOLDED_REASON.items() if shown in END_REASONS}
 """End reasons that convention B shows as another existing end reason."""
 FOLDED_TRIGGER = {"service": "cron", "startup": "cron"}
 
@@ -64,7 +63,7 @@ def camel(run: Run) -> schemas.RunCamel:
 def _snake(run: Run) -> dict[str, Any]:
     return {
         **_common(run),
-        "end_reason": FOLDED_REASON.get(run.end_reason, run.end_reason) if run.end_reason else UNSET,
+        "end_reason": schemas.FOLDED_REASON.get(run.end_reason, run.end_reason) if run.end_reason else UNSET,
         "triggered_by": FOLDED_TRIGGER.get(run.triggered_by, run.triggered_by),
         "start_at": known_rfc3339(run.started_at),
         "end_at": known_rfc3339(run.ended_at),
@@ -116,7 +115,7 @@ def split_status(words: Iterable[str], *, folded: bool) -> tuple[tuple[str, ...]
         else:
             reasons.append(word)
             if folded:
-                reasons += [exact for exact, shown in FOLDED_REASON.items() if shown == word]
+                reasons += [exact for exact, shown in schemas.FOLDED_REASON.items() if shown == word]
     return tuple(phases), tuple(dict.fromkeys(reasons))
 
 
