@@ -22,8 +22,8 @@ from supervisor.cli import exit_codes
 from supervisor.cli.main import COMMANDS, cli
 from supervisor.config.keys import REQUIRED
 from supervisor.config.load import load
-from supervisor.config.notification_kinds import KINDS, OF_KIND
 from supervisor.config.schema import KEYS, keys_of
+from supervisor.ipc.notification_kinds import KINDS, OF_KIND
 from supervisor.tools.importers import supervisord, systemd
 from tests.docs.blocks import blocks, parsed
 from tests.support.host_features import require

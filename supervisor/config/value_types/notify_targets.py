@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from supervisor.config.notification_kinds import KINDS, SEVERITIES
 from supervisor.config.problems import InvalidValue, nearest, quoted
 from supervisor.config.records import Match, QuietHours
 from supervisor.config.value_types.values import NAME, ListOf, Name, Text, ValueType, choice, parse_table
+from supervisor.ipc.notification_kinds import KINDS, SEVERITIES
 
 KEYS_WITH_NAMES = ("notify_on_failure", "notify_on_success", "notify_on_missed")
 """Keys of tasks and services that name notifiers."""

@@ -1,7 +1,7 @@
 """Raises notifications as part of the changes that they report.
 
 One transaction stores the change, the notification and its deliveries, so a crash cannot separate them.
-:mod:`supervisor.config.notification_kinds` lists the kinds.
+:mod:`supervisor.ipc.notification_kinds` lists the kinds.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,10 +12,10 @@ from store.deliveries import Delivery
 from store.notifications import Notification
 from store.runs.ids import new_ulid
 from store.tasks import update_task
-from supervisor.config import notification_kinds
 from supervisor.config.files.stamps import has_same_zone
 from supervisor.config.model import Config, Task
 from supervisor.config.value_types.durations import format_duration
+from supervisor.ipc import notification_kinds
 from supervisor.ipc.log_line import stamp
 from supervisor.ipc.plural import counted
 from supervisor.scheduler.control.operation import Arguments, Reply, done, operation, refused, unavailable

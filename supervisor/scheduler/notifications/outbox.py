@@ -14,10 +14,10 @@ from logring.log_paths import log_path, ring_path
 from store import deliveries
 from store.deliveries import Delivery, DeliveryStatus
 from supervisor.config.model import Config
-from supervisor.config.notification_kinds import DELIVERY_FAILED
 from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings
+from supervisor.ipc.notification_kinds import DELIVERY_FAILED
 from supervisor.ipc.plural import counted
 from supervisor.scheduler.control.operation import Arguments, Reply, done, operation, refused, unavailable
 from supervisor.scheduler.database.commits import Change, Committer

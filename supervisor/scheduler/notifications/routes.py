@@ -7,9 +7,9 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 from supervisor.config.daemon_tables import Route
-from supervisor.config.notification_kinds import FAILURES, ONLY_NAMED, RECOVERIES, SEVERITIES
 from supervisor.config.records import QuietHours
 from supervisor.host.zones import zone_named
+from supervisor.ipc.notification_kinds import FAILURES, ONLY_NAMED, RECOVERIES, SEVERITIES
 
 _MINUTES_PER_HOUR = 60
 

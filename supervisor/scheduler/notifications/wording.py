@@ -6,8 +6,8 @@ from datetime import datetime
 from msgspec import Struct
 
 from store.deliveries import Delivery
-from supervisor.config.notification_kinds import RECOVERIES
 from supervisor.host.zones import zone_named
+from supervisor.ipc.notification_kinds import RECOVERIES
 
 _MAX_TITLE = 200
 _MAX_BODY = 2000

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.config.daemon_tables import Route
-from supervisor.config.notification_kinds import FAILURES, KINDS, OF_KIND, RECOVERIES, SEVERITIES
 from supervisor.config.records import Match, QuietHours
+from supervisor.ipc.notification_kinds import FAILURES, KINDS, OF_KIND, RECOVERIES, SEVERITIES
 from supervisor.scheduler.notifications.routes import RoutedEvent, Target, end_of_quiet, targets
 
 NOON = 1_780_056_000_000  # 2026-05-29 12:00:00 UTC
