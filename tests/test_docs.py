@@ -15,7 +15,6 @@ import docutils.nodes
 import pytest
 
 from api.openapi import document_bytes
-from api.schemas.daemon_info import KINDS as NOTIFICATION_KINDS
 from api.schemas.records import REASONS, SERVICE_STATES, TRIGGERS
 from bench.__main__ import ROWS
 from supervisor.cli import exit_codes
@@ -23,7 +22,7 @@ from supervisor.cli.main import COMMANDS, cli
 from supervisor.config.keys import REQUIRED
 from supervisor.config.load import load
 from supervisor.config.schema import KEYS, keys_of
-from supervisor.ipc.notification_kinds import KINDS, OF_KIND
+from supervisor.ipc.notification_kinds import OF_KIND
 from supervisor.tools.importers import supervisord, systemd
 from tests.docs.blocks import blocks, parsed
 from tests.support.host_features import require
@@ -182,7 +181,7 @@ def test_end_reasons_states_and_triggers(title: str, known: tuple[str, ...]) -> 
 def test_kinds_of_notifications() -> None:
     """Every kind is explained with its severity, and the API has the same kinds."""
     assert {row[0]: row[1] for row in rows(BY_NAME["api"], "Notifications")} == OF_KIND
-    assert NOTIFICATION_KINDS == KINDS
+    assert json.loads(document_bytes())["components"]["schemas"]["NotificationKind"]["enum"] == list(OF_KIND)
 
 
 def test_exit_statuses() -> None:

@@ -5,39 +5,8 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from api.schemas.records import DateTime, Document, Int64, ServiceState, Ulid
+from supervisor.ipc.notification_kinds import KINDS, SEVERITIES
 
-SEVERITIES = ("info", "warn", "error")
-KINDS = (
-    "run.failed",
-    "run.timeout",
-    "run.crashed",
-    "run.missed",
-    "run.succeeded",
-    "run.recovered",
-    "run.slow",
-    "run.silent",
-    "service.fatal",
-    "service.recovered",
-    "service.flapping",
-    "service.stable",
-    "service.rolling",
-    "log.disk_pressure",
-    "config.stale",
-    "database.failing",
-    "database.restored",
-    "disk.full",
-    "disk.recovered",
-    "memory.short",
-    "memory.recovered",
-    "clock.set_back",
-    "clock.doubted",
-    "starts.waiting",
-    "starts.recovered",
-    "export.failing",
-    "export.recovered",
-    "daemon.restarted",
-    "notify.delivery_failed",
-)
 PROCESSES = (
     "supervisor",
     "spawner",
