@@ -84,7 +84,7 @@ class Cgroup:
         pids: list[int] = []
         for directory, _, _ in os.walk(self.path):
             with contextlib.suppress(OSError):  # ENODEV, ENOENT: removed meanwhile; EOPNOTSUPP: threaded
-                pids += map(int, _read(f"{directory}/cgroup.procs").split())
+                pids += map(int, read(f"{directory}/cgroup.procs").split())
         return pids
 
     def kill(self) -> bool:
@@ -115,9 +115,9 @@ class Cgroup:
     def usage(self) -> Usage | None:
         """Return the usage so far; None if it cannot be read."""
         try:
-            cpu = _numbers(_read(f"{self.path}/cpu.stat"))
-            events = _numbers(_read(f"{self.path}/memory.events")) if "memory" in self.controllers else {}
-            io = _disk_bytes(_read(f"{self.path}/io.stat")) if "io" in self.controllers else (None, None)
+            cpu = numbers(read(f"{self.path}/cpu.stat"))
+            events = numbers(read(f"{self.path}/memory.events")) if "memory" in self.controllers else {}
+            io = disk_bytes(read(f"{self.path}/io.stat")) if "io" in self.controllers else (None, None)
         except OSError:  # ENOENT, ENODEV: removed
             return None
         kills = events.get("oom_kill", 0)
@@ -195,7 +195,7 @@ def give_way(proc: str = "/proc") -> None:
     for directory in (f"{unit}/{_RUNS}", unit):
         path = f"{directory}/cgroup.subtree_control"
         with contextlib.suppress(FileNotFoundError):  # there are no runs
-            for name in _read(path).split():
+            for name in read(path).split():
                 with contextlib.suppress(OSError):  # EBUSY: a run has enabled it for cgroups that it created
                     _write(path, f"-{name}")
 
@@ -209,7 +209,7 @@ def name_of_cgroup(pid: int, proc: str = "/proc", parent: str | None = None) -> 
         parent: The parent cgroup of the daemon's runs, from :func:`own_cgroup`; None: any cgroup. It matters if the
             daemon itself is a run of another daemon, because the paths of its processes then contain that run too.
     """
-    path, prefix = _path_of(str(pid), proc), f"{parent or ''}/{_RUNS}/"
+    path, prefix = path_of(pid, proc), f"{parent or ''}/{_RUNS}/"
     if parent is not None and not path.startswith(prefix):
         return ""
     return path.partition(prefix)[2].partition("/")[0]
@@ -217,13 +217,14 @@ def name_of_cgroup(pid: int, proc: str = "/proc", parent: str | None = None) -> 
 
 def own_cgroup(proc: str = "/proc") -> str | None:
     """Return the parent cgroup of the daemon's runs, as named in /proc/PID/cgroup; None if there is none."""
-    path = _path_of("self", proc)
+    path = path_of("self", proc)
     return path.removesuffix(f"/{_LEAF}").rstrip("/") if path else None
 
 
-def _path_of(pid: str, proc: str) -> str:
+def path_of(pid: int | str, proc: str = "/proc") -> str:
+    """Return the cgroup of a process as named in /proc/PID/cgroup; empty if it is unknown."""
     try:
-        lines = _read(f"{proc}/{pid}/cgroup").splitlines()
+        lines = read(f"{proc}/{pid}/cgroup").splitlines()
     except OSError:  # ENOENT, ESRCH: the process has ended, or /proc is not mounted
         return ""
     return next((line[3:] for line in lines if line.startswith("0::")), "")
@@ -231,22 +232,25 @@ def _path_of(pid: str, proc: str) -> str:
 
 def _own_directory(proc: str) -> str | None:
     """Return the directory of this process's cgroup; None if it is not visible."""
-    try:
-        lines = _read(f"{proc}/self/cgroup").splitlines()
-        mounts = _read(f"{proc}/self/mountinfo").splitlines()
-    except OSError:  # /proc is not mounted
+    path = path_of("self", proc)
+    if not path or path.startswith("/.."):  # it is outside the cgroup namespace
         return None
-    path = next((line[3:] for line in lines if line.startswith("0::")), None)
-    if path is None or path.startswith("/.."):  # it is outside the cgroup namespace
-        return None
-    for line in mounts:
-        fields, _, kind = line.partition(" - ")
-        if kind.startswith("cgroup2 "):
-            root, mount_point = (_OCTAL.sub(lambda code: chr(int(code[1], 8)), word) for word in fields.split()[3:5])
-            root = root.rstrip("/")
-            if f"{path}/".startswith(f"{root}/"):
-                return (mount_point + path.removeprefix(root)).rstrip("/")
+    for root, mount_point in mounts(proc):
+        if f"{path}/".startswith(f"{root}/"):
+            return (mount_point + path.removeprefix(root)).rstrip("/")
     return None
+
+
+def mounts(proc: str = "/proc") -> list[tuple[str, str]]:
+    """Return the root and the mount point of each mount of the version 2 hierarchy; empty if there is none."""
+    found = []
+    with contextlib.suppress(OSError):  # ENOENT: /proc is not mounted
+        for line in read(f"{proc}/self/mountinfo").splitlines():
+            fields, _, kind = line.partition(" - ")
+            if kind.startswith("cgroup2 "):
+                root, point = (_OCTAL.sub(lambda code: chr(int(code[1], 8)), word) for word in fields.split()[3:5])
+                found.append((root.rstrip("/"), point))
+    return found
 
 
 def _make_sure(directory: str) -> None:
@@ -258,7 +262,7 @@ def _make_sure(directory: str) -> None:
 def _usable(runs: str) -> bool:
     """Whether cgroups with processes can be created in a directory: it is not threaded, and it is writable."""
     try:
-        return _read(f"{runs}/cgroup.type").strip() == "domain" and os.access(f"{runs}/cgroup.procs", os.W_OK)
+        return read(f"{runs}/cgroup.type").strip() == "domain" and os.access(f"{runs}/cgroup.procs", os.W_OK)
     except FileNotFoundError:
         return False
 
@@ -266,7 +270,7 @@ def _usable(runs: str) -> bool:
 def _enable(own: str, runs: str, companion: int | None) -> frozenset[str]:
     """Enable the available controllers for the runs' cgroups; return the enabled ones."""
     try:
-        there = set(_read(f"{own}/cgroup.controllers").split())
+        there = set(read(f"{own}/cgroup.controllers").split())
         controllers = [name for name in _CONTROLLERS if name in there]
         if controllers and os.path.exists(f"{own}/cgroup.type"):  # not at the root, where processes may stay
             with contextlib.suppress(FileExistsError):
@@ -284,7 +288,7 @@ def _enable(own: str, runs: str, companion: int | None) -> frozenset[str]:
 def _group(procs: str, group: int) -> list[int]:
     """Return the members of a process group that are in a cgroup."""
     pids = []
-    for pid in map(int, _read(procs).split()):
+    for pid in map(int, read(procs).split()):
         with contextlib.suppress(ProcessLookupError):  # ESRCH: it has ended
             if os.getpgid(pid) == group:
                 pids.append(pid)
@@ -305,7 +309,7 @@ def _enabled(directory: str, name: str) -> bool:
     return True
 
 
-def _disk_bytes(text: str) -> tuple[int, int]:
+def disk_bytes(text: str) -> tuple[int, int]:
     """Return the bytes read from and written to all devices of an io.stat."""
     sums = {"rbytes": 0, "wbytes": 0}
     for word in text.split():
@@ -315,11 +319,17 @@ def _disk_bytes(text: str) -> tuple[int, int]:
     return sums["rbytes"], sums["wbytes"]
 
 
-def _numbers(text: str) -> dict[str, int]:
+def numbers(text: str) -> dict[str, int]:
+    """Return the numbers of a file with one name and number per line, by their names."""
     return {name: int(value) for name, _, value in (line.partition(" ") for line in text.splitlines())}
 
 
-def _read(path: str) -> str:
+def read(path: str) -> str:
+    """Return the text of a whole file of the kernel.
+
+    Raises:
+        OSError: it cannot be read.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = b""
