@@ -11,7 +11,7 @@ import click
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
 from supervisor.cli.settings import Settings, config_errors
-from supervisor.host.trusted_path import exposed
+from supervisor.host.files import exposed
 from supervisor.tools.service.detection import KINDS, detect
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ The root owns them and passes them to gunicorn, so that connections wait in the 
 
 import contextlib
 import errno
-import functools
 import json
 import os
 import socket
 import stat
 
 from logring.log_paths import DAEMON_RING, ring_path
+from supervisor.host.files import replace_file
 from supervisor.ipc.messages import DaemonSettings
 
 _BACKLOG = 1024
@@ -138,9 +138,6 @@ def _bind(boot: DaemonSettings) -> list[socket.socket]:
 def _publish(boot: DaemonSettings, addresses: list[list[str | int]]) -> None:
     path = f"{boot.runtime_dir}/listening.json"
     try:
-        private = functools.partial(os.open, mode=0o600)
-        with open(path + ".new", "w", encoding="utf-8", opener=private) as file:
-            json.dump({"http": addresses, "socket": boot.http_socket}, file)
-        os.replace(path + ".new", path)
+        replace_file(path, json.dumps({"http": addresses, "socket": boot.http_socket}))
     except OSError as err:  # ENOSPC: the tmpfs is full
         raise CannotListen(f"{path} cannot be written: {err.strerror}") from err

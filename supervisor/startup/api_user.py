@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from supervisor.config.daemon_tables import Http
 from supervisor.config.files.lookup import API_USER
 from supervisor.config.problems import UnusableObject
+from supervisor.host.files import nearest_existing
 from supervisor.host.osport import become
 
 _KEY = ("http", "user")
@@ -74,7 +75,7 @@ def within_reach(user: ApiUser, http: Http, data_dir: str) -> ApiUser:
     # The directory of logs may be a link to another disk.
     logs = os.path.join(data_dir, LOGS)
     directories = [os.path.realpath(path) for path in (data_dir, *([logs] if os.path.islink(logs) else []))]
-    above = [_nearest(os.path.dirname(path)) for path in directories]
+    above = [nearest_existing(os.path.dirname(path)) for path in directories]
     kept_from = obstacle(user, [sys.executable, os.__file__, *_installed(), *above])
     if kept_from is None:
         return user
@@ -90,13 +91,6 @@ def _installed() -> list[str]:
     """Return the directories of all packages that API workers load; pip may have given them restrictive modes."""
     specs = filter(None, map(find_spec, (*_OURS, *_THEIRS)))
     return [path for spec in specs for path in spec.submodule_search_locations or filter(None, [spec.origin])]
-
-
-def _nearest(path: str) -> str:
-    """Return the longest existing part of a path."""
-    while not os.path.exists(path):
-        path = os.path.dirname(path)
-    return path
 
 
 def obstacle(user: ApiUser, paths: list[str]) -> str | None:

@@ -7,6 +7,7 @@ import pwd
 import stat
 import time
 
+from supervisor.host.files import nearest_existing, replace_file
 from supervisor.ipc import run_token
 from supervisor.startup.parent_directories import make_parents
 from supervisor.startup.refusal import Cause, NotStarted
@@ -177,9 +178,7 @@ def _reason(path: str, err: OSError) -> str:
     if err.errno in (errno.ENOTDIR, errno.EEXIST):
         return f"{err.filename or path} is not a directory, or its parent is not"
     if err.errno in (errno.EACCES, errno.EPERM):
-        nearest = path
-        while not os.path.exists(nearest) and nearest != os.path.dirname(nearest):
-            nearest = os.path.dirname(nearest)
+        nearest = nearest_existing(path)
         status = os.stat(nearest)
         return (
             f"{nearest} belongs to {_user(status.st_uid)} (mode {stat.S_IMODE(status.st_mode):04o}), "
@@ -208,19 +207,7 @@ def _probe(path: str) -> None:
 
 def _store(path: str, name: str, text: str) -> None:
     """Write `text` to the file `name` atomically and durably: after a crash the file is complete or absent."""
-    temporary = f"{name}.new"
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, f"{text}\n".encode())
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.rename(temporary, name)
-        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        replace_file(name, f"{text}\n", durable=True)
     except OSError as err:
         raise unusable(path, err) from err

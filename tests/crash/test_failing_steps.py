@@ -70,9 +70,9 @@ BEGINNING = (
     "scheduler xWrite ringward.db-wal",
 )
 """Steps of a starting scheduler."""
-UNPUBLISHED = ("up open listening.json.new", "up replace listening.json")
+UNPUBLISHED = ("up create listening.json.new", "up replace listening.json")
 """Steps without which clients cannot find the daemon."""
-ALONE = ("root open upgrade.json.new", "root create daemon.ring", "root ftruncate daemon.ring")
+ALONE = ("root create upgrade.json.new", "root create daemon.ring", "root ftruncate daemon.ring")
 """Steps without which they can."""
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.host.trusted_path import exposed
+from supervisor.host.files import exposed
 
 OWNERS = {0, os.geteuid()}
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")

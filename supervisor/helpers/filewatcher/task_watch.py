@@ -20,6 +20,7 @@ from functools import partial
 from supervisor.helpers.filewatcher.changes import MAX_KNOWN, FileState, TaskFiles
 from supervisor.helpers.filewatcher.refusals import LIST_S, Refusals, Retries
 from supervisor.host import inotify
+from supervisor.host.files import replace_file
 from supervisor.host.inotify import Inotify
 from supervisor.host.shared_memory import file_system_types, type_of
 
@@ -356,11 +357,8 @@ class TaskWatch(threading.Thread):
     def _save(self) -> None:
         self._saved_s = time.monotonic()
         try:
-            with open(f"{self._saved}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
-                json.dump(self._changes.to_json(), file, ensure_ascii=False, separators=(",", ":"))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(f"{self._saved}.new", self._saved)
+            text = json.dumps(self._changes.to_json(), ensure_ascii=False, separators=(",", ":"))
+            replace_file(self._saved, text, durable=True)
         except OSError as err:  # ENOSPC and the like: at worst, files are reported again after a crash
             self._say("", f"cannot write {self._saved}: {err.strerror or err}")
             return

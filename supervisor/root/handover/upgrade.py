@@ -22,8 +22,8 @@ import sys
 from collections.abc import Callable
 from typing import Protocol
 
+from supervisor.host.files import exposed, replace_file
 from supervisor.host.signal_sets import CATCHABLE
-from supervisor.host.trusted_path import exposed
 from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.log_line import Log
 from supervisor.root.handover.quiesce import Quiesce
@@ -438,10 +438,7 @@ class Upgrade:
             "request": REQUEST,
         }
         with contextlib.suppress(OSError):  # ENOSPC: the daemon's log contains the answer as well
-            new = f"{self._answer}.new"
-            with open(new, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-                json.dump(answer, file)
-            os.replace(new, self._answer)
+            replace_file(self._answer, json.dumps(answer))
 
 
 def _ours(state: RootState) -> set[int | None]:

@@ -16,6 +16,7 @@ from supervisor.config.load import load
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError, Problem
 from supervisor.config.schema import defaults_of
+from supervisor.host.files import replace_file
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.reload.daemon_settings import resolve, unchangeable
@@ -136,9 +137,7 @@ def keep(config: Config, boot: DaemonSettings, *, applied: bool) -> None:
 
 def _write(path: str, data: bytes) -> None:
     try:
-        with open(path + ".new", "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(data)
-        os.replace(path + ".new", path)
+        replace_file(path, data)
     except OSError:
         for outdated in (path + ".new", path):  # no copy is better than an outdated one
             with contextlib.suppress(OSError):

@@ -13,6 +13,7 @@ import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 
+from supervisor.host.files import private
 from supervisor.host.users import Account
 from supervisor.scheduler.runs import unstored_files
 
@@ -52,7 +53,7 @@ def hand_over(runtime_dir: str, run_id: str, files: Sequence[str], account: Acco
     os.chmod(folder, _PASSABLE)
     with suppress(FileNotFoundError):
         os.unlink(path)
-    with open(path, "xb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)) as file:
+    with open(path, "xb", opener=private) as file:
         if account is not None and not account.is_own:
             os.chmod(os.path.dirname(runtime_dir), _PASSABLE)
             os.fchown(file.fileno(), account.uid, account.gid)

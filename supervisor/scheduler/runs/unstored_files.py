@@ -12,6 +12,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
+from supervisor.host.files import replace_file
+
 
 def keep(folder: str, run_id: str, value: Any) -> None:
     """Write the data of a run durably, with fsync(2) of file and directory; replace an earlier file.
@@ -20,17 +22,7 @@ def keep(folder: str, run_id: str, value: Any) -> None:
         OSError: the file cannot be written.
     """
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    path = f"{folder}/{run_id}"
-    with open(f"{path}.new", "w", encoding="utf-8", errors="surrogateescape", opener=_private) as file:
-        json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(f"{path}.new", path)
-    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    replace_file(f"{folder}/{run_id}", json.dumps(value), durable=True)
 
 
 def read(folder: str, run_id: str) -> Any:
@@ -55,7 +47,3 @@ def sweep(folder: str, living: Collection[str]) -> None:
         for entry in entries:
             if entry.name not in living:
                 os.unlink(entry.path)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)

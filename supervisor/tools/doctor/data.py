@@ -6,6 +6,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from logring.logfile.file_owner import FOR_READERS
+from supervisor.host.files import nearest_existing
 from supervisor.ipc.export_job import ExportStatus, status_path
 from supervisor.ipc.log_line import stamp
 from supervisor.ipc.plural import counted
@@ -30,7 +31,7 @@ def directory(path: str, readers: int | None = None) -> Finding:
     try:
         status = os.stat(path)
     except FileNotFoundError:
-        above = _existing(path)
+        above = nearest_existing(path)
         if _is_read_only(above):
             text = f"cannot create {path}: {above} is on a read-only file system"
             return Finding(check, "fail", text, _WRITABLE)
@@ -52,13 +53,6 @@ def directory(path: str, readers: int | None = None) -> Finding:
     return Finding(check, "ok", f"{path}, mode {mode:04o}")
 
 
-def _existing(path: str) -> str:
-    """Return the path if it exists, or else its nearest existing parent directory."""
-    while not os.path.exists(path):
-        path = os.path.dirname(path)
-    return path
-
-
 def _is_read_only(path: str) -> bool:
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
@@ -71,7 +65,7 @@ def disk(path: str, min_free_bytes: int | None) -> Finding:
     """Check whether the disk has enough free space for logs and the database; `min_free_bytes` is configured."""
     check = "disk"
     has_reserve = os.path.exists(os.path.join(path, "reserve"))
-    path = _existing(path)
+    path = nearest_existing(path)
     filesystem = os.statvfs(path)
     free, total = filesystem.f_bavail * filesystem.f_frsize, filesystem.f_blocks * filesystem.f_frsize
     needed = min(_RESERVE_BYTES, int(total * _RESERVE_SHARE)) if min_free_bytes is None else min_free_bytes
@@ -115,7 +109,7 @@ def database(config: "Config", data_dir: str) -> Finding:
     check = "database"
     server = config.storage.database
     path = os.path.join(data_dir, _DATABASE)
-    if server is None and _is_read_only(_existing(path)):
+    if server is None and _is_read_only(nearest_existing(path)):
         return Finding(check, "warn", f"cannot check {path} on a read-only file system", _WRITABLE)
     if server is None and not os.path.exists(path):
         return Finding(check, "ok", "does not exist yet; the first start creates it")

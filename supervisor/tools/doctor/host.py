@@ -5,6 +5,7 @@ import os
 import resource
 from collections.abc import Iterable, Mapping
 
+from supervisor.host.files import nearest_existing
 from supervisor.tools.doctor.finding import Finding, size
 
 _CONTROLLERS = ("memory", "cpu", "io")
@@ -60,7 +61,7 @@ def shared_memory(directories: Iterable[str], types: Mapping[str, str]) -> Findi
 
     check = "shared memory"
     for directory in directories:
-        there = _nearest(directory)
+        there = nearest_existing(directory)
         if type_of(there, types) != "tmpfs" or not os.access(there, os.W_OK):
             continue
         filesystem = os.statvfs(there)
@@ -126,10 +127,3 @@ def _inotify_use(proc: str) -> dict[str, int]:
 def _is_file_watcher(folder: str) -> bool:
     with open(f"{folder}/comm", encoding="utf-8", errors="replace") as file:
         return file.read().rstrip("\n") == _FILE_WATCHER
-
-
-def _nearest(path: str) -> str:
-    """Return the path if it exists, or else its nearest existing parent directory."""
-    while not os.path.exists(path):
-        path = os.path.dirname(path)
-    return path

@@ -14,7 +14,7 @@ from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
 from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
 from supervisor.host import procfs
-from supervisor.host.trusted_path import Exposure, exposed, exposure
+from supervisor.host.files import Exposure, exposed, exposure
 from supervisor.version import VERSION
 
 _TIMEOUT_S = 180.0

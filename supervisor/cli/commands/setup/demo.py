@@ -17,6 +17,7 @@ import click
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
 from supervisor.cli.paths import directories
+from supervisor.host.files import private
 from supervisor.ipc.child_process import RINGWARD
 
 _START_S = 60.0
@@ -126,7 +127,7 @@ def _prepare(directory: str) -> int:
     from supervisor.tools.demo.seed import seed
 
     path = _config(directory)
-    with open(path, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+    with open(path, "x", encoding="utf-8", opener=private) as file:
         file.write(text())
     config = load(path)
     data = os.path.join(directory, "data")

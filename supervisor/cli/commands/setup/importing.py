@@ -10,6 +10,7 @@ import click
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure, say
 from supervisor.cli.paths import files
+from supervisor.host.files import private
 
 if TYPE_CHECKING:
     from supervisor.tools.importers.import_result import Outcome
@@ -99,7 +100,7 @@ def _problems(toml: str) -> list[str]:
 
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "imported.toml")
-        with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        with open(path, "w", encoding="utf-8", opener=private) as file:
             file.write(toml)
         try:
             load(path)
@@ -115,7 +116,7 @@ def _write(path: str, toml: str) -> None:
     from supervisor.tools.starter import DIRECTIVE, write_schema
 
     try:
-        with open(path, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        with open(path, "x", encoding="utf-8", opener=private) as file:
             file.write(DIRECTIVE + toml)
         write_schema(Path(path).absolute().parent)
     except OSError as err:

@@ -8,6 +8,7 @@ import click
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
 from supervisor.cli.paths import directories, files
+from supervisor.host.files import private
 
 
 @click.command("init", epilog="Example: ringward init /etc/ringward/ringward.toml")
@@ -31,7 +32,7 @@ def command(file: str, root: str, as_json: bool) -> None:
     data = SYSTEM_DATA if str(path) == SYSTEM_FILE else "data"
     written = [path]
     try:
-        with open(path, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as output:
+        with open(path, "x", encoding="utf-8", opener=private) as output:
             output.write(starter.text(str(path), data, detections))
         schema = starter.write_schema(path.parent)
     except FileExistsError as err:

@@ -1,4 +1,4 @@
-"""Checks whether untrusted users can change a file that the daemon executes.
+"""Files: private ones, atomic replacement, and whether untrusted users can change one that the daemon executes.
 
 Standard library only: the root process loads this.
 """
@@ -90,3 +90,45 @@ def exposure(path: str, status: os.stat_result, owners: Collection[int], *, stic
     if mode & stat.S_IWGRP:  # with an access control list, these bits are its mask, so they cover its users (acl(5))
         return Exposure(path, f"is writable by group {status.st_gid} (mode {mode:04o})", f"chmod g-w {path}")
     return None
+
+
+def private(path: str, flags: int) -> int:
+    """Create a file that only its owner can read; this is an opener for :func:`open`."""
+    return os.open(path, flags, 0o600)
+
+
+def replace_file(path: str, content: str | bytes, *, durable: bool = False) -> None:
+    """Write a private file atomically: readers, and the host after a crash, see the old content or the new one.
+
+    Args:
+        path: The path of the file. The new content is first written to ``path.new``.
+        content: The content. Text is encoded as UTF-8; file names can contain bytes that are not (surrogateescape).
+        durable: Whether to call fsync(2) for the file and its directory.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    new = f"{path}.new"
+    data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+        if durable:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.replace(new, path)
+    if durable:
+        directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def nearest_existing(path: str) -> str:
+    """Return the path if it exists, or else its nearest existing parent directory."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path
