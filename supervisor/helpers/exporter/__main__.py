@@ -9,7 +9,6 @@ import contextlib
 import fcntl
 import os
 import select
-import signal
 import socket
 import sys
 import threading
@@ -20,12 +19,11 @@ from supervisor.helpers.exporter.cursors import Cursors, UnknownFormat
 from supervisor.helpers.exporter.records import EndSink, Sink
 from supervisor.helpers.exporter.report import Report
 from supervisor.helpers.exporter.work import Exporter
-from supervisor.host.osport import forbid_new_privileges, set_title
+from supervisor.host.osport import forbid_new_privileges, set_title, set_up_helper
 from supervisor.ipc.export_job import ExportJob
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Decoder, encode
 
-_NICE = 5
 _GRACE_S = 3.0
 _FOLDER_MODE = 0o700
 
@@ -97,13 +95,9 @@ def main() -> int:
     """Deliver until the scheduler closes the connection; return the exit status, which is 1 after a failure."""
     if sys.argv[1:] == ["--check"]:
         return 0
-    os.umask(0o027)
     os.chdir("/")
-    os.nice(_NICE)
+    set_up_helper("exporter", umask=0o027)
     forbid_new_privileges()
-    set_title("ringward exporter")
-    # A terminal sends SIGINT to its whole process group, but only the daemon handles it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=int(sys.argv[2]))
     job = _job(sock)
     if job is None:

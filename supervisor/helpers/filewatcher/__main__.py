@@ -14,7 +14,6 @@ The file watcher exits when the descriptor closes.
 
 import contextlib
 import os
-import signal
 import socket
 import sys
 import threading
@@ -22,10 +21,9 @@ from typing import Any
 
 from supervisor.helpers.filewatcher.refusals import Refusals
 from supervisor.helpers.filewatcher.task_watch import TaskWatch
-from supervisor.host.osport import forbid_new_privileges, set_title
+from supervisor.host.osport import forbid_new_privileges, set_up_helper
 from supervisor.ipc.messages import Decoder, encode
 
-_NICE = 5
 _SUFFIX = ".json"
 
 
@@ -70,12 +68,8 @@ def main() -> int:
     """Report bursts until the scheduler closes the connection; return the exit status."""
     if sys.argv[1:] == ["--check"]:
         return 0
-    os.umask(0o077)
-    os.nice(_NICE)
-    set_title("ringward filewatcher")
+    set_up_helper("filewatcher")
     forbid_new_privileges()
-    # A terminal sends SIGINT to its whole process group, but only the daemon handles it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _serve(socket.socket(fileno=int(sys.argv[2])))
     # A normal exit would wait for threads that hang in a directory.
     os._exit(0)

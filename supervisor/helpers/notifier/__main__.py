@@ -6,15 +6,13 @@ repeats unfinished requests.
 
 import asyncio
 import os
-import signal
 import socket
 import sys
 
 from supervisor.helpers.notifier.work import RequestRunner
-from supervisor.host.osport import set_title
+from supervisor.host.osport import set_up_helper
 from supervisor.ipc.messages import Decoder, encode
 
-_NICE = 5
 _STUCK = 1
 
 
@@ -46,12 +44,8 @@ def main() -> int:
     """Carry out requests until the scheduler closes the connection; return the exit status."""
     if sys.argv[1:] == ["--check"]:
         return 0
-    os.umask(0o077)
     os.chdir("/")  # Apprise needs the working directory, and the daemon's may have been removed
-    os.nice(_NICE)
-    set_title("ringward notifier")
-    # A terminal sends SIGINT to its whole process group, but only the daemon handles it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    set_up_helper("notifier")
     loop = asyncio.new_event_loop()
     status = loop.run_until_complete(_serve(socket.socket(fileno=int(sys.argv[2]))))
     # A normal exit would wait for threads that are stuck in a request.

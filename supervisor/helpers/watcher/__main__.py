@@ -4,18 +4,15 @@ The watcher exits when the descriptor closes, because the scheduler is gone then
 """
 
 import asyncio
-import os
 import signal
 import socket
 import sys
 
 from supervisor.helpers.watcher.output_lines import RingWatcher
 from supervisor.helpers.watcher.watch import ProbeRunner
-from supervisor.host.osport import become_subreaper, set_title
+from supervisor.host.osport import become_subreaper, set_up_helper
 from supervisor.ipc.messages import Decoder, encode
 from supervisor.ipc.probe_request import ProbeRequest
-
-_NICE = 5
 
 
 async def _serve(sock: socket.socket) -> None:
@@ -46,11 +43,8 @@ def main() -> int:
     """Carry out requests until the scheduler closes the connection; return the exit status."""
     if sys.argv[1:] == ["--check"]:
         return 0
-    os.umask(0o077)
-    os.nice(_NICE)
-    set_title("ringward watcher")
+    set_up_helper("watcher")
     become_subreaper()
-    # A terminal sends SIGINT to its whole process group, but only the daemon handles it.
     # Commands would inherit SIG_IGN, but they do not inherit a handler.
     signal.signal(signal.SIGINT, lambda *_: None)
     asyncio.run(_serve(socket.socket(fileno=int(sys.argv[2]))))
