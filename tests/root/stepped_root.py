@@ -1,6 +1,8 @@
 """The root on a clock that a test sets."""
 
+import contextlib
 import os
+import socket
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -9,16 +11,13 @@ from logring.log_paths import ring_path
 from logring.reader import LogReader
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Message, Spawn
-from supervisor.root.handover.fd_store import DescriptorStore
-from supervisor.root.handover.run_records import RunRecords
-from supervisor.root.loop.epoll_watch import EpollWatch
+from supervisor.ipc.messages import LOCK, Decoder, Message, Spawn, encode
+from supervisor.root.helper_processes import Helper
+from supervisor.root.loop.control_thread import ControlThread
 from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.process.managed_process import ManagedProcess
-from supervisor.root.process.process_manager import ProcessManager
-from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.transitions import ALIVE
 from tests.root.loop.test_shortage import BOOT
 from tests.scheduler.fake_clock import SteppedClock, Steps
@@ -26,30 +25,45 @@ from tests.support.waiting import until
 
 
 class SteppedRoot:
-    """A process manager, a pump and a file thread without threads, and real processes on a clock that the test sets."""
+    """The root without threads, with real runs, on a clock that the test sets. The test acts as the scheduler."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.boot = replace(BOOT, runtime_dir=str(directory), shutdown_timeout_ms=60_000)
+        for name in (LOCK, "listening.json"):
+            (directory / name).touch()
+        os.mkdir(self.boot.audit_dir)
         self.clock = SteppedClock()
-        self.sent: list[Message] = []
-        """Messages to the scheduler."""
         log = Log("test", "error")
-        self.bell = DoorbellServer(str(directory / "bell"), "token")
-        self.files = FileThread(log, 2, DiskSpace(str(directory), 0), self.clock)
-        self.pump = Pump(str(directory), "D", self.bell, self.files)
-        self.files.connect(self.pump)
-        self.watch = EpollWatch(self.clock)
-        self.trees = ProcessTrees("D", set, print, self.clock)
-        records = RunRecords(replace(BOOT, runtime_dir=str(directory)), DescriptorStore(""), log)
+        self.bell = DoorbellServer(self.boot.root_bell, "token")
+        files = FileThread(log, 2, DiskSpace(str(directory), 0), self.clock)
+        self.pump = Pump(str(directory), "D", self.bell, files)
+        files.connect(self.pump)
+        scheduler, api = (Helper(name, name, self.boot, []) for name in ("scheduler", "api"))
+        scheduler.start_at_s = api.start_at_s = None
+        scheduler.sock, self._scheduler = socket.socketpair()
+        for sock in (scheduler.sock, self._scheduler):
+            sock.setblocking(False)
+        self._decoder = Decoder()
+        self._sent: list[Message] = []
         environ = {"PATH": os.environ["PATH"]}
-        self.manager = ProcessManager("D", self.watch, self.pump, log, environ, self.sent.append, self.trees, records)
-        self.pump.connect(self.manager.notices)
-        self.steps = Steps(self.clock, self._control, self.pump.round, self.files.round)
+        self.control = ControlThread(self.boot, log, self.pump, self.bell, environ, (scheduler, api))
+        self.control._watch_helper(scheduler)
+        self.live = self.control._processes.live
+        self.steps = Steps(self.clock, self.control.round, self.pump.round, files.round)
         self.let_pass, self.until = self.steps.let_pass, self.steps.until
 
-    def _control(self) -> None:
-        self.watch.round(self.manager.next_s())
-        self.manager.run_timers(self.clock.monotonic_s())
+    def ask(self, message: Message) -> None:
+        """Send a message as the scheduler, and let the root act on it."""
+        self._scheduler.sendall(encode(message))
+        self.steps.run()
+
+    @property
+    def sent(self) -> list[Message]:
+        """Return all messages to the scheduler."""
+        with contextlib.suppress(BlockingIOError):
+            while data := self._scheduler.recv(65536):
+                self._sent += self._decoder.feed(data)
+        return self._sent
 
     def start(self, command: str, **more: Any) -> ManagedProcess:
         """Start the run R, and wait until it prints "ready"."""
@@ -60,20 +74,20 @@ class SteppedRoot:
             env={},
             log=self.log_path,
             stop_signal=15,
-            **{"log_max_bytes": 64 << 20, "grace_ms": 3_600_000, "stdin_open": True, **more},
+            **{"log_max_bytes": 64 << 20, "grace_ms": 60_000, "stdin_open": True, **more},
         )
-        self.manager.spawn({"op": "spawn", "spawn": asdict(spawn)})
-        process = self.process = self.manager.live["R"]
+        self.ask({"op": "spawn", "spawn": asdict(spawn)})
+        process = self.process = self.live["R"]
         self.until(lambda: "ready" in self.lines(), "the first line")
         return process
 
     @property
     def log_path(self) -> str:
-        return str(self._directory / "logs" / "R.log")
+        return f"{self.boot.runtime_dir}/logs/R.log"
 
     def lines(self) -> list[str]:
         """Return the lines of the log, with the lines of the daemon."""
-        ring = ring_path(str(self._directory), "R")
+        ring = ring_path(self.boot.runtime_dir, "R")
         if not (os.path.exists(ring) or os.path.exists(self.log_path)):
             return []
         reader = LogReader(ring, self.log_path)
@@ -97,8 +111,10 @@ class SteppedRoot:
         return next((message for message in self.sent if message["op"] == "exited"), None)
 
     def close(self) -> None:
-        if "R" in self.manager.live:
-            self.manager.stop({"run": "R", "cause": "stop", "force": True})
+        if "R" in self.live:
+            self.ask({"op": "stop", "run": "R", "cause": "stop", "force": True})
             self.ended()
-        self.manager.close()
+        self.control._processes.close()
+        self.control._scheduler.hang_up()
+        self._scheduler.close()
         self.bell.close()

@@ -161,10 +161,14 @@ class ControlThread:
         self._on_signals(self._caught)
         self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
         while not self._over():
-            self._attempt(self._round)
+            self.round()
         for step in (self._end_helpers, self._processes.close, self._store.close):
             self._attempt(step)
         return self._exit_status
+
+    def round(self) -> None:
+        """Wait for work and do it, then pause if a shortage has interrupted it."""
+        self._attempt(self._work)
 
     def _attempt(self, step: Callable[[], None]) -> None:
         """Take a step. A shortage interrupts only this step, and the next round completes it."""
@@ -177,7 +181,7 @@ class ControlThread:
         if self._short is not None:
             self._clock.sleep(REST_S)
 
-    def _round(self) -> None:
+    def _work(self) -> None:
         ready = self._watch.wait(self._due_s())
         self._pump.wakeup.hold()
         take_all((functools.partial(self._watch.call, ready), self._pump.wakeup.release, self._recover))

@@ -113,18 +113,6 @@ def test_supervisor_stops_runs_while_a_scheduler_starts(daemon: Daemon) -> None:
     assert daemon.stored_end(run_id) == ("daemon_stopped", 5)
 
 
-def test_supervisor_stops_runs_of_a_hung_scheduler(daemon: Daemon) -> None:
-    """The supervisor stops the runs that a hung scheduler did not stop, early enough for their grace."""
-    daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n', daemon='shutdown_timeout = "16s"')
-    daemon.start()
-    run_id = daemon.trigger("t")
-    until(lambda: daemon.texts(run_id), "its first line")
-    daemon.helper("ringward scheduler").suspend()
-    assert daemon.stop() == 1  # the end of the run is not stored
-    daemon.start()
-    assert daemon.texts(run_id) == ["ready", "bye"]
-
-
 def _is_waiting(pid: int) -> bool:
     with open("/proc/locks", encoding="ascii") as file:
         return any("->" in line and f" {pid} " in line for line in file)

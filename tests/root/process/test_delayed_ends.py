@@ -35,7 +35,7 @@ def leftover(root: SteppedRoot) -> Iterator[str]:
 def test_leftovers_may_end_by_themselves(root: SteppedRoot, leftover: str) -> None:
     """Processes that outlive the main process are killed after a quarter of a second, and the log names them."""
     root.let_pass(0.249)
-    assert root.manager.live["R"].outcome.leftovers == {}
+    assert root.live["R"].outcome.leftovers == {}
     root.let_pass(0.001)
     assert root.ended()["leftovers"] == [leftover]
     assert root.lines()[1:] == [f"killed processes that outlived the main process: {leftover}"]
@@ -45,7 +45,7 @@ def test_run_ends_without_an_unkillable_process(
     root: SteppedRoot, leftover: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run waits 10 s for killed processes to end. It then ends without them, and the log names them."""
-    monkeypatch.setattr(root.trees, "kill", lambda _process: None)
+    monkeypatch.setattr(root.control._trees, "kill", lambda _process: None)
     root.let_pass(0.25 + 9.99)
     assert root.report() is None
     root.let_pass(0.11)

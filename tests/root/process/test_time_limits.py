@@ -9,8 +9,8 @@ import pytest
 from supervisor.root.process.transitions import State
 from tests.root.stepped_root import SteppedRoot
 
-HOUR_MS = 3_600_000
-HOUR_S = 3600.0
+MINUTE_MS = 60_000
+MINUTE_S = 60.0
 DEAF = "trap '' TERM INT; echo ready; read line"
 
 
@@ -23,36 +23,36 @@ def root(tmp_path: Path) -> Iterator[SteppedRoot]:
 
 def test_timeout(root: SteppedRoot) -> None:
     """A run is stopped once its time-out has passed, not before, and its end names the time-out as its cause."""
-    process = root.start("echo ready; read line", timeout_ms=HOUR_MS)
-    root.let_pass(HOUR_S - 1)
+    process = root.start("echo ready; read line", timeout_ms=MINUTE_MS)
+    root.let_pass(MINUTE_S - 1)
     assert (process.state, root.lines()) == (State.RUNNING, ["ready"])
     root.let_pass(1)
-    assert root.lines() == ["ready", f"timed out after {HOUR_MS} ms: stopping"]
+    assert root.lines() == ["ready", f"timed out after {MINUTE_MS} ms: stopping"]
     report = root.ended()
     assert (report["cause"], report["status"]) == ("timeout", signal.SIGTERM)
-    assert report["ended_at"] - report["started_at"] == HOUR_MS
+    assert report["ended_at"] - report["started_at"] == MINUTE_MS
 
 
 def test_sleep_of_the_host(root: SteppedRoot) -> None:
     """The time-out of a run does not count the time that the host sleeps, but its duration does."""
-    process = root.start("echo ready; read line", timeout_ms=HOUR_MS)
-    root.clock.suspend(10 * HOUR_S)
-    root.let_pass(HOUR_S - 1)
+    process = root.start("echo ready; read line", timeout_ms=MINUTE_MS)
+    root.clock.suspend(10 * MINUTE_S)
+    root.let_pass(MINUTE_S - 1)
     assert process.state is State.RUNNING
     root.let_pass(1)
     report = root.ended()
-    assert (report["cause"], report["ended_at"] - report["started_at"]) == ("timeout", 11 * HOUR_MS)
+    assert (report["cause"], report["ended_at"] - report["started_at"]) == ("timeout", 11 * MINUTE_MS)
 
 
 def test_stop_ladder(root: SteppedRoot) -> None:
     """A run that ignores its stop signals gets each of them after its grace period, and SIGKILL at the end."""
-    process = root.start(DEAF, stop_then=[[signal.SIGINT, HOUR_MS]])
-    root.manager.stop({"run": "R", "cause": "stop"})
-    root.let_pass(HOUR_S - 1)
+    process = root.start(DEAF, stop_then=[[signal.SIGINT, MINUTE_MS]])
+    root.ask({"op": "stop", "run": "R", "cause": "stop"})
+    root.let_pass(MINUTE_S - 1)
     assert root.lines() == ["ready"]
     root.let_pass(1)
     assert root.lines()[1:] == ["did not exit in time: sending SIGINT"]
-    root.let_pass(HOUR_S - 1)
+    root.let_pass(MINUTE_S - 1)
     assert (process.state, len(root.lines())) == (State.STOPPING, 2)
     root.let_pass(1)
     assert root.lines()[2:] == ["did not exit in time: sending SIGKILL"]
@@ -62,9 +62,9 @@ def test_stop_ladder(root: SteppedRoot) -> None:
 def test_forced_stop_skips_the_grace_periods(root: SteppedRoot) -> None:
     """A forced stop kills a run at once, even during the grace period of an earlier stop."""
     root.start(DEAF)
-    root.manager.stop({"run": "R", "cause": "stop"})
+    root.ask({"op": "stop", "run": "R", "cause": "stop"})
     root.let_pass(1)
-    root.manager.stop({"run": "R", "cause": "stop", "force": True})
+    root.ask({"op": "stop", "run": "R", "cause": "stop", "force": True})
     root.let_pass(0)
     assert root.lines()[1:] == ["sending SIGKILL"]
     assert root.ended()["status"] == signal.SIGKILL
