@@ -117,13 +117,13 @@ class BulkJobs:
         if self._waiting:
             self._job = job = self._waiting.popleft()
             self._affected = 0
-            self._reading.submit(job.find, lambda run_ids: self._extend(job, run_ids))
+            self._reading.submit(job.find, lambda slices: self._extend(job, slices))
 
-    def _extend(self, job: Job, run_ids: list[str] | BaseException) -> None:
-        if isinstance(run_ids, BaseException):
-            self._give_up(job, run_ids)
+    def _extend(self, job: Job, slices: list[str] | BaseException) -> None:
+        if isinstance(slices, BaseException):
+            self._give_up(job, slices)
             return
-        self._slices.extend(run_ids)
+        self._slices.extend(slices)
         self._next(job)
 
     def _next(self, job: Job) -> None:

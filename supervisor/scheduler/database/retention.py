@@ -116,10 +116,10 @@ class Retention:
         """Return the ids of the runs to remove, in slices; runs in the reading thread."""
         start_s = time.thread_time()
         expired = now_ms - self.undo_window_ms
-        run_ids = find_expired(db, expired) + find_excess(db, self._rules, self._others, now_ms)
+        slices = find_expired(db, expired) + find_excess(db, self._rules, self._others, now_ms)
         self._next_deletion = first_deletion(db, expired)
         self._took_ms = (time.thread_time() - start_s) * 1000
-        return run_ids
+        return slices
 
     def _looked(self, removed: int) -> None:
         if removed:

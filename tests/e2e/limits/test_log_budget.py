@@ -137,8 +137,8 @@ def test_budget_removes_the_oldest_logs(daemon: Daemon) -> None:
 def stopping(tmp_path: Path) -> Iterator[Installation]:
     """A daemon whose janitor stops while it compresses, as long as the first version is installed."""
     installation = Installation(tmp_path)
-    call = "        done = compress(one.path)\n"
-    stop = "        if one.size > 1 << 20:\n"
+    call = "        done = compress(log_file.path)\n"
+    stop = "        if log_file.size > 1 << 20:\n"
     stop += "            compress.__globals__['_pages'] = lambda _: os.kill(os.getpid(), 19)\n"
     installation.add("stops", {"supervisor/helpers/janitor/work.py": (call, stop + call)})
     installation.install("stops")

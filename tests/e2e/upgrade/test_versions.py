@@ -194,7 +194,7 @@ def test_refused_exec_changes_nothing(daemon: Installation) -> None:
 
 def test_version_dies_during_the_takeover(daemon: Installation) -> None:
     """A version that dies during the takeover is a crash like any other: the next start ends and logs its runs."""
-    daemon.add("dying", {CONTROL: ("        state = found.state\n", "        os._exit(1)\n")})
+    daemon.add("dying", {CONTROL: ("        state = inherited_state.state\n", "        os._exit(1)\n")})
     run = start(daemon)
     (left,) = daemon.children("numbered")
     daemon.install("dying")
@@ -219,7 +219,8 @@ def test_run_ending_during_the_exec_is_complete(daemon: Installation) -> None:
         while not os.path.exists({str(seen)!r}):
             time.sleep(0.01)
 """
-    daemon.add("slow", {CONTROL: ("        state = found.state\n", f"        state = found.state{waiting}")})
+    state = "        state = inherited_state.state"
+    daemon.add("slow", {CONTROL: (f"{state}\n", f"{state}{waiting}")})
     daemon.write(f"[tasks.t]\nrun = {program('in_parts', go, 'first half, ', 'second half', 42)}\n")
     daemon.start()
     run = daemon.trigger("t")
