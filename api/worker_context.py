@@ -11,7 +11,7 @@ from gevent.event import Event
 from gevent.lock import BoundedSemaphore
 
 from api.auth.auditor import Auditor
-from api.auth.authentication import Authenticator
+from api.auth.authentication import Authenticator, execute_command
 from api.host_info.host_facts import System
 from api.host_info.sample_events import Samples
 from api.read_threads import DatabaseReads, LogFileReads, LogSearches
@@ -116,6 +116,22 @@ class Context:
         """
         self.reads.start()
         self.pages.start()
+
+    def command(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Let the scheduler carry out an operation; return its result.
+
+        Raises:
+            ApiError: the scheduler's refusal with its status; 503 if it is down and did nothing.
+        """
+        return execute_command(lambda: self.control.call(operation, **arguments))
+
+    def patient_command(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Let the scheduler carry out an operation that may take minutes and can be repeated safely.
+
+        Raises:
+            ApiError: as for :meth:`command`.
+        """
+        return execute_command(lambda: self.control.call_patiently(operation, **arguments))
 
     def stop(self) -> None:
         """Stop the worker's streams and waits."""

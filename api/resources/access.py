@@ -7,7 +7,7 @@ import time
 
 from msgspec import UNSET
 
-from api.auth.authentication import TOKEN_PREFIX, execute_command, new_secret
+from api.auth.authentication import TOKEN_PREFIX, new_secret
 from api.auth.identity import Role, hash_secret
 from api.auth.passwords import ADMIN
 from api.errors import ApiError
@@ -167,7 +167,7 @@ def create_token(context: Context, call: Call) -> None:
         last_used_at=None,
     )
     try:
-        execute_command(lambda: context.control.call("token_create", **token._asdict()))
+        context.command("token_create", **token._asdict())
     except ApiError as err:
         # The scheduler may have stored the token and died before it answered. The token is then valid, and an error
         # response would lose its secret forever.
@@ -182,7 +182,7 @@ def create_token(context: Context, call: Call) -> None:
 def revoke_token(context: Context, call: Call) -> None:
     """Revoke a token; its streams end within seconds."""
     name = call.path["tokenName"]
-    if not execute_command(lambda: context.control.call("token_delete", name=name))["found"]:
+    if not context.command("token_delete", name=name)["found"]:
         raise ApiError(404, f'No token named "{name}"')
     call.no_content()
 
@@ -264,7 +264,7 @@ def create_user(context: Context, call: Call) -> None:
         password_changed_at=now_ms,
     )
     try:
-        execute_command(lambda: context.control.call("account_create", **account._asdict()))
+        context.command("account_create", **account._asdict())
     except ApiError as err:
         # The scheduler may have stored the account and died before it answered.
         if err.status != 503 or context.reads(accounts.by_tag, account.tag) is None:
@@ -285,7 +285,7 @@ def set_user_password(context: Context, call: Call) -> None:
     """Change the password of an account; its sessions and streams end within seconds."""
     name = _name(call)
     arguments = {"name": name, "password_hash": context.auth.hash_password(call.body.password), "tag": new_secret()}
-    if not execute_command(lambda: context.control.call("account_password", **arguments))["found"]:
+    if not context.command("account_password", **arguments)["found"]:
         raise ApiError(404, f'No account named "{name}"')
     call.no_content()
 
@@ -294,7 +294,7 @@ def set_user_password(context: Context, call: Call) -> None:
 def remove_user(context: Context, call: Call) -> None:
     """Remove an account; its sessions and streams end within seconds."""
     name = _name(call)
-    if not execute_command(lambda: context.control.call("account_delete", name=name))["found"]:
+    if not context.command("account_delete", name=name)["found"]:
         raise ApiError(404, f'No account named "{name}"')
     call.no_content()
 

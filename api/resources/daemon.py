@@ -11,7 +11,6 @@ from typing import Any
 import falcon
 from msgspec import UNSET, structs
 
-from api.auth.authentication import execute_command
 from api.auth.identity import Role
 from api.errors import ApiError, unavailable
 from api.host_info import sample_events
@@ -92,7 +91,7 @@ def _export(export: dict[str, Any]) -> schemas.Export:
 @Operation("POST", "/api/daemon/trust-clock", role=Role.ADMIN, tag="daemon")
 def trust_clock(context: Context, call: Call) -> None:
     """Confirm that the wall clock is right, so that old runs are removed."""
-    execute_command(lambda: context.control.call("clock_trust", by=call.by))
+    context.command("clock_trust", by=call.by)
     context.scheduler.forget()
     call.no_content()
 
@@ -144,7 +143,7 @@ def reload_daemon(context: Context, call: Call) -> None:
     """Reload the configuration and apply the differences."""
     call.target = "dry run" if call.query["dry_run"] else ""
     arguments = {"by": call.by, "dry_run": bool(call.query["dry_run"])}
-    result = execute_command(lambda: context.control.call_patiently("reload", **arguments))
+    result = context.patient_command("reload", **arguments)
     context.scheduler.forget()
     call.answer(
         schemas.Reloaded(
@@ -188,7 +187,7 @@ def list_slots(context: Context, call: Call) -> None:
 
     Counts include all runs; the lists have only runs that the client may see.
     """
-    slots = execute_command(lambda: context.control.call("slots", listed=_LISTED))
+    slots = context.command("slots", listed=_LISTED)
     limit = slots["max_running"]["limit"]
     call.answer(
         Slots(

@@ -11,7 +11,6 @@ from urllib.parse import parse_qs
 import msgspec
 
 from api.auth import webhook_proof
-from api.auth.authentication import execute_command
 from api.auth.identity import Identity, Role
 from api.auth.webhook_proof import Proof
 from api.errors import ApiError, invalid
@@ -71,7 +70,7 @@ _TEXT: dict[str, object] = {"type": "string"}
 def receive_hook(context: Context, call: Call) -> None:
     """Receive a webhook: run the hook's task, unless a filter excludes the event or the body."""
     name = call.path["hookName"]
-    answer = execute_command(lambda: context.control.call("hook", name=name))["hook"]
+    answer = context.command("hook", name=name)["hook"]
     hook = _UNKNOWN if answer is None else msgspec.convert(answer, _Hook)
     proof = _proof(context, call, name, hook)
     call.identity = Identity("hook", f"hook:{name}", Role.ANYBODY, "hook", key=f"hook:{name}")

@@ -2,7 +2,6 @@
 
 from msgspec import UNSET, UnsetType
 
-from api.auth.authentication import execute_command
 from api.auth.identity import Role
 from api.operations.operation import Call, Content, Operation, json_of
 from api.operations.parameters import NOTIFICATION_ID, integer, shaped
@@ -95,14 +94,14 @@ def mark_notification_unread(context: Context, call: Call) -> None:
 
 def _mark(context: Context, call: Call, *, read: bool) -> None:
     notification_id = call.path["notificationId"]
-    execute_command(lambda: context.control.call("notification_mark", id=notification_id, read=read))
+    context.command("notification_mark", id=notification_id, read=read)
     call.no_content()
 
 
 @Operation("POST", "/api/notifications/read", role=Role.OPERATOR, tag="notifications")
 def mark_all_notifications_read(context: Context, call: Call) -> None:
     """Mark every unread notification read."""
-    execute_command(lambda: context.control.call("notifications_read"))
+    context.command("notifications_read")
     call.no_content()
 
 
@@ -122,7 +121,7 @@ def stream_notifications(context: Context, call: Call) -> None:
 @Operation("GET", "/api/notifiers", role=Role.VIEWER, answers={200: json_of(Notifiers)}, tag="notifications")
 def list_notifiers(context: Context, call: Call) -> None:
     """List the configured notifiers and the state of their deliveries."""
-    notifiers = execute_command(lambda: context.control.call("notifiers"))["items"]
+    notifiers = context.command("notifiers")["items"]
     call.answer(
         Notifiers(
             items=[
@@ -151,5 +150,5 @@ def list_notifiers(context: Context, call: Call) -> None:
 def test_notifier(context: Context, call: Call) -> None:
     """Send a test message through a notifier and wait for the result."""
     name = call.path["notifierName"]
-    error = execute_command(lambda: context.control.call_patiently("notifier_test", name=name))["error"]
+    error = context.patient_command("notifier_test", name=name)["error"]
     call.answer(Tried(delivered=error is None, error=error or UNSET))

@@ -10,7 +10,6 @@ from typing import Any
 
 from msgspec import UNSET
 
-from api.auth.authentication import execute_command
 from api.auth.identity import Role
 from api.errors import ApiError
 from api.operations.conditional import CONDITION
@@ -81,7 +80,7 @@ def get_task(context: Context, call: Call) -> None:
 
 
 def _ask(context: Context, call: Call, operation: str, **arguments: object) -> None:
-    execute_command(lambda: context.control.call(operation, task=call.path["taskName"], by=call.by, **arguments))
+    context.command(operation, task=call.path["taskName"], by=call.by, **arguments)
     call.no_content()
 
 
@@ -152,7 +151,7 @@ def _acknowledge(context: Context, call: Call, task: schemas.Task) -> None:
         name: None if body is None or (value := getattr(body, name)) is UNSET else value for name in ("for_ms", "note")
     }
     run = None if task.last_run is UNSET else task.last_run.id
-    execute_command(lambda: context.control.call("acknowledge", task=task.name, run=run, by=call.by, **options))
+    context.command("acknowledge", task=task.name, run=run, by=call.by, **options)
     span = "until the next failure" if options["for_ms"] is None else f"for {options['for_ms'] // 1000} s"
     call.target = task.name
     call.result = f"{span}: {options['note']}" if options["note"] else span
@@ -185,7 +184,7 @@ def acknowledge_run(context: Context, call: Call) -> None:
 @Operation("POST", "/api/tasks/{taskName}/unacknowledge", role=Role.OPERATOR, refusals=(404,), tag="tasks")
 def unacknowledge_task(context: Context, call: Call) -> None:
     """Withdraw the acknowledgement of a task or service."""
-    execute_command(lambda: context.control.call("unacknowledge", task=call.path["taskName"], by=call.by))
+    context.command("unacknowledge", task=call.path["taskName"], by=call.by)
     call.no_content()
 
 
@@ -208,7 +207,7 @@ def preview_task_schedule(context: Context, call: Call) -> None:
     The scheduler knows which instants it has already handled.
     """
     name, count = call.path["taskName"], call.query["count"]
-    preview = execute_command(lambda: context.control.call("schedule", task=name, count=count))
+    preview = context.command("schedule", task=name, count=count)
     instants = [
         Instant(
             at=rfc3339(at),

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.auth.auditor import counted_with_names
-from api.auth.authentication import execute_command
 from api.auth.identity import Role
 from api.auth.permission import not_permitted
 from api.errors import invalid
@@ -121,17 +120,15 @@ def _act(context: Context, call: Call, verb: str, *, rolling: bool = False, forc
                 raise not_permitted(verb, name)
         if not identity.reach(verb):
             raise not_permitted(verb, None)
-    answer = execute_command(
-        lambda: context.control.call(
-            "units",
-            verb=verb,
-            **selected,
-            reach=None if identity is None else identity.reach(verb),
-            command=os.urandom(16).hex(),  # stored with the effect, so a repeated command changes nothing twice
-            by=call.by,
-            rolling=rolling,
-            force=force,
-        )
+    answer = context.command(
+        "units",
+        verb=verb,
+        **selected,
+        reach=None if identity is None else identity.reach(verb),
+        command=os.urandom(16).hex(),  # stored with the effect, so a repeated command changes nothing twice
+        by=call.by,
+        rolling=rolling,
+        force=force,
     )
     ends = verb in ("stop", "restart")
     units = [

@@ -1,7 +1,6 @@
 """Handlers for runs: lists, deleted runs, single runs, stopping and deleting runs, and the resources that runs use."""
 
 import contextlib
-import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from api.auth.authentication import execute_command
 from api.auth.identity import Role
 from api.errors import ApiError
 from api.operations.operation import Call, Operation, json_of
@@ -347,7 +345,7 @@ def _details(context: Context, call: Call, runs: list[Run]) -> dict[str, RunDeta
     for first in range(0, len(active), _RUNS_PER_REQUEST):
         run_ids = active[first : first + _RUNS_PER_REQUEST]
         try:
-            answer = execute_command(functools.partial(context.control.call, "runs_wait", runs=run_ids))
+            answer = context.command("runs_wait", runs=run_ids)
         except ApiError as err:
             if err.status not in _AWAY:
                 raise
@@ -378,7 +376,7 @@ def stop_run(context: Context, call: Call) -> None:
         ended = the_run(context, run_id).status == "ended"
     if not ended:
         force = bool(call.query["force"])
-        execute_command(lambda: context.control.call("stop", run=run_id, force=force, by=call.by))
+        context.command("stop", run=run_id, force=force, by=call.by)
     call.no_content()
 
 
@@ -386,7 +384,7 @@ def stop_run(context: Context, call: Call) -> None:
 def delete_run(context: Context, call: Call) -> None:
     """Delete a run; a waiting run is stopped first."""
     run = the_run(context, call.path["runId"])
-    execute_command(lambda: context.control.call("run_delete", run=run.id, by=call.by))
+    context.command("run_delete", run=run.id, by=call.by)
     call.no_content()
 
 

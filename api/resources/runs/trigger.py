@@ -11,7 +11,6 @@ from typing import Any
 import gevent
 import msgspec
 
-from api.auth.authentication import execute_command
 from api.auth.identity import Role
 from api.errors import ApiError, invalid
 from api.operations.operation import Call, Operation, json_of
@@ -116,7 +115,7 @@ def create_run(context: Context, arguments: dict[str, Any]) -> tuple[str, Run | 
     """
     run_id = arguments["run"]
     try:
-        result = execute_command(lambda: context.control.call("trigger", **arguments))
+        result = context.command("trigger", **arguments)
     except ApiError as err:
         # The scheduler may have stored the run and died before it answered. The run will then start.
         if (
