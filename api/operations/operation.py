@@ -82,6 +82,10 @@ class Call:
         """Glob pattern of the tasks that the client may see; None for all tasks."""
         return None if self.identity is None else self.identity.tasks
 
+    def sees(self, task: str) -> bool:
+        """Return whether the client may see a task or service."""
+        return self.identity is None or self.identity.sees(task)
+
     def answer(self, document: Document, status: int = 200) -> None:
         """Send `document` as JSON, with a link to its schema."""
         document.schema_link = f"{base_url(self.req.env)}/schemas/{type(document).__name__}.json"

@@ -208,12 +208,7 @@ def list_slots(context: Context, call: Call) -> None:
 
 
 def _visible(call: Call, runs: list[tuple[str, str, int]]) -> list[SlotRun]:
-    identity = call.identity
-    return [
-        SlotRun(run_id=run, task_name=task, places=places)
-        for run, task, places in runs
-        if identity is None or identity.sees(task)
-    ]
+    return [SlotRun(run_id=run, task_name=task, places=places) for run, task, places in runs if call.sees(task)]
 
 
 _HOUR_MS = 3_600_000

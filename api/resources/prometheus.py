@@ -166,8 +166,7 @@ def _rings(folder: str, running: list[tuple[str, str]]) -> _Rings:
 def get_metrics(context: Context, call: Call) -> None:
     """Get metrics for Prometheus."""
     info = context.scheduler.info(context)
-    sees = call.identity.sees if call.identity is not None else lambda _name: True
-    stored, text = context.reads(_of_tasks, sees)
+    stored, text = context.reads(_of_tasks, call.sees)
     rings = context.aside(_rings, context.boot.runtime_dir, stored.running)
     _daemon(text, context, scheduler_up=info is not None)
     _logs(text, rings)

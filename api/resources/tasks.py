@@ -56,7 +56,7 @@ from store.usage_counts import ResourceUse
 )
 def list_tasks(context: Context, call: Call) -> None:
     """List all tasks and services."""
-    call.answer_list(schemas.Tasks, *context.reads(listed, context.tasks, call.identity))
+    call.answer_list(schemas.Tasks, *context.reads(listed, context.tasks, call.sees))
 
 
 @Operation(
@@ -71,11 +71,7 @@ def list_tasks(context: Context, call: Call) -> None:
 )
 def get_task(context: Context, call: Call) -> None:
     """Get one task or service."""
-    name = call.path["taskName"]
-    task = context.reads(find_unit, name)
-    if task is None:
-        raise ApiError(404, f'No task named "{name}"')
-    call.answer(task)
+    call.answer(_the_unit(context, call.path["taskName"]))
     call.tagged()
 
 
@@ -406,11 +402,11 @@ def measure_task(context: Context, call: Call) -> None:
 )
 def list_task_resources(context: Context, call: Call) -> None:
     """Get the resources of each task and service in a window, the greatest CPU time first."""
-    window, identity = _window(call), call.identity
+    window = _window(call)
     by_task = context.reads(usage.in_window, window)
     items = [
         NamedTaskUsage(task_name=name, **_usage_fields(used))
         for name, used in sorted(by_task.items(), key=lambda item: (-item[1].user_us - item[1].system_us, item[0]))
-        if identity is None or identity.sees(name)
+        if call.sees(name)
     ]
     call.answer(AllTaskUsage(**_ends(window), items=items))

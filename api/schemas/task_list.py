@@ -5,11 +5,11 @@ and none can be missed. This happens in a database thread, because there may be 
 """
 
 import hashlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
 
-from api.auth.identity import Identity
 from api.schemas.task_view import TaskViewInput, bases, shown
 from store import tasks as store_tasks
 from store.connection import Connection
@@ -53,9 +53,9 @@ class TaskList:
         return items
 
 
-def listed(db: Database, tasks: TaskList, identity: Identity | None) -> tuple[bytes, bytes]:
-    """Return the items that `identity` may see, as the inside of a JSON array, and their digest."""
-    items = [item for name, item in tasks.read(db).items() if identity is None or identity.sees(name)]
+def listed(db: Database, tasks: TaskList, sees: Callable[[str], bool]) -> tuple[bytes, bytes]:
+    """Return the items of the tasks that a client sees, as the inside of a JSON array, and their digest."""
+    items = [item for name, item in tasks.read(db).items() if sees(name)]
     return b",".join([item.body for item in items]), b"".join([item.digest for item in items])
 
 

@@ -238,8 +238,7 @@ def _newest(db: Database, names: list[str], limit: int) -> list[tuple[str, list[
 )
 def list_newest_runs(context: Context, call: Call) -> None:
     """List the newest runs of each of some tasks."""
-    identity = call.identity
-    names = [name for name in call.query["tasks"] if identity is None or identity.sees(name)]
+    names = [name for name in call.query["tasks"] if call.sees(name)]
     newest = context.pages(_newest, names, call.query["limit"])
     items = [schemas.NewestOfTask(task_name=name, runs=[run_view.camel(run) for run in runs]) for name, runs in newest]
     call.answer(schemas.NewestRuns(items=items))
@@ -292,8 +291,7 @@ _AWAY = (400, 503)
 def _waiting_for(call: Call, wait: dict[str, Any]) -> WaitingFor:
     if wait["kind"] == "retry":
         return WaitingFor(kind="retry", until=known_rfc3339(wait["until"]))
-    identity = call.identity
-    seen = [(run, task) for run, task in wait["held_by"] if identity is None or identity.sees(task)]
+    seen = [(run, task) for run, task in wait["held_by"] if call.sees(task)]
     return WaitingFor(
         kind=wait["kind"],
         name=wait["name"] or UNSET,
@@ -529,8 +527,7 @@ def _running(db: Database, sees: Callable[[str], bool]) -> list[tuple[Run, Usage
 )
 def list_running_resources(context: Context, call: Call) -> None:
     """Get the resources of all active runs, live."""
-    identity = call.identity
-    running = context.reads(_running, lambda task: identity is None or identity.sees(task))
+    running = context.reads(_running, call.sees)
     most: int | None = call.query["samples"]
     items = [
         RunningResources(
