@@ -107,10 +107,7 @@ def parse(body: bytes | str) -> Record:
     Raises:
         UnexpectedAnswer: the body is not a JSON object.
     """
-    try:
-        document = json.loads(body, object_hook=Record)
-    except (ValueError, RecursionError):
-        document = None
+    document = _decoded(body)
     if not isinstance(document, Record):
         raise UnexpectedAnswer("the response is not a JSON object")
     return document
@@ -122,10 +119,14 @@ def parse_list(body: bytes | str) -> list[Record]:
     Raises:
         UnexpectedAnswer: the body is not a list of JSON objects.
     """
-    try:
-        document = json.loads(body, object_hook=Record)
-    except (ValueError, RecursionError):
-        document = None
+    document = _decoded(body)
     if not _is_list_of(_is_record)(document):
         raise UnexpectedAnswer("the response is not a list of JSON objects")
     return list(document)
+
+
+def _decoded(body: bytes | str) -> Any:
+    try:
+        return json.loads(body, object_hook=Record)
+    except (ValueError, RecursionError):
+        return None
