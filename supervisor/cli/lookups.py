@@ -1,11 +1,12 @@
-"""Lookups of API records by the task name or run id that a user typed."""
+"""Lookups of API records by the task name or run id that a user typed, and of the state of a starting daemon."""
 
 import re
+import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
 from supervisor.cli import exit_codes
-from supervisor.cli.client import Api, NotFound, Query, segment
+from supervisor.cli.client import Api, ErrorResponse, NotFound, Query, Unreachable, segment
 from supervisor.cli.failure import Failure
 from supervisor.cli.records import Record, UnexpectedAnswer, is_run_id
 
@@ -13,6 +14,7 @@ _NAME = re.compile(r"[a-zA-Z0-9._:-]{1,100}")
 _PART = re.compile(r"[0-9A-HJKMNP-TV-Z]{6,25}")
 _PAGE = 1000
 _CANDIDATES = 10
+_POLL_S = 0.05
 _KINDS = ("task", "service")
 
 Run = Record
@@ -20,6 +22,18 @@ Run = Record
 
 class UnknownName(Failure):
     """No task, service or run has the name."""
+
+
+def daemon_states(api: Api, timeout_s: float) -> Iterator[Record]:
+    """Ask for the state of a starting daemon again and again; the state is empty while the daemon does not answer."""
+    deadline_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_s:
+        try:
+            state = api.get("/api/daemon")
+        except (Unreachable, ErrorResponse):
+            state = Record()
+        yield state
+        time.sleep(_POLL_S)
 
 
 def find_run(api: Api, text: str) -> Run | None:

@@ -1,6 +1,5 @@
 """``ringward recover``: the user's decision about a history that the daemon has lost."""
 
-import time
 from typing import Any
 
 import click
@@ -10,7 +9,6 @@ from supervisor.cli.failure import Failure
 from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
 
 _TIMEOUT_S = 60.0
-_POLL_S = 0.05
 
 
 @click.command("recover", epilog="Example: ringward recover --new-history")
@@ -62,16 +60,10 @@ def _wait(api: Any, problem: str) -> None:
     Raises:
         Failure: that takes too long. The next start withdraws the permission for a new history.
     """
-    from supervisor.cli.client import ErrorResponse, Unreachable
+    from supervisor.cli.lookups import daemon_states
 
-    deadline_s = time.monotonic() + _TIMEOUT_S
-    while time.monotonic() < deadline_s:
-        try:
-            daemon = api.get("/api/daemon")
-            if "databaseProblem" not in daemon and daemon["schedulerActive"]:
-                return
-            problem = str(daemon.get("databaseProblem", problem))
-        except (Unreachable, ErrorResponse):  # one scheduler has exited, and the next one is not ready
-            pass
-        time.sleep(_POLL_S)
+    for daemon in daemon_states(api, _TIMEOUT_S):  # one scheduler exits, and the next one is not ready at once
+        if "databaseProblem" not in daemon and daemon.get("schedulerActive"):
+            return
+        problem = str(daemon.get("databaseProblem", problem))
     raise Failure(f"the daemon does not continue: {problem}")

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +18,6 @@ from supervisor.version import VERSION
 
 _TIMEOUT_S = 180.0
 _API_S = 60.0
-_POLL_S = 0.05
 _SYSTEMCTL_S = 10.0
 _EARLIER = "No module named 'supervisor'"
 _RESTART = """
@@ -194,18 +192,12 @@ def _wait_for_the_api(settings: Settings, version: str) -> None:
     Raises:
         Failure: it does not in time.
     """
-    from supervisor.cli.client import Api, ErrorResponse, UnixEndpoint, Unreachable
+    from supervisor.cli.client import Api, UnixEndpoint
+    from supervisor.cli.lookups import daemon_states
 
     api = Api(UnixEndpoint(settings.socket()))
-    deadline_s = time.monotonic() + _API_S
-    while time.monotonic() < deadline_s:
-        try:
-            if api.get("/api/daemon")["version"] == version:
-                return
-        except (Unreachable, ErrorResponse):  # the old server has exited, and the new one is not ready
-            pass
-        time.sleep(_POLL_S)
-    raise Failure(f"upgraded to {version}, but the API server does not answer; the daemon's log has the reason")
+    if not any(daemon.get("version") == version for daemon in daemon_states(api, _API_S)):
+        raise Failure(f"upgraded to {version}, but the API server does not answer; the daemon's log has the reason")
 
 
 def _show(as_json: bool, result: dict[str, object]) -> None:

@@ -21,7 +21,6 @@ from supervisor.host.files import private
 from supervisor.ipc.child_process import RINGWARD
 
 _START_S = 60.0
-_POLL_S = 0.05
 _PASSWORD_BYTES = 9
 
 
@@ -181,18 +180,16 @@ def _wait(daemon: "subprocess.Popen[bytes]", directory: str, log: str) -> str:
     Raises:
         Failure: the daemon has ended or is not ready in time.
     """
-    from supervisor.cli.client import Api, ErrorResponse, UnixEndpoint, Unreachable
+    from supervisor.cli.client import Api, UnixEndpoint
+    from supervisor.cli.lookups import daemon_states
 
     data = os.path.join(directory, "data")
     api = Api(UnixEndpoint(os.path.join(data, "ringward.sock")))
-    deadline_s = time.monotonic() + _START_S
-    while time.monotonic() < deadline_s and daemon.poll() is None:
-        try:
-            if api.get("/api/daemon")["schedulerActive"]:
-                return _address(data)
-        except (Unreachable, ErrorResponse):  # the daemon is still starting
-            pass
-        time.sleep(_POLL_S)
+    for state in daemon_states(api, _START_S):
+        if state.get("schedulerActive"):
+            return _address(data)
+        if daemon.poll() is not None:
+            break
     with open(log, encoding="utf-8", errors="replace") as output:
         text = output.read().strip()
     raise Failure(f"the daemon did not start:\n{text}", daemon.poll() or exit_codes.UNREACHABLE)
