@@ -1,8 +1,8 @@
 // The audit page: lists the actions of all users, newest first. Only admins can read it.
-import { html, useState } from "../../vendor/preact.js";
-import { attempt } from "../actions.js";
+import { html } from "../../vendor/preact.js";
 import { get } from "../api.js";
 import { At, Badge, Card, Empty, Head, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
+import { useOlder } from "../parts/older.js";
 import { isAdmin } from "../state.js";
 
 const PAGE = 100;
@@ -50,16 +50,8 @@ const words = (operation) => ACTIONS[operation] ?? operation.replace(/(?<=[a-z])
 export function Audit() {
   useTitle("Audit");
   const { data, error, reload } = useLoad(async (signal) => (isAdmin.value ? get("api/audit", { limit: PAGE }, signal) : null), []);
-  const [older, setOlder] = useState([]);
-  const [cursor, setCursor] = useState(null);
+  const { older, button } = useOlder("api/audit", PAGE, data);
   if (!isAdmin.value) return html`<h1>Audit</h1><${Card} label="Not permitted"><${Empty}>Only admins can read the audit log.</${Empty}></${Card}>`;
-  const next = cursor ?? data?.nextCursor;
-  const more = async () => {
-    const page = await attempt(() => get("api/audit", { limit: PAGE, before: next }));
-    if (!page) return;
-    setOlder([...older, ...page.items]);
-    setCursor(page.nextCursor ?? "");
-  };
   const items = [...(data?.items ?? []), ...older];
   const look = (status) => (status < 400 ? { tone: "good", word: "ok", icon: "check" } : { tone: "bad", word: "rejected", icon: "cross" });
   return html`<${Head} title="Audit" tools=${html`<button onClick=${reload}>Refresh</button>`} /><${Card} label="Audit">
@@ -74,6 +66,6 @@ export function Audit() {
         <td class="mono small">${one.target ?? ""}</td><td><${Badge} look=${look(one.status)} /></td><td class="soft">${one.reason ?? one.result ?? ""}</td>
       </tr>`)}</tbody>
     </table></div>`}
-    ${next && html`<p class="body"><button onClick=${more}>Load older</button></p>`}
+    ${button}
   </${Card}>`;
 }

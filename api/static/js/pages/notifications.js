@@ -1,9 +1,10 @@
 // The notifications page: lists notifications, newest first, and marks them as read.
-import { html, useEffect, useState } from "../../vendor/preact.js";
+import { html, useEffect } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { get, post } from "../api.js";
 import { NotifyHere } from "../parts/browser_notifications.js";
 import { Ago, Badge, Card, Empty, Head, Problem, Skeleton, UnitLink, useLoad, useTitle } from "../parts/basics.js";
+import { useOlder } from "../parts/older.js";
 import { Cause } from "../runs/cause.js";
 import { listen } from "../live.js";
 import { link } from "../routes.js";
@@ -25,20 +26,12 @@ const withoutId = ({ body, runId }) => {
 export function Notifications() {
   useTitle("Notifications");
   const { data, error, reload } = useLoad(async (signal) => (isLimited.value ? null : get("api/notifications", { limit: PAGE }, signal)), []);
-  const [older, setOlder] = useState([]);
-  const [cursor, setCursor] = useState(null);
+  const { older, setOlder, button } = useOlder("api/notifications", PAGE, data);
   useEffect(() => {
     const again = throttle(reload, 1000);
     return listen((kind) => (kind.startsWith("notification.") || kind === "resumed") && again());
   }, []);
   if (isLimited.value) return html`<h1>Notifications</h1><${Card} label="Not permitted"><${Empty}>Your token is limited to some tasks and cannot see notifications.</${Empty}></${Card}>`;
-  const next = cursor ?? data?.nextCursor;
-  const more = async () => {
-    const page = await attempt(() => get("api/notifications", { limit: PAGE, before: next }));
-    if (!page) return;
-    setOlder([...older, ...page.items]);
-    setCursor(page.nextCursor ?? "");
-  };
   const seen = new Set();
   const items = [...(data?.items ?? []), ...older].filter((one) => !seen.has(one.id) && seen.add(one.id));
   const mark = async (one) => {
@@ -69,6 +62,6 @@ export function Notifications() {
       ${one.runId && html`<a class="button" href=${link("run", one.runId)}>Show run</a>`}
       <button class="plain" disabled=${!mayOperate.value} onClick=${() => mark(one)}>${one.readAt ? "Mark as unread" : "Mark as read"}</button>
     </li>`)}</ul>
-    ${data && next && html`<p class="body"><button onClick=${more}>Load older</button></p>`}
+    ${button}
   </${Card}>`;
 }
