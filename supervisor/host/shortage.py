@@ -18,10 +18,10 @@ SHORTAGES = (OSError, MemoryError)
 REST_S = 0.1
 """The pause of a thread after a shortage, so that it does not spin during a long one."""
 
-_PER_INSTANCE = 10
-"""Descriptors of an instance: pipes, pidfd, ring (twice, because mmap keeps a copy), log file, socket and record."""
+_PER_RUN = 10
+"""Descriptors of a run: pipes, pidfd, ring (twice, because mmap keeps a copy), log file, socket and record."""
 _LATER = 3
-"""Descriptors that an instance needs only once it prints something: ring (twice) and log file."""
+"""Descriptors that a run needs only once it prints something: ring (twice) and log file."""
 _RESERVE = 128
 """Descriptors for everything but runs: logs of failed starts, helpers and connections."""
 LEAST = 256
@@ -70,22 +70,22 @@ class Descriptors:
         self._soft, self._hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.original = self._soft
         """The soft limit before we raised it."""
-        self.reserve((LEAST - _RESERVE) // _PER_INSTANCE)
+        self.reserve((LEAST - _RESERVE) // _PER_RUN)
 
-    def reserve(self, instances: int) -> bool:
-        """Raise the soft limit, up to the hard limit, for `instances` runs.
+    def reserve(self, runs: int) -> bool:
+        """Raise the soft limit, up to the hard limit, for `runs` runs.
 
         Returns:
             Whether the runs may start. Otherwise the remaining descriptors are reserved for logs of failed starts,
             helpers and connections.
         """
-        needed = instances * _PER_INSTANCE + _RESERVE
+        needed = runs * _PER_RUN + _RESERVE
         while self._soft < needed and self._soft < self._hard:
             self._soft = min(self._soft * 2, self._hard)
             resource.setrlimit(resource.RLIMIT_NOFILE, (self._soft, self._hard))
         if needed <= self._soft:
             return True
-        return self._soft - open_descriptors(self._soft) - instances * _LATER >= _SPARE
+        return self._soft - open_descriptors(self._soft) - runs * _LATER >= _SPARE
 
     def restore(self) -> int | None:
         """Return the soft limit that a child must set for itself; None if the limit was not raised."""

@@ -175,8 +175,8 @@ def in_memory(table: dict[str, Any]) -> int:
 
 def close(inherited: InheritedState) -> None:
     for run in inherited.runs:
-        if run.instance is not None and run.instance.notify_socket is not None:
-            run.instance.notify_socket.close()
+        if run.process is not None and run.process.notify_socket is not None:
+            run.process.notify_socket.close()
     for log in (*(run.log for run in inherited.runs), *(log for log, _ in inherited.logs), inherited.daemon):
         if log is not None and log.writer.created:
             log.writer.close()
@@ -185,13 +185,13 @@ def close(inherited: InheritedState) -> None:
 def test_handover_is_read(table: dict[str, Any]) -> None:
     """Instances, exits, writers of logs and partial lines of an older handover are read."""
     config = InheritedState.load(in_memory(table))
-    instances = [run.instance for run in config.runs if run.instance is not None]
-    assert {instance.spawn.task for instance in instances} >= TASKS
-    stopped = next(instance for instance in instances if instance.spawn.task == "stopped")
+    processes = [run.process for run in config.runs if run.process is not None]
+    assert {process.spawn.task for process in processes} >= TASKS
+    stopped = next(process for process in processes if process.spawn.task == "stopped")
     assert (stopped.phase, stopped.cause, stopped.steps_left) == (ProcessState.RUNNING, "stop", 0)
     assert stopped.spawn.grace_ms == 3_600_000
     assert config.state.boot.workers == 1
-    (secret,) = (run.log for run in config.runs if run.instance is not None and run.instance.spawn.task == "secret")
+    (secret,) = (run.log for run in config.runs if run.process is not None and run.process.spawn.task == "secret")
     assert secret is not None
     out, _err, masked = secret.writer.withheld
     assert (out, masked) == (b"correct-ho", 0)

@@ -53,14 +53,14 @@ class RunRecords:
         self._log.warning(f"if the supervisor is killed, runs may start twice: {reason}")
         return None
 
-    def make_again(self, boot: DaemonSettings, instances: Iterable[ManagedProcess]) -> None:
+    def make_again(self, boot: DaemonSettings, processes: Iterable[ManagedProcess]) -> None:
         """Write the records of all runs again after the runtime directory was restored or moved."""
         self._boot = boot
         self._recent_starts = self._make_recent_starts()
         self._about = {}
-        for instance in instances:
-            self.note(instance.run)
-            self.update(instance)
+        for process in processes:
+            self.note(process.run)
+            self.update(process)
 
     def note(self, run: str) -> None:
         """List a run just before it is started."""
@@ -72,35 +72,35 @@ class RunRecords:
         process = find_process(pid) if self.store.there else None
         return 0 if process is None else process.start
 
-    def add(self, instance: ManagedProcess, out: int, err: int | None) -> Record | None:
+    def add(self, process: ManagedProcess, out: int, err: int | None) -> Record | None:
         """Record a started run and its pipes; return None if a next root could not find the record."""
-        if not instance.main.ticks:
+        if not process.main.ticks:
             return None
-        fds = {"out": out, "err": err, "status": instance.status_fd}
+        fds = {"out": out, "err": err, "status": process.status_fd}
         pipes = {name: fd for name, fd in fds.items() if fd is not None}
         try:
-            record = self._records[instance.run] = Record.make()
-            self._fds[instance.run] = {name: identity(fd) for name, fd in pipes.items()}
-            self.update(instance)
-            if instance.run in self._records:
-                self.store.keep(instance.run, [record.fd, instance.main.pidfd, *pipes.values()])
+            record = self._records[process.run] = Record.make()
+            self._fds[process.run] = {name: identity(fd) for name, fd in pipes.items()}
+            self.update(process)
+            if process.run in self._records:
+                self.store.keep(process.run, [record.fd, process.main.pidfd, *pipes.values()])
         except OSError as err_:  # EMFILE, ENFILE: no descriptor is left
-            self._give_up(instance.run, err_)
-        return self._records.get(instance.run)
+            self._give_up(process.run, err_)
+        return self._records.get(process.run)
 
     def adopt(self, run: str, record: Record, fds: dict[str, list[int]]) -> None:
         """Take over the record and the pipes of a run of the previous root."""
         self._records[run], self._fds[run] = record, fds
 
-    def update(self, instance: ManagedProcess) -> None:
+    def update(self, process: ManagedProcess) -> None:
         """Update the record of a changed run."""
-        if instance.run in self._records:
-            self._write(state_of(instance))
+        if process.run in self._records:
+            self._write(state_of(process))
 
-    def exited(self, instance: ManagedProcess, exited: Exited) -> None:
+    def exited(self, process: ManagedProcess, exited: Exited) -> None:
         """Record the exit of a run until the scheduler has stored it."""
         if exited.run in self._records:
-            self._write(state_of(instance, exited))
+            self._write(state_of(process, exited))
 
     def _write(self, state: RunState) -> None:
         run = state.run

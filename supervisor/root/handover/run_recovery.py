@@ -71,7 +71,7 @@ class RecoveredRun:
     """A run that was taken over."""
 
     run: str
-    instance: ManagedProcess | None = None
+    process: ManagedProcess | None = None
     """The process; None: it has ended."""
     exited: Exited | None = None
     log: RunLog | None = None
@@ -110,8 +110,8 @@ def recover(
         if recovered.exited is None:
             pidfd = -1 if exact.pidfd is None else exact.pidfd
             adopted = state.progress.adopted
-            recovered.instance = process_of(state, pidfd, exact.status_fd, adopted=adopted, drained=drained)
-            restore_exact(recovered.instance, state, exact)
+            recovered.process = process_of(state, pidfd, exact.status_fd, adopted=adopted, drained=drained)
+            restore_exact(recovered.process, state, exact)
         if exact.log is not None:
             recovered.log, recovered.stalled_at_s = RunLog.load(exact.log), exact.log.since_s
         return recovered
@@ -119,11 +119,11 @@ def recover(
         raise RunUnrecoverable("it has no record")
     recovered.record, recovered.identities = stored.record, stored.pipes
     if recovered.exited is None:
-        recovered.instance = _adopted(state, stored, recovered)
+        recovered.process = _adopted(state, stored, recovered)
     _reopen_log(recovered, state.start.request.log, stored)
-    if recovered.instance is not None:
-        recovered.instance.notify_socket = _bind_again(recovered.instance, state, stored.log)
-        stored.used.update(fd for fd in (recovered.instance.main.pidfd, recovered.instance.status_fd) if fd is not None)
+    if recovered.process is not None:
+        recovered.process.notify_socket = _bind_again(recovered.process, state, stored.log)
+        stored.used.update(fd for fd in (recovered.process.main.pidfd, recovered.process.status_fd) if fd is not None)
         if recovered.lines is None:
             stored.used.update(recovered.pipes.values())
         else:
@@ -139,21 +139,21 @@ def _adopted(state: RunState, stored: StoredRun, recovered: RecoveredRun) -> Man
     if pidfd is None or recovered.pipes.keys() != identities.keys():
         raise RunUnrecoverable("some of its descriptors were not stored")
     status_fd = recovered.pipes.pop("status", None)
-    instance = process_of(state, pidfd, status_fd if state.progress.unexecuted else None, adopted=True)
-    if instance.phase is ProcessState.SEALING:
-        instance.deadline_s = time.monotonic()
-    if instance.phase is not ProcessState.RUNNING:  # drain its pipes once more
-        instance.state = State.DRAINING
-    return instance
+    process = process_of(state, pidfd, status_fd if state.progress.unexecuted else None, adopted=True)
+    if process.phase is ProcessState.SEALING:
+        process.deadline_s = time.monotonic()
+    if process.phase is not ProcessState.RUNNING:  # drain its pipes once more
+        process.state = State.DRAINING
+    return process
 
 
-def _bind_again(instance: ManagedProcess, state: RunState, log: Log) -> NotifySocket | None:
-    if instance.spawn.notify is None or instance.phase is not ProcessState.RUNNING:
+def _bind_again(process: ManagedProcess, state: RunState, log: Log) -> NotifySocket | None:
+    if process.spawn.notify is None or process.phase is not ProcessState.RUNNING:
         return None
     try:
-        ear = NotifySocket(instance.spawn)
+        ear = NotifySocket(process.spawn)
     except OSError as err:
-        log.error(f"{instance.spawn.task} {instance.run} has lost its notify socket: {err.strerror}")
+        log.error(f"{process.spawn.task} {process.run} has lost its notify socket: {err.strerror}")
         return None
     restore_notified(ear, state)
     return ear
@@ -173,12 +173,12 @@ def _reopen_log(recovered: RecoveredRun, path: str, stored: StoredRun) -> None:
         log.file.progress = written.progress
     if writer.sealed:
         recovered.lines = writer.lines
-    elif recovered.instance is not None:
+    elif recovered.process is not None:
         streams = (("out", STDOUT), ("err", STDERR))
         log.sources = {
             Source(recovered.pipes[name], stream, log) for name, stream in streams if name in recovered.pipes
         }
-        _prepare(log, recovered.instance.spawn, stored.record)
+        _prepare(log, recovered.process.spawn, stored.record)
 
 
 def _prepare(log: RunLog, spawn: Spawn, record: Record) -> None:
@@ -228,17 +228,17 @@ def _read(run: str, fds: list[int], expected: dict[str, object], ring: str, log:
     return content.state, StoredRun(fds, record, content.fds, ring, log, {memory})
 
 
-def limit_again(instances: Iterable[ManagedProcess], log: Log) -> None:
+def limit_again(processes: Iterable[ManagedProcess], log: Log) -> None:
     """Set the limits of adopted runs again.
 
     When the service manager started this root, it removed the controllers from their cgroups.
     """
-    for instance in instances:
-        cgroup, limits = instance.cgroup, instance.spawn.limits
-        if not instance.main.adopted or cgroup is None:
+    for process in processes:
+        cgroup, limits = process.cgroup, process.spawn.limits
+        if not process.main.adopted or cgroup is None:
             continue
         memory, cpu = (limits.get(name) if name in cgroup.limits else None for name in ("memory", "cpu"))
         try:
             cgroup.limit(None if memory is None else int(memory), cpu)
         except OSError as err:
-            log.warning(f"the limits of {instance.run} no longer apply: {err.strerror}")
+            log.warning(f"the limits of {process.run} no longer apply: {err.strerror}")

@@ -519,39 +519,39 @@ def unpack(data: bytes) -> RunProgress:
 # The mapping of attributes to fields.
 
 
-def state_of(instance: ManagedProcess, exited: Exited | None = None) -> RunState:
+def state_of(process: ManagedProcess, exited: Exited | None = None) -> RunState:
     """Return the state that a root needs to own a run; `exited`: its exit, if the run has ended."""
-    main, outcome, notify = instance.main, instance.outcome, instance.notify_socket
-    running = instance.state is State.RUNNING and instance.cause is None  # otherwise it is being stopped
+    main, outcome, notify = process.main, process.outcome, process.notify_socket
+    running = process.state is State.RUNNING and process.cause is None  # otherwise it is being stopped
     return RunState(
         RunStart(
-            request=instance.spawn,
+            request=process.spawn,
             pid=main.pid,
             ticks=main.ticks,
             started_at=main.started_at,
             started_s=main.started_s,
         ),
         RunProgress(
-            phase=instance.phase,
-            steps_left=instance.steps_left or 0,
-            deadline_s=instance.deadline_s if running else None,
-            kill_at_s=None if running else instance.deadline_s,
-            hurried=instance.steps_left is None,
-            killed=instance.killed,
-            cut_off=instance.closes_early,
-            abandoned=instance.abandoned,
+            phase=process.phase,
+            steps_left=process.steps_left or 0,
+            deadline_s=process.deadline_s if running else None,
+            kill_at_s=None if running else process.deadline_s,
+            hurried=process.steps_left is None,
+            killed=process.killed,
+            cut_off=process.closes_early,
+            abandoned=process.abandoned,
             adopted=main.adopted,
-            unexecuted=instance.status_fd is not None,
+            unexecuted=process.status_fd is not None,
             status=outcome.status,
             ended_at=outcome.ended_at,
             lines=outcome.lines,
             ready_at=None if notify is None else notify.ready_at,
         ),
         RunDetails(
-            cause=instance.cause,
-            by=instance.by,
+            cause=process.cause,
+            by=process.by,
             reason=outcome.reason,
-            cgroup=None if instance.cgroup is None else cgroup_state(instance.cgroup),
+            cgroup=None if process.cgroup is None else cgroup_state(process.cgroup),
             leftovers=[(pid, start, name) for (pid, start), name in outcome.leftovers.items()],
             untouchable=sorted(outcome.not_permitted),
             remarks=list(outcome.log_notes),
@@ -577,8 +577,8 @@ def process_of(
     start, progress, details = state.start, state.progress, state.details
     main = MainProcess(start.pid, pidfd, start.started_at, start.started_s, start.ticks, adopted)
     cgroup = None if details.cgroup is None else cgroup_of(details.cgroup)
-    instance = ManagedProcess(start.request, main, status_fd, cgroup)
-    instance.state = state_from(
+    process = ManagedProcess(start.request, main, status_fd, cgroup)
+    process.state = state_from(
         progress.phase,
         killed=progress.killed,
         closes_early=progress.cut_off,
@@ -586,12 +586,12 @@ def process_of(
         complete=progress.lines is not None,
         drained=drained,
     )
-    instance.steps_left = None if progress.hurried else progress.steps_left
-    instance.deadline_s = progress.deadline_s if progress.kill_at_s is None else progress.kill_at_s
-    instance.abandoned = progress.abandoned
-    instance.cause = details.cause
-    instance.by = details.by
-    instance.outcome = Outcome(
+    process.steps_left = None if progress.hurried else progress.steps_left
+    process.deadline_s = progress.deadline_s if progress.kill_at_s is None else progress.kill_at_s
+    process.abandoned = progress.abandoned
+    process.cause = details.cause
+    process.by = details.by
+    process.outcome = Outcome(
         reason=details.reason,
         ended_at=progress.ended_at,
         status=progress.status,
@@ -601,28 +601,28 @@ def process_of(
         log_notes=list(details.remarks),
         lines=progress.lines,
     )
-    return instance
+    return process
 
 
-def exact_of(instance: ManagedProcess, log: RunLogState | None, keep: Callable[[int], int]) -> ExactState:
+def exact_of(process: ManagedProcess, log: RunLogState | None, keep: Callable[[int], int]) -> ExactState:
     """Return the state for the next root in this process; `keep` registers a descriptor that it needs."""
-    notify, open_ = instance.notify_socket, instance.phase is ProcessState.RUNNING or instance.main.adopted
+    notify, open_ = process.notify_socket, process.phase is ProcessState.RUNNING or process.main.adopted
     return ExactState(
-        pidfd=keep(instance.main.pidfd) if open_ else None,
-        status_fd=None if instance.status_fd is None else keep(instance.status_fd),
+        pidfd=keep(process.main.pidfd) if open_ else None,
+        status_fd=None if process.status_fd is None else keep(process.status_fd),
         notify_fd=None if notify is None else keep(notify.fileno()),
         resume_at_s=None if notify is None else notify.resume_at_s,
-        look_s=instance.sweep_interval_s,
+        look_s=process.sweep_interval_s,
         log=log,
     )
 
 
-def restore_exact(instance: ManagedProcess, state: RunState, exact: ExactState) -> None:
+def restore_exact(process: ManagedProcess, state: RunState, exact: ExactState) -> None:
     """Restore the notification socket and the search interval of a process in an upgrade."""
-    instance.sweep_interval_s = exact.look_s
+    process.sweep_interval_s = exact.look_s
     if exact.notify_fd is not None:
-        instance.notify_socket = NotifySocket.adopt(instance.spawn, exact.notify_fd, exact.resume_at_s)
-        restore_notified(instance.notify_socket, state)
+        process.notify_socket = NotifySocket.adopt(process.spawn, exact.notify_fd, exact.resume_at_s)
+        restore_notified(process.notify_socket, state)
 
 
 def restore_notified(notify_socket: NotifySocket, state: RunState) -> None:

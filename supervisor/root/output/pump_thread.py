@@ -130,7 +130,7 @@ class Trickle:
 
 
 class Pump(threading.Thread):
-    """Reads every pipe of every instance and of our own helpers."""
+    """Reads every pipe of every run and of our own helpers."""
 
     def __init__(self, runtime_dir: str, daemon_id: str, bell: DoorbellServer, files: FileThread) -> None:
         super().__init__(name="pump", daemon=True)

@@ -53,11 +53,11 @@ class LeftoverRuns:
         self.due_s: float | None = None
         """When :meth:`tend` is due (monotonic seconds)."""
 
-    def add(self, instance: ManagedProcess, processes: list[Process], now_s: float) -> None:
+    def add(self, managed: ManagedProcess, processes: list[Process], now_s: float) -> None:
         """List the processes of a run that ends without them."""
-        cgroup = None if instance.cgroup is None else instance.cgroup.path
+        cgroup = None if managed.cgroup is None else managed.cgroup.path
         starts = {process.pid: process.start for process in processes}
-        self._runs.append(_Run(instance.spawn.task, instance.run, cgroup, starts))
+        self._runs.append(_Run(managed.spawn.task, managed.run, cgroup, starts))
         self._check(now_s)
 
     def tend(self, now_s: float) -> None:
@@ -89,23 +89,23 @@ class LeftoverRuns:
 _MAX_NAMED = 20
 
 
-def none_left(trees: ProcessTrees, instance: ManagedProcess) -> bool:
+def none_left(trees: ProcessTrees, managed: ManagedProcess) -> bool:
     """Return whether all processes of a run have ended; its cgroup is then removed."""
-    if instance.cgroup is not None:
-        usage = instance.cgroup.usage()
-        if not instance.cgroup.remove():
+    if managed.cgroup is not None:
+        usage = managed.cgroup.usage()
+        if not managed.cgroup.remove():
             return False
-        instance.outcome.usage = usage
-        instance.cgroup = None
-        return not trees.members(instance)
-    return trees.is_empty(instance)
+        managed.outcome.usage = usage
+        managed.cgroup = None
+        return not trees.members(managed)
+    return trees.is_empty(managed)
 
 
-def kill(trees: ProcessTrees, instance: ManagedProcess) -> None:
+def kill(trees: ProcessTrees, managed: ManagedProcess) -> None:
     """Kill the leftovers, and note their names."""
-    for process in trees.members(instance).values():
-        instance.outcome.leftovers[process.pid, process.start] = str(process)
-    trees.kill(instance)
+    for process in trees.members(managed).values():
+        managed.outcome.leftovers[process.pid, process.start] = str(process)
+    trees.kill(managed)
 
 
 def names(processes: list[Process] | list[str]) -> str:

@@ -161,53 +161,53 @@ class MainProcessExit(NamedTuple):
     max_rss_bytes: int = 0
 
 
-def reap(instance: ManagedProcess) -> MainProcessExit | None:
+def reap(process: ManagedProcess) -> MainProcessExit | None:
     """Reap a main process, or release an adopted one; return None if that is not possible yet."""
-    if instance.main.adopted:
-        status = status_of(instance)
-        os.close(instance.main.pidfd)
+    if process.main.adopted:
+        status = status_of(process)
+        os.close(process.main.pidfd)
         return MainProcessExit(status)
-    read_bytes, write_bytes = io_bytes(instance.main.pid)
-    pid, status, usage = os.wait4(instance.main.pid, os.WNOHANG)
+    read_bytes, write_bytes = io_bytes(process.main.pid)
+    pid, status, usage = os.wait4(process.main.pid, os.WNOHANG)
     if not pid:
         return None
     user_us, system_us = int(usage.ru_utime * 1e6), int(usage.ru_stime * 1e6)
     return MainProcessExit(status, read_bytes, write_bytes, user_us, system_us, usage.ru_maxrss * 1024)
 
 
-def own_failure(instance: ManagedProcess) -> str | None:
+def own_failure(process: ManagedProcess) -> str | None:
     """Return why a launcher's client (such as Docker's) failed, from its exit code. It must still be a zombie."""
-    if not instance.spawn.own_failures or instance.main.adopted:
+    if not process.spawn.own_failures or process.main.adopted:
         return None
-    exit_info = os.waitid(os.P_PID, instance.main.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    exit_info = os.waitid(os.P_PID, process.main.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     exited = exit_info is not None and exit_info.si_code == os.CLD_EXITED
-    return instance.spawn.own_failures.get(str(exit_info.si_status)) if exit_info is not None and exited else None
+    return process.spawn.own_failures.get(str(exit_info.si_status)) if exit_info is not None and exited else None
 
 
-def status_of(instance: ManagedProcess) -> int | None:
+def status_of(process: ManagedProcess) -> int | None:
     """Return the wait status of an adopted main process that has ended; None: unknown."""
-    if instance.outcome.status is None:
-        instance.outcome.status = exit_status(instance.main.pidfd, instance.main.pid, instance.main.ticks)
-    return instance.outcome.status
+    if process.outcome.status is None:
+        process.outcome.status = exit_status(process.main.pidfd, process.main.pid, process.main.ticks)
+    return process.outcome.status
 
 
-def exit_report(instance: ManagedProcess, reaped: MainProcessExit, lines: int, now_ms: int) -> Exited:
+def exit_report(process: ManagedProcess, reaped: MainProcessExit, lines: int, now_ms: int) -> Exited:
     """Return the exit of a run, with `lines` in its log. It ended at `now_ms` if its own time is unknown."""
-    usage = instance.outcome.usage
+    usage = process.outcome.usage
     read_bytes, write_bytes = _most(reaped, usage)
     user_us, system_us = reaped.user_us, reaped.system_us
     if usage is not None and usage.user_us + usage.system_us > user_us + system_us:
         # The cgroup also counts processes whose parent did not wait for them.
         user_us, system_us = usage.user_us, usage.system_us
     return Exited(
-        run=instance.run,
+        run=process.run,
         status=reaped.status,
         unknown=reaped.status is None,
-        cause="start_failed" if instance.outcome.reason else instance.cause,
-        by=instance.by,
-        reason=instance.outcome.reason,
-        started_at=instance.main.started_at,
-        ended_at=instance.outcome.ended_at or now_ms,
+        cause="start_failed" if process.outcome.reason else process.cause,
+        by=process.by,
+        reason=process.outcome.reason,
+        started_at=process.main.started_at,
+        ended_at=process.outcome.ended_at or now_ms,
         user_us=user_us,
         system_us=system_us,
         max_rss_bytes=reaped.max_rss_bytes,
@@ -215,8 +215,8 @@ def exit_report(instance: ManagedProcess, reaped: MainProcessExit, lines: int, n
         write_bytes=write_bytes,
         oom_kills=usage.oom_kills if usage is not None else 0,
         lines=lines,
-        leftovers=list(instance.outcome.leftovers.values()),
-        origin=instance.spawn.origin,
+        leftovers=list(process.outcome.leftovers.values()),
+        origin=process.spawn.origin,
     )
 
 
@@ -232,18 +232,18 @@ def _most(reaped: MainProcessExit, usage: Usage | None) -> tuple[int | None, int
     return read_bytes, write_bytes
 
 
-def snapshot_entry(instance: ManagedProcess) -> dict[str, object]:
+def snapshot_entry(process: ManagedProcess) -> dict[str, object]:
     """Return the entry of a running process in the snapshot for a new scheduler."""
     return {
-        "run": instance.run,
-        "task": instance.spawn.task,
-        "pid": instance.main.pid,
-        "started_at": instance.main.started_at,
-        "cause": instance.cause,
-        "by": instance.by,
-        "recipe": instance.spawn.recipe,
-        "origin": instance.spawn.origin,
-        "heard": None if instance.notify_socket is None else instance.notify_socket.state(),
+        "run": process.run,
+        "task": process.spawn.task,
+        "pid": process.main.pid,
+        "started_at": process.main.started_at,
+        "cause": process.cause,
+        "by": process.by,
+        "recipe": process.spawn.recipe,
+        "origin": process.spawn.origin,
+        "heard": None if process.notify_socket is None else process.notify_socket.state(),
     }
 
 

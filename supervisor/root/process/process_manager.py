@@ -185,8 +185,8 @@ class ProcessManager:
     def runs(self, logs: dict[str, RunLogState], keep: Callable[[int], int]) -> list[RunHandover]:
         """Return all live runs for the handover, and remove their logs from `logs`."""
         return [
-            RunHandover(state_of(instance), exact_of(instance, logs.pop(instance.run, None), keep))
-            for instance in self.live.values()
+            RunHandover(state_of(process), exact_of(process, logs.pop(process.run, None), keep))
+            for process in self.live.values()
         ]
 
     def load(self, state: ProcessesState) -> None:
@@ -204,13 +204,13 @@ class ProcessManager:
         self._trees.load(state.owners)
         self._records.load(state.records)
 
-    def expect(self, instances: int) -> None:
+    def expect(self, runs: int) -> None:
         """Reserve descriptors for the adopted runs."""
-        self.starts.descriptors.reserve(instances)
+        self.starts.descriptors.reserve(runs)
 
     def adopt(self, recovered: RecoveredRun) -> None:
         """Adopt a run of the previous root, before the threads start."""
-        run, instance = recovered.run, recovered.instance
+        run, process = recovered.run, recovered.process
         if recovered.record is not None:
             self._records.adopt(run, recovered.record, recovered.identities)
         if recovered.exited is not None:
@@ -220,28 +220,28 @@ class ProcessManager:
             self._pump.complete(recovered.log)
         elif recovered.log is not None:
             self._pump.adopt(recovered.log, recovered.stalled_at_s)
-        elif instance is not None and recovered.pipes:
-            self._pump.add(instance.spawn, recovered.pipes["out"], recovered.pipes.get("err"), recovered.record)
-        if instance is None:
+        elif process is not None and recovered.pipes:
+            self._pump.add(process.spawn, recovered.pipes["out"], recovered.pipes.get("err"), recovered.record)
+        if process is None:
             return
-        self.live[run] = instance
-        if not instance.main.adopted:
-            self._trees.mains.add(instance.main.pid)
+        self.live[run] = process
+        if not process.main.adopted:
+            self._trees.mains.add(process.main.pid)
         if recovered.lines is not None:
-            instance.state = State.SEALING
+            process.state = State.SEALING
             self.notices.sealed(run, recovered.lines)
             return
         if recovered.record is not None:
             self._note(run, "the supervisor was killed; a new one continues from here")
-        self._resume(instance)
+        self._resume(process)
 
-    def _resume(self, instance: ManagedProcess) -> None:
-        if instance.state in ALIVE:
-            self._hold(instance)
-        resume_at_s = None if instance.notify_socket is None else instance.notify_socket.resume_at_s
-        for at in (0.0, instance.deadline_s, resume_at_s):
+    def _resume(self, process: ManagedProcess) -> None:
+        if process.state in ALIVE:
+            self._hold(process)
+        resume_at_s = None if process.notify_socket is None else process.notify_socket.resume_at_s
+        for at in (0.0, process.deadline_s, resume_at_s):
             if at is not None:
-                self._timers.add(at, instance.run)
+                self._timers.add(at, process.run)
 
     def _on_notified(self, message: Message) -> None:
         self._send(message)
@@ -251,17 +251,17 @@ class ProcessManager:
     def _has(self, run: str, pid: int) -> bool:
         return self._trees.has(self.live[run], pid)
 
-    def _close_notify_socket(self, instance: ManagedProcess) -> None:
-        if instance.notify_socket is not None:
-            self._notify_sockets.close(instance.notify_socket)
-            instance.notify_socket = None
+    def _close_notify_socket(self, process: ManagedProcess) -> None:
+        if process.notify_socket is not None:
+            self._notify_sockets.close(process.notify_socket)
+            process.notify_socket = None
 
-    def _hold(self, instance: ManagedProcess) -> None:
+    def _hold(self, process: ManagedProcess) -> None:
         """Watch the pidfd and the notification socket, unless they are watched already."""
-        if instance.main.pidfd not in self._watch:
-            self._watch.add(instance.main.pidfd, lambda _mask: self._on_exit(instance))
-        if instance.notify_socket is not None:
-            self._notify_sockets.open(instance.notify_socket)
+        if process.main.pidfd not in self._watch:
+            self._watch.add(process.main.pidfd, lambda _mask: self._on_exit(process))
+        if process.notify_socket is not None:
+            self._notify_sockets.open(process.notify_socket)
 
     # Answers for the scheduler.
 
@@ -272,7 +272,7 @@ class ProcessManager:
         self._waiting.clear()
         return {
             "op": "snapshot",
-            "instances": [snapshot_entry(instance) for instance in self.live.values()],
+            "instances": [snapshot_entry(process) for process in self.live.values()],
             "exits": [asdict(exited) for exited in self.exits.values()],
             "cgroups": self.cgroup_manager.directory,
             "left_running": self._leftover_runs.listed(),
@@ -305,10 +305,10 @@ class ProcessManager:
 
     def check_all_again(self) -> None:
         """Check every process again, because a shortage may have interrupted work."""
-        for instance in self.live.values():
-            if instance.state in ALIVE:
-                self._hold(instance)
-            self._timers.add(0.0, instance.run)
+        for process in self.live.values():
+            if process.state in ALIVE:
+                self._hold(process)
+            self._timers.add(0.0, process.run)
 
     # Starting.
 
@@ -383,18 +383,18 @@ class ProcessManager:
         main = MainProcess(
             started.pid, started.pidfd, now_ms, self._clock.boot_s(), self._records.start_of(started.pid)
         )
-        instance = ManagedProcess(spawn, main, started.status_fd, start.cgroup, start.notify_socket)
-        self.live[spawn.run] = instance
+        process = ManagedProcess(spawn, main, started.status_fd, start.cgroup, start.notify_socket)
+        self.live[spawn.run] = process
         self._trees.mains.add(started.pid)
         if spawn.timeout_ms is not None:
-            instance.deadline_s = self._clock.monotonic_s() + spawn.timeout_ms / 1000
-            self._timers.add(instance.deadline_s, spawn.run)
-        record = self._records.add(instance, *started.pipes)
+            process.deadline_s = self._clock.monotonic_s() + spawn.timeout_ms / 1000
+            self._timers.add(process.deadline_s, spawn.run)
+        record = self._records.add(process, *started.pipes)
         self._pump.add(spawn, *started.pipes, record)
         for remark in start.log_notes:
             self._note(spawn.run, remark)
         self._send({"op": "started", "run": spawn.run, "pid": started.pid, "at": now_ms})
-        self._hold(instance)
+        self._hold(process)
         for message in start.stops:
             self.stop(message)
 
@@ -406,139 +406,139 @@ class ProcessManager:
 
     # The main process exits.
 
-    def _on_exit(self, instance: ManagedProcess) -> None:
-        drained = instance.run in self._ended_pipes
-        self._happen(instance.run, Event.EXITED_DRAINED if drained else Event.EXITED)
+    def _on_exit(self, process: ManagedProcess) -> None:
+        drained = process.run in self._ended_pipes
+        self._happen(process.run, Event.EXITED_DRAINED if drained else Event.EXITED)
 
-    def _note_exit(self, instance: ManagedProcess, _detail: None) -> None:
+    def _note_exit(self, process: ManagedProcess, _detail: None) -> None:
         """Note the end of the main process. The pidfd is closed last, because a shortage repeats the whole action."""
-        instance.has_ended(self._clock.boot_s())
-        if instance.state is State.RUNNING:
-            instance.deadline_s = None  # the time-out; a stop keeps its time
-        unbegun = procfs.has_executed_nothing(instance.main.pid) and not instance.main.adopted
-        if instance.status_fd is not None:
+        process.has_ended(self._clock.boot_s())
+        if process.state is State.RUNNING:
+            process.deadline_s = None  # the time-out; a stop keeps its time
+        unbegun = procfs.has_executed_nothing(process.main.pid) and not process.main.adopted
+        if process.status_fd is not None:
             # EAGAIN: a process of the command holds the socket, so the command did start. ECONNRESET: the shim was
             # killed before it read our request.
             with contextlib.suppress(BlockingIOError, ConnectionResetError):
-                words = os.read(instance.status_fd, 256).decode(errors="replace")
-                if words or not (unbegun or instance.cause is not None):  # otherwise we killed it before it could start
-                    instance.outcome.reason = shim.explain(instance.spawn, words)
-            os.close(instance.status_fd)
-            instance.status_fd = None
-        if not self._starts_again(instance):
-            self._close_notify_socket(instance)
-        self._watch.remove(instance.main.pidfd)
-        if not instance.main.adopted:  # the pidfd of an adopted process is still needed for its exit status
-            os.close(instance.main.pidfd)
+                words = os.read(process.status_fd, 256).decode(errors="replace")
+                if words or not (unbegun or process.cause is not None):  # otherwise we killed it before it could start
+                    process.outcome.reason = shim.explain(process.spawn, words)
+            os.close(process.status_fd)
+            process.status_fd = None
+        if not self._starts_again(process):
+            self._close_notify_socket(process)
+        self._watch.remove(process.main.pidfd)
+        if not process.main.adopted:  # the pidfd of an adopted process is still needed for its exit status
+            os.close(process.main.pidfd)
 
-    def _set_deadline(self, instance: ManagedProcess, _detail: None) -> None:
-        if instance.deadline_s is None:
-            instance.deadline_s = self._clock.monotonic_s() + _DRAIN_S
+    def _set_deadline(self, process: ManagedProcess, _detail: None) -> None:
+        if process.deadline_s is None:
+            process.deadline_s = self._clock.monotonic_s() + _DRAIN_S
 
-    def _set_deadline_now(self, instance: ManagedProcess, _detail: None) -> None:
-        instance.deadline_s = self._clock.monotonic_s()
+    def _set_deadline_now(self, process: ManagedProcess, _detail: None) -> None:
+        process.deadline_s = self._clock.monotonic_s()
 
-    def _await_deadline(self, instance: ManagedProcess, _detail: None) -> None:
-        if instance.deadline_s is not None:
-            self._timers.add(instance.deadline_s, instance.run)
+    def _await_deadline(self, process: ManagedProcess, _detail: None) -> None:
+        if process.deadline_s is not None:
+            self._timers.add(process.deadline_s, process.run)
 
     @staticmethod
-    def _starts_again(instance: ManagedProcess) -> bool:
+    def _starts_again(process: ManagedProcess) -> bool:
         """Return whether the run needs another process: this one, now a zombie, never executed the command.
 
         A run that was stopped or failed to start gets no other process.
         """
-        if instance.main.adopted or instance.cause is not None or instance.outcome.reason is not None:
+        if process.main.adopted or process.cause is not None or process.outcome.reason is not None:
             return False
-        return procfs.has_executed_nothing(instance.main.pid)
+        return procfs.has_executed_nothing(process.main.pid)
 
-    def _keep_from_renewal(self, instance: ManagedProcess, message: Message) -> None:
+    def _keep_from_renewal(self, process: ManagedProcess, message: Message) -> None:
         """Start no other process for a run that is being stopped."""
-        if self._starts_again(instance):
-            instance.cause, instance.by = message["cause"], message.get("by")
-            self._records.update(instance)
+        if self._starts_again(process):
+            process.cause, process.by = message["cause"], message.get("by")
+            self._records.update(process)
 
-    def _renew(self, instance: ManagedProcess, _detail: MainProcessExit) -> None:
+    def _renew(self, process: ManagedProcess, _detail: MainProcessExit) -> None:
         """Start another process for a run whose spare process was killed before it executed the command."""
-        run = instance.run
+        run = process.run
         del self.live[run]
         self._ended_pipes.pop(run, None)
-        self._trees.mains.discard(instance.main.pid)
+        self._trees.mains.discard(process.main.pid)
         self._records.forget(run)
-        self._note(run, f"process {instance.main.pid} was killed before it executed the command: starting another one")
-        if instance.notify_socket is not None:
-            self._notify_sockets.release(instance.notify_socket)
-        self.starts.start_again(instance.spawn, instance.notify_socket)
+        self._note(run, f"process {process.main.pid} was killed before it executed the command: starting another one")
+        if process.notify_socket is not None:
+            self._notify_sockets.release(process.notify_socket)
+        self.starts.start_again(process.spawn, process.notify_socket)
 
     # The pipes end. Leftovers are found, then killed or left running.
 
     def _note_drained(self, run: str, silent: bool) -> None:
         self._ended_pipes[run] = silent
 
-    def _sweep(self, instance: ManagedProcess, _detail: None) -> None:
+    def _sweep(self, process: ManagedProcess, _detail: None) -> None:
         """Look for leftovers."""
         now_s = self._clock.monotonic_s()
-        if instance.abandoned or leftovers.none_left(self._trees, instance):
-            event = Event.UNEXECUTED if self._starts_again(instance) else Event.NONE_LEFT
-        elif instance.spawn.leave:
+        if process.abandoned or leftovers.none_left(self._trees, process):
+            event = Event.UNEXECUTED if self._starts_again(process) else Event.NONE_LEFT
+        elif process.spawn.leave:
             event = Event.TO_LEAVE
-        elif instance.deadline_s is not None and now_s >= instance.deadline_s + _GIVE_UP_S:
+        elif process.deadline_s is not None and now_s >= process.deadline_s + _GIVE_UP_S:
             event = Event.UNKILLABLE
         else:
             event = Event.LEFT
-        self._happen(instance.run, event)
+        self._happen(process.run, event)
 
-    def _check_run(self, instance: ManagedProcess, now_s: float) -> None:
-        self._happen(instance.run, Event.DUE if instance.is_due(now_s) else Event.CHECK)
+    def _check_run(self, process: ManagedProcess, now_s: float) -> None:
+        self._happen(process.run, Event.DUE if process.is_due(now_s) else Event.CHECK)
 
-    def _check_later(self, instance: ManagedProcess, _detail: None) -> None:
+    def _check_later(self, process: ManagedProcess, _detail: None) -> None:
         now_s = self._clock.monotonic_s()
-        instance.sweep_interval_s = min(max(_CHECK_S[0], 2 * instance.sweep_interval_s), _CHECK_S[1])
-        at_s = now_s + instance.sweep_interval_s
-        if instance.deadline_s is not None and now_s < instance.deadline_s:
-            at_s = min(at_s, instance.deadline_s)
-        self._timers.add(at_s, instance.run)
+        process.sweep_interval_s = min(max(_CHECK_S[0], 2 * process.sweep_interval_s), _CHECK_S[1])
+        at_s = now_s + process.sweep_interval_s
+        if process.deadline_s is not None and now_s < process.deadline_s:
+            at_s = min(at_s, process.deadline_s)
+        self._timers.add(at_s, process.run)
 
-    def _retry_later(self, instance: ManagedProcess, _detail: None) -> None:
-        self._timers.add(self._clock.monotonic_s() + _CHECK_S[1], instance.run)
+    def _retry_later(self, process: ManagedProcess, _detail: None) -> None:
+        self._timers.add(self._clock.monotonic_s() + _CHECK_S[1], process.run)
 
-    def _leave(self, instance: ManagedProcess, _detail: None) -> None:
-        self._leftover_runs.add(instance, list(self._trees.members(instance).values()), self._clock.monotonic_s())
-        self._abandon(instance, "left running")
+    def _leave(self, process: ManagedProcess, _detail: None) -> None:
+        self._leftover_runs.add(process, list(self._trees.members(process).values()), self._clock.monotonic_s())
+        self._abandon(process, "left running")
 
-    def _kill_leftovers(self, instance: ManagedProcess, _detail: None) -> None:
-        leftovers.kill(self._trees, instance)
+    def _kill_leftovers(self, process: ManagedProcess, _detail: None) -> None:
+        leftovers.kill(self._trees, process)
 
-    def _give_up(self, instance: ManagedProcess, _detail: None) -> None:
-        reason = "not permitted to signal it" if instance.outcome.not_permitted else "uninterruptible?"
-        self._abandon(instance, f"still there {_GIVE_UP_S:g} s after SIGKILL ({reason})")
-        self._log.error(f"{instance.spawn.task} {instance.run}: {instance.outcome.log_notes[-1]}")
+    def _give_up(self, process: ManagedProcess, _detail: None) -> None:
+        reason = "not permitted to signal it" if process.outcome.not_permitted else "uninterruptible?"
+        self._abandon(process, f"still there {_GIVE_UP_S:g} s after SIGKILL ({reason})")
+        self._log.error(f"{process.spawn.task} {process.run}: {process.outcome.log_notes[-1]}")
 
-    def _abandon(self, instance: ManagedProcess, how: str) -> None:
+    def _abandon(self, process: ManagedProcess, how: str) -> None:
         """Let the run end although leftovers are alive."""
-        instance.abandoned = True
-        living = list(self._trees.members(instance).values())
-        for process in living:
-            instance.outcome.leftovers.pop((process.pid, process.start), None)
-        instance.outcome.log_notes.append(f"{how}: {leftovers.names(living)}")
-        if instance.cgroup is not None:
-            self.cgroup_manager.leave(instance.cgroup)
-            instance.cgroup = None
+        process.abandoned = True
+        living = list(self._trees.members(process).values())
+        for leftover in living:
+            process.outcome.leftovers.pop((leftover.pid, leftover.start), None)
+        process.outcome.log_notes.append(f"{how}: {leftovers.names(living)}")
+        if process.cgroup is not None:
+            self.cgroup_manager.leave(process.cgroup)
+            process.cgroup = None
 
-    def _close_pipes(self, instance: ManagedProcess, _detail: None) -> None:
-        if instance.spawn.leave:
-            self._pump.leave(instance.spawn)
+    def _close_pipes(self, process: ManagedProcess, _detail: None) -> None:
+        if process.spawn.leave:
+            self._pump.leave(process.spawn)
         else:
-            self._pump.drain(instance.run)
+            self._pump.drain(process.run)
 
     # The log is sealed, the main process is reaped, and the exit is reported.
 
-    def _seal(self, instance: ManagedProcess, _detail: None) -> None:
-        self._close_notify_socket(instance)
-        instance.deadline_s = None
-        outcome = instance.outcome
-        lines = [line for line in (outcome.reason, own_failure(instance)) if line]
-        if instance.main.adopted and status_of(instance) is None:
+    def _seal(self, process: ManagedProcess, _detail: None) -> None:
+        self._close_notify_socket(process)
+        process.deadline_s = None
+        outcome = process.outcome
+        lines = [line for line in (outcome.reason, own_failure(process)) if line]
+        if process.main.adopted and status_of(process) is None:
             lines.append(_UNKNOWN)
         if outcome.usage is not None and outcome.usage.oom_kills:
             lines.append(f"the kernel killed a process of this run: {outcome.usage.oom_reason}")
@@ -546,32 +546,32 @@ class ProcessManager:
             named = leftovers.names(list(outcome.leftovers.values()))
             lines.append(f"killed processes that outlived the main process: {named}")
         lines += outcome.log_notes
-        if lines or instance.run in self._noted or not self._ended_pipes.get(instance.run):
-            self._pump.seal(instance.run, lines)
+        if lines or process.run in self._noted or not self._ended_pipes.get(process.run):
+            self._pump.seal(process.run, lines)
         else:
-            self._pump.forget(instance.run)
-            self._happen(instance.run, Event.SEALED, 0)
+            self._pump.forget(process.run)
+            self._happen(process.run, Event.SEALED, 0)
 
-    def _note_lines(self, instance: ManagedProcess, lines: int) -> None:
-        instance.outcome.lines = lines
+    def _note_lines(self, process: ManagedProcess, lines: int) -> None:
+        process.outcome.lines = lines
 
-    def _reap(self, instance: ManagedProcess, _detail: None) -> None:
+    def _reap(self, process: ManagedProcess, _detail: None) -> None:
         """Reap the main process. A tracer (ptrace(2)) gets its exit first and may delay it for a long time."""
-        reaped = reap(instance)
-        self._happen(instance.run, Event.TRACED if reaped is None else Event.REAPED, reaped)
+        reaped = reap(process)
+        self._happen(process.run, Event.TRACED if reaped is None else Event.REAPED, reaped)
 
-    def _report(self, instance: ManagedProcess, reaped: MainProcessExit) -> None:
+    def _report(self, process: ManagedProcess, reaped: MainProcessExit) -> None:
         """Report how the run ended."""
-        run = instance.run
+        run = process.run
         del self.live[run]
         self._ended_pipes.pop(run, None)
         self._noted.discard(run)
-        self._trees.mains.discard(instance.main.pid)
+        self._trees.mains.discard(process.main.pid)
         self._trees.reap_soon()  # orphans of this run may have ended as well
         self.cgroup_manager.sweep()
         self._waiting.retry_soon()
-        lines, now_ms = instance.outcome.lines or 0, self._clock.wall_ms()
-        self._exited(exit_report(instance, reaped, lines, now_ms), instance)
+        lines, now_ms = process.outcome.lines or 0, self._clock.wall_ms()
+        self._exited(exit_report(process, reaped, lines, now_ms), process)
 
     def _report_unstarted(self, run: str, message: Message) -> None:
         self._waiting.drop(run)
@@ -588,10 +588,10 @@ class ProcessManager:
             )
         )
 
-    def _exited(self, exited: Exited, instance: ManagedProcess | None = None) -> None:
+    def _exited(self, exited: Exited, process: ManagedProcess | None = None) -> None:
         self.exits[exited.run] = exited
-        if instance is not None:
-            self._records.exited(instance, exited)
+        if process is not None:
+            self._records.exited(process, exited)
         self._send({"op": "exited", **asdict(exited), "origin": {}})
 
     def _forget(self, run: str, _detail: None) -> None:
@@ -616,58 +616,58 @@ class ProcessManager:
 
     def note(self, message: Message) -> None:
         """Add a line of the scheduler to the log of a run."""
-        instance = self.live.get(message["run"])
-        if instance is not None and instance.state in ALIVE | DRAINS:
-            self._note(instance.run, message["text"])
+        process = self.live.get(message["run"])
+        if process is not None and process.state in ALIVE | DRAINS:
+            self._note(process.run, message["text"])
 
     def _note(self, run: str, text: str) -> None:
-        """Add a line of our own to the log of an instance."""
+        """Add a line of our own to the log of a run."""
         self._noted.add(run)
         self._pump.note(run, text)
 
-    def _say_note(self, instance: ManagedProcess, message: Message) -> None:
-        if message.get("note") is not None and instance.cause is None:
-            self._note(instance.run, message["note"])
+    def _say_note(self, process: ManagedProcess, message: Message) -> None:
+        if message.get("note") is not None and process.cause is None:
+            self._note(process.run, message["note"])
 
-    def _say_timed_out(self, instance: ManagedProcess, _message: Message) -> None:
-        self._note(instance.run, f"timed out after {instance.spawn.timeout_ms} ms: stopping")
+    def _say_timed_out(self, process: ManagedProcess, _message: Message) -> None:
+        self._note(process.run, f"timed out after {process.spawn.timeout_ms} ms: stopping")
 
-    def _say_overflowed(self, instance: ManagedProcess, _message: Message) -> None:
-        self._note(instance.run, "the log reached log_max_size: stopping")
+    def _say_overflowed(self, process: ManagedProcess, _message: Message) -> None:
+        self._note(process.run, "the log reached log_max_size: stopping")
 
-    def _announce_stop(self, instance: ManagedProcess, _message: Message) -> None:
-        if instance.spawn.launched and instance.cause is None:
-            self._send({"op": "stopping", "run": instance.run})
+    def _announce_stop(self, process: ManagedProcess, _message: Message) -> None:
+        if process.spawn.launched and process.cause is None:
+            self._send({"op": "stopping", "run": process.run})
 
-    def _note_cause(self, instance: ManagedProcess, message: Message) -> None:
+    def _note_cause(self, process: ManagedProcess, message: Message) -> None:
         """Note why the run ends; the first cause counts."""
-        if instance.cause is None:
-            instance.cause, instance.by = message["cause"], message.get("by")
+        if process.cause is None:
+            process.cause, process.by = message["cause"], message.get("by")
 
-    def _kill_at_once(self, instance: ManagedProcess, _message: Message) -> None:
-        stop.kill_at_once(instance, self._clock.monotonic_s())
-        self._await_deadline(instance, None)
-        self._records.update(instance)
+    def _kill_at_once(self, process: ManagedProcess, _message: Message) -> None:
+        stop.kill_at_once(process, self._clock.monotonic_s())
+        self._await_deadline(process, None)
+        self._records.update(process)
 
-    def _next_signal(self, instance: ManagedProcess, _detail: None) -> None:
-        if not instance.steps_left:
-            self._happen(instance.run, Event.LADDER_OVER)
+    def _next_signal(self, process: ManagedProcess, _detail: None) -> None:
+        if not process.steps_left:
+            self._happen(process.run, Event.LADDER_OVER)
             return
-        text = stop.next_signal(self._trees, instance, self._clock.monotonic_s())
-        self._records.update(instance)
+        text = stop.next_signal(self._trees, process, self._clock.monotonic_s())
+        self._records.update(process)
         if text is not None:
-            self._note(instance.run, text)
-        self._await_deadline(instance, None)
+            self._note(process.run, text)
+        self._await_deadline(process, None)
 
-    def _sigkill(self, instance: ManagedProcess, _detail: None) -> None:
-        self._note(instance.run, stop.kill(self._trees, instance, self._clock.monotonic_s()))
-        self._await_deadline(instance, None)
+    def _sigkill(self, process: ManagedProcess, _detail: None) -> None:
+        self._note(process.run, stop.kill(self._trees, process, self._clock.monotonic_s()))
+        self._await_deadline(process, None)
 
-    def _say_alive(self, instance: ManagedProcess, _detail: None) -> None:
-        text = stop.still_there(self._trees, instance)
-        self._records.update(instance)
-        self._note(instance.run, text)
-        self._log.error(f"{instance.spawn.task} {instance.run}: {text}")
+    def _say_alive(self, process: ManagedProcess, _detail: None) -> None:
+        text = stop.still_there(self._trees, process)
+        self._records.update(process)
+        self._note(process.run, text)
+        self._log.error(f"{process.spawn.task} {process.run}: {text}")
 
     # Timers.
 
@@ -682,9 +682,9 @@ class ProcessManager:
         for run in self._timers.due(now_s):
             self._check_times(self.live[run], now_s)
 
-    def _check_times(self, instance: ManagedProcess, now_s: float) -> None:
-        if instance.state is State.RUNNING and instance.is_due(now_s):
-            self._happen(instance.run, Event.TIMED_OUT, {"cause": "timeout"})
-        if instance.notify_socket is not None:
-            self._notify_sockets.tend(instance.notify_socket, now_s)
-        self._check_run(instance, now_s)
+    def _check_times(self, process: ManagedProcess, now_s: float) -> None:
+        if process.state is State.RUNNING and process.is_due(now_s):
+            self._happen(process.run, Event.TIMED_OUT, {"cause": "timeout"})
+        if process.notify_socket is not None:
+            self._notify_sockets.tend(process.notify_socket, now_s)
+        self._check_run(process, now_s)

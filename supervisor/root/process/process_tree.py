@@ -102,47 +102,47 @@ class ProcessTrees:
                 living.append(pid)
         return living
 
-    def _orphans(self, instance: ManagedProcess) -> list[int]:
+    def _orphans(self, managed: ManagedProcess) -> list[int]:
         """Return the ids of the orphans of a run."""
         orphans, owners, looked_at = [], {}, set()
-        for pid in self._unrelated(instance) if instance.main.adopted else self._strangers():
+        for pid in self._unrelated(managed) if managed.main.adopted else self._strangers():
             process = find_process(pid)
             if process is None:
                 self._ended = True
                 continue
-            if process.start < instance.main.ticks:
+            if process.start < managed.main.ticks:
                 continue
             looked_at.add((pid, process.start))
-            owner = self._owners.get((pid, process.start)) or self._owner(process, instance)
+            owner = self._owners.get((pid, process.start)) or self._owner(process, managed)
             if owner:
                 owners[pid, process.start] = owner
-            if owner == instance.run:
+            if owner == managed.run:
                 orphans.append(pid)
         self._owners = owners
         self._unread &= looked_at
         return orphans
 
-    def _unrelated(self, instance: ManagedProcess) -> list[int]:
+    def _unrelated(self, managed: ManagedProcess) -> list[int]:
         """Return the ids of processes that may belong to a run with an adopted main process.
 
         Such processes are not our descendants. If the run has a cgroup, the result is empty, because the cgroup lists
         them all.
         """
-        if instance.cgroup is not None:
+        if managed.cgroup is not None:
             return []
         ours = self._helpers() | self.mains | {os.getpid()}
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in ours]
 
     @staticmethod
-    def _main_lives(instance: ManagedProcess) -> bool:
+    def _main_lives(managed: ManagedProcess) -> bool:
         """Return whether the process id still belongs to the main process. An adopted one keeps it only while it lives.
 
         One of ours keeps its id as a zombie until it is reaped.
         """
-        if not instance.main.adopted:
+        if not managed.main.adopted:
             return True
-        process = find_process(instance.main.pid)
-        return process is not None and process.start == instance.main.ticks
+        process = find_process(managed.main.pid)
+        return process is not None and process.start == managed.main.ticks
 
     def _marks(self, process: Process) -> dict[str, str]:
         """Return the environment of an orphan, empty while it cannot be read."""
@@ -168,107 +168,107 @@ class ProcessTrees:
         if now_s - self._dying.setdefault((pid, start), now_s) < _DYING_S:
             self._ended = True
 
-    def _owner(self, process: Process, instance: ManagedProcess) -> str:
-        if instance.main.pid in (process.session, process.group) and self._main_lives(instance):
-            return instance.run
+    def _owner(self, process: Process, managed: ManagedProcess) -> str:
+        if managed.main.pid in (process.session, process.group) and self._main_lives(managed):
+            return managed.run
         if name := name_of_cgroup(process.pid, parent=self._parent_cgroup):
-            own = instance.cgroup is not None and os.path.basename(instance.cgroup.path) == name
-            return instance.run if own else "" if is_spare(name) else name
+            own = managed.cgroup is not None and os.path.basename(managed.cgroup.path) == name
+            return managed.run if own else "" if is_spare(name) else name
         marks = self._marks(process)
         return marks.get("RINGWARD_RUN_ID", "") if marks.get("RINGWARD_DAEMON") == self._daemon_id else ""
 
-    def members(self, instance: ManagedProcess) -> dict[int, Process]:
+    def members(self, managed: ManagedProcess) -> dict[int, Process]:
         """Return the living processes of a run by id, including the main process."""
-        roots = self._orphans(instance)
-        if instance.state in ALIVE and self._main_lives(instance):
-            roots.append(instance.main.pid)
+        roots = self._orphans(managed)
+        if managed.state in ALIVE and self._main_lives(managed):
+            roots.append(managed.main.pid)
         processes = family(roots)
-        if instance.cgroup is not None:
-            for pid in instance.cgroup.members():
+        if managed.cgroup is not None:
+            for pid in managed.cgroup.members():
                 if pid not in processes and (process := find_process(pid)) is not None:
                     processes[pid] = process
         return processes
 
-    def is_empty(self, instance: ManagedProcess) -> bool:
+    def is_empty(self, managed: ManagedProcess) -> bool:
         """Return whether the run has no processes.
 
         A search may miss a process that forks and exits meanwhile, but then it meets the zombie and searches again.
         """
         for _ in range(_PASSES):
             self._ended = False
-            if self.members(instance):
+            if self.members(managed):
                 return False
             if not self._ended:
                 return True
         return False
 
-    def has(self, instance: ManagedProcess, pid: int) -> bool:
+    def has(self, managed: ManagedProcess, pid: int) -> bool:
         """Return whether a process, possibly a zombie, belongs to a run with an unreaped main process."""
-        if instance.cgroup is not None and pid in instance.cgroup.members():
+        if managed.cgroup is not None and pid in managed.cgroup.members():
             return True
         for _ in range(_GENERATIONS):
-            if pid == instance.main.pid:
+            if pid == managed.main.pid:
                 return True
             above = parent(pid)
             if above == os.getpid():
                 process = find_process(pid)
-                return process is not None and self._owner(process, instance) == instance.run
+                return process is not None and self._owner(process, managed) == managed.run
             if above <= 1:
                 return False
             pid = above
         return False
 
-    def signal(self, instance: ManagedProcess, *numbers: int) -> None:
-        """Send these signals to each process of an instance, once."""
-        reached = self._signal_group(instance, numbers)
-        group = instance.main.pid if reached else None
-        others = {pid: process for pid, process in self.members(instance).items() if process.group != group}
-        self._signal_members(instance, others, numbers)
+    def signal(self, managed: ManagedProcess, *numbers: int) -> None:
+        """Send these signals to each process of a run, once."""
+        reached = self._signal_group(managed, numbers)
+        group = managed.main.pid if reached else None
+        others = {pid: process for pid, process in self.members(managed).items() if process.group != group}
+        self._signal_members(managed, others, numbers)
 
     @staticmethod
-    def signal_main(instance: ManagedProcess, *numbers: int) -> None:
+    def signal_main(managed: ManagedProcess, *numbers: int) -> None:
         """Send these signals to the main process of a run by its pidfd, so that they reach no other process."""
         try:
             for number in numbers:
-                signal.pidfd_send_signal(instance.main.pidfd, number)
+                signal.pidfd_send_signal(managed.main.pidfd, number)
         except ProcessLookupError:  # ESRCH: it has ended, which its pidfd is about to report
             pass
         except PermissionError:  # EPERM: it has changed its user
-            instance.outcome.not_permitted.add(instance.main.pid)
+            managed.outcome.not_permitted.add(managed.main.pid)
 
-    def kill(self, instance: ManagedProcess) -> None:
+    def kill(self, managed: ManagedProcess) -> None:
         """Send SIGKILL to each process of a run, until a search finds no new one."""
-        if instance.cgroup is not None:
-            instance.cgroup.kill()
-        self._signal_group(instance, (signal.SIGKILL,))
+        if managed.cgroup is not None:
+            managed.cgroup.kill()
+        self._signal_group(managed, (signal.SIGKILL,))
         seen: set[tuple[int, int]] = set()
         for _ in range(_PASSES):
-            members = self.members(instance)
+            members = self.members(managed)
             new = {pid: process for pid, process in members.items() if (pid, process.start) not in seen}
             if not new:
                 return
             seen.update((pid, process.start) for pid, process in new.items())
-            self._signal_members(instance, new, (signal.SIGKILL,))
+            self._signal_members(managed, new, (signal.SIGKILL,))
 
     @staticmethod
-    def _signal_group(instance: ManagedProcess, numbers: tuple[int, ...]) -> bool:
+    def _signal_group(managed: ManagedProcess, numbers: tuple[int, ...]) -> bool:
         """Signal the process group. Return False if that reached no process; the caller then signals each member.
 
         The group cannot be another run's, because the main process is not reaped yet. An adopted main process may be
         gone, so its group is not signalled.
         """
-        if instance.main.adopted:
+        if managed.main.adopted:
             return False
         try:
             for number in numbers:
-                os.killpg(instance.main.pid, number)
+                os.killpg(managed.main.pid, number)
         except (ProcessLookupError, PermissionError):
             # ESRCH: the new process has not created its group yet. EPERM: every member has changed its user.
             return False
         return True
 
     @staticmethod
-    def _signal_members(instance: ManagedProcess, members: dict[int, Process], numbers: tuple[int, ...]) -> None:
+    def _signal_members(managed: ManagedProcess, members: dict[int, Process], numbers: tuple[int, ...]) -> None:
         for process in members.values():
             if not all(send(process, number) for number in numbers):
-                instance.outcome.not_permitted.add(process.pid)
+                managed.outcome.not_permitted.add(process.pid)

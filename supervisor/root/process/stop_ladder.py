@@ -31,38 +31,38 @@ _MARGIN_S = 20.0
 _EXTEND_EVERY_S = 1.0
 
 
-def next_signal(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> str | None:
+def next_signal(trees: ProcessTrees, process: ManagedProcess, now_s: float) -> str | None:
     """Send the next signal and start its grace period; return a line for the run's log (None: the first signal)."""
-    spawn, remaining = instance.spawn, instance.steps_left or 0
+    spawn, remaining = process.spawn, process.steps_left or 0
     ladder = [(spawn.stop_signal, spawn.grace_ms), *spawn.stop_then]
     number, wait_ms = ladder[-remaining]
-    instance.steps_left = remaining - 1
-    instance.deadline_s = now_s + wait_ms / 1000
+    process.steps_left = remaining - 1
+    process.deadline_s = now_s + wait_ms / 1000
     # A stopped process handles only SIGKILL until SIGCONT continues it. Signal 0 sends nothing (kill(2)).
     if spawn.stop_target == "main":
-        trees.signal_main(instance, number, signal.SIGCONT)
+        trees.signal_main(process, number, signal.SIGCONT)
     else:
-        trees.signal(instance, number, signal.SIGCONT)
+        trees.signal(process, number, signal.SIGCONT)
     return None if remaining == len(ladder) else f"did not exit in time: sending {signal_name(number)}"
 
 
-def kill_at_once(instance: ManagedProcess, now_s: float) -> None:
+def kill_at_once(process: ManagedProcess, now_s: float) -> None:
     """Skip the remaining signals: SIGKILL is due at once."""
-    instance.steps_left = None
-    instance.deadline_s = now_s
+    process.steps_left = None
+    process.deadline_s = now_s
 
 
-def kill(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> str:
+def kill(trees: ProcessTrees, process: ManagedProcess, now_s: float) -> str:
     """Send SIGKILL; return a line for the run's log."""
-    trees.kill(instance)
-    instance.deadline_s = now_s + _REPORT_AFTER_S
-    return "sending SIGKILL" if instance.steps_left is None else "did not exit in time: sending SIGKILL"
+    trees.kill(process)
+    process.deadline_s = now_s + _REPORT_AFTER_S
+    return "sending SIGKILL" if process.steps_left is None else "did not exit in time: sending SIGKILL"
 
 
-def still_there(trees: ProcessTrees, instance: ManagedProcess) -> str:
+def still_there(trees: ProcessTrees, process: ManagedProcess) -> str:
     """Finish the ladder; return a line about the processes that survived SIGKILL."""
-    instance.deadline_s = None
-    living = ", ".join(map(str, trees.members(instance).values()))
+    process.deadline_s = None
+    living = ", ".join(map(str, trees.members(process).values()))
     return f"still there {_REPORT_AFTER_S:g} s after SIGKILL (uninterruptible?): {living}"
 
 

@@ -188,7 +188,7 @@ class Plan:
 
 
 def start(spawn: Spawn, base_env: dict[str, str], nofile: int | None, cgroup: Cgroup | None = None) -> StartedProcess:
-    """Start an instance here and now.
+    """Start a run here and now.
 
     Raises:
         ValueError, OSError: as :class:`Plan` and :meth:`Plan.here`; nothing is left open.

@@ -226,7 +226,7 @@ def test_managed_process(tmp_path: Path) -> None:
     assert process.notify_socket is not None
     assert keep.fds == {7, 8, process.notify_socket.fileno()}
     state, exact = json.loads(json.dumps([to_json(state_of(process)), to_json(exact)]))
-    other = recover(from_json(RunState, state), from_json(ExactState, exact)).instance
+    other = recover(from_json(RunState, state), from_json(ExactState, exact)).process
     assert other is not None
     for name in set(ManagedProcess.__slots__) - {"notify_socket", "cgroup"}:
         assert getattr(other, name) == getattr(process, name), name

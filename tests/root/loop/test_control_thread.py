@@ -130,11 +130,11 @@ def test_unresponsive_tracer() -> None:
     with subprocess.Popen(["sleep", "1000"]) as process:
         with traced(process.pid):
             main = MainProcess(process.pid, os.pidfd_open(process.pid), 1, 0.0)
-            lives.live["R"] = instance = ManagedProcess(spawn("R"), main)
+            lives.live["R"] = managed = ManagedProcess(spawn("R"), main)
             process.kill()
             select.select([main.pidfd], [], [])
             os.close(main.pidfd)
-            instance.state = State.SEALING
+            managed.state = State.SEALING
             lives.notices.sealed("R", 7)
             lives.notices.catch_up()
             assert (list(lives.live), frames) == (["R"], [])
@@ -163,8 +163,8 @@ def test_end_of_a_run_retries_starts() -> None:
         main = MainProcess(process.pid, os.pidfd_open(process.pid), 1, 0.0)
         select.select([main.pidfd], [], [])
         os.close(main.pidfd)
-        lives.live["R"] = instance = ManagedProcess(spawn("R"), main)
-        instance.state = State.SEALING
+        lives.live["R"] = managed = ManagedProcess(spawn("R"), main)
+        managed.state = State.SEALING
         due_s = lives.next_s()
         assert due_s is not None
         assert due_s > clock.monotonic_s()

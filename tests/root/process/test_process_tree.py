@@ -35,9 +35,9 @@ def test_group_created_during_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
                 stdout.readline()
 
         monkeypatch.setattr(os, "killpg", too_early)
-        instance = ManagedProcess(spawn("R"), MainProcess(late.pid, os.pidfd_open(late.pid), 1, 0.0))
-        ProcessTrees("D", set, print).signal(instance, signal.SIGTERM, signal.SIGCONT)
-        os.close(instance.main.pidfd)
+        process = ManagedProcess(spawn("R"), MainProcess(late.pid, os.pidfd_open(late.pid), 1, 0.0))
+        ProcessTrees("D", set, print).signal(process, signal.SIGTERM, signal.SIGCONT)
+        os.close(process.main.pidfd)
         assert late.wait(60) == -signal.SIGTERM
 
 
@@ -51,15 +51,15 @@ def test_exiting_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with subprocess.Popen(["sleep", "1000"], env={}, start_new_session=True) as child:
         monkeypatch.setattr(process_tree, "own_children", lambda: [child.pid])
-        instance = ManagedProcess(spawn("R"), MainProcess(os.getpid(), os.pidfd_open(os.getpid()), 1, 0.0))
-        instance.state = State.SEALING
+        process = ManagedProcess(spawn("R"), MainProcess(os.getpid(), os.pidfd_open(os.getpid()), 1, 0.0))
+        process.state = State.SEALING
         trees = ProcessTrees("D", set, print, clock)
-        assert trees.is_empty(instance)
+        assert trees.is_empty(process)
         monkeypatch.setattr(process_tree, "find_process", without_memory)
-        assert not trees.is_empty(instance)
+        assert not trees.is_empty(process)
         clock.advance(0.9)
-        assert not trees.is_empty(instance)
+        assert not trees.is_empty(process)
         clock.advance(0.2)
-        assert trees.is_empty(instance)
-        os.close(instance.main.pidfd)
+        assert trees.is_empty(process)
+        os.close(process.main.pidfd)
         child.kill()
