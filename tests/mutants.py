@@ -53,13 +53,18 @@ def mutants(module: ModuleType) -> Iterator[tuple[Any, Any]]:
             yield from ((pair, (pair[0], (action,))) for action in actions)
             yield from ((pair, (state, ())) for state in states if state is not pair[0])
             continue
-        state, taken = module.TABLE[pair]
+        state, actions_taken = module.TABLE[pair]
         yield pair, None
-        yield from ((pair, (other, taken)) for other in states if other is not state)
-        yield from ((pair, (state, (*taken[:at], *taken[at + 1 :]))) for at in range(len(taken)))
-        yield from ((pair, (state, (*taken, action))) for action in actions)
-        for at in range(len(taken) - 1):
-            yield pair, (state, (*taken[:at], taken[at + 1], taken[at], *taken[at + 2 :]))
+        yield from ((pair, (other, actions_taken)) for other in states if other is not state)
+        yield from (
+            (pair, (state, (*actions_taken[:at], *actions_taken[at + 1 :]))) for at in range(len(actions_taken))
+        )
+        yield from ((pair, (state, (*actions_taken, action))) for action in actions)
+        for at in range(len(actions_taken) - 1):
+            yield (
+                pair,
+                (state, (*actions_taken[:at], actions_taken[at + 1], actions_taken[at], *actions_taken[at + 2 :])),
+            )
 
 
 def survives(tests: list[Callable[[], None]]) -> bool:

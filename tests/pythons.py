@@ -50,8 +50,8 @@ def find(version: str, places: list[Path]) -> Path | None:
         for path in (place / f"python{version}", place / "python3"):
             if not os.access(path, os.X_OK):
                 continue
-            told = subprocess.run([path, "-c", _TOLD], capture_output=True, text=True)
-            if told.stdout == f"cpython {version}\n":
+            result = subprocess.run([path, "-c", _TOLD], capture_output=True, text=True)
+            if result.stdout == f"cpython {version}\n":
                 return path
     return None
 

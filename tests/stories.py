@@ -30,8 +30,8 @@ def steps_of(words: Words, story: str) -> Iterator[Chapter]:
     start, *lines = (line.strip() for line in story.strip().splitlines())
     state = words.state(start)
     for line in lines:
-        event, _, rest = line.partition(":")
-        actions, _, following = rest.partition("->")
+        event, _, right = line.partition(":")
+        actions, _, following = right.partition("->")
         expected = tuple(words.action(word.strip()) for word in actions.split(",") if word.strip())
         yield Chapter(state, words.event(event), words.state(following.strip()), expected)
         state = words.state(following.strip())

@@ -51,10 +51,10 @@ def normal(name: str) -> str:
 
 def test_each_imported_package_is_required() -> None:
     """Each package that our code imports is a direct requirement."""
-    known = {**packages_distributions(), **DISTRIBUTIONS}
+    distributions = {**packages_distributions(), **DISTRIBUTIONS}
     required = {normal(re.split(r"[^\w.-]", line)[0]) for line in [*requirements(SETUP), *optional()]}
     packages = set().union(*map(imported, FILES)) - OURS - LATER_PYTHON - set(sys.stdlib_module_names)
-    missing = {name for name in packages if not required & {normal(extra) for extra in known.get(name, [name])}}
+    missing = {name for name in packages if not required & {normal(extra) for extra in distributions.get(name, [name])}}
     assert missing == set()
 
 

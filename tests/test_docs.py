@@ -170,12 +170,12 @@ def test_every_table_has_a_section() -> None:
 
 
 @pytest.mark.parametrize(
-    ("title", "known"),
+    ("title", "documented"),
     [("End reasons", REASONS), ("Services", SERVICE_STATES), ("Triggers", TRIGGERS)],
 )
-def test_end_reasons_states_and_triggers(title: str, known: tuple[str, ...]) -> None:
+def test_end_reasons_states_and_triggers(title: str, documented: tuple[str, ...]) -> None:
     """Every end reason, service state and trigger is explained, and no other."""
-    assert {row[0] for row in rows(BY_NAME["runs"], title)} == set(known)
+    assert {row[0] for row in rows(BY_NAME["runs"], title)} == set(documented)
 
 
 def test_kinds_of_notifications() -> None:
@@ -223,10 +223,10 @@ def test_shown_commands_exist(page: Path) -> None:
         if isinstance(command, click.Group):
             command = command.get_command(context, arguments[1])
         assert command is not None, arguments
-        known = shared | {option for parameter in command.params for option in parameter.opts} | {"--help"}
+        known_options = shared | {option for parameter in command.params for option in parameter.opts} | {"--help"}
         for argument in arguments[1:]:
             if argument.startswith("-"):
-                assert argument.partition("=")[0] in known, arguments
+                assert argument.partition("=")[0] in known_options, arguments
 
 
 def test_commands_are_found() -> None:
@@ -354,13 +354,13 @@ def test_repeated_defaults_match_the_schema() -> None:
 def test_imported_keys_are_in_the_tables() -> None:
     """Each imported key of supervisord and systemd is in the table, with the key that it becomes."""
     named = words(BY_NAME["migration"])
-    known = {key.name for key in KEYS}
+    key_names = {key.name for key in KEYS}
     for keys in (supervisord._KEYS, systemd._KEYS, systemd._LIMITS):
         assert keys.keys() <= named
     for row in parsed(BY_NAME["migration"]).findall(docutils.nodes.row):
         for literal in row[1].findall(docutils.nodes.literal):
             word = literal.astext().partition(" = ")[0]
-            assert not re.fullmatch(r"[a-z]+(_[a-z]+)+", word) or word in known, word
+            assert not re.fullmatch(r"[a-z]+(_[a-z]+)+", word) or word in key_names, word
 
 
 @every_page
@@ -386,14 +386,14 @@ def templates() -> set[str]:
 
 def test_explained_messages_exist() -> None:
     """Each message in the troubleshooting tables is one of the program's, word for word."""
-    known = templates()
+    known_texts = templates()
     explained = 0
     for table in section(BY_NAME["operations"], "Troubleshooting").findall(docutils.nodes.table):
         for row in next(table.findall(docutils.nodes.tbody)).findall(docutils.nodes.row):
             for literal in row[0].findall(docutils.nodes.literal):
                 message = literal.astext()
                 if " " in message:
-                    assert any(message.removesuffix("…").removeprefix("…") in text for text in known), message
+                    assert any(message.removesuffix("…").removeprefix("…") in text for text in known_texts), message
                     explained += 1
     assert explained > 20
 

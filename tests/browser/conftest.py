@@ -63,16 +63,16 @@ def watch(page: Page, complaints: list[str]) -> Callable[[], None]:
     def failed(error: Error) -> None:
         complaints.append(f"{error} {error.stack}")
 
-    def told(message: ConsoleMessage) -> None:
+    def on_console(message: ConsoleMessage) -> None:
         if message.type == "error" and "status of 503" not in message.text:
             complaints.append(message.text)
 
     def leave() -> None:
         page.remove_listener("pageerror", failed)
-        page.remove_listener("console", told)
+        page.remove_listener("console", on_console)
 
     page.on("pageerror", failed)
-    page.on("console", told)
+    page.on("console", on_console)
     return leave
 
 

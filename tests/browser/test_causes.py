@@ -53,12 +53,12 @@ def test_lists_have_the_cause(request: pytest.FixtureRequest, site: Site, size: 
 
 def test_runs_have_the_cause(page: Page, site: Site) -> None:
     """The list of runs shows the cause of each failure, and requests all of them at once."""
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    urls: list[str] = []
+    page.on("request", lambda request: urls.append(request.url))
     site.see(page, "#/runs?status=failed")
     row = page.get_by_role("row").filter(has_text="backup")
     expect(row.get_by_role("link", name="disk full")).to_be_visible()
-    assert len([url for url in asked if "/failures?" in url]) == 1
+    assert len([url for url in urls if "/failures?" in url]) == 1
 
 
 def test_verdict_links_to_the_line(page: Page, site: Site) -> None:

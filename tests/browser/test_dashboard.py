@@ -486,13 +486,13 @@ def test_palette_finds_tasks_pages_and_actions(page: Page, site: Site) -> None:
     expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
-    for what, control in (("Stop web", "Stop"), ("Run report", "month")):
+    for name, control in (("Stop web", "Stop"), ("Run report", "month")):
         page.keyboard.press("Control+k")
         expect(field).to_be_focused()
-        page.keyboard.type(what)
-        expect(first).to_contain_text(what)
+        page.keyboard.type(name)
+        expect(first).to_contain_text(name)
         page.keyboard.press("Enter")
-        dialog = page.get_by_role("dialog", name=re.compile(what))
+        dialog = page.get_by_role("dialog", name=re.compile(name))
         expect(dialog.get_by_label(control).or_(dialog.get_by_role("button", name=control))).to_be_focused()
         page.keyboard.press("Escape")
         expect(page.get_by_role("dialog")).to_have_count(0)
@@ -571,13 +571,13 @@ def test_daemon_page_shows_problems(page: Page, site: Site) -> None:
     site.see(page, "#/daemon")
     expect(page.get_by_role("region", name="This daemon")).to_contain_text("Version")
     expect(page.get_by_role("region", name="Problems")).to_have_count(0)
-    said = {
+    changes = {
         "databaseProblem": "the disk is full; free some space",
         "configWarnings": ['ringward.toml:4: http.public[0]: no task or service named "bakcup"'],
         "inotifyProblems": ["all inotify watches of the user are in use; raise fs.inotify.max_user_watches"],
         "exports": [{"name": "loki", "error": "connection refused"}, {"name": "files"}],
     }
-    page.route("**/api/daemon", lambda route: route.fulfill(json=route.fetch().json() | said))
+    page.route("**/api/daemon", lambda route: route.fulfill(json=route.fetch().json() | changes))
     page.reload()
     problems = page.get_by_role("region", name="Problems")
     expect(problems.get_by_role("term")).to_have_text(["Database", "Configuration", "File changes", "Export loki"])
@@ -615,13 +615,13 @@ def test_reason_for_no_upcoming_runs(page: Page, site: Site) -> None:
     more = "[tasks.at-start]\nrun_on_start = true\nrun = 'true'\n"
     site.configure(f"{more}[tasks.on-file]\non_change = ['{site.directory}/*.csv']\nrun = 'true'\n")
     site.request("POST", "/api/daemon/reload")
-    for name, kind, why in (
+    for name, kind, reason in (
         ("at-start", "When the daemon starts", "It runs each time the daemon starts, and has no other schedule."),
         ("on-file", "When files change", "It runs when files change, and has no other schedule."),
         ("report", "On demand", "No schedule. Run it by hand or through the API."),
     ):
         site.see(page, f"#/task/{name}")
-        expect(page.get_by_role("region", name="Next runs")).to_contain_text(why)
+        expect(page.get_by_role("region", name="Next runs")).to_contain_text(reason)
         expect(page.get_by_role("region", name="At a glance")).to_contain_text(kind)
     site.configure()
     site.request("POST", "/api/daemon/reload")

@@ -15,15 +15,15 @@ KNOWS_THE_TIME = """() => import(new URL("server_time.js", document.querySelecto
 
 def hold(page: Page, url: str) -> list[Route]:
     """Leave these requests unanswered."""
-    held: list[Route] = []
-    page.route(url, lambda route: held.append(route))  # noqa: PLW0108 - Playwright writes into the function
-    return held
+    held_routes: list[Route] = []
+    page.route(url, lambda route: held_routes.append(route))  # noqa: PLW0108 - Playwright writes into the function
+    return held_routes
 
 
 def test_command_without_an_answer(timed: Page, site: Site) -> None:
     """A button is pending at once; after its time limit, the page says that the result is unknown."""
     site.see(timed, "#/task/backup")
-    held = hold(timed, "**/api/tasks/backup/run?*")
+    held_routes = hold(timed, "**/api/tasks/backup/run?*")
     button = timed.get_by_role("main").get_by_role("button", name="Run", exact=True)
     button.click()
     expect(button).to_have_attribute("aria-busy", "true")
@@ -31,7 +31,7 @@ def test_command_without_an_answer(timed: Page, site: Site) -> None:
     timed.clock.fast_forward(FOREVER_MS)
     expect(timed.get_by_text("It may have started; check Runs")).to_be_visible()
     expect(button).to_have_attribute("aria-busy", "false")
-    assert len(held) == 1
+    assert len(held_routes) == 1
     timed.get_by_role("status").get_by_role("button", name="Runs").click()
     expect(timed.get_by_role("region", name="Runs", exact=True)).to_be_visible()
 

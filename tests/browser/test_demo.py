@@ -38,16 +38,16 @@ class Demonstration(NamedTuple):
 @pytest.fixture(scope="module")
 def demonstration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demonstration]:
     tools = tmp_path_factory.mktemp("tools")
-    held = tools / "held"
-    (tools / "sleep").write_text(SLEEP.format(held=held, sleep=shutil.which("sleep")))
+    marker = tools / "held"
+    (tools / "sleep").write_text(SLEEP.format(held=marker, sleep=shutil.which("sleep")))
     (tools / "sleep").chmod(0o755)
     environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
     with subprocess.Popen(PROGRAM, stdout=subprocess.PIPE, text=True, env=environ) as demo:
         try:
             assert demo.stdout is not None
-            said = "".join(demo.stdout.readline() for _ in range(5))
-            matches = re.findall(r"^  (?:address|password) +(\S+)$", said, re.MULTILINE)
-            yield Demonstration(matches[0], matches[1], held)
+            printed = "".join(demo.stdout.readline() for _ in range(5))
+            matches = re.findall(r"^  (?:address|password) +(\S+)$", printed, re.MULTILINE)
+            yield Demonstration(matches[0], matches[1], marker)
         finally:
             demo.terminate()
 

@@ -99,8 +99,8 @@ class Lockstep:
     @property
     def answered(self) -> list[Request]:
         """Return the requests of all rounds so far."""
-        held = {sent_request.request for sent_request in self._held}
-        return [request for request in self.requests if request not in held]
+        held_requests = {sent_request.request for sent_request in self._held}
+        return [request for request in self.requests if request not in held_requests]
 
     def rounds_until(self, address: str, seen: Locator) -> int:
         """Return after how many rounds, from that of the page itself on, an element is visible."""
@@ -134,19 +134,19 @@ def test_few_requests_at_first(
     context = browser.new_context(storage_state=session, viewport={"width": 1280, "height": 900})
     page = watched(context, complaints)
     serve(page, released, site.url)
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    urls: list[str] = []
+    page.on("request", lambda request: urls.append(request.url))
     page.goto(site.url)
     expect(
         page.get_by_role("region", name="Tasks and services").get_by_role("button", name="Run").first
     ).to_be_visible()
     expect(page.get_by_role("group", name="Last runs of backup").get_by_role("link")).to_have_count(1)
     page.wait_for_load_state("load")
-    assert any("/bundle/main.js" in url for url in asked)
+    assert any("/bundle/main.js" in url for url in urls)
     # A slow load is repeated once the event stream is open, with the tasks in the order of their states by then.
-    distinct = {url.partition("?")[0] for url in asked}
-    assert len(distinct) <= MOST_REQUESTS, asked
-    assert not any("/api/resources" in url for url in asked), "needed only further down"
+    distinct = {url.partition("?")[0] for url in urls}
+    assert len(distinct) <= MOST_REQUESTS, urls
+    assert not any("/api/resources" in url for url in urls), "needed only further down"
     context.close()
 
 

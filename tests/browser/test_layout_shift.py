@@ -29,19 +29,19 @@ SIZES: dict[str, ViewportSize] = {"desk": {"width": 1280, "height": 900}, "phone
 
 def one_by_one(page: Page, loaded: Callable[[], bool]) -> None:
     """Release the held answers of the API, one per frame, until the page is loaded."""
-    held: list[Route] = []
+    held_routes: list[Route] = []
 
     def hold(route: Route) -> None:
-        held.append(route)
+        held_routes.append(route)
 
     page.route(re.compile(r"/api/(?!.*stream|auth)"), hold)
     page.reload()
 
     def next_one() -> bool:
         page.evaluate(DRAWN)
-        if held:
+        if held_routes:
             with suppress(Exception):  # the page has asked for something else meanwhile
-                held.pop(0).continue_()
+                held_routes.pop(0).continue_()
             return False
         return loaded()
 
@@ -51,17 +51,17 @@ def one_by_one(page: Page, loaded: Callable[[], bool]) -> None:
 
 def test_figures_of_the_host_move_nothing(phone: Page, site: Site) -> None:
     """The first measurement of the host does not move the content below it, even on a phone."""
-    held: list[Route] = []
+    held_routes: list[Route] = []
 
     def hold(route: Route) -> None:
-        held.append(route)
+        held_routes.append(route)
 
     phone.route("**/api/events/stream", hold)
     site.see(phone, "#/")
     host = phone.get_by_role("region", name="Host")
     expect(host).to_contain_text("Sampled every five seconds")
     height = host.evaluate("box => box.offsetHeight")
-    held[0].continue_()
+    held_routes[0].continue_()
     expect(host).to_contain_text("CPU")
     assert host.evaluate("box => box.offsetHeight") == height
 

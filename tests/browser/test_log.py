@@ -235,16 +235,16 @@ def test_filter_stops(page: Page, site: Site) -> None:
     site.see(page, f"#/run/{site.done['long']}")
     log = page.get_by_role("log")
     expect(log.locator("[data-n='199999']")).to_be_visible()
-    held: list[Route] = []
-    page.route("**/log?*limit=10000*", lambda route: held.append(route))  # noqa: PLW0108
+    held_routes: list[Route] = []
+    page.route("**/log?*limit=10000*", lambda route: held_routes.append(route))  # noqa: PLW0108
     page.get_by_label("Filter lines").fill("nowhere")
     panel = page.get_by_role("region", name="Log", exact=True)
     expect(panel).to_contain_text("Filtering: 0 lines read")
-    until(lambda: page.evaluate("1") and held, "the first part")
+    until(lambda: page.evaluate("1") and held_routes, "the first part")
     panel.get_by_role("button", name="Stop").click()
-    held.pop().continue_()
+    held_routes.pop().continue_()
     expect(panel).to_contain_text(re.compile("Filtered lines 199,[0-9]+ to 200,000 of 200,000"))
-    assert held == []
+    assert held_routes == []
 
 
 def test_json_and_stack_traces_unfold(page: Page, site: Site) -> None:
@@ -285,13 +285,13 @@ def test_range_of_lines_has_an_address(page: Page, site: Site) -> None:
     expect(log.locator(".target .x")).to_have_text(["100001", "100002", "100003"])
 
 
-@pytest.mark.parametrize("asked", ["", "?line=100000"])
+@pytest.mark.parametrize("anchor", ["", "?line=100000"])
 @pytest.mark.parametrize("whole", [False, True])
-def test_mark_moves_no_row(page: Page, site: Site, asked: str, whole: bool) -> None:
+def test_mark_moves_no_row(page: Page, site: Site, anchor: str, whole: bool) -> None:
     """A click on a number moves no row on the screen, so that a second click hits the intended line."""
-    site.see(page, f"#/run/{site.done['long']}{asked}")
+    site.see(page, f"#/run/{site.done['long']}{anchor}")
     log = page.get_by_role("log")
-    expect(log.locator(f"[data-n='{99_999 if asked else 199_999}']")).to_be_in_viewport()
+    expect(log.locator(f"[data-n='{99_999 if anchor else 199_999}']")).to_be_in_viewport()
     if whole:
         log.press("Shift+F")
     first = int(log.evaluate("box => box.view.topLine()")) + 5

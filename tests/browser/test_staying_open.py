@@ -30,12 +30,12 @@ def turns(page: Page, number: int = 10) -> bool:
 
 def holding() -> tuple[list[Route], Callable[[Route], None]]:
     """Return a list of held requests, and a route handler that holds them."""
-    held: list[Route] = []
+    held_routes: list[Route] = []
 
     def hold(route: Route) -> None:
-        held.append(route)
+        held_routes.append(route)
 
-    return held, hold
+    return held_routes, hold
 
 
 def test_hidden_log_draws_nothing(page: Page, site: Site) -> None:
@@ -122,17 +122,17 @@ def test_complete_stream_is_not_read_again(page: Page, site: Site) -> None:
     page.get_by_label("Lines of").select_option("stderr")
     expect(log.locator(".log-row")).to_have_count(1)
     expect(log.locator(".log-row .x")).to_have_text("disk full")
-    asked: list[str] = []
+    urls: list[str] = []
 
     def note(request: Request) -> None:
-        asked.append(request.url)
+        urls.append(request.url)
 
     page.on("request", note)
     for _ in range(5):
         log.evaluate("box => { box.view.following = false; box.dispatchEvent(new Event('scroll')); }")
         turns(page, 2)
     page.remove_listener("request", note)
-    assert len([url for url in asked if "/log?" in url]) <= 1
+    assert len([url for url in urls if "/log?" in url]) <= 1
 
 
 def test_later_retry_appears_live(page: Page, site: Site) -> None:
@@ -148,23 +148,23 @@ def test_later_retry_appears_live(page: Page, site: Site) -> None:
 
 def test_search_ends_with_its_page(page: Page, site: Site) -> None:
     """A search stops when its page is left."""
-    asked: list[str] = []
+    urls: list[str] = []
 
     def answer(route: Route) -> None:
-        asked.append(route.request.url)
+        urls.append(route.request.url)
         route.fulfill(json={"items": [], "nextCursor": "next", "exhausted": False, "scannedRuns": 0, "scannedBytes": 1})
 
     page.route("**/log/search?*", answer)
     site.see(page, "#/task/backup")
     page.get_by_label("Search all runs of backup").fill("nowhere")
     page.get_by_role("button", name="Search", exact=True).click()
-    until(lambda: turns(page, 1) and len(asked) > 2, "the search")
+    until(lambda: turns(page, 1) and len(urls) > 2, "the search")
     site.see(page, "#/runs")
     expect(page.get_by_role("region", name="Runs", exact=True)).to_be_visible()
     turns(page, 1)
-    before = len(asked)
+    before = len(urls)
     turns(page)
-    assert len(asked) == before
+    assert len(urls) == before
 
 
 def test_ended_session_shows_the_login_page(browser: Browser, site: Site, complaints: list[str]) -> None:
@@ -276,25 +276,25 @@ def test_emptied_page_leads_to_the_last_one(page: Page, site: Site) -> None:
 
 def test_reload_does_not_abort_the_first_load(timed: Page, site: Site) -> None:
     """A page appears with the first answer, even if the event stream opens before it and requests a new one."""
-    held, hold = holding()
+    held_routes, hold = holding()
     timed.route(re.compile(rf"/api/runs/{site.done['backup']}\?"), hold)
     site.see(timed, f"#/run/{site.done['backup']}")
     expect(timed.get_by_role("status").filter(has_text="live")).to_be_visible()
     timed.clock.run_for(1000)
-    held[0].continue_()
+    held_routes[0].continue_()
     expect(timed.get_by_role("region", name="Verdict")).to_be_visible()
 
 
 def test_one_request_for_histories_at_a_time(page: Page, site: Site) -> None:
     """With any number of tasks on the screen, one request at a time fetches their last runs."""
-    held, hold = holding()
+    held_routes, hold = holding()
     site.see(page, "#/tokens")
     page.route("**/api/runs/newest?*", hold)
     site.see(page, "#/")
     page.get_by_role("region", name="Tasks and services").get_by_role("link", name="web").scroll_into_view_if_needed()
-    until(lambda: turns(page, 1) and held, "the first")
+    until(lambda: turns(page, 1) and held_routes, "the first")
     turns(page)
-    assert len(held) == 1
+    assert len(held_routes) == 1
     page.unroute("**/api/runs/newest?*")  # which releases the held ones
     expect(page.get_by_role("row", name=re.compile("^backup")).locator(".strip a").first).to_be_visible()
 
@@ -317,7 +317,7 @@ def test_focus_returns_after_a_dialog(page: Page, site: Site) -> None:
 
 def test_second_enter_starts_no_second_run(page: Page, site: Site, complaints: list[str]) -> None:
     """Enter pressed twice triggers one run."""
-    held, hold = holding()
+    held_routes, hold = holding()
     page.route("**/api/tasks/*/run?*", hold)
     site.see(page, "#/task/report")
     page.get_by_role("main").get_by_role("button", name="Run", exact=True).click()
@@ -325,16 +325,16 @@ def test_second_enter_starts_no_second_run(page: Page, site: Site, complaints: l
     page.get_by_label("month").press("Enter")
     page.get_by_label("month").press("Enter")
     turns(page, 3)
-    assert len(held) == 1
-    held.pop().abort()
+    assert len(held_routes) == 1
+    held_routes.pop().abort()
     page.keyboard.press("Escape")
     site.see(page, "#/task/backup")
     button = page.get_by_role("main").get_by_role("button", name="Run", exact=True)
     button.click()
     button.click()
     turns(page, 3)
-    assert len(held) == 1
-    held[0].abort()
+    assert len(held_routes) == 1
+    held_routes[0].abort()
     expect(page.get_by_text("Cannot reach the daemon. It may have started; check Runs")).to_be_visible()
     complaints.clear()
 

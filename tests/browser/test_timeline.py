@@ -145,12 +145,12 @@ def test_timeline_by_keyboard(page: Page, site: Site, waited: dict[str, str]) ->
     expect(page).to_have_url(re.compile(f"#/run/{waited['import']}"))
 
 
-@pytest.mark.parametrize(("name", "asked"), [("Hour", "hour"), ("Day", "day"), ("Week", "week")])
-def test_hour_day_and_week(page: Page, site: Site, name: str, asked: str) -> None:
+@pytest.mark.parametrize(("name", "span"), [("Hour", "hour"), ("Day", "day"), ("Week", "week")])
+def test_hour_day_and_week(page: Page, site: Site, name: str, span: str) -> None:
     """The address has the span, and the runs of that time are shown."""
     site.see(page, "#/timeline?span=300")
     page.get_by_role("button", name=name, exact=True).click()
-    expect(page).to_have_url(re.compile(f"span={asked}$"))
+    expect(page).to_have_url(re.compile(f"span={span}$"))
     expect(bars(page, "old")).to_have_count(6 if name == "Week" else 0)
     expect(bars(page, "backup").first).to_be_visible()
 
@@ -203,14 +203,14 @@ def test_timeline_by_wheel(page: Page, site: Site) -> None:
 
 def test_limited_runs_are_reported(page: Page, site: Site) -> None:
     """The page requests a limited number of runs; if there are more, it says since when all are shown."""
-    asked: list[Request] = []
+    page_requests: list[Request] = []
 
     def more(route: Route) -> None:
         answer = route.fetch()
         body = answer.json()
         if "triggeredBy=api" in route.request.url:
             body["total"] += 1234
-        asked.append(route.request)
+        page_requests.append(route.request)
         route.fulfill(response=answer, json=body)
 
     page.route("**/api/runs?*", more)
@@ -218,5 +218,5 @@ def test_limited_runs_are_reported(page: Page, site: Site) -> None:
     timeline = page.get_by_role("region", name="Timeline")
     expect(timeline).to_contain_text(re.compile("1,234 older runs not shown: complete since .*Zoom in"))
     expect(page.locator(".gantt-grid b")).to_be_visible()
-    limits = [int(parse_qs(urlsplit(sent_request.url).query)["limit"][0]) for sent_request in asked]
+    limits = [int(parse_qs(urlsplit(sent_request.url).query)["limit"][0]) for sent_request in page_requests]
     assert max(limits) <= 500

@@ -84,9 +84,9 @@ def test_run_header_leads_to_its_neighbours(page: Page, site: Site) -> None:
     """The keyboard steps through the runs of a task; at an end, the link is disabled until there is a newer run."""
     runs = [site.run_to_end("colours") for _ in range(2)]
     newest = site.run_to_end("colours")
-    asked: list[str] = []
+    retry_urls: list[str] = []
     site.see(page, f"#/run/{runs[0]}")
-    page.on("request", lambda request: asked.append(request.url) if "/colours/runs?" in request.url else None)
+    page.on("request", lambda request: retry_urls.append(request.url) if "/colours/runs?" in request.url else None)
     crumbs = page.get_by_role("navigation", name="Breadcrumb")
     expect(crumbs.get_by_role("listitem")).to_have_text(["Overview", "colours", re.compile("^Run of ")])
     previous = page.get_by_role("link", name="Previous run")
@@ -101,10 +101,10 @@ def test_run_header_leads_to_its_neighbours(page: Page, site: Site) -> None:
     expect(previous).to_have_attribute("href", f"#/run/{runs[1]}")
     expect(following).to_be_disabled()
     expect(previous).to_be_focused()
-    asked.clear()
+    retry_urls.clear()
     later = site.run_to_end("colours")
     expect(following).to_have_attribute("href", f"#/run/{later}")
-    assert len(asked) == 2
+    assert len(retry_urls) == 2
     crumbs.get_by_role("link", name="colours").click()
     expect(page).to_have_url(f"{site.url}#/task/colours")
 
@@ -230,8 +230,8 @@ def test_ended_session_keeps_the_action(browser: Browser, site: Site, complaints
 
 def test_token_logs_in(browser: Browser, site: Site, complaints: list[str]) -> None:
     """The login accepts a token, with its own role and tasks, and a logout ends it in this browser."""
-    asked = {"name": "reader", "role": "viewer"}
-    secret = site.request("POST", "/api/tokens", asked).json()["token"]
+    token_request = {"name": "reader", "role": "viewer"}
+    secret = site.request("POST", "/api/tokens", token_request).json()["token"]
     context = browser.new_context()
     page = watched(context, complaints)
     page.goto(site.url)
@@ -264,12 +264,12 @@ def test_attempts_do_not_move_the_log(browser: Browser, session: StorageState, s
     run = site.get("/api/tasks/tries/runs?sortDirection=asc").json()["items"][0]["id"]
     context = browser.new_context(storage_state=session)
     page = context.new_page()
-    held: list[Route] = []
-    page.route("**/api/tasks/tries/runs?*retriesOnly*", lambda route: held.append(route))  # noqa: PLW0108
+    held_routes: list[Route] = []
+    page.route("**/api/tasks/tries/runs?*retriesOnly*", lambda route: held_routes.append(route))  # noqa: PLW0108
     page.goto(f"{site.url}#/run/{run}")
     expect(page.get_by_text("Complete")).to_be_visible()
-    until(lambda: page.evaluate(PAINTED) and held, "the question for attempts")
-    for route in held:
+    until(lambda: page.evaluate(PAINTED) and held_routes, "the question for attempts")
+    for route in held_routes:
         route.continue_()
     expect(page.get_by_role("region", name="2 attempts").get_by_role("link")).to_have_count(2)
     assert page.evaluate(PAINTED)

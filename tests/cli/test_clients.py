@@ -85,7 +85,7 @@ class TestRun:
         assert (result.exit_code, daemon.requests) == (64, [])
 
     @pytest.mark.parametrize(
-        ("ended", "code", "said"),
+        ("ended", "code", "message"),
         [
             ({"endReason": "succeeded", "exitCode": 0}, 0, ""),
             ({"endReason": "timeout", "exitCode": 143}, 143, "ended: timeout"),
@@ -99,33 +99,33 @@ class TestRun:
         ],
     )
     def test_exit_code_of_each_ending(
-        self, ringward: Ringward, daemon: FakeDaemon, ended: dict[str, Any], code: int, said: str
+        self, ringward: Ringward, daemon: FakeDaemon, ended: dict[str, Any], code: int, message: str
     ) -> None:
         """The code is 125 with the reason if nothing ran, 1 if an unsuccessful run exited with 0, else the run's."""
         running(daemon, **ended)
         result = ringward("run", "job")
         assert result.exit_code == code
-        assert said in result.stderr
+        assert message in result.stderr
 
     @pytest.mark.parametrize(
-        ("ending", "said"),
+        ("ending", "message"),
         [
             ({"failureLine": 3}, "failed: line 3 of its log matches failure_output"),
             ({}, "failed: exit code 0 is not in exit_codes"),
         ],
     )
     def test_failed_run_that_exited_with_0(
-        self, ringward: Ringward, daemon: FakeDaemon, ending: dict[str, Any], said: str
+        self, ringward: Ringward, daemon: FakeDaemon, ending: dict[str, Any], message: str
     ) -> None:
         """A failed run that exited with 0 makes the exit code 1, and the reason is shown."""
         running(daemon, endReason="failed", exitCode=0)
         daemon.on("GET", f"/api/runs/{RUN}/ending", {"reason": "failed", "exitCode": 0, **ending})
         result = ringward("run", "job")
         assert result.exit_code == 1
-        assert said in result.stderr
+        assert message in result.stderr
 
     @pytest.mark.parametrize(
-        ("answer", "code", "said"),
+        ("answer", "code", "message"),
         [
             (problem(404, "There is no task"), 125, 'no task named "job"'),
             (problem(409, "job is a service"), 125, "job is a service"),
@@ -139,11 +139,11 @@ class TestRun:
             (Answer(301), exit_codes.UNREACHABLE, "status 301"),
         ],
     )
-    def test_refused_run(self, ringward: Ringward, daemon: FakeDaemon, answer: Answer, code: int, said: str) -> None:
+    def test_refused_run(self, ringward: Ringward, daemon: FakeDaemon, answer: Answer, code: int, message: str) -> None:
         """Unknown tasks and services exit with 125; missing permission and a missing daemon have their own codes."""
         daemon.on("POST", "/api/tasks/job/run", answer)
         result = ringward("run", "job")
-        assert (result.exit_code, said in result.stderr) == (code, True)
+        assert (result.exit_code, message in result.stderr) == (code, True)
 
     def test_detach(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """A detached run is not followed: the command prints its id, and still reports a refused run."""
@@ -200,10 +200,10 @@ class TestLogs:
         daemon.on("GET", "/api/logs/stream", self.units("a", "b"))
         for arguments in ((), ("-n", "2"), ("-n", "0", "-f"), ("--grep", "x"), ("--stream", "stderr", "-n", "5")):
             assert ringward("logs", "job", *arguments).stdout == "a\nb\n"
-        asked = [request.query for request in daemon.requests_to("/api/logs/stream")]
-        assert [query["from"] for query in asked] == ["-100", "-2", "1", "0", "-5"]
-        assert [query.get("follow") for query in asked] == ["false", "false", None, "false", "false"]
-        assert (asked[3]["grep"], asked[4]["stream"], asked[0]["task"]) == ("x", "stderr", "job")
+        queries = [request.query for request in daemon.requests_to("/api/logs/stream")]
+        assert [query["from"] for query in queries] == ["-100", "-2", "1", "0", "-5"]
+        assert [query.get("follow") for query in queries] == ["false", "false", None, "false", "false"]
+        assert (queries[3]["grep"], queries[4]["stream"], queries[0]["task"]) == ("x", "stderr", "job")
 
     def test_labels_of_several_units(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """Lines of several units have aligned labels, with the instance index where a service has several."""
@@ -223,9 +223,9 @@ class TestLogs:
         run = event("run", {"r": 0, "runId": RUN, "taskName": "job", "instanceIndex": 0})
         first = event("lines", [{"r": 0, **line(0, "a")}]).replace(b"event", b"id: C1\nevent", 1)
         half = event("lines", [{"r": 0, **line(1, "b")}])[:20]
-        rest = event("lines", [{"r": 0, **line(1, "b")}])
+        later = event("lines", [{"r": 0, **line(1, "b")}])
         done = event("done", {"runs": 1})
-        daemon.on("GET", "/api/logs/stream", events(run, first, half, broken=True), events(run, rest, done))
+        daemon.on("GET", "/api/logs/stream", events(run, first, half, broken=True), events(run, later, done))
         assert ringward("logs", "-f", "job").stdout == "a\nb\n"
         cursors = [request.headers.get("Last-Event-ID") for request in daemon.requests_to("/api/logs/stream")]
         assert cursors == [None, "C1"]
@@ -247,19 +247,24 @@ class TestLogs:
         """The number of missing lines is shown, whether they are at the start, in between, at the end, or all."""
         daemon.on("GET", f"/api/runs/{RUN}", run())
 
-        def of(*kept: int) -> Callable[[Request], Answer]:
+        def of(*numbers: int) -> Callable[[Request], Answer]:
             def answer(request: Request) -> Answer:
                 start = int(request.query["from"])
-                shown_lines = [line(n, f"line {n}") for n in kept if n >= (10 + start if start < 0 else start)]
+                shown_lines = [line(n, f"line {n}") for n in numbers if n >= (10 + start if start < 0 else start)]
                 return as_json({"lines": shown_lines, "firstAvailable": 0, "totalLines": 10})
 
             return answer
 
-        for kept, said in (((6, 7, 8, 9), "2 lines"), ((4, 5, 8, 9), "2 lines"), ((4, 5), "4 lines"), ((), "6 lines")):
-            daemon.on("GET", self.LOG, of(*kept))
+        for numbers, gap in (
+            ((6, 7, 8, 9), "2 lines"),
+            ((4, 5, 8, 9), "2 lines"),
+            ((4, 5), "4 lines"),
+            ((), "6 lines"),
+        ):
+            daemon.on("GET", self.LOG, of(*numbers))
             result = ringward("logs", "-n", "6", RUN)
-            assert result.stdout == "".join(f"line {n}\n" for n in kept)
-            assert result.stderr == f"ringward: {said} are no longer kept or unreadable\n"
+            assert result.stdout == "".join(f"line {n}\n" for n in numbers)
+            assert result.stderr == f"ringward: {gap} are no longer kept or unreadable\n"
         daemon.on("GET", self.LOG, of(*range(10)))
         assert ringward("logs", "-n", "6", RUN).stderr == ""
 

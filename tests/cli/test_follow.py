@@ -96,8 +96,8 @@ def test_batches_are_printed_line_by_line(daemon: FakeDaemon, following: Followi
 def test_many_omitted_lines(daemon: FakeDaemon, following: Following) -> None:
     """If a stream omits more lines than it can replay, the follower opens the next one after them, without a pause."""
     hole = event("dropped", {"after": 1, "count": 20_000})
-    rest = batch(2, *map(str, range(2, 20_002)))
-    daemon.on("GET", STREAM, events(sent(0, 1), hole, sent(20_002), DONE), events(rest, sent(20_002), DONE))
+    later = batch(2, *map(str, range(2, 20_002)))
+    daemon.on("GET", STREAM, events(sent(0, 1), hole, sent(20_002), DONE), events(later, sent(20_002), DONE))
     assert following.lines() == [str(number) for number in range(20_003)]
     assert [request.headers.get("Last-Event-ID") for request in daemon.requests_to(STREAM)] == [None, "1"]
     assert following.now_s == 0

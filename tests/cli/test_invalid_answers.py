@@ -178,29 +178,29 @@ def mutations(value: Any, wrongs: Iterator[Any]) -> Iterator[Any]:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_invalid_answers(ringward: Ringward, daemon: FakeDaemon, command: str) -> None:
     """Any invalid JSON or wrong part of an answer is either harmless or reported with exit code 69."""
-    asked: list[tuple[str, str]] = []
+    keys: list[tuple[str, str]] = []
     replaced: dict[tuple[str, str], Answer] = {}
 
     def handle(request: Request) -> Answer:
         key = request.method, request.path
-        asked.append(key)
+        keys.append(key)
         return replaced[key] if key in replaced else answer(ANSWERS[key])
 
     daemon.handlers.update(dict.fromkeys(ANSWERS, handle))
     well = ringward(*command.split())
     assert well.exit_code in (exit_codes.OK, exit_codes.REFUSED), well.output
-    for key in dict.fromkeys(asked):
+    for key in dict.fromkeys(keys):
         stream = isinstance(ANSWERS[key], list)
         for body in () if stream else BODIES:
             replaced[key] = Answer(200, body)
-            got = ringward(*command.split())
-            assert got.exit_code == exit_codes.UNREACHABLE, (key, body[:50], got.output, got.exception)
-            assert "not a Ringward daemon" in got.output, (key, body[:50])
+            result = ringward(*command.split())
+            assert result.exit_code == exit_codes.UNREACHABLE, (key, body[:50], result.output, result.exception)
+            assert "not a Ringward daemon" in result.output, (key, body[:50])
         for changed in () if isinstance(ANSWERS[key], Answer) else mutations(ANSWERS[key], itertools.cycle(WRONG)):
             replaced[key] = answer(changed)
-            got = ringward(*command.split())
-            assert isinstance(got.exception, SystemExit | None), (key, changed, got.exception)
-            assert got.exit_code in DOCUMENTED or command.startswith("run "), (key, changed, got.output)
+            result = ringward(*command.split())
+            assert isinstance(result.exception, SystemExit | None), (key, changed, result.exception)
+            assert result.exit_code in DOCUMENTED or command.startswith("run "), (key, changed, result.output)
         del replaced[key]
 
 
@@ -210,6 +210,6 @@ def test_incomplete_answer(ringward: Ringward, daemon: FakeDaemon, command: str)
     daemon.on("GET", f"/api/runs/{RUN}", RECORD)
     daemon.on("GET", f"/api/runs/{RUN}/log/raw", Answer(200, b"one\n", "text/plain", broken=True))
     daemon.on("GET", "/api/tasks", Answer(200, b'{"items": []}', broken=True))
-    got = ringward(*command.split())
-    assert got.exit_code == exit_codes.UNREACHABLE
-    assert "the connection to the daemon at" in got.stderr
+    result = ringward(*command.split())
+    assert result.exit_code == exit_codes.UNREACHABLE
+    assert "the connection to the daemon at" in result.stderr

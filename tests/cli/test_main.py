@@ -309,7 +309,7 @@ def test_raw_output_to_a_terminal(daemon: FakeDaemon, data: Path, option: list[s
 
 
 @pytest.mark.parametrize(
-    ("redirection", "command", "code", "said"),
+    ("redirection", "command", "code", "message"),
     [
         (">/dev/full", "ps", exit_codes.OUTPUT, "cannot write output: No space left on device\n"),
         (">/dev/full", "--help", exit_codes.OUTPUT, "cannot write output: No space left on device\n"),
@@ -317,12 +317,12 @@ def test_raw_output_to_a_terminal(daemon: FakeDaemon, data: Path, option: list[s
         ("2>/dev/full", "health", exit_codes.UNREACHABLE, ""),
     ],
 )
-def test_failed_output(daemon: FakeDaemon, data: Path, redirection: str, command: str, code: int, said: str) -> None:
+def test_failed_output(daemon: FakeDaemon, data: Path, redirection: str, command: str, code: int, message: str) -> None:
     """Output to a full disk gives one line; closed descriptors are ignored."""
     daemon.on("GET", "/api/tasks", {"items": []})
     called = ["sh", "-c", f'exec "$@" {redirection}', "sh", *PROGRAM, "--data", str(data), command]
     done = subprocess.run(called, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr.removeprefix("ringward: ")) == (code, said)
+    assert (done.returncode, done.stderr.removeprefix("ringward: ")) == (code, message)
 
 
 def test_closed_descriptors() -> None:

@@ -135,10 +135,10 @@ def test_rerun_result(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "asked"),
+    ("status", "condition"),
     [(None, "ended"), ("failed", "failed"), ("running,failed", "failed"), ("ended,pending", "ended")],
 )
-def test_dry_run(ringward: Ringward, daemon: FakeDaemon, status: str | None, asked: str) -> None:
+def test_dry_run(ringward: Ringward, daemon: FakeDaemon, status: str | None, condition: str) -> None:
     """A dry run shows the ended runs that would be deleted and the number of others, and changes nothing."""
     daemon.on("GET", "/api/runs", {"items": [run()], "total": 7})
     options = ["--status", status] if status else ["--task", "job"]
@@ -147,7 +147,7 @@ def test_dry_run(ringward: Ringward, daemon: FakeDaemon, status: str | None, ask
     assert RUN in result.stdout
     assert "and 6 more" in result.stderr
     (request,) = daemon.requests
-    expected = {"status": asked, "naming": "camel", "limit": "1000", **({} if status else {"task_name": "job"})}
+    expected = {"status": condition, "naming": "camel", "limit": "1000", **({} if status else {"task_name": "job"})}
     assert request.query == expected
     shown = json.loads(ringward("rm", "--dry-run", "--json", *options).stdout)
     assert shown == {"runs": [run()], "total": 7}
@@ -185,11 +185,11 @@ def answered(terminal: FakeDaemon, answer: str, *arguments: str) -> Result:
 def test_confirmation(terminal: FakeDaemon, command: str, path: str) -> None:
     """The command asks with the number of runs and acts only on yes; named runs and --yes need no question."""
     terminal.on("GET", "/api/tasks/job", {"name": "job", "kind": "task", "definition": {"apiTrigger": True}})
-    asked = {"rm": "Delete 7 runs? [y/N]", "rerun": "7 runs of job\nStart 1 run? [y/N]"}[command]
+    question = {"rm": "Delete 7 runs? [y/N]", "rerun": "7 runs of job\nStart 1 run? [y/N]"}[command]
     for answer, code in (("n\n", exit_codes.REFUSED), ("\n", exit_codes.REFUSED), ("", exit_codes.INTERRUPTED)):
         result = answered(terminal, answer, command, "--task", "job")
         assert result.exit_code == code
-        assert asked in result.stderr
+        assert question in result.stderr
         assert not terminal.requests_to(path)
     assert answered(terminal, "y\n", command, "--task", "job").exit_code == 0
     assert len(terminal.requests_to(path)) == 1

@@ -15,10 +15,10 @@ EVENTS = [Event("line", "{}", "7"), Event("message", "a\nb", "8"), Event("messag
 @given(st.lists(st.integers(1, 20)))
 def test_split_bytes(sizes: list[int]) -> None:
     """The events are the same however the bytes are split; comments, retry and events without data are ignored."""
-    parser, events, rest = EventParser(), [], STREAM
+    parser, events, remaining = EventParser(), [], STREAM
     for size in [*sizes, len(STREAM)]:
-        events += list(parser.feed(rest[:size]))
-        rest = rest[size:]
+        events += list(parser.feed(remaining[:size]))
+        remaining = remaining[size:]
     assert events == EVENTS
 
 

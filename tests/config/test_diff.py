@@ -45,11 +45,11 @@ def test_every_field_is_compared(before: Config, record: type[Any]) -> None:
     """A difference in any field is found, with the file's key and its effect."""
     before = replace(before, tasks={"t": replace(before.tasks["t"], crons=("@daily",))})
     places: dict[type, Any] = {Task: before.tasks.get("t"), Service: before.services.get("s")}
-    known = places.get(record) or getattr(before, PLACES[record])
+    old_record = places.get(record) or getattr(before, PLACES[record])
     for key in keys_of(PLACES[record]).values():
         if key.attribute is None:
             continue
-        after = replace(known, **{key.attribute: object()})
+        after = replace(old_record, **{key.attribute: object()})
         if record is Task:
             changed_keys = diff(before, replace(before, tasks={"t": after})).changed[0].keys
         elif record is Service:

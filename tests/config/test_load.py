@@ -439,16 +439,16 @@ def test_too_many_units(problems: Problems) -> None:
 
 
 @pytest.mark.parametrize(
-    ("secrets", "said"),
+    ("secrets", "message"),
     [
         ('PIN = "12345"', "6 to 8192 bytes"),
         ('KEY = "12345\\n54321"', "6 to 8192 bytes"),
         ("PIN = 123456", "must be a string"),
     ],
 )
-def test_secrets_are_never_repeated(config: Load, secrets: str, said: str) -> None:
+def test_secrets_are_never_repeated(config: Load, secrets: str, message: str) -> None:
     """A secret that is too short to mask is refused, and no message shows a value."""
-    with pytest.raises(ConfigError, match=said) as caught:
+    with pytest.raises(ConfigError, match=message) as caught:
         config(f'[tasks.a]\nrun = "true"\nsecrets = {{ {secrets} }}\n')
     assert f"tasks.a.secrets.{secrets[:3]}" in str(caught.value)
     assert "12345" not in str(caught.value)
@@ -492,12 +492,15 @@ def test_synonyms(problems: Problems, table: str, word: str, key: str) -> None:
 
 def test_synonyms_name_existing_keys() -> None:
     """No suggestion names a key that does not exist."""
-    known = {name for kind in ("task", "service", "http") for name in keys_of(kind)}
+    key_names = {name for kind in ("task", "service", "http") for name in keys_of(kind)}
     for word, candidates in SYNONYMS.items():
-        assert word not in known
-        assert {candidate.partition(".")[0] for candidate in candidates} <= {*known, *KINDS, *SETTINGS, *params.KEYS}, (
-            word
-        )
+        assert word not in key_names
+        assert {candidate.partition(".")[0] for candidate in candidates} <= {
+            *key_names,
+            *KINDS,
+            *SETTINGS,
+            *params.KEYS,
+        }, word
 
 
 def test_unknown_public_name(config: Load) -> None:

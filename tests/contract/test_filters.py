@@ -70,9 +70,9 @@ def test_filters_of_the_selector(daemon: Contract, case: Case) -> None:
     selector = {"match_all": True, "filter": {"task_name": "bulk", name: value}}
     expected = {run["id"] for run in runs if matches(run, value)}
     affected = daemon.post("/api/runs/bulk/delete", selector)["affected"]
-    left = {run["id"] for run in daemon.ok("/api/tasks/bulk/runs", limit=1000)["items"]}
+    earlier_ids = {run["id"] for run in daemon.ok("/api/tasks/bulk/runs", limit=1000)["items"]}
     restored = daemon.post("/api/runs/bulk/restore", selector)["affected"]
-    assert {run["id"] for run in runs} - left == expected
+    assert {run["id"] for run in runs} - earlier_ids == expected
     assert affected == restored == len(expected)
     assert daemon.ok("/api/tasks/bulk/runs", limit=1000)["items"] == runs
 

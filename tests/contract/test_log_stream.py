@@ -52,7 +52,7 @@ def test_live(daemon: Contract) -> None:
     first = next(events)
     assert (first.kind, first.id, first.data["text"]) == ("line", "0", "ready")
     assert daemon.request("POST", f"/api/runs/{run_id}/stop").status == 204
-    said, done = list(events)
-    assert (said.id, said.data["text"]) == ("1", "bye")
+    line, done = list(events)
+    assert (line.id, line.data["text"]) == ("1", "bye")
     assert (done.kind, done.data) == ("done", {"finalLine": 1, "status": "ended"})
     stream.close()

@@ -176,14 +176,14 @@ def patch_sqlite(steps: Steps) -> None:
 
 
 def main() -> None:
-    plan, _, _, _, process, *rest = sys.argv[1:]
+    plan, _, _, _, process, *arguments = sys.argv[1:]
     steps = Steps(plan, process)
     if process == "root":
         sys.executable = os.environ["FAILING_PYTHON"]
     if process in ("scheduler", "janitor"):
         patch_sqlite(steps)
     patch(steps)
-    sys.argv = [process, *rest]
+    sys.argv = [process, *arguments]
     sys.exit(run(process))
 
 

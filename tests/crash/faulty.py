@@ -54,10 +54,10 @@ def fail(path: str) -> None:
 
 
 def main() -> None:
-    plan, _, _, _, process, *rest = sys.argv[1:]
+    plan, _, _, _, process, *arguments = sys.argv[1:]
     if process == "root":
         sys.executable = os.environ["FAULTY_PYTHON"]
-        if "--check" not in rest:
+        if "--check" not in arguments:
             fail(plan)
         elif _plan(plan) == "early":
             _hang(plan)
@@ -65,7 +65,7 @@ def main() -> None:
             from supervisor.root.handover.inherited_state import InheritedState
 
             InheritedState.load = lambda _fd: _hang(plan)  # type: ignore[assignment, method-assign]
-    sys.argv = [process, *rest]
+    sys.argv = [process, *arguments]
     sys.exit(run(process))
 
 

@@ -175,9 +175,9 @@ class Storm:
 
     def _upgraded(self) -> bool:
         """Return whether an upgrade happened and none is in progress."""
-        told = self._daemon.output.read_text()
-        self.report.upgrades = told.count("upgraded from")
-        return told.rfind("upgraded from") > told.rfind("upgrade: testing")
+        text = self._daemon.output.read_text()
+        self.report.upgrades = text.count("upgraded from")
+        return text.rfind("upgraded from") > text.rfind("upgrade: testing")
 
     def _check_for_leftovers(self, identity: str) -> None:
         for process in psutil.process_iter():

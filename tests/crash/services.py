@@ -97,8 +97,8 @@ class Crashes:
         self._check_for_processes(identity)
         return self.report
 
-    def _differs(self, what: str) -> None:
-        self.report.differences.append(what)
+    def _differs(self, difference: str) -> None:
+        self.report.differences.append(difference)
 
     def _command(self, command: str, name: str) -> None:
         answer = self._daemon.request("POST", f"/api/tasks/{name}/{command}")
@@ -130,11 +130,11 @@ class Crashes:
         much = [name for name in now if now[name].total() > before[name].total() + _OPENED_LATER]
         return [f"{name}: {dict(now[name] - before[name])} more" for name in much]
 
-    def _wait(self, what: str, remains: Any) -> None:
+    def _wait(self, description: str, remains: Any) -> None:
         try:
-            until(lambda: not remains(), what, _PATIENCE_S)
+            until(lambda: not remains(), description, _PATIENCE_S)
         except AssertionError:
-            self._differs(f"{what}: {remains()}")
+            self._differs(f"{description}: {remains()}")
 
     def _awake(self) -> list[str]:
         tasks = self._daemon.get("/api/tasks").json()["items"]
@@ -169,8 +169,8 @@ class Crashes:
             self._differs(f"ran without a row: {run_id}")
         for run in runs.values():
             self.report.reasons[run.get("endReason", run["status"])] += 1
-            for what in (*self._wrong_end(run), *self._wrong_bytes(run)):
-                self._differs(f"{run['taskName']} {run['id']}: {what}: {run}")
+            for difference in (*self._wrong_end(run), *self._wrong_bytes(run)):
+                self._differs(f"{run['taskName']} {run['id']}: {difference}: {run}")
         self._check_for_overlaps(list(runs.values()))
         place = Cgroups.find()
         if place is not None and os.path.isdir(place.directory):

@@ -78,7 +78,7 @@ def follow(clock: SimulatedClock) -> None:
 
 
 def main() -> None:
-    clock, _, _, _, process, *rest = sys.argv[1:]
+    clock, _, _, _, process, *arguments = sys.argv[1:]
     if process == "root":
         from supervisor.root import helper_processes
 
@@ -86,7 +86,7 @@ def main() -> None:
         helper_processes._DELAYS_S = (0.0,)  # type: ignore[assignment]
     elif process == "scheduler":
         follow(SimulatedClock(clock))
-    sys.argv = [process, *rest]
+    sys.argv = [process, *arguments]
     sys.exit(run(process))
 
 

@@ -132,7 +132,7 @@ def after_sending(plan: Plan) -> None:
 
 
 def main() -> None:
-    plan, _, _, _, process, *rest = sys.argv[1:]
+    plan, _, _, _, process, *arguments = sys.argv[1:]
     if process == "root":
         from supervisor.root import helper_processes
 
@@ -140,7 +140,7 @@ def main() -> None:
         helper_processes._DELAYS_S = (0.0,)  # type: ignore[assignment]
     elif process == "scheduler":
         label_steps(Plan(plan))
-    sys.argv = [process, *rest]
+    sys.argv = [process, *arguments]
     sys.exit(run(process))
 
 

@@ -88,8 +88,8 @@ def most_places(runs: Iterable[dict[str, Any]]) -> int:
     changes = [
         change
         for run in runs
-        if (taken := places.get(run["taskName"])) and "startedAt" in run
-        for change in ((run["startedAt"], taken), (run["endedAt"], -taken))
+        if (places_taken := places.get(run["taskName"])) and "startedAt" in run
+        for change in ((run["startedAt"], places_taken), (run["endedAt"], -places_taken))
     ]
     return max(accumulate(places for _, places in sorted(changes)), default=0)
 

@@ -114,7 +114,7 @@ class FailingDaemon(Daemon):
         body = {"params": {"P": "geheimnis"}} if task == "hidden" else {}
         refusals: list[str] = []
 
-        def taken() -> str | None:
+        def is_taken() -> str | None:
             answer = self.request("POST", f"/api/tasks/{task}/run", body)
             if answer.status == 201:
                 return str(answer.json()["id"])
@@ -122,7 +122,7 @@ class FailingDaemon(Daemon):
             refusals.append(answer.json()["detail"])
             return None
 
-        return until(taken, f"{task} to be taken"), refusals
+        return until(is_taken, f"{task} to be taken"), refusals
 
     def kinds(self) -> list[str]:
         return [item["kind"] for item in self.get("/api/notifications").json()["items"]]
@@ -165,9 +165,9 @@ def fail(daemon: FailingDaemon, label: str, error: int, times: int = 1) -> list[
     return refused
 
 
-def reported(daemon: FailingDaemon, before: int, what: str) -> None:
+def reported(daemon: FailingDaemon, before: int, description: str) -> None:
     """Wait until the log, after `before` bytes, reports an error and that log files can be written again."""
-    until(lambda: TELLS.search(daemon.output.read_bytes()[before:]), what)
+    until(lambda: TELLS.search(daemon.output.read_bytes()[before:]), description)
 
     def balanced() -> bool:
         text = daemon.output.read_text()

@@ -60,9 +60,9 @@ def test_fault_in_any_thread_ends_the_root(daemon: FaultyDaemon) -> None:
         if before:
             assert daemon.run(before)["endReason"] == "crashed"
         before = running[0]["id"]
-        told = daemon.output.read_text().count("RuntimeError: a defect, as planned")
+        defects = daemon.output.read_text().count("RuntimeError: a defect, as planned")
         assert daemon.stop(signal.SIGUSR1) == _EX_SOFTWARE
-        assert daemon.output.read_text().count("RuntimeError: a defect, as planned") == told + 1
+        assert daemon.output.read_text().count("RuntimeError: a defect, as planned") == defects + 1
 
 
 def test_root_killed_during_a_hanging_trial(daemon: FaultyDaemon) -> None:

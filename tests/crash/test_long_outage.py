@@ -62,8 +62,8 @@ def test_locked_database(daemon: SimulatedClockDaemon) -> None:
     until(lambda: daemon.get("/readyz").status == 200, "it to recover")
     assert (daemon.ended(ends)["endReason"], daemon.ended(ends)["exitCode"]) == ("failed", 7)
     assert (daemon.ended(stopped)["endReason"], daemon.ended(stopped)["exitCode"]) == ("stopped", 5)
-    told = re.compile(r"the database can be written again; (\d+) more changes")
-    assert int(until(lambda: told.search(daemon.output.read_text()), "a word about it")[1]) < MINUTES
+    announcement = re.compile(r"the database can be written again; (\d+) more changes")
+    assert int(until(lambda: announcement.search(daemon.output.read_text()), "a word about it")[1]) < MINUTES
     until(lambda: accounted(daemon) == dict.fromkeys(TASKS, MINUTES), "all instants to be accounted for")
     assert {daemon.ended(daemon.runs(name)[-1]["id"])["endReason"] for name in TASKS} == {"succeeded"}
     told_people = '"database.failing"'

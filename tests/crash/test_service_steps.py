@@ -70,11 +70,11 @@ def test_scheduler_dies_during_service_commands(times: tuple[int, ...], daemon: 
     seen = until(lambda: settled(daemon, set()), "the service")
     for label in LABELS:
         daemon.plan(label, number=random.choice(times))
-        asked = Repeated(daemon)
-        begun = cycle(daemon, asked, seen)
+        repeated = Repeated(daemon)
+        started = cycle(daemon, repeated, seen)
         daemon.recovered()
         runs = {run["id"] for run in daemon.runs("s")}
-        assert asked.repeated or runs == seen | begun
+        assert repeated.repeated or runs == seen | started
         seen = runs
     assert daemon.stop() == 0
     assert daemon.verdict(set()).differences == []
@@ -83,23 +83,23 @@ def test_scheduler_dies_during_service_commands(times: tuple[int, ...], daemon: 
     assert not overlapping(ended)
 
 
-def cycle(daemon: Daemon, asked: Repeated, seen: set[str]) -> set[str]:
+def cycle(daemon: Daemon, repeated: Repeated, seen: set[str]) -> set[str]:
     """Give each command; return the runs that they started."""
-    begun: set[str] = set()
-    asked("stop")
+    started: set[str] = set()
+    repeated("stop")
     until(lambda: states(daemon) == ["stopped"] * INSTANCES, "it to be stopped")
     for command in COMMANDS[1:]:
-        asked(command)
-        begun |= until(lambda old=seen | begun: settled(daemon, old), f"its processes after {command}")  # type: ignore[misc]
-    return begun
+        repeated(command)
+        started |= until(lambda old=seen | started: settled(daemon, old), f"its processes after {command}")  # type: ignore[misc]
+    return started
 
 
 def overlapping(runs: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Return pairs of runs of an instance of which the second started before the first had ended."""
     mistakes = []
     for _, group in groupby(sorted(runs, key=lambda run: run["instanceIndex"]), key=lambda run: run["instanceIndex"]):
-        begun = sorted((run for run in group if "startedAt" in run), key=lambda run: run["startedAt"])
+        started = sorted((run for run in group if "startedAt" in run), key=lambda run: run["startedAt"])
         mistakes += [
-            (first["id"], second["id"]) for first, second in pairwise(begun) if second["startedAt"] < first["endedAt"]
+            (first["id"], second["id"]) for first, second in pairwise(started) if second["startedAt"] < first["endedAt"]
         ]
     return mistakes

@@ -120,8 +120,10 @@ def test_withdrawn_and_missing_files_are_found(index: dict[str, Any]) -> None:
 
 def test_advisories_are_found(index: dict[str, Any]) -> None:
     """An advisory about a locked version is a finding, unless it was withdrawn."""
-    known = {"id": "PYSEC-1", "summary": "Reads too much", "fixed_in": ["1.1"], "withdrawn": None}
-    index["/pypi/one/1.0/json"] = {"vulnerabilities": [known, {**known, "id": "PYSEC-2", "withdrawn": "2026-01-01"}]}
+    vulnerability = {"id": "PYSEC-1", "summary": "Reads too much", "fixed_in": ["1.1"], "withdrawn": None}
+    index["/pypi/one/1.0/json"] = {
+        "vulnerabilities": [vulnerability, {**vulnerability, "id": "PYSEC-2", "withdrawn": "2026-01-01"}]
+    }
     assert list(audit.advisories(ONE)) == ["one 1.0: PYSEC-1: Reads too much (fixed in 1.1)"]
 
 
@@ -130,7 +132,7 @@ def test_missing_advisories_are_reported(capsys: pytest.CaptureFixture[str], mon
     """Without advisories and files in the index, the audit reports the skipped checks and performs the others."""
     monkeypatch.setattr(audit, "locked", lambda: ONE)
     assert audit.main() == 1
-    told = capsys.readouterr().out
-    assert "files in the index: NOT CHECKED: HTTP Error 404" in told
-    assert "security advisories: NOT CHECKED: " in told
-    assert "click: setup.cfg requires it" in told
+    text = capsys.readouterr().out
+    assert "files in the index: NOT CHECKED: HTTP Error 404" in text
+    assert "security advisories: NOT CHECKED: " in text
+    assert "click: setup.cfg requires it" in text

@@ -152,7 +152,7 @@ def test_stream_through_a_proxy(daemon: ProxiedDaemon, proxy: Proxy, client: Cli
     path = f"/ringward/api/runs/{run}/log/stream"
     with daemon.pipe.open("w") as pipe:
 
-        def told(text: str, events: Iterator[Any]) -> Any:
+        def sends(text: str, events: Iterator[Any]) -> Any:
             pipe.write(f"{text}\n")
             pipe.flush()
             line = next(event for event in events if event.kind == "line")
@@ -162,15 +162,15 @@ def test_stream_through_a_proxy(daemon: ProxiedDaemon, proxy: Proxy, client: Cli
         stream = client.stream(path)
         assert (stream.status, stream.headers["Content-Encoding"]) == (200, None)
         events = iter(stream)
-        first = told("one", events)
+        first = sends("one", events)
         if proxy.workers():
             proxy.reload()
-        told("two", events)
+        sends("two", events)
         stream.close()
         again = client.stream(path, **{"Last-Event-ID": first})
         resumed = iter(again)
         assert next(event for event in resumed if event.kind == "line").data["text"] == "two"
-        told("three", resumed)
+        sends("three", resumed)
     assert [event.kind for event in resumed][-1] == "done"
     again.close()
 

@@ -61,8 +61,8 @@ def test_release(clone: Path) -> None:
     assert head[0].startswith("0.2.0 (20")
     assert head[1] == "-" * len(head[0])
     assert (clone / "ran").read_text() == "lint\ntest\n"
-    told = subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=clone / "dist", capture_output=True, text=True)
-    assert told.stdout == "deb: OK\ndist: OK\n"
+    result = subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=clone / "dist", capture_output=True, text=True)
+    assert result.stdout == "deb: OK\ndist: OK\n"
     assert release.git("log", "-1", "--format=%s", "v0.2.0") == "Release 0.2.0"
     assert release.git("status", "--porcelain") == ""
 

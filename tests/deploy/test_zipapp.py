@@ -72,15 +72,15 @@ def put(daemon: OneFile, archive: Path, *, honest: bool = True, **about: str) ->
     new.chmod(0o755)
     with zipfile.ZipFile(new, "a") as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the last of two entries of a name counts
-        told = json.loads(file.read("about.json")) | about
+        about_file = json.loads(file.read("about.json")) | about
         name, hashes = "ringward/supervisor/version.py", json.loads(file.read("manifest.json"))
-        source = f'VERSION = "{told["version"]}"\n'.encode()
+        source = f'VERSION = "{about_file["version"]}"\n'.encode()
         if honest:
             hashes[name] = hashlib.sha256(source).hexdigest()
         manifest = json.dumps(hashes).encode()
-        told["id"] = hashlib.sha256(manifest).hexdigest()
+        about_file["id"] = hashlib.sha256(manifest).hexdigest()
         for path, data in (
-            ("about.json", json.dumps(told).encode()),
+            ("about.json", json.dumps(about_file).encode()),
             ("manifest.json", manifest),
             (f"site/{name}", source),
         ):

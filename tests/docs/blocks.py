@@ -105,13 +105,13 @@ def blocks(page: Path) -> list[Block]:
         place = block.parent.index(block)
         before = block.parent[place - 1] if place else None
         mark = _MARK.fullmatch(before.astext()) if isinstance(before, docutils.nodes.comment) else None
-        said = {mark[1]: mark[2]} if mark else {}
+        mark_of = {mark[1]: mark[2]} if mark else {}
         languages = [word for word in block["classes"] if word != "code"]
         all_blocks.append(
             Block(
                 languages[0] if languages else "",
                 block.astext(),
-                *(said.get(kind) for kind in ("file", "added to", "not run")),
+                *(mark_of.get(kind) for kind in ("file", "added to", "not run")),
             )
         )
     return all_blocks

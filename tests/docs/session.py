@@ -198,8 +198,8 @@ class Session:
         new = [name for name in ids_of(text) if name not in self._ids.real]
         if new:
             answer = self._daemon.get("/api/runs?status=ended&naming=camel&limit=100").json()
-            taken = self._ids.real.values()
-            ended = [run["id"] for run in answer["runs"] if run["id"] not in taken]
+            used_ids = self._ids.real.values()
+            ended = [run["id"] for run in answer["runs"] if run["id"] not in used_ids]
             self._ids.real.update(zip(new, ended, strict=False))
 
     def _places(self) -> list[tuple[str, str]]:

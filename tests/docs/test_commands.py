@@ -48,8 +48,8 @@ def test_commands_match_the_page(page: Path, daemon: Shown) -> None:
     """Each command ends as shown and prints the shown lines, except for times, ids and the like."""
     with read_by(daemon, page) as (session, shown):
         wrong = [text for block in shown for text in session.wrong(block)]
-        said = daemon.output.read_text()[-5000:]
-    assert not wrong, "\n".join((*wrong, "the daemon says:", said))
+        log_tail = daemon.output.read_text()[-5000:]
+    assert not wrong, "\n".join((*wrong, "the daemon says:", log_tail))
 
 
 def test_skipped_blocks_are_counted() -> None:

@@ -147,9 +147,9 @@ def record_handover(daemon: Recorded) -> None:
         until(partial(shown, daemon, runs[name]), f"the first half of {name}")
     until(lambda: daemon.lines(runs["stopped"]), "its first line")
     until((daemon.directory / "closed").exists, "a run to have closed its output")
-    left, *_ = [daemon.ended(daemon.trigger(name))["id"] for name in ("left", "unwritten", "quick")]
+    left_running_id, *_ = [daemon.ended(daemon.trigger(name))["id"] for name in ("left", "unwritten", "quick")]
     (daemon.directory / "late").touch()
-    until(lambda: "daemon.ring" in daemon.holding(f"left {left}: one"), "the output of a leftover")
+    until(lambda: "daemon.ring" in daemon.holding(f"left {left_running_id}: one"), "the output of a leftover")
     for name in ("stopped", "draining"):
         daemon.request("POST", f"/api/runs/{runs[name]}/stop")
     child = until(lambda: next(iter(daemon.children("ignores_term")), None), "the child that is left")

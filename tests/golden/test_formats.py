@@ -308,29 +308,29 @@ def test_all_classes_of_the_schema_are_listed() -> None:
 def test_record_of_an_unreported_run_is_read(old: Path) -> None:
     """The instance in the record is read, with defaults for later fields."""
     record = Record(os.open(old / "record-secret", os.O_RDWR | os.O_CLOEXEC))
-    known = record.read()
-    assert known is not None
-    assert known.about["format"] == FORMAT
-    request = known.state.start.request
+    content = record.read()
+    assert content is not None
+    assert content.about["format"] == FORMAT
+    request = content.state.start.request
     assert request.task == "secret"
-    assert known.state.progress.phase in (ProcessState.RUNNING, ProcessState.SEALING)
+    assert content.state.progress.phase in (ProcessState.RUNNING, ProcessState.SEALING)
     assert request.secrets == ["P"]
     assert (request.stop_target, request.stdin_open) == ("tree", False)
-    assert process_of(known.state, -1, None, adopted=True).run == request.run
-    assert known.state.details.exited is None
+    assert process_of(content.state, -1, None, adopted=True).run == request.run
+    assert content.state.details.exited is None
     record.close()
 
 
 def test_record_of_an_ended_run_is_read(old: Path) -> None:
     """The record shows how the run ended."""
     record = Record(os.open(old / "record-ended", os.O_RDWR | os.O_CLOEXEC))
-    known = record.read()
-    assert known is not None
-    exited = known.state.details.exited
+    content = record.read()
+    assert content is not None
+    exited = content.state.details.exited
     assert exited is not None
     assert exited.status is not None
-    assert exited.run == known.state.run
-    assert known.state.start.request.log.endswith(".log")
+    assert exited.run == content.state.run
+    assert content.state.start.request.log.endswith(".log")
     record.close()
 
 

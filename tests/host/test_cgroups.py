@@ -222,15 +222,15 @@ def test_limits_of_adopted_runs_are_restored(filled: Cgroup, tmp_path: Path) -> 
     gone.limits.add("memory")
     spawn = SimpleNamespace(limits={"memory": 64 << 20, "cpu": 0.5, "nice": 5})
     Path(filled.path, "memory.max").write_text("max\n")
-    told: list[str] = []
+    warnings_seen: list[str] = []
     instances = [
         SimpleNamespace(run=name, main=SimpleNamespace(adopted=True), cgroup=cgroup, spawn=spawn)
         for name, cgroup in (("limited", filled), ("none", None), ("gone", gone))
     ]
-    limit_again(cast("list[ManagedProcess]", instances), cast("Log", SimpleNamespace(warning=told.append)))
+    limit_again(cast("list[ManagedProcess]", instances), cast("Log", SimpleNamespace(warning=warnings_seen.append)))
     assert Path(filled.path, "memory.max").read_text() == str(64 << 20)
     assert Path(filled.path, "cpu.max").read_text() == "max 100000\n"
-    assert told == ["the limits of gone no longer apply: No such file or directory"]
+    assert warnings_seen == ["the limits of gone no longer apply: No such file or directory"]
 
 
 def test_no_usable_hierarchy(fake: FakeHierarchy, tmp_path: Path) -> None:

@@ -45,8 +45,8 @@ class FakeProc:
         """Write a process; `user` and `waited` are clock ticks of its own and of its children."""
         folder = self.path / str(pid)
         folder.mkdir(exist_ok=True)
-        rest = f"0 0 0 0 0 0 0 {user} 0 {waited} 0 20 0 1 0 {start} 0 {pages} 0 0"
-        text = f"{pid} (a) b (c) {state} {parent} {group or pid} {session or group or pid} {rest}\n"
+        fields_after = f"0 0 0 0 0 0 0 {user} 0 {waited} 0 20 0 1 0 {start} 0 {pages} 0 0"
+        text = f"{pid} (a) b (c) {state} {parent} {group or pid} {session or group or pid} {fields_after}\n"
         (folder / "stat").write_text(text)
         (folder / "environ").write_text(environ)
         if io is not None:
@@ -264,10 +264,10 @@ def test_real_processes(tree: int) -> None:
     processes = Processes(os.getpid())
     processes.add("A", tree, boot_ticks() + 1)
 
-    def taken() -> TotalUsage:
+    def usage_now() -> TotalUsage:
         return look(processes, "A")["A"]
 
-    until(lambda: taken().processes == 5, "all five")
-    before = taken()
+    until(lambda: usage_now().processes == 5, "all five")
+    before = usage_now()
     assert before.rss_bytes > 32 << 20
-    until(lambda: taken().user_ms > before.user_ms, "its time to pass")
+    until(lambda: usage_now().user_ms > before.user_ms, "its time to pass")

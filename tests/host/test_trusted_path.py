@@ -29,19 +29,19 @@ def test_path_of_the_owner(program: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "why", "remedy"),
+    ("mode", "reason", "remedy"),
     [
         (0o777, "is writable by everyone (mode 0777)", "chmod go-w {path}"),
         (0o775, f"is writable by group {os.getegid()} (mode 0775)", "chmod g-w {path}"),
     ],
 )
-def test_writable_parent(program: Path, mode: int, why: str, remedy: str) -> None:
+def test_writable_parent(program: Path, mode: int, reason: str, remedy: str) -> None:
     """The first directory on the path that others can write to is named, with the command that changes it."""
     above = program.parent.parent
     above.chmod(mode)
     exposed_path = exposed(str(program), OWNERS)
     assert exposed_path is not None
-    assert str(exposed_path) == f"{above} {why}; run: {remedy.format(path=above)}"
+    assert str(exposed_path) == f"{above} {reason}; run: {remedy.format(path=above)}"
 
 
 @AS_ROOT

@@ -377,11 +377,13 @@ def _good(request: Any) -> bytes:
         pytest.param(lambda _request: b"\xff\xff\xff\xff", id="no frame"),
     ],
 )
-@pytest.mark.parametrize("kept", [False, True])
-def test_broken_connection(tmp_path: Path, client: ControlClient, broken: Callable[[Any], bytes], kept: bool) -> None:
+@pytest.mark.parametrize("kept_open", [False, True])
+def test_broken_connection(
+    tmp_path: Path, client: ControlClient, broken: Callable[[Any], bytes], kept_open: bool
+) -> None:
     """A broken connection is dropped, and the same request is repeated over another one."""
-    server = ScriptedServer(tmp_path / "control.sock", [*([_good] if kept else []), broken, _good])
-    if kept:
+    server = ScriptedServer(tmp_path / "control.sock", [*([_good] if kept_open else []), broken, _good])
+    if kept_open:
         assert client.call("first") == {"a": 1}
         server.ids.clear()
     assert client.call("echo") == {"a": 1}

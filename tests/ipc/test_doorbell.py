@@ -47,10 +47,10 @@ def test_news_before_the_subscription(bell: DoorbellServer, tmp_path: Path) -> N
     os.set_blocking(client.fileno(), False)
     bell.ring(["old"], 100.0)
     bell.ring(["new"], 102.1)
-    for name, heard in (("new", ["new"]), ("never", []), ("old", [])):
+    for name, rung in (("new", ["new"]), ("never", []), ("old", [])):
         client.subscribe(name)
         bell.readable(fd, 102.2)
-        assert client.receive_now() == heard
+        assert client.receive_now() == rung
     client.close()
 
 
@@ -113,14 +113,14 @@ def test_slow_reader_does_not_block(bell: DoorbellServer, tmp_path: Path) -> Non
         bell.readable(fd, 0.0)
     for step in range(2000):
         bell.ring(names, float(step))
-    heard: set[str] = set()
+    rung: set[str] = set()
     now = 10_000.0
-    while bell.due_s() is not None or not heard:
-        heard.update(client.receive() or [])
+    while bell.due_s() is not None or not rung:
+        rung.update(client.receive() or [])
         now += 1
         bell.ring([], now)
-    while heard != set(names):
-        heard.update(client.receive() or [])
+    while rung != set(names):
+        rung.update(client.receive() or [])
     client.close()
 
 

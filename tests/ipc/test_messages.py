@@ -83,6 +83,6 @@ def test_new_fields_have_a_protocol(kind: type, first_name: str) -> None:
     with tarfile.open(FIRST_PROTOCOL) as archive:
         file = archive.extractfile("supervisor/messages.py")
         assert file is not None
-        known = fields_of(file.read().decode(), first_name)
-    assert known <= kind.__dataclass_fields__.keys()  # type: ignore[attr-defined]
-    assert kind.__dataclass_fields__.keys() - known <= messages._SINCE.keys()  # type: ignore[attr-defined]
+        declared = fields_of(file.read().decode(), first_name)
+    assert declared <= kind.__dataclass_fields__.keys()  # type: ignore[attr-defined]
+    assert kind.__dataclass_fields__.keys() - declared <= messages._SINCE.keys()  # type: ignore[attr-defined]

@@ -114,14 +114,14 @@ class LogMachine(RuleBasedStateMachine):
         self.now.seal()
         self.another()
 
-    @rule(what=st.integers(0, 5), stream=STREAMS, data=CHUNKS, after=st.integers(1, 400))
-    def writer_is_killed(self, what: int, stream: int, data: bytes, after: int) -> None:
-        self.now.kill(self._action(what, stream, data), after)
+    @rule(action=st.integers(0, 5), stream=STREAMS, data=CHUNKS, after=st.integers(1, 400))
+    def writer_is_killed(self, action: int, stream: int, data: bytes, after: int) -> None:
+        self.now.kill(self._action(action, stream, data), after)
         self.another()
 
-    @rule(what=st.sampled_from([2, 3, 5]), stream=STREAMS, data=CHUNKS)
-    def writer_is_killed_while_it_writes_to_the_disk(self, what: int, stream: int, data: bytes) -> None:
-        self.now.kill_in_write(self._action(what, stream, data))
+    @rule(action=st.sampled_from([2, 3, 5]), stream=STREAMS, data=CHUNKS)
+    def writer_is_killed_while_it_writes_to_the_disk(self, action: int, stream: int, data: bytes) -> None:
+        self.now.kill_in_write(self._action(action, stream, data))
         self.another()
 
     @rule()
@@ -133,7 +133,7 @@ class LogMachine(RuleBasedStateMachine):
         self.now.lose_power(seed)
         self.another()
 
-    def _action(self, what: int, stream: int, data: bytes) -> Callable[[], None]:
+    def _action(self, action: int, stream: int, data: bytes) -> Callable[[], None]:
         now = self.now
         actions: tuple[Callable[[], None], ...] = (
             lambda: now.print(stream, data),
@@ -143,7 +143,7 @@ class LogMachine(RuleBasedStateMachine):
             now.mirror,
             now.seal,
         )
-        return actions[what]
+        return actions[action]
 
     def teardown(self) -> None:
         if self.world is not None:

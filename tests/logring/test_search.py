@@ -63,7 +63,7 @@ EXPRESSIONS = st.recursive(
 
 def oracle(text: str, *, regex: bool, ignore_case: bool) -> re.Pattern[str]:
     """Return Python's equivalent pattern: RE2's classes are ASCII, and none has a byte that is not UTF-8."""
-    said = text if regex else re.escape(text)
+    pattern_text = text if regex else re.escape(text)
     if regex:
         for ours, theirs in (
             (".", "[^\n\udc80-\udcff]"),
@@ -72,8 +72,8 @@ def oracle(text: str, *, regex: bool, ignore_case: bool) -> re.Pattern[str]:
             (r"\s", "[ \t\r\f\n]"),
             (r"\z", r"\Z"),
         ):
-            said = said.replace(ours, theirs)
-    return re.compile(said, re.IGNORECASE if ignore_case else 0)
+            pattern_text = pattern_text.replace(ours, theirs)
+    return re.compile(pattern_text, re.IGNORECASE if ignore_case else 0)
 
 
 def decoded(text: bytes) -> str:
@@ -298,7 +298,7 @@ def test_both_sides_of_a_split_line(log: Log) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "regex", "said"),
+    ("text", "regex", "message"),
     [
         ("(", True, "missing )"),
         ("a)(b", True, "unexpected )"),
@@ -313,9 +313,9 @@ def test_both_sides_of_a_split_line(log: Log) -> None:
         ("a\udcff", False, "UTF-8"),
     ],
 )
-def test_bad_patterns(text: str, regex: bool, said: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_bad_patterns(text: str, regex: bool, message: str, capfd: pytest.CaptureFixture[str]) -> None:
     """The error quotes the typed pattern, and nothing else is printed."""
-    with pytest.raises(BadPattern, match=re.escape(said)) as caught:
+    with pytest.raises(BadPattern, match=re.escape(message)) as caught:
         Pattern(text, regex=regex)
     assert "(?m)" not in str(caught.value)
     assert capfd.readouterr().err == ""

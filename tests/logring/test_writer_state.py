@@ -140,20 +140,20 @@ def test_silent_log_across_a_handover(make_log: MakeLog) -> None:
 
 
 @pytest.mark.parametrize("fewer", [False, True])
-@pytest.mark.parametrize(("part", "known"), [("writer", "_bytes"), ("ring", "taken"), ("head", "fill")])
-def test_other_attributes_are_refused(make_log: MakeLog, part: str, known: str, fewer: bool) -> None:
+@pytest.mark.parametrize(("part", "attribute"), [("writer", "_bytes"), ("ring", "taken"), ("head", "fill")])
+def test_other_attributes_are_refused(make_log: MakeLog, part: str, attribute: str, fewer: bool) -> None:
     """State of another version, with more or fewer attributes, is refused instead of guessed at."""
     log = make_log()
     log.feed(STDOUT, b"line\n")
     document = json.loads(json.dumps(dump(log.writer, lambda fd: fd)))
     inside = document[part]["HeadBlock"] if part == "head" else dict(document[part]["dict"])
     if fewer:
-        del inside[known]
+        del inside[attribute]
     else:
         inside["more"] = 1
     if part != "head":
         document[part] = {"dict": list(inside.items())}
-    with pytest.raises(UnknownFormat, match=known if fewer else "more"):
+    with pytest.raises(UnknownFormat, match=attribute if fewer else "more"):
         load(document)
 
 

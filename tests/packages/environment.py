@@ -33,9 +33,9 @@ def sources(directory: Path, version: str = VERSION) -> Path:
     return directory
 
 
-def build(directory: Path, output: Path, *what: str) -> list[Path]:
+def build(directory: Path, output: Path, *formats: str) -> list[Path]:
     """Build sdist and wheel, or one of them by an option, from these sources; return the files."""
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(output), *what, str(directory)]
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(output), *formats, str(directory)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH})
     assert done.returncode == 0, done.stdout + done.stderr
     return sorted(output.iterdir())

@@ -95,8 +95,8 @@ def test_tests_of_the_sdist(unpacked: Path) -> None:
     command = [sys.executable, "-m", "pytest", "--quiet", "-p", "no:cacheprovider"]
     names = {}
     for place in (ROOT, unpacked):
-        told = subprocess.run([*command, "--collect-only", "tests"], cwd=place, capture_output=True, text=True).stdout
-        names[place] = {line.replace(str(place), "") for line in told.splitlines() if "::" in line}
+        result = subprocess.run([*command, "--collect-only", "tests"], cwd=place, capture_output=True, text=True).stdout
+        names[place] = {line.replace(str(place), "") for line in result.splitlines() if "::" in line}
     assert names[unpacked] == names[ROOT]
     assert names[ROOT]
     quick = [str(path.relative_to(unpacked)) for path in unpacked.glob("tests/test_*.py")]
@@ -109,12 +109,12 @@ def test_index_accepts_the_metadata(released: Path) -> None:
     files = [str(path) for path in released.iterdir() if path.suffix in (".whl", ".gz")]
     done = subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *files], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-    told = about(released)
-    assert told["Version"] == VERSION
-    assert told["License-Expression"] == "Apache-2.0"
-    assert told["Requires-Python"] == ">=3.11"
-    assert all(told[name] for name in ("Author", "Summary", "Keywords"))
-    assert any(classifier.startswith("Development Status ::") for classifier in told.get_all("Classifier"))
+    metadata = about(released)
+    assert metadata["Version"] == VERSION
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert all(metadata[name] for name in ("Author", "Summary", "Keywords"))
+    assert any(classifier.startswith("Development Status ::") for classifier in metadata.get_all("Classifier"))
 
 
 def test_description_has_no_broken_links(released: Path) -> None:

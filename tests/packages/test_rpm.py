@@ -45,8 +45,8 @@ def test_package_contents(package: Path) -> None:
     } <= set(rpm("-qpl", package).splitlines())
     assert rpm("-qp", "--configfiles", package).split() == [SYSTEM_FILE]
     assert rpm("-qp", "--queryformat", "%{VERSION}", package) == VERSION
-    told = rpm("-qp", "--queryformat", "[%{FILENAMES} %{FILEMODES:octal} %{FILEUSERNAME}\n]", package)
-    assert f"{SYSTEM_FILE} 100640 root" in told
+    listing = rpm("-qp", "--queryformat", "[%{FILENAMES} %{FILEMODES:octal} %{FILEUSERNAME}\n]", package)
+    assert f"{SYSTEM_FILE} 100640 root" in listing
     assert "libpython" not in rpm("-qp", "--requires", package)
 
 

@@ -65,8 +65,8 @@ def test_pipx(ours: Path, environment: Environment, tmp_path: Path) -> None:
     places = {"PIPX_HOME": str(tmp_path / "home"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
     pipx = [environment.directory / "bin/pipx"]
     subprocess.run([*pipx, "install", ours], env=os.environ | places, check=True)
-    told = subprocess.run([tmp_path / "bin/ringward", "--version"], capture_output=True, text=True)
-    assert told.stdout == f"ringward, version {VERSION}\n", told.stderr
+    result = subprocess.run([tmp_path / "bin/ringward", "--version"], capture_output=True, text=True)
+    assert result.stdout == f"ringward, version {VERSION}\n", result.stderr
     subprocess.run([*pipx, "uninstall", "ringward"], env=os.environ | places, check=True)
     assert list(tmp_path.glob("bin/*")) == list(tmp_path.glob("home/venvs/ringward")) == []
 
@@ -79,9 +79,9 @@ def test_coexistence_with_supervisord(ours: Path, environment: Environment, *, f
     files = {name: environment.files(name) for name in ("supervisor", "ringward")}
     assert environment.run("supervisord", "--version").stdout == "4.3.0\n"
     assert environment.run("ringward", "--version").stdout == f"ringward, version {VERSION}\n"
-    gone, left = ("ringward", "supervisor") if first else ("supervisor", "ringward")
+    gone, remaining_package = ("ringward", "supervisor") if first else ("supervisor", "ringward")
     environment.pip("uninstall", "--yes", gone)
-    assert environment.files(left) == files[left]
+    assert environment.files(remaining_package) == files[remaining_package]
     assert environment.run("supervisord" if first else "ringward", "--version").stdout.endswith("\n")
     assert not any(Path(path).exists() for path in files[gone])
 
@@ -105,8 +105,8 @@ def test_packages_of_the_same_names(ours: Path, environment: Environment, daemon
     daemon.start()
     until(lambda: is_ready(daemon), "the watcher to see the line")
     assert daemon.cli("run", "own").stdout == "the user's api, the user's store, the user's supervisor\n"
-    asked = daemon.cli("run", "asks")
-    assert asked.stdout == "the user's api, the user's store, the user's supervisor\n", asked
+    result = daemon.cli("run", "asks")
+    assert result.stdout == "the user's api, the user's store, the user's supervisor\n", result
     assert environment.run("ringward", "openapi").stdout.startswith("{")
     daemon.kill_helper("ringward scheduler")
     daemon.kill_helper("ringward gunicorn")
@@ -138,9 +138,9 @@ def test_installed_daemon_upgrades_in_place(
     assert daemon.run(run)["status"] == "running"
     go.touch()
     assert daemon.ended(run)["endReason"] == "succeeded"
-    rest = daemon.stream(path, first.id)
-    assert [event.data.get("text") for event in rest] == ["last", None]
-    rest.close()
+    following = daemon.stream(path, first.id)
+    assert [event.data.get("text") for event in following] == ["last", None]
+    following.close()
     assert daemon.stop() == 0
 
 

@@ -41,7 +41,7 @@ def child(*, leaves: bool, orphan: bool = False) -> None:
 child(leaves=False)
 child(leaves=True)
 child(leaves=True, orphan=True)
-held = bytearray(os.urandom(1 << 20) * 64)
+memory = bytearray(os.urandom(1 << 20) * 64)
 print("ready", flush=True)
-while held:
+while memory:
     work()

@@ -40,8 +40,8 @@ def append(name: str, data: bytes) -> None:
     os.close(fd)
 
 
-def note(what: str, number: int | str) -> None:
-    append("notes", f"{what} {number}\n".encode())
+def note(subject: str, number: int | str) -> None:
+    append("notes", f"{subject} {number}\n".encode())
 
 
 def say() -> None:

@@ -65,7 +65,7 @@ class Job:
         return True
 
 
-def taken(arguments: list[str], *patterns: str) -> list[re.Match[str]]:
+def parsed(arguments: list[str], *patterns: str) -> list[re.Match[str]]:
     """The first arguments, each as its pattern wants it."""
     matches = [re.fullmatch(pattern, word, re.DOTALL) for pattern, word in zip(patterns, arguments, strict=False)]
     if len(arguments) < len(patterns) or None in matches:
@@ -94,55 +94,55 @@ def expanded(text: str, pattern: str, env: dict[str, str], *, unknown: str | Non
 
 def docker(arguments: list[str]) -> int:
     if arguments[0] == "run":
-        _, _, name, label = taken(
+        _, _, name, label = parsed(
             arguments, "run", "--rm", f"--name=ringward-({ULID})", f"--label=ringward.run=({ULID})"
         )
-        names, rest = several(arguments[4:], "--env=([^=]+)")
-        places, rest = several(rest, "--workdir=(.+)")
-        taken(rest, "--network=none", "alpine:3")
+        names, remaining = several(arguments[4:], "--env=([^=]+)")
+        places, remaining = several(remaining, "--workdir=(.+)")
+        parsed(remaining, "--network=none", "alpine:3")
         if name[1] != label[1]:
             refuse()
         env = {name[1]: os.environ[name[1]] for name in names}
-        return Job(name[1]).run(rest[2:], env, places[0][1] if places else None)
+        return Job(name[1]).run(remaining[2:], env, places[0][1] if places else None)
     if arguments[0] == "stop":
-        _, grace, name = taken(arguments, "stop", "--time=([0-9]+)", f"ringward-({ULID})")
+        _, grace, name = parsed(arguments, "stop", "--time=([0-9]+)", f"ringward-({ULID})")
         if not Job(name[1]).stop(int(grace[1])):
             print(f"Error response from daemon: No such container: {arguments[2]}", file=sys.stderr)
             return 1
         print(arguments[2])
         return 0
-    _, _, label = taken(arguments, "ps", "--quiet", f"--filter=label=ringward.run=({ULID})")
+    _, _, label = parsed(arguments, "ps", "--quiet", f"--filter=label=ringward.run=({ULID})")
     if Job(label[1]).runs():
         print("4c01db0b339c")
     return 0
 
 
 def kubectl(arguments: list[str]) -> int:
-    taken(arguments, "--namespace=jobs")
+    parsed(arguments, "--namespace=jobs")
     arguments = arguments[1:]
     pod = f"ringward-({ULID.lower()})"
     if arguments[0] == "run":
-        name = taken(
+        name = parsed(
             arguments,
             *("run", pod, "--image=alpine:3", "--restart=Never", "--attach", "--rm", "--quiet"),
             *("--pod-running-timeout=24h", f"--labels=ringward-run={ULID}"),
         )[1]
-        given, rest = several(arguments[9:], "--env=([^=]+)=(.*)")
-        taken(rest, "--command", "--")
+        given, remaining = several(arguments[9:], "--env=([^=]+)=(.*)")
+        parsed(remaining, "--command", "--")
         env: dict[str, str] = {}
         for assignment in given:
             env[assignment[1]] = expanded(assignment[2], PARENTHESES, env, unknown=None)
-        code = Job(name[1]).run([expanded(word, PARENTHESES, env, unknown=None) for word in rest[2:]], env)
+        code = Job(name[1]).run([expanded(word, PARENTHESES, env, unknown=None) for word in remaining[2:]], env)
         if code:
             print(f"pod jobs/{arguments[1]} terminated (Error)", file=sys.stderr)
         return code
     if arguments[0] == "delete":
-        name, _, grace = taken(arguments[2:], pod, "--ignore-not-found", "--grace-period=([0-9]+)")
+        name, _, grace = parsed(arguments[2:], pod, "--ignore-not-found", "--grace-period=([0-9]+)")
         if Job(name[1]).stop(int(grace[1])):
             print(f'pod "{arguments[2]}" deleted')
         return 0
     output = re.escape("--output=jsonpath={.metadata.namespace}/{.metadata.name}")
-    name = taken(arguments, "get", "pod", pod, "--ignore-not-found", output)[2]
+    name = parsed(arguments, "get", "pod", pod, "--ignore-not-found", output)[2]
     if Job(name[1]).runs():
         print(f"jobs/{arguments[2]}", end="")
     return 0
@@ -216,7 +216,7 @@ def interpolated(env: dict[str, str], match: re.Match[str]) -> str:
 def ray(arguments: list[str]) -> int:
     job = f"ringward-({ULID})"
     if arguments[1] == "submit":
-        _, _, name, given, *_ = taken(
+        _, _, name, given, *_ = parsed(
             arguments, "job", "submit", f"--submission-id={job}", "--runtime-env-json=(.*)", "--", "python3", "-c"
         )
         env = json.loads(given[1])["env_vars"]
@@ -226,7 +226,7 @@ def ray(arguments: list[str]) -> int:
         code = Job(name[1]).run(["/bin/sh", "-c", f"exec {entrypoint}"], env)
         print(f"Job 'ringward-{name[1]}' {'failed' if code else 'succeeded'}")
         return int(code != 0)
-    name = taken(arguments, "job", "stop|status", job)[2]
+    name = parsed(arguments, "job", "stop|status", job)[2]
     engine_job = Job(name[1])
     if not engine_job.words:
         print(f"RuntimeError: Request failed with status code 404: Job {arguments[2]} does not exist", file=sys.stderr)
@@ -239,22 +239,22 @@ def ray(arguments: list[str]) -> int:
 
 
 def systemd_run(arguments: list[str]) -> int:
-    unit = taken(arguments, "--wait", "--pipe", "--quiet", "--collect", f"--unit=ringward-({ULID})")[4]
-    names, rest = several(arguments[5:], "--setenv=([^=]+)")
-    places, rest = several(rest, "--working-directory=(.+)")
-    taken(rest, "--uid=root", "--gid=root", "--property=TimeoutStopSec=60s 1ms", "--property=Nice=5", "--")
+    unit = parsed(arguments, "--wait", "--pipe", "--quiet", "--collect", f"--unit=ringward-({ULID})")[4]
+    names, remaining = several(arguments[5:], "--setenv=([^=]+)")
+    places, remaining = several(remaining, "--working-directory=(.+)")
+    parsed(remaining, "--uid=root", "--gid=root", "--property=TimeoutStopSec=60s 1ms", "--property=Nice=5", "--")
     env = {name[1]: os.environ[name[1]] for name in names}
-    argv = [rest[5], *(expanded(word, BRACES, env, unknown="") for word in rest[6:])]
+    argv = [remaining[5], *(expanded(word, BRACES, env, unknown="") for word in remaining[6:])]
     return Job(unit[1]).run(argv, env, places[0][1] if places else None)
 
 
 def systemctl(arguments: list[str]) -> int:
     unit = f"ringward-({ULID})\\.service"
     if arguments[0] == "stop":
-        Job(taken(arguments, "stop", unit)[1][1]).stop(60)
+        Job(parsed(arguments, "stop", unit)[1][1]).stop(60)
         return 0
     states = "--state=active,activating,deactivating,reloading"
-    name = taken(arguments, "list-units", "--plain", "--no-legend", "--full", states, unit)[5]
+    name = parsed(arguments, "list-units", "--plain", "--no-legend", "--full", states, unit)[5]
     if Job(name[1]).runs():
         print(f"{arguments[5]} loaded active running {shlex.quote('[systemd-run] /bin/sh')}")
     return 0

@@ -2,6 +2,6 @@
 
 import sys
 
-left = int(sys.argv[1]) // 100
-for start in range(0, left, 1000):
-    sys.stdout.write("".join(f"{number:099d}\n" for number in range(start, min(start + 1000, left))))
+line_count = int(sys.argv[1]) // 100
+for start in range(0, line_count, 1000):
+    sys.stdout.write("".join(f"{number:099d}\n" for number in range(start, min(start + 1000, line_count))))

@@ -71,11 +71,11 @@ class StartBench:
     def on_start(self, run: str) -> None:
         self.started_runs.append(run)
 
-    def on_refused(self, spawn: Spawn, why: str) -> None:
-        self.refused[spawn.run] = why
+    def on_refused(self, spawn: Spawn, reason: str) -> None:
+        self.refused[spawn.run] = reason
 
-    def on_short(self, start: Start, why: str) -> None:
-        self.waiting[start.spawn.run] = why
+    def on_short(self, start: Start, reason: str) -> None:
+        self.waiting[start.spawn.run] = reason
 
     def on_dropped(self, run: str) -> None:
         self.dropped.append(run)
@@ -107,7 +107,7 @@ class StartBench:
         self.starts.start(spawn, 0)
         return spawn.run in self.starts.under_way
 
-    def turn(self, condition: Callable[[], bool], what: str) -> None:
+    def turn(self, condition: Callable[[], bool], description: str) -> None:
         """Run rounds of the control loop until the condition is true."""
 
         def turned() -> bool:
@@ -116,7 +116,7 @@ class StartBench:
                 self.starts.tend(self.clock.monotonic_s())
             return condition()
 
-        until(turned, what)
+        until(turned, description)
 
     def settle(self, spawn: Spawn) -> StartedProcess:
         """Wait for the start of a run, and return it."""

@@ -34,10 +34,10 @@ def service(run: str, uses: dict[str, int] | None = None, *, rank: int = 0) -> C
 
 def started(capacity: Capacity, running: Iterable[Claim], waiting: Iterable[Claim]) -> list[str]:
     """Return all runs that start now, in order."""
-    held, queue, admitted_runs = list(running), WaitingRuns(waiting), []
-    while (admitted := admit(capacity, held, queue)) is not None:
+    running_claims, queue, admitted_runs = list(running), WaitingRuns(waiting), []
+    while (admitted := admit(capacity, running_claims, queue)) is not None:
         queue.remove(admitted.run)
-        held.append(admitted)
+        running_claims.append(admitted)
         admitted_runs.append(admitted.run)
     return admitted_runs
 
@@ -157,13 +157,13 @@ class Simulation:
 
 def test_slot_uses() -> None:
     """Each configured slot has its size, its used places, and the runs that wait for it in order."""
-    held = [service("x", {"db": 2}), claim("y", {"db": 1, "gone": 1}), claim("z")]
+    running_claims = [service("x", {"db": 2}), claim("y", {"db": 1, "gone": 1}), claim("z")]
     last = claim("last", {"db": 1, "api": 1}, rank=3)
     first, second = claim("first", DB, rank=1), claim("second", {"db": 2}, rank=2)
     waiting = WaitingRuns([last, second, first, claim("other")])
-    assert slot_uses(CAPACITY, held, waiting, 2) == [
+    assert slot_uses(CAPACITY, running_claims, waiting, 2) == [
         SlotUse("api", 1, used=0, waiting=1, holders=[], next_runs=[last]),
-        SlotUse("db", 2, used=3, waiting=3, holders=held[:2], next_runs=[first, second]),
+        SlotUse("db", 2, used=3, waiting=3, holders=running_claims[:2], next_runs=[first, second]),
     ]
 
 
@@ -210,8 +210,10 @@ def test_decision_is_independent_of_the_order(seed: int) -> None:
         if play.running and play.random.random() < 0.5:
             play.end_one()
         again = list(play.all_waiting.values())
-        held = list(play.running)
+        running_claims = list(play.running)
         play.random.shuffle(again)
-        play.random.shuffle(held)
-        assert admit(play.capacity, held, WaitingRuns(again)) == admit(play.capacity, play.running, play.waiting)
+        play.random.shuffle(running_claims)
+        assert admit(play.capacity, running_claims, WaitingRuns(again)) == admit(
+            play.capacity, play.running, play.waiting
+        )
         play.admit_all()

@@ -128,9 +128,9 @@ class Watcher:
     def forget(self, key: str) -> None:
         self.open.pop(key, None)
 
-    def says(self, key: str, op: str, why: str | None = None) -> None:
+    def says(self, key: str, op: str, reason: str | None = None) -> None:
         """Report the result of a probe."""
-        self.open[key][1]({"op": op, "key": key, "why": why})
+        self.open[key][1]({"op": op, "key": key, "why": reason})
 
 
 class Bench:

@@ -87,15 +87,15 @@ class SteppedClock(FakeClock):
 
     def wait(self, epoll: select.epoll, until_s: float | None) -> list[tuple[int, int]]:
         ready = epoll.poll(0)
-        self._note(until_s, found=bool(ready))
+        self._note(until_s, found_something=bool(ready))
         return ready
 
     def take(self, items: SimpleQueue[T], until_s: float) -> T:
-        self._note(until_s, found=not items.empty())
+        self._note(until_s, found_something=not items.empty())
         return items.get_nowait()
 
-    def _note(self, until_s: float | None, *, found: bool) -> None:
-        self.busy = found or (until_s is not None and until_s <= self.monotonic)
+    def _note(self, until_s: float | None, *, found_something: bool) -> None:
+        self.busy = found_something or (until_s is not None and until_s <= self.monotonic)
         self.due_s = until_s
 
 
@@ -111,8 +111,8 @@ class Steps:
         for _ in range(_MOST_ROUNDS):
             busy = False
             times: list[float] = []
-            for one in self._rounds:
-                one()
+            for round_function in self._rounds:
+                round_function()
                 busy |= self._clock.busy
                 times += [] if self._clock.due_s is None else [self._clock.due_s]
             if not busy:
@@ -126,11 +126,11 @@ class Steps:
             self._clock.advance_to(due_s)
         self._clock.advance_to(end_s)
 
-    def until(self, condition: Callable[[], T | None], what: str) -> T:
+    def until(self, condition: Callable[[], T | None], description: str) -> T:
         """Run rounds, without letting time pass, until real processes have made a condition true."""
 
         def met() -> T | None:
             self.run()
             return condition()
 
-        return until(met, what)
+        return until(met, description)

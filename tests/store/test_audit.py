@@ -26,9 +26,9 @@ def test_pages(writer: Database, reader: Database) -> None:
     append(writer, [entry(number) for number in range(5)])
     first = audit.entries(reader, None, 3)
     assert [audited.entry for audited in first] == [entry(4), entry(3), entry(2)]
-    rest = audit.entries(reader, first[-1].id, 3)
-    assert [audited.entry for audited in rest] == [entry(1), entry(0)]
-    assert audit.entries(reader, rest[-1].id, 3) == []
+    following = audit.entries(reader, first[-1].id, 3)
+    assert [audited.entry for audited in following] == [entry(1), entry(0)]
+    assert audit.entries(reader, following[-1].id, 3) == []
 
 
 def test_oldest_entries_are_pruned(writer: Database) -> None:
@@ -37,9 +37,9 @@ def test_oldest_entries_are_pruned(writer: Database) -> None:
     with writer.transaction() as view:
         assert audit.prune(view, kept=6, kept_failed_logins=2) == 12
         assert audit.prune(view, kept=6, kept_failed_logins=2) == 0
-    left = [audited.entry for audited in audit.entries(writer, None, 100)]
-    assert [audited.at - T0 for audited in left if not audited.failed_login] == [18, 16, 14, 12, 10, 8]
-    assert [audited.at - T0 for audited in left if audited.failed_login] == [19, 17]
+    remaining_entries = [audited.entry for audited in audit.entries(writer, None, 100)]
+    assert [audited.at - T0 for audited in remaining_entries if not audited.failed_login] == [18, 16, 14, 12, 10, 8]
+    assert [audited.at - T0 for audited in remaining_entries if audited.failed_login] == [19, 17]
 
 
 def test_refused_requests_are_pruned_separately(writer: Database) -> None:
@@ -47,10 +47,21 @@ def test_refused_requests_are_pruned_separately(writer: Database) -> None:
     append(writer, [entry(number, status=(201, 403, 404, 500)[number % 4]) for number in range(20)])
     with writer.transaction() as view:
         assert audit.prune(view, kept=10, kept_refused=3) == 7
-    left = [audited.entry for audited in audit.entries(writer, None, 100)]
-    assert [audited.at - T0 for audited in left if audited.status in (201, 500)] == [19, 16, 15, 12, 11, 8, 7, 4, 3, 0]
-    assert [audited.at - T0 for audited in left if audited.status in (403, 404)] == [18, 17, 14]
-    assert not any(audited.failed_login for audited in left)
+    remaining_entries = [audited.entry for audited in audit.entries(writer, None, 100)]
+    assert [audited.at - T0 for audited in remaining_entries if audited.status in (201, 500)] == [
+        19,
+        16,
+        15,
+        12,
+        11,
+        8,
+        7,
+        4,
+        3,
+        0,
+    ]
+    assert [audited.at - T0 for audited in remaining_entries if audited.status in (403, 404)] == [18, 17, 14]
+    assert not any(audited.failed_login for audited in remaining_entries)
 
 
 @on_sqlite

@@ -63,13 +63,13 @@ def keys(path: str) -> set[str]:
 
 def test_results_in_order(store: StoreThread, path: str) -> None:
     """A result arrives in the loop's thread, after it is stored, in the order of submission."""
-    got: list[tuple[Any, bool]] = []
+    results: list[tuple[Any, bool]] = []
     for n in range(20):
-        store.submit(put(f"k{n}"), lambda key: got.append((key, key in keys(path))))
+        store.submit(put(f"k{n}"), lambda key: results.append((key, key in keys(path))))
     assert select.select([store], [], [], DEADLINE_S)[0]
-    assert got == []
+    assert results == []
     until_done(store, 20)
-    assert got == [(f"k{n}", True) for n in range(20)]
+    assert results == [(f"k{n}", True) for n in range(20)]
     assert not select.select([store], [], [], 0)[0]
     assert store.drain() == 0
 
@@ -89,7 +89,7 @@ def test_batch_is_one_transaction(store: StoreThread, path: str) -> None:
 
 def test_failure_in_a_batch(store: StoreThread, path: str) -> None:
     """A function that fails midway leaves nothing, and the others of its batch are stored."""
-    got: list[Any] = []
+    results: list[Any] = []
     insert = make_run(scheduled_at=T0)
 
     def fail(db: Database) -> None:
@@ -106,12 +106,12 @@ def test_failure_in_a_batch(store: StoreThread, path: str) -> None:
 
     release = hold(store)
     for change in (put("a"), fail, put("b"), twice, leave, put("c")):
-        store.submit(change, got.append)
-    store.submit(lambda db: events.append(db, "kept", {}, T0), got.append)
+        store.submit(change, results.append)
+    store.submit(lambda db: events.append(db, "kept", {}, T0), results.append)
     release()
     until_done(store, 8)
-    assert (got[0], got[2], got[5], got[6]) == ("a", "b", "c", 1)
-    assert [type(outcome) for outcome in (got[1], got[3], got[4])] == [KeyError, InstantTaken, SystemExit]
+    assert (results[0], results[2], results[5], results[6]) == ("a", "b", "c", 1)
+    assert [type(outcome) for outcome in (results[1], results[3], results[4])] == [KeyError, InstantTaken, SystemExit]
     assert keys(path) == {"a", "b", "c"}
     reader = open_reader(path)
     assert reader.rows("SELECT count(*) FROM runs") == [(0,)]
@@ -122,7 +122,7 @@ def test_failure_in_a_batch(store: StoreThread, path: str) -> None:
 @pytest.mark.parametrize("alone", [True, False])
 def test_full_disk(store: StoreThread, path: str, alone: bool) -> None:
     """On a full disk the function that needs room gets the error; small ones of the same batch are stored."""
-    got: list[Any] = []
+    results: list[Any] = []
 
     def limit(db: Database) -> None:
         pages = db.rows("PRAGMA page_count")[0][0]
@@ -131,15 +131,17 @@ def test_full_disk(store: StoreThread, path: str, alone: bool) -> None:
     def big(db: Database) -> None:
         set_meta(db, "big", "x" * 1_000_000)
 
-    store.submit(limit, got.append)
+    store.submit(limit, results.append)
     until_done(store, 1)
     release = hold(store)
     for change in (big,) if alone else (put("a"), big, put("b")):
-        store.submit(change, got.append)
+        store.submit(change, results.append)
     release()
     until_done(store, 2 if alone else 4)
-    assert [outcome for outcome in got if not isinstance(outcome, DiskFull)] == ([None] if alone else [None, "a", "b"])
-    assert sum(isinstance(outcome, DiskFull) for outcome in got) == 1
+    assert [outcome for outcome in results if not isinstance(outcome, DiskFull)] == (
+        [None] if alone else [None, "a", "b"]
+    )
+    assert sum(isinstance(outcome, DiskFull) for outcome in results) == 1
     assert keys(path) == (set() if alone else {"a", "b"})
 
 
@@ -148,14 +150,14 @@ def test_locked_database(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While another process writes, every function of a batch gets Busy after one wait; later ones are stored."""
     monkeypatch.setattr("store.backends.sqlite.BUSY_WAIT_S", 0.05)
     store, other = StoreThread(open_writer(path)), open_writer(path)
-    got: list[Any] = []
+    results: list[Any] = []
     with other.transaction():
         set_meta(other, "theirs", 1)
         for n in range(3):
-            store.submit(put(f"k{n}"), got.append)
+            store.submit(put(f"k{n}"), results.append)
         until_done(store, 3)
-    assert [type(outcome) for outcome in got] == [DatabaseLocked] * 3
-    store.submit(put("mine"), got.append)
+    assert [type(outcome) for outcome in results] == [DatabaseLocked] * 3
+    store.submit(put("mine"), results.append)
     store.close()
     other.close()
     assert keys(path) == {"theirs", "mine"}
@@ -163,46 +165,46 @@ def test_locked_database(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_exception_in_done(store: StoreThread) -> None:
     """An exception in a `done` propagates, and the results after it are not lost."""
-    got: list[Any] = []
+    results: list[Any] = []
 
     def fail(_: object) -> None:
         raise KeyError("done")
 
     release = hold(store)
     store.submit(put("a"), fail)
-    store.submit(put("b"), got.append)
+    store.submit(put("b"), results.append)
     release()
     delivered = 0
-    while not got:
+    while not results:
         assert select.select([store], [], [], DEADLINE_S)[0]
         try:
             store.drain()
         except KeyError:
             delivered += 1
-    assert (got, delivered) == (["b"], 1)
+    assert (results, delivered) == (["b"], 1)
 
 
 def test_close(path: str) -> None:
     """Closing stores all submissions and delivers every result; later submissions are refused."""
     store = StoreThread(open_writer(path))
-    got: list[Any] = []
+    results: list[Any] = []
     for n in range(1500):
-        store.submit(put(f"k{n}"), got.append)
+        store.submit(put(f"k{n}"), results.append)
     store.close()
     store.close()
-    assert got == [f"k{n}" for n in range(1500)]
+    assert results == [f"k{n}" for n in range(1500)]
     assert len(keys(path)) == 1500
     with pytest.raises(DatabaseClosed):
-        store.submit(put("late"), got.append)
+        store.submit(put("late"), results.append)
 
 
 def test_submissions_from_many_threads(store: StoreThread, path: str) -> None:
     """Functions may be submitted from any thread; functions from the same thread run in order."""
-    got: list[Any] = []
+    results: list[Any] = []
 
     def produce(name: str) -> None:
         for n in range(100):
-            store.submit(put(f"{name}{n:03}"), got.append)
+            store.submit(put(f"{name}{n:03}"), results.append)
 
     threads = [threading.Thread(target=produce, args=(name,)) for name in "abcd"]
     for thread in threads:
@@ -211,17 +213,17 @@ def test_submissions_from_many_threads(store: StoreThread, path: str) -> None:
         thread.join()
     until_done(store, 400)
     for name in "abcd":
-        mine = [key for key in got if key[0] == name]
+        mine = [key for key in results if key[0] == name]
         assert mine == sorted(mine)
     assert len(keys(path)) == 400
 
 
 def test_function_sees_earlier_changes(store: StoreThread) -> None:
     """A function sees its own changes and the changes of earlier functions."""
-    got: list[Any] = []
+    results: list[Any] = []
     release = hold(store)
     store.submit(put("a"), lambda _: None)
-    store.submit(lambda db: get_meta(db, "a"), got.append)
+    store.submit(lambda db: get_meta(db, "a"), results.append)
     release()
     until_done(store, 3)
-    assert got == [1]
+    assert results == [1]

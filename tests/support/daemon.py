@@ -149,13 +149,13 @@ class Daemon:
 
     def holding(self, text: str) -> list[str]:
         """Return the names of files in its directories that contain `text`."""
-        found = []
+        log_names = []
         below = (walked for place in (self.data, *self.runtime_dirs()) for walked in os.walk(place))
         for path in (Path(folder, name) for folder, _, names in below for name in names):
             with contextlib.suppress(FileNotFoundError):  # files come and go while it runs
                 if path.is_file() and text.encode() in path.read_bytes():
-                    found.append(path.name)
-        return found
+                    log_names.append(path.name)
+        return log_names
 
     # HTTP over the Unix socket, which trusts the user of the tests.
 

@@ -49,10 +49,10 @@ class FakeDaemon:
 
     def on(self, method: str, path: str, *answers: Any) -> None:
         """Give `answers` in turn and repeat the last one: an Answer, a callable, or an object to send as JSON."""
-        left = list(answers)
+        remaining = list(answers)
 
         def handle(request: Request) -> Answer:
-            answer = left.pop(0) if len(left) > 1 else left[0]
+            answer = remaining.pop(0) if len(remaining) > 1 else remaining[0]
             if callable(answer):
                 answer = answer(request)
             return answer if isinstance(answer, Answer) else as_json(answer)

@@ -54,31 +54,31 @@ class Manager:
             fds = array.array("i")
             for _, _, content in ancillary:
                 fds.frombytes(content)
-            said = dict(line.split("=", 1) for line in data.decode().splitlines())
+            state = dict(line.split("=", 1) for line in data.decode().splitlines())
             with self.lock:
-                if said.get("FDSTORE") == "1":
-                    if said.get("FDPOLL") != "0":
-                        self.problems.append(f"{said} would be dropped when it hangs up")
-                    self.stored.setdefault(said["FDNAME"], []).extend(fds)
+                if state.get("FDSTORE") == "1":
+                    if state.get("FDPOLL") != "0":
+                        self.problems.append(f"{state} would be dropped when it hangs up")
+                    self.stored.setdefault(state["FDNAME"], []).extend(fds)
                     continue
                 for fd in fds:
                     os.close(fd)
-                if said.get("FDSTOREREMOVE") == "1":
-                    self.removed.append(said["FDNAME"])
-                    for fd in self.stored.pop(said["FDNAME"], []):
+                if state.get("FDSTOREREMOVE") == "1":
+                    self.removed.append(state["FDNAME"])
+                    for fd in self.stored.pop(state["FDNAME"], []):
                         os.close(fd)
-                elif "END" in said:
+                elif "END" in state:
                     return
-                elif "HEARD" in said:
+                elif "HEARD" in state:
                     self._received.set()
                 else:
-                    self.told.append(said)
+                    self.told.append(state)
 
     def count(self, assignment: str) -> int:
         """Return how many times a message such as ``READY=1`` was received."""
         name, _, value = assignment.partition("=")
         with self.lock:
-            return sum(said.get(name) == value for said in self.told)
+            return sum(state_message.get(name) == value for state_message in self.told)
 
     def of(self, run: str) -> list[int]:
         """Return the stored descriptors of a run."""

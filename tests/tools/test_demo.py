@@ -116,9 +116,12 @@ def test_daily_counts_and_notifications(seeded: Path) -> None:
     database = open_reader(str(seeded / "ringward.db"), limit_s=None)
     try:
         assert len({day.day for day in days(database, "backup", 0)}) > DAYS - 10
-        told = page(database, 100)
-        assert {notification.kind for notification in told} - {"run.timeout"} == {"run.failed", "service.recovered"}
-        assert {notification.read_at is None for notification in told} == {True, False}
+        stored_notifications = page(database, 100)
+        assert {notification.kind for notification in stored_notifications} - {"run.timeout"} == {
+            "run.failed",
+            "service.recovered",
+        }
+        assert {notification.read_at is None for notification in stored_notifications} == {True, False}
     finally:
         database.close()
 
@@ -167,8 +170,8 @@ def test_demo_runs_and_cleans_up(tmp_path: Path, keep: bool) -> None:
                     assert facts["password"]
                     assert 5000 <= facts["runs"] <= 10_000
                 else:
-                    said = [demo.stdout.readline() for _ in range(5)]
-                    home, address = Path(said[0].rstrip().rpartition(" in ")[2]), said[1].split()[-1]
+                    printed = [demo.stdout.readline() for _ in range(5)]
+                    home, address = Path(printed[0].rstrip().rpartition(" in ")[2]), printed[1].split()[-1]
                 assert address.startswith("http://127.0.0.1:")
                 shown = subprocess.run(
                     [*PROGRAM[:-1], "-c", str(home / "ringward.toml"), "ps", "--json"], capture_output=True, check=True

@@ -102,14 +102,16 @@ def test_nearly_full_disk(tmp_path: Path) -> None:
     assert look.disk(str(tmp_path), free * 2).verdict == "fail"
 
 
-@pytest.mark.parametrize("kept", [False, True])
-def test_disk_without_room_for_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kept: bool) -> None:
+@pytest.mark.parametrize("keeps_reserve", [False, True])
+def test_disk_without_room_for_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, keeps_reserve: bool
+) -> None:
     """A disk without room for the database is a failure, unless the reserve file exists."""
     full = os.statvfs_result((4096, 4096, 1536, 0, 0, 1_000_000, 900_000, 900_000, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _path: full)
-    if kept:
+    if keeps_reserve:
         (tmp_path / "reserve").touch()
-    assert look.disk(str(tmp_path), 0).verdict == ("ok" if kept else "fail")
+    assert look.disk(str(tmp_path), 0).verdict == ("ok" if keeps_reserve else "fail")
 
 
 def process(proc: Path, pid: int, name: str, *watches: int) -> None:

@@ -115,13 +115,13 @@ def test_large_bodies_of_many_unauthenticated_clients(daemon: Daemon) -> None:
 
     with contextlib.ExitStack() as stack:
 
-        def taken() -> bool:
+        def has_no_room() -> bool:
             client = stack.enter_context(socket.create_connection(("127.0.0.1", daemon.port)))
             client.sendall(head % len(large) + large[:-1])
             return status() == 503  # else the request found room that the client did not
 
-        until(taken, "the room to be taken")
+        until(has_no_room, "the room to be taken")
         assert daemon.ask("POST", "/api/auth/login", b'{"password": "wrong"}', JSON).status == 401
-        known = {**JSON, **basic(PASSWORD)}
-        assert daemon.ask("POST", "/api/tasks/job/run", b" " * 1_000_000 + b"{}", known).status == 201
+        credentials = {**JSON, **basic(PASSWORD)}
+        assert daemon.ask("POST", "/api/tasks/job/run", b" " * 1_000_000 + b"{}", credentials).status == 201
     until(lambda: status() == 401, "room again")

@@ -116,8 +116,8 @@ def test_unreadable_database_does_not_flood_the_log(own: Daemon) -> None:
 def test_streams_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """Streams retry a missing database every few seconds, and log that as rarely as requests do."""
     reads = DatabaseReads("", lambda _error: None)
-    for what in ("rows of watched runs", "a token", "the newest sample") * 10:
-        reads.log_unreadable(what, ServerUnreachable())
+    for subject in ("rows of watched runs", "a token", "the newest sample") * 10:
+        reads.log_unreadable(subject, ServerUnreachable())
     assert len(caplog.records) == 1
 
 
@@ -138,16 +138,16 @@ def test_suppressed_lines_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("api.server.log_format.time", SimpleNamespace(monotonic=lambda: now_s))
     bounded = MessageLimitFilter()
 
-    def told(text: str, level: int = logging.WARNING) -> str | None:
+    def logged(text: str, level: int = logging.WARNING) -> str | None:
         record = logging.LogRecord("api", level, "", 0, text, ("50%",), None)
         return record.getMessage() if bounded.filter(record) else None
 
-    assert [told("%s full") for _ in range(12)] == ["50% full"] * 10 + [None] * 2
-    assert told("%s empty") == "50% empty"
-    assert [told("%s is well", logging.INFO) for _ in range(12)] == ["50% is well"] * 12
+    assert [logged("%s full") for _ in range(12)] == ["50% full"] * 10 + [None] * 2
+    assert logged("%s empty") == "50% empty"
+    assert [logged("%s is well", logging.INFO) for _ in range(12)] == ["50% is well"] * 12
     now_s = 60.0
-    assert told("%s full") == "50% full (and 2 earlier ones, not logged)"
-    assert told("%s full") == "50% full"
+    assert logged("%s full") == "50% full (and 2 earlier ones, not logged)"
+    assert logged("%s full") == "50% full"
 
 
 def test_kinds_of_lines_are_bounded() -> None:

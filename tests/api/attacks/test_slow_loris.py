@@ -122,7 +122,7 @@ def test_trickling_body(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "request_part",
     [
         b"",
         b"GET /healthz HTTP/1.1\r\nHost: loc",
@@ -131,14 +131,14 @@ def test_trickling_body(daemon: Daemon) -> None:
     ],
     ids=["nothing", "half a head", "one request", "half a body"],
 )
-def test_more_silent_clients_than_places(narrow: Narrow, said: bytes) -> None:
+def test_more_silent_clients_than_places(narrow: Narrow, request_part: bytes) -> None:
     """At the connection limit, the client that has been silent longest is disconnected; others and streams stay."""
     stream = narrow.stream("/api/events/stream?types=run.created", basic(PASSWORD), unix=False)
     with contextlib.ExitStack() as stack:
         stack.callback(stream.close)
         for _ in range(2 * PLACES):
             client = stack.enter_context(socket.create_connection(("127.0.0.1", narrow.port), timeout=60))
-            client.sendall(said)
+            client.sendall(request_part)
         assert narrow.get("/healthz", unix=False).status == 200
         narrow.announce("run.created", taskName="job")
         assert [event.name for event in stream.take(1)] == ["run.created"]
@@ -207,8 +207,8 @@ def test_tiny_chunks() -> None:
     assert int(done.stdout) >= 1300 // 50
 
 
-@pytest.mark.parametrize(("turns", "said"), [(0, "answered\n"), (1, "")], ids=["begun", "not begun"])
-def test_request_on_a_connection_that_is_being_closed(turns: int, said: str) -> None:
+@pytest.mark.parametrize(("turns", "output"), [(0, "answered\n"), (1, "")], ids=["begun", "not begun"])
+def test_request_on_a_connection_that_is_being_closed(turns: int, output: str) -> None:
     """A request is answered if its execution has begun, and is otherwise never executed."""
     run = [sys.executable, "-c", ROOM, str(turns)]
-    assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == said
+    assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == output

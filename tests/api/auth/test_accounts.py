@@ -109,10 +109,10 @@ def test_roles_and_tasks(daemon: Daemon) -> None:
     add(daemon, "reader", "viewer")
     assert daemon.ask("POST", "/api/tasks/job/run", headers=basic(SECRET, "reader"), unix=False).status == 403
     add(daemon, "some", tasks="web-*")
-    known = basic(SECRET, "some")
-    assert daemon.get("/api/users", known, unix=False).status == 403
-    assert daemon.ask("POST", "/api/tasks/job/run", headers=known, unix=False).status == 404
-    answer = daemon.get("/api/daemon", known, unix=False)
+    credentials = basic(SECRET, "some")
+    assert daemon.get("/api/users", credentials, unix=False).status == 403
+    assert daemon.ask("POST", "/api/tasks/job/run", headers=credentials, unix=False).status == 404
+    answer = daemon.get("/api/daemon", credentials, unix=False)
     assert (answer.status, answer.json["detail"]) == (403, "This account is limited to tasks that match 'web-*'")
 
 

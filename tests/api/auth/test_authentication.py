@@ -87,8 +87,8 @@ def test_hung_scheduler_delays_a_login_by_a_second(real: Daemon) -> None:
     begin_s = time.monotonic()
     try:
         assert [real.get("/api/runs", basic(PASSWORD), unix=False).status for _ in range(5)] == [200] * 5
-        asked = [name for name, _ in real.scheduler.calls].count("login_attempt")
-        assert 1 <= asked <= (time.monotonic() - begin_s) / 2 + 1
+        attempts = [name for name, _ in real.scheduler.calls].count("login_attempt")
+        assert 1 <= attempts <= (time.monotonic() - begin_s) / 2 + 1
     finally:
         release.set()
 
@@ -216,13 +216,13 @@ print(connection.getresponse().read().decode())
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
 @pytest.mark.parametrize(
-    ("uid", "why"),
+    ("uid", "reason"),
     [
         (12345, "the Unix socket trusts only root and the daemon's user, and the client is user 12345"),
         (65534, "user 65534 is never trusted, because it stands for all users that a user namespace cannot map"),
     ],
 )
-def test_other_user_on_the_unix_socket(tmp_path: Path, uid: int, why: str) -> None:
+def test_other_user_on_the_unix_socket(tmp_path: Path, uid: int, reason: str) -> None:
     """Another user on the Unix socket, or the overflow uid, needs a credential; the answer says why."""
     with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
         os.chmod(folder, 0o711)
@@ -236,7 +236,7 @@ def test_other_user_on_the_unix_socket(tmp_path: Path, uid: int, why: str) -> No
         finally:
             daemon.close()
     refusal = json.loads(result.stdout)
-    assert (refusal["status"], refusal["detail"]) == (401, f"Not authenticated: {why}"), result.stderr
+    assert (refusal["status"], refusal["detail"]) == (401, f"Not authenticated: {reason}"), result.stderr
 
 
 @pytest.mark.parametrize("name", [b"\0\xff\xfe", b"10.1.2.3"])

@@ -56,14 +56,14 @@ def test_preferred_encoding(header: str, chosen: str | None) -> None:
     assert choose(header) == chosen
 
 
-@pytest.mark.parametrize(("asked", "coding"), [(GZIP, "gzip"), (ZSTD, "zstd")], ids=["gzip", "zstd"])
+@pytest.mark.parametrize(("wanted_range", "coding"), [(GZIP, "gzip"), (ZSTD, "zstd")], ids=["gzip", "zstd"])
 @pytest.mark.parametrize("path", ["/openapi.json", "/static/js/main.js", "/api/runs?limit=1000"])
-def test_large_answers_are_compressed(daemon: Daemon, path: str, asked: dict[str, str], coding: str) -> None:
+def test_large_answers_are_compressed(daemon: Daemon, path: str, wanted_range: dict[str, str], coding: str) -> None:
     """Large answers are compressed for clients that accept it, with equal content and Vary."""
     for _ in range(20):
         daemon.insert(make_run())
     plain = daemon.get(path)
-    packed = daemon.ask_raw("GET", path, asked)
+    packed = daemon.ask_raw("GET", path, wanted_range)
     assert "Content-Encoding" not in plain.headers
     assert packed.headers["Content-Encoding"] == coding
     assert packed.headers["Vary"] == plain.headers["Vary"] == "Accept-Encoding"
@@ -71,10 +71,10 @@ def test_large_answers_are_compressed(daemon: Daemon, path: str, asked: dict[str
     assert UNPACK[coding](packed.body) == plain.body
 
 
-@pytest.mark.parametrize("asked", [{}, GZIP, ZSTD], ids=["plain", "gzip", "zstd"])
-def test_head(daemon: Daemon, asked: dict[str, str]) -> None:
+@pytest.mark.parametrize("wanted_range", [{}, GZIP, ZSTD], ids=["plain", "gzip", "zstd"])
+def test_head(daemon: Daemon, wanted_range: dict[str, str]) -> None:
     """HEAD has the same headers as GET, but no body."""
-    whole, head = (daemon.ask_raw(method, "/openapi.json", asked) for method in ("GET", "HEAD"))
+    whole, head = (daemon.ask_raw(method, "/openapi.json", wanted_range) for method in ("GET", "HEAD"))
     assert (head.status, head.body) == (200, b"")
     for name in ("Content-Length", "Content-Encoding", "Content-Type", "ETag", "Vary"):
         assert head.headers[name] == whole.headers[name]

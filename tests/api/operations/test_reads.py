@@ -24,11 +24,11 @@ def test_missing_database_during_the_first_start(monkeypatch: pytest.MonkeyPatch
     """A request before the end of the first start reports no damage."""
     monkeypatch.setattr(read_threads, "_COMING_S", 0.0)
     path = str(tmp_path / "ringward.db")
-    told = list[StoreError]()
-    reads = DatabaseReads(path, told.append)
+    errors_seen = list[StoreError]()
+    reads = DatabaseReads(path, errors_seen.append)
     with pytest.raises(NotReady):
         reads(read_one)
-    assert told == []
+    assert errors_seen == []
     open_writer(path).close()
     assert reads(read_one) == (1,)
 
@@ -99,8 +99,8 @@ def test_missing_database_is_reported(
     monkeypatch.setattr(read_threads, "_COMING_S", 0.0)
     path = str(tmp_path / "ringward.db")
     open_writer(path).close()
-    told = list[StoreError]()
-    reads = DatabaseReads(path, told.append)
+    errors_seen = list[StoreError]()
+    reads = DatabaseReads(path, errors_seen.append)
     assert reads(read_one) == (1,)
 
     def fail(_db: Database) -> None:
@@ -108,7 +108,7 @@ def test_missing_database_is_reported(
 
     with pytest.raises(NotReady):
         reads(fail)
-    assert set(told) == ({error} if reported else set())
+    assert set(errors_seen) == ({error} if reported else set())
 
 
 def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -299,13 +299,13 @@ def test_not_run_again(daemon: Daemon) -> None:
         daemon.scheduler.stop()
         return {"triggered": []}
 
-    for answer, told in (
+    for answer, detail in (
         (fail, "It did not finish; nothing was changed"),
         (die, "The scheduler is down; check whether the tasks have run before you repeat this"),
     ):
         daemon.scheduler.operations["bulk_rerun"] = answer
         response = post(daemon, "rerun", {"match_all": True})
-        assert (response.status, response.json["detail"]) == (503, told)
+        assert (response.status, response.json["detail"]) == (503, detail)
     assert post(daemon, "rerun", {"match_all": True}).json["detail"] == "The scheduler is down; nothing was changed"
     daemon.scheduler.start()
 

@@ -54,9 +54,14 @@ def test_github_push(daemon: Daemon) -> None:
     define(daemon)
     answer = github(daemon)
     assert answer.status == 202
-    (asked,) = triggers(daemon)
+    (trigger,) = triggers(daemon)
     run_id = answer.json["id"]
-    assert (asked["run"], asked["task"], asked["triggered_by"], asked["by"]) == (run_id, "job", "api", "hook:ci")
+    assert (trigger["run"], trigger["task"], trigger["triggered_by"], trigger["by"]) == (
+        run_id,
+        "job",
+        "api",
+        "hook:ci",
+    )
     assert answer.headers["Location"] == f"/api/runs/{run_id}"
     assert answer.json["triggered_by"] == "api"
     entry = until(
@@ -284,11 +289,11 @@ def test_repeated_signature(daemon: Daemon) -> None:
     run = daemon.insert(make_run(task="job"))
     seen: list[dict[str, Any]] = []
 
-    def known(args: dict[str, Any]) -> dict[str, Any]:
+    def answer_again(args: dict[str, Any]) -> dict[str, Any]:
         seen.append(args)
         return {"run": run.id}
 
-    daemon.scheduler.operations["trigger"] = known
+    daemon.scheduler.operations["trigger"] = answer_again
     for document in (BODY, BODY, {}):
         answer = github(daemon, document)
         assert (answer.status, answer.json["id"]) == (202, run.id)

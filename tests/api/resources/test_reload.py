@@ -22,10 +22,10 @@ ERROR = {"location": "/etc/ringward.toml:3: tasks.x.run", "message": "must not b
 @pytest.mark.parametrize(("query", "dry_run"), [("", False), ("?dry_run=true", True), ("?dry_run=0", False)])
 def test_report(daemon: Daemon, query: str, dry_run: bool) -> None:
     """The scheduler is asked for the reload by name, and its report is the answer."""
-    asked: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
 
     def reload(args: dict[str, Any]) -> dict[str, Any]:
-        asked.append(args)
+        calls.append(args)
         return REPORT
 
     daemon.scheduler.operations["reload"] = reload
@@ -34,8 +34,8 @@ def test_report(daemon: Daemon, query: str, dry_run: bool) -> None:
     body = answer.json
     assert body.pop("$schema").endswith("/schemas/Reloaded.json")
     assert body == REPORT
-    assert [arguments["dry_run"] for arguments in asked] == [dry_run]
-    assert asked[0]["by"]
+    assert [arguments["dry_run"] for arguments in calls] == [dry_run]
+    assert calls[0]["by"]
 
 
 @pytest.mark.parametrize("status", [409, 422])

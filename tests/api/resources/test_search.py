@@ -323,9 +323,9 @@ def test_damage_is_skipped(daemon: Daemon) -> None:
     assert counts[0] == 40000
     assert 30000 < counts[1] < 40000
     assert counts[2] == 0
-    said = daemon.log.read_text()
-    assert f"1 damaged blocks of the log of {runs[1][0].id}" in said
-    assert f"the log of {runs[2][0].id}, which cannot be read" in said
+    text = daemon.log.read_text()
+    assert f"1 damaged blocks of the log of {runs[1][0].id}" in text
+    assert f"the log of {runs[2][0].id}, which cannot be read" in text
 
 
 @pytest.fixture(scope="module")
@@ -397,6 +397,6 @@ def test_cursor_survives_the_worker(own: Daemon) -> None:
     (worker,) = own.workers()
     os.kill(worker, signal.SIGKILL)
     until(lambda: own.workers() not in ([], [worker]), "another worker")
-    rest = places(own, "job", q="7", cursor=first["nextCursor"])
-    numbers = [item["n"] for item in first["items"]] + [n for _, n in rest]
+    following = places(own, "job", q="7", cursor=first["nextCursor"])
+    numbers = [item["n"] for item in first["items"]] + [n for _, n in following]
     assert numbers == [number for number in range(1000) if "7" in str(number)]

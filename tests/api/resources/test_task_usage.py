@@ -12,7 +12,7 @@ from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run, now_ms
 
 
-def asked(daemon: Daemon, path: str, **query: int) -> dict[str, Any]:
+def usage_of(daemon: Daemon, path: str, **query: int) -> dict[str, Any]:
     text = urlencode({name: rfc3339(at) for name, at in query.items()})
     answer = daemon.get(f"{path}?{text}")
     assert answer.status == 200, answer.body
@@ -37,21 +37,21 @@ def test_windows(own: Daemon) -> None:
     latest = {"runs": 1, "cpuUserMs": 2500, "cpuSystemMs": 1, "maxRssBytes": span, "readBytes": 5}
     day = {"runs": 2, "cpuUserMs": 5000, "cpuSystemMs": 3, "maxRssBytes": span, "readBytes": 10}
     path = "/api/tasks/job/resources"
-    usage = asked(own, path, **{"from": span})
+    usage = usage_of(own, path, **{"from": span})
     end = now_ms() // SPAN_MS * SPAN_MS + SPAN_MS  # of the next span, if that has begun
     assert usage == {"from": rfc3339(span), "to": usage["to"], **latest}
     assert rfc3339(span + SPAN_MS) <= usage["to"] <= rfc3339(end)
-    usage = asked(own, path)
+    usage = usage_of(own, path)
     assert usage == {"from": usage["from"], "to": usage["to"], **day}
-    usage = asked(own, path, to=now - 3 * HOUR_MS, **{"from": now - 100 * HOUR_MS})
+    usage = usage_of(own, path, to=now - 3 * HOUR_MS, **{"from": now - 100 * HOUR_MS})
     assert (usage["runs"], usage["cpuUserMs"]) == (1, 2500)
     assert usage["from"].endswith(":00:00.000Z"), "whole hours, since finer samples have expired"
-    usage = asked(own, path, to=span + 1, **{"from": span + 1})
+    usage = usage_of(own, path, to=span + 1, **{"from": span + 1})
     assert (usage["runs"], usage["from"]) == (0, usage["to"]), "a window of no time"
     web = {"runs": 0, "cpuUserMs": 7000, "cpuSystemMs": 400, "maxRssBytes": 99}
-    usage = asked(own, "/api/resources/totals")
+    usage = usage_of(own, "/api/resources/totals")
     assert usage["items"] == [{"taskName": "web", **web}, {"taskName": "job", **day}]
-    usage = asked(own, "/api/tasks/idle/resources")
+    usage = usage_of(own, "/api/tasks/idle/resources")
     assert {name: value for name, value in usage.items() if name not in ("from", "to")} == {
         "runs": 0,
         "cpuUserMs": 0,

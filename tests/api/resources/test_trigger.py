@@ -239,11 +239,11 @@ def test_key_is_handed_on(daemon: Daemon) -> None:
     run = daemon.insert(make_run(task="job"))
     seen: list[dict[str, Any]] = []
 
-    def known(args: dict[str, Any]) -> dict[str, Any]:
+    def answer_again(args: dict[str, Any]) -> dict[str, Any]:
         seen.append(args)
         return {"run": run.id}
 
-    daemon.scheduler.operations["trigger"] = known
+    daemon.scheduler.operations["trigger"] = answer_again
     for key, task in (("my key", "job"), ("my key", "job"), ("another", "job"), ("my key", "other")):
         answer = daemon.ask("POST", f"/api/tasks/{task}/run", headers={"Idempotency-Key": key})
         assert (answer.status, answer.json["id"]) == (201, run.id)

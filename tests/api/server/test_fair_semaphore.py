@@ -23,30 +23,30 @@ def working_for(who: str) -> Iterator[None]:
         asking.reset(token)
 
 
-def take(turns: FairSemaphore, who: str, taken: list[str]) -> None:
+def take(turns: FairSemaphore, who: str, served: list[str]) -> None:
     with working_for(who), turns.turn():
         gevent.sleep(0)
-        taken.append(who)
+        served.append(who)
 
 
 def test_greedy_client_waits_for_itself() -> None:
     """However many requests of one client wait, another client's request is at most the second to run."""
-    turns, taken = FairSemaphore(1), list[str]()
-    gevent.joinall([gevent.spawn(take, turns, who, taken) for who in [*"aaaaaaaa", "b", "c"]], raise_error=True)
-    assert "".join(taken) == "aabcaaaaaa"
+    turns, served = FairSemaphore(1), list[str]()
+    gevent.joinall([gevent.spawn(take, turns, who, served) for who in [*"aaaaaaaa", "b", "c"]], raise_error=True)
+    assert "".join(served) == "aabcaaaaaa"
 
 
 def test_abandoned_turns() -> None:
     """The turn of a client that no longer waits goes to others, even if it was granted but not noticed yet."""
-    turns, taken = FairSemaphore(1), list[str]()
-    first = gevent.spawn(take, turns, "a", taken)
-    waiting = [gevent.spawn(take, turns, "b", taken) for _ in range(3)]
+    turns, served = FairSemaphore(1), list[str]()
+    first = gevent.spawn(take, turns, "a", served)
+    waiting = [gevent.spawn(take, turns, "b", served) for _ in range(3)]
     gevent.sleep(0)
     waiting[0].kill()
     first.join()
     waiting[1].kill()
     gevent.joinall(waiting)
-    assert taken == ["a", "b"]
+    assert served == ["a", "b"]
     with gevent.Timeout(30), turns.turn():
         pass
 

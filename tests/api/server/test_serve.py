@@ -248,7 +248,7 @@ def test_nothing_secret_in_arguments_or_environment(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hello", "why"),
+    ("hello", "reason"),
     [
         (b"", b"sent no settings"),
         (encode({}), b"sent no settings"),
@@ -256,7 +256,7 @@ def test_nothing_secret_in_arguments_or_environment(daemon: Daemon) -> None:
         (encode({"op": "hello", "protocol": PROTOCOL}), b"sent no listeners"),
     ],
 )
-def test_start_by_hand(hello: bytes, why: bytes) -> None:
+def test_start_by_hand(hello: bytes, reason: bytes) -> None:
     """Started by hand, even in a removed directory, the server says why it does not run."""
     ours, theirs = socket.socketpair()
     somewhere = ["sh", "-c", 'cd "$(mktemp -d)" && rmdir "$PWD" && exec "$@"', "sh"]
@@ -270,4 +270,4 @@ def test_start_by_hand(hello: bytes, why: bytes) -> None:
     ours.close()
     _, text = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert why in text
+    assert reason in text

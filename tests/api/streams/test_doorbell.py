@@ -62,7 +62,7 @@ print("one" in hub._feeds, flush=True)
 
 def _talk(tmp_path: Path, how: str, program: str = _PROGRAM) -> tuple[str, set[str]]:
     """The last words of the worker, and its subscriptions."""
-    heard: set[str] = set()
+    rung: set[str] = set()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(tmp_path / "bell"))
         listener.listen()
@@ -73,26 +73,26 @@ def _talk(tmp_path: Path, how: str, program: str = _PROGRAM) -> tuple[str, set[s
             connection, _ = listener.accept()
             with connection:
                 while packet := connection.recv(65536):
-                    heard.update(line[1:] for line in packet.decode().split("\n"))
-            return process.stdout.read(), heard
+                    rung.update(line[1:] for line in packet.decode().split("\n"))
+            return process.stdout.read(), rung
 
 
 def test_many_concurrent_subscriptions(tmp_path: Path) -> None:
     """All subscribers wait until the writer reads their requests, and none fails."""
-    said, heard = _talk(tmp_path, "at once")
-    assert said == "True\n"
-    assert heard.issuperset(map(str, range(600)))
+    printed, rung = _talk(tmp_path, "at once")
+    assert printed == "True\n"
+    assert rung.issuperset(map(str, range(600)))
 
 
 def test_subscription_during_a_reconnect(tmp_path: Path) -> None:
     """A subscription succeeds while many are repeated for a new root that does not read yet."""
-    said, heard = _talk(tmp_path, "again")
-    assert said == "True\n"
-    assert heard.issuperset([*map(str, range(600)), "another"])
+    printed, rung = _talk(tmp_path, "again")
+    assert printed == "True\n"
+    assert rung.issuperset([*map(str, range(600)), "another"])
 
 
 def test_unsubscription_during_a_subscription(tmp_path: Path) -> None:
     """A subscriber that waits for the writer follows the ring even if another one unsubscribes meanwhile."""
-    said, heard = _talk(tmp_path, "one ring", _OF_ONE_RING)
-    assert said == "True 1\nFalse\n"
-    assert "one" in heard
+    printed, rung = _talk(tmp_path, "one ring", _OF_ONE_RING)
+    assert printed == "True 1\nFalse\n"
+    assert "one" in rung

@@ -58,13 +58,13 @@ def test_unknown_types(daemon: Daemon) -> None:
     assert answer.status == 422
     (error,) = answer.json["errors"]
     assert error["location"] == "query.types"
-    told, known = error["message"].removesuffix(")").split(" (use ")
-    assert told == "unknown words run.finished, Ping"
+    problem, names = error["message"].removesuffix(")").split(" (use ")
+    assert problem == "unknown words run.finished, Ping"
     document = daemon.get("/openapi.json").json
     (parameter,) = document["paths"]["/api/events/stream"]["get"]["parameters"][:1]
     assert (parameter["name"], parameter["style"], parameter["explode"]) == ("types", "form", False)
-    assert known.split(", ") == parameter["schema"]["items"]["enum"]
-    assert {"run.ended", "system", "ping", "notification.created"} < set(known.split(", "))
+    assert names.split(", ") == parameter["schema"]["items"]["enum"]
+    assert {"run.ended", "system", "ping", "notification.created"} < set(names.split(", "))
 
 
 @pytest.mark.parametrize("last", ["99999999", "-5", "x"])

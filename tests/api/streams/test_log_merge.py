@@ -54,7 +54,7 @@ def merged(all_logs: dict[str, Log], page: int, starts: dict[str, int], stop: in
     """Merge logs that are read in pages of so many batches; return the taken lines, and the position of each run."""
     merge = Merge()
     taken: list[tuple[str, int]] = []
-    rest = {
+    remaining = {
         run_id: [batch for batch in batches(log) if batch.n >= starts.get(run_id, 0)]
         for run_id, log in all_logs.items()
     }
@@ -66,8 +66,8 @@ def merged(all_logs: dict[str, Log], page: int, starts: dict[str, int], stop: in
     while len(taken) < stop:
         for run_id, track in tracks.items():
             if track.behind and not track.queue:
-                part, rest[run_id] = rest[run_id][:page], rest[run_id][page:]
-                track.behind = bool(rest[run_id])
+                part, remaining[run_id] = remaining[run_id][:page], remaining[run_id][page:]
+                track.behind = bool(remaining[run_id])
                 merge.put(track, [(record.ts, record) for record in part], NOW_MS)
         if not merge:
             break

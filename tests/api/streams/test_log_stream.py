@@ -137,10 +137,10 @@ def test_batches_of_a_live_log(daemon: Daemon) -> None:
     log.write(b"d" * 20_000 + b"\n")
     log.finish()
     daemon.end(run.id, lines=log.ring.lines)
-    rest = list(stream_events)
+    later_events = list(stream_events)
     stream.close()
-    assert [(n, name) for n, _, name, _ in in_lines(rest)] == [(2, "stderr"), (3, "stdout"), (4, "stdout")]
-    assert [event.name for event in rest if event.name != "region"] == ["lines", "lines", "line", "done"]
+    assert [(n, name) for n, _, name, _ in in_lines(later_events)] == [(2, "stderr"), (3, "stdout"), (4, "stdout")]
+    assert [event.name for event in later_events if event.name != "region"] == ["lines", "lines", "line", "done"]
 
 
 @pytest.mark.parametrize(
@@ -193,11 +193,11 @@ def test_done_can_be_resumed_from(daemon: Daemon, ended: Run) -> None:
 def test_gaps_are_named(daemon: Daemon, wrapped: tuple[Run, int]) -> None:
     """Missing lines are announced before the first present one, however the stream began."""
     run, first = wrapped
-    rest = [range(first, 3000), done(2999)]
-    assert brief(events(daemon, run, "?from=0")) == [dropped(-1, first), *rest]
-    assert brief(events(daemon, run, "?from=-3000")) == [dropped(-1, first), *rest]
-    assert brief(events(daemon, run, Last_Event_ID="9")) == [dropped(9, first - 10), *rest]
-    assert brief(events(daemon, run, f"?from={first}")) == rest
+    later_ranges = [range(first, 3000), done(2999)]
+    assert brief(events(daemon, run, "?from=0")) == [dropped(-1, first), *later_ranges]
+    assert brief(events(daemon, run, "?from=-3000")) == [dropped(-1, first), *later_ranges]
+    assert brief(events(daemon, run, Last_Event_ID="9")) == [dropped(9, first - 10), *later_ranges]
+    assert brief(events(daemon, run, f"?from={first}")) == later_ranges
 
 
 def test_missing_log(daemon: Daemon) -> None:
@@ -238,9 +238,9 @@ def test_live(ringing: Daemon) -> None:
         assert event.data["stream"] == ("stderr" if number % 2 else "stdout")
     log.write(b"last, unfinished")
     finish(ringing, run, log)
-    rest = [event for event in stream_events if event.name != "region"]
-    assert [event.data.get("text") for event in rest] == ["last, unfinished", None]
-    assert (rest[-1].name, rest[-1].data) == done(20)
+    later_events = [event for event in stream_events if event.name != "region"]
+    assert [event.data.get("text") for event in later_events] == ["last, unfinished", None]
+    assert (later_events[-1].name, later_events[-1].data) == done(20)
     stream.close()
 
 

@@ -70,7 +70,7 @@ def test_size_and_tag(daemon: Daemon, long: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "start", "end"),
+    ("wanted_range", "start", "end"),
     [
         ("0-0", 0, 1),
         ("0-", 0, len(TEXT)),
@@ -83,26 +83,26 @@ def test_size_and_tag(daemon: Daemon, long: Run) -> None:
         ("-99999999999999999999999", 0, len(TEXT)),
     ],
 )
-def test_range(daemon: Daemon, long: Run, asked: str, start: int, end: int) -> None:
+def test_range(daemon: Daemon, long: Run, wanted_range: str, start: int, end: int) -> None:
     """A range has exactly the requested bytes, anywhere in the log."""
-    answer = daemon.get(url(long), {"Range": f"bytes={asked}"})
+    answer = daemon.get(url(long), {"Range": f"bytes={wanted_range}"})
     assert answer.status == 206
     assert answer.body == TEXT[start:end]
     assert answer.headers["Content-Range"] == f"bytes {start}-{end - 1}/{len(TEXT)}"
     assert answer.headers["Content-Length"] == str(end - start)
 
 
-@pytest.mark.parametrize("asked", [f"{len(TEXT)}-", f"{len(TEXT) + 5}-{len(TEXT) + 9}", "-0", "9" * 500 + "-"])
-def test_unsatisfiable_range(daemon: Daemon, long: Run, asked: str) -> None:
+@pytest.mark.parametrize("wanted_range", [f"{len(TEXT)}-", f"{len(TEXT) + 5}-{len(TEXT) + 9}", "-0", "9" * 500 + "-"])
+def test_unsatisfiable_range(daemon: Daemon, long: Run, wanted_range: str) -> None:
     """An unsatisfiable range gets 416 with the size."""
-    answer = daemon.get(url(long), {"Range": f"bytes={asked}"})
+    answer = daemon.get(url(long), {"Range": f"bytes={wanted_range}"})
     assert (answer.status, answer.headers["Content-Range"]) == (416, f"bytes */{len(TEXT)}")
 
 
-@pytest.mark.parametrize("asked", ["bytes=0-1,5-6", "lines=0-1", "bytes=-", "bytes=5-4", "bytes=x-1", "0-1"])
-def test_ignored_ranges(daemon: Daemon, long: Run, asked: str) -> None:
+@pytest.mark.parametrize("wanted_range", ["bytes=0-1,5-6", "lines=0-1", "bytes=-", "bytes=5-4", "bytes=x-1", "0-1"])
+def test_ignored_ranges(daemon: Daemon, long: Run, wanted_range: str) -> None:
     """Invalid and multiple ranges are ignored, and everything is sent."""
-    answer = daemon.get(url(long), {"Range": asked})
+    answer = daemon.get(url(long), {"Range": wanted_range})
     assert (answer.status, answer.body) == (200, TEXT)
 
 
@@ -149,10 +149,10 @@ def damage(daemon: Daemon, run: Run, *places: int) -> None:
             file.write(b"\xff" * 64)
 
 
-def cut_off(daemon: Daemon, run: Run, asked: str = "") -> tuple[http.client.HTTPResponse, bytes]:
+def cut_off(daemon: Daemon, run: Run, wanted_range: str = "") -> tuple[http.client.HTTPResponse, bytes]:
     """An answer that breaks off, and what came of it."""
     connection = daemon.connect(unix=True)
-    connection.request("GET", url(run), headers={"Range": f"bytes={asked}"} if asked else {})
+    connection.request("GET", url(run), headers={"Range": f"bytes={wanted_range}"} if wanted_range else {})
     response = connection.getresponse()
     with pytest.raises(http.client.IncompleteRead) as broken:
         response.read()
@@ -178,8 +178,8 @@ def test_damaged_block(daemon: Daemon) -> None:
     assert (response.status, response.getheader("Content-Length")) == (200, str(len(TEXT)))
     assert came == TEXT[:start]
     assert daemon.ask("HEAD", url(run)).headers["Content-Length"] == str(len(TEXT))
-    for asked, expected in ((f"{end}-", TEXT[end:]), (f"{start - 100}-{start - 1}", TEXT[start - 100 : start])):
-        answer = daemon.get(url(run), {"Range": f"bytes={asked}"})
+    for wanted_range, expected in ((f"{end}-", TEXT[end:]), (f"{start - 100}-{start - 1}", TEXT[start - 100 : start])):
+        answer = daemon.get(url(run), {"Range": f"bytes={wanted_range}"})
         assert (answer.status, answer.body) == (206, expected)
     response, came = cut_off(daemon, run, f"{start - 5}-{end + 5}")
     assert (response.status, came) == (206, TEXT[start - 5 : start])

@@ -39,10 +39,10 @@ def test_progress_bar_and_its_history(daemon: Daemon) -> None:
     assert (later.name, later.data["rows"]) == ("region", ["90\xa0%"])
     assert later.data["epoch"] > region.data["epoch"]
     log.write(b"\nend\n")
-    rest = [next(events) for _ in range(3)]
-    lines = [event.data for event in rest if event.name == "line"]
+    later_events = [next(events) for _ in range(3)]
+    lines = [event.data for event in later_events if event.name == "line"]
     assert [(line["text"], line.get("frameCount")) for line in lines] == [("90\xa0%", 3), ("end", None)]
-    assert [event.data["rows"] for event in rest if event.name == "region"] == [[]]
+    assert [event.data["rows"] for event in later_events if event.name == "region"] == [[]]
     stream.close()
     page = daemon.get(f"/api/runs/{run.id}/log").json
     assert [line.get("frameCount") for line in page["lines"]] == [None, 3, None]
@@ -70,9 +70,9 @@ def test_regions_of_both_streams(daemon: Daemon) -> None:
     assert shown == {"stdout": ["out"], "stderr": ["err"]}
     log.finish()
     daemon.end(run.id, lines=log.ring.lines)
-    rest = list(events)
-    assert rest[-1].name == "done"
-    for event in rest[:-1]:
+    later_events = list(events)
+    assert later_events[-1].name == "done"
+    for event in later_events[:-1]:
         if event.name == "region":
             shown[event.data["stream"]] = event.data["rows"]
     assert shown == {"stdout": [], "stderr": []}

@@ -238,9 +238,9 @@ def test_kept_chunks_are_bounded(ring: RingWriter, feed: Feed) -> None:
         data, position = catch_up(feed, start, sse_encoding.log_line)
         assert position == 8000
         assert data.count(b"event: line\n") == 8000 - start
-    kept = [data for data, _following in feed._chunks.values()]
-    assert len(kept) <= 4
-    assert sum(map(len, kept)) < 4 * 8 * LIVE_BYTES
+    chunks = [data for data, _following in feed._chunks.values()]
+    assert len(chunks) <= 4
+    assert sum(map(len, chunks)) < 4 * 8 * LIVE_BYTES
 
 
 def test_slow_follower(ring: RingWriter, feed: Feed) -> None:

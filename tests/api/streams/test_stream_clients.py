@@ -163,13 +163,13 @@ def test_disconnected_clients(impatient: Daemon) -> None:
 def test_many_idle_streams(own: Daemon) -> None:
     """Each idle stream costs a worker at most 20 kB, and later gets its lines."""
     run = running(own)
-    asked = request(path(run), credentials=bearer(make_token(own, "reader")))
+    request_bytes = request(path(run), credentials=bearer(make_token(own, "reader")))
 
     def opened(count: int) -> list[socket.socket]:
         streams = []
         for _ in range(count):
             streams.append(connect(own))
-            streams[-1].sendall(asked)
+            streams[-1].sendall(request_bytes)
         for sock in streams:
             received = b""
             while b"retry: 1000" not in received:

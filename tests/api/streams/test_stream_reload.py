@@ -129,20 +129,20 @@ def test_requests_in_flight_are_answered(lenient: Daemon) -> None:
     log.finish()
     finish(lenient, run, 600_000)
     trigger = lenient.scheduler.operations["trigger"]
-    asked, answer = threading.Event(), threading.Event()
+    requested, answer = threading.Event(), threading.Event()
 
     def slow(arguments: dict[str, Any]) -> dict[str, Any]:
-        asked.set()
+        requested.set()
         answer.wait()
         return trigger(arguments)
 
     lenient.scheduler.operations["trigger"] = slow
     command, download = connect(lenient), connect(lenient, receives=1 << 17)
     command.sendall(request("/api/tasks/job/run", "Content-Length: 0", method="POST"))
-    assert asked.wait(60)
+    assert requested.wait(60)
     download.sendall(request(f"/api/runs/{run.id}/log/raw"))
-    got = download.recv(4096)
-    assert got.startswith(b"HTTP/1.1 200")
+    head = download.recv(4096)
+    assert head.startswith(b"HTTP/1.1 200")
     (worker,) = lenient.workers()
     lenient.signal(signal.SIGHUP)
     until(lambda: set(lenient.workers()) - {worker}, "another worker")
@@ -150,10 +150,10 @@ def test_requests_in_flight_are_answered(lenient: Daemon) -> None:
     answer.set()
     assert command.recv(65536).startswith(b"HTTP/1.1 201")
     while data := download.recv(1 << 20):
-        got += data
-        if len(got) > len(text) and got.endswith(text[-100:]):
+        head += data
+        if len(head) > len(text) and head.endswith(text[-100:]):
             break
-    assert got.partition(b"\r\n\r\n")[2] == text
+    assert head.partition(b"\r\n\r\n")[2] == text
     command.close()
     download.close()
     until(lambda: not os.path.exists(f"/proc/{worker}"), "the old worker to end")

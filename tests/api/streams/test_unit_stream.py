@@ -452,7 +452,7 @@ def test_disconnect_releases_rings(own: Daemon) -> None:
     configure(own, "w")
     logs = [start(own, "w") for _ in range(20)]
     (worker,) = until(own.workers, "a worker")
-    held = []
+    open_counts = []
     for number in range(4):
         reader = Reader(own, {"from": 0}, task="w")
         for _, log in logs:
@@ -460,12 +460,12 @@ def test_disconnect_releases_rings(own: Daemon) -> None:
         reader.lines(20 * (number + 1))
         reader.close()
         until(lambda: open_streams(own) == 0, "the stream to end")
-        held.append(len(os.listdir(f"/proc/{worker}/fd")))
-    assert held[-1] <= held[0] + 2, held
+        open_counts.append(len(os.listdir(f"/proc/{worker}/fd")))
+    assert open_counts[-1] <= open_counts[0] + 2, open_counts
 
 
 def test_head_has_no_body(daemon: Daemon, unit: str) -> None:
     """HEAD answers as GET does, without the stream."""
-    known = basic(PASSWORD)
-    answer = daemon.ask("HEAD", f"/api/tasks/{unit}/log/stream", headers=known)
+    credentials = basic(PASSWORD)
+    answer = daemon.ask("HEAD", f"/api/tasks/{unit}/log/stream", headers=credentials)
     assert (answer.status, answer.body) == (200, b"")

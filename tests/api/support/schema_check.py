@@ -151,8 +151,8 @@ def check_answer(method: str, path: str, answer: "Answer") -> None:
     described = operation["responses"].get(str(status))
     assert described is not None, f"{method} {path}: status {status} is not in the document"
     for name in map(str.title, answer.headers):
-        known = name in _OF_ANY or name in map(str.title, described.get("headers", {}))
-        assert known, f"{method} {path}: {name} with status {status} is not in the document"
+        is_described = name in _OF_ANY or name in map(str.title, described.get("headers", {}))
+        assert is_described, f"{method} {path}: {name} with status {status} is not in the document"
     content = described.get("content")
     if content is None:
         assert answer.body == b"", f"{method} {path}: a body with status {status}"

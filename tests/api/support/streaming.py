@@ -34,8 +34,8 @@ def request(
     credentials: dict[str, str] = KNOWN,
 ) -> bytes:
     """A request with these credentials."""
-    known = [f"{name}: {value}" for name, value in credentials.items()]
-    lines = [f"{method} {target} HTTP/{version}", "Host: localhost", *known, *headers]
+    header_lines = [f"{name}: {value}" for name, value in credentials.items()]
+    lines = [f"{method} {target} HTTP/{version}", "Host: localhost", *header_lines, *headers]
     return "\r\n".join([*lines, "", ""]).encode()
 
 

@@ -94,7 +94,7 @@ def test_rolling_restart(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize(
-    ("answer", "code", "said"),
+    ("answer", "code", "message"),
     [
         (
             problem(404, "No", [{"location": "body.names[0]", "message": 'no service named "web"'}]),
@@ -111,15 +111,15 @@ def test_rolling_restart(ringward: Ringward, daemon: FakeDaemon) -> None:
         (problem(503, "try later"), exit_codes.UNREACHABLE, "try later"),
     ],
 )
-def test_refusals(ringward: Ringward, daemon: FakeDaemon, action: str, answer: Answer, code: int, said: str) -> None:
+def test_refusals(ringward: Ringward, daemon: FakeDaemon, action: str, answer: Answer, code: int, message: str) -> None:
     """Each refusal has its exit code and its reason."""
     daemon.on("POST", f"/api/units/{action}", answer)
     result = ringward(action, "web")
-    assert (result.exit_code, said in result.stderr) == (code, True)
+    assert (result.exit_code, message in result.stderr) == (code, True)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("ending", "bakcup"), 'no task, service or run named "bakcup" (did you mean "backup"?)'),
         (("run", "bakcup"), 'no task named "bakcup" (did you mean "backup"?)'),
@@ -127,14 +127,14 @@ def test_refusals(ringward: Ringward, daemon: FakeDaemon, action: str, answer: A
         (("next", "bakcup"), 'no task named "bakcup" (did you mean "backup"?)'),
     ],
 )
-def test_misspelt_name(ringward: Ringward, daemon: FakeDaemon, arguments: tuple[str, ...], said: str) -> None:
+def test_misspelt_name(ringward: Ringward, daemon: FakeDaemon, arguments: tuple[str, ...], message: str) -> None:
     """A misspelt name gets the nearest name of the right kind as a suggestion."""
     units = [{"name": "web", "kind": "service"}, {"name": "backup", "kind": "task"}]
     daemon.on("GET", "/api/tasks", {"items": units})
     missing = problem(404, "There is no such task")
     for method, path in (("GET", "runs"), ("POST", "run"), ("GET", "schedule")):
         daemon.on(method, f"/api/tasks/{arguments[1]}/{path}", missing)
-    assert ringward(*arguments).stderr == f"ringward: {said}\n"
+    assert ringward(*arguments).stderr == f"ringward: {message}\n"
 
 
 @pytest.mark.parametrize("action", [*ACTIONS, "stop"])

@@ -79,9 +79,9 @@ def test_existing_files_are_kept(project: Path, ringward: Ringward) -> None:
 
 def test_json(project: Path, ringward: Ringward) -> None:
     """With ``--json``, the command prints the files that it wrote and everything that it found."""
-    told = json.loads(ringward("init", "--root", "host", "--json", "new.toml").stdout)
-    assert told["written"] == [str(project / "new.toml"), str(project / "ringward.schema.json")]
-    assert [starter["kind"] for starter in told["found"]] == [
+    document = json.loads(ringward("init", "--root", "host", "--json", "new.toml").stdout)
+    assert document["written"] == [str(project / "new.toml"), str(project / "ringward.schema.json")]
+    assert [starter["kind"] for starter in document["found"]] == [
         "compose",
         "procfile",
         "npm",
@@ -89,7 +89,7 @@ def test_json(project: Path, ringward: Ringward) -> None:
         "cron",
         "systemd",
     ]
-    assert told["found"][2]["command"] is None
+    assert document["found"][2]["command"] is None
 
 
 def test_import_names_the_schema(project: Path, ringward: Ringward) -> None:

@@ -54,13 +54,13 @@ def test_all_logs(ringward: Ringward, daemon: FakeDaemon) -> None:
     page = result_page("one")
     page["items"][0]["taskName"] = "web"
     daemon.on("GET", "/api/logs/search", page)
-    asked = []
+    calls = []
     for words in (("o",), ("web", "j*", "o"), ("--group", "g", "--since", "2026-11-20T00:00:00Z", "o")):
         result = ringward("search", *words)
         assert (result.exit_code, result.stdout) == (0, f"web {RUN}:0: one\n")
         query = daemon.requests_to("/api/logs/search")[-1].query
-        asked.append({name: value for name, value in query.items() if name not in ("q", "case", "limit")})
-    assert asked == [{}, {"task": "web,j*"}, {"group": "g", "since": "2026-11-20T00:00:00.000Z"}]
+        calls.append({name: value for name, value in query.items() if name not in ("q", "case", "limit")})
+    assert calls == [{}, {"task": "web,j*"}, {"group": "g", "since": "2026-11-20T00:00:00.000Z"}]
 
 
 def test_run_without_its_task(ringward: Ringward, daemon: FakeDaemon) -> None:
@@ -120,7 +120,7 @@ def test_colours_on_a_terminal(
 
 
 @pytest.mark.parametrize(
-    ("answer", "code", "said"),
+    ("answer", "code", "message"),
     [
         (problem(404, "No task"), exit_codes.REFUSED, 'no task, service or run named "job" (did you mean "jobs"?)'),
         (
@@ -131,13 +131,13 @@ def test_colours_on_a_terminal(
         (problem(503, "Too many concurrent searches; try again later"), exit_codes.UNREACHABLE, "Too many"),
     ],
 )
-def test_refusals(ringward: Ringward, daemon: FakeDaemon, answer: Answer, code: int, said: str) -> None:
+def test_refusals(ringward: Ringward, daemon: FakeDaemon, answer: Answer, code: int, message: str) -> None:
     """An invalid pattern is a usage error; refusals print nothing to standard output."""
     daemon.on("GET", PATH, answer)
     daemon.on("GET", "/api/tasks", {"items": [{"name": "jobs", "kind": "task"}]})
     result = ringward("search", "job", "(", "--regex")
     assert (result.exit_code, result.stdout) == (code, "")
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_usage_errors(ringward: Ringward) -> None:

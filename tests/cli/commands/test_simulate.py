@@ -90,10 +90,10 @@ def test_durations(ringward: Ringward, data: Path) -> None:
     database = open_writer(str(data / "ringward.db"))
     for name in ("nightly", "often"):
         upsert_task(database, name, "task", "{}")
-        for taken in (60_000, 120_000):
+        for took_ms in (60_000, 120_000):
             run = make_run(task_name=name, started_at=T0)
             insert_run(database, run)
-            update_run(database, run.id, status="ended", end_reason="succeeded", exit_code=0, ended_at=T0 + taken)
+            update_run(database, run.id, status="ended", end_reason="succeeded", exit_code=0, ended_at=T0 + took_ms)
     update_task(database, "often", last_instant=T0)
     database.close()
 

@@ -58,7 +58,7 @@ def test_nothing_needs_attention(ringward: Ringward, daemon: FakeDaemon) -> None
 
 
 @pytest.mark.parametrize(
-    ("units", "said", "what"),
+    ("units", "facts", "check"),
     [
         ([task("a", "failed")], {}, "a"),
         ([task("a", "missed")], {}, "a"),
@@ -76,13 +76,13 @@ def test_nothing_needs_attention(ringward: Ringward, daemon: FakeDaemon) -> None
     ],
 )
 def test_attention(
-    ringward: Ringward, daemon: FakeDaemon, units: list[dict[str, Any]], said: dict[str, Any], what: str
+    ringward: Ringward, daemon: FakeDaemon, units: list[dict[str, Any]], facts: dict[str, Any], check: str
 ) -> None:
     """The problem is named, and the exit code tells scripts about it."""
-    answering(daemon, units, **said)
+    answering(daemon, units, **facts)
     result = ringward("status", "--json")
     assert result.exit_code == exit_codes.REFUSED
-    assert [entry["what"] for entry in json.loads(result.output)["attention"]] == [what]
+    assert [entry["what"] for entry in json.loads(result.output)["attention"]] == [check]
 
 
 def test_no_daemon(ringward: Ringward) -> None:
@@ -175,9 +175,14 @@ def test_synonyms_of_commands(ringward: Ringward, words: tuple[str, ...], sugges
 def test_stepped_clock(ringward: Ringward, daemon: FakeDaemon) -> None:
     """Silent tasks need attention, with the time of their next run, and so do removals that wait for the clock."""
     silent = [{"name": "a", "runsAgainAt": "2026-11-22T09:00:00.000Z"}]
-    held = "2026-11-22T08:00:00.000Z"
-    answering(daemon, [], silentTasks=silent, silentTaskCount=3, removalsHeldUntil=held)
+    held_until = "2026-11-22T08:00:00.000Z"
+    answering(daemon, [], silentTasks=silent, silentTaskCount=3, removalsHeldUntil=held_until)
     result = ringward("status")
     assert result.exit_code == exit_codes.REFUSED
-    for text in ("runs again at 2026-11-22T09:00:00.000Z", "2 more tasks do not run", f"before {held}", "trust-clock"):
+    for text in (
+        "runs again at 2026-11-22T09:00:00.000Z",
+        "2 more tasks do not run",
+        f"before {held_until}",
+        "trust-clock",
+    ):
         assert text in result.output

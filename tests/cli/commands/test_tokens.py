@@ -45,7 +45,7 @@ def test_create(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "why"),
+    ("arguments", "reason"),
     [
         ("ci", "--role"),
         ("ci --role root", "'root' is not one of"),
@@ -59,11 +59,11 @@ def test_create(ringward: Ringward, daemon: FakeDaemon) -> None:
         ("", "NAME"),
     ],
 )
-def test_invalid_tokens(ringward: Ringward, daemon: FakeDaemon, arguments: str, why: str) -> None:
+def test_invalid_tokens(ringward: Ringward, daemon: FakeDaemon, arguments: str, reason: str) -> None:
     """An invalid token is refused with the reason, without a request to the daemon."""
     result = ringward("token", "create", *arguments.split())
     assert result.exit_code == exit_codes.USAGE
-    assert why in result.stderr
+    assert reason in result.stderr
     assert daemon.requests == []
 
 

@@ -63,10 +63,10 @@ def up(tmp_path: Path, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> 
     locks: list[int] = []
 
     def execv(program: str, arguments: list[str]) -> None:
-        said = dict(zip(arguments[5::2], arguments[6::2], strict=True))
-        with open(int(said["--start"]), "rb") as memory:
+        options = dict(zip(arguments[5::2], arguments[6::2], strict=True))
+        with open(int(options["--start"]), "rb") as memory:
             start = json.load(memory)
-        locks.extend((int(said["--place"]), int(said["--lock"])))
+        locks.extend((int(options["--place"]), int(options["--lock"])))
         boot = DaemonSettings.from_dict(start["boot"])
         raise Executed(program, arguments, boot, start["api"], locks[-1], locks[-2], dict(os.environ))
 
@@ -157,9 +157,9 @@ def test_data_directory_keeps_its_identity(up: Up, shared_memory: Path) -> None:
     """The identity is created once, and the runtime directory stays the same."""
     first = up()
     assert first.executed
-    for held in (first.executed.lock, first.executed.place):
+    for descriptor in (first.executed.lock, first.executed.place):
         with open(os.devnull, "rb") as nothing:
-            os.dup2(nothing.fileno(), held)
+            os.dup2(nothing.fileno(), descriptor)
     second = boot_of(up())
     assert second.daemon_id == first.executed.boot.daemon_id
     assert second.token != first.executed.boot.token
@@ -210,10 +210,14 @@ def test_banner_as_json(up: Up) -> None:
     """The JSON banner is one line with the same facts, without the generated password."""
     outcome = up("--listen", "127.0.0.1:1", "--json")
     boot = boot_of(outcome)
-    said = json.loads(outcome.result.stdout)
-    assert said["addresses"] == ["http://127.0.0.1:1"]
-    assert (said["config"], said["dataDir"], said["socket"]) == (boot.config_path, boot.data_dir, boot.http_socket)
-    assert (said["tasks"], said["services"]) == (1, 2)
+    document = json.loads(outcome.result.stdout)
+    assert document["addresses"] == ["http://127.0.0.1:1"]
+    assert (document["config"], document["dataDir"], document["socket"]) == (
+        boot.config_path,
+        boot.data_dir,
+        boot.http_socket,
+    )
+    assert (document["tasks"], document["services"]) == (1, 2)
     assert boot.password not in outcome.result.output
 
 
@@ -392,9 +396,9 @@ class TestRuntimeDirectory:
         monkeypatch.setattr(runtime_directory, "SHARED_MEMORY", str(shared_memory))
         mounts = tmp_path / "mountinfo"
         mounts.write_text(f"1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:5 / {shared_memory} rw - tmpfs tmpfs rw\n")
-        taken = shared_memory / "ringward-0"
-        (taken / self.ID).mkdir(parents=True)
-        for path in (taken, taken / self.ID):
+        taken_directory = shared_memory / "ringward-0"
+        (taken_directory / self.ID).mkdir(parents=True)
+        for path in (taken_directory, taken_directory / self.ID):
             os.chown(path, 12345, 12345)
         assert runtime_directory.candidates({}, 0) == ["/run/ringward"]
         directory = Path(runtime_directory.prepare(self.ID, {}, str(mounts)))
@@ -402,7 +406,7 @@ class TestRuntimeDirectory:
         assert [stat.S_IMODE(path.stat().st_mode) for path in (directory, directory.parent)] == [0o700] * 2
         assert runtime_directory.prepare(self.ID, {}, str(mounts)) == str(directory)
         assert runtime_directory.candidates({}, 0) == ["/run/ringward", str(directory.parent)]
-        assert list(taken.iterdir()) == [taken / self.ID]
+        assert list(taken_directory.iterdir()) == [taken_directory / self.ID]
 
     def test_only_tmpfs(self, shared_memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Directories on a disk are skipped; if none is left, the error has each reason."""

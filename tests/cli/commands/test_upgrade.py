@@ -67,8 +67,8 @@ def test_unit_of_another_environment_is_named(systemctl: Path, cgroup: str, opti
     warning = unit_warning(7, cgroup)
     assert warning is not None
     assert warning.startswith(f"ringward.service starts /opt/x/bin/ringward, which does not belong to {sys.prefix}; ")
-    asked = systemctl.with_name("asked").read_text()
-    assert asked == f"{option}show --property=MainPID,ExecStart ringward.service\n"
+    commands = systemctl.with_name("asked").read_text()
+    assert commands == f"{option}show --property=MainPID,ExecStart ringward.service\n"
 
 
 def test_unit_of_the_same_environment(systemctl: Path, tmp_path: Path) -> None:

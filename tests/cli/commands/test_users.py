@@ -44,7 +44,7 @@ def test_add(data: Path, daemon: FakeDaemon) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "text", "why"),
+    ("arguments", "text", "reason"),
     [
         ("add alice", "12345678", "--role"),
         ("add alice --role cloud", "12345678", "'cloud' is not one of"),
@@ -57,11 +57,11 @@ def test_add(data: Path, daemon: FakeDaemon) -> None:
         ("passwd alice", "", "the password must have 8 to 1000 characters; it has 0"),
     ],
 )
-def test_usage_errors(data: Path, daemon: FakeDaemon, arguments: str, text: str, why: str) -> None:
+def test_usage_errors(data: Path, daemon: FakeDaemon, arguments: str, text: str, reason: str) -> None:
     """The command is refused with the reason, without a request to the daemon and without the password."""
     code, output = call(data, text, *arguments.split())
     assert code == exit_codes.USAGE
-    assert why in " ".join(output.split())
+    assert reason in " ".join(output.split())
     assert daemon.requests == []
     assert "1234567\n" not in output
 

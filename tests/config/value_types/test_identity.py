@@ -32,7 +32,7 @@ def test_defaults(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "why"),
+    ("keys", "message"),
     [
         ('roles = { "*" = "viewer" }', "has no secret_file"),
         ('secret_file = "s"', "has no roles"),
@@ -47,9 +47,9 @@ def test_defaults(tmp_path: Path) -> None:
         ('secret_file = "s"\nroles = { a = "viewer" }\nheader = "x"', "unknown key"),
     ],
 )
-def test_errors(tmp_path: Path, keys: str, why: str) -> None:
+def test_errors(tmp_path: Path, keys: str, message: str) -> None:
     """Each error names its place."""
-    with pytest.raises(ConfigError, match=why) as refused:
+    with pytest.raises(ConfigError, match=message) as refused:
         loaded(tmp_path, f"[http.identity]\n{keys}\n")
     assert "http.identity" in str(refused.value)
 
@@ -62,7 +62,7 @@ def test_identity_needs_behind_proxy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "why"),
+    ("content", "message"),
     [
         (None, "cannot read the secret file"),
         ("", "is shorter than 32 characters"),
@@ -72,12 +72,12 @@ def test_identity_needs_behind_proxy(tmp_path: Path) -> None:
         ("\u00e9" * 32, "is not one line of letters"),
     ],
 )
-def test_unusable_secrets(tmp_path: Path, content: str | None, why: str) -> None:
+def test_unusable_secrets(tmp_path: Path, content: str | None, message: str) -> None:
     """The error names the file, the key and a remedy, and never the secret."""
     path = tmp_path / "secret"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(UnusableObject, match=why) as refused:
+    with pytest.raises(UnusableObject, match=message) as refused:
         exposure.identity_of(ProxyIdentity(secret_file=str(path), roles=(("*", "viewer"),)))
     assert str(path) in str(refused.value)
     assert refused.value.path == ("http", "identity", "secret_file")

@@ -71,9 +71,9 @@ def test_invalid_name_is_one_error(problems: Problems) -> None:
 def test_messages_hide_urls(problems: Problems, key: str) -> None:
     """No message repeats a URL, because URLs contain passwords."""
     name = "url" if key.startswith("notifiers") else "heartbeat"
-    said = "\n".join(map(str, problems(f'[{key}]\n{name} = "secret-token with blanks"\n')))
-    assert f"{key}.{name}: must be" in said
-    assert "secret-token" not in said
+    message = "\n".join(map(str, problems(f'[{key}]\n{name} = "secret-token with blanks"\n')))
+    assert f"{key}.{name}: must be" in message
+    assert "secret-token" not in message
 
 
 def test_records_hide_urls(config: Load) -> None:

@@ -31,7 +31,7 @@ def test_invalid_stop_signals(value: object) -> None:
 
 def test_limits() -> None:
     """Sizes become bytes, times become seconds, and "unlimited" becomes -1."""
-    said = {
+    limits = {
         "memory": "1gb",
         "address_space": "4gb",
         "cpu": 1,
@@ -49,11 +49,11 @@ def test_limits() -> None:
         "nice": -5,
         "stack": 65536,
     }
-    assert Limits().parse(said, "/") == parsed
+    assert Limits().parse(limits, "/") == parsed
 
 
 @pytest.mark.parametrize(
-    ("said", "path"),
+    ("limits", "path"),
     [
         ({"memroy": "1gb"}, ("memroy",)),
         ({"memory": "unlimited"}, ("memory",)),
@@ -66,10 +66,10 @@ def test_limits() -> None:
         ("512mb", ()),
     ],
 )
-def test_invalid_limits(said: object, path: tuple[str, ...]) -> None:
+def test_invalid_limits(limits: object, path: tuple[str, ...]) -> None:
     """An unknown limit or an impossible value is refused at its key."""
     with pytest.raises(InvalidValue) as caught:
-        Limits().parse(said, "/")
+        Limits().parse(limits, "/")
     assert [part.path for part in caught.value.parts] == [path]
 
 
@@ -186,8 +186,8 @@ def test_shell_that_drops_variables(config: Load, tmp_path: Path, where: str) ->
         (tmp_path / name).touch()
     (tmp_path / "sh").symlink_to(tmp_path / "dash")
     (tmp_path / "variables").write_text("app.name=a shop\n")
-    said = f"env_file = '{tmp_path}/variables'" if where == "env_file" else f"{where} = {{ 'app.name' = 'a shop' }}"
-    text = f"shell = '{tmp_path}/sh'\n{said}\n[services.s]\nrun = 'true'\nready = {{ exec = 'true' }}\n"
+    key_line = f"env_file = '{tmp_path}/variables'" if where == "env_file" else f"{where} = {{ 'app.name' = 'a shop' }}"
+    text = f"shell = '{tmp_path}/sh'\n{key_line}\n[services.s]\nrun = 'true'\nready = {{ exec = 'true' }}\n"
     text = f"[defaults]\n{text}[services.l]\nrun = ['true']\nlive = {{ exec = ['true'] }}\n"
     first, second = config(text).warnings
     assert (first.line, first.key, second.key) == (5, "services.s.run", "services.s.ready")

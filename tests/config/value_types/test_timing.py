@@ -83,10 +83,10 @@ def test_single_time(write: Write, text: str) -> None:
 @pytest.mark.parametrize("text", ['"2026-12-24T18:00:00"', "2026-12-24T18:00:00"])
 def test_single_time_without_an_offset(write: Write, text: str) -> None:
     """A time without an offset is refused, and the error names the missing part."""
-    said = problem(write, f"at = {text}")
-    assert ":5: tasks.a.at: " in said
-    assert " needs its offset from UTC" in said
-    assert "write Z or an offset" in said
+    message = problem(write, f"at = {text}")
+    assert ":5: tasks.a.at: " in message
+    assert " needs its offset from UTC" in message
+    assert "write Z or an offset" in message
 
 
 @pytest.mark.parametrize(
@@ -129,5 +129,5 @@ def test_schedule_replaces_the_default(write: Write) -> None:
     definition = task(write, "every = '1h'", "cron = '@daily'")
     assert (definition.crons, definition.every_ms) == ((), 3_600_000)
     assert task(write, "", "cron = '@daily'").crons == ("@daily",)
-    said = problem(write, "", "cron = '@daily'\nevery = '1h'")
-    assert ":3: defaults.every: cannot be combined with cron" in said
+    message = problem(write, "", "cron = '@daily'\nevery = '1h'")
+    assert ":3: defaults.every: cannot be combined with cron" in message

@@ -49,8 +49,8 @@ def test_token_lifecycle(daemon: Daemon) -> None:
     ]
     assert secret not in daemon.cli("audit", "--json").stdout
     daemon.stop()
-    kept = [path for path in daemon.directory.rglob("*") if path.is_file()]
-    assert [path.name for path in kept if secret.encode() in path.read_bytes()] == []
+    files = [path for path in daemon.directory.rglob("*") if path.is_file()]
+    assert [path.name for path in files if secret.encode() in path.read_bytes()] == []
 
 
 @pytest.mark.lent

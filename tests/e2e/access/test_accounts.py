@@ -84,8 +84,8 @@ def test_account_lifecycle(daemon: Daemon) -> None:
         (None, "login", None, 401),
     ]
     daemon.stop()
-    kept = [path.read_bytes() for path in daemon.directory.rglob("*") if path.is_file()]
-    assert not [data for data in kept if SECRET.encode() in data or OTHER.encode() in data]
+    contents = [path.read_bytes() for path in daemon.directory.rglob("*") if path.is_file()]
+    assert not [data for data in contents if SECRET.encode() in data or OTHER.encode() in data]
 
 
 def test_daemon_password_is_the_admin_account(daemon: Daemon) -> None:

@@ -46,14 +46,14 @@ def making() -> Iterator[Make]:
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
-    with tempfile.TemporaryDirectory(prefix="ringward-users-") as name, contextlib.ExitStack() as left:
+    with tempfile.TemporaryDirectory(prefix="ringward-users-") as name, contextlib.ExitStack() as stack:
         directory = Path(name)
         directory.chmod(0o755)
         os.mkfifo(directory / "gate")
 
         def making_apart(*, user: bool = True) -> Apart:
             daemon = Apart(directory, user=user)
-            left.callback(daemon.clean)
+            stack.callback(daemon.clean)
             daemon.write(TASKS.replace("gate", f"{directory}/gate"))
             return daemon
 
@@ -78,9 +78,9 @@ def everything(daemon: Daemon) -> list[Path]:
     return [*places, *(path for place in places for path in place.rglob("*"))]
 
 
-def permitted(what: str, paths: list[Path]) -> set[str]:
+def permitted(access_flag: str, paths: list[Path]) -> set[str]:
     """Return the names of the paths that the workers' user may read (r) or write (w)."""
-    script = f'for one; do if [ -{what} "$one" ]; then echo "$one"; fi; done'
+    script = f'for one; do if [ -{access_flag} "$one" ]; then echo "$one"; fi; done'
     command = ["sh", "-c", script, "sh", *map(str, paths)]
     result = subprocess.run(command, capture_output=True, text=True, user=UID, group=UID, extra_groups=[], check=True)
     return {Path(line).name for line in result.stdout.splitlines()}
@@ -166,8 +166,8 @@ def test_api_user_is_not_trusted(make: Make) -> None:
     if program is None:
         pytest.skip("there is no Python that all users can execute")
     command = [program, "-c", script, daemon.socket]
-    said = subprocess.run(command, capture_output=True, text=True, user=UID, group=UID, extra_groups=[], cwd="/")
-    assert "401" in said.stdout, said.stderr
+    result = subprocess.run(command, capture_output=True, text=True, user=UID, group=UID, extra_groups=[], cwd="/")
+    assert "401" in result.stdout, result.stderr
     assert daemon.get("/api/tasks").status == 200
 
 
@@ -257,8 +257,8 @@ def test_audit_entries_survive_killed_workers(shared: Apart) -> None:
 def serves(daemon: Apart, schedulers: int) -> bool:
     """Return whether this many schedulers have started and the daemon is ready for commands."""
     try:
-        begun = daemon.own_output().count("INFO scheduler: ready: ") == schedulers
-        return begun and daemon.get("/readyz").status == 200
+        ready = daemon.own_output().count("INFO scheduler: ready: ") == schedulers
+        return ready and daemon.get("/readyz").status == 200
     except OSError:  # the API server restarts
         return False
 
@@ -284,15 +284,15 @@ def modes_of_names(place: Path) -> dict[str, int]:
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in (place, *place.iterdir())}
 
 
-@pytest.mark.parametrize("what", ["the directory", "all in it"])
-def test_removed_runtime_directory_is_recreated_for_workers(make: Make, what: str) -> None:
+@pytest.mark.parametrize("removed", ["the directory", "all in it"])
+def test_removed_runtime_directory_is_recreated_for_workers(make: Make, removed: str) -> None:
     """The directory is recreated with the modes and owners that workers need, and no line is lost."""
     daemon = make().start()
     place = daemon.runtime_dir()
     modes_before = modes_of_names(place)
     with open(os.open(daemon.directory / "gate", os.O_RDWR), "w", buffering=1) as gate:
         until(lambda: daemon.texts(daemon.runs("ticker")[0]["id"]) == ["tick"], "the first line")
-        for path in [place] if what == "the directory" else place.iterdir():
+        for path in [place] if removed == "the directory" else place.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         gate.write("\n")
         until(lambda: serves(daemon, 2), "the directory")
@@ -378,9 +378,9 @@ def test_missing_api_user_is_refused(make: Make) -> None:
     daemon = make(user=False)
     daemon.write("", http='user = "no-such-user"\n')
     line = daemon.config.read_text().split("\n").index('user = "no-such-user"') + 1
-    status, said = refusal(daemon)
+    status, message = refusal(daemon)
     expected = f"{daemon.config}:{line}: http.user: no such user on this host: no-such-user"
-    assert (status, expected in said, "useradd --system no-such-user" in said) == (78, True, True), said
+    assert (status, expected in message, "useradd --system no-such-user" in message) == (78, True, True), message
     tried = daemon.cli("validate")
     assert tried.returncode == 78
     assert expected in tried.stderr
@@ -397,8 +397,8 @@ def test_api_user_must_reach_the_data_directory(make: Make) -> None:
         daemon.config.write_text(daemon.config.read_text().replace('"data"', f'"{daemon.data}"'))
         expected = f"user {NAME} cannot enter or read {closed}, and API workers need it"
         if ends:
-            status, said = refusal(daemon)
-            assert (status, f"http.user: {expected}" in said) == (78, True), said
+            status, message = refusal(daemon)
+            assert (status, f"http.user: {expected}" in message) == (78, True), message
         else:
             daemon.start()
             assert f"API workers run as root: {expected}" in daemon.own_output()
@@ -410,8 +410,8 @@ def test_package_unreadable_for_workers(make: Make) -> None:
     daemon = make()
     daemon.bind(closed_copy(daemon.directory), ROOT / "api")
     daemon.write(TASKS, http=f'user = "{NAME}"\n')
-    status, said = refusal(daemon)
-    assert (status, f"user {NAME} cannot enter or read {ROOT}/api" in said) == (78, True), said
+    status, message = refusal(daemon)
+    assert (status, f"user {NAME} cannot enter or read {ROOT}/api" in message) == (78, True), message
 
 
 def closed_copy(directory: Path) -> Path:
@@ -441,10 +441,10 @@ def test_data_directory_of_another_user_is_refused(make: Make) -> None:
     daemon.data.mkdir()
     os.chown(daemon.data, UID, UID)
     (daemon.data / "logs").symlink_to("/etc")
-    status, said = refusal(daemon)
+    status, message = refusal(daemon)
     assert status == 73
-    assert f"{daemon.data} belongs to {NAME}" in said
-    assert f"chown -R root: {daemon.data}" in said
+    assert f"{daemon.data} belongs to {NAME}" in message
+    assert f"chown -R root: {daemon.data}" in message
     assert daemon.data.stat().st_uid == UID
     (daemon.data / "logs").unlink()
     daemon.start()
@@ -508,8 +508,8 @@ def test_version_unreadable_for_workers_is_refused(make: Make) -> None:
     shut = closed_copy(daemon.directory)
     mounts = f"--mount=/proc/{daemon.helper('ringward gunicorn').pid}/ns/mnt"
     subprocess.run(["nsenter", mounts, "mount", "--bind", shut, ROOT / "api"], check=True)
-    told = upgrade(daemon)
-    assert told["state"] == "refused"
-    assert "API workers" in told["why"]
+    answer = upgrade(daemon)
+    assert answer["state"] == "refused"
+    assert "API workers" in answer["why"]
     assert daemon.get("/api/daemon").status == 200
     assert daemon.uids("ringward gunicorn") == {UID}

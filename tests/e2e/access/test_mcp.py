@@ -285,18 +285,18 @@ def test_reasons_for_not_running(daemon: Daemon, tmp_path: Path, request: pytest
     daemon.ended(daemon.trigger("fail"))
 
     async def story(agent: Agent) -> None:
-        async def why(name: str) -> Any:
+        async def reasons_of(name: str) -> Any:
             return await agent.call("why_not_running", name=name)
 
-        assert "its schedule is paused; to resume it: ringward resume greet" in (await why("greet"))["reasons"]
-        failed = await why("fail")
+        assert "its schedule is paused; to resume it: ringward resume greet" in (await reasons_of("greet"))["reasons"]
+        failed = await reasons_of("fail")
         assert failed["lastRun"]["ending"]["cause"]["text"] == "no space left on the disk"
         assert any(reason.startswith("it has no next time") for reason in failed["reasons"])
         for name in ("long", waiting):
-            (run,) = (await why(name))["runs"]
+            (run,) = (await reasons_of(name))["runs"]
             (obstacle,) = run["details"]["waitingFor"]
             assert [holder["runId"] for holder in obstacle["heldBy"]] == [running]
-        assert any(reason.startswith("the service is") for reason in (await why("web"))["reasons"])
+        assert any(reason.startswith("the service is") for reason in (await reasons_of("web"))["reasons"])
 
     with_agent(daemon, a_token(daemon, request, "--role", "viewer"), tmp_path, story)
     assert daemon.cli("resume", "greet").returncode == 0

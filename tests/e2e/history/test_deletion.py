@@ -39,8 +39,8 @@ def log_files(daemon: Daemon) -> set[Path]:
     return {Path(folder, name) for folder, _, names in os.walk(daemon.data / "logs") for name in names}
 
 
-def bulk(daemon: Daemon, what: str, **selector: Any) -> Any:
-    answer = daemon.request("POST", f"/api/runs/bulk/{what}", selector)
+def bulk(daemon: Daemon, verb: str, **selector: Any) -> Any:
+    answer = daemon.request("POST", f"/api/runs/bulk/{verb}", selector)
     assert answer.status == 200, answer.body
     return answer.json()
 
@@ -83,7 +83,7 @@ def test_deleted_run_is_hidden_and_restored(daemon: Daemon) -> None:
     for run_id in (gone, stays):
         daemon.ended(run_id)
         daemon.log_file(run_id)  # including its frames, which the file thread writes
-    paths = [f"/api/runs/{gone}{rest}" for rest in ("", "/log", "/log/raw", "/log/stream", "/log/line/0/history")]
+    paths = [f"/api/runs/{gone}{suffix}" for suffix in ("", "/log", "/log/raw", "/log/stream", "/log/line/0/history")]
     before = {path: daemon.get(path).body for path in paths if not path.endswith("stream")}
     summary = daemon.get("/api/runs/summary?task_name=bar").json()
     assert (summary["total"], summary["success"]) == (2, 2)
@@ -103,13 +103,13 @@ def test_deleted_run_is_hidden_and_restored(daemon: Daemon) -> None:
     }
     assert {path: daemon.get(path).body for path in before} == before
     assert daemon.task("bar")["lastRun"]["id"] == gone
-    told = events_of(daemon, {"run.deleted", "run.restored"}, lambda events: len(events) == 3)
-    assert [(event["kind"], event.get("runId"), event.get("affected")) for event in told] == [
+    deletion_events = events_of(daemon, {"run.deleted", "run.restored"}, lambda events: len(events) == 3)
+    assert [(event["kind"], event.get("runId"), event.get("affected")) for event in deletion_events] == [
         ("run.deleted", gone, None),
         ("run.deleted", stays, None),
         ("run.restored", None, 1),
     ]
-    assert told[0]["taskName"] == "bar"
+    assert deletion_events[0]["taskName"] == "bar"
 
 
 @pytest.mark.lent
@@ -157,16 +157,16 @@ def test_purge_removes_row_log_and_frames(daemon: Daemon) -> None:
     """After the restore window a run cannot be restored, and its row, log and frames are removed."""
     daemon.write(f'{TASKS}[storage]\nundo_window = "0s"\n')
     daemon.start()
-    kept, gone = daemon.trigger("t"), daemon.trigger("bar")
-    daemon.ended(kept)
+    kept_run, gone = daemon.trigger("t"), daemon.trigger("bar")
+    daemon.ended(kept_run)
     daemon.ended(gone)
     until(lambda: any(path.name == f"{gone}.log.frames" for path in log_files(daemon)), "the frames")
     assert delete(daemon, gone) == 204
     assert bulk(daemon, "restore", match_all=True)["affected"] == 0
-    until(lambda: {path.name for path in log_files(daemon)} == {f"{kept}.log"}, "the files to be removed")
+    until(lambda: {path.name for path in log_files(daemon)} == {f"{kept_run}.log"}, "the files to be removed")
     until(lambda: not (daemon.data / "logs" / "bar").exists(), "the folder to be removed")
     reader = open_reader(str(daemon.data / "ringward.db"), limit_s=None)
-    assert reader.rows("SELECT id FROM runs WHERE kind = 'task'") == [(kept,)]
+    assert reader.rows("SELECT id FROM runs WHERE kind = 'task'") == [(kept_run,)]
     until(lambda: not purged_runs(reader, 0, 9), "the removal to be forgotten")
     reader.close()
 
@@ -231,8 +231,8 @@ def test_retention_keeps_the_newest_runs_of_each_task(daemon: Daemon) -> None:
     last = daemon.trigger("t")
     until(lambda: [run["id"] for run in daemon.runs("t")] == [ids[4], last], "the old runs to be removed")
     until(lambda: [run["id"] for run in daemon.runs("some")] == some[2:], "runs of the removed task to be removed")
-    left = {ids[4], last, some[2]}
-    until(lambda: {path.stem for path in log_files(daemon)} == left, "the files to be removed")
+    remaining_ids = {ids[4], last, some[2]}
+    until(lambda: {path.stem for path in log_files(daemon)} == remaining_ids, "the files to be removed")
     until(lambda: daemon.run(live)["status"] == "running", "the other run to begin")
     until(lambda: len(daemon.runs("waits")) == 2, "the ended run to stay, beside the running one")
 
@@ -285,7 +285,7 @@ def test_scheduler_killed_during_a_bulk_delete(daemon: Daemon) -> None:
         with contextlib.suppress(OSError, http.client.HTTPException):
             answers.append(daemon.request("POST", "/api/runs/bulk/delete", selector))
 
-    def left() -> int:
+    def remaining_count() -> int:
         total: int = daemon.get("/api/runs?task_name=old&limit=1").json()["total"]
         return total
 
@@ -299,7 +299,7 @@ def test_scheduler_killed_during_a_bulk_delete(daemon: Daemon) -> None:
     scheduler = daemon.helper("ringward scheduler")
     (worker,) = daemon.helper("ringward gunicorn").children()
     asking.start()
-    until(lambda: left() < count, "the first slice")
+    until(lambda: remaining_count() < count, "the first slice")
     worker.suspend()  # so that it does not time out before the next scheduler runs
     scheduler.kill()
     scheduler.wait(60)
@@ -308,10 +308,12 @@ def test_scheduler_killed_during_a_bulk_delete(daemon: Daemon) -> None:
     asking.join()
     # The worker repeated the request to the next scheduler.
     assert [json.loads(answer.body).get("affected") for answer in answers] == [count]
-    assert left() == 0
-    told = events_of(daemon, {"run.deleted"}, lambda events: sum(event["affected"] for event in events) >= count)
-    assert sum(event["affected"] for event in told) == count
-    assert all(event["affected"] % SLICE_ROWS == 0 for event in told)
+    assert remaining_count() == 0
+    deletion_events = events_of(
+        daemon, {"run.deleted"}, lambda events: sum(event["affected"] for event in events) >= count
+    )
+    assert sum(event["affected"] for event in deletion_events) == count
+    assert all(event["affected"] % SLICE_ROWS == 0 for event in deletion_events)
     assert bulk(daemon, "delete", **selector)["affected"] == 0
     assert bulk(daemon, "restore", **selector)["affected"] == count
-    assert left() == count
+    assert remaining_count() == count

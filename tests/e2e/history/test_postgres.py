@@ -208,10 +208,10 @@ def test_refused_login_ends_the_start(daemon: OnPostgres, postgres: PostgresServ
     daemon.launch()
     assert daemon.process is not None
     assert daemon.process.wait(60) == 73
-    told = daemon.output.read_text()
-    assert "refuses the connection" in told
-    assert "no_such_database" in told
-    assert PASSWORD not in told
+    text = daemon.output.read_text()
+    assert "refuses the connection" in text
+    assert "no_such_database" in text
+    assert PASSWORD not in text
 
 
 def test_foreign_schema_is_refused(daemon: OnPostgres, postgres: PostgresServer) -> None:

@@ -22,8 +22,8 @@ def ringward(daemon: Daemon, *arguments: str) -> "subprocess.CompletedProcess[st
 
 
 def total(daemon: Daemon, **query: Any) -> int:
-    asked = "&".join(f"{name}={value}" for name, value in query.items())
-    matches: int = daemon.get(f"/api/runs?{asked}").json()["total"]
+    query_string = "&".join(f"{name}={value}" for name, value in query.items())
+    matches: int = daemon.get(f"/api/runs?{query_string}").json()["total"]
     return matches
 
 

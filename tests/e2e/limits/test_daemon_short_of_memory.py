@@ -48,7 +48,7 @@ def start(daemon: Daemon, side: Path) -> str:
     return run
 
 
-def asked(daemon: Daemon, method: str, path: str) -> Answer | None:
+def answer_to(daemon: Daemon, method: str, path: str) -> Answer | None:
     """Return the response; None if no server answered."""
     try:
         answer = daemon.request(method, path)
@@ -83,12 +83,12 @@ def test_supervisor_short_of_memory_starts_nothing(daemon: Daemon, tmp_path: Pat
     long, root = start(daemon, side), psutil.Process(daemon.pid)
     with short(root):
         waiting = daemon.trigger("t")
-        told = "out of memory: new runs wait until memory is available"
-        until(lambda: told in daemon.own_output(), "a word about it")
+        notice = "out of memory: new runs wait until memory is available"
+        until(lambda: notice in daemon.own_output(), "a word about it")
         until(lambda: daemon.get("/readyz").json()["status"] == "degraded", "/readyz to say so")
         until(lambda: "memory.short" in kinds(daemon), "the notification")
         assert daemon.run(waiting)["status"] == "pending"
-        large = [asked(daemon, "POST", "/api/tasks/large/run") for _ in range(5)]
+        large = [answer_to(daemon, "POST", "/api/tasks/large/run") for _ in range(5)]
     until(daemon.ready, "the daemon to be ready")
     assert daemon.ended(waiting)["endReason"] == "succeeded"
     for answer in large:
@@ -106,8 +106,8 @@ def test_scheduler_short_of_memory(daemon: Daemon, tmp_path: Path) -> None:
     long = start(daemon, side)
     scheduler = daemon.helper("ringward scheduler")
     with short(scheduler):
-        answers = [asked(daemon, "POST", "/api/tasks/t/run") for _ in range(10)]
-        asked(daemon, "POST", "/api/daemon/reload")
+        answers = [answer_to(daemon, "POST", "/api/tasks/t/run") for _ in range(10)]
+        answer_to(daemon, "POST", "/api/daemon/reload")
         until(daemon.ready, "the daemon to be ready")
         for answer in answers:
             if answer is not None and answer.status == 201:
@@ -129,7 +129,7 @@ def test_api_server_short_of_memory(daemon: Daemon, tmp_path: Path, which: str) 
         log = f"/api/runs/{long}/log"
         for path in ("/api/runs?limit=1000", f"{log}?from=0", f"{log}/raw", "/api/system"):
             until(
-                lambda path=path: (answer := asked(daemon, "GET", path)) and answer.status == 200,  # type: ignore[misc]
+                lambda path=path: (answer := answer_to(daemon, "GET", path)) and answer.status == 200,  # type: ignore[misc]
                 path,
                 _REPLACED_S,
             )
@@ -146,12 +146,12 @@ def test_refusing_worker_is_replaced(daemon: Daemon, tmp_path: Path) -> None:
     until(lambda: before not in gunicorn.children() and daemon.ready(), "a fresh worker")
     worker = gunicorn.children()[0]
     with short(gunicorn), short(worker, _SPARE_BYTES):
-        answer = asked(daemon, "GET", "/api/system")  # reads in a thread of its own
+        answer = answer_to(daemon, "GET", "/api/system")  # reads in a thread of its own
         assert answer is not None
         assert answer.status == 503
         assert worker.is_running()
         until(
-            lambda: (reply := asked(daemon, "GET", "/api/system")) and reply.status == 200,
+            lambda: (reply := answer_to(daemon, "GET", "/api/system")) and reply.status == 200,
             "a new server",
             _REPLACED_S,
         )

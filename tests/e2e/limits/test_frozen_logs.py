@@ -58,8 +58,8 @@ def test_frozen_logs_block_only_their_writers(daemon: FrozenLogs, tmp_path: Path
         small = daemon.ended(daemon.trigger("small"))
         assert small["endReason"] == "succeeded"
         assert daemon.texts(small["id"]) == ["hello"]
-        said = next(event.data for event in events if event.data["runId"] == big)
-        assert (said["status"], said["log"]["state"]) == ("running", "waiting")
+        first_event = next(event.data for event in events if event.data["runId"] == big)
+        assert (first_event["status"], first_event["log"]["state"]) == ("running", "waiting")
         printed = daemon.get(f"/api/runs/{big}/log?from=-1").json()["totalLines"]
         assert 0 < printed < BYTES // 100
         now = int(side.read_text().split()[-1])
@@ -95,8 +95,8 @@ def test_run_ends_despite_a_process_on_a_dead_disk(daemon: FrozenLogs, cgroups: 
         run_id = daemon.trigger("t")
         assert daemon.ended(run_id)["endReason"] == "succeeded"
         pid = int(daemon.texts(run_id)[0])
-        told = f"still there 10 s after SIGKILL (uninterruptible?): touch ({pid})"
-        assert told in "\n".join(daemon.texts(run_id, "system"))
+        line = f"still there 10 s after SIGKILL (uninterruptible?): touch ({pid})"
+        assert line in "\n".join(daemon.texts(run_id, "system"))
         assert psutil.Process(pid).status() == psutil.STATUS_DISK_SLEEP
     finally:
         daemon.thaw()

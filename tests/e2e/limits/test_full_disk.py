@@ -66,8 +66,8 @@ def test_reserve_stores_runs_on_a_full_disk(daemon: SmallDisk) -> None:
     assert not reserve.exists()
     until(lambda: "disk.full" in daemon.kinds(), "the notification")
     until(lambda: daemon.get("/readyz").json()["status"] == "degraded", "the probe to say so")
-    told = "has no room for the 16 MiB reserved for the database"
-    until(lambda: told in daemon.output.read_text(), "a word about it")
+    notice = "has no room for the 16 MiB reserved for the database"
+    until(lambda: notice in daemon.output.read_text(), "a word about it")
     # More changes than the reserve holds: changes that cannot be stored are refused.
     more = daemon.fill("more")
     until(lambda: daemon.request("POST", "/api/tasks/t/run").status == 503, "the disk to be full again")

@@ -46,19 +46,19 @@ def test_drop_new_and_kill(daemon: Daemon, policy: str) -> None:
     raw = daemon.get(f"/api/runs/{run['id']}/log/raw").body
     assert PRINTED.startswith(raw)
     assert 400_000 < len(raw) < 7 * 65536
-    kept = len(raw) // 100
+    kept_count = len(raw) // 100
     own = [line for line in lines if line["stream"] == "system"]
-    assert [line["n"] for line in lines if line["stream"] == "stdout"] == list(range(kept))
+    assert [line["n"] for line in lines if line["stream"] == "stdout"] == list(range(kept_count))
     notice = own[-1]["text"]
     dropped = int(notice.split()[0])
     assert notice.endswith(" bytes) dropped: the log is full")
     if policy == "drop_new":
-        assert notice.startswith(f"{LINES - kept} lines ({(LINES - kept) * 100} bytes)")
+        assert notice.startswith(f"{LINES - kept_count} lines ({(LINES - kept_count) * 100} bytes)")
         assert len(own) == 1
     else:
         assert own[0]["text"] == "the log reached log_max_size: stopping"
     assert page["truncated"]
-    assert page["totalLines"] == kept + dropped + len(own)
+    assert page["totalLines"] == kept_count + dropped + len(own)
 
 
 @pytest.mark.lent
@@ -83,18 +83,20 @@ def test_logs_stop_growing_below_min_free_space(daemon: Daemon) -> None:
     small = daemon.ended(daemon.trigger("small"))
     assert daemon.texts(small["id"]) == ["hello"]
     big = daemon.ended(daemon.trigger("big"))
-    said = next(iter(events)).data
+    first_data = next(iter(events)).data
     events.close()
-    assert said["runId"] == big["id"]
-    assert said["log"]["state"] == "dropping"
-    assert "MiB are free on the disk" in said["log"]["reason"]
+    assert first_data["runId"] == big["id"]
+    assert first_data["log"]["state"] == "dropping"
+    assert "MiB are free on the disk" in first_data["log"]["reason"]
     assert big["endReason"] == "succeeded"
     lines, _ = all_lines(daemon, big["id"])
-    kept = [line for line in lines if line["stream"] == "stdout"]
-    assert PRINTED.startswith("".join(line["text"] + "\n" for line in kept).encode())
-    assert 700_000 < 100 * len(kept) < 16 * 262144
+    kept_lines = [line for line in lines if line["stream"] == "stdout"]
+    assert PRINTED.startswith("".join(line["text"] + "\n" for line in kept_lines).encode())
+    assert 700_000 < 100 * len(kept_lines) < 16 * 262144
     notice = lines[-1]["text"]
-    assert notice.startswith(f"{LINES - len(kept)} lines ({100 * (LINES - len(kept))} bytes) dropped: only ")
+    assert notice.startswith(
+        f"{LINES - len(kept_lines)} lines ({100 * (LINES - len(kept_lines))} bytes) dropped: only "
+    )
     until(lambda: "its output is dropped" in daemon.output.read_text(), "a word about it")
 
 
@@ -133,8 +135,8 @@ def test_log_continues_after_a_full_disk(daemon: Daemon, small_disk: Path) -> No
     gate.touch()
     assert daemon.ended(big)["endReason"] == "succeeded"
     lines, _ = all_lines(daemon, big)
-    kept = [line["text"] for line in lines[:-2]]
-    assert PRINTED.startswith("".join(text + "\n" for text in kept).encode())
-    assert lines[-2]["text"].startswith(f"{LINES - len(kept)} lines (")
+    kept_lines = [line["text"] for line in lines[:-2]]
+    assert PRINTED.startswith("".join(text + "\n" for text in kept_lines).encode())
+    assert lines[-2]["text"].startswith(f"{LINES - len(kept_lines)} lines (")
     assert lines[-2]["text"].endswith("dropped: No space left on device")
     assert lines[-1]["text"] == "behind"

@@ -89,8 +89,8 @@ def test_child_holding_the_terminal_is_killed(daemon: Daemon, deaf: bool) -> Non
     daemon.start()
     run = daemon.ended(daemon.trigger("t"))
     assert run["exitCode"] == 0
-    child, *rest = daemon.texts(run["id"], "stdout")
-    assert rest == [str(n) for n in range(1, 10001)]
+    child, *numbers = daemon.texts(run["id"], "stdout")
+    assert numbers == [str(n) for n in range(1, 10001)]
     until(lambda: not psutil.pid_exists(int(child)), "it to be gone")
 
 

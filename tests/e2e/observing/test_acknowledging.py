@@ -29,8 +29,8 @@ def record(daemon: Daemon, name: str = "fails") -> dict[str, Any]:
 def status(daemon: Daemon) -> dict[str, Any]:
     """Return the output of ``ringward status``."""
     command = [*daemon.client_command(), "status", "--json", "--config", str(daemon.config)]
-    said: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout)
-    return said
+    overview: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout)
+    return overview
 
 
 def names(entries: list[dict[str, Any]]) -> set[str]:
@@ -52,9 +52,9 @@ def test_acknowledged_until_the_next_failure(daemon: Daemon) -> None:
     acknowledged = record(daemon)["acknowledged"]
     assert (acknowledged["by"], acknowledged["note"]) == ("uid 0", "known")
     assert "until" not in acknowledged
-    said = status(daemon)
-    assert "fails" not in names(said["attention"])
-    assert "fails" in names(said["acknowledged"])
+    overview = status(daemon)
+    assert "fails" not in names(overview["attention"])
+    assert "fails" in names(overview["acknowledged"])
     until(lambda: record(daemon, "crashes")["state"] == "fatal", "the service to give up again")
     assert "acknowledged" not in record(daemon, "crashes")
     daemon.request("POST", "/api/tasks/fails/run?wait=60")

@@ -120,7 +120,7 @@ def test_metrics_are_well_formed(daemon: Daemon) -> None:
     daemon.start()
     daemon.ended(daemon.trigger("t"))
 
-    def told() -> dict[str, Family] | None:
+    def metrics_of_runs() -> dict[str, Family] | None:
         """Return the metrics if the scheduler has answered within a second."""
         answer = daemon.request("GET", "/metrics", headers={"Forwarded": "for=somebody"})
         assert answer.status == 200
@@ -128,7 +128,7 @@ def test_metrics_are_well_formed(daemon: Daemon) -> None:
         up = parsed["ringward_scheduler_up"].samples
         return parsed if up["ringward_scheduler_up", frozenset()] == 1 else None
 
-    metrics = until(told, "the scheduler to be up")
+    metrics = until(metrics_of_runs, "the scheduler to be up")
     runs = metrics["ringward_runs_total"].samples
     assert runs["ringward_runs_total", frozenset({("task", "t"), ("reason", "succeeded")})] == 1
     assert ("ringward_task_next_run_timestamp_seconds", frozenset({("task", "t")})) in metrics[

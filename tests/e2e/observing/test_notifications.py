@@ -97,10 +97,10 @@ notify = ["mail", "hook"]
     assert len(web.messages) == len(mail.messages) == 2
     known = notifiers(daemon)["hook"]
     assert (known["givenUp"], "deliveredAt" in known, "error" in known) == (0, True, False)
-    said = daemon.output.read_text() + daemon.get("/api/notifiers").body.decode()
+    outputs = daemon.output.read_text() + daemon.get("/api/notifiers").body.decode()
     child = notifier(daemon)
     assert child is not None
-    assert "token-of-the-hook" not in said + " ".join(child.cmdline()) + daemon.get("/api/tasks").body.decode()
+    assert "token-of-the-hook" not in outputs + " ".join(child.cmdline()) + daemon.get("/api/tasks").body.decode()
 
 
 def test_unreachable_receiver_is_retried(daemon: Daemon) -> None:

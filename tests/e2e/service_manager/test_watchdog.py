@@ -64,15 +64,15 @@ def test_control_thread_is_watched(daemon: Watched, manager: Manager) -> None:
     more()
     os.kill(daemon.pid, signal.SIGTERM)
     until(lambda: manager.count("STOPPING=1") == 1, "the end to begin")
-    (stopping,) = [said for said in manager.told if "STOPPING" in said]
+    (stopping,) = [state_message for state_message in manager.told if "STOPPING" in state_message]
     assert int(stopping["EXTEND_TIMEOUT_USEC"]) > 120_000_000
     more()
-    (left,) = daemon.children("ignores_term")
+    (leftover,) = daemon.children("ignores_term")
     assert daemon.stop(signal.SIGABRT) == -signal.SIGABRT
-    left.kill()
-    said = daemon.output.read_text()
-    assert "Fatal Python error: Aborted" in said
-    assert "supervisor/root/loop/epoll_watch.py" in said
+    leftover.kill()
+    text = daemon.output.read_text()
+    assert "Fatal Python error: Aborted" in text
+    assert "supervisor/root/loop/epoll_watch.py" in text
 
 
 def test_long_shutdown_extends_its_timeout(daemon: Watched, manager: Manager) -> None:
@@ -89,7 +89,13 @@ def test_long_shutdown_extends_its_timeout(daemon: Watched, manager: Manager) ->
 
     def asked_again() -> bool:
         with manager.lock:
-            return sum("EXTEND_TIMEOUT_USEC" in said and "STOPPING" not in said for said in manager.told) >= 3
+            return (
+                sum(
+                    "EXTEND_TIMEOUT_USEC" in state_message and "STOPPING" not in state_message
+                    for state_message in manager.told
+                )
+                >= 3
+            )
 
     until(asked_again, "requests for more time")
     scheduler.resume()

@@ -14,9 +14,9 @@ from tests.support.waiting import until
 SLEEPS = 'run = "exec sleep 1000"\n'
 
 
-def held(daemon: Daemon, name: str, why: str) -> bool:
+def is_held(daemon: Daemon, name: str, reason: str) -> bool:
     record = instance(daemon, name)
-    return record["state"] == "starting" and "runId" not in record and record.get("detail") == why
+    return record["state"] == "starting" and "runId" not in record and record.get("detail") == reason
 
 
 def ask(daemon: Daemon, action: str, name: str) -> None:
@@ -36,11 +36,11 @@ def test_service_waits_for_a_ready_dependency(daemon: Daemon, tmp_path: Path) ->
         f'[services.db]\n{SLEEPS}ready = {{ exec = "test -e \'{flag}\'", every = "50ms", timeout = "1h" }}\n'
     )
     daemon.start()
-    why = "waits for db to be ready: it is starting"
-    until(lambda: held(daemon, "app", why), "the dependent to say so")
-    assert why in daemon.cli("ps").stdout.replace("\n", " ") or "waits" in daemon.cli("ps").stdout
+    reason = "waits for db to be ready: it is starting"
+    until(lambda: is_held(daemon, "app", reason), "the dependent to say so")
+    assert reason in daemon.cli("ps").stdout.replace("\n", " ") or "waits" in daemon.cli("ps").stdout
     daemon.kill_helper("ringward scheduler")
-    until(lambda: held(daemon, "app", why), "the dependent to say so again")
+    until(lambda: is_held(daemon, "app", reason), "the dependent to say so again")
     flag.touch()
     until(lambda: running(daemon, "app"), "the dependent")
     assert len(daemon.runs("app")) == len(daemon.runs("db")) == 1
@@ -59,7 +59,7 @@ def test_fatal_dependency_keeps_dependents_waiting(daemon: Daemon, tmp_path: Pat
         'restart_attempts = 0\nhealthy_after = "1s"\n'
     )
     daemon.start()
-    until(lambda: held(daemon, "app", "waits for db to be ready: it is fatal"), "the dependent to say so")
+    until(lambda: is_held(daemon, "app", "waits for db to be ready: it is fatal"), "the dependent to say so")
     flag.touch()
     ask(daemon, "start", "app")
     until(lambda: running(daemon, "db") and running(daemon, "app"), "both")
@@ -93,7 +93,7 @@ def test_service_waits_for_a_successful_task(daemon: Daemon, tmp_path: Path) -> 
         f'[services.a]\n{SLEEPS}depends_on = ["migrate"]\n[services.b]\n{SLEEPS}depends_on = ["a", "migrate"]\n'
     )
     daemon.start()
-    until(lambda: held(daemon, "a", "waits for migrate to succeed: it has failed"), "the failure")
+    until(lambda: is_held(daemon, "a", "waits for migrate to succeed: it has failed"), "the failure")
     assert [run["triggeredBy"] for run in daemon.runs("migrate")] == ["service"]
     daemon.kill_helper("ringward scheduler")
     assert len(daemon.runs("migrate")) == 1
@@ -154,7 +154,7 @@ def test_start_includes_all_dependencies(daemon: Daemon) -> None:
     ask(daemon, "stop", "a")
     ask(daemon, "stop", "c")
     daemon.request("POST", f"/api/runs/{daemon.runs('b')[0]['id']}/stop")
-    until(lambda: held(daemon, "b", "waits for c to start: it is stopped"), "the one between to wait")
+    until(lambda: is_held(daemon, "b", "waits for c to start: it is stopped"), "the one between to wait")
     ask(daemon, "start", "a")
     until(lambda: running(daemon, "a"), "the chain again")
     daemon.config.write_text(daemon.config.read_text() + f'[services.e]\n{SLEEPS}depends_on = ["d"]\n')

@@ -115,8 +115,8 @@ def test_unready_instance_is_stopped(daemon: Daemon, tmp_path: Path) -> None:
         until(lambda kind=kind: daemon.task(kind)["state"] == "fatal", f"{kind} to be fatal")  # type: ignore[misc]
         runs = daemon.runs(kind)
         assert [run["endReason"] for run in runs] == ["failed"] * 2, kind
-        (said,) = [text for text in daemon.texts(runs[0]["id"], "system") if "not ready within 200ms" in text]
-        assert said.endswith(": stopping"), kind
+        (line,) = [text for text in daemon.texts(runs[0]["id"], "system") if "not ready within 200ms" in text]
+        assert line.endswith(": stopping"), kind
         assert not daemon.task(kind)["instances"][0]["ready"], kind
 
 

@@ -328,10 +328,10 @@ def test_failed_rolling_restart_stops(daemon: Daemon, tmp_path: Path) -> None:
 @pytest.mark.own
 def test_services_start_and_stop_in_order(daemon: Daemon, tmp_path: Path) -> None:
     """Lower priorities start earlier and stop later; a service without autostart waits for a command."""
-    said = tmp_path / "said"
+    stops = tmp_path / "said"
     daemon.write(
         "".join(
-            f"[services.{name}]\nrun = \"trap 'echo {name} >> {said}; exit' TERM; echo up; sleep 1000 & wait\"\n"
+            f"[services.{name}]\nrun = \"trap 'echo {name} >> {stops}; exit' TERM; echo up; sleep 1000 & wait\"\n"
             f"priority = {priority}\n"
             for name, priority in (("web", 300), ("db", 1), ("cache", 20))
         )
@@ -345,7 +345,7 @@ def test_services_start_and_stop_in_order(daemon: Daemon, tmp_path: Path) -> Non
     assert ask(daemon, "start", "later") == 204
     reaches(daemon, "running", "later")
     assert daemon.stop() == 0
-    assert said.read_text().split() == ["web", "cache", "db"]
+    assert stops.read_text().split() == ["web", "cache", "db"]
 
 
 def test_paused_schedule_stays_paused(daemon: Daemon) -> None:

@@ -39,7 +39,7 @@ def test_start_from_the_copy(daemon: Daemon) -> None:
     daemon.write(TASK)
     daemon.start()
     path = daemon.data / "ringward.db"
-    kept: dict[str, bytes] = {}
+    damaged_files: dict[str, bytes] = {}
     for start in (0, 4096, None):
         daemon.ended(daemon.trigger("t"))
         before = [run["id"] for run in daemon.runs("t")]
@@ -52,22 +52,24 @@ def test_start_from_the_copy(daemon: Daemon) -> None:
                 Path(f"{path}{part}").unlink(missing_ok=True)
         else:
             damaged = [damage(path, start)]
-        said = daemon.output.stat().st_size
+        size_before = daemon.output.stat().st_size
         daemon.start()
         assert [run["id"] for run in daemon.runs("t")] == before
         assert daemon.get(f"/api/runs/{after['id']}").status == 404
-        told = [
+        notices = [
             item for item in daemon.get("/api/notifications").json()["items"] if item["kind"] == "database.restored"
         ]
-        assert "later data is lost" in told[0]["body"]
+        assert "later data is lost" in notices[0]["body"]
         again = "the database is restored from its copy of"
-        until(lambda: again in daemon.output.read_text()[said:], "a word about it")  # noqa: B023
+        until(lambda: again in daemon.output.read_text()[size_before:], "a word about it")  # noqa: B023
         new = {
-            str(path): path.read_bytes() for path in daemon.data.glob("ringward.db.damaged-*") if str(path) not in kept
+            str(path): path.read_bytes()
+            for path in daemon.data.glob("ringward.db.damaged-*")
+            if str(path) not in damaged_files
         }
         assert [*new.values()] == damaged
-        assert all(name in told[0]["body"] for name in new)
-        kept |= new
+        assert all(name in notices[0]["body"] for name in new)
+        damaged_files |= new
     assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
     assert daemon.stop() == 0
     daemon.start()
@@ -177,8 +179,8 @@ def test_runs_newer_than_the_copy_are_salvaged(daemon: Daemon) -> None:
     assert sorted({*run}) == run
     assert len(daemon.runs("c")) >= len(run)
     # A run of c may have been active while the copy was made; then the log counts its end as a change.
-    told = re.compile(r"saved \d+ later runs? and \d+ changes? of earlier ones; the damaged one is")
-    until(lambda: told.search(daemon.output.read_text()), "a message about the saved runs")
+    recovered_text = re.compile(r"saved \d+ later runs? and \d+ changes? of earlier ones; the damaged one is")
+    until(lambda: recovered_text.search(daemon.output.read_text()), "a message about the saved runs")
 
 
 WORK = f"""{TASK}[tasks.long]
@@ -209,8 +211,8 @@ def test_damage_at_run_time_is_repaired(daemon: Daemon) -> None:
     service = daemon.runs("s")[1]
     scheduler, gunicorn = daemon.helper("ringward scheduler").pid, daemon.helper("ringward gunicorn").pid
     damage(path, 4096)
-    told = "checking the whole database"
-    until(lambda: daemon.get("/api/runs?limit=7") and told in daemon.output.read_text(), "the damage to be found")
+    notice = "checking the whole database"
+    until(lambda: daemon.get("/api/runs?limit=7") and notice in daemon.output.read_text(), "the damage to be found")
     (daemon.directory / "gate").touch()
     until(lambda: list(daemon.data.glob("ringward.db.damaged-*")), "the repair")
     until(lambda: daemon.helper("ringward scheduler").pid != scheduler and daemon.ready(), "the next scheduler")
@@ -253,9 +255,9 @@ def test_removed_database_is_restored_without_a_write(daemon: Daemon) -> None:
     remove(path)
     runs.append(daemon.trigger("t"))
     daemon.ended(runs[-1])
-    told = [item for item in daemon.get("/api/notifications").json()["items"] if item["kind"] == "database.restored"]
-    assert [event["count"] for event in told] == [2]
-    assert "nothing is lost" in told[0]["body"]
+    notices = [item for item in daemon.get("/api/notifications").json()["items"] if item["kind"] == "database.restored"]
+    assert [event["count"] for event in notices] == [2]
+    assert "nothing is lost" in notices[0]["body"]
     Path(f"{path}-wal").unlink()
     runs.append(daemon.ended(daemon.trigger("t"))["id"])
     assert [run["id"] for run in daemon.runs("t")] == runs

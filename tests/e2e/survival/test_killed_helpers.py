@@ -282,15 +282,15 @@ def test_orphans_are_ended_after_a_clock_step(daemon: Daemon) -> None:
     daemon.write('[services.s]\nrun = ["sleep", "1000"]\n', daemon='cgroups = "off"')
     daemon.start()
     run_id = until(lambda: [run for run in daemon.runs("s") if run["status"] == "running"], "the service")[0]["id"]
-    (left,) = until(lambda: daemon.children("sleep 1000"), "its process")
+    (leftover,) = until(lambda: daemon.children("sleep 1000"), "its process")
     daemon.stop(signal.SIGKILL)
-    assert left.is_running()
+    assert leftover.is_running()
     with sqlite3.connect(daemon.data / "ringward.db") as db:
         later = "created_at = created_at + 3600000, started_at = started_at + 3600000"
         db.execute(f"UPDATE runs SET {later} WHERE id = ?", [run_id])
     db.close()
     daemon.start()
-    assert gone(left)
+    assert gone(leftover)
 
 
 @pytest.mark.lent

@@ -40,8 +40,8 @@ def test_run_survives_its_killed_preforked_child(daemon: Daemon, tmp_path: Path,
     ended = daemon.ended(run)
     assert (ended["endReason"], ended["exitCode"], side.read_text()) == ("succeeded", 0, "once\n")
     assert daemon.texts(run) == ["hello"]
-    said = f"process {spare.pid} was killed before it executed the command: starting another one"
-    assert daemon.texts(run, "system").count(said) == 1
+    line = f"process {spare.pid} was killed before it executed the command: starting another one"
+    assert daemon.texts(run, "system").count(line) == 1
 
 
 def test_run_stopped_before_its_exec_never_executes(daemon: Daemon, tmp_path: Path) -> None:

@@ -113,9 +113,9 @@ def test_stops_and_timeouts_survive_a_killed_root(daemon: Managed, manager: Mana
         daemon=f'cgroups = "{cgroups}"',
     )
     daemon.start()
-    stopped, left = daemon.trigger("stopped"), daemon.trigger("left")
-    until(lambda: daemon.lines(stopped) and daemon.lines(left), "both to run")
-    stored(manager, stopped, left)
+    stopped, left_run = daemon.trigger("stopped"), daemon.trigger("left")
+    until(lambda: daemon.lines(stopped) and daemon.lines(left_run), "both to run")
+    stored(manager, stopped, left_run)
 
     def grown() -> tuple[str, list[psutil.Process]] | None:  # within its time
         run = daemon.trigger("late")
@@ -137,11 +137,11 @@ def test_stops_and_timeouts_survive_a_killed_root(daemon: Managed, manager: Mana
         assert daemon.texts(run, "system").count("did not exit in time: sending SIGKILL") == 1
     assert daemon.texts(stopped) == ["ready", "SIGTERM"]
     assert all(map(gone, tree))
-    os.kill(main_processes(daemon)[left], signal.SIGTERM)
-    assert daemon.ended(left)["exitCode"] == 0
+    os.kill(main_processes(daemon)[left_run], signal.SIGTERM)
+    assert daemon.ended(left_run)["exitCode"] == 0
     assert [
         text
-        for text in daemon.texts(left, "system")
+        for text in daemon.texts(left_run, "system")
         if text.startswith("killed processes that outlived the main process")
     ]
     until(lambda: not manager.stored, "the store to be empty")
@@ -225,8 +225,8 @@ def test_repeated_kills_lose_only_output_in_transit(daemon: Managed, manager: Ma
     assert (daemon.ended(steady)["endReason"], daemon.ended(steady)["exitCode"]) == ("stopped", 128 + signal.SIGTERM)
     for name, run in (("steady", steady), ("flood", flood)):
         raw_lines, printed = raw(daemon, run), lines_written(tmp_path / name)
-        known = set(printed)
-        whole = [line for line in raw_lines if line in known]
+        printed_lines = set(printed)
+        whole = [line for line in raw_lines if line in printed_lines]
         assert len(raw_lines) - len(whole) <= _KILLS, "more lines are cut than there were kills"
         numbers = [int(line.removeprefix("line ")) for line in whole]
         assert numbers == sorted(set(numbers))
@@ -278,5 +278,5 @@ def test_unknown_and_incomplete_runs(daemon: Managed, manager: Manager) -> None:
     until(lambda: not manager.stored, "both to be removed from the store")
     for process in processes:
         until(partial(gone, process), "both to end")
-    for told in ("which is not in the database", "cannot continue"):
-        until(lambda told=told: told in daemon.output.read_text(), "a word about it")  # type: ignore[misc]
+    for text in ("which is not in the database", "cannot continue"):
+        until(lambda text=text: text in daemon.output.read_text(), "a word about it")  # type: ignore[misc]

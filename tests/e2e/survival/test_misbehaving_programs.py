@@ -137,13 +137,13 @@ def test_kept_leftover_writes_to_the_daemons_log(daemon: Daemon, cgroups: str, t
         assert daemon.ended(run_id)["endReason"] == "succeeded"
         assert daemon.texts(run_id) == ["before"]
         total = daemon.get(f"/api/runs/{run_id}/log").json()["totalLines"]
-        (left,) = until(lambda: daemon.get("/api/daemon").json()["leftRunning"], "the list")
-        assert (left["runId"], left["taskName"], len(left["processes"])) == (run_id, "t", 1)
+        (leftover,) = until(lambda: daemon.get("/api/daemon").json()["leftRunning"], "the list")
+        assert (leftover["runId"], leftover["taskName"], len(leftover["processes"])) == (run_id, "t", 1)
         speaker.write("one\n")
         until(lambda: "one ***" in daemon_lines(daemon, run_id), "the first line")
         assert daemon.cli("upgrade").returncode == 0
-        until(lambda: daemon.get("/api/daemon").json()["leftRunning"] == [left], "the same list")
-        assert left["processes"][0] in daemon.cli("status").stdout
+        until(lambda: daemon.get("/api/daemon").json()["leftRunning"] == [leftover], "the same list")
+        assert leftover["processes"][0] in daemon.cli("status").stdout
         speaker.write("two\n")
         until(lambda: "two ***" in daemon_lines(daemon, run_id), "another line")
     until(lambda: daemon.get("/api/daemon").json()["leftRunning"] == [], "the end of the list")
@@ -168,11 +168,11 @@ run = "echo $$ >'{main}'; {words(pids)}; exec sleep 1000"
     daemon.stop(signal.SIGKILL)
     daemon.write(tables["stays"], daemon=f'cgroups = "{cgroups}"')
     daemon.start()
-    left = [pid_in(tmp_path / name) for name in tables]
+    leftovers = [pid_in(tmp_path / name) for name in tables]
     try:
-        assert all(map(alive, left))
+        assert all(map(alive, leftovers))
     finally:
-        for pid in (*left, *(pid_in(tmp_path / f"{name}.main") for name in tables)):
+        for pid in (*leftovers, *(pid_in(tmp_path / f"{name}.main") for name in tables)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

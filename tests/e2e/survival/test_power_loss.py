@@ -97,11 +97,11 @@ def test_power_loss_keeps_synced_data(daemon: OwnDisk, tmp_path: Path, durabilit
     daemon.lose_power()
 
     daemon.start()
-    kept = {run["id"]: run for run in daemon.runs("small")}
+    kept_by_id = {run["id"]: run for run in daemon.runs("small")}
     if durability == "power":
-        assert {*ended, *triggered} <= kept.keys()
-        assert {kept[run]["endReason"] for run in ended} == {"succeeded"}
-    for run in kept:
+        assert {*ended, *triggered} <= kept_by_id.keys()
+        assert {kept_by_id[run]["endReason"] for run in ended} == {"succeeded"}
+    for run in kept_by_id:
         assert daemon.ended(run)["endReason"] in ("succeeded", "crashed")
         assert daemon.texts(run) in (["hello"], [])
     assert daemon.run(talks)["endReason"] == "crashed"  # syncing the logs also synced this transaction

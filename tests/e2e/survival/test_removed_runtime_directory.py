@@ -47,8 +47,8 @@ def begun_again(daemon: Daemon, count: int) -> bool:
     return daemon.own_output().count("INFO scheduler: ready: ") == count
 
 
-@pytest.mark.parametrize("what", ["the directory", "all in it"])
-def test_removed_runtime_directory_is_recreated(daemon: Daemon, words: Path, what: str) -> None:
+@pytest.mark.parametrize("removed", ["the directory", "all in it"])
+def test_removed_runtime_directory_is_recreated(daemon: Daemon, words: Path, removed: str) -> None:
     """Directory, sockets and rings are recreated; a run loses no line, even across an upgrade."""
     daemon.write(COUNTS.format(words=words))
     daemon.start()
@@ -57,7 +57,7 @@ def test_removed_runtime_directory_is_recreated(daemon: Daemon, words: Path, wha
         run = daemon.trigger("counts")
         speaker.write("second\n")
         until(lambda: daemon.texts(run) == ["first", "second"], "the lines")
-        if what == "the directory":
+        if removed == "the directory":
             shutil.rmtree(place)
         else:
             for path in place.iterdir():

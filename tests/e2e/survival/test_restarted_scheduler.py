@@ -26,7 +26,7 @@ def test_startup_work_is_done_once(daemon: Daemon, tmp_path: Path) -> None:
     until(lambda: pids.exists() and pids.read_text().endswith("\n"), "the service")
     until(lambda: len(daemon.runs("t")) == 1, "the task")
     daemon.stop(signal.SIGKILL)
-    left = psutil.Process(int(pids.read_text()))
+    leftover = psutil.Process(int(pids.read_text()))
     with (daemon.data / "scheduler.lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.truncate()
@@ -37,7 +37,7 @@ def test_startup_work_is_done_once(daemon: Daemon, tmp_path: Path) -> None:
         until(lambda: daemon.helper("ringward scheduler").pid != first.pid, "the second scheduler")
     until(daemon.ready, "the daemon")
     until(lambda: len(pids.read_text().split()) == 2, "the next service")
-    assert gone(left)
+    assert gone(leftover)
     until(lambda: len(daemon.runs("t")) == 2, "the task to run again")
     assert [run["triggeredBy"] for run in daemon.runs("t")] == ["startup"] * 2
     daemon.kill_helper("ringward scheduler")

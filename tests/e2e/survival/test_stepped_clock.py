@@ -72,8 +72,8 @@ def test_clock_set_back_by_hours(daemon: SettableClock) -> None:
     until(lambda: daemon.runs("t"), "a run of the schedule")
     daemon.clock.set_to(NOON_MS - 5 * HOUR_MS)
     until(lambda: "clock.set_back" in daemon.kinds(), "the notification")
-    (told,) = [item for item in daemon.get("/api/notifications").json()["items"] if item["kind"] == "clock.set_back"]
-    assert "t runs again at 2027-01-15T14:00:00" in told["body"]
+    (notices,) = [item for item in daemon.get("/api/notifications").json()["items"] if item["kind"] == "clock.set_back"]
+    assert "t runs again at 2027-01-15T14:00:00" in notices["body"]
     until(lambda: daemon.get("/api/daemon").json()["silentTaskCount"] == 1, "the API to tell")
     status = daemon.cli("status")
     assert status.returncode == 1

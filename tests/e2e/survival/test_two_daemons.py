@@ -60,12 +60,12 @@ def test_moved_data_directory(daemon: Daemon, other: Daemon) -> None:
     daemon.write(SLEEPS + '[tasks.says]\nrun = "echo hello"\n')
     other.write(SLEEPS + '[tasks.says]\nrun = "echo hello"\n')
     daemon.start()
-    said = daemon.ended(daemon.trigger("says"))
-    until(lambda: list(daemon.data.rglob(f"{said['id']}.log")), "its log file")
+    ended_run = daemon.ended(daemon.trigger("says"))
+    until(lambda: list(daemon.data.rglob(f"{ended_run['id']}.log")), "its log file")
     run, process = started(daemon)
     daemon.stop(signal.SIGKILL)
     daemon.data.rename(other.data)
     other.start()
-    assert other.texts(said["id"]) == ["hello"]
+    assert other.texts(ended_run["id"]) == ["hello"]
     assert other.run(run)["endReason"] == "crashed"
     assert gone(process)

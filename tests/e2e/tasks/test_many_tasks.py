@@ -68,7 +68,7 @@ def test_run_many_tasks(shop: Daemon) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (("run", "export-a", "exprot-b"), 125, 'no task named "exprot-b" (did you mean "export-b"?)'),
         (("run", "export-a", "web"), 125, "web is a service; use ringward start web"),
@@ -82,12 +82,12 @@ def test_run_many_tasks(shop: Daemon) -> None:
         (("ps", "--group", "shpo"), 1, 'no group named "shpo" (did you mean "shop"?)'),
     ],
 )
-def test_ambiguous_selections_change_nothing(shop: Daemon, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_ambiguous_selections_change_nothing(shop: Daemon, arguments: tuple[str, ...], code: int, message: str) -> None:
     """A part of the selection that matches nothing, or all without a confirmation, changes nothing."""
     before = count(shop)
     refused = shop.cli(*arguments)
     assert refused.returncode == code
-    assert said in refused.stderr
+    assert message in refused.stderr
     assert count(shop) == before
 
 

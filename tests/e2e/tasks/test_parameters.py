@@ -102,16 +102,16 @@ def test_invalid_parameters_start_nothing(daemon: Daemon) -> None:
     daemon.start()
     answer = given(daemon, "t", count="x", format="cvs", free="-rf", TOKEN="short", dAY="1")
     assert answer.status == 422
-    said = {error["location"]: error["message"] for error in answer.json()["errors"]}
-    assert said == {
+    by_location = {error["location"]: error["message"] for error in answer.json()["errors"]}
+    assert by_location == {
         "body.params.DAY": "is required",
         "body.params.count": "must be a whole number of at most 18 digits",
         "body.params.format": 'must be "csv" or "json"',
-        "body.params.free": said["body.params.free"],
+        "body.params.free": by_location["body.params.free"],
         "body.params.TOKEN": "cannot be masked: a secret must have lines of 6 to 8192 bytes",
         "body.params.dAY": "is not a parameter of this task; it has DAY, count, format, free, TOKEN",
     }
-    assert "hyphen" in said["body.params.free"]
+    assert "hyphen" in by_location["body.params.free"]
     for wrong in ({"DAY": "2026-11-21\nx"}, {"DAY": "2026-11-21", "free": "a\0b"}, {"DAY": 3}, {"DAY": None}):
         assert given(daemon, "t", **wrong).status == 422
     for size, status in ((70_000, 422), (1 << 20, 413)):
@@ -168,12 +168,12 @@ def test_idempotency_key_covers_the_values(daemon: Daemon) -> None:
     daemon.start()
     headers = {"Idempotency-Key": "k"}
 
-    def asked(**params: str) -> Answer:
+    def run_with(**params: str) -> Answer:
         return daemon.request("POST", "/api/tasks/t/run", {"params": params}, headers)
 
-    first = asked(A="1", B="2")
-    assert asked(B="2", A="1").json()["id"] == first.json()["id"]
-    assert asked(A="1", B="3").status == 422
+    first = run_with(A="1", B="2")
+    assert run_with(B="2", A="1").json()["id"] == first.json()["id"]
+    assert run_with(A="1", B="3").status == 422
 
 
 def test_secret_parameter_reaches_only_its_run(daemon: Daemon) -> None:
@@ -188,9 +188,9 @@ def test_secret_parameter_reaches_only_its_run(daemon: Daemon) -> None:
     triggered = daemon.request("POST", "/api/tasks/login/run", {"params": {"TOKEN": SECRET, "A": "x"}}, headers)
     first = triggered.json()["id"]
     until(lambda: daemon.texts(first) == ["got ***"], "its output")
-    kept = daemon.data / "secrets" / first
-    assert (kept.stat().st_mode & 0o777, kept.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert json.loads(kept.read_text()) == {"TOKEN": SECRET}
+    secret_file = daemon.data / "secrets" / first
+    assert (secret_file.stat().st_mode & 0o777, secret_file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert json.loads(secret_file.read_text()) == {"TOKEN": SECRET}
     for process in psutil.Process(daemon.pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):  # the command's sleep
             assert SECRET not in " ".join(process.cmdline())
@@ -200,7 +200,7 @@ def test_secret_parameter_reaches_only_its_run(daemon: Daemon) -> None:
     again = until(lambda: (runs := daemon.runs("login"))[1:] and runs[1]["id"], "the retry")
     assert daemon.ended(again)["endReason"] == "succeeded"
     assert daemon.texts(again) == ["got ***"]
-    until(lambda: not list(kept.parent.iterdir()), "the secrets to be forgotten")
+    until(lambda: not list(secret_file.parent.iterdir()), "the secrets to be forgotten")
     refused = daemon.request("POST", "/api/runs/bulk/rerun", {"ids": [first]})
     assert (refused.status, refused.json()["errors"]) == (
         409,

@@ -103,8 +103,8 @@ def test_newer_success_supersedes_an_older_retry(daemon: Daemon) -> None:
     assert daemon.run(first["id"])["status"] == "pending"
     allowed.touch()
     assert daemon.ended(first["id"])["endReason"] == "skipped"
-    why = daemon.get(f"/api/runs/{first['id']}/ending").json()["requestedBy"]
-    assert why == "retry_superseded: a newer time of the schedule has succeeded"
+    requester = daemon.get(f"/api/runs/{first['id']}/ending").json()["requestedBy"]
+    assert requester == "retry_superseded: a newer time of the schedule has succeeded"
     until(lambda: all(run["status"] == "ended" for run in retries("latest")), "all of them to be superseded")
     until(
         lambda: any(run.get("endReason") == "succeeded" for run in daemon.runs("each")), "a success of the other task"

@@ -20,15 +20,15 @@ DB = "[slots.db]\nsize = 2\n"
 
 def config(directory: Path, slots: str = DB) -> str:
     """Return tasks whose runs record their start and end in a file, and end on the test's command."""
-    go, told = directory / "go", directory / "told"
-    run = f"echo + >> {told}; while [ ! -e {go} ]; do sleep 0.02; done; echo - >> {told}"
+    go, marks = directory / "go", directory / "told"
+    run = f"echo + >> {marks}; while [ ! -e {go} ]; do sleep 0.02; done; echo - >> {marks}"
     texts = [f"[tasks.{name}]\nrun = {json.dumps(run)}\nmax_concurrent = 9\nuses = ['db']\n" for name in TASKS]
     return slots + "".join(texts)
 
 
-def begun(directory: Path) -> int:
-    told = directory / "told"
-    return told.read_text().count("+") if told.exists() else 0
+def started_count(directory: Path) -> int:
+    marks = directory / "told"
+    return marks.read_text().count("+") if marks.exists() else 0
 
 
 def statuses(daemon: Daemon, runs: list[str]) -> list[str]:
@@ -50,19 +50,19 @@ def test_dying_schedulers_and_upgrades_leak_no_slot(daemon: Daemon, tmp_path: Pa
     daemon.start()
     runs = [daemon.trigger(name) for name in TASKS * 2]
     until(lambda: statuses(daemon, runs).count("running") == 2, "two runs")
-    until(lambda: begun(tmp_path) == 2, "their processes")
+    until(lambda: started_count(tmp_path) == 2, "their processes")
     expected = statuses(daemon, runs)
     daemon.kill_helper("ringward scheduler")
     assert statuses(daemon, runs) == expected
     upgrade(daemon)
     assert statuses(daemon, runs) == expected
-    assert begun(tmp_path) == 2
+    assert started_count(tmp_path) == 2
     (tmp_path / "go").touch()
     for number, run in enumerate(runs):
         if number % 3 == 0:
             daemon.kill_helper("ringward scheduler")
         assert daemon.ended(run)["endReason"] == "succeeded"
-    assert begun(tmp_path) == len(runs)
+    assert started_count(tmp_path) == len(runs)
     assert most_at_once(tmp_path) <= 2
 
 
@@ -72,7 +72,7 @@ def test_waiting_runs_name_their_slot(daemon: Daemon, tmp_path: Path) -> None:
     daemon.start()
     first, second = daemon.trigger("a"), daemon.trigger("b")
     third = daemon.trigger("c")
-    until(lambda: begun(tmp_path) == 1, "the first process")
+    until(lambda: started_count(tmp_path) == 1, "the first process")
     for _ in range(2):
         body = daemon.get(f"/api/runs/{third}/details").json()
         assert body["slots"] == {"db": 1}
@@ -95,15 +95,15 @@ def test_slot_use(daemon: Daemon, tmp_path: Path) -> None:
     daemon.write(config(tmp_path, "[slots.api]\nsize = 3\n[slots.db]\nsize = 1\n"), daemon="max_running = 5\n")
     daemon.start()
     first, second, third = (daemon.trigger(name) for name in "abc")
-    until(lambda: begun(tmp_path) == 1, "the first process")
-    held, *queued = (
+    until(lambda: started_count(tmp_path) == 1, "the first process")
+    holder, *queued = (
         {"runId": run, "taskName": name, "places": 1} for run, name in zip((first, second, third), "abc", strict=True)
     )
     for _ in range(2):
         body = daemon.get("/api/slots").json()
         assert body["items"] == [
             {"name": "api", "size": 3, "used": 0, "waiting": 0, "heldBy": [], "nextRuns": []},
-            {"name": "db", "size": 1, "used": 1, "waiting": 2, "heldBy": [held], "nextRuns": queued},
+            {"name": "db", "size": 1, "used": 1, "waiting": 2, "heldBy": [holder], "nextRuns": queued},
         ]
         assert body["maxRunning"] == {"limit": 5, "running": 1}
         metrics = daemon.get("/metrics").body.decode()
@@ -139,10 +139,10 @@ def test_killed_supervisor_frees_the_slots(daemon: Daemon, tmp_path: Path) -> No
     daemon.write(config(tmp_path))
     daemon.start()
     runs = [daemon.trigger(name) for name in TASKS]
-    until(lambda: begun(tmp_path) == 2, "two processes")
+    until(lambda: started_count(tmp_path) == 2, "two processes")
     daemon.stop(signal.SIGKILL)
     daemon.start()
-    until(lambda: begun(tmp_path) == 4, "two more processes")
+    until(lambda: started_count(tmp_path) == 4, "two more processes")
     assert statuses(daemon, runs) == ["ended", "ended", "running", "running"]
     last = daemon.trigger("a")
     daemon.kill_helper("ringward scheduler")
@@ -156,9 +156,9 @@ def test_reload_changes_the_slot_size(daemon: Daemon, tmp_path: Path) -> None:
     daemon.write(config(tmp_path))
     daemon.start()
     runs = [daemon.trigger(name) for name in TASKS]
-    until(lambda: begun(tmp_path) == 2, "two processes")
+    until(lambda: started_count(tmp_path) == 2, "two processes")
     reload(daemon, config(tmp_path, "[slots.db]\nsize = 3\n"))
-    until(lambda: begun(tmp_path) == 3, "one more process")
+    until(lambda: started_count(tmp_path) == 3, "one more process")
     reload(daemon, config(tmp_path, "[slots.db]\nsize = 1\n"))
     daemon.kill_helper("ringward scheduler")
     assert statuses(daemon, runs).count("running") == 3
@@ -189,8 +189,8 @@ def test_self_deadlock_is_refused(daemon: Daemon, how: str) -> None:
     daemon.start()
     outer = daemon.trigger("outer")
     assert daemon.ended(outer)["endReason"] == "failed"
-    told = " ".join(daemon.texts(outer, "stderr"))
-    assert f"would wait for the slot db, which the requesting run {outer} of outer holds" in told
+    text = " ".join(daemon.texts(outer, "stderr"))
+    assert f"would wait for the slot db, which the requesting run {outer} of outer holds" in text
     assert daemon.runs("inner") == []
 
 
@@ -201,7 +201,7 @@ def test_max_running(daemon: Daemon, tmp_path: Path, limit: int) -> None:
     daemon.write(config(tmp_path, "[slots.db]\nsize = 100\n"), daemon=f"max_running = {limit}\n")
     daemon.start()
     runs = [daemon.trigger(name) for name in TASKS]
-    until(lambda: begun(tmp_path) == limit, "as many processes as may run")
+    until(lambda: started_count(tmp_path) == limit, "as many processes as may run")
     daemon.kill_helper("ringward scheduler")
     assert statuses(daemon, runs).count("running") == limit
     (tmp_path / "go").touch()

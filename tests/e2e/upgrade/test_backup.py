@@ -40,9 +40,9 @@ def test_restored_backup_of_a_running_daemon(daemon: Daemon, tmp_path: Path) -> 
     copy = tmp_path / "copy"
     made = daemon.cli("backup", "--json", str(copy))
     assert made.returncode == 0, made.stderr
-    told = json.loads(made.stdout)
-    assert told["runs"] == 3
-    assert told["damaged"] == []
+    document = json.loads(made.stdout)
+    assert document["runs"] == 3
+    assert document["damaged"] == []
     assert copy.stat().st_mode & 0o777 == 0o700
 
     later = daemon.trigger("counts")

@@ -148,9 +148,9 @@ def test_invalid_file_changes_nothing(daemon: Daemon) -> None:
     line = daemon.config.read_text().split("\n").index("run = 5") + 1
     assert errors[0]["location"] == f"{daemon.config}:{line}: tasks.t.run"
     assert (errors[0]["value"]["file"], errors[0]["value"]["line"]) == (str(daemon.config), line)
-    asked, validated = daemon.cli("reload"), daemon.cli("validate")
-    assert asked.returncode == validated.returncode == 78
-    assert asked.stderr == validated.stderr
+    reloaded, validated = daemon.cli("reload"), daemon.cli("validate")
+    assert reloaded.returncode == validated.returncode == 78
+    assert reloaded.stderr == validated.stderr
     assert daemon.texts(daemon.ended(daemon.trigger("t"))["id"]) == ["hello"]
     until(lambda: daemon.get("/api/daemon").json()["configStale"], "the staleness to be seen")
     reload(daemon, '[tasks.t]\nrun = "echo hello"\n')
@@ -163,7 +163,7 @@ def test_staleness_is_announced_once(daemon: Daemon) -> None:
     daemon.write('[tasks.t]\nrun = "true"\n')
     daemon.start()
     stream = daemon.stream("/api/events/stream?types=config.stale,config.reloaded")
-    before, known = daemon.get("/api/daemon").json(), notices(daemon)
+    before, notices_before = daemon.get("/api/daemon").json(), notices(daemon)
     assert before["configStale"] is False
     edit(daemon, '[tasks.t]\nrun = "false"\n[tasks.u]\nrun = "true"\n')
     events = iter(stream)
@@ -183,7 +183,7 @@ def test_staleness_is_announced_once(daemon: Daemon) -> None:
     after = daemon.get("/api/daemon").json()
     assert (after["configStale"], after["tasks"]) == (False, 1)
     assert after["configLoadedAt"] > before["configLoadedAt"]
-    assert [notice["kind"] for notice in notices(daemon) if notice not in known] == ["config.stale"]
+    assert [notice["kind"] for notice in notices(daemon) if notice not in notices_before] == ["config.stale"]
 
 
 @pytest.mark.lent
@@ -382,16 +382,16 @@ def test_scheduler_killed_during_a_reload(daemon: Daemon) -> None:
         ) as client:
             length = len(log(daemon))
 
-            def begun(length: int = length, client: "subprocess.Popen[str]" = client) -> bool:
+            def has_begun(length: int = length, client: "subprocess.Popen[str]" = client) -> bool:
                 return len(log(daemon)) > length or client.poll() is not None
 
-            until(begun, "a sign of it")
+            until(has_begun, "a sign of it")
             if scheduler.is_running():
                 scheduler.kill()
-            _, said = client.communicate()
+            _, errors = client.communicate()
         until(daemon.ready, "the daemon to be ready again")
         if client.returncode != 0:  # it was killed before the request arrived, and the next one took too long to start
-            assert daemon.cli("reload").returncode == 0, said
+            assert daemon.cli("reload").returncode == 0, errors
 
         def settled(names: list[str] = names, number: int = number) -> bool:
             by_name = {task["name"]: task for task in daemon.get("/api/tasks").json()["items"]}

@@ -71,7 +71,7 @@ def shown(daemon: Daemon, run: str) -> bool:
         reader.close()
 
 
-def begun(daemon: Daemon, run: str) -> bool:
+def has_begun(daemon: Daemon, run: str) -> bool:
     return bool(daemon.get(f"/api/runs/{run}/log?from=0&limit=1").json()["lines"])
 
 
@@ -97,7 +97,7 @@ def test_three_upgrades_lose_nothing(daemon: Daemon, tmp_path: Path) -> None:
     floods = []
     for _ in range(3):
         floods.append(daemon.trigger("flood"))
-        until(lambda: all(begun(daemon, run) for run in (steady, floods[-1])), "their first lines")
+        until(lambda: all(has_begun(daemon, run) for run in (steady, floods[-1])), "their first lines")
         before = processes(daemon)
         assert upgrade(daemon)["state"] == "done"
         after = processes(daemon)

@@ -58,10 +58,10 @@ def from_here(newer: Installation, daemon: Installation, *options: str) -> subpr
     )
 
 
-def assert_refused(done: subprocess.CompletedProcess[str], daemon: Installation, *told: str) -> None:
+def assert_refused(done: subprocess.CompletedProcess[str], daemon: Installation, *messages: str) -> None:
     assert done.returncode == 1, done
     assert "ringward: not upgraded" in done.stderr
-    for text in told:
+    for text in messages:
         assert text in done.stderr
     assert version(daemon) == VERSION
     assert not (daemon.runtime_dir() / "upgrade-from.json").exists()
@@ -137,13 +137,13 @@ def test_daemon_checks_the_request_itself(daemon: Installation, newer: Installat
         (json.dumps([named]), 0o600, f"{request} does not name an environment"),
         (json.dumps(named), 0o666, f"{request} is writable by users other than root"),
     ]
-    for number, (text, mode, why) in enumerate(requests, 1):
+    for number, (text, mode, reason) in enumerate(requests, 1):
         request.write_text(text)
         request.chmod(mode)
         os.kill(daemon.pid, signal.SIGUSR2)
         outcome = result(daemon, number)
         assert outcome["state"] == "refused"
-        assert why in outcome["why"]
+        assert reason in outcome["why"]
         assert not request.exists()
     assert daemon.cli("upgrade").returncode == 0
     assert answer(daemon)["environment"] == str(daemon.environment_dir)

@@ -101,14 +101,14 @@ def test_broken_version_is_refused_by_its_trial(daemon: Installation) -> None:
     """A version that fails its trial changes nothing; the log and the command name the cause."""
     run = start(daemon)
     scheduler = daemon.helper("ringward scheduler").pid
-    for name, (edits, why) in BROKEN.items():
+    for name, (edits, reason) in BROKEN.items():
         daemon.add(name, edits)
         daemon.install(name)
         refused = daemon.cli("upgrade")
         assert refused.returncode == 1, refused
         assert refused.stderr.startswith(f"ringward: not upgraded, {VERSION} continues: ")
-        assert why in refused.stderr
-        until(lambda why=why: why in refusals(daemon)[-1], f"the log to say of {name}: {why}")  # type: ignore[misc]
+        assert reason in refused.stderr
+        until(lambda reason=reason: reason in refusals(daemon)[-1], f"the log to say of {name}: {reason}")  # type: ignore[misc]
     assert daemon.helper("ringward scheduler").pid == scheduler
     daemon.install("first")
     assert_unharmed(daemon, run)
@@ -165,14 +165,14 @@ def test_daemon_works_while_its_files_are_missing(daemon: Installation) -> None:
     assert daemon.get("/api/system").json()["hostname"]
     packed = daemon.request("GET", "/openapi.json", headers={"Accept-Encoding": "zstd"})
     assert (packed.status, packed.headers["Content-Encoding"]) == (HTTPStatus.OK, "zstd")
-    for text, why in (
+    for text, reason in (
         ('[tasks.t]\nrun = "true"\nshedule = "@daily"\n', b"did you mean"),
         ('[services.s]\nrun = "x"\nready = { log = "[" }\n', b"is not a valid regular expression"),
     ):
         daemon.write(text)
         refused = daemon.request("POST", "/api/daemon/reload")
         assert refused.status == HTTPStatus.UNPROCESSABLE_ENTITY
-        assert why in refused.body
+        assert reason in refused.body
     assert {title: daemon.helper(title).pid for title in helpers} == helpers
     daemon.install("first")
     assert_unharmed(daemon, run)
@@ -196,7 +196,7 @@ def test_version_dies_during_the_takeover(daemon: Installation) -> None:
     """A version that dies during the takeover is a crash like any other: the next start ends and logs its runs."""
     daemon.add("dying", {CONTROL: ("        state = inherited_state.state\n", "        os._exit(1)\n")})
     run = start(daemon)
-    (left,) = daemon.children("numbered")
+    (leftover,) = daemon.children("numbered")
     daemon.install("dying")
     assert daemon.cli("upgrade").returncode == 69
     assert daemon.process is not None
@@ -204,7 +204,7 @@ def test_version_dies_during_the_takeover(daemon: Installation) -> None:
     daemon.install("first")
     daemon.start()
     assert daemon.run(run)["endReason"] == "crashed"
-    assert gone(left)
+    assert gone(leftover)
     texts = daemon.texts(run)
     assert texts == [f"line {number}" for number in range(len(texts))]
     assert texts

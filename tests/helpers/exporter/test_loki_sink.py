@@ -68,9 +68,9 @@ def test_large_deliveries_are_several_requests(loki: Loki, opened: Opened) -> No
     """A request has about a megabyte of text, below Loki's limit, and all lines keep their order."""
     pieces = [piece(b"%06d" % number + b"x" * 300_000, number) for number in range(10)]
     sink = opened()
-    taken = 0
-    while taken < 10:
-        taken += sink.deliver(pieces[taken:])
+    delivered = 0
+    while delivered < 10:
+        delivered += sink.deliver(pieces[delivered:])
     assert [line[:6] for line in loki.lines()] == [f"{number:06d}" for number in range(10)]
     assert len(loki.requests) == 3
     assert all(int(request["content-length"]) < 4 << 20 for request in loki.requests)

@@ -151,9 +151,9 @@ def test_large_deliveries_are_several_requests(collector: "Collector", opened: O
     """A request has about two megabytes, even of short lines, and all lines keep their order."""
     pieces = [piece(b"\n".join([b"%d" % number] * 4000), 4000 * number) for number in range(5)]
     sink = opened(spans=False)
-    taken = 0
-    while taken < len(pieces):
-        taken += sink.deliver(pieces[taken:])
+    delivered = 0
+    while delivered < len(pieces):
+        delivered += sink.deliver(pieces[delivered:])
     assert [log.text for log in collector.logs] == [str(number) for number in range(5) for _ in range(4000)]
     assert len(collector.requests) == 2
     assert collector.logs[0].message.trace_id == b""

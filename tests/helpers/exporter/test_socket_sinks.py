@@ -69,11 +69,11 @@ def unframed(data: bytes) -> list[bytes]:
     """Return the messages of a stream with octet counting; an incomplete last one is left out."""
     frames = []
     while b" " in data:
-        count, _, rest = data.partition(b" ")
-        if len(rest) < int(count):
+        count, _, remaining = data.partition(b" ")
+        if len(remaining) < int(count):
             break
-        frames.append(rest[: int(count)])
-        data = rest[int(count) :]
+        frames.append(remaining[: int(count)])
+        data = remaining[int(count) :]
     return frames
 
 

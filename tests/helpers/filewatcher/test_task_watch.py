@@ -67,8 +67,8 @@ def test_network_file_system_is_listed(tmp_path: Path) -> None:
     place.mkdir()
     watched = RunningWatch(tmp_path, [f"{place}/*"], file_system=lambda _path: "nfs4")
     text = watched.next("said")["text"]
-    why = "its file system, nfs4, sends no events for changes by other hosts"
-    assert text == f"t: {place} is listed every 10 s: {why}"
+    reason = "its file system, nfs4, sends no events for changes by other hosts"
+    assert text == f"t: {place} is listed every 10 s: {reason}"
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,8 @@ def test_files_of_former_globs_are_forgotten(tmp_path: Path) -> None:
     first.thread.close()
     second = RunningWatch(tmp_path, [f"{tmp_path}/kept/*", f"{tmp_path}/new/*"])
     second.is_listed("in-new")
-    known = json.loads(second.saved.read_text())["known"]
-    assert sorted(map(os.path.basename, known)) == ["in-kept", "in-new"]
+    saved_paths = json.loads(second.saved.read_text())["known"]
+    assert sorted(map(os.path.basename, saved_paths)) == ["in-kept", "in-new"]
     (tmp_path / "kept" / "later").write_text("")
     assert second.burst() == ["later"]
 

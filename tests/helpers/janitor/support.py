@@ -111,11 +111,11 @@ def finished(process: subprocess.Popen[bytes]) -> tuple[Report, str]:
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
-    said, logged = process.stdout.read(), process.stderr.read()
+    report_line, logged = process.stdout.read(), process.stderr.read()
     assert process.wait() == 0, logged
     for pipe in (process.stdin, process.stdout, process.stderr):
         pipe.close()
-    return Report.from_line(said.decode()), logged.decode()
+    return Report.from_line(report_line.decode()), logged.decode()
 
 
 def run(job: Job) -> tuple[Report, str]:

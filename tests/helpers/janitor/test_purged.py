@@ -25,12 +25,12 @@ def note(place: DataDirectory, *paths: str) -> None:
 @pytest.mark.parametrize("look", [True, False])
 def test_files_of_purged_runs_are_removed(place: DataDirectory, look: bool) -> None:
     """Files of purged runs are removed, with their frames and empty directories; other logs stay."""
-    gone, other, kept = place.log("t", 1), place.log("u", 2), place.log("t", 3)
+    gone, other, kept_log = place.log("t", 1), place.log("u", 2), place.log("t", 3)
     Path(frames_path(gone)).write_bytes(b"frames")
     note(place, gone, other)
     report, logged = run(place.job(look=look, compress_after_ms=NOW_MS))
     assert (report.removed, report.kept, logged) == (2, [], "")
-    assert place.logs() == [kept]
+    assert place.logs() == [kept_log]
     assert place.others() == []
 
 

@@ -49,11 +49,11 @@ def test_failed_compression(
     calls: list[str] = []
     monkeypatch.setattr(module, "compress", failing(error, calls))
     for count in tries:
-        said = RecordedLog()
+        recorded_log = RecordedLog()
         calls.clear()
-        work(place.job(), said)
-        assert len(calls) == len(said.lines) == count
-        assert all("cannot compress" in line for line in said.lines)
+        work(place.job(), recorded_log)
+        assert len(calls) == len(recorded_log.lines) == count
+        assert all("cannot compress" in line for line in recorded_log.lines)
     assert {log.done for log in find_logs(f"{place.directory}/logs")} == {done}
 
 
@@ -68,11 +68,11 @@ def test_undeletable_log(place: DataDirectory, monkeypatch: pytest.MonkeyPatch) 
         unlink(path)
 
     monkeypatch.setattr(os, "unlink", stubborn)
-    said = RecordedLog()
+    recorded_log = RecordedLog()
     size = os.stat(paths[0]).st_blocks * 512
-    work(place.job(max_log_bytes=2 * size), said)
+    work(place.job(max_log_bytes=2 * size), recorded_log)
     assert place.logs() == [paths[0], paths[3]]
-    assert f"cannot remove {paths[0]}: Read-only file system" in said.lines[0]
+    assert f"cannot remove {paths[0]}: Read-only file system" in recorded_log.lines[0]
 
 
 def test_rest_after_a_slow_look(place: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,10 +99,10 @@ def test_warning_about_remaining_logs(place: DataDirectory, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "unlink", stubborn)
     sizes = {path: os.stat(path).st_blocks * 512 for path in paths}
-    said = RecordedLog()
-    work(place.job(max_log_bytes=0), said)
+    recorded_log = RecordedLog()
+    work(place.job(max_log_bytes=0), recorded_log)
     assert place.logs() == [unfinished, unreadable, fixed]
-    (warning,) = [line for line in said.lines if "more than the limit of 0 bytes" in line]
+    (warning,) = [line for line in recorded_log.lines if "more than the limit of 0 bytes" in line]
     for path, count in (
         (unfinished, "1 unfinished log"),
         (unreadable, "1 unreadable log"),
@@ -110,9 +110,9 @@ def test_warning_about_remaining_logs(place: DataDirectory, monkeypatch: pytest.
     ):
         assert f"{count} ({sizes[path]} bytes, oldest: {path}): " in warning
     assert "active" in warning
-    assert f"cannot remove {fixed}: Operation not permitted" in "".join(said.lines)
+    assert f"cannot remove {fixed}: Operation not permitted" in "".join(recorded_log.lines)
     for path in (unfinished, fixed):
         unlink(path)
-    said.lines.clear()
-    work(place.job(max_log_bytes=0), said)
-    assert ["active" in line for line in said.lines if "limit of 0 bytes" in line] == [False]
+    recorded_log.lines.clear()
+    work(place.job(max_log_bytes=0), recorded_log)
+    assert ["active" in line for line in recorded_log.lines if "limit of 0 bytes" in line] == [False]

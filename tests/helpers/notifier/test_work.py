@@ -149,9 +149,9 @@ def test_redirect_on_the_same_host(notifier: NotifierProcess) -> None:
     """Such a redirect is followed with the message, but without the URL's headers, user and password."""
     with web_server() as web:
         web.respond = lambda number: (308, {"Location": "/moved"}) if number % 2 == 0 else (200, {})
-        (told,) = notifier.ask(request(f"json://user:secret@127.0.0.1:{web.port}/x?+X-Key=token&{PATIENT}"))
+        (sent,) = notifier.ask(request(f"json://user:secret@127.0.0.1:{web.port}/x?+X-Key=token&{PATIENT}"))
         (pinged,) = notifier.ask(PingRequest(key="2", url=f"http://127.0.0.1:{web.port}/x"))
-        assert (told["ok"], pinged["ok"]) == (True, True)
+        assert (sent["ok"], pinged["ok"]) == (True, True)
         assert web.paths == ["/x", "/moved"] * 2
         assert web.messages[1]["message"] == "body\n\nfooter"
         first, second = web.headers[:2]

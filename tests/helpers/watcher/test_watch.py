@@ -104,7 +104,7 @@ def answering(answer: bytes, context: ssl.SSLContext | None = None, port: int = 
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"),
+    ("answer", "reason"),
     [
         (b"HTTP/1.1 200 OK\r\n\r\n", None),
         (b"HTTP/1.0 302 Found\r\nLocation: /\r\n\r\n", None),
@@ -118,15 +118,15 @@ def answering(answer: bytes, context: ssl.SSLContext | None = None, port: int = 
         (b"x" * 100_000, ": "),
     ],
 )
-def test_http_status(answer: bytes, why: str | None) -> None:
+def test_http_status(answer: bytes, reason: str | None) -> None:
     """A status from 200 to 399 is success; any other result names the fault."""
 
     async def scene(watcher: InProcessWatcher) -> None:
         with answering(answer) as port:
             watcher.watch.start(request("http", f"http://127.0.0.1:{port}/healthz?x=1"))
             message = await watcher.next()
-            assert message["op"] == ("passed" if why is None else "failing")
-            assert why is None or why in message["why"]
+            assert message["op"] == ("passed" if reason is None else "failing")
+            assert reason is None or reason in message["why"]
 
     run_scene(scene)
 
@@ -398,11 +398,13 @@ def test_command_of_another_user(real: WatcherProcess, tmp_path: Path) -> None:
     """User, groups, umask and directory are as requested; a directory that cannot be entered is reported."""
     if os.geteuid() != 0:
         pytest.skip("only root can change its user")
-    said = command("/bin/sh", "-c", "echo $(id -u) $(id -G) $(umask) $(pwd); exit 1", uid=12, gid=34, groups=[34, 56])
-    real.watch(replace(said, umask=0o027, cwd="/usr"))
+    probe_of = command(
+        "/bin/sh", "-c", "echo $(id -u) $(id -G) $(umask) $(pwd); exit 1", uid=12, gid=34, groups=[34, 56]
+    )
+    real.watch(replace(probe_of, umask=0o027, cwd="/usr"))
     assert real.next()["why"].endswith(": 12 34 56 0027 /usr")
     tmp_path.chmod(0o700)
-    real.watch(replace(said, cwd=str(tmp_path)))
+    real.watch(replace(probe_of, cwd=str(tmp_path)))
     assert str(tmp_path) in real.next()["why"]
 
 
@@ -413,8 +415,8 @@ def test_command_gets_odd_variables(real: WatcherProcess, more: dict[str, Any]) 
         pytest.skip("only root can change its user")
     odd = {"app.name": "shop", "IFS": "x"}
     for name, value in odd.items():
-        said = command("/usr/bin/printenv", name, "none")
-        real.watch(replace(said, env=said.env | odd, chosen=list(odd), **more))
+        probe_of = command("/usr/bin/printenv", name, "none")
+        real.watch(replace(probe_of, env=probe_of.env | odd, chosen=list(odd), **more))
         assert real.next()["why"] == f"/usr/bin/printenv exited with code 1: {value}"
     missing = command("/no/such/command")
     real.watch(replace(missing, env=missing.env | odd, **more))
@@ -437,8 +439,8 @@ def test_output_flood_is_not_kept(real: WatcherProcess) -> None:
     assert message["key"] == "R/ready"
     assert message["why"].endswith(": last")
     real.watch(replace(command("yes", timeout_ms=50), key="short/live", times=1))
-    why = "yes: no answer within 50 ms"
-    assert real.next() == {"op": "failed", "key": "short/live", "why": why}
+    reason = "yes: no answer within 50 ms"
+    assert real.next() == {"op": "failed", "key": "short/live", "why": reason}
     assert "yes" in {child.name() for child in watcher.children(recursive=True)}
     assert watcher.memory_info().rss < 100 << 20
 

@@ -84,8 +84,8 @@ def test_every_flipped_byte(make_log: MakeLog) -> None:
         if read_limit is None:
             assert at < STATIC_SIZE
         else:
-            rest = {line.n: line for line in lines if line.n not in lost}
-            assert read_limit in (rest, {line.n: line for line in lines})  # some bits of a frame are unused
+            intact_lines = {line.n: line for line in lines if line.n not in lost}
+            assert read_limit in (intact_lines, {line.n: line for line in lines})  # some bits of a frame are unused
 
 
 def test_every_truncation(make_log: MakeLog) -> None:

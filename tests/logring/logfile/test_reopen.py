@@ -86,12 +86,12 @@ def test_secrets_stay_hidden(make_log: MakeLog) -> None:
     log = make_log()
     log.writer.mask([b"correct-horse"])
     log.feed(STDOUT, b"correct-horse\nit is correct-")
-    held = log.writer.withheld
-    assert held == (b"correct-", b"", 1)
+    withheld = log.writer.withheld
+    assert withheld == (b"correct-", b"", 1)
     log.writer.mirror_pending()
     replace_writer(log)
     log.writer.mask([b"correct-horse"])
-    log.writer.hold(*held)
+    log.writer.hold(*withheld)
     log.feed(STDOUT, b"horse!\n")
     assert texts(log.lines()) == [b"***", b"it is ***!"]
     assert log.writer.masked == 2

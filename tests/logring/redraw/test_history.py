@@ -108,10 +108,10 @@ def test_any_frames(tmp_path_factory: pytest.TempPathFactory, lines: list[Frames
     writer.write()
     writer.close()
     histories = [read_frames(path, number) for number in range(len(lines))]
-    kept = [history for history in histories if history]
-    assert kept == [as_lists(frames) for frames in lines[len(lines) - len(kept) :]]
+    histories_kept = [history for history in histories if history]
+    assert histories_kept == [as_lists(frames) for frames in lines[len(lines) - len(histories_kept) :]]
     if lines:
-        assert kept
+        assert histories_kept
         assert os.stat(path).st_size <= BLOCKS_AT + 2 * BLOCK_SIZE
 
 

@@ -25,8 +25,8 @@ def reduced(data: bytes, *, full: bool) -> bytes:
     redraw = Redraw(full=full)
     settled = redraw.feed(data)
     text = b"".join(piece.text + b"\n" if isinstance(piece, RedrawnLine) else piece for piece in settled)
-    rest = b"".join(piece.text + b"\n" if isinstance(piece, RedrawnLine) else piece for piece in redraw.finish())
-    return text + (rest if data.endswith(b"\n") else rest.removesuffix(b"\n"))
+    ending_text = b"".join(piece.text + b"\n" if isinstance(piece, RedrawnLine) else piece for piece in redraw.finish())
+    return text + (ending_text if data.endswith(b"\n") else ending_text.removesuffix(b"\n"))
 
 
 def joined(lines: list[Line], stream: int) -> list[bytes]:
@@ -109,8 +109,10 @@ def run(log: Log, steps: list[tuple[str, int, bytes]], *, full: bool) -> None:
         expected = reduced(data, full=full)
         assert b"".join(log.reader.raw([stream])) == expected
         assert joined(lines, stream) == expected.removesuffix(b"\n").split(b"\n") if expected else True
-    kept = dict(log.writer.frames.take())
-    assert {line.n: line.frames for line in lines if line.frames} == {n: len(frames) for n, frames in kept.items()}
+    frames_by_line = dict(log.writer.frames.take())
+    assert {line.n: line.frames for line in lines if line.frames} == {
+        n: len(frames) for n, frames in frames_by_line.items()
+    }
 
 
 def drawing_log(make_log: MakeLog, **arguments: int) -> Log:
@@ -262,13 +264,13 @@ def test_waiting_frames_are_bounded() -> None:
     queue = FrameQueue()
     frames = ((b"x" * 1000,),) * 10
     size = sum(map(history_size, frames))
-    told = 0
+    pressing_count = 0
     for line in range(2 * MAX_WAITING // size):
         queue.add(line, frames)
-        told += queue.pressing
-    assert told == 1
-    kept = queue.take()
-    assert [line for line, _ in kept] == list(range(MAX_WAITING // size))
+        pressing_count += queue.pressing
+    assert pressing_count == 1
+    queued = queue.take()
+    assert [line for line, _ in queued] == list(range(MAX_WAITING // size))
     queue.add(1_000_000, frames)
     assert queue.take() == [(1_000_000, frames)]
 
@@ -337,8 +339,8 @@ def test_full_log_drops_whole_lines(steps: list[tuple[int, int]]) -> None:
             total = 0
             for stream, data in output.items():
                 expected = reduced(data, full=False).splitlines()
-                kept = [line.text for line in lines if line.stream == stream]
-                assert kept == expected[: len(kept)]
+                kept_texts = [line.text for line in lines if line.stream == stream]
+                assert kept_texts == expected[: len(kept_texts)]
                 total += len(expected)
             ours = [line for line in lines if line.stream == SYSTEM]
             head = log.reader.head()

@@ -48,25 +48,25 @@ def test_full_log_keeps_its_oldest_lines(make_log: MakeLog, policy: str) -> None
     log.writer.mirror_pending()
     live = log.reader.head()
     assert (live.lines, live.first_available) == (9000, 0)
-    kept = 9000 - live.dropped
-    assert 3 * 1000 < kept < 3 * 1200
-    assert texts(available(log)[0]) == printed[:kept]
-    assert available(log)[1] == [range(kept, 9000)]
+    kept_count = 9000 - live.dropped
+    assert 3 * 1000 < kept_count < 3 * 1200
+    assert texts(available(log)[0]) == printed[:kept_count]
+    assert available(log)[1] == [range(kept_count, 9000)]
     assert log.writer.overflowed == (policy == "kill")
     log.finish(T0 + 9002)
-    size = 7 * (9000 - kept) + len("unfinished")
-    notice = b"%d lines (%d bytes) dropped: the log is full" % (9001 - kept, size)
+    size = 7 * (9000 - kept_count) + len("unfinished")
+    notice = b"%d lines (%d bytes) dropped: the log is full" % (9001 - kept_count, size)
     for reader in (log.reader, log.open_reader()):
         log.reader = reader
         lines, holes = available(log)
-        assert texts(lines) == [*printed[:kept], b"of our own", notice]
-        assert [(line.n, line.stream, line.ts) for line in lines[kept:]] == [
+        assert texts(lines) == [*printed[:kept_count], b"of our own", notice]
+        assert [(line.n, line.stream, line.ts) for line in lines[kept_count:]] == [
             (9001, SYSTEM, T0 + 9001),
             (9002, SYSTEM, T0 + 9002),
         ]
-        assert holes == [range(kept, 9001)]
+        assert holes == [range(kept_count, 9001)]
         assert reader.head().lines == log.writer.lines == 9003
-        assert b"".join(reader.raw()) == b"".join(line + b"\n" for line in printed[:kept])
+        assert b"".join(reader.raw()) == b"".join(line + b"\n" for line in printed[:kept_count])
 
 
 def test_just_full_log_drops_nothing(make_log: MakeLog) -> None:
@@ -121,13 +121,13 @@ def test_full_disk(make_log: MakeLog) -> None:
     log.feed(STDERR, b" and ended\nerror\n", T0 + 5)
     log.finish(T0 + 6)
     lines, holes = available(log)
-    kept = 9000 - dropped
+    kept_count = 9000 - dropped
     size = 7 * dropped + len(b"never seenbegun")
     notice = b"%d lines (%d bytes) dropped: the disk is full" % (dropped + 2, size)
-    assert texts(lines) == [*printed[:kept], notice, b"next", b"error"]
-    assert [line.n for line in lines[kept:]] == [9002, 9003, 9004]
-    assert holes == [range(kept, 9002)]
-    assert [line.stream for line in lines[kept:]] == [SYSTEM, STDOUT, STDERR]
+    assert texts(lines) == [*printed[:kept_count], notice, b"next", b"error"]
+    assert [line.n for line in lines[kept_count:]] == [9002, 9003, 9004]
+    assert holes == [range(kept_count, 9002)]
+    assert [line.stream for line in lines[kept_count:]] == [SYSTEM, STDOUT, STDERR]
 
 
 def test_seal_on_a_full_disk(make_log: MakeLog) -> None:
@@ -303,14 +303,16 @@ def compare(log: Log, printed: dict[int, list[bytes]], own: int) -> None:
     lines, holes = available(log)
     head = log.reader.head()
     assert head.lines == log.writer.lines
-    kept = {stream: [line.text for line in lines if line.stream == stream] for stream in (STDOUT, STDERR)}
+    kept_by_stream = {stream: [line.text for line in lines if line.stream == stream] for stream in (STDOUT, STDERR)}
     for stream in (STDOUT, STDERR):
         remaining = iter(printed[stream])
-        assert all(text in remaining for text in kept[stream]), "kept lines that were not printed, or in another order"
+        assert all(text in remaining for text in kept_by_stream[stream]), (
+            "kept lines that were not printed, or in another order"
+        )
     notes = [line.text for line in lines if line.stream == SYSTEM]
     notices = len([text for text in notes if b" dropped: " in text])
     if not head.first_available:
-        missing = sum(map(len, printed.values())) - sum(map(len, kept.values()))
+        missing = sum(map(len, printed.values())) - sum(map(len, kept_by_stream.values()))
         assert head.dropped == missing + own - (len(notes) - notices)
         assert sum(map(len, holes)) == head.dropped
         assert len(lines) + head.dropped == head.lines

@@ -111,7 +111,7 @@ def test_several_rows(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
-    ("rows", "room", "kept"),
+    ("rows", "room", "last"),
     [
         ((), 5, ()),
         ((b"",), 0, (b"",)),
@@ -123,9 +123,9 @@ def test_several_rows(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> Non
         (("ab€".encode(),), 4, (b"ab",)),
     ],
 )
-def test_rows_without_room(rows: tuple[bytes, ...], room: int, kept: tuple[bytes, ...]) -> None:
+def test_rows_without_room(rows: tuple[bytes, ...], room: int, last: tuple[bytes, ...]) -> None:
     """If rows do not fit, the topmost are dropped first, and the lowest is cut between characters."""
-    assert last_rows(rows, room) == kept
+    assert last_rows(rows, room) == last
 
 
 def test_region_stays_in_its_half() -> None:

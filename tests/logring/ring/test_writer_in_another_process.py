@@ -92,14 +92,14 @@ def test_killed_writer(tmp_path: Path, seed: int) -> None:
         pending = reader.pending()
         child.kill()
         child.wait()
-        left = reader.head()
-        assert left.lines >= seen
-        last = reader.read(left.lines - 1, 1).lines[0]
+        last_head = reader.head()
+        assert last_head.lines >= seen
+        last = reader.read(last_head.lines - 1, 1).lines[0]
         lines = save_leftover_ring(ring, log)
         assert lines is not None
-        assert left.lines <= lines <= left.lines + 2
+        assert last_head.lines <= lines <= last_head.lines + 2
         assert reader.head().sealed
-        assert reader.read(left.lines - 1, 1).lines == [last]
+        assert reader.read(last_head.lines - 1, 1).lines == [last]
         joiner = Joiner()
         lines_read = read_all(reader)
         joiner.add(lines_read)

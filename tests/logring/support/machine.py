@@ -250,15 +250,15 @@ class World:
 
         If the action has fewer statements, the writer is killed after it.
         """
-        left = after
+        bytes_left = after
 
         def trace(frame: FrameType, event: str, _arg: Any) -> Any:
-            nonlocal left
+            nonlocal bytes_left
             if event == "call":
                 return trace if frame.f_code.co_filename.endswith(_WRITING_SIDE) else None
             if event == "line":
-                left -= 1
-                if left == 0:
+                bytes_left -= 1
+                if bytes_left == 0:
                     self._leave()
             return trace
 
@@ -293,9 +293,9 @@ class World:
         for path in (self.log.ring_path, self.log.log_path):
             if os.path.exists(path):
                 shutil.copy(path, self.survives)
-        left = self.survives / "run.ring"
-        if left.exists():
-            with open(left, "r+b") as file:
+        ring_file = self.survives / "run.ring"
+        if ring_file.exists():
+            with open(ring_file, "r+b") as file:
                 page = file.read(4096)
                 seqs = [int.from_bytes(page[at : at + 4], "little") for at in PUBLICATION_AT]
                 if all(seqs):
@@ -324,11 +324,11 @@ class World:
         assert head.sealed or not head.lines
         lines = read_all(reader)
         self.compare([line for line in lines if line.n < count])
-        rest = [line for line in lines if line.n >= count]
+        later_lines = [line for line in lines if line.n >= count]
         if head.first_available <= count:
             assert {stream: text for stream, text in pending.items() if text} == {
-                stream: b"".join(line.text for line in rest if line.stream == stream)
-                for stream in {line.stream for line in rest}
+                stream: b"".join(line.text for line in later_lines if line.stream == stream)
+                for stream in {line.stream for line in later_lines}
             }
         assert head.first_available <= count
         reader.close()

@@ -28,19 +28,19 @@ class Model:
     def add(self, stream: int, data: bytes, now_ms: int) -> None:
         """Add the output of the program."""
         self.raw[stream] += data
-        rest = self.unfinished[stream] + data
-        while rest:
-            text, newline, behind = rest.partition(b"\n")
+        remaining = self.unfinished[stream] + data
+        while remaining:
+            text, newline, behind = remaining.partition(b"\n")
             if len(text) > self.longest:
                 cut = self._cut(text)
                 self._line(stream, text[:cut], now_ms, unfinished=True)
-                rest = rest[cut:]
+                remaining = remaining[cut:]
             elif newline:
                 self._line(stream, text, now_ms, unfinished=False)
-                rest = behind
+                remaining = behind
             else:
                 break
-        self.unfinished[stream] = rest
+        self.unfinished[stream] = remaining
 
     def end(self, now_ms: int) -> None:
         """End all streams."""

@@ -94,10 +94,10 @@ def swapped_blocks(rng: random.Random, specimen: Specimen) -> Mutant:
     if len(slots) < 2:
         return flipped(rng, specimen)
     first_slot, other = rng.sample(slots, 2)
-    kept = bytes(data[first_slot : first_slot + BLOCK_SIZE])
+    first_block = bytes(data[first_slot : first_slot + BLOCK_SIZE])
     data[first_slot : first_slot + BLOCK_SIZE] = data[other : other + BLOCK_SIZE]
     if rng.randrange(2):
-        data[other : other + BLOCK_SIZE] = kept
+        data[other : other + BLOCK_SIZE] = first_block
     touched = [(part, first_slot, first_slot + BLOCK_SIZE), (part, other, other + BLOCK_SIZE)]
     return Mutant({**specimen.parts, part: bytes(data)}, touched, repaired=True)
 

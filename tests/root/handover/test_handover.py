@@ -99,29 +99,29 @@ def content(bench: PumpBench) -> bytes:
 
 def test_log_waiting_for_room(bench: PumpBench) -> None:
     """If a ring is full, the next root makes room and continues to read; no output in the pipes is lost."""
-    total = taken = 0
+    total = round_bytes = 0
     while not bench.stalled():
         total += bench.fill(bench.out, bench.err)
-        taken += bench.read()
+        round_bytes += bench.read()
     next_root(bench)
     assert bench.stalled()
-    while taken < total:
+    while round_bytes < total:
         bench.write_files()
         bench.obey()
-        taken += bench.read()
+        round_bytes += bench.read()
     assert bench.seal() == LINE * (total // len(LINE))
 
 
 def test_enlarged_pipes(bench: PumpBench) -> None:
     """The next root knows which pipes were enlarged, and how many."""
     total = bench.fill(bench.out)
-    taken = bench.read()
+    round_bytes = bench.read()
     assert bench.pump._wide == 1
     next_root(bench)
     assert [source.wide for source in bench.log.sources if source.stream == STDOUT] == [True]
     assert bench.pump._wide == 1
-    while taken < total:
-        taken += bench.read()
+    while round_bytes < total:
+        round_bytes += bench.read()
     os.close(bench.out)
     bench.read()
     assert bench.pump._wide == 0
@@ -131,10 +131,10 @@ def test_enlarged_pipes(bench: PumpBench) -> None:
 
 def test_log_with_pipes_to_close(bench: PumpBench) -> None:
     """If a run has ended and the ring is full, the next root moves all output of its pipes into the log."""
-    total = taken = 0
+    total = round_bytes = 0
     while not bench.stalled():
         total += bench.fill(bench.out, bench.err)
-        taken += bench.read()
+        round_bytes += bench.read()
     bench.pump.drain("R")
     bench.obey()
     assert bench.reports.ended == []
@@ -318,7 +318,7 @@ def test_older_table_is_converted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_hung_disk_delays_nothing(bench: PumpBench) -> None:
     """A pause is abandoned if the file thread hangs. The pump never stops for it, and both continue later."""
     hangs = threading.Event()
-    watch, said = EpollWatch(), list[bool]()
+    watch, hold_results = EpollWatch(), list[bool]()
     hold = Quiesce(watch, bench.pump, bench.files)
 
     def hang() -> None:
@@ -327,22 +327,22 @@ def test_hung_disk_delays_nothing(bench: PumpBench) -> None:
     bench.files.hold(hang)
     bench.files.start()
     bench.pump.start()
-    hold.start(said.append)
+    hold.start(hold_results.append)
     due_s = hold.due_s
     assert due_s is not None
     hold.tend(due_s - 0.001)
-    assert said == []
+    assert hold_results == []
     hold.tend(due_s)
-    assert said == [False]
+    assert hold_results == [False]
     hangs.set()
-    hold.start(said.append)
+    hold.start(hold_results.append)
 
-    def held() -> bool:
+    def both_wait() -> bool:
         watch.round(0)
-        return len(said) > 1
+        return len(hold_results) > 1
 
-    until(held, "both to wait")
-    assert said == [False, True]
+    until(both_wait, "both to wait")
+    assert hold_results == [False, True]
     hold.release()
     bench.pump.finish(timeout_s=60)
     assert bench.files.finish(timeout_s=60)
@@ -369,8 +369,8 @@ def test_no_memory_for_the_table(bench: PumpBench, tmp_path: Path, stage: str) -
         def is_starting(self) -> bool:
             return False
 
-        def refuse_upgrade(self, why: str) -> None:
-            refused.append(why)
+        def refuse_upgrade(self, reason: str) -> None:
+            refused.append(reason)
 
         def caught_signals(self) -> set[int]:
             return set()
@@ -392,7 +392,7 @@ def test_no_memory_for_the_table(bench: PumpBench, tmp_path: Path, stage: str) -
             upgrade.scheduler_retired()
             upgrade.tend(time.monotonic())
         until(lambda times=times: watch.round(0) or len(refused) == times, "the refusal")  # type: ignore[misc, func-returns-value]
-    assert all(why.endswith(os.strerror(errno.ENOMEM)) for why in refused)
+    assert all(reason.endswith(os.strerror(errno.ENOMEM)) for reason in refused)
     assert stayed == ([] if stage == "trial" else [True, True])
     assert not upgrade.scheduler_retires
     bench.pump.finish(timeout_s=60)
@@ -401,16 +401,16 @@ def test_no_memory_for_the_table(bench: PumpBench, tmp_path: Path, stage: str) -
 
 
 @pytest.mark.parametrize(
-    ("output", "why"),
+    ("output", "reason"),
     [
         ("", ""),
         ("one\ntwo\n", "two"),
         ('Traceback:\n  File "a.py", line 3\n    class X\nSyntaxError: bad\n', 'File "a.py", line 3: SyntaxError: bad'),
     ],
 )
-def test_reason_of_a_failed_trial(output: str, why: str) -> None:
+def test_reason_of_a_failed_trial(output: str, reason: str) -> None:
     """The reason is the last line of the output; for an error in Python, it includes the place."""
-    assert _reason(output) == why
+    assert _reason(output) == reason
 
 
 @pytest.fixture

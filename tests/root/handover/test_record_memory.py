@@ -57,7 +57,7 @@ def old_record() -> Iterator[Record]:
     old.close()
 
 
-def known(number: int, cause: str | None = None) -> RecordContent:
+def content_of(number: int, cause: str | None = None) -> RecordContent:
     """Return the state of a run after so many steps."""
     request = Spawn(
         run="R",
@@ -95,21 +95,21 @@ def test_newest_record_counts(record: Record) -> None:
     assert record.read() is None
     assert record.withheld() == (b"", b"", 0)
     for number in range(5):
-        record.write(known(number))
+        record.write(content_of(number))
         record.hold(b"out" * number, b"err", number)
         other = Record(os.dup(record.fd))
-        assert other.read() == known(number)
+        assert other.read() == content_of(number)
         assert other.withheld() == (b"out" * number, b"err", number)
         other.close()
     other = Record(os.dup(record.fd))
-    other.write(known(5))
-    assert record.read() == known(5)
+    other.write(content_of(5))
+    assert record.read() == content_of(5)
     other.close()
 
 
 def test_request_is_written_once(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step writes few bytes: neither environment nor secrets again, nor unchanged details."""
-    record.write(known(1))
+    record.write(content_of(1))
     written: list[tuple[int, bytes]] = []
     write = os.pwrite
 
@@ -118,15 +118,15 @@ def test_request_is_written_once(record: Record, monkeypatch: pytest.MonkeyPatch
         return write(fd, data, at)
 
     monkeypatch.setattr(os, "pwrite", noted)
-    content = known(1)
+    content = content_of(1)
     for number in range(4):
         progress = replace(content.state.progress, steps_left=number)
         record.write(content._replace(state=replace(content.state, progress=progress)))
     assert {at for at, _ in written} == set(records._PROGRESS)
     assert all(len(data) < 256 for _, data in written)
-    record.write(known(2, "stop"))
+    record.write(content_of(2, "stop"))
     assert not any(b"correct-horse" in data for _, data in written)
-    assert reread(record) == known(2, "stop")
+    assert reread(record) == content_of(2, "stop")
 
 
 def kill_at(monkeypatch: pytest.MonkeyPatch, places: tuple[int, ...], cut: int) -> None:
@@ -147,16 +147,16 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, places: tuple[int, ...], cut: int) 
 def test_writer_killed_during_a_write(record: Record, monkeypatch: pytest.MonkeyPatch, step: str, cut: int) -> None:
     """A torn write leaves the old state or the new one, never parts of both. The next root continues to write."""
     for number in (1, 2, 3):
-        record.write(known(number))
+        record.write(content_of(number))
     for turn in (3, 5):
         with monkeypatch.context() as patch:
             kill_at(patch, PLACES[step], cut)
             with pytest.raises(Killed):
-                Record(os.dup(record.fd)).write(known(turn + 1, "stop"))
+                Record(os.dup(record.fd)).write(content_of(turn + 1, "stop"))
         whole = step == "progress" and cut == 1_000_000
-        assert reread(record) == (known(turn + 1, "stop") if whole else known(turn))
-        Record(os.dup(record.fd)).write(known(turn + 2))
-        assert reread(record) == known(turn + 2)
+        assert reread(record) == (content_of(turn + 1, "stop") if whole else content_of(turn))
+        Record(os.dup(record.fd)).write(content_of(turn + 2))
+        assert reread(record) == content_of(turn + 2)
 
 
 @pytest.mark.parametrize("cut", [0, 16, 50, 1_000_000])
@@ -185,24 +185,24 @@ def test_writer_killed_during_a_conversion(
 
 def test_no_memory_for_a_record(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     """A partial write is an error, and the previous state stays."""
-    record.write(known(1))
+    record.write(content_of(1))
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, data[:20], at))
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-        record.write(known(2))
+        record.write(content_of(2))
     monkeypatch.undo()
-    assert reread(record) == known(1)
+    assert reread(record) == content_of(1)
     with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
-        record.write(known(1000))
-    record.write(known(3))
-    assert reread(record) == known(3)
+        record.write(content_of(1000))
+    record.write(content_of(3))
+    assert reread(record) == content_of(3)
 
 
 def test_older_and_newer_progress() -> None:
     """Later fields get their defaults; unknown fields are refused."""
-    data = pack(known(3).state.progress)
-    assert unpack(data) == known(3).state.progress
-    assert unpack(data[:-8]) == known(3).state.progress
+    data = pack(content_of(3).state.progress)
+    assert unpack(data) == content_of(3).state.progress
+    assert unpack(data[:-8]) == content_of(3).state.progress
     with pytest.raises(UnknownFormat, match="unknown"):
         unpack(data + b"12345678")
 
@@ -236,12 +236,12 @@ def waits(store: DescriptorStore) -> bool:
 
 def drained(store: DescriptorStore, manager: socket.socket) -> list[tuple[str, list[int]]]:
     """Return all messages until nothing waits."""
-    heard = []
+    requests_heard = []
     while True:
         while (message := hear(manager)) is not None:
-            heard.append(message)
+            requests_heard.append(message)
         if not waits(store):
-            return heard
+            return requests_heard
         store.tend(float("inf"))
 
 
@@ -259,10 +259,10 @@ def test_slow_service_manager(manager: socket.socket, record: Record, tmp_path: 
     store.keep("NEVER", [record.fd])
     store.forget("NEVER")
     store.forget("R0")
-    heard = drained(store, manager)
+    requests_heard = drained(store, manager)
     names = [*(f"R{number}" for number in range(count)), "LAST"]
     store.close()
-    assert heard == [
+    assert requests_heard == [
         *((f"FDSTORE=1\nFDPOLL=0\nFDNAME=ringward-{name}", [inode]) for name in names),
         ("FDSTOREREMOVE=1\nFDNAME=ringward-R0", []),
     ]
@@ -276,21 +276,21 @@ def test_unsent_requests_during_an_upgrade(manager: socket.socket, record: Recor
         before.keep(f"R{count}", [record.fd])
         count += 1
     before.forget("R0")
-    kept: list[int] = []
+    descriptors: list[int] = []
 
     def keep(fd: int) -> int:
-        kept.append(os.dup(fd))
-        return kept[-1]
+        descriptors.append(os.dup(fd))
+        return descriptors[-1]
 
     after.load(json.loads(json.dumps(before.dump(keep))))
     before.close()
-    heard = drained(after, manager)
+    requests_heard = drained(after, manager)
     after.close()
-    assert heard[count - 1 :] == [
+    assert requests_heard[count - 1 :] == [
         (f"FDSTORE=1\nFDPOLL=0\nFDNAME=ringward-R{count - 1}", [inode]),
         ("FDSTOREREMOVE=1\nFDNAME=ringward-R0", []),
     ]
-    for fd in kept:  # each was closed when it was sent
+    for fd in descriptors:  # each was closed when it was sent
         with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
             os.fstat(fd)
 

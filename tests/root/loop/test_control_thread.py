@@ -93,8 +93,8 @@ def test_last_messages_of_a_scheduler(bell: DoorbellServer, tmp_path: Path) -> N
     pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskSpace(str(tmp_path), 0)))
     scheduler, api = (Helper(name, name, BOOT, []) for name in ("scheduler", "gunicorn"))
     control = ControlThread(BOOT, log, pump, bell, {}, (scheduler, api))
-    heard: list[str] = []
-    control._operations["stop"] = lambda frame: heard.append(frame["run"])
+    stopped_runs: list[str] = []
+    control._operations["stop"] = lambda frame: stopped_runs.append(frame["run"])
     runs = [f"{number:026}" for number in range(500)]
     ours, theirs = socket.socketpair()
     with theirs, subprocess.Popen(["true"], start_new_session=True) as process:
@@ -106,7 +106,7 @@ def test_last_messages_of_a_scheduler(bell: DoorbellServer, tmp_path: Path) -> N
             control._watch.round(None)
         process.returncode = 0
     os.close(output)
-    assert heard == runs
+    assert stopped_runs == runs
 
 
 def test_expired_timers_are_freed() -> None:
@@ -140,11 +140,11 @@ def test_unresponsive_tracer() -> None:
             assert (list(lives.live), frames) == (["R"], [])
             assert lives.next_s() is not None
 
-        def told() -> bool:
+        def has_ended() -> bool:
             lives.run_timers(float("inf"))
             return bool(frames)
 
-        until(told, "its end")
+        until(has_ended, "its end")
         assert [(frame["op"], frame["status"], frame["lines"]) for frame in frames] == [("exited", signal.SIGKILL, 7)]
         assert not lives.live
         process.returncode = -signal.SIGKILL
@@ -197,16 +197,16 @@ def test_limits_without_a_cgroup(tmp_path: Path) -> None:
     """The log of a run without a cgroup names each limit that is not applied."""
     cgroup_manager = CgroupManager("D", _Log())
     limits = {"cpu": 1, "memory": 1 << 30, "nice": 5}
-    why = "no cgroup with the {0} controller is available"
+    reason = "no cgroup with the {0} controller is available"
     assert cgroup_manager.assign(spawn("R", limits=limits)) == (
         None,
-        [f"limits.{name} is not applied: {why.format(name)}" for name in ("memory", "cpu")],
+        [f"limits.{name} is not applied: {reason.format(name)}" for name in ("memory", "cpu")],
     )
     cgroup_manager._cgroups = Cgroups(str(tmp_path / "removed" / "runs"), frozenset({"cpu"}))
-    why = "the run has no cgroup (No such file or directory)"
+    reason = "the run has no cgroup (No such file or directory)"
     assert cgroup_manager.assign(spawn("R", limits=limits)) == (
         None,
-        [f"limits.{name} is not applied: {why}" for name in ("memory", "cpu")],
+        [f"limits.{name} is not applied: {reason}" for name in ("memory", "cpu")],
     )
 
 

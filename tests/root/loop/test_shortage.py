@@ -140,9 +140,9 @@ def test_connection_without_a_descriptor_is_closed(tmp_path: Path, shortage: Sho
     assert listener.accept() is None
     shortage.end()
     later.connect(str(tmp_path / "sock"))
-    taken = listener.accept()
-    assert taken is not None
-    for sock in (client, later, taken):
+    accepted = listener.accept()
+    assert accepted is not None
+    for sock in (client, later, accepted):
         sock.close()
     listener.close()
 
@@ -155,18 +155,18 @@ def test_reserve_descriptor_is_taken(tmp_path: Path, shortage: Shortage, monkeyp
     for client in clients:
         client.connect(path)
     shortage.leave(0)
-    really, taken = os.close, []
+    really, descriptors = os.close, []
 
     def close(fd: int) -> None:
         really(fd)
-        taken.append(os.dup(0))
+        descriptors.append(os.dup(0))
 
     monkeypatch.setattr("supervisor.host.osport.os.close", close)
     assert listener.accept() is None
     assert listener.accept() is None
     monkeypatch.undo()
-    assert all(is_open(fd) for fd in taken)
-    for fd in taken:
+    assert all(is_open(fd) for fd in descriptors)
+    for fd in descriptors:
         os.close(fd)
     shortage.end()
     sock = listener.accept()
@@ -257,11 +257,11 @@ def test_waiting_starts_are_retried() -> None:
     begin_s = starts.clock.monotonic_s()
     for run in "AB":
         starts.waiting.start(make_spawn(["true"], run=run))
-    why = "too few free descriptors"
-    assert starts.frames == [{"op": "waiting", "run": run, "why": why} for run in "AB"]
+    reason = "too few free descriptors"
+    assert starts.frames == [{"op": "waiting", "run": run, "why": reason} for run in "AB"]
     starts.until(begin_s + 300)
     assert 50 < starts.attempts < 70
-    assert starts.frames[2:] == [{"op": "starts", "waiting": 2, "why": why}]
+    assert starts.frames[2:] == [{"op": "starts", "waiting": 2, "why": reason}]
     starts.short = False
     starts.until(begin_s + 310)
     assert starts.frames[3:] == [{"op": "starts", "waiting": 0, "why": None}]
@@ -289,15 +289,20 @@ def test_early_retry() -> None:
 
 def test_shortage_in_one_step() -> None:
     """All steps run. The first shortage is raised after them; any other error is raised at once."""
-    taken: list[int] = []
+    steps_taken: list[int] = []
 
     def fail(code: int) -> None:
         raise OSError(code, os.strerror(code))
 
-    steps = [lambda: taken.append(1), lambda: fail(errno.EMFILE), lambda: taken.append(2), lambda: fail(errno.ENOMEM)]
+    steps = [
+        lambda: steps_taken.append(1),
+        lambda: fail(errno.EMFILE),
+        lambda: steps_taken.append(2),
+        lambda: fail(errno.ENOMEM),
+    ]
     with pytest.raises(OSError, match="Too many open files"):
         take_all(steps)
-    assert taken == [1, 2]
+    assert steps_taken == [1, 2]
     with pytest.raises(FileNotFoundError):
-        take_all([lambda: fail(errno.ENOENT), lambda: taken.append(3)])
-    assert taken == [1, 2]
+        take_all([lambda: fail(errno.ENOENT), lambda: steps_taken.append(3)])
+    assert steps_taken == [1, 2]

@@ -46,13 +46,13 @@ def test_other_deadly_signals_are_ignored() -> None:
 
 def test_ignored_signals_take_one_line_a_minute() -> None:
     """The first ignored signal is logged at once; signals of the following minute share one line."""
-    said: list[str] = []
-    log = IgnoredSignals(said.append)
+    signals_said: list[str] = []
+    log = IgnoredSignals(signals_said.append)
     log.note({signal.SIGALRM}, 100.0)
     log.note({signal.SIGALRM}, 101.0)
     log.note({signal.SIGRTMIN + 1}, 159.9)
-    assert said == ["SIGALRM ignored"]
+    assert signals_said == ["SIGALRM ignored"]
     log.note((), 161.0)
-    assert said[1:] == [f"SIGALRM, signal {signal.SIGRTMIN + 1} ignored"]
+    assert signals_said[1:] == [f"SIGALRM, signal {signal.SIGRTMIN + 1} ignored"]
     log.note((), 300.0)
-    assert len(said) == 2
+    assert len(signals_said) == 2

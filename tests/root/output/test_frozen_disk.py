@@ -49,10 +49,10 @@ def bench(tmp_path: Path) -> Iterator[PumpBench]:
 def test_only_heavy_writers_wait(bench: PumpBench, disk: FrozenDisk, tmp_path: Path) -> None:
     """The pump never waits: a full ring stops only its own pipes, others are read and seen live; nothing is lost."""
     bench.files.start()
-    total = taken = 0
+    total = round_bytes = 0
     while not bench.stalled():
         total += bench.fill(bench.out)
-        taken += bench.read()
+        round_bytes += bench.read()
     assert disk.reached.wait(60)
     assert bench.read() == 0
     other_read, other = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -73,10 +73,10 @@ def test_only_heavy_writers_wait(bench: PumpBench, disk: FrozenDisk, tmp_path: P
     disk.thawed.set()
 
     def all_taken() -> bool:
-        nonlocal taken
+        nonlocal round_bytes
         bench.obey()
-        taken += bench.read()
-        return taken == total
+        round_bytes += bench.read()
+        return round_bytes == total
 
     until(all_taken, "the pipe to be read")
     bench.pump.seal("R", [])

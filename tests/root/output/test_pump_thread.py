@@ -36,16 +36,16 @@ def bench(tmp_path: Path) -> Iterator[PumpBench]:
 
 def test_full_ring_stops_both_pipes(bench: PumpBench) -> None:
     """If the ring is full, neither pipe is read until the log file has taken blocks; then both are read in full."""
-    total = taken = 0
+    total = round_bytes = 0
     while not bench.stalled():
         total += bench.fill(bench.out, bench.err)
-        taken += bench.read()
+        round_bytes += bench.read()
     assert bench.read() == 0
-    while taken < total:
+    while round_bytes < total:
         bench.write_files()
         bench.obey()
         assert not bench.stalled()
-        taken += bench.read()
+        round_bytes += bench.read()
     assert bench.seal() == LINE * (total // len(LINE))
 
 
@@ -121,8 +121,8 @@ def test_output_that_trickles_is_read_every_2_ms() -> None:
     assert [trickle.pause_s(20, 0.001) for _ in range(10)][-1] == 0.002
     assert trickle.pause_s(0, 0.0005) == 0
     assert trickle.pause_s(40, 0.0001) == 0.002
-    for taken, took_s in ((20, 0.003), (5000, 0.001)):
-        assert trickle.pause_s(taken, took_s) == 0
+    for bytes_read, took_s in ((20, 0.003), (5000, 0.001)):
+        assert trickle.pause_s(bytes_read, took_s) == 0
         assert trickle.pause_s(20, 0.001) == 0
         assert [trickle.pause_s(20, 0.001) for _ in range(20)][-1] > 0
 
@@ -169,9 +169,9 @@ def test_pipe_cannot_be_enlarged(bench: PumpBench, monkeypatch: pytest.MonkeyPat
     total = bench.fill(bench.out)
     with monkeypatch.context() as patch:
         patch.setattr(fcntl, "fcntl", refuse)
-        taken = bench.read()
-    while taken < total:
-        taken += bench.read()
+        round_bytes = bench.read()
+    while round_bytes < total:
+        round_bytes += bench.read()
     assert bench.seal() == LINE * (total // len(LINE))
 
 
@@ -390,7 +390,7 @@ def test_no_memory_for_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("free", "inodes", "min_free", "said"),
+    ("free", "inodes", "min_free", "message"),
     [
         (256 << 20, 50, None, None),
         ((256 << 20) - 4096, 50, None, "only 255 MiB are free on the disk"),
@@ -401,12 +401,12 @@ def test_no_memory_for_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     ],
 )
 def test_reserve_of_disk_space(
-    monkeypatch: pytest.MonkeyPatch, free: int, inodes: int, min_free: int | None, said: str | None
+    monkeypatch: pytest.MonkeyPatch, free: int, inodes: int, min_free: int | None, message: str | None
 ) -> None:
     """The default reserve is 256 MiB of a large disk and some inodes; a reserve of 0 is none."""
     filesystem = os.statvfs_result((4096, 4096, 1 << 30, free // 4096, free // 4096, 1000, inodes, inodes, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _: filesystem)
-    assert DiskSpace("/", min_free).shortage() == said
+    assert DiskSpace("/", min_free).shortage() == message
 
 
 def test_free_space_has_hysteresis(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,10 @@ def test_stalled_reader_delays_nothing() -> None:
     read_end, write_end = os.pipe()
     echo = StderrEcho(write_end)
     lines = [f"{number:099d}\n".encode() for number in range(20_000)]
-    taken = [line for line in lines if echo.add(line)]
+    shown_lines = [line for line in lines if echo.add(line)]
     echo.flush()
-    assert 10_000 < len(taken) < 11_000
-    expected = b"".join(taken)
+    assert 10_000 < len(shown_lines) < 11_000
+    expected = b"".join(shown_lines)
     data = b""
     while len(data) < len(expected):
         data += os.read(read_end, 65536)

@@ -132,10 +132,10 @@ def test_slow_closes_are_bounded(notify_socket: NotifySocket, monkeypatch: pytes
     for _ in range(8):
         say(b"WATCHDOG=1", *[0])
     for _ in range(2):
-        heard = [notify_socket.listen(ours, 1) for _ in range(3)]
+        received = [notify_socket.listen(ours, 1) for _ in range(3)]
         for _ in range(8):
             say(b"WATCHDOG=1", *[0])
-    assert heard[-1] == ({}, True)
+    assert received[-1] == ({}, True)
     go.set()
     until(lambda: notify_socket.listen(ours, 1)[0].get("alive"), "it to be heard again")
 
@@ -152,10 +152,10 @@ def test_no_threads_for_closing(notify_socket: NotifySocket, monkeypatch: pytest
         for _ in range(4):
             for _ in range(8):
                 say(b"WATCHDOG=1", *[0])
-            heard = notify_socket.listen(ours, 1)
-            if heard[1]:
+            received = notify_socket.listen(ours, 1)
+            if received[1]:
                 break
-    assert heard[1]
+    assert received[1]
     say(b"READY=1")
     until(lambda: notify_socket.listen(ours, 1)[0].get("ready_at"), "it to be heard again")
     until(lambda: set(os.listdir("/proc/self/fd")) <= before, "nothing to stay open")

@@ -501,12 +501,12 @@ def test_shortage_keeps_the_state(bench: Bench) -> None:
 
 def test_repeated_stop_signals_once(bench: Bench) -> None:
     """A stop sends the first signal of the ladder and notes its cause; a repeated one does nothing."""
-    asked: list[tuple[int, ...]] = []
-    bench.manager._trees.signal = lambda _process, *numbers: asked.append(numbers)  # type: ignore[method-assign]
+    signals_sent: list[tuple[int, ...]] = []
+    bench.manager._trees.signal = lambda _process, *numbers: signals_sent.append(numbers)  # type: ignore[method-assign]
     for by in ("me", "you"):
         bench.manager.stop({"run": "R", "cause": "stop", "by": by, "note": f"asked by {by}"})
     assert (bench.process.state, bench.process.cause, bench.process.by) == (State.STOPPING, "stop", "me")
-    assert asked == [(15, signal.SIGCONT)]
+    assert signals_sent == [(15, signal.SIGCONT)]
     assert bench.pump.calls == [("note", "R", "asked by me")]
 
 

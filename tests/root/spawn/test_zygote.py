@@ -163,15 +163,15 @@ class TestNewProcess:
         result = outcome(root, spawn)
         assert shim.explain(spawn, result.word.decode()) == "could not start: No such file or directory"
 
-    @pytest.mark.parametrize(("argv", "why"), [(["x" * 200_000], "too long"), (["a\0b"], "null")])
-    def test_invalid_arguments(self, root: StartBench, argv: list[str], why: str) -> None:
+    @pytest.mark.parametrize(("argv", "reason"), [(["x" * 200_000], "too long"), (["a\0b"], "null")])
+    def test_invalid_arguments(self, root: StartBench, argv: list[str], reason: str) -> None:
         """Arguments that are too large or invalid fail in the root with the reason, and leak no descriptor."""
         spawn = make_spawn(["/bin/sh", "-c", *argv])
         root.warm()
         before = set(os.listdir("/proc/self/fd"))
         root.prepare()
         assert not root.begin(spawn)
-        assert why in root.refused[spawn.run]
+        assert reason in root.refused[spawn.run]
         assert set(os.listdir("/proc/self/fd")) <= before
 
 
@@ -179,14 +179,14 @@ class TestZygote:
     def test_many_starts_leak_nothing(self, root: StartBench) -> None:
         """After many starts, the root and the zygote have leaked no descriptor and no cgroup."""
         pid = root.warm()
-        held = []
+        descriptor_sets = []
         for number in range(300):
             assert outcome(root, make_spawn(["/bin/sh", "-e", "-c", "exit 5"], run=f"R{number}")).code == 5
             root.leave()
             if number in (0, 299):
                 until(lambda: state(pid) == "S", "the zygote to wait")
-                held.append([set(os.listdir(f"/proc/{process_id}/fd")) for process_id in (pid, "self")])
-        assert all(after <= before for before, after in zip(*held, strict=True))
+                descriptor_sets.append([set(os.listdir(f"/proc/{process_id}/fd")) for process_id in (pid, "self")])
+        assert all(after <= before for before, after in zip(*descriptor_sets, strict=True))
         root.clear()
 
     def test_zygote_ends_with_the_root(self, root: StartBench) -> None:
@@ -331,12 +331,12 @@ class TestDismissedSpare:
         result = Outcome(root.settle(spawn))
         assert (result.code, result.out, result.word) == (0, b"once\n", b"")
 
-    @pytest.mark.parametrize("told", [False, True])
-    def test_killed_spare(self, root: StartBench, told: bool) -> None:
+    @pytest.mark.parametrize("announced", [False, True])
+    def test_killed_spare(self, root: StartBench, announced: bool) -> None:
         """If the spare is killed and reaped before or after its preparation, the root starts the run itself."""
         spare = root.prepare()
         spawn = make_spawn(["/bin/sh", "-c", "echo once"])
-        if told:
+        if announced:
             root.starts.prepare(spawn, 0)
         os.kill(spare, signal.SIGKILL)
         os.waitpid(spare, 0)

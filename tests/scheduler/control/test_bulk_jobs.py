@@ -90,8 +90,8 @@ class Jobs:
 
     def untold(self) -> int:
         """Return the number of rows that a new scheduler would announce."""
-        known = last_job(self.db)
-        return 0 if known is None else known["affected"] - known["told"]
+        progress = last_job(self.db)
+        return 0 if progress is None else progress["affected"] - progress["told"]
 
     def told(self) -> list[tuple[str, Any]]:
         return [(event.kind, event.body.get("affected")) for event in since(self.db, 0)]
@@ -193,9 +193,9 @@ def test_scheduler_death(jobs: Jobs) -> None:
 
 def test_several_scheduler_deaths(jobs: Jobs) -> None:
     """Slices of all earlier schedulers count, even if some schedulers did none."""
-    for left in (12, 12, 8):
+    for remaining in (12, 12, 8):
         jobs.delete()
-        while jobs.left() > left:
+        while jobs.left() > remaining:
             jobs.slice()
         jobs.die()
     jobs.delete()
@@ -240,12 +240,12 @@ def test_deletion_times_are_unique(requests: "BulkRequests") -> None:
     jobs = requests.jobs
     some = [run.id for run in list_runs(jobs.db, RunFilter(), limit=8, now_ms=0)[0]]
     first = requests.ask("bulk_delete", match_all=False, ids="".join(some))["result"]
-    rest = requests.ask("bulk_delete")["result"]
-    assert (first["affected"], rest["affected"]) == (8, 12)
-    assert first["deleted_at"] != rest["deleted_at"]
-    assert requests.ask("bulk_restore", deleted_at=rest["deleted_at"])["result"] == {"affected": 12}
+    second_result = requests.ask("bulk_delete")["result"]
+    assert (first["affected"], second_result["affected"]) == (8, 12)
+    assert first["deleted_at"] != second_result["deleted_at"]
+    assert requests.ask("bulk_restore", deleted_at=second_result["deleted_at"])["result"] == {"affected": 12}
     assert {get_run(jobs.db, run_id) for run_id in some} == {None}
-    assert requests.ask("bulk_restore", deleted_at=rest["deleted_at"] + 1)["result"] == {"affected": 0}
+    assert requests.ask("bulk_restore", deleted_at=second_result["deleted_at"] + 1)["result"] == {"affected": 0}
     set_meta(jobs.db, "bulk", {"command": COMMAND, "event": "run.deleted", "began": 5, "affected": 4})
     jobs.begin()
     requests.renew()
@@ -346,8 +346,8 @@ def test_delete_one_run(requests: BulkRequests) -> None:
     row = get_run(requests.jobs.db, waiting.id, include_deleted=True)
     assert row is not None
     assert (row.end_reason, row.stopped_by, row.deleted_at is not None) == ("stopped", "somebody", True)
-    told = [(event.kind, event.body["runId"]) for event in since(requests.jobs.db, 0)]
-    assert told[-2:] == [("run.ended", waiting.id), ("run.deleted", waiting.id)]
+    kinds_and_runs = [(event.kind, event.body["runId"]) for event in since(requests.jobs.db, 0)]
+    assert kinds_and_runs[-2:] == [("run.ended", waiting.id), ("run.deleted", waiting.id)]
 
 
 def test_progress_of_another_command(jobs: Jobs) -> None:

@@ -99,8 +99,8 @@ def test_unrepairable_damage(harness: Bench, copy: str) -> None:
         spoil(copy_path(harness.path))
     spoil(harness.path)
     stored(harness)
-    first, second, told = harness.after(3)
-    assert (first, second, "damaged" in told) == (True, False, True)
+    first, second, output = harness.after(3)
+    assert (first, second, "damaged" in output) == (True, False, True)
     assert harness.damage.there
     stored(harness)
     assert len(harness.reported) == 3

@@ -30,12 +30,12 @@ def sampled(harness: Bench) -> HostSampler:
     """Return a sampler whose first sample waits for the store."""
     made = HostSampler(harness.loop, RemovalClock(harness.loop, "", None), "/", lambda: 3, harness.committer.commit)
 
-    def taken() -> bool:
+    def has_sample() -> bool:
         harness.loop.round(harness.loop.now_s() + 5.0)
         return bool(harness.store.jobs)
 
     # The sampler waits for the next multiple of five seconds of the wall clock.
-    until(taken, "a sample")
+    until(has_sample, "a sample")
     return made
 
 

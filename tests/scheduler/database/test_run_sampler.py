@@ -56,8 +56,10 @@ class SamplerBench:
     ) -> None:
         self.one = harness
         self.clock = Clock(ms)
-        known = {run_id: {"pid": pid} for run_id, pid in running.items()}
-        self.sampler = RunSampler(cast(Loop, self.clock), harness.committer.commit, os.getpid(), known, usages or {})
+        by_run_id = {run_id: {"pid": pid} for run_id, pid in running.items()}
+        self.sampler = RunSampler(
+            cast(Loop, self.clock), harness.committer.commit, os.getpid(), by_run_id, usages or {}
+        )
 
     def forward(self, passes: int) -> None:
         for _ in range(passes):

@@ -52,10 +52,10 @@ class LauncherBench(Bench):
         instances = {
             run: {"run": run, "started_at": 1, "cause": cause, "recipe": ""} for run, cause in (running or {}).items()
         }
-        known = KnownRuns(unfinished_runs(self.store.database), instances, exits or [], ending=False, first=True)
+        known_runs = KnownRuns(unfinished_runs(self.store.database), instances, exits or [], ending=False, first=True)
         change = self.committer.change()
         root = cast(RootConnection, self.root)
-        TakeOver(self.core, self.engine, self.controller, root, self.units, self.jobs).reconcile(known, change)
+        TakeOver(self.core, self.engine, self.controller, root, self.units, self.jobs).reconcile(known_runs, change)
         self.committer.commit(change)
         self.turn()
 
@@ -73,13 +73,13 @@ class LauncherBench(Bench):
         self.turn()
         return run
 
-    def request_of(self, run: LiveRun, what: str) -> ProbeRequest:
-        return self.watcher.open[f"{run.id}/{what}"][0]
+    def request_of(self, run: LiveRun, purpose: str) -> ProbeRequest:
+        return self.watcher.open[f"{run.id}/{purpose}"][0]
 
-    def answers(self, run: LiveRun, what: str, text: str | None, why: str | None = None) -> None:
+    def answers(self, run: LiveRun, purpose: str, text: str | None, reason: str | None = None) -> None:
         """Report the output of a command, or the reason of its failure."""
-        _, on_answer = self.watcher.open.pop(f"{run.id}/{what}")
-        on_answer({"op": "failed", "why": why} if text is None else {"op": "answered", "text": text})
+        _, on_answer = self.watcher.open.pop(f"{run.id}/{purpose}")
+        on_answer({"op": "failed", "why": reason} if text is None else {"op": "answered", "text": text})
         self.turn()
 
     def waits(self, run: LiveRun) -> bool:
@@ -182,8 +182,8 @@ def test_stop_before_the_job_exists(desk: LauncherBench, ended_first: tuple[str,
     """A job that the engine did not know at the stop is stopped as soon as it exists."""
     run = desk.running()
     desk.jobs.stopping(run.id)
-    for what in ended_first:
-        desk.answers(run, what, "4711")
+    for purpose in ended_first:
+        desk.answers(run, purpose, "4711")
     assert list(desk.watcher.open) == [f"{run.id}/stop"]
     desk.answers(run, "stop", "")
     assert desk.watcher.open == {}

@@ -81,8 +81,8 @@ def test_placeholders(tmp_path: Path) -> None:
 def test_user_and_directory(tmp_path: Path) -> None:
     """The user and the directory apply either to the engine or to the client, never to both."""
     unit = 'run = "true"\nuser = "root"\nworking_dir = "/srv"\n'
-    told = spawn(tmp_path, 'preset = "systemd-run"', unit)
-    assert (told.cwd, told.argv[-8:-6]) == (None, ["--working-directory=/srv", "--uid=root"])
+    spawned = spawn(tmp_path, 'preset = "systemd-run"', unit)
+    assert (spawned.cwd, spawned.argv[-8:-6]) == (None, ["--working-directory=/srv", "--uid=root"])
     own = spawn(tmp_path, 'preset = "slurm"', unit)
     assert (own.cwd, own.argv[0]) == ("/srv", "srun")
 

@@ -29,8 +29,8 @@ class _Once(_Client):
     def helper_wanted(self) -> bool:
         return not self.failures
 
-    def helper_failed(self, why: str) -> None:
-        self.failures.append(why)
+    def helper_failed(self, reason: str) -> None:
+        self.failures.append(reason)
 
 
 def partner_of(loop: Loop, client: HelperClient) -> HelperProcess:
@@ -63,13 +63,13 @@ def test_failing_starts_back_off(monkeypatch: pytest.MonkeyPatch, module: Module
 
 
 @pytest.mark.parametrize(
-    ("ends", "why"),
+    ("ends", "reason"),
     [
         ("raise SystemExit(3)", "the none exited with code 3"),
         ("import os; os.kill(os.getpid(), 9)", "the none was killed by SIGKILL"),
     ],
 )
-def test_reason_of_an_exit(monkeypatch: pytest.MonkeyPatch, ends: str, why: str) -> None:
+def test_reason_of_an_exit(monkeypatch: pytest.MonkeyPatch, ends: str, reason: str) -> None:
     """The owner gets the exit code of a helper, or the name of the signal that killed it."""
     monkeypatch.setattr("supervisor.scheduler.loop.helper_process.RINGWARD", ("-c", ends))
     loop, client = Loop(FakeClock()), _Once()
@@ -80,4 +80,4 @@ def test_reason_of_an_exit(monkeypatch: pytest.MonkeyPatch, ends: str, why: str)
         return client.failures
 
     until(failures, "the exit of the helper")
-    assert client.failures == [why]
+    assert client.failures == [reason]

@@ -20,7 +20,7 @@ def service(healthy_after: str = "1h", **keys: str) -> str:
     return f'{ONCE}[services.s]\nrun = "true"\nrestart_attempts = 0\nhealthy_after = "{healthy_after}"\n{more}'
 
 
-def told(harness: Bench) -> list[str]:
+def notified(harness: Bench) -> list[str]:
     harness.store.work_all()
     return [notification.kind for notification in reversed(notifications.page(harness.store.database, 100))]
 
@@ -35,7 +35,7 @@ def test_fatal_retries_are_one_incident(bench: Make) -> None:
         assert (instance.state, instance.failures) == (State.FATAL, failures)
         in_time(harness, State.STARTING, instance)
         run_all(harness)
-    assert told(harness) == ["service.fatal"]
+    assert notified(harness) == ["service.fatal"]
 
 
 def test_unlimited_attempts(bench: Make) -> None:
@@ -46,7 +46,7 @@ def test_unlimited_attempts(bench: Make) -> None:
     instance.failures = 20_000
     ends(harness, instance, status=FAILED)
     assert (instance.state, instance.failures) == (State.BACKOFF, 20_001)
-    assert told(harness) == []
+    assert notified(harness) == []
 
 
 def test_without_fatal_retry(bench: Make) -> None:
@@ -64,14 +64,14 @@ def test_several_instances(bench: Make) -> None:
     for instance in unit.instances[:2]:
         fails(harness, instance)
     assert [instance.state for instance in unit.instances] == [State.FATAL, State.FATAL, State.RUNNING]
-    assert told(harness) == ["service.fatal"]
+    assert notified(harness) == ["service.fatal"]
     assert record(harness).fatal_since is not None
     change = harness.committer.change()
     harness.controller.start(unit, change)
     harness.committer.commit(change)
     run_all(harness)
     assert [instance.state for instance in unit.instances] == [State.RUNNING] * 3
-    assert told(harness) == ["service.fatal", "service.recovered"]
+    assert notified(harness) == ["service.fatal", "service.recovered"]
     assert record(harness).fatal_since is None
 
 
@@ -84,7 +84,7 @@ def test_failure_after_a_command(bench: Make, operation: str) -> None:
     assert answer_to(harness, operation, command="1", rolling=False) == DONE
     run_all(harness)
     ends(harness, unit.instances[0], status=FAILED)
-    assert told(harness) == ["service.fatal"] * 2
+    assert notified(harness) == ["service.fatal"] * 2
 
 
 def test_stop_ends_the_incident(bench: Make) -> None:
@@ -97,7 +97,7 @@ def test_stop_ends_the_incident(bench: Make) -> None:
     assert answer_to(harness, "service_start") == DONE
     run_all(harness)
     assert unit.instances[0].state is State.RUNNING
-    assert told(harness) == ["service.fatal"]
+    assert notified(harness) == ["service.fatal"]
 
 
 def test_recovery_by_fatal_retry(bench: Make) -> None:
@@ -111,11 +111,11 @@ def test_recovery_by_fatal_retry(bench: Make) -> None:
     harness.controller.watch_health(unit, instance, 0)
     harness.loop.round(0)
     assert instance.failures == 0
-    assert told(harness) == ["service.fatal", "service.recovered"]
+    assert notified(harness) == ["service.fatal", "service.recovered"]
     assert restarted(harness) == DONE
     ends(harness, instance, cause="stop")
     run_all(harness)
-    assert told(harness) == ["service.fatal", "service.recovered"]
+    assert notified(harness) == ["service.fatal", "service.recovered"]
 
 
 def test_daemon_death_is_not_a_failure(bench: Make) -> None:
@@ -128,4 +128,4 @@ def test_daemon_death_is_not_a_failure(bench: Make) -> None:
     harness.engine.lost(instance.run, change)
     harness.committer.commit(change)
     assert (instance.state, instance.failures) == (State.BACKOFF, 0)
-    assert told(harness) == []
+    assert notified(harness) == []

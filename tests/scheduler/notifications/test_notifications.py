@@ -16,7 +16,7 @@ FAILED = 3 << 8
 RETRIED = '[tasks.t]\nrun = "false"\nretry_attempts = 1\nretry_delay = "1ms"\n'
 
 
-def told(harness: Bench) -> list[Notification]:
+def notified(harness: Bench) -> list[Notification]:
     harness.store.work_all()
     return notifications.page(harness.store.database, 100)
 
@@ -41,9 +41,9 @@ def test_failed_run(bench: Make) -> None:
     fail(harness, 0)
     fail(harness, cause="stop")
     fail(harness, cause="shutdown")
-    assert told(harness) == []
+    assert notified(harness) == []
     run_id = fail(harness)
-    (notification,) = told(harness)
+    (notification,) = notified(harness)
     assert (notification.kind, notification.severity, notification.task_name, notification.run_id) == (
         "run.failed",
         "error",
@@ -68,20 +68,20 @@ def test_user_who_started_the_run(bench: Make) -> None:
     harness.started(again.id)
     harness.exited(again.id, status=FAILED)
     fail(harness, 0, by="token ci")
-    bodies = {notification.kind: notification.body for notification in told(harness)}
+    bodies = {notification.kind: notification.body for notification in notified(harness)}
     assert set(bodies) == {"run.failed", "run.recovered", "run.succeeded"}
     assert bodies["run.failed"].endswith("(after 1 failed attempt). Started by user alice.")
     assert "succeeded. Started by token ci." in bodies["run.recovered"]
     assert bodies["run.succeeded"].endswith("succeeded. Started by token ci.")
     fail(harness, 0)
-    assert "Started by" not in told(harness)[0].body
+    assert "Started by" not in notified(harness)[0].body
 
 
 def test_timeout(bench: Make) -> None:
     """A timeout is reported as a failure."""
     harness = bench('[tasks.t]\nrun = "false"\ntimeout = "1s"\n')
     fail(harness, cause="timeout")
-    (notification,) = told(harness)
+    (notification,) = notified(harness)
     assert "timed out" in notification.body
 
 
@@ -89,13 +89,13 @@ def test_only_the_last_attempt(bench: Make) -> None:
     """Only the last failed attempt sends a notification."""
     harness = bench(RETRIED)
     fail(harness)
-    assert told(harness) == []
+    assert notified(harness) == []
     (again,) = harness.units["t"].waiting.values()
     harness.engine.retry_due(again)
     harness.store.work_all()
     harness.started(again.id)
     harness.exited(again.id, status=FAILED)
-    (notification,) = told(harness)
+    (notification,) = notified(harness)
     assert notification.run_id == again.id
     assert "(after 1 failed attempt)" in notification.body
 
@@ -105,7 +105,7 @@ def test_repeats(bench: Make) -> None:
     harness = bench('[tasks.t]\nrun = "false"\n')
     fail(harness)
     last = fail(harness)
-    (notification,) = told(harness)
+    (notification,) = notified(harness)
     assert (notification.times, notification.run_id) == (2, last)
     assert [kind for kind, _ in announced(harness)][2:] == ["notification.updated"]
     assert announced(harness)[2][1]["notification"]["count"] == 2
@@ -115,7 +115,7 @@ def test_no_coalescing(bench: Make) -> None:
     """With coalesce_window = 0 each failure has its own notification, and history_keep bounds their number."""
     harness = bench('[notify]\ncoalesce_window = "0s"\nhistory_keep = 3\n[tasks.t]\nrun = "false"\n')
     ids = [fail(harness) for _ in range(5)]
-    assert [notification.run_id for notification in told(harness)] == ids[:1:-1]
+    assert [notification.run_id for notification in notified(harness)] == ids[:1:-1]
 
 
 def test_fatal_service(bench: Make) -> None:
@@ -128,7 +128,7 @@ def test_fatal_service(bench: Make) -> None:
     (run,) = harness.units["s"].active.values()
     harness.started(run.id)
     harness.exited(run.id, status=FAILED)
-    (notification,) = told(harness)
+    (notification,) = notified(harness)
     assert (notification.kind, notification.severity, notification.task_name, notification.run_id) == (
         "service.fatal",
         "error",
@@ -138,7 +138,7 @@ def test_fatal_service(bench: Make) -> None:
     change = harness.committer.change()
     harness.controller.report(harness.units["s"], harness.units["s"].instances[0], change)
     harness.committer.commit(change)
-    assert told(harness) == [notification]
+    assert notified(harness) == [notification]
 
 
 def test_dropped_output(bench: Make) -> None:
@@ -150,7 +150,7 @@ def test_dropped_output(bench: Make) -> None:
         change = harness.committer.change()
         harness.engine.log_changed(run.id, state, reason, change)
         harness.committer.commit(change)
-    (notification,) = told(harness)
+    (notification,) = notified(harness)
     assert (notification.kind, notification.severity, notification.run_id, notification.times) == (
         "log.disk_pressure",
         "warn",
@@ -179,17 +179,17 @@ def test_mark_as_read(bench: Make) -> None:
     """Marking as read or unread is stored, and announced only if it changes something; an unknown id gets 404."""
     harness = bench('[tasks.t]\nrun = "false"\n')
     fail(harness)
-    (notification,) = told(harness)
+    (notification,) = notified(harness)
     before = len(announced(harness))
     assert answer_to(harness, "notification_mark", id=notification.id, read=True)["ok"]
     assert answer_to(harness, "notification_mark", id=notification.id, read=True)["ok"]
-    (marked,) = told(harness)
+    (marked,) = notified(harness)
     assert marked.read_at is not None
     (updated, counted) = announced(harness)[before:]
     assert (updated[0], "readAt" in updated[1]["notification"]) == ("notification.updated", True)
     assert counted == ("notification.unreadCountChanged", {"count": 0})
     assert answer_to(harness, "notification_mark", id=notification.id, read=False)["ok"]
-    assert told(harness)[0].read_at is None
+    assert notified(harness)[0].read_at is None
     assert answer_to(harness, "notifications_read")["ok"]
     assert notifications.unread_count(harness.store.database) == 0
     assert announced(harness)[-1] == ("notification.unreadCountChanged", {"count": 0})

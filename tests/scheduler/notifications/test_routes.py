@@ -66,7 +66,7 @@ def counts(rule: Route, fact: RoutedEvent) -> bool:
     return fact.attempts >= rule.after
 
 
-def taken(rule: Route, fact: RoutedEvent) -> str:
+def winner(rule: Route, fact: RoutedEvent) -> str:
     """Return "no", "yes", or "told" for a recovery that goes only to notifiers that sent the failure."""
     if rule.match.tasks is not None and not (fact.task and fnmatchcase(fact.task, rule.match.tasks)):
         return "no"
@@ -89,7 +89,7 @@ def oracle(fact: RoutedEvent, name: str, rules: list[Route]) -> Target | None:
         ways["told" if fact.kind in ENDS else "yes"].append(None)
     for rule in rules:
         if name in rule.notify:
-            ways[taken(rule, fact)].append(end_of_quiet(rule.quiet, "UTC", NOON))
+            ways[winner(rule, fact)].append(end_of_quiet(rule.quiet, "UTC", NOON))
     chosen = ways["yes"] or ways["told"]
     if not chosen:
         return None
@@ -115,8 +115,8 @@ def test_quiet_hours_by_the_minute() -> None:
     for quiet, minute in product((NIGHT, LUNCH, QuietHours(0, 1), QuietHours(23 * 60, 0)), range(24 * 60)):
         now = NOON - 12 * 3_600_000 + minute * 60_000
         length = (quiet.end - quiet.start) % (24 * 60)
-        left = length - (minute - quiet.start) % (24 * 60)
-        expected = now + left * 60_000 if left > 0 else None
+        minutes_left = length - (minute - quiet.start) % (24 * 60)
+        expected = now + minutes_left * 60_000 if minutes_left > 0 else None
         assert end_of_quiet(quiet, "UTC", now) == expected, (quiet, minute)
 
 

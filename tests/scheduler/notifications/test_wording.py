@@ -10,9 +10,9 @@ SITE = "https://jobs.example.com"
 
 def test_single_notification() -> None:
     """A message has the title and text of its notification, a link to the run, and the type of news."""
-    said = message([ONE], site=SITE, host="h", zone="UTC")
-    assert (said.title, said.body, said.type) == ("t failed", "The run ended.", "failure")
-    assert said.footer == f"{SITE}/#/run/R\nRingward on h"
+    letter = message([ONE], site=SITE, host="h", zone="UTC")
+    assert (letter.title, letter.body, letter.type) == ("t failed", "The run ended.", "failure")
+    assert letter.footer == f"{SITE}/#/run/R\nRingward on h"
     assert message([ONE], site=None, host="h", zone="UTC").footer == "Ringward on h"
     stale = ONE._replace(kind="config.stale", severity="info", run_id=None)
     assert message([stale], site=SITE, host="h", zone="UTC").footer.startswith(f"{SITE}/#/notifications\n")
@@ -23,12 +23,14 @@ def test_single_notification() -> None:
 
 def test_several_notifications() -> None:
     """A message about several has a line with time and link for each, and the type of the worst."""
-    held = ONE._replace(held=True, severity="warn")
-    said = message([held, ONE._replace(held=True, title="u failed")], site=SITE, host="h", zone="Europe/Prague")
-    assert (said.title, said.type) == ("2 notifications", "failure")
-    assert said.body.split("\n")[1] == f"2026-05-29 14:00:00 u failed {SITE}/#/run/R"
-    assert message([held], site=None, host="h", zone="UTC").title == "1 notification"
-    many = message([held] * 60, site=None, host="h", zone="UTC").body.split("\n")
+    held_delivery = ONE._replace(held=True, severity="warn")
+    letter = message(
+        [held_delivery, ONE._replace(held=True, title="u failed")], site=SITE, host="h", zone="Europe/Prague"
+    )
+    assert (letter.title, letter.type) == ("2 notifications", "failure")
+    assert letter.body.split("\n")[1] == f"2026-05-29 14:00:00 u failed {SITE}/#/run/R"
+    assert message([held_delivery], site=None, host="h", zone="UTC").title == "1 notification"
+    many = message([held_delivery] * 60, site=None, host="h", zone="UTC").body.split("\n")
     assert (len(many), many[-1]) == (51, "and 10 more")
 
 

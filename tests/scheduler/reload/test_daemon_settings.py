@@ -55,8 +55,10 @@ def test_boot_settings_come_from_the_configuration(config: Load, boot: DaemonSet
     }
     odd = replace(boot, **others)
     resolved = resolve(config(""), odd)
-    kept = {field.name for field in fields(DaemonSettings) if getattr(resolved, field.name) is getattr(odd, field.name)}
-    assert kept - {"data_dir"} == NEVER | {"password", "password_ephemeral"}
+    unchanged = {
+        field.name for field in fields(DaemonSettings) if getattr(resolved, field.name) is getattr(odd, field.name)
+    }
+    assert unchanged - {"data_dir"} == NEVER | {"password", "password_ephemeral"}
 
 
 def test_unchanged_file(config: Load, boot: DaemonSettings) -> None:

@@ -115,16 +115,16 @@ def test_damaged_copy(boot: DaemonSettings, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "reason"),
     [
         ("broken]", "expected"),
         ("", "is empty"),
         ('[tasks.one]\nrun = "true"\n[http]\nlisten = ["127.0.0.1:1"]\n', "cannot change while the daemon runs"),
     ],
 )
-def test_refused_file(boot: DaemonSettings, text: str, why: str) -> None:
+def test_refused_file(boot: DaemonSettings, text: str, reason: str) -> None:
     """Without a copy, an empty file and a file that a reload would refuse are refused."""
     Path(boot.config_path).write_text(text)
-    with pytest.raises(ConfigError, match=why):
+    with pytest.raises(ConfigError, match=reason):
         last_good.find(boot, LOG, first_epoch=False)
     assert not copy_of(boot).exists()

@@ -146,7 +146,7 @@ def test_lost_secrets(task: Task) -> None:
 # In the scheduler.
 
 
-def kept(harness: Bench) -> dict[str, Any]:
+def kept_secrets(harness: Bench) -> dict[str, Any]:
     folder = Path(harness.boot.data_dir, "secrets")
     return {path.name: json.loads(path.read_text()) for path in folder.iterdir()} if folder.exists() else {}
 
@@ -174,19 +174,19 @@ def test_lifetime_of_secrets(bench: Callable[[str], Bench]) -> None:
     """A secret is kept from before the run is stored until it has ended; a retry has its own copy."""
     harness = bench(PARAMS.replace('run = "x"', 'run = "x"\nretry_attempts = 1\nretry_delay = "0s"'))
     run_id, answer = triggered(harness, TOKEN=SECRET)
-    assert (answer["ok"], kept(harness)) == (True, {run_id: {"TOKEN": SECRET}})
+    assert (answer["ok"], kept_secrets(harness)) == (True, {run_id: {"TOKEN": SECRET}})
     assert SECRET not in json.dumps(answer)
     harness.started(run_id)
     harness.exited(run_id, status=256)
     finish(harness)
-    (again,) = kept(harness)
+    (again,) = kept_secrets(harness)
     assert again != run_id
     assert harness.engine.live[again].params.secret == {"TOKEN": SECRET}
     harness.stop(harness.engine.live[again])
     finish(harness)
     harness.exited(again, cause="stop")
     finish(harness)
-    assert kept(harness) == {}
+    assert kept_secrets(harness) == {}
 
 
 def test_unstored_run_leaves_no_secret(bench: Callable[[str], Bench]) -> None:
@@ -202,7 +202,7 @@ def test_unstored_run_leaves_no_secret(bench: Callable[[str], Bench]) -> None:
     )  # the store had written this before it failed
     harness.store.fail(DiskFull("full"))
     finish(harness)
-    assert (answers[0]["status"], kept(harness)) == (503, {})
+    assert (answers[0]["status"], kept_secrets(harness)) == (503, {})
 
 
 def test_failing_secret_storage(bench: Callable[[str], Bench]) -> None:
@@ -234,15 +234,15 @@ def test_scheduler_restart(bench: Callable[[str], Bench]) -> None:
     secret_parameters.keep(harness.boot.data_dir, new_ulid(), {"TOKEN": SECRET})
     Path(harness.boot.data_dir, "secrets", f"{second}.new").write_text("half")
     harness.take_up(first=False)
-    known = read(harness.store.database, {"instances": [], "exits": [], "ending": False, "cgroups": None})
+    known_runs = read(harness.store.database, {"instances": [], "exits": [], "ending": False, "cgroups": None})
     change = harness.committer.change()
     TakeOver(
         harness.core, harness.engine, harness.controller, cast(RootConnection, harness.root), harness.units
-    ).reconcile(known, change)
+    ).reconcile(known_runs, change)
     harness.committer.commit(change)
     finish(harness)
-    assert second in kept(harness)
-    assert not {third, f"{second}.new"} & kept(harness).keys()
+    assert second in kept_secrets(harness)
+    assert not {third, f"{second}.new"} & kept_secrets(harness).keys()
     assert harness.engine.live[second].params == ParameterValues({"A": "y"}, {"TOKEN": SECRET})
     refusal = spawn_of(harness.engine.live[third], "D", "log").refusal
     assert refusal == "invalid parameters: TOKEN is secret, and its value is no longer kept"

@@ -150,7 +150,7 @@ def running(run: LiveRun, now_ms: int) -> dict[str, Any]:
 def resume(harness: Bench, runs: list[LiveRun]) -> None:
     """Start the next scheduler under a root with these runs."""
     now_ms = harness.loop.now_ms()
-    known = KnownRuns(
+    known_runs = KnownRuns(
         unfinished=unfinished_runs(harness.store.database),
         running={run.id: running(run, now_ms) for run in runs},
         exits=[],
@@ -159,7 +159,7 @@ def resume(harness: Bench, runs: list[LiveRun]) -> None:
     harness.take_up(first=False)
     change = harness.committer.change()
     root = cast(RootConnection, harness.root)
-    TakeOver(harness.core, harness.engine, harness.controller, root, harness.units).reconcile(known, change)
+    TakeOver(harness.core, harness.engine, harness.controller, root, harness.units).reconcile(known_runs, change)
     harness.committer.commit(change)
 
 

@@ -77,9 +77,9 @@ def test_lost_run() -> None:
 
 def test_stopped_instance_stays_down() -> None:
     """After DOWN, from any state, only UP or RESTART starts an instance."""
-    asked = {instance_transitions.Event.UP, instance_transitions.Event.RESTART}
+    commands = {instance_transitions.Event.UP, instance_transitions.Event.RESTART}
     for start in instance_transitions.State:
-        for events in itertools.product(set(instance_transitions.Event) - asked, repeat=3):
+        for events in itertools.product(set(instance_transitions.Event) - commands, repeat=3):
             state, _ = instance_transitions.step(start, instance_transitions.Event.DOWN)
             for event in events:
                 state, actions = instance_transitions.step(state, event)
@@ -90,17 +90,17 @@ EXITS = (instance_transitions.Event.AGAIN, instance_transitions.Event.FINAL, ins
 
 
 @pytest.mark.parametrize("state", list(instance_transitions.State))
-@pytest.mark.parametrize("asked", [instance_transitions.Event.UP, instance_transitions.Event.RESTART])
+@pytest.mark.parametrize("command", [instance_transitions.Event.UP, instance_transitions.Event.RESTART])
 @pytest.mark.parametrize("exited", EXITS)
 def test_requested_start_happens(
-    state: instance_transitions.State, asked: instance_transitions.Event, exited: instance_transitions.Event
+    state: instance_transitions.State, command: instance_transitions.Event, exited: instance_transitions.Event
 ) -> None:
     """From every state, UP and RESTART lead to a start, at once or after the present process has ended."""
     start = state
-    state, actions = instance_transitions.step(state, asked)
+    state, actions = instance_transitions.step(state, command)
     if state in instance_transitions.ENDING:
         state, actions = instance_transitions.step(state, exited)
-    if asked is instance_transitions.Event.RESTART or start not in (
+    if command is instance_transitions.Event.RESTART or start not in (
         instance_transitions.State.STARTING,
         instance_transitions.State.RUNNING,
     ):
@@ -143,8 +143,10 @@ def test_wait_and_cancel() -> None:
     waiting = {instance_transitions.State.BACKOFF, instance_transitions.State.FATAL}
     for (state, event), (following, actions) in instance_transitions.TABLE.items():
         assert (instance_transitions.Action.WAIT in actions) == (following in waiting and state not in waiting)
-        left = state in waiting and following not in waiting and event is not instance_transitions.Event.DELAY_OVER
-        assert (instance_transitions.Action.CANCEL_WAIT in actions) == left
+        leaves_waiting = (
+            state in waiting and following not in waiting and event is not instance_transitions.Event.DELAY_OVER
+        )
+        assert (instance_transitions.Action.CANCEL_WAIT in actions) == leaves_waiting
 
 
 def test_shown_states() -> None:

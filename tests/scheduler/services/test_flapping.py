@@ -81,8 +81,8 @@ def test_repeated_failures_are_flapping(harness: Bench, clock: FakeClock) -> Non
     assert kinds(harness) == ["service.flapping"]
     assert record(harness).flapping_since == unit.flapping_since is not None
     assert len(events(harness)) == 1
-    (told,) = notifications.page(harness.store.database, 1)
-    assert told.body == "Instance 0 failed 6 times within 10m. It is restarted each time."
+    (notification,) = notifications.page(harness.store.database, 1)
+    assert notification.body == "Instance 0 failed 6 times within 10m. It is restarted each time."
 
 
 def test_window_without_a_failure(harness: Bench, clock: FakeClock) -> None:

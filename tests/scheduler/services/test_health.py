@@ -20,8 +20,8 @@ NOTIFY = SERVICE + 'ready = { notify = true, timeout = "1h" }\n'
 LIVE = SERVICE + 'live = { tcp = "127.0.0.1:5432", failures = 7 }\n'
 
 
-def key(unit: Unit, what: str = "ready", index: int = 0) -> str:
-    return f"{run_of(unit.instances[index])}/{what}"
+def key(unit: Unit, probe_kind: str = "ready", index: int = 0) -> str:
+    return f"{run_of(unit.instances[index])}/{probe_kind}"
 
 
 def test_ready_probe(bench: Make) -> None:
@@ -52,17 +52,17 @@ def test_ready_timeout(bench: Make) -> None:
     assert harness.watcher.open == {}
 
 
-@pytest.mark.parametrize("asked", ["stop", "start"])
-def test_commands_during_a_health_stop(bench: Make, asked: str) -> None:
+@pytest.mark.parametrize("command", ["stop", "start"])
+def test_commands_during_a_health_stop(bench: Make, command: str) -> None:
     """A command during a health stop is carried out afterwards, and the exit is then not a failure."""
     harness = bench(TCP.replace('"1h" }', '"1ms" }').replace("instances = 2", "restart_attempts = 0"))
     unit = taken_up(harness)
     in_time(harness, State.FAILING, unit.instances[0])
     change = harness.committer.change()
-    getattr(harness.controller, asked)(unit, change)
+    getattr(harness.controller, command)(unit, change)
     harness.committer.commit(change)
     ends(harness, unit.instances[0], cause="unfit")
-    assert states(unit) == [State.STOPPED if asked == "stop" else State.STARTING]
+    assert states(unit) == [State.STOPPED if command == "stop" else State.STARTING]
     assert unit.instances[0].failures == 0
 
 

@@ -72,9 +72,9 @@ class World:
             run_id: {"run": run_id, "started_at": 1, "cause": life["cause"], "recipe": life["recipe"]}
             for run_id, life in self.lives.items()
         }
-        known = KnownRuns(unfinished_runs(bench.store.database), running, list(self.exits.values()), ending=False)
+        known_runs = KnownRuns(unfinished_runs(bench.store.database), running, list(self.exits.values()), ending=False)
         TakeOver(bench.core, bench.engine, bench.controller, cast(RootConnection, bench.root), bench.units).reconcile(
-            known, change
+            known_runs, change
         )
         bench.controller.take_over(unit, change)
         bench.committer.commit(change)

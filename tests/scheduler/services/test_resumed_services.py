@@ -30,7 +30,7 @@ SERVICE = '[services.s]\nrun = "true"\nrestart_delay = "1h"\nrestart_max_delay =
 HOUR_MS = 3_600_000
 
 
-def left(harness: Bench, state: str, *, age_ms: int = 0, run_id: str | None = None, **columns: Any) -> None:
+def leave(harness: Bench, state: str, *, age_ms: int = 0, run_id: str | None = None, **columns: Any) -> None:
     """Store this state of the service."""
     set_instance(harness.store.database, Instance("s", 0, state, run_id, harness.loop.now_ms() - age_ms, 4))
     if columns:
@@ -85,9 +85,10 @@ def resumed(
         }
         for run_id, cause in (running or {}).items()
     }
-    known = KnownRuns(unfinished_runs(harness.store.database), instances, list(exits), ending=False)
+    known_runs = KnownRuns(unfinished_runs(harness.store.database), instances, list(exits), ending=False)
     change = harness.committer.change()
-    TakeOver(harness.core, harness.engine, harness.controller, harness.root, harness.units).reconcile(known, change)  # type: ignore[arg-type]
+    take_over = TakeOver(harness.core, harness.engine, harness.controller, harness.root, harness.units)  # type: ignore[arg-type]
+    take_over.reconcile(known_runs, change)
     harness.controller.take_over(unit, change)
     harness.committer.commit(change)
     harness.store.work_all()
@@ -97,11 +98,11 @@ def resumed(
 def test_restart_delay_continues(bench: Make) -> None:
     """An instance that waits for its restart waits for the rest of its delay only."""
     harness = bench(SERVICE)
-    left(harness, "backoff", age_ms=HOUR_MS // 2)
+    leave(harness, "backoff", age_ms=HOUR_MS // 2)
     unit = resumed(harness)
     assert (states(unit), unit.instances[0].failures) == ([State.BACKOFF], 4)
     assert harness.root.take("spawn") == []
-    left(harness, "backoff", age_ms=2 * HOUR_MS)
+    leave(harness, "backoff", age_ms=2 * HOUR_MS)
     unit = resumed(harness)
     in_time(harness, State.STARTING, unit.instances[0])
 
@@ -110,7 +111,7 @@ def test_delay_counts_from_the_end_of_the_run(bench: Make) -> None:
     """The restart delay counts from the end of the run, even if no scheduler was running then."""
     harness = bench(f"{SERVICE}restart_attempts = 9\n")
     run_id = live(harness)
-    left(harness, "running", run_id=run_id)
+    leave(harness, "running", run_id=run_id)
     at = harness.loop.now_ms() - 2 * HOUR_MS
     unit = resumed(harness, exits=(Exited(run=run_id, status=1 << 8, started_at=at, ended_at=at + 1),))
     assert unit.instances[0].since == at + 1
@@ -144,7 +145,7 @@ def test_health_after_a_backward_step(tmp_path: Path) -> None:
 def test_final_states_stay(bench: Make, state: str) -> None:
     """A fatal or exited instance stays in its state under a new scheduler."""
     harness = bench(SERVICE)
-    left(harness, state)
+    leave(harness, state)
     unit = resumed(harness)
     assert [instance.state.shown for instance in unit.instances] == [state]
     assert unit.instances[0].timer is None
@@ -153,7 +154,7 @@ def test_final_states_stay(bench: Make, state: str) -> None:
 def test_fatal_instance_is_retried(bench: Make) -> None:
     """A fatal instance is retried fatal_retry after its last failure, even under a new scheduler."""
     harness = bench(f'{SERVICE}fatal_retry = "1h"\n')
-    left(harness, "fatal", age_ms=HOUR_MS)
+    leave(harness, "fatal", age_ms=HOUR_MS)
     in_time(harness, State.STARTING, resumed(harness).instances[0])
 
 
@@ -176,10 +177,10 @@ def test_runs_of_a_removed_task(bench: Make) -> None:
 def test_stopped_service(bench: Make) -> None:
     """A stopped service stays down; instances that were not signalled are stopped, and no exit leads to a restart."""
     harness = bench(SERVICE)
-    left(harness, "stopped", stopped=True)
+    leave(harness, "stopped", stopped=True)
     assert states(resumed(harness)) == [State.STOPPED]
     run_id = live(harness)
-    left(harness, "stopping", run_id=run_id)
+    leave(harness, "stopping", run_id=run_id)
     unit = resumed(harness, running={run_id: None})
     assert states(unit) == [State.STOPPING]
     assert harness.root.take("stop") == [run_id]
@@ -194,7 +195,7 @@ def test_interrupted_restart(bench: Make) -> None:
     """An instance that was stopping for a restart starts again as soon as it has ended."""
     harness = bench(SERVICE)
     run_id = live(harness)
-    left(harness, "stopping", run_id=run_id, stopped=False)
+    leave(harness, "stopping", run_id=run_id, stopped=False)
     unit = resumed(harness, running={run_id: "stop"})
     assert states(unit) == [State.RESTARTING]
     assert harness.root.take("stop") == []
@@ -210,11 +211,11 @@ def test_stored_but_unsent_start(bench: Make) -> None:
     """A start that was stored but not sent is carried out, unless the service was stopped since."""
     harness = bench(SERVICE)
     run_id = live(harness, "pending")
-    left(harness, "starting", run_id=run_id)
+    leave(harness, "starting", run_id=run_id)
     assert states(resumed(harness)) == [State.STARTING]
     assert harness.root.take("spawn") == [run_id]
     harness.engine.live.clear()
-    left(harness, "starting", run_id=run_id, stopped=True)
+    leave(harness, "starting", run_id=run_id, stopped=True)
     assert states(resumed(harness)) == [State.STOPPED]
     assert harness.root.take("spawn") == []
 
@@ -233,12 +234,12 @@ def test_start_and_end_without_a_scheduler(
     """A start and an end without a scheduler are announced in order, and the end has the reason of its cause."""
     harness = bench(SERVICE)
     run_id = live(harness, "pending")
-    left(harness, left_as, run_id=run_id, stopped=stopped)
+    leave(harness, left_as, run_id=run_id, stopped=stopped)
     at = harness.loop.now_ms()
     unit = resumed(harness, exits=(Exited(run=run_id, status=15, cause=cause, started_at=at, ended_at=at + 1),))
     assert states(unit) == [then]
-    told = [event for event in events.since(harness.store.database, 0) if event.body.get("runId") == run_id]
-    assert [event.kind for event in told if event.kind.startswith("run.")] == ["run.started", "run.ended"]
+    deletion_events = [event for event in events.since(harness.store.database, 0) if event.body.get("runId") == run_id]
+    assert [event.kind for event in deletion_events if event.kind.startswith("run.")] == ["run.started", "run.ended"]
     row = get_run(harness.store.database, run_id)
     assert row is not None
     assert (row.status, row.started_at, row.ended_at) == ("ended", at, at + 1)
@@ -248,7 +249,7 @@ def test_stop_of_one_run(bench: Make) -> None:
     """An instance whose run was being stopped alone waits for its restart."""
     harness = bench(SERVICE)
     run_id = live(harness)
-    left(harness, "running", run_id=run_id)
+    leave(harness, "running", run_id=run_id)
     unit = resumed(harness, running={run_id: "stop"})
     assert states(unit) == [State.RUNNING]
     harness.exited(run_id, status=15, cause="stop")
@@ -258,14 +259,14 @@ def test_stop_of_one_run(bench: Make) -> None:
 def test_stopping_instance_without_a_run(bench: Make) -> None:
     """An instance stored as stopping without a run is started."""
     harness = bench(SERVICE)
-    left(harness, "stopping")
+    leave(harness, "stopping")
     assert states(resumed(harness)) == [State.STARTING]
 
 
 def test_commands_are_remembered(bench: Make) -> None:
     """The next scheduler remembers all commands; the next daemon remembers only persistent ones."""
     harness = bench(f'{SERVICE}[tasks.t]\nrun = "true"\n')
-    left(harness, "running", stopped=True, rolling="[1, 2]", last_restart="x", fatal_since=7)
+    leave(harness, "running", stopped=True, rolling="[1, 2]", last_restart="x", fatal_since=7)
     update_task(harness.store.database, "t", paused=True)
     for first, expected in ((False, (True, RollingRestart(1, 2), "x", 7)), (True, (False, None, None, 7))):
         units = make_units(harness.store.database, harness.config, first=first)
@@ -277,7 +278,7 @@ def test_commands_are_remembered(bench: Make) -> None:
 def test_rolling_restart_of_removed_instances(bench: Make) -> None:
     """A rolling restart is done if the configuration no longer has its remaining instances."""
     harness = bench(SERVICE)
-    left(harness, "stopped", rolling="[1, 3]")
+    leave(harness, "stopped", rolling="[1, 3]")
     unit = resumed(harness)
     assert unit.rolling is None
     assert record(harness).rolling is None
@@ -304,9 +305,9 @@ def test_service_added_again_after_a_scheduler_death(bench: Make) -> None:
     harness = bench(SERVICE)
     run = live(harness)
     running = {run: {"run": run, "started_at": harness.loop.now_ms(), "cause": None, "recipe": ""}}
-    known = KnownRuns(unfinished_runs(harness.store.database), running, [], ending=False)
+    known_runs = KnownRuns(unfinished_runs(harness.store.database), running, [], ending=False)
     change = harness.committer.change()
-    TakeOver(harness.core, harness.engine, harness.controller, harness.root, {}).reconcile(known, change)  # type: ignore[arg-type]
+    TakeOver(harness.core, harness.engine, harness.controller, harness.root, {}).reconcile(known_runs, change)  # type: ignore[arg-type]
     harness.committer.commit(change)
     harness.store.work_all()
     assert harness.root.take("stop") == [run]

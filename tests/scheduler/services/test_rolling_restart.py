@@ -83,7 +83,7 @@ def test_stops_at_the_first_failure(bench: Make) -> None:
     assert states(unit) == [State.FATAL, UP, UP]
     assert run_of(unit.instances[2]) == last
     assert harness.root.take("stop") == []
-    by_kind = {told.kind: told for told in notifications.page(harness.store.database, 10)}
+    by_kind = {notification.kind: notification for notification in notifications.page(harness.store.database, 10)}
     assert "2 of 3 instances were not restarted" in by_kind["service.rolling"].body
     assert restarted(harness, "2", rolling=True) == DONE
 

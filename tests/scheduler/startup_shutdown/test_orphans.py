@@ -105,32 +105,32 @@ def test_wait_for_slow_orphans() -> None:
     clock = FakeClock()
     begin_s = clock.monotonic_s()
     ends_s = {f"R{number}": begin_s + number * 3.0 for number in range(20)} | {"stuck": float("inf")}
-    left = orphans.wait_until_gone(ends_s, lambda run: ends_s[run] <= clock.monotonic_s(), clock)
-    assert left == ["stuck"]
+    remaining = orphans.wait_until_gone(ends_s, lambda run: ends_s[run] <= clock.monotonic_s(), clock)
+    assert remaining == ["stuck"]
     assert clock.monotonic_s() - begin_s == pytest.approx(19 * 3.0 + 5.0, abs=0.02)
 
 
 def test_processes_without_cgroups(monkeypatch: pytest.MonkeyPatch) -> None:
     """All processes with the marks of a lost run are killed, and none of them is logged as remaining."""
     mark = {"RINGWARD_DAEMON": f"D{os.getpid()}", "RINGWARD_RUN_ID": "R"}
-    said: list[bytes] = []
+    warnings_said: list[bytes] = []
     log = Log("test", "error")
-    monkeypatch.setattr(log, "emit", said.append)
+    monkeypatch.setattr(log, "emit", warnings_said.append)
     children = [subprocess.Popen(["sleep", "1000"], env={**os.environ, **mark}) for _ in range(20)]
     reaper = threading.Thread(target=lambda: [child.wait() for child in children])
     reaper.start()
     orphans._end_marked(mark["RINGWARD_DAEMON"], {"R"}, log)
     reaper.join()
     assert [child.returncode for child in children] == [-signal.SIGKILL] * 20
-    assert said == []
+    assert warnings_said == []
 
 
 def test_more_orphans_than_free_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     """All orphans are killed even if there are fewer free descriptors than orphans."""
     mark = {"RINGWARD_DAEMON": f"D{os.getpid()}", "RINGWARD_RUN_ID": "R"}
-    said: list[bytes] = []
+    warnings_said: list[bytes] = []
     log = Log("test", "error")
-    monkeypatch.setattr(log, "emit", said.append)
+    monkeypatch.setattr(log, "emit", warnings_said.append)
     children = [subprocess.Popen(["sleep", "1000"], env={**os.environ, **mark}) for _ in range(90)]
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = max(map(int, os.listdir("/proc/self/fd")))
@@ -138,7 +138,7 @@ def test_more_orphans_than_free_descriptors(monkeypatch: pytest.MonkeyPatch) -> 
         resource.setrlimit(resource.RLIMIT_NOFILE, (used + 80, limits[1]))
         orphans._end_marked(mark["RINGWARD_DAEMON"], {"R"}, log)
         assert [child.poll() for child in children] == [-signal.SIGKILL] * 90
-        assert all(b"Too many open files" in line for line in said)
+        assert all(b"Too many open files" in line for line in warnings_said)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         for child in children:
@@ -152,10 +152,10 @@ def test_search_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     def pidfd_open(_pid: int) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    said: list[bytes] = []
+    warnings_said: list[bytes] = []
     log = Log("test", "error")
-    monkeypatch.setattr(log, "emit", said.append)
+    monkeypatch.setattr(log, "emit", warnings_said.append)
     monkeypatch.setattr(os, "pidfd_open", pidfd_open)
     orphans._end_marked("D", {"R"}, log)
-    (line,) = said
+    (line,) = warnings_said
     assert b"cannot look for further orphans: Too many open files" in line

@@ -20,11 +20,11 @@ FAILED = 1 << 8
 def take_over(harness: Bench) -> None:
     """Start the next scheduler; the root has no runs."""
     harness.take_up(first=False)
-    known = KnownRuns(unfinished_runs(harness.store.database), running={}, exits=[], ending=False)
+    known_runs = KnownRuns(unfinished_runs(harness.store.database), running={}, exits=[], ending=False)
     change = harness.committer.change()
     TakeOver(
         harness.core, harness.engine, harness.controller, cast(RootConnection, harness.root), harness.units
-    ).reconcile(known, change)
+    ).reconcile(known_runs, change)
     harness.committer.commit(change)
     harness.store.work_all()
 

@@ -251,7 +251,7 @@ def test_connection_lost_during_a_commit(
         raise ServerUnreachable("(cut)")
 
     store = StoreThread(open_writer(path))
-    got: list[Any] = []
+    results: list[Any] = []
     inside, go = threading.Event(), threading.Event()
 
     def append(db: Database) -> int:
@@ -262,15 +262,15 @@ def test_connection_lost_during_a_commit(
     monkeypatch.setattr(PostgresConnection, "_script", script)
     number = 3 if together else 1
     for _ in range(number):
-        store.submit(append, got.append)
+        store.submit(append, results.append)
     assert inside.wait(30)
     go.set()
     store.close()
     reader = open_reader(path, limit_s=None)
     stored_events = [event.seq for event in events.since(reader, 0)]
-    assert [outcome for outcome in got if isinstance(outcome, int)] == stored_events
+    assert [outcome for outcome in results if isinstance(outcome, int)] == stored_events
     assert stored_events == list(range(1, len(stored_events) + 1))
-    assert all(isinstance(outcome, int | ServerUnreachable) for outcome in got)
+    assert all(isinstance(outcome, int | ServerUnreachable) for outcome in results)
     if stored:
         assert len(stored_events) == number
     reader.close()

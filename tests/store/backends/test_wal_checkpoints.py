@@ -73,8 +73,8 @@ def test_waiting_for_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for beginning in range(0, 400, 4):
         with writer.transaction():
             fill(writer, 40, beginning)
-            told = writer.has_backlog()
-        if told:
+            has_backlog = writer.has_backlog()
+        if has_backlog:
             waits += 1
             until(lambda: thread._moved == thread._pages, "the thread to have moved all")
     assert waits > 5

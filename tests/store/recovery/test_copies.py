@@ -157,12 +157,12 @@ def test_damaged_databases_of_the_same_second(path: str) -> None:
     """A damaged database that was moved aside is never overwritten by the next, even within the same second."""
     open_writer(path).close()
     make_copy(path)
-    kept: dict[str, bytes] = {}
+    content_by_aside: dict[str, bytes] = {}
     for _ in range(3):
         damage(path)
         content = Path(path).read_bytes()
         aside = restore(path, T0).damaged
         assert aside is not None
-        kept[aside] = content
-    assert len(kept) == 3
-    assert {name: Path(name).read_bytes() for name in kept} == kept
+        content_by_aside[aside] = content
+    assert len(content_by_aside) == 3
+    assert {name: Path(name).read_bytes() for name in content_by_aside} == content_by_aside

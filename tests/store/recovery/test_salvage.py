@@ -119,11 +119,11 @@ def restored(path: str, newest_event: int | None = 0) -> Iterator[tuple[Database
     }
 
 
-@pytest.mark.parametrize("what", ["header", "schema", "index"])
-def test_intact_rows_are_salvaged(made: Made, path: str, what: str) -> None:
+@pytest.mark.parametrize("damaged_part", ["header", "schema", "index"])
+def test_intact_rows_are_salvaged(made: Made, path: str, damaged_part: str) -> None:
     """If the rows themselves are intact, nothing is lost, waiting runs have not begun and instants are known."""
     indexes = [*pages(path, "runs_id"), *pages(path, "runs_created"), *pages(path, "runs_active")]
-    overwrite(path, {"header": [1], "schema": pages(path, "sqlite_schema"), "index": indexes}[what])
+    overwrite(path, {"header": [1], "schema": pages(path, "sqlite_schema"), "index": indexes}[damaged_part])
     evidence = Path(path).read_bytes()
     with restored(path) as (database, salvaged):
         assert (salvaged.runs, salvaged.changes, salvaged.invalid, salvaged.gaps) == (AFTER, 1, 0, 0)
@@ -147,7 +147,7 @@ def test_intact_rows_are_salvaged(made: Made, path: str, what: str) -> None:
         assert claimed.run_id == made.key_of
         assert get_definition(database, "a", DEFINITION.hash) == DEFINITION.text
         assert last_seq(database) > 1_000_000
-    assert [kept.read_bytes() for kept in Path(path).parent.glob("ringward.db.damaged-*")] == [evidence]
+    assert [damaged_path.read_bytes() for damaged_path in Path(path).parent.glob("ringward.db.damaged-*")] == [evidence]
 
 
 def test_damaged_pages_of_rows(made: Made, path: str) -> None:
@@ -162,19 +162,19 @@ def test_damaged_pages_of_rows(made: Made, path: str) -> None:
         assert made.waits in salvaged.waiting
 
 
-@pytest.mark.parametrize("what", ["last", "root", "all"])
-def test_large_damage(path: str, what: str) -> None:
+@pytest.mark.parametrize("damaged_part", ["last", "root", "all"])
+def test_large_damage(path: str, damaged_part: str) -> None:
     """A restore succeeds if the newest rows, all rows or the whole file are damaged."""
     last = pages(path, "runs")[-1:]
     root = pages(path, "runs", "internal")[:1]
-    overwrite(path, {"last": last, "root": root, "all": [*range(1, os.path.getsize(path) // PAGE + 1)]}[what])
+    overwrite(path, {"last": last, "root": root, "all": [*range(1, os.path.getsize(path) // PAGE + 1)]}[damaged_part])
     with restored(path) as (database, salvaged):
-        assert (0 < salvaged.runs < AFTER) == (what == "last")
+        assert (0 < salvaged.runs < AFTER) == (damaged_part == "last")
         assert salvaged.gaps > 0 or salvaged.failed
-        assert salvaged.current == (what != "all")
+        assert salvaged.current == (damaged_part != "all")
         task = get_task(database, "a")
         assert task is not None
-        assert task.last_instant == (T0 + 5000 if what == "all" else T0 + AFTER)
+        assert task.last_instant == (T0 + 5000 if damaged_part == "all" else T0 + AFTER)
 
 
 def test_outdated_database(made: Made, path: str) -> None:

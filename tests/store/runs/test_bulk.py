@@ -257,7 +257,7 @@ def test_purge(writer: Database, many: list[Run]) -> None:
 REFUSED = ("queue_full", "skipped", "missed", "dst_skipped")
 
 
-def kept(many: list[Run], rules: dict[str, Retention], others: Retention, now_ms: int) -> set[str]:
+def kept_by_oracle(many: list[Run], rules: dict[str, Retention], others: Retention, now_ms: int) -> set[str]:
     """Return the ids of the runs that retention keeps, computed in plain Python."""
     kept_ids = {run.id for run in many if run.status != "ended"}
     for name in {run.task_name for run in many}:
@@ -282,7 +282,7 @@ def kept(many: list[Run], rules: dict[str, Retention], others: Retention, now_ms
 def test_retention(writer: Database, many: list[Run], rules: dict[str, Retention], others: Retention) -> None:
     """Each task keeps its newest runs by its rule; runs that never ran count separately; unfinished ones stay."""
     now_ms = T0 + 13 * DAY
-    kept_runs = kept(many, rules, others, now_ms)
+    kept_runs = kept_by_oracle(many, rules, others, now_ms)
     slices = run_bulk.find_excess(writer, rules, others, now_ms)
     assert sum(run_bulk.purge(writer, rows) for rows in slices) == len(many) - len(kept_runs)
     assert visible(writer) == kept_runs
@@ -301,7 +301,7 @@ def test_retention_ignores_deleted_runs(writer: Database, many: list[Run]) -> No
     for rule in (Retention(3, 100 * DAY, 1), Retention(0, 0, 0)):
         for rows in run_bulk.find_excess(writer, {}, rule, T0 + 13 * DAY):
             run_bulk.purge(writer, rows)
-        assert visible(writer) == kept(others, {}, rule, T0 + 13 * DAY)
+        assert visible(writer) == kept_by_oracle(others, {}, rule, T0 + 13 * DAY)
     assert list_deleted(writer, RunFilter(), 1000, 0) == deleted
     assert run_bulk.find_expired(writer, T0 - 1) == []
     assert sum(run_bulk.purge(writer, rows) for rows in run_bulk.find_expired(writer, T0)) == len(deleted[0])

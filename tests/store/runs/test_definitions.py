@@ -11,7 +11,7 @@ FIRST, SECOND = Definition('{"run": "a"}', "1" * 32), Definition('{"run": "b"}',
 ENDED = {"status": "ended", "end_reason": "failed", "exit_code": 1}
 
 
-def known(db: Database, task: str = "a") -> list[str]:
+def hashes(db: Database, task: str = "a") -> list[str]:
     """The hashes of a task's stored definitions."""
     return [name for (name,) in db.rows("SELECT hash FROM definitions WHERE task_name = ? ORDER BY hash", [task])]
 
@@ -61,9 +61,9 @@ def test_definition_goes_with_its_runs(writer: Database) -> None:
     set_current(writer, "a", SECOND, T0 + 10)
     insert_ended(writer, T0 + 15, SECOND)
     delete_run(writer, old, T0 + 20)
-    assert (prune(writer), known(writer)) == (0, [FIRST.hash, SECOND.hash])
+    assert (prune(writer), hashes(writer)) == (0, [FIRST.hash, SECOND.hash])
     remove(writer, old)
-    assert (prune(writer), known(writer)) == (1, [SECOND.hash])
+    assert (prune(writer), hashes(writer)) == (1, [SECOND.hash])
 
 
 def test_definition_of_an_active_run(writer: Database) -> None:
@@ -77,7 +77,7 @@ def test_definition_of_an_active_run(writer: Database) -> None:
     update_run(writer, run.id, status="ended", end_reason="stopped", ended_at=T0 + 20)
     assert prune(writer) == 0
     remove(writer, run.id)
-    assert (prune(writer), known(writer)) == (1, [SECOND.hash])
+    assert (prune(writer), hashes(writer)) == (1, [SECOND.hash])
 
 
 def test_definition_of_a_removed_task(writer: Database) -> None:
@@ -88,7 +88,7 @@ def test_definition_of_a_removed_task(writer: Database) -> None:
     forget_missing(writer, [])
     assert prune(writer) == 0
     remove(writer, run)
-    assert (prune(writer), known(writer)) == (1, [])
+    assert (prune(writer), hashes(writer)) == (1, [])
 
 
 def test_definition_that_returns(writer: Database) -> None:
@@ -96,7 +96,7 @@ def test_definition_that_returns(writer: Database) -> None:
     upsert_task(writer, "a", "task", "{}")
     for at, definition in enumerate((FIRST, SECOND, FIRST)):
         set_current(writer, "a", definition, T0 + at)
-    assert (prune(writer), known(writer)) == (1, [FIRST.hash])
+    assert (prune(writer), hashes(writer)) == (1, [FIRST.hash])
 
 
 def test_clock_set_back(writer: Database) -> None:

@@ -149,18 +149,18 @@ def test_any_sequence_of_changes(writer: Database, steps: list[tuple[str, int | 
     writer.execute("DELETE FROM runs")
     visible: dict[str, Run] = {}
     hidden: dict[str, Run] = {}
-    for what, value in steps:
-        if what == "insert":
+    for action, value in steps:
+        if action == "insert":
             run = random_run(random.Random(value))._replace(deleted_at=None)
             insert_run(writer, run)
             visible[run.id] = run
             continue
         selector = RunSelector(match_all=True, filter=RunFilter(task_name=None if value is None else str(value)))
-        if what == "delete":
+        if action == "delete":
             moved = [run for run in visible.values() if matches(run, selector.filter) and run.status == "ended"]
             assert sum(mark_deleted(writer, rows, T0) for rows in find_ended(writer, selector)) == len(moved)
             hidden |= {run.id: visible.pop(run.id) for run in moved}
-        elif what == "restore":
+        elif action == "restore":
             moved = [run for run in hidden.values() if matches(run, selector.filter)]
             slices = find_deleted(writer, selector, T0 - 1)
             assert sum(unmark_deleted(writer, rows, T0 - 1) for rows in slices) == len(moved)

@@ -22,7 +22,7 @@ def reading(number: int, **fields: int) -> Reading:
     return Reading(T0 + number * STEP_MS, **{**values, **fields})
 
 
-def known(db: Database, run_id: str) -> Usage | None:
+def stored_usage(db: Database, run_id: str) -> Usage | None:
     return run_samples.of_running(db, [run_id]).get(run_id)
 
 
@@ -37,7 +37,7 @@ def test_passes_of_a_run(writer: Database, reader: Database) -> None:
     run_samples.add_pass(writer, 1, {A: reading(1, read_bytes=7, written_bytes=8)})
     run_samples.add_pass(writer, 2, {A: reading(2, rss_bytes=3000, processes=4), B: reading(2)})
     run_samples.add_pass(writer, 3, {A: reading(3, read_bytes=9, written_bytes=10), B: reading(3)})
-    assert known(reader, A) == Usage(
+    assert stored_usage(reader, A) == Usage(
         last_pass=0,
         user_ms=6000,
         system_ms=1500,
@@ -50,8 +50,8 @@ def test_passes_of_a_run(writer: Database, reader: Database) -> None:
             Point(T0 + 3 * STEP_MS, 7500, 1000, 1),
         ],
     )
-    assert times(known(reader, B)) == [2, 3]
-    assert known(reader, "C" * 26) is None
+    assert times(stored_usage(reader, B)) == [2, 3]
+    assert stored_usage(reader, "C" * 26) is None
     assert run_samples.of_running(reader, []) == {}
 
 
@@ -59,13 +59,13 @@ def test_settled_passes(writer: Database, reader: Database) -> None:
     """A run's own row and the later passes form one series in which nothing counts twice."""
     for number in (1, 2, 3):
         run_samples.add_pass(writer, number, {A: reading(number), B: reading(number)})
-    before = known(reader, A)
+    before = stored_usage(reader, A)
     run_samples.store_readings(writer, 3, {A: [reading(1), reading(2), reading(3)]})
-    after = known(reader, A)
+    after = stored_usage(reader, A)
     assert before is not None
     assert after == before._replace(last_pass=3)
     run_samples.add_pass(writer, 4, {A: reading(4), B: reading(4)})
-    assert times(known(reader, A)) == times(known(reader, B)) == [1, 2, 3, 4]
+    assert times(stored_usage(reader, A)) == times(stored_usage(reader, B)) == [1, 2, 3, 4]
     run_samples.store_readings(writer, 4, {A: [reading(4)], B: [reading(number) for number in (1, 2, 3, 4)]})
     run_samples.drop_passes(writer, 5)
     usages = run_samples.of_running(reader, [A, B])
@@ -80,7 +80,7 @@ def test_unsettled_passes_stay(writer: Database, reader: Database) -> None:
     run_samples.store_readings(writer, 2, {A: [reading(1), reading(2)]})
     run_samples.drop_passes(writer, 3)
     assert writer.rows("SELECT number FROM run_passes") == [(3,)]
-    assert times(known(reader, A)) == [1, 2, 3]
+    assert times(stored_usage(reader, A)) == [1, 2, 3]
 
 
 def test_next_scheduler(writer: Database, reader: Database) -> None:
@@ -89,7 +89,7 @@ def test_next_scheduler(writer: Database, reader: Database) -> None:
     run_samples.add_pass(writer, 3, {A: reading(3), B: reading(3)})
     run_samples.store_passes(writer, [A, "C" * 26])
     run_samples.add_pass(writer, 1, {A: reading(4)})
-    assert times(known(reader, A)) == [1, 2, 3, 4]
+    assert times(stored_usage(reader, A)) == [1, 2, 3, 4]
     assert times(run_samples.of_ended(reader, A)) == [1, 2, 3]
     assert times(run_samples.of_ended(reader, B)) == [1, 2]
     assert run_samples.of_ended(reader, "C" * 26) is None
@@ -103,12 +103,12 @@ def test_samples_of_long_runs(writer: Database, reader: Database, passes: int) -
         if start == 1:
             all_readings[2] = reading(3, rss_bytes=999_999, processes=77)
         run_samples.store_readings(writer, 0, {A: all_readings})
-    usage = known(reader, A)
-    kept = times(usage)
+    usage = stored_usage(reader, A)
+    sampled_times = times(usage)
     assert usage is not None
-    assert RECENT < len(kept) <= MOST
-    assert kept[-RECENT:] == list(range(passes - RECENT + 1, passes + 1))
-    gaps = [after - before for before, after in itertools.pairwise(kept)]
+    assert RECENT < len(sampled_times) <= MOST
+    assert sampled_times[-RECENT:] == list(range(passes - RECENT + 1, passes + 1))
+    gaps = [after - before for before, after in itertools.pairwise(sampled_times)]
     assert max(gaps) <= max(1, 4 * passes / MOST)
     assert usage.peak_rss_bytes == max(point.rss_bytes for point in usage.points) == 999_999
     assert max(point.processes for point in usage.points) == 77
@@ -122,9 +122,9 @@ def test_clock_set_back(writer: Database, reader: Database) -> None:
     back = [reading(3), reading(1), reading(2)]
     for number, pass_readings in enumerate(back, 1):
         run_samples.add_pass(writer, number, {A: pass_readings})
-    assert times(known(reader, A)) == [3, 1, 2]
+    assert times(stored_usage(reader, A)) == [3, 1, 2]
     run_samples.store_readings(writer, 3, {A: back})
-    assert times(known(reader, A)) == [3, 1, 2]
+    assert times(stored_usage(reader, A)) == [3, 1, 2]
 
 
 def test_purged_with_the_run(writer: Database, reader: Database) -> None:

@@ -47,9 +47,13 @@ def test_summary(writer: Database, many: list[Run]) -> None:
     """The numbers match a count of the runs, and the last failure is the newest one, for any filter."""
     gone = next(run for run in many if run.status == "ended")
     assert delete_run(writer, gone.id, T0)
-    left = [run for run in many if run is not gone]
+    remaining_runs = [run for run in many if run is not gone]
     for run_filter in WANTED:
-        runs = [run for run in left if matches(run, run_filter) and (not run_filter.tasks or run.task_name in "ab")]
+        runs = [
+            run
+            for run in remaining_runs
+            if matches(run, run_filter) and (not run_filter.tasks or run.task_name in "ab")
+        ]
         failures = [run for run in runs if run.end_reason in FAILURES]
         assert summarize(writer, run_filter) == (
             len(runs),

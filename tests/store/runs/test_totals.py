@@ -42,8 +42,8 @@ def test_counters_follow_every_change(writer: Database) -> None:
     rnd = random.Random(3)
     ids: list[str] = []
     for step in range(1500):
-        what = rnd.choice(["insert", "insert", "end", "delete", "restore", "purge", "rewrite"])
-        if what == "insert" or not ids:
+        action = rnd.choice(["insert", "insert", "end", "delete", "restore", "purge", "rewrite"])
+        if action == "insert" or not ids:
             status = rnd.choice(["ended", "pending"])
             created = T0 + rnd.randrange(10**9)
             started = rnd.choice([None, created + rnd.randrange(10**6)])
@@ -61,16 +61,16 @@ def test_counters_follow_every_change(writer: Database) -> None:
             ids.append(run.id)
             continue
         run_id = rnd.choice(ids)
-        if what == "end":
+        if action == "end":
             reason = rnd.choice(sorted(END_REASONS))
             at = rnd.choice([None, T0 + rnd.randrange(10**9)])
             code = rnd.randrange(3)
             update_run(writer, run_id, status="ended", end_reason=reason, exit_code=code, started_at=at, ended_at=at)
-        elif what == "delete":
+        elif action == "delete":
             delete_run(writer, run_id, step)
-        elif what == "restore":
+        elif action == "restore":
             restore_run(writer, run_id)
-        elif what == "purge":
+        elif action == "purge":
             writer.execute("DELETE FROM runs WHERE id = ?", [run_id])
         else:
             writer.execute("UPDATE runs SET task_name = 'd', created_at = created_at + 1 WHERE id = ?", [run_id])

@@ -82,7 +82,7 @@ def test_job_options(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "why"),
+    ("line", "reason"),
     [
         ("0~59 * * * * /bin/x", "schedule cannot be expressed"),
         ("*/100,1-7 * * * * /bin/x", "schedule cannot be expressed"),
@@ -92,7 +92,7 @@ def test_job_options(tmp_path: Path) -> None:
         ("0 2 * * * -z /bin/x", "-z"),
     ],
 )
-def test_omitted_jobs(ringward: Ringward, tmp_path: Path, line: str, why: str) -> None:
+def test_omitted_jobs(ringward: Ringward, tmp_path: Path, line: str, reason: str) -> None:
     """A job that cannot be carried over becomes a comment in its place, and the exit status is 1."""
     source, target = tmp_path / "tab", tmp_path / "tab.toml"
     source.write_text(f"1 2 * * * /bin/before\n{line}\n3 4 * * * /bin/behind\n")
@@ -102,7 +102,7 @@ def test_omitted_jobs(ringward: Ringward, tmp_path: Path, line: str, why: str) -
     toml = target.read_text()
     (comment,) = (text for text in toml.splitlines() if text.startswith("# LOOK AT THIS"))
     assert f"{source}:2" in comment
-    assert why in comment
+    assert reason in comment
     assert line in comment
     assert toml.index("[tasks.before]") < toml.index(comment) < toml.index("[tasks.behind]")
     assert toml.count("[tasks.") == 2

@@ -339,10 +339,10 @@ def test_command(ringward: Ringward, tmp_path: Path) -> None:
     assert ringward("validate", str(target), plain=True).exit_code == exit_codes.OK
     again = ringward("import", "cron", "--system", str(source), "-o", str(target), plain=True)
     assert again.exit_code == exit_codes.REFUSED
-    told = json.loads(ringward("import", "cron", "--system", "--json", str(source), plain=True).stdout)
-    assert f"#:schema ./ringward.schema.json\n{told['toml']}" == target.read_text()
-    assert told["problems"] == []
-    assert told["notes"]
+    document = json.loads(ringward("import", "cron", "--system", "--json", str(source), plain=True).stdout)
+    assert f"#:schema ./ringward.schema.json\n{document['toml']}" == target.read_text()
+    assert document["problems"] == []
+    assert document["notes"]
 
 
 def test_invalid_result(ringward: Ringward, tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ def test_systemd_accepts_the_unit(tmp_path: Path, user: str | None) -> None:
     )
     assert systemd_analyze("verify", unit) == (0, "")
     threshold = round(MOST_EXPOSED[user] * 10)
-    code, said = systemd_analyze("security", "--offline=true", f"--threshold={threshold}", unit)
-    assert code == 0, said
+    code, output = systemd_analyze("security", "--offline=true", f"--threshold={threshold}", unit)
+    assert code == 0, output
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")

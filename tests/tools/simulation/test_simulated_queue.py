@@ -194,9 +194,11 @@ def test_engine_agrees_on_slots(engine: _VirtualEngine, tmp_path: Path, _round: 
     for simulated in tasks:
         name = simulated.task.name
         expected = [(reason, at) for reason, at, _ in engine.rows(name)]
-        assert [(shown.get(got.outcome, got.outcome), got.at) for got in all_starts if got.task == name] == expected, (
-            text
-        )
+        assert [
+            (shown.get(simulated_start.outcome, simulated_start.outcome), simulated_start.at)
+            for simulated_start in all_starts
+            if simulated_start.task == name
+        ] == expected, text
         starts = sorted([*(began for began, _ in simulated.ran), *simulated.active.values()])
         assert starts == [at for other, at in engine.starts if other == name], (name, text)
 
