@@ -425,12 +425,12 @@ def test_reload_adds_units(daemon: Daemon, unit: str) -> None:
 
 def test_token_sees_its_units_only(daemon: Daemon, unit: str) -> None:
     """Other units are neither found nor followed, by name, glob or group."""
-    mine, other = f"mine-{unit}"[:90], f"other-{unit}"[:90]
+    mine, other = f"streamed-{unit}"[:90], f"other-{unit}"[:90]
     for name in (mine, other):
         configure(daemon, name, group=f"g-{unit}")
         _, log = start(daemon, name)
         log.write(name.encode() + b"\n")
-    headers = scoped(daemon, "viewer")
+    headers = scoped(daemon, "viewer", "streamed-*")
     for query in (f"task={other}", "task=other-*", f"task={mine},{other}"):
         assert daemon.get(f"/api/logs/stream?{query}", headers, unix=False).status == 404
     assert daemon.get(f"/api/tasks/{other}/log/stream", headers, unix=False).status == 404
@@ -439,7 +439,7 @@ def test_token_sees_its_units_only(daemon: Daemon, unit: str) -> None:
         names = set()
         for event in stream.events():
             if event.name == "run":
-                assert event.data["taskName"].startswith("mine-")
+                assert event.data["taskName"].startswith("streamed-")
                 names.add(event.data["taskName"])
             if event.name == "lines" and any(line["text"] == mine for line in event.data):
                 break
