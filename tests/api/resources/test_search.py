@@ -307,23 +307,23 @@ def all_runs(daemon: Daemon) -> list[Run]:
         return runs_from(daemon.db, "many", 2**62, "~", 1000)
 
 
-def test_damage_is_skipped(daemon: Daemon) -> None:
+def test_damage_is_skipped(own: Daemon) -> None:
     """A damaged block or a foreign file is skipped, which the server's log reports."""
-    runs = [running(daemon, "damaged", 10 + index) for index in range(3)]
+    runs = [running(own, "damaged", 10 + index) for index in range(3)]
     for run, log in runs:
         log.write(b"%07d\n" % 0 * 40000)
         log.finish()
-        daemon.end(run.id)
-    paths = [log_path(daemon.boot.data_dir, "damaged", run.id) for run, _ in runs]
+        own.end(run.id)
+    paths = [log_path(own.boot.data_dir, "damaged", run.id) for run, _ in runs]
     Path(paths[2]).write_bytes(b"something else" * 1000)
     with open(paths[1], "r+b") as file:
         os.pwrite(file.fileno(), b"\xee", FILE_BLOCKS_AT + 65536 + 1000)
-    places_found = places(daemon, "damaged", q="0", limit=1000)
+    places_found = places(own, "damaged", q="0", limit=1000)
     counts = [sum(run_id == run.id for run_id, _ in places_found) for run, _ in runs]
     assert counts[0] == 40000
     assert 30000 < counts[1] < 40000
     assert counts[2] == 0
-    text = daemon.log.read_text()
+    text = own.log.read_text()
     assert f"1 damaged blocks of the log of {runs[1][0].id}" in text
     assert f"the log of {runs[2][0].id}, which cannot be read" in text
 
