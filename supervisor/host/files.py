@@ -1,4 +1,4 @@
-"""Files: private ones, atomic replacement, and whether untrusted users can change one that the daemon executes.
+"""Private files, atomic replacement, and whether untrusted users can change a file that the daemon executes.
 
 Standard library only: the root process loads this.
 """
@@ -98,7 +98,9 @@ def private(path: str, flags: int) -> int:
 
 
 def replace_file(path: str, content: str | bytes, *, durable: bool = False) -> None:
-    """Write a private file atomically: readers, and the host after a crash, see the old content or the new one.
+    """Write a private file atomically: readers see the old content or the new one.
+
+    If it is `durable`, so does the host after a crash.
 
     Args:
         path: The path of the file. The new content is first written to ``path.new``.
@@ -120,7 +122,7 @@ def replace_file(path: str, content: str | bytes, *, durable: bool = False) -> N
         os.close(fd)
     os.replace(new, path)
     if durable:
-        directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(directory)
         finally:
@@ -130,5 +132,5 @@ def replace_file(path: str, content: str | bytes, *, durable: bool = False) -> N
 def nearest_existing(path: str) -> str:
     """Return the path if it exists, or else its nearest existing parent directory."""
     while not os.path.exists(path):
-        path = os.path.dirname(path)
+        path = os.path.dirname(path) or "."  # of a relative path
     return path
