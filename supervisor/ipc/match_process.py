@@ -52,7 +52,7 @@ class MatchProcess:
         return None if self._process is None else self._process.pid
 
     def find(self, expression: str, text: bytes, pos: int, start: int, end: int) -> tuple[int, int] | None:
-        """Return start and end of the first match from `pos` on, within `text[begin:end]`; None if there is none.
+        """Return start and end of the first match from `pos` on, within `text[start:end]`; None if there is none.
 
         Raises:
             MatchFailed: it took too long, or is impossible.

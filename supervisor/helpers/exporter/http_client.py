@@ -76,7 +76,7 @@ def _secret(path: str) -> str:
 
 
 def reason(err: BaseException) -> str:
-    """Return message a request failed, for a message."""
+    """Return why a request failed, for a message."""
     if isinstance(err, TimeoutError):
         return f"no answer within {TIMEOUT_S:.0f} s"
     if isinstance(err, OSError) and err.strerror:
