@@ -184,18 +184,18 @@ def close(inherited: InheritedState) -> None:
 
 def test_handover_is_read(table: dict[str, Any]) -> None:
     """Instances, exits, writers of logs and partial lines of an older handover are read."""
-    config = InheritedState.load(in_memory(table))
-    processes = [run.process for run in config.runs if run.process is not None]
+    inherited = InheritedState.load(in_memory(table))
+    processes = [run.process for run in inherited.runs if run.process is not None]
     assert {process.spawn.task for process in processes} >= TASKS
     stopped = next(process for process in processes if process.spawn.task == "stopped")
     assert (stopped.phase, stopped.cause, stopped.steps_left) == (ProcessState.RUNNING, "stop", 0)
     assert stopped.spawn.grace_ms == 3_600_000
-    assert config.state.boot.workers == 1
-    (secret,) = (run.log for run in config.runs if run.process is not None and run.process.spawn.task == "secret")
+    assert inherited.state.boot.workers == 1
+    (secret,) = (run.log for run in inherited.runs if run.process is not None and run.process.spawn.task == "secret")
     assert secret is not None
     out, _err, masked = secret.writer.withheld
     assert (out, masked) == (b"correct-ho", 0)
-    close(config)
+    close(inherited)
 
 
 @pytest.fixture
@@ -246,8 +246,8 @@ def test_handover_is_passed_on_field_by_field(
     assert json.loads(json.dumps(to_json(given))) == table
     root = control(given.boot)
     root.kept = given.kept
-    config = InheritedState.load(in_memory(table))
-    root.load(config)
+    inherited = InheritedState.load(in_memory(table))
+    root.load(inherited)
     before, after = comparable(given), comparable(root.dump(KeptDescriptorList()))
     for name in FIELDS[3][RootState].split():
         assert after[name] == before[name], name
@@ -257,7 +257,7 @@ def test_handover_is_passed_on_field_by_field(
     phases = {run.state.progress.phase for run in given.runs}
     assert phases == {ProcessState.RUNNING, ProcessState.DRAINING}
     root._api.hang_up()
-    close(config)
+    close(inherited)
 
 
 def comparable(state: RootState) -> dict[str, Any]:
