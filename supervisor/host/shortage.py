@@ -95,7 +95,8 @@ class Descriptors:
 def open_descriptors(limit: int) -> int:
     """Count the open descriptors, all of which are below `limit`. This also works when no descriptor is free.
 
-    Since Linux 6.2, the size of /proc/self/fd is their number (proc_fd_getattr in fs/proc/fd.c); before, it is 0.
+    Since Linux 6.2, the size of /proc/self/fd is their number (proc_fd_getattr in fs/proc/fd.c); before, it is 0. It
+    includes descriptors that a system call such as accept(2) has reserved.
     """
     try:
         count = os.stat("/proc/self/fd").st_size

@@ -200,13 +200,14 @@ def test_descriptors_needed_later(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not descriptors.reserve(20)
 
 
-@pytest.mark.parametrize(("count", "limit"), [(open_descriptors, 1 << 16), (polled_descriptors, 400)])
-def test_counting_needs_no_descriptor(shortage: Shortage, count: Callable[[int], int], limit: int) -> None:
+@pytest.mark.parametrize("count", [open_descriptors, polled_descriptors])
+def test_counting_needs_no_descriptor(shortage: Shortage, count: Callable[[int], int]) -> None:
     """Open descriptors can be counted when none is free, on kernels since Linux 6.2 and before."""
     for spare in (0, 3):
         shortage.leave(spare)
-        # A thread of an earlier test may still close one between the two counts.
-        until(lambda: count(limit) == sum(map(is_open, range(limit))), "equal counts")
+        # A thread of an earlier test may still close one between the two counts, or wait in accept(2), which has
+        # reserved a descriptor.
+        until(lambda: sum(map(is_open, range(400))) <= count(400) <= 400 - spare, "a count in these bounds")  # noqa: B023
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN])
