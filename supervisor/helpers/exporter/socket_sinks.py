@@ -20,6 +20,7 @@ import socket
 import ssl
 import struct
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -42,7 +43,7 @@ _TURN_S = 2.0
 _MAX_APP_NAME = 48
 
 
-class _SocketSink:
+class _SocketSink(ABC):
     """Sends lines over the socket that :meth:`_connect` returns."""
 
     def __init__(self, address: str) -> None:
@@ -71,7 +72,7 @@ class _SocketSink:
             raise DeliveryFailed(f"cannot send to {self._address}: {_reason(err)}", delivered) from err
         return delivered
 
-    def idle(self) -> None:
+    def idle(self) -> None:  # noqa: B027 - the sinks of this file inherit it
         """Nothing is due."""
 
     def close(self) -> None:
@@ -80,14 +81,17 @@ class _SocketSink:
             self._sock.close()
             self._sock = None
 
+    @abstractmethod
     def _connect(self) -> socket.socket:
-        raise NotImplementedError
+        """Return a new connection to the receiver."""
 
+    @abstractmethod
     def _messages(self, piece: Piece) -> Iterator[bytes]:
-        raise NotImplementedError
+        """Return the messages of a piece."""
 
+    @abstractmethod
     def _send(self, sock: socket.socket, messages: Iterator[bytes]) -> None:
-        raise NotImplementedError
+        """Send the messages of a piece."""
 
 
 class SyslogSink(_SocketSink):

@@ -16,9 +16,9 @@ from tests.root.stepped_root import SteppedRoot
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[SteppedRoot]:
-    one = SteppedRoot(tmp_path)
-    yield one
-    one.close()
+    stepped = SteppedRoot(tmp_path)
+    yield stepped
+    stepped.close()
 
 
 @pytest.fixture
