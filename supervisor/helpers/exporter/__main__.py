@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable
 
 from supervisor.helpers.exporter.cursors import Cursors, UnknownFormat
-from supervisor.helpers.exporter.records import EndSink, Sink
-from supervisor.helpers.exporter.report import Report
-from supervisor.helpers.exporter.work import Exporter
+from supervisor.helpers.exporter.log_delivery import Exporter
+from supervisor.helpers.exporter.log_records import EndSink, Sink
+from supervisor.helpers.exporter.status_reports import Report
 from supervisor.host.osport import forbid_new_privileges, set_title, set_up_helper
 from supervisor.ipc.export_job import ExportJob
 from supervisor.ipc.log_line import Log

@@ -12,7 +12,7 @@ import threading
 import time
 
 from supervisor.helpers.exporter.cursors import Cursors
-from supervisor.helpers.exporter.records import DeliveryFailed, JsonEncoder, Piece
+from supervisor.helpers.exporter.log_records import DeliveryFailed, JsonEncoder, Piece
 from supervisor.ipc.export_job import ExportJob
 
 _MODE = 0o640

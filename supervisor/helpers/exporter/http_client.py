@@ -4,7 +4,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 
-from supervisor.helpers.exporter.records import DeliveryFailed, LinesRejected, Piece
+from supervisor.helpers.exporter.log_records import DeliveryFailed, LinesRejected, Piece
 from supervisor.ipc.export_job import ExportJob
 from supervisor.ipc.log_line import printable
 

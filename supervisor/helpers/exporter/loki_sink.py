@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from logring.layout import STREAM_NAMES
 from supervisor.helpers.exporter.http_client import TIMEOUT_S, authorization, chunks, reason, refusal
-from supervisor.helpers.exporter.records import DeliveryFailed, Gap, Piece, lines_of
+from supervisor.helpers.exporter.log_records import DeliveryFailed, Gap, Piece, lines_of
 from supervisor.ipc.export_job import ExportJob
 
 _PATH = "/loki/api/v1/push"

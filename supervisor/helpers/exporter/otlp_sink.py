@@ -47,7 +47,7 @@ from ulid import ULID
 from logring.layout import STDERR, STDOUT, STREAM_NAMES
 from supervisor.helpers.exporter.cursors import FollowedRun
 from supervisor.helpers.exporter.http_client import MOST_ERROR, TIMEOUT_S, authorization, chunks, reason, refusal
-from supervisor.helpers.exporter.records import DeliveryFailed, EndedRun, Gap, LinesRejected, Piece, lines_of
+from supervisor.helpers.exporter.log_records import DeliveryFailed, EndedRun, Gap, LinesRejected, Piece, lines_of
 from supervisor.ipc.export_job import ExportJob
 from supervisor.ipc.log_line import printable
 from supervisor.version import VERSION

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from logring.layout import STDERR, STDOUT, STREAM_NAMES, SYSTEM
-from supervisor.helpers.exporter.records import DeliveryFailed, Gap, Piece, lines_of
+from supervisor.helpers.exporter.log_records import DeliveryFailed, Gap, Piece, lines_of
 from supervisor.ipc.export_job import ExportJob
 from supervisor.ipc.log_line import stamp
 

@@ -5,7 +5,7 @@ from typing import Any
 from logring.block import Batch
 from logring.layout import STDOUT
 from supervisor.helpers.exporter.cursors import FollowedRun
-from supervisor.helpers.exporter.records import Piece
+from supervisor.helpers.exporter.log_records import Piece
 from supervisor.ipc.export_job import ExportJob
 
 RUN = FollowedRun("01K0000000000000000000000A", "web", 2)

@@ -12,7 +12,7 @@ import pytest
 from logring.layout import STDERR
 from supervisor.helpers.exporter.cursors import Cursors
 from supervisor.helpers.exporter.file_sink import FileSink
-from supervisor.helpers.exporter.records import DAMAGED, DeliveryFailed, Gap, JsonEncoder, Piece
+from supervisor.helpers.exporter.log_records import DAMAGED, DeliveryFailed, Gap, JsonEncoder, Piece
 from tests.helpers.exporter.pieces import RUN, TS, job, piece
 
 

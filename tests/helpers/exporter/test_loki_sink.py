@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from logring.layout import STDERR
+from supervisor.helpers.exporter.log_records import DAMAGED, DeliveryFailed, Gap, LinesRejected, Piece
 from supervisor.helpers.exporter.loki_sink import LokiSink
-from supervisor.helpers.exporter.records import DAMAGED, DeliveryFailed, Gap, LinesRejected, Piece
 from tests.helpers.exporter.loki import Loki
 from tests.helpers.exporter.pieces import RUN, TS, job, piece
 from tests.support.ports import free_port

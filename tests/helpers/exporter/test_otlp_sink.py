@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from logring.layout import STDERR
-from supervisor.helpers.exporter.records import DAMAGED, DeliveryFailed, EndedRun, Gap, LinesRejected, Piece
+from supervisor.helpers.exporter.log_records import DAMAGED, DeliveryFailed, EndedRun, Gap, LinesRejected, Piece
 from tests.helpers.exporter.pieces import RUN, TS, job, piece
 from tests.store.making import make_run
 from tests.support.ports import free_port

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from logring.layout import STDERR, SYSTEM
-from supervisor.helpers.exporter.records import DAMAGED, DeliveryFailed, Gap, Piece, Sink
+from supervisor.helpers.exporter.log_records import DAMAGED, DeliveryFailed, Gap, Piece, Sink
 from supervisor.helpers.exporter.socket_sinks import JournaldSink, SyslogSink
 from tests.helpers.exporter.pieces import RUN, TS, job, piece
 from tests.support.ports import free_port

@@ -1,4 +1,4 @@
-"""The exporter's work: follow the logs of the selected runs, and deliver their lines in order.
+"""Follows the logs of the selected runs, and delivers their lines in order.
 
 An exporter does not buffer lines. It reads a batch, delivers it, stores the cursors and waits for the disk. So each
 line is delivered at least once, and twice only if the exporter is killed between delivery and storing. A slow or dead
@@ -18,7 +18,7 @@ from store.errors import StoreError
 from store.runs.arrivals import RunEnd
 from store.runs.phases import NEVER_RAN
 from supervisor.helpers.exporter.cursors import Cursors, FollowedRun
-from supervisor.helpers.exporter.records import (
+from supervisor.helpers.exporter.log_records import (
     DAMAGED,
     GONE,
     DeliveryFailed,
@@ -29,8 +29,8 @@ from supervisor.helpers.exporter.records import (
     Piece,
     Sink,
 )
-from supervisor.helpers.exporter.report import Report
 from supervisor.helpers.exporter.sources import EVENTS, Doorbells, NewRuns
+from supervisor.helpers.exporter.status_reports import Report
 from supervisor.ipc.export_job import ExportJob
 
 _BATCH_BYTES = 8 << 20

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from supervisor.helpers.exporter.records import Gap, Piece
+from supervisor.helpers.exporter.log_records import Gap, Piece
 from supervisor.ipc.export_job import ExportJob, ExportStatus, status_path
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Message
