@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 
-from supervisor.helpers.janitor.work import work
+from supervisor.helpers.janitor.upkeep import work
 from supervisor.host.osport import set_title
 from supervisor.ipc.janitor_job import Job, Report
 from supervisor.ipc.log_line import Log

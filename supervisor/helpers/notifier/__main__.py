@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 
-from supervisor.helpers.notifier.work import RequestRunner
+from supervisor.helpers.notifier.request_runner import RequestRunner
 from supervisor.host.osport import set_up_helper
 from supervisor.ipc.messages import Decoder, encode
 

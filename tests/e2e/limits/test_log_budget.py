@@ -140,7 +140,7 @@ def stopping(tmp_path: Path) -> Iterator[Installation]:
     call = "        done = compress(log_file.path)\n"
     stop = "        if log_file.size > 1 << 20:\n"
     stop += "            compress.__globals__['_pages'] = lambda _: os.kill(os.getpid(), 19)\n"
-    installation.add("stops", {"supervisor/helpers/janitor/work.py": (call, stop + call)})
+    installation.add("stops", {"supervisor/helpers/janitor/upkeep.py": (call, stop + call)})
     installation.install("stops")
     yield installation
     installation.clean()

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from store.recovery.copies import copied_at_ms, copy_path, is_suspect
-from supervisor.helpers.janitor.work import work
+from supervisor.helpers.janitor.upkeep import work
 from tests.helpers.janitor.support import HOUR_MS, DataDirectory
-from tests.helpers.janitor.test_work import RecordedLog
+from tests.helpers.janitor.test_failing_disk import RecordedLog
 
 
 def grow_old(path: str, ms: int) -> None:

@@ -14,7 +14,7 @@ import pytest
 from logring.layout import KIND_PACKED, Static
 from logring.log_paths import frames_path
 from logring.logfile.compress import SUFFIX
-from supervisor.helpers.janitor.work import find_logs
+from supervisor.helpers.janitor.upkeep import find_logs
 from supervisor.ipc.janitor_job import Report
 from tests.helpers.janitor.support import (
     COMMAND,

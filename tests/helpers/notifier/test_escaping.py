@@ -10,7 +10,7 @@ from logring.layout import STDOUT, RingShape
 from logring.ring.writer import RingWriter
 from supervisor.helpers.notifier.delivery import escaped
 from supervisor.ipc.delivery_request import DeliveryRequest
-from tests.helpers.notifier.test_work import PATIENT, NotifierProcess, notifier
+from tests.helpers.notifier.test_requests import PATIENT, NotifierProcess, notifier
 from tests.support.receivers import web_server
 
 __all__ = ["notifier"]

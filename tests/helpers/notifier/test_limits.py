@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from supervisor.helpers.notifier.work import RequestRunner
+from supervisor.helpers.notifier.request_runner import RequestRunner
 from supervisor.ipc.delivery_request import PingRequest
 from tests.support.receivers import Web, web_server
 from tests.support.waiting import until

@@ -1,4 +1,4 @@
-"""The janitor's work: remove purged logs, enforce the budget, compress old logs and copy the database.
+"""Removes purged logs, enforces the budget, compresses old logs and copies the database.
 
 The janitor can be killed at any moment: each log is complete, in its old or its new form, or gone. Log files are listed
 without opening them.

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from logring.errors import NewerFormat
-from supervisor.helpers.janitor import work as module
-from supervisor.helpers.janitor.work import find_logs, work
+from supervisor.helpers.janitor import upkeep
+from supervisor.helpers.janitor.upkeep import find_logs, work
 from supervisor.ipc.log_line import Log
 from tests.helpers.janitor.support import HOUR_MS, NOW_MS, DataDirectory
 
@@ -47,7 +47,7 @@ def test_failed_compression(
     for number in range(3):
         place.log("t", number)
     calls: list[str] = []
-    monkeypatch.setattr(module, "compress", failing(error, calls))
+    monkeypatch.setattr(upkeep, "compress", failing(error, calls))
     for count in tries:
         recorded_log = RecordedLog()
         calls.clear()

@@ -188,7 +188,7 @@ def test_apprise_is_loaded_late() -> None:
     """Neither a notifier that only pings nor the scheduler loads Apprise."""
     code = "import supervisor.helpers.notifier.__main__, supervisor.scheduler.__main__, sys; print(*sys.modules)"
     out = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
-    assert "supervisor.helpers.notifier.work" in out.stdout.split()
+    assert "supervisor.helpers.notifier.request_runner" in out.stdout.split()
     assert not {"apprise", "requests", "yaml", "markdown"} & set(out.stdout.split())
 
 
