@@ -19,9 +19,9 @@ from api.schemas.records import REASONS, SERVICE_STATES, TRIGGERS
 from bench.__main__ import ROWS
 from supervisor.cli import exit_codes
 from supervisor.cli.main import COMMANDS, cli
+from supervisor.config.key_tables import KEYS, keys_of
 from supervisor.config.keys import REQUIRED
 from supervisor.config.load import load
-from supervisor.config.schema import KEYS, keys_of
 from supervisor.ipc.notification_kinds import OF_KIND
 from supervisor.tools.importers import supervisord, systemd
 from tests.docs.blocks import blocks, parsed

@@ -12,7 +12,7 @@ from supervisor.config.daemon_tables import Export
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.model import Service, Task
 from supervisor.config.problems import InvalidValue, nearest, quoted
-from supervisor.config.value_types.hooks import EVENTS
+from supervisor.config.value_types.hook_values import EVENTS
 from supervisor.config.value_types.launchers import LOCAL
 from supervisor.host.prepared_command import is_identifier
 from supervisor.ipc.run_token import SEPARATOR

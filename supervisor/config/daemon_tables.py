@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from supervisor.config.client_keys import DATA_DIR, SOCKET
-from supervisor.config.database import DatabaseUrl
+from supervisor.config.database_url import DatabaseUrl
 from supervisor.config.keys import REQUIRED, Effect, Key, key
-from supervisor.config.records import (
+from supervisor.config.value_records import (
     DatabaseServer,
     Durability,
     JsonPath,
@@ -18,10 +18,10 @@ from supervisor.config.records import (
     ProxyIdentity,
     QuietHours,
 )
-from supervisor.config.value_types import hooks
+from supervisor.config.value_types import hook_values
 from supervisor.config.value_types.exports import FACILITIES, HEADER_TEXT, OF_TYPE, STREAMS, SyslogAddress
 from supervisor.config.value_types.exposure import BasePath, HostName, Network, Url
-from supervisor.config.value_types.identity import IdentityTable
+from supervisor.config.value_types.identity_table import IdentityTable
 from supervisor.config.value_types.launchers import ArgumentList, word_such_as
 from supervisor.config.value_types.listen import Listen
 from supervisor.config.value_types.notify_targets import MatchTable, NotifierUrl, PingUrl, QuietRange, notifiers
@@ -268,7 +268,7 @@ LAUNCHER = (
         example=["cluster", "state", "{id}"],
     ),
 )
-"""``[launchers.NAME]``, which becomes a :class:`supervisor.config.records.Launcher`."""
+"""``[launchers.NAME]``, which becomes a :class:`supervisor.config.value_records.Launcher`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -278,7 +278,7 @@ class Hook:
     name: str
     task: str = key(Name("the name of a task"), REQUIRED, "the task that runs", example="deploy")
     kind: Literal["github", "gitlab", "generic"] = key(
-        choice(*hooks.KINDS), REQUIRED, "the sender, and thereby how it proves that it has the secret"
+        choice(*hook_values.KINDS), REQUIRED, "the sender, and thereby how it proves that it has the secret"
     )
     secret: str = key(
         FilePath(),
@@ -297,11 +297,11 @@ class Hook:
     )
     """The events that start a run; empty for a sender that does not name events."""
     when: tuple[tuple[JsonPath, tuple[str, ...]], ...] = key(
-        hooks.Conditions(), {}, "values that the body must have; others start no run"
+        hook_values.Conditions(), {}, "values that the body must have; others start no run"
     )
     """Conditions for a request that starts a run: paths in the body, each with the accepted values."""
     params: dict[str, JsonPath] = key(
-        hooks.ParamPaths(), {}, "parameters of the task, and where their values stand in the body"
+        hook_values.ParamPaths(), {}, "parameters of the task, and where their values stand in the body"
     )
     """Paths in the body of values for the task's parameters, by parameter."""
 

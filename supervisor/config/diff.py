@@ -9,9 +9,9 @@ from typing import Any
 from msgspec import NODEFAULT, Struct, field
 from msgspec.structs import FieldInfo, fields
 
+from supervisor.config.key_tables import defaults_of, keys_of
 from supervisor.config.keys import Effect, Key
 from supervisor.config.model import Config, Service, Task
-from supervisor.config.schema import defaults_of, keys_of
 
 SECTIONS = ("daemon", "http", "storage", "notify")
 WHOLE = ("notifiers", "routes", "hooks", "exports", "slots")

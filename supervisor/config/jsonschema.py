@@ -10,14 +10,14 @@ from typing import Any
 
 import tomli
 
-from supervisor.config.database import DatabaseUrl
+from supervisor.config.database_url import DatabaseUrl
+from supervisor.config.key_tables import UNIT_NAME, keys_of
 from supervisor.config.keys import REQUIRED, Key
-from supervisor.config.schema import UNIT_NAME, keys_of
 from supervisor.config.value_types import (
     dependencies,
     exports,
-    hooks,
-    identity,
+    hook_values,
+    identity_table,
     launchers,
     notify_targets,
     params,
@@ -281,11 +281,11 @@ _CAUSE: Schema = {
     "anyOf": [{"type": "integer", "minimum": 0, "maximum": 255}, {"enum": list(RETRY_REASONS)}, _REFERENCE]
 }
 _DECLARED = ["name", "kind"]
-_PATH: Schema = {"anyOf": [{"type": "string", "pattern": f"^{hooks.PATH}$"}, _REFERENCE]}
+_PATH: Schema = {"anyOf": [{"type": "string", "pattern": f"^{hook_values.PATH}$"}, _REFERENCE]}
 _TEXTS: Schema = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 100, "uniqueItems": True}
 _CONDITIONS: Schema = {
     "type": "object",
-    "propertyNames": {"pattern": f"^{hooks.PATH}$"},
+    "propertyNames": {"pattern": f"^{hook_values.PATH}$"},
     "additionalProperties": {"anyOf": [{"type": "string"}, _TEXTS]},
 }
 
@@ -348,14 +348,14 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
     CommandLine: _always(_COMMAND),
     RetryCause: _always(_CAUSE),
     dependencies.DependencyEntry: lambda _kind: {"anyOf": [_STRING, _types(dependencies.KEYS, ["name"])]},
-    hooks.Path: _always(_PATH),
-    hooks.ParamPaths: _always({"type": "object", "additionalProperties": _PATH}),
-    hooks.Conditions: _always(_CONDITIONS),
-    identity.Header: _always({"type": "string", "pattern": f"^{identity.HEADER}$", "maxLength": 100}),
-    identity.Roles: _always(
-        {"type": "object", "minProperties": 1, "additionalProperties": {"enum": list(identity.ROLES)}}
+    hook_values.Path: _always(_PATH),
+    hook_values.ParamPaths: _always({"type": "object", "additionalProperties": _PATH}),
+    hook_values.Conditions: _always(_CONDITIONS),
+    identity_table.Header: _always({"type": "string", "pattern": f"^{identity_table.HEADER}$", "maxLength": 100}),
+    identity_table.Roles: _always(
+        {"type": "object", "minProperties": 1, "additionalProperties": {"enum": list(identity_table.ROLES)}}
     ),
-    identity.IdentityTable: lambda _kind: _types(identity.KEYS, list(identity.REQUIRED)),
+    identity_table.IdentityTable: lambda _kind: _types(identity_table.KEYS, list(identity_table.REQUIRED)),
     notify_targets.MatchTable: lambda _kind: _types(notify_targets.MATCHES),
     params.ParamValue: _always({"type": ["string", "number", "boolean"]}),
     params.ParamDeclaration: lambda _kind: _types(params.KEYS, _DECLARED),

@@ -1,6 +1,6 @@
 """Loads a configuration, and checks it as a whole.
 
-Each key is checked against :mod:`supervisor.config.schema`. If there are problems, one
+Each key is checked against :mod:`supervisor.config.key_tables`. If there are problems, one
 :class:`supervisor.config.problems.ConfigError` reports all of them. Otherwise the records are created.
 """
 
@@ -24,15 +24,15 @@ from supervisor.config.diff import GONE
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.files.reading import Source, included, read_source
 from supervisor.config.host_zone import host_zone
+from supervisor.config.key_tables import MAX_UNITS, UNIT_NAME, defaults_of, keys_of
 from supervisor.config.keys import REQUIRED, Key
 from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import ConfigError, InvalidValue, nearest, quoted
-from supervisor.config.records import Launcher
-from supervisor.config.schema import MAX_UNITS, UNIT_NAME, defaults_of, keys_of
 from supervisor.config.table_reader import TableReader, Values
+from supervisor.config.value_records import Launcher
 from supervisor.config.value_types.exports import MAX_EXPORTS, check
 from supervisor.config.value_types.exposure import unsafe
-from supervisor.config.value_types.hooks import MAX_HOOKS, checked_secret
+from supervisor.config.value_types.hook_values import MAX_HOOKS, checked_secret
 from supervisor.config.value_types.launchers import LOCAL, MAX_LAUNCHERS, launcher, unknown_launcher, unlaunchable
 from supervisor.config.value_types.notify_targets import KEYS_WITH_NAMES, unknown
 from supervisor.config.value_types.params import unsuitable

@@ -2,7 +2,7 @@
 
 :func:`supervisor.config.keys.key` declares a field that is a key of the file. It has the type of the value, the
 default, the text for documentation and JSON Schema, and the effect of a change. A ClassVar is a key that only the
-loader reads. :mod:`supervisor.config.schema` collects the keys.
+loader reads. :mod:`supervisor.config.key_tables` collects the keys.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from supervisor.config.daemon_tables import Daemon, Export, Hook, Http, Notifier, Notify, Route, Storage
 from supervisor.config.keys import REQUIRED, Effect, key
 from supervisor.config.problems import Problem
-from supervisor.config.records import (
+from supervisor.config.value_records import (
     Backoff,
     Command,
     Dependency,

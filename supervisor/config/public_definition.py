@@ -8,7 +8,7 @@ import math
 
 from store.runs.definitions import Definition
 from supervisor.config.model import Service, Task
-from supervisor.config.records import Dependency, Param, Probe
+from supervisor.config.value_records import Dependency, Param, Probe
 from supervisor.config.value_types.timing import UNLIMITED_ATTEMPTS
 from supervisor.host.signal_sets import signal_name
 

@@ -10,7 +10,7 @@ from supervisor.config.files.reading import Source, stamp
 from supervisor.config.files.substitute import read_small, substitute
 from supervisor.config.keys import Key
 from supervisor.config.problems import ConfigError, InvalidValue, Problem, nearest, quoted
-from supervisor.config.records import Stamp
+from supervisor.config.value_records import Stamp
 from supervisor.config.value_types.values import Environment, Secrets, ValueType
 
 _NEVER_SUBSTITUTED = frozenset({"run"})

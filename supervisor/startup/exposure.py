@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from supervisor.config.daemon_tables import Http
 from supervisor.config.files.substitute import read_small
 from supervisor.config.problems import UnusableObject
-from supervisor.config.records import ProxyIdentity
+from supervisor.config.value_records import ProxyIdentity
 from supervisor.ipc.messages import IdentityHeaders
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.config.load import load
 from supervisor.config.problems import ConfigError
-from supervisor.config.records import DatabaseServer
+from supervisor.config.value_records import DatabaseServer
 
 
 def loaded(directory: Path, value: str, environ: dict[str, str] | None = None) -> DatabaseServer | None:

@@ -8,9 +8,9 @@ import pytest
 from supervisor.config import diff as module
 from supervisor.config.daemon_tables import Daemon, Http, Notify, Storage
 from supervisor.config.diff import ChangedKey, ConfigDiff, diff, effect_of, process_hash
+from supervisor.config.key_tables import keys_of
 from supervisor.config.keys import Effect
 from supervisor.config.model import Config, Service, Task
-from supervisor.config.schema import keys_of
 
 HASH = "0a16b748fed07c740a7523cad8cf019b07d2a825de496ac433f5aa9e34e1618e"
 UNITS = '[tasks.t]\nrun = "true"\n[services.s]\nrun = "true"\ninstances = 2\n'

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from supervisor.config import jsonschema
 from supervisor.config import load as loading
+from supervisor.config.key_tables import KEYS, keys_of
 from supervisor.config.keys import Deprecation
 from supervisor.config.load import load, load_sections
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError, Problem
-from supervisor.config.schema import KEYS, keys_of
 from supervisor.config.synonyms import KEYS as SYNONYMS
 from supervisor.config.value_types import params
 from supervisor.config.value_types.probes import KINDS, SETTINGS

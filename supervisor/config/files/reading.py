@@ -13,7 +13,7 @@ from msgspec import Struct
 from supervisor.config.files.positions import KeyPath, Positions
 from supervisor.config.files.substitute import read_small
 from supervisor.config.problems import ConfigError, Problem, dotted
-from supervisor.config.records import Stamp
+from supervisor.config.value_records import Stamp
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_INCLUDED = 1000

@@ -7,7 +7,7 @@ from supervisor.config.files.reading import matches, stamp
 from supervisor.config.host_zone import host_zone
 from supervisor.config.model import Config
 from supervisor.config.problems import InvalidValue
-from supervisor.config.records import Stamp
+from supervisor.config.value_records import Stamp
 
 
 def is_current(config: Config) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from supervisor.config.records import Dependency
+from supervisor.config.value_records import Dependency
 from supervisor.config.value_types.values import Name, ValueType, choice, parse_table
 
 _UNIT = Name("the name of a task or service")

@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from supervisor.config.problems import Faults, InvalidValue, nearest, quoted
-from supervisor.config.records import Launcher
+from supervisor.config.value_records import Launcher
 from supervisor.config.value_types.presets import PRESETS, Preset
 from supervisor.config.value_types.values import MAX_ARGUMENT_BYTES, Text, TextOf, parse_parts
 

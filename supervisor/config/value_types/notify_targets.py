@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from supervisor.config.problems import InvalidValue, nearest, quoted
-from supervisor.config.records import Match, QuietHours
+from supervisor.config.value_records import Match, QuietHours
 from supervisor.config.value_types.values import NAME, ListOf, Name, Text, ValueType, choice, parse_table
 from supervisor.ipc.notification_kinds import KINDS, SEVERITIES
 

@@ -8,7 +8,7 @@ from logring.common_syntax import BadPattern, translated
 from logring.mask import MAX_SECRET, MIN_SECRET, Mask
 from logring.regex import MatchFailed, compile_re2, re2_module
 from supervisor.config.problems import InvalidValue, quoted
-from supervisor.config.records import Param
+from supervisor.config.value_records import Param
 from supervisor.ipc.match_process import MatchProcess
 
 MAX_BYTES = 64 * 1024

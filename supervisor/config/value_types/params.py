@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import Struct
 
 from supervisor.config.problems import Faults, InvalidValue
-from supervisor.config.records import Param
+from supervisor.config.value_records import Param
 from supervisor.config.value_types.param_values import MAX_BYTES, TYPES, compiled, normal
 from supervisor.config.value_types.values import Choice, Flag, ListOf, Text, ValueType, choice, parse_table
 

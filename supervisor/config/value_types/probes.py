@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from logring.search import BadPattern, Pattern
 from supervisor.config.problems import InvalidValue
-from supervisor.config.records import Probe, ProbeKind
+from supervisor.config.value_records import Probe, ProbeKind
 from supervisor.config.value_types.values import CommandLine, Duration, Integer, Text, ValueType, parse_table
 
 INSTANCE = "{instance}"

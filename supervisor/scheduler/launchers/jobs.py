@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from store.runs.writes import update_run
-from supervisor.config.records import Launcher
+from supervisor.config.value_records import Launcher
 from supervisor.config.value_types.durations import format_duration
 from supervisor.config.value_types.launchers import PLACEHOLDER
 from supervisor.host import users

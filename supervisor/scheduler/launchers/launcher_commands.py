@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from supervisor.config.model import Service, Task
-from supervisor.config.records import Launcher
+from supervisor.config.value_records import Launcher
 from supervisor.config.value_types.launchers import PLACEHOLDER
 from supervisor.config.value_types.presets import COMMAND_VARIABLE, FEED_VARIABLE, REMOTE_MARK
 from supervisor.ipc.messages import Spawn

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 from supervisor.config.daemon_tables import Route
-from supervisor.config.records import QuietHours
+from supervisor.config.value_records import QuietHours
 from supervisor.host.zones import zone_named
 from supervisor.ipc.notification_kinds import FAILURES, ONLY_NAMED, RECOVERIES, SEVERITIES
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import msgspec
 
 from supervisor.config.diff import GONE
+from supervisor.config.key_tables import defaults_of
 from supervisor.config.load import load
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError, Problem
-from supervisor.config.schema import defaults_of
 from supervisor.host.files import replace_file
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings

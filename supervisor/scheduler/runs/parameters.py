@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from supervisor.config.model import Task
 from supervisor.config.problems import InvalidValue
-from supervisor.config.records import Param
+from supervisor.config.value_records import Param
 from supervisor.config.value_types.param_values import MAX_BYTES, normal
 
 _SHOWN_NAMES = 10

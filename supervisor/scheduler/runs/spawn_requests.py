@@ -8,7 +8,7 @@ from typing import Any
 from logring.log_paths import log_path
 from supervisor.config.diff import process_hash
 from supervisor.config.model import Service, Task
-from supervisor.config.records import Probe
+from supervisor.config.value_records import Probe
 from supervisor.host import users
 from supervisor.ipc.log_line import stamp
 from supervisor.ipc.messages import DaemonSettings, Message, Spawn, spawn_message

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from supervisor.config.model import Task
-from supervisor.config.records import Dependency, Until
+from supervisor.config.value_records import Dependency, Until
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.runs.end_reason import Verdict
 from supervisor.scheduler.runs.live_units import LiveRun, ServiceInstance, Unit

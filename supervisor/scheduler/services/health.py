@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from logring.log_paths import log_path, ring_path
 from supervisor.config.model import Service
-from supervisor.config.records import Probe
+from supervisor.config.value_records import Probe
 from supervisor.config.value_types.durations import format_duration
 from supervisor.config.value_types.probes import INSTANCE
 from supervisor.ipc.messages import DaemonSettings

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from supervisor.config.schema import UNIT_NAME, keys_of
+from supervisor.config.key_tables import UNIT_NAME, keys_of
 from supervisor.config.value_types.durations import parse_duration
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")

@@ -12,8 +12,8 @@ import pytest
 import tomli
 
 from supervisor.config.jsonschema import DIALECT, document, example, schema_of
+from supervisor.config.key_tables import KEYS
 from supervisor.config.keys import REQUIRED
-from supervisor.config.schema import KEYS
 from tests.support.command_line import Ringward
 from tests.support.paths import ROOT
 

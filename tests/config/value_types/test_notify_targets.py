@@ -10,7 +10,7 @@ from supervisor.config.keys import Effect
 from supervisor.config.model import Config
 from supervisor.config.problems import Problem
 from supervisor.config.public_definition import definition_text
-from supervisor.config.records import Match, QuietHours
+from supervisor.config.value_records import Match, QuietHours
 
 Load = Callable[..., Config]
 Problems = Callable[..., list[Problem]]

@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.config.model import Config
 from supervisor.config.problems import Problem
-from supervisor.config.records import Param
+from supervisor.config.value_records import Param
 
 Load = Callable[..., Config]
 Problems = Callable[..., list[Problem]]

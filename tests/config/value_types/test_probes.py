@@ -7,7 +7,7 @@ import pytest
 
 from supervisor.config.load import load
 from supervisor.config.problems import ConfigError, InvalidValue
-from supervisor.config.records import Dependency, Probe
+from supervisor.config.value_records import Dependency, Probe
 from supervisor.config.value_types.dependencies import DependencyEntry
 from supervisor.config.value_types.probes import LIVE, READY
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.config.daemon_tables import Route
-from supervisor.config.records import Match, QuietHours
+from supervisor.config.value_records import Match, QuietHours
 from supervisor.ipc.notification_kinds import FAILURES, KINDS, OF_KIND, RECOVERIES, SEVERITIES
 from supervisor.scheduler.notifications.routes import RoutedEvent, Target, end_of_quiet, targets
 

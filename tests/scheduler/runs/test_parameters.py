@@ -14,7 +14,7 @@ from store.errors import DiskFull
 from store.runs.ids import new_ulid
 from supervisor.config.load import load
 from supervisor.config.model import Task
-from supervisor.config.records import Param
+from supervisor.config.value_records import Param
 from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.run_operations import RunOperations
 from supervisor.scheduler.loop.root_connection import RootConnection

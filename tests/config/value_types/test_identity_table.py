@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.config.load import load
 from supervisor.config.problems import ConfigError, UnusableObject
-from supervisor.config.records import ProxyIdentity
+from supervisor.config.value_records import ProxyIdentity
 from supervisor.startup import exposure
 
 HTTP = '[http]\nbehind_proxy = ["127.0.0.1"]\n'

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from supervisor.config.problems import InvalidValue, quoted
-from supervisor.config.records import ProxyIdentity
+from supervisor.config.value_records import ProxyIdentity
 from supervisor.config.value_types.values import FilePath, Text, choice, parse_parts, parse_table
 
 ANYBODY = "*"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from supervisor.config.problems import Faults, InvalidValue, quoted
-from supervisor.config.records import JsonPath
+from supervisor.config.value_records import JsonPath
 from supervisor.config.value_types.values import ListOf, Text, parse_parts
 
 KINDS = ("github", "gitlab", "generic")

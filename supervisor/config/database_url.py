@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from supervisor.config.files.substitute import variables_in
 from supervisor.config.problems import InvalidValue
-from supervisor.config.records import DatabaseServer
+from supervisor.config.value_records import DatabaseServer
 
 SQLITE = "sqlite"
 _SCHEMES = ("postgresql://", "postgres://")
