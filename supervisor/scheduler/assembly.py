@@ -27,9 +27,9 @@ from supervisor.scheduler.control.access_operations import AccessOperations, Cer
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Progress, last_job
 from supervisor.scheduler.control.bulk_operations import BulkOperations
 from supervisor.scheduler.control.control_socket import ControlServer
-from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.control.run_operations import RunOperations
+from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.control.unit_operations import UnitOperations
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change, CommitListener, Committer
@@ -41,7 +41,7 @@ from supervisor.scheduler.database.opening import TAKEN_UP, Restoration, restore
 from supervisor.scheduler.database.removal_clock import STATE, RemovalClock
 from supervisor.scheduler.database.retention import Retention
 from supervisor.scheduler.database.samplers import HostSampler, RunSampler
-from supervisor.scheduler.exports import Exports
+from supervisor.scheduler.export_processes import Exports
 from supervisor.scheduler.launchers.jobs import LaunchedJobs
 from supervisor.scheduler.loop.daemon_state import DaemonState
 from supervisor.scheduler.loop.event_log import EventLog, left_over
@@ -58,7 +58,7 @@ from supervisor.scheduler.notifications.run_alerts import RunAlerts
 from supervisor.scheduler.reload import last_good
 from supervisor.scheduler.reload.active_config import INFO, ActiveConfig, ResolvedConfig
 from supervisor.scheduler.reload.config_files import ConfigFiles
-from supervisor.scheduler.reload.reload import ConfigApplier, Configurable, Reloader, ReloadRequest
+from supervisor.scheduler.reload.config_reload import ConfigApplier, Configurable, Reloader, ReloadRequest
 from supervisor.scheduler.reload.unit_changes import UnitChanges
 from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.runs.failure_output import OutputSearches

@@ -20,7 +20,7 @@ from supervisor.ipc.control_client import ControlClient, RequestRefused, Unavail
 from supervisor.ipc.log_line import Log, printable, stamp
 from supervisor.ipc.messages import Decoder, Message, ProtocolError, encode
 from supervisor.scheduler.control.control_socket import ControlServer
-from supervisor.scheduler.control.operation import Operation, Reply, done, refused
+from supervisor.scheduler.control.socket_operation import Operation, Reply, done, refused
 from supervisor.scheduler.loop.loop import Loop
 from tests.support.waiting import until
 

@@ -10,8 +10,8 @@ from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.reload.active_config import ActiveConfig, ResolvedConfig
 from supervisor.scheduler.reload.config_files import ConfigFiles
+from supervisor.scheduler.reload.config_reload import Reloader, ReloadRequest
 from supervisor.scheduler.reload.daemon_settings import resolve
-from supervisor.scheduler.reload.reload import Reloader, ReloadRequest
 from supervisor.scheduler.reload.unit_changes import UnitChanges
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts

@@ -3,7 +3,7 @@
 from typing import Any
 
 from store.tasks import Instance, TaskRecord, get_task, instances
-from supervisor.scheduler.control.operation import operations_of
+from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.control.unit_operations import UnitOperations
 from supervisor.scheduler.runs.live_units import ServiceInstance, Unit
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts

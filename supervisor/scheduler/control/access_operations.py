@@ -15,8 +15,16 @@ from store.audit import Entry
 from store.database import Database
 from store.tokens import Token
 from supervisor.config.model import Config
-from supervisor.scheduler.control.operation import Arguments, Number, Reply, done, operation, refused, unavailable
 from supervisor.scheduler.control.rate_limit import LoginLimit
+from supervisor.scheduler.control.socket_operation import (
+    Arguments,
+    Number,
+    Reply,
+    done,
+    operation,
+    refused,
+    unavailable,
+)
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.reload.config_files import ConfigFiles

@@ -19,7 +19,8 @@ from store.runs.ids import derived_ulid
 from store.runs.writes import delete_run, get_run
 from supervisor.config.model import Task
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job
-from supervisor.scheduler.control.operation import (
+from supervisor.scheduler.control.rate_limit import TriggerLimit
+from supervisor.scheduler.control.socket_operation import (
     Arguments,
     Number,
     Reply,
@@ -31,14 +32,13 @@ from supervisor.scheduler.control.operation import (
     shutting_down,
     unavailable,
 )
-from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.database.retention import Retention
 from supervisor.scheduler.runs import run_transitions, secret_parameters
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
 from supervisor.scheduler.runs.parameter_checks import ParameterChecks, must_wait
-from supervisor.scheduler.runs.parameters import NOTHING, InvalidParameters, ParameterValues, accept_again
+from supervisor.scheduler.runs.run_parameters import NOTHING, InvalidParameters, ParameterValues, accept_again
 
 _STOPS = 200
 """Number of runs to stop in one turn of the loop; they take a few milliseconds."""

@@ -19,7 +19,7 @@ from msgspec import Meta
 from supervisor.host.osport import UnixListener, UnverifiedConnections
 from supervisor.ipc.messages import Message, ProtocolError
 from supervisor.ipc.msgspec_messages import encode, strict_decoder
-from supervisor.scheduler.control.operation import Operation, refused
+from supervisor.scheduler.control.socket_operation import Operation, refused
 from supervisor.scheduler.loop.loop import Loop
 
 _READ_BYTES = 65536

@@ -20,7 +20,8 @@ from supervisor.host.cgroup_usage import directory_of, mount_of
 from supervisor.host.process_environ import Environments
 from supervisor.host.procfs import find_process
 from supervisor.schedule.admission import MOST_HOLDERS, Claim, Obstacle, SlotUse
-from supervisor.scheduler.control.operation import (
+from supervisor.scheduler.control.rate_limit import TriggerLimit
+from supervisor.scheduler.control.socket_operation import (
     Arguments,
     Reply,
     Ulid,
@@ -31,13 +32,12 @@ from supervisor.scheduler.control.operation import (
     shutting_down,
     unavailable,
 )
-from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
 from supervisor.scheduler.runs.parameter_checks import ParameterChecks, must_wait
-from supervisor.scheduler.runs.parameters import InvalidParameters, ParameterValues, take
+from supervisor.scheduler.runs.run_parameters import InvalidParameters, ParameterValues, take
 from supervisor.scheduler.runs.run_rows import answer_row
 
 _PATIENCE_S = 0.01

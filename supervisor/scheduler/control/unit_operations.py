@@ -18,7 +18,7 @@ from store.database import Database
 from store.tasks import get_task, update_task
 from supervisor.ipc.unit_selection import ANY, Kinds, NotSelected, Selector, select
 from supervisor.schedule.instants import upcoming
-from supervisor.scheduler.control.operation import (
+from supervisor.scheduler.control.socket_operation import (
     Arguments,
     Number,
     Reply,

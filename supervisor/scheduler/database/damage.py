@@ -16,7 +16,7 @@ from store.errors import DatabaseDamaged, StoreError
 from store.recovery.copies import check, check_copy, suspect
 from supervisor.ipc.log_line import Log, stamp
 from supervisor.ipc.messages import DaemonSettings
-from supervisor.scheduler.control.operation import Arguments, Reply, done, operation
+from supervisor.scheduler.control.socket_operation import Arguments, Reply, done, operation
 from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop
 

@@ -39,7 +39,7 @@ from supervisor.scheduler.runs.end_reason import Verdict
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.runs.run_observer import RunObserver
 from supervisor.scheduler.runs.run_rows import event_body
-from supervisor.scheduler.services.health import Watcher
+from supervisor.scheduler.services.service_health import Watcher
 
 _FOLDER = "launches"
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from store.daemon_values import set_meta
 from supervisor.ipc.log_line import Log, stamp
 from supervisor.ipc.plural import counted
-from supervisor.scheduler.control.operation import Arguments, Reply, done, operation, unavailable
+from supervisor.scheduler.control.socket_operation import Arguments, Reply, done, operation, unavailable
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.database.removal_clock import STATE, RemovalClock
 from supervisor.scheduler.notifications.notifications import Notifications

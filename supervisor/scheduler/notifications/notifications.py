@@ -18,7 +18,7 @@ from supervisor.config.value_types.durations import format_duration
 from supervisor.ipc import notification_kinds
 from supervisor.ipc.log_line import stamp
 from supervisor.ipc.plural import counted
-from supervisor.scheduler.control.operation import Arguments, Reply, done, operation, refused, unavailable
+from supervisor.scheduler.control.socket_operation import Arguments, Reply, done, operation, refused, unavailable
 from supervisor.scheduler.database.commits import Change, Committer, Events
 from supervisor.scheduler.notifications.routes import RoutedEvent, Target, targets
 from supervisor.scheduler.notifications.wording import body_of, title_of

@@ -19,7 +19,7 @@ from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings
 from supervisor.ipc.notification_kinds import DELIVERY_FAILED
 from supervisor.ipc.plural import counted
-from supervisor.scheduler.control.operation import Arguments, Reply, done, operation, refused, unavailable
+from supervisor.scheduler.control.socket_operation import Arguments, Reply, done, operation, refused, unavailable
 from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.notifications.notifications import TOO_MANY

@@ -18,7 +18,7 @@ from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.runs.end_reason import Line, OutputResult
 from supervisor.scheduler.runs.live_units import LiveRun
-from supervisor.scheduler.services.health import Watcher
+from supervisor.scheduler.services.service_health import Watcher
 
 _PATIENCE_MS = 30_000
 """How long a verdict waits for the watcher."""

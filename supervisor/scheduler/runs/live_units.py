@@ -11,7 +11,7 @@ from supervisor.schedule.instants import Schedule
 from supervisor.scheduler.loop.loop import Timer
 from supervisor.scheduler.loop.user_lookup import Identity
 from supervisor.scheduler.runs import run_transitions
-from supervisor.scheduler.runs.parameters import NOTHING, CommandParameters, InvalidParameters, ParameterValues
+from supervisor.scheduler.runs.run_parameters import NOTHING, CommandParameters, InvalidParameters, ParameterValues
 from supervisor.scheduler.services import instance_transitions
 
 

@@ -13,7 +13,7 @@ from logring.regex import re2_module
 from supervisor.config.model import Service, Task
 from supervisor.host.osport import Wakeup
 from supervisor.scheduler.loop.loop import Loop
-from supervisor.scheduler.runs.parameters import InvalidParameter, InvalidParameters
+from supervisor.scheduler.runs.run_parameters import InvalidParameter, InvalidParameters
 
 T = TypeVar("T")
 Then = Callable[[Any], None]

@@ -43,9 +43,9 @@ from supervisor.scheduler.runs.end_reason import (
 )
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
 from supervisor.scheduler.runs.parameter_checks import ParameterChecks, must_wait
-from supervisor.scheduler.runs.parameters import CommandParameters, InvalidParameters, command_parameters, take
 from supervisor.scheduler.runs.retry import SUPERSEDED_BY, delay_ms, is_superseded, note_success, tried_again
 from supervisor.scheduler.runs.run_observer import JobTracker, OutputSearch, RunObserver, ServiceListener
+from supervisor.scheduler.runs.run_parameters import CommandParameters, InvalidParameters, command_parameters, take
 from supervisor.scheduler.runs.run_rows import ended_columns, event_body, pending_row, refused_row
 from supervisor.scheduler.runs.spawn_requests import SpawnRequests
 

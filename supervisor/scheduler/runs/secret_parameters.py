@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 
 from store.runs.writes import Run
 from supervisor.scheduler.runs import unstored_files
-from supervisor.scheduler.runs.parameters import ParameterValues, stored_values
+from supervisor.scheduler.runs.run_parameters import ParameterValues, stored_values
 
 _FOLDER = "secrets"
 

@@ -19,8 +19,8 @@ from supervisor.scheduler.loop.user_lookup import DAEMON_USER, Identity
 from supervisor.scheduler.runs import changed_files
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.runs.parameter_checks import must_wait
-from supervisor.scheduler.runs.parameters import CommandParameters, InvalidParameters, command_parameters
 from supervisor.scheduler.runs.run_access import TOKEN, RunAccess
+from supervisor.scheduler.runs.run_parameters import CommandParameters, InvalidParameters, command_parameters
 from supervisor.scheduler.runs.run_rows import run_row_of
 
 

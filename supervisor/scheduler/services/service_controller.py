@@ -19,11 +19,11 @@ from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, ServiceIns
 from supervisor.scheduler.runs.retry import delay_ms
 from supervisor.scheduler.services import instance_transitions
 from supervisor.scheduler.services.dependency_gate import DependencyGate
-from supervisor.scheduler.services.health import HealthMonitor, Watcher, liveness, readiness
 from supervisor.scheduler.services.incidents import CrashLoops, Flapping
 from supervisor.scheduler.services.instance_transitions import Action, Event, State
 from supervisor.scheduler.services.readiness import is_ready
 from supervisor.scheduler.services.rolling_restart import RollingRestarts
+from supervisor.scheduler.services.service_health import HealthMonitor, Watcher, liveness, readiness
 from supervisor.scheduler.services.start_order import OrderedStop
 
 NOT_CONFIGURED = "no longer configured"

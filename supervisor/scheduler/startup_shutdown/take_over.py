@@ -35,9 +35,9 @@ from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.runs.run_policy import with_policy
 from supervisor.scheduler.runs.run_rows import ended_columns, policy_in
 from supervisor.scheduler.services import instance_transitions
-from supervisor.scheduler.services.health import readiness
 from supervisor.scheduler.services.rolling_restart import stored_roll
 from supervisor.scheduler.services.service_controller import NOT_CONFIGURED, ServiceController
+from supervisor.scheduler.services.service_health import readiness
 from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns, insert_missing
 
 _RING_SUFFIX = ".ring"

@@ -8,7 +8,7 @@ from store import accounts, audit, sessions, tokens
 from store.audit import Entry
 from store.errors import StoreError
 from supervisor.scheduler.control.access_operations import AccessOperations
-from supervisor.scheduler.control.operation import operations_of
+from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.loop.loop import Loop
 from tests.scheduler.bench import Bench
 from tests.scheduler.fake_clock import FakeClock

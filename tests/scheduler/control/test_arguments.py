@@ -7,8 +7,8 @@ import pytest
 
 from supervisor.scheduler.control.access_operations import AccessOperations
 from supervisor.scheduler.control.bulk_operations import BulkOperations
-from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.run_operations import RunOperations
+from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.control.unit_operations import UnitOperations
 from tests.support.paths import ROOT
 

@@ -17,8 +17,8 @@ from store.runs.filter import RunFilter
 from store.runs.writes import count_runs, get_run, insert_run, list_runs
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job, last_job
 from supervisor.scheduler.control.bulk_operations import BulkOperations
-from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.rate_limit import TriggerLimit
+from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.database.retention import Retention
 from supervisor.scheduler.loop.long_reads import LongReads
 from tests.scheduler.bench import Bench

@@ -6,8 +6,8 @@ from typing import Any
 from store.errors import StoreError
 from store.runs.ids import new_ulid
 from store.runs.writes import RunFilter, count_runs
-from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.run_operations import RunOperations
+from supervisor.scheduler.control.socket_operation import operations_of
 from tests.scheduler.bench import Bench
 
 JOB = "[tasks.job]\nrun = 'true'\nmax_concurrent = 100\n"

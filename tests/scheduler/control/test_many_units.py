@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from store.errors import DiskFull
-from supervisor.scheduler.control.operation import operations_of
+from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.control.unit_operations import UnitOperations
 from supervisor.scheduler.runs.live_units import RunRequest
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts

@@ -6,8 +6,8 @@ from typing import Any
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, get_run
 from supervisor.ipc.messages import Decoder, encode
-from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.run_operations import RunOperations
+from supervisor.scheduler.control.socket_operation import operations_of
 from tests.scheduler.bench import Bench
 
 Make = Callable[[str], Bench]

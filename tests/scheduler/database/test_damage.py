@@ -12,7 +12,7 @@ from store.database import open_writer
 from store.errors import DatabaseDamaged
 from store.recovery.copies import copy_path, is_suspect, make_copy
 from supervisor.ipc.log_line import Log
-from supervisor.scheduler.control.operation import operations_of
+from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.database.damage import DamageMonitor
 from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop

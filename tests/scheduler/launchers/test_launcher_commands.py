@@ -19,7 +19,7 @@ from supervisor.ipc.messages import Spawn
 from supervisor.scheduler.launchers import launcher_commands
 from supervisor.scheduler.loop.user_lookup import Identity
 from supervisor.scheduler.runs.live_units import LiveRun, Unit
-from supervisor.scheduler.runs.parameters import take
+from supervisor.scheduler.runs.run_parameters import take
 from supervisor.scheduler.runs.spawn_requests import spawn_of
 
 RUN = "01KANM4E7K6WZ9V3T0000000AB"

@@ -5,7 +5,7 @@ from typing import Any
 
 from store import events, notifications
 from store.notifications import Notification
-from supervisor.scheduler.control.operation import operations_of
+from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.control.unit_operations import UnitOperations
 from supervisor.scheduler.notifications.notifications import NotificationOperations
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts

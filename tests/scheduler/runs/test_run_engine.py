@@ -3,8 +3,8 @@ from collections.abc import Callable
 from store.errors import DiskFull
 from store.runs.ids import new_ulid
 from store.runs.writes import unfinished_runs
-from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.run_operations import RunOperations
+from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.services import instance_transitions
 from tests.scheduler.bench import Bench
 

@@ -12,7 +12,7 @@ import pytest
 from store.tasks import get_task, update_task, upsert_task
 from supervisor.config.load import load
 from supervisor.config.public_definition import definition_text
-from supervisor.scheduler.control.operation import operations_of
+from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.control.unit_operations import UnitOperations
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from tests.scheduler.bench import Bench

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from store.runs.ids import new_ulid
 from store.runs.writes import unfinished_runs
-from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.run_operations import RunOperations
+from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest
 from supervisor.scheduler.runs.run_rows import run_row_of

@@ -28,7 +28,7 @@ from supervisor.config.problems import ConfigError, Problem
 from supervisor.config.public_definition import definition_text, recorded_definition
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings
-from supervisor.scheduler.control.operation import (
+from supervisor.scheduler.control.socket_operation import (
     Arguments,
     Reply,
     done,

@@ -15,11 +15,11 @@ from store.runs.ids import new_ulid
 from supervisor.config.load import load
 from supervisor.config.model import Task
 from supervisor.config.value_records import Param
-from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.run_operations import RunOperations
+from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.runs import parameter_checks, secret_parameters
-from supervisor.scheduler.runs.parameters import (
+from supervisor.scheduler.runs.run_parameters import (
     NOTHING,
     InvalidParameter,
     InvalidParameters,
