@@ -23,7 +23,7 @@ from deploy.release.lock import LOCKED
 from deploy.release.materials import licences
 from deploy.zipapp.build import EXTRAS, version, wanted
 from supervisor.config.files.lookup import SYSTEM_DATA, SYSTEM_FILE
-from supervisor.tools.service import systemd
+from supervisor.tools.service import systemd_plan
 from supervisor.tools.service.plan import NAME, InstallOptions
 from supervisor.tools.service.rendering import first_config
 
@@ -33,9 +33,9 @@ PLACE = f"/usr/lib/{NAME}"
 PROGRAM = f"/usr/bin/{NAME}"
 _UNITS = "/lib/systemd/system"
 _PLACES = {
-    systemd.UNIT: f"{_UNITS}/{NAME}.service",
-    systemd.BEFORE_254: f"{_UNITS}/{NAME}.service.d/before-254.conf",
-    systemd.SYSUSERS: f"/usr/lib/sysusers.d/{NAME}.conf",
+    systemd_plan.UNIT: f"{_UNITS}/{NAME}.service",
+    systemd_plan.BEFORE_254: f"{_UNITS}/{NAME}.service.d/before-254.conf",
+    systemd_plan.SYSUSERS: f"/usr/lib/sysusers.d/{NAME}.conf",
 }
 _COMPLETIONS = {
     "bash": f"/usr/share/bash-completion/completions/{NAME}",
@@ -100,7 +100,7 @@ class Package:
 
     def service(self) -> None:
         """Write the unit, the user, the directories, and a configuration without tasks."""
-        for file in systemd.plan(InstallOptions(PROGRAM, SYSTEM_FILE, SYSTEM_DATA, old_systemd=True)).files:
+        for file in systemd_plan.plan(InstallOptions(PROGRAM, SYSTEM_FILE, SYSTEM_DATA, old_systemd=True)).files:
             self.write(_PLACES[file.path], file.text.rpartition("# Written by")[0])
         self.write(f"/usr/lib/tmpfiles.d/{NAME}.conf", _TMPFILES)
         self.write(SYSTEM_FILE, first_config(SYSTEM_FILE, SYSTEM_DATA), 0o640)

@@ -61,11 +61,11 @@ def install_options_of(
         Failure: the configuration is invalid, or a path contains a character that an init system cannot represent.
     """
     from supervisor.config.files import lookup
-    from supervisor.tools.service import systemd
+    from supervisor.tools.service import systemd_plan
     from supervisor.tools.service.plan import InstallOptions
     from supervisor.tools.service.plan_files import path_below
 
-    old_systemd = kind == "systemd" and (systemd.version() or _NEW_SYSTEMD) < _NEW_SYSTEMD
+    old_systemd = kind == "systemd" and (systemd_plan.version() or _NEW_SYSTEMD) < _NEW_SYSTEMD
     config = os.path.abspath(settings.config or lookup.SYSTEM_FILE)
     configured = _configured_data(path_below(root, config))
     data = os.path.abspath(settings.data) if settings.data else configured or lookup.SYSTEM_DATA

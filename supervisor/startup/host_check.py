@@ -15,10 +15,9 @@ from supervisor.config.files.reading import read_source
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError, Problem, UnusableObject
 from supervisor.ipc.messages import IdentityHeaders
-from supervisor.startup import api_user, exposure
-from supervisor.startup import password as secret
+from supervisor.startup import admin_password, api_exposure, api_user
+from supervisor.startup.admin_password import Password
 from supervisor.startup.api_user import ApiUser
-from supervisor.startup.password import Password
 
 _OTLP_EXPORTER = "opentelemetry.exporter.otlp.proto.http"
 MAX_SOCKET_PATH_BYTES = 107
@@ -49,15 +48,15 @@ def check_host(config: Config, environ: Mapping[str, str]) -> HostValues:
     """
     wrong: list[UnusableObject] = []
     with _collecting(wrong):
-        hosts = exposure.hosts_of(config.http)
+        hosts = api_exposure.hosts_of(config.http)
     with _collecting(wrong):
-        gid = exposure.socket_gid_of(config.http)
+        gid = api_exposure.socket_gid_of(config.http)
     with _collecting(wrong):
         user = api_user.resolve_api_user(config.http)
     with _collecting(wrong):
-        password = secret.resolve_password(environ, config.http.password_file)
+        password = admin_password.resolve_password(environ, config.http.password_file)
     with _collecting(wrong):
-        identity = exposure.identity_of(config.http.identity)
+        identity = api_exposure.identity_of(config.http.identity)
     for export in config.exports.values():
         with _collecting(wrong):
             _check_sdk(export)

@@ -13,7 +13,7 @@ from supervisor.cli import exit_codes
 from supervisor.config.load import load
 from supervisor.tools.doctor import data as look
 from supervisor.tools.doctor import host
-from supervisor.tools.doctor.clock import OLDEST, judged
+from supervisor.tools.doctor.clock_check import OLDEST, judged
 from tests.support.command_line import Ringward
 
 

@@ -1,6 +1,6 @@
 """The configuration file of the demo."""
 
-from supervisor.tools.demo.jobs import BACKUP, JOBS, Job
+from supervisor.tools.demo.sample_tasks import BACKUP, JOBS, Job
 
 _HEAD = """\
 # Written by ringward demo: a shop that does not exist.

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from store.runs.ids import new_ulid
 from store.runs.writes import Run
-from supervisor.tools.demo.jobs import BACKUP, INDEX, JOBS, Job
+from supervisor.tools.demo.sample_tasks import BACKUP, INDEX, JOBS, Job
 
 OUTAGE_MS = 312_000
 """The time for which a service was down after a failure."""

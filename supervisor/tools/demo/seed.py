@@ -25,7 +25,7 @@ from supervisor.config.public_definition import recorded_definition
 from supervisor.config.value_types.durations import format_duration
 from supervisor.ipc.plural import counted
 from supervisor.tools.demo.history import OUTAGE_MS, History, moment
-from supervisor.tools.demo.jobs import BACKUP, INDEX
+from supervisor.tools.demo.sample_tasks import BACKUP, INDEX
 
 _HOUR_MS = 3_600_000
 _HOURS = 24

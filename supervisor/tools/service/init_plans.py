@@ -10,7 +10,7 @@ import shutil
 from dataclasses import replace
 
 from supervisor.config.files.lookup import API_USER
-from supervisor.tools.service import systemd
+from supervisor.tools.service import systemd_plan
 from supervisor.tools.service.detection import scan_directory
 from supervisor.tools.service.plan import NAME, Command, File, InstallOptions, Plan, stamped
 from supervisor.tools.service.rendering import render
@@ -35,7 +35,7 @@ def plan(kind: str, options: InstallOptions, scan: str | None = None) -> Plan:
         scan: The directory in which s6-svscan or runsvdir looks for services; None: the first existing default.
     """
     if kind == "systemd":
-        return systemd.plan(options)
+        return systemd_plan.plan(options)
     if kind == "openrc":
         init_plan = _openrc(options)
     elif kind == "s6":

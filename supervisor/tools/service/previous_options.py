@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from supervisor.tools.service.plan import InstallOptions
 from supervisor.tools.service.plan_files import ComparedFile, path_below
-from supervisor.tools.service.systemd import HARDENING, UNIT
+from supervisor.tools.service.systemd_plan import HARDENING, UNIT
 
 _USER = re.compile(r"^(?:User=|command_user=|install -d -m 0700 -o )([^:\s]+)", re.MULTILINE)
 """The user of the daemon in the files for each init system."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli import exit_codes
-from supervisor.tools.service import init_plans, systemd
+from supervisor.tools.service import init_plans, systemd_plan
 from supervisor.tools.service.detection import detect
 from tests.support.command_line import Ringward
 
@@ -22,7 +22,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _new_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(systemd, "version", lambda: 254)
+    monkeypatch.setattr(systemd_plan, "version", lambda: 254)
 
 
 def files(root: Path) -> dict[str, str]:
@@ -170,7 +170,7 @@ def test_old_systemd(
     ringward: Ringward, root: Path, monkeypatch: pytest.MonkeyPatch, version: int | None, helped: bool
 ) -> None:
     """A systemd before version 254 gets a drop-in that newer versions do not need."""
-    monkeypatch.setattr(systemd, "version", lambda: version)
+    monkeypatch.setattr(systemd_plan, "version", lambda: version)
     words = ("--init", "systemd", "--root", str(root), "--program", PROGRAM)
     assert ringward("service", "install", *words).exit_code == exit_codes.OK
     assert (f"{UNIT}.d/before-254.conf" in files(root)) == helped

@@ -20,7 +20,7 @@ from supervisor.cli.main import cli
 from supervisor.config.problems import UnusableObject
 from supervisor.ipc import listening_sockets
 from supervisor.ipc.messages import DaemonSettings
-from supervisor.startup import data_directory, password, runtime_directory
+from supervisor.startup import admin_password, data_directory, runtime_directory
 from supervisor.startup.refusal import Cause, NotStarted
 from supervisor.tools.doctor import data
 
@@ -274,7 +274,7 @@ class TestPassword:
     def test_password_file(self, tmp_path: Path) -> None:
         """The password is the first line of the file."""
         (tmp_path / "pw").write_text("open-sesame\r\nmore\n")
-        resolved = password.resolve_password({}, str(tmp_path / "pw"))
+        resolved = admin_password.resolve_password({}, str(tmp_path / "pw"))
         assert (resolved.value, resolved.ephemeral, resolved.origin) == (
             "open-sesame",
             False,
@@ -286,22 +286,22 @@ class TestPassword:
     def test_short_password(self, tmp_path: Path, value: str, message: str) -> None:
         """A short or empty password is refused, even from an empty variable."""
         with pytest.raises(UnusableObject, match=message):
-            password.resolve_password({"RINGWARD_PASSWORD": value}, None)
+            admin_password.resolve_password({"RINGWARD_PASSWORD": value}, None)
         (tmp_path / "pw").write_text(f"{value}\n")
         with pytest.raises(UnusableObject, match=message):
-            password.resolve_password({}, str(tmp_path / "pw"))
+            admin_password.resolve_password({}, str(tmp_path / "pw"))
 
     def test_password_with_invalid_utf8(self) -> None:
         """A password that is not UTF-8 is refused, because the API server could not check it."""
         with pytest.raises(UnusableObject, match="RINGWARD_PASSWORD is not UTF-8"):
-            password.resolve_password({"RINGWARD_PASSWORD": os.fsdecode(b"\xff" * 10)}, None)
+            admin_password.resolve_password({"RINGWARD_PASSWORD": os.fsdecode(b"\xff" * 10)}, None)
 
     def test_unreadable_password_file(self, tmp_path: Path) -> None:
         """The error has the path of the unreadable file."""
         (tmp_path / "binary").write_bytes(b"\xff" * 10)
         for name in ("missing", "binary", "."):
             with pytest.raises(UnusableObject, match=str(tmp_path)):
-                password.resolve_password({}, str(tmp_path / name))
+                admin_password.resolve_password({}, str(tmp_path / name))
 
 
 class TestDataDirectory:

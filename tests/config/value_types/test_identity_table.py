@@ -7,7 +7,7 @@ import pytest
 from supervisor.config.load import load
 from supervisor.config.problems import ConfigError, UnusableObject
 from supervisor.config.value_records import ProxyIdentity
-from supervisor.startup import exposure
+from supervisor.startup import api_exposure
 
 HTTP = '[http]\nbehind_proxy = ["127.0.0.1"]\n'
 
@@ -78,7 +78,7 @@ def test_unusable_secrets(tmp_path: Path, content: str | None, message: str) -> 
     if content is not None:
         path.write_text(content)
     with pytest.raises(UnusableObject, match=message) as refused:
-        exposure.identity_of(ProxyIdentity(secret_file=str(path), roles=(("*", "viewer"),)))
+        api_exposure.identity_of(ProxyIdentity(secret_file=str(path), roles=(("*", "viewer"),)))
     assert str(path) in str(refused.value)
     assert refused.value.path == ("http", "identity", "secret_file")
     assert "openssl" in str(refused.value.remedy)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from supervisor.config.files.lookup import SYSTEM_DATA, SYSTEM_FILE
-from supervisor.tools.service import systemd
+from supervisor.tools.service import systemd_plan
 from supervisor.tools.service.detection import KINDS
 from supervisor.tools.service.init_plans import OPENRC_SCRIPT, RUNIT_DIRECTORY, S6_DIRECTORY, plan
 from supervisor.tools.service.plan import DEFAULT_PROGRAM, File, InstallOptions
@@ -11,11 +11,11 @@ from tests.support.paths import ROOT
 
 DEPLOY = ROOT / "deploy"
 NAMES = {
-    systemd.UNIT: "systemd/ringward.service",
-    systemd.HARDENING: "systemd/hardening.conf",
-    systemd.BEFORE_254: "systemd/before-254.conf",
-    systemd.SYSUSERS: "systemd/sysusers.conf",
-    systemd.TMPFILES: "systemd/tmpfiles.conf",
+    systemd_plan.UNIT: "systemd/ringward.service",
+    systemd_plan.HARDENING: "systemd/hardening.conf",
+    systemd_plan.BEFORE_254: "systemd/before-254.conf",
+    systemd_plan.SYSUSERS: "systemd/sysusers.conf",
+    systemd_plan.TMPFILES: "systemd/tmpfiles.conf",
     OPENRC_SCRIPT: "openrc/ringward",
 }
 

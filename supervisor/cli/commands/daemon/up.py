@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from supervisor.config.model import Config
     from supervisor.config.problems import InvalidValue, Problem
     from supervisor.ipc.messages import DaemonSettings
+    from supervisor.startup.admin_password import Password
     from supervisor.startup.api_user import ApiUser
-    from supervisor.startup.password import Password
 
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
@@ -79,15 +79,13 @@ def _prepare(
     from supervisor.config.load import load
     from supervisor.ipc.messages import DaemonSettings
     from supervisor.startup import (
+        admin_password,
         advice,
         api_access,
         data_directory,
         descriptors,
         host_check,
         runtime_directory,
-    )
-    from supervisor.startup import (
-        password as secret,
     )
 
     descriptors.require()
@@ -158,7 +156,7 @@ def _prepare(
             for key, value in (
                 ("data_dir", settings.data),
                 ("listen", addresses),
-                ("password_file", secret.VARIABLE in os.environ),
+                ("password_file", admin_password.VARIABLE in os.environ),
             )
             if value
         ],
@@ -302,7 +300,7 @@ def _become_root(boot: "DaemonSettings", lock: int, runtime_lock: int, ready: in
     from supervisor.ipc.child_process import RINGWARD
     from supervisor.ipc.listening_sockets import CannotListen, listen
     from supervisor.startup import early_api_server
-    from supervisor.startup.password import VARIABLE
+    from supervisor.startup.admin_password import VARIABLE
 
     # From now on signals wait for the root. They would end this process, or Python with a traceback.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - signal_sets.KEPT)

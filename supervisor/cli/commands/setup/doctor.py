@@ -50,7 +50,7 @@ def _findings(settings: Settings) -> Iterator["Finding"]:
     from supervisor.host.shared_memory import file_system_types
     from supervisor.startup.runtime_directory import candidates
     from supervisor.tools.doctor import data, host
-    from supervisor.tools.doctor.clock import clock
+    from supervisor.tools.doctor.clock_check import clock
 
     finding, config, workers = _configuration(settings)
     yield finding

@@ -14,7 +14,7 @@ from supervisor.cli.settings import CONFIG, DATA, Settings, config_errors, pass_
 
 if TYPE_CHECKING:
     from supervisor.config.model import Config
-    from supervisor.tools.simulation.history import History
+    from supervisor.tools.simulation.past_runs import History
 
 _MAX_DAYS = 3660
 _SHOWN = 20
@@ -106,7 +106,7 @@ def _chosen(durations: Iterable[str], tasks: Iterable[str]) -> dict[str, int]:
 
 def _history(config: "Config", data: str | None) -> "History":
     from supervisor.config.files.lookup import data_dir
-    from supervisor.tools.simulation.history import History, HistoryUnreadable, read_history
+    from supervisor.tools.simulation.past_runs import History, HistoryUnreadable, read_history
 
     try:
         return read_history(config, data_dir(data, config.daemon.data_dir, os.environ))

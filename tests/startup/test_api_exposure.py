@@ -9,7 +9,7 @@ import pytest
 
 from supervisor.cli import exit_codes
 from supervisor.config.problems import UnusableObject
-from supervisor.startup.exposure import certificate_names
+from supervisor.startup.api_exposure import certificate_names
 from tests.cli.commands.test_up import Up, boot_of, shared_memory, up
 from tests.support.paths import TLS
 
