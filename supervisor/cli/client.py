@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlencode, urlsplit
 
 from supervisor.cli import exit_codes
+from supervisor.cli.daemon_answers import Record, UnexpectedAnswer, parse
 from supervisor.cli.failure import Failure
-from supervisor.cli.records import Record, UnexpectedAnswer, parse
 from supervisor.version import VERSION
 
 _TIMEOUT_S = 30.0

@@ -5,7 +5,7 @@ click.ClickException
     ├── Unreachable        no daemon answers (supervisor.cli.client)
     ├── ErrorResponse      the daemon answered with an error (supervisor.cli.client)
     │   └── NotFound       the object does not exist
-    └── UnexpectedAnswer   the answer is not from Ringward (supervisor.cli.records)
+    └── UnexpectedAnswer   the answer is not from Ringward (supervisor.cli.daemon_answers)
 """
 
 from typing import IO, Any

@@ -12,8 +12,8 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 from supervisor.cli.client import Api, ErrorResponse, Unreachable
+from supervisor.cli.daemon_answers import Record, parse
 from supervisor.cli.failure import say
-from supervisor.cli.records import Record, parse
 from supervisor.cli.sse import Event, EventParser
 from supervisor.cli.terminal import LogPrinter
 

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from supervisor.cli import exit_codes
 from supervisor.cli.client import Api, ErrorResponse, NotFound, Query, Unreachable, segment
+from supervisor.cli.daemon_answers import Record, UnexpectedAnswer, is_run_id
 from supervisor.cli.failure import Failure
-from supervisor.cli.records import Record, UnexpectedAnswer, is_run_id
 
 _NAME = re.compile(r"[a-zA-Z0-9._:-]{1,100}")
 _PART = re.compile(r"[0-9A-HJKMNP-TV-Z]{6,25}")

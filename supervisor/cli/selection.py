@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from supervisor.cli import exit_codes
+from supervisor.cli.daemon_answers import Record, is_run_id
 from supervisor.cli.failure import Failure, say
 from supervisor.cli.name_completion import all_names
-from supervisor.cli.records import Record, is_run_id
 from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing, is_interactive
 from supervisor.ipc.plural import counted
 from supervisor.ipc.unit_selection import ANY, is_glob
@@ -53,7 +53,7 @@ def filters_of(**given: str | None) -> dict[str, str]:
     Raises:
         click.UsageError: an option is invalid.
     """
-    from supervisor.cli.units.unit_logs import option_moment
+    from supervisor.cli.units.unit_log_printer import option_moment
 
     names = {"task": "task_name", "trigger": "triggered_by", "after": "created_after", "before": "created_before"}
     conditions = {name: value for name, value in given.items() if value is not None}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli.records import Record, parse
+from supervisor.cli.daemon_answers import Record, parse
 from supervisor.cli.units.waiting import AwaitedState, stop_limit
 from tests.support.fake_daemon import RUN
 

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from supervisor.cli.client import Api, ErrorResponse, Unreachable
+from supervisor.cli.daemon_answers import Record
 from supervisor.cli.failure import say
 from supervisor.cli.follow import ReconnectDelays
 from supervisor.cli.lookups import UnknownName, find_task, runs_of
-from supervisor.cli.records import Record
 from supervisor.cli.terminal import harmless
 
 ALIVE_S = 1.0

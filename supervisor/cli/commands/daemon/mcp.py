@@ -18,10 +18,10 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.client import Api, ErrorResponse, NotFound, segment
+from supervisor.cli.daemon_answers import Record
 from supervisor.cli.failure import Failure
 from supervisor.cli.lookups import ask_of, find_run, find_task, soonest, unknown, upcoming
 from supervisor.cli.paths import files
-from supervisor.cli.records import Record
 from supervisor.cli.settings import Settings, client_options, pass_settings
 from supervisor.version import VERSION
 

@@ -132,7 +132,7 @@ def _print_units(
     lines: int | None,
 ) -> None:
     from supervisor.cli.follow import ReconnectDelays
-    from supervisor.cli.units.unit_logs import UnitFollower, UnitPrinter, labels_of, option_moment, query_of
+    from supervisor.cli.units.unit_log_printer import UnitFollower, UnitPrinter, labels_of, option_moment, query_of
 
     # With a search, show all matching lines instead of only the last ones.
     start = (0 if only.since or only.grep else -100) if lines is None else -lines or 1

@@ -119,7 +119,7 @@ def _run_one(api: "Api", task: str, params: dict[str, str], output: _OutputOptio
 def _run_many(api: "Api", tasks: list[str], output: _OutputOptions) -> int:
     """Run tasks at the same time; return 1 unless all of them succeed."""
     from supervisor.cli.tables import show_json
-    from supervisor.cli.units.unit_logs import follow_all
+    from supervisor.cli.units.unit_log_printer import follow_all
 
     runs: list[dict[str, object]] = []
     failed = False

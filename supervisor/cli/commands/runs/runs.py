@@ -11,7 +11,7 @@ from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
-    from supervisor.cli.records import Record
+    from supervisor.cli.daemon_answers import Record
 
 
 @click.command("runs", epilog="Example: ringward runs backup 'db-*' --status failed,timeout --after 2h")

@@ -49,7 +49,7 @@ class _LineOptions:
         Raises:
             click.UsageError: a time is invalid.
         """
-        from supervisor.cli.units.unit_logs import option_moment
+        from supervisor.cli.units.unit_log_printer import option_moment
 
         return {
             "q": pattern,
@@ -111,7 +111,7 @@ class _Search:
         from supervisor.cli.client import segment
         from supervisor.cli.lookups import find_run, unknown
         from supervisor.cli.units.unit_choice import UnitChoice
-        from supervisor.cli.units.unit_logs import query_of
+        from supervisor.cli.units.unit_log_printer import query_of
 
         self._api = api
         group, tag, run = logs.group, logs.tag, logs.run

@@ -43,7 +43,7 @@ def command(settings: Settings, what: str, span: str | None, note: str | None, u
 
 
 def _post(api: "Api", path: str, body: dict[str, Any]) -> None:
-    from supervisor.cli.records import UnexpectedAnswer
+    from supervisor.cli.daemon_answers import UnexpectedAnswer
 
     options = {name: value for name, value in body.items() if value is not None}
     if api.post(path, None, options or None):

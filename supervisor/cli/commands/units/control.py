@@ -17,7 +17,7 @@ from supervisor.ipc.unit_selection import is_glob
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
-    from supervisor.cli.records import Record
+    from supervisor.cli.daemon_answers import Record
     from supervisor.cli.units.waiting import AwaitedState, FailedWait
 
 

@@ -13,7 +13,7 @@ from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
-    from supervisor.cli.records import Record
+    from supervisor.cli.daemon_answers import Record
 
 _COLUMNS = ("NAME", "KIND", "STATE", "LAST RESULT", "LAST RUN", "NEXT RUN", "ACTIVE")
 _TOO_OLD = (404, 422)
@@ -79,7 +79,7 @@ def _watch(show: Callable[[], None]) -> None:
 def _waits(api: "Api") -> dict[str, str]:
     """Return why the oldest waiting run of each unit waits, by unit, if the daemon reports it."""
     from supervisor.cli.client import ErrorResponse
-    from supervisor.cli.records import Record, UnexpectedAnswer
+    from supervisor.cli.daemon_answers import Record, UnexpectedAnswer
 
     query: dict[str, str | int | None] = {"status": "pending", "extended": "true", "naming": "camel", "limit": 1000}
     try:

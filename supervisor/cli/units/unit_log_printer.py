@@ -16,10 +16,10 @@ from typing import Any, BinaryIO
 import click
 
 from supervisor.cli.client import Api, Query
+from supervisor.cli.daemon_answers import Record, UnexpectedAnswer, parse, parse_list
 from supervisor.cli.failure import Failure
 from supervisor.cli.follow import Follower, ReconnectDelays
 from supervisor.cli.lookups import find_task
-from supervisor.cli.records import Record, UnexpectedAnswer, parse, parse_list
 from supervisor.cli.sse import EventParser
 from supervisor.cli.terminal import LogPrinter
 from supervisor.cli.units.unit_choice import UnitChoice
