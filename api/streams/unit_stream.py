@@ -30,9 +30,9 @@ from api.worker_context import Context
 from logring.block import Batch
 from logring.errors import LogError
 from logring.layout import STREAM_NAMES
+from logring.log_search import BadPattern, Pattern
 from logring.reader import LogReader, Page
 from logring.regex import MatchFailed
-from logring.search import BadPattern, Pattern
 from store.errors import StoreError
 from store.runs import runs_by_unit
 from store.runs.writes import Run

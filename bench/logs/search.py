@@ -2,7 +2,7 @@
 
 It writes a log of many lines (`--lines`, 10,000,000) and a text file with the same lines. Then it searches both in
 turn, `--rounds` times, with both files in the page cache; figures are medians. Ringward is
-:func:`logring.search.search` in the slices of the API, with all checks of the blocks. The others count matches,
+:func:`logring.log_search.search` in the slices of the API, with all checks of the blocks. The others count matches,
 including their start: grep in the C locale, and ripgrep, if installed, on one core. The bar is for a regular expression
 without a match. A ratio says how many times faster the others are.
 """
@@ -18,10 +18,10 @@ import time
 from dataclasses import dataclass
 
 from logring.layout import STDOUT, RingShape
+from logring.log_search import Limits, Pattern, search
 from logring.logfile.log_file import LogFileWriter
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
-from logring.search import Limits, Pattern, search
 
 SHARED_MEMORY = "/dev/shm"
 BAR_MB_S = 500

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from logring.common_syntax import translated
 from logring.layout import STDOUT
+from logring.log_search import Limits, Pattern, search
 from logring.regex import MatchFailed
-from logring.search import Limits, Pattern, search
 from supervisor.ipc import match_process
 from supervisor.ipc.match_process import TOO_LONG, MatchProcess
 from tests.logring.support.rings import Log
@@ -30,7 +30,7 @@ def process() -> Iterator[MatchProcess]:
 
 
 def without_re2(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logring.search.re2_module", lambda: None)
+    monkeypatch.setattr("logring.log_search.re2_module", lambda: None)
 
 
 def test_nothing_matches_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logring.search import present, required
+from logring.log_search import present, required
 
 re2 = pytest.importorskip("re2", reason="needs google-re2")
 

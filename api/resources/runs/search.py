@@ -35,10 +35,10 @@ from api.schemas.wire_times import rfc3339
 from api.worker_context import Context
 from logring.errors import LogError
 from logring.layout import STREAM_NAMES
+from logring.log_search import BadPattern, Hit, Limits, LineSelection, Pattern, SearchResult
+from logring.log_search import search as search_log
 from logring.reader import LogReader
 from logring.regex import Matcher
-from logring.search import BadPattern, Hit, Limits, LineSelection, Pattern, SearchResult
-from logring.search import search as search_log
 from store.database import Database
 from store.runs import runs_by_unit
 from store.runs import writes as store_runs

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from logring.search import BadPattern, Pattern
+from logring.log_search import BadPattern, Pattern
 from supervisor.config.problems import InvalidValue
 from supervisor.config.value_records import Probe, ProbeKind
 from supervisor.config.value_types.values import CommandLine, Duration, Integer, Text, ValueType, parse_table

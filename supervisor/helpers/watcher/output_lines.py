@@ -7,8 +7,8 @@ from functools import partial
 
 from logring.errors import LogError
 from logring.layout import SYSTEM
+from logring.log_search import Limits, Pattern, SearchResult, search
 from logring.reader import LogReader
-from logring.search import Limits, Pattern, SearchResult, search
 from supervisor.helpers.watcher.network_probes import ProbeFailed
 from supervisor.ipc.doorbell import DoorbellClient
 from supervisor.ipc.match_process import MatchProcess

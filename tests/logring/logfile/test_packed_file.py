@@ -23,10 +23,10 @@ from logring.layout import (
     STDOUT,
     Static,
 )
+from logring.log_search import Limits, Pattern, search
 from logring.logfile import zstd
 from logring.logfile.compress import SUFFIX, compress
 from logring.reader import Head, Line, LogReader
-from logring.search import Limits, Pattern, search
 from tests.logring.support.matching import DirectMatcher
 from tests.logring.support.rings import T0, Log, read_all, texts
 from tests.logring.support.steps import STEPS, Step, play

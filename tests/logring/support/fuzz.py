@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterator
 from logring.__main__ import main as look_into
 from logring.errors import Corrupt, LogError
 from logring.layout import PACKED_BLOCKS_AT, PAGE
+from logring.log_search import Limits, Pattern, search
 from logring.logfile.compress import SUFFIX, compress
 from logring.logfile.leftover_ring import save_leftover_ring
 from logring.reader import Line, LogReader
 from logring.redraw.history_format import read_frames
-from logring.search import Limits, Pattern, search
 from tests.logring.support.matching import DirectMatcher
 from tests.logring.support.mutations import Mutant, mutant
 from tests.logring.support.specimens import FRAMES, KINDS, RUN_FRAMES, Place, Specimen, specimen

@@ -16,7 +16,7 @@ from supervisor.cli.option_groups import grouped
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 if TYPE_CHECKING:
-    from logring.search import Pattern
+    from logring.log_search import Pattern
     from supervisor.cli.client import Api, Query
 
 _PAGE = 1000
@@ -223,7 +223,7 @@ class _Printer:
 
 def _pattern(text: str, *, regex: bool, ignore_case: bool) -> "Pattern | None":
     """Return the pattern that shows where a line matches; None if only the daemon's version accepts it."""
-    from logring.search import BadPattern, Pattern
+    from logring.log_search import BadPattern, Pattern
     from supervisor.ipc.match_process import MatchProcess
 
     try:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from logring.block import Block
 from logring.layout import FILE_BLOCKS_AT, STDERR, STDOUT, SYSTEM
+from logring.log_search import BadPattern, Hit, Limits, LineSelection, Pattern, search
 from logring.reader import Line, LogReader
-from logring.search import BadPattern, Hit, Limits, LineSelection, Pattern, search
 from tests.logring.support.rings import T0, Log, read_all, texts
 
 pytest.importorskip("re2", reason="needs google-re2")  # tests/ipc/test_match_process.py tests the other engine
@@ -186,7 +186,7 @@ def test_search_equals_a_loop(
         ]
         until_s = math.inf if least_bytes is None else -math.inf
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("logring.search._LEAST_BYTES", least_bytes or 1 << 12)
+            patch.setattr("logring.log_search._LEAST_BYTES", least_bytes or 1 << 12)
             hits_found, scanned = collect(log.reader, pattern, start, limit, max_bytes, needed, until_s)
         assert hits_found == hits
         total = sum(len(line.text) for line in lines)
