@@ -213,7 +213,7 @@ def _with_positions(config: Config, advices: list[_Advice], *, only_set: bool = 
 
 def _refusal(user: str) -> str | None:
     """Return the reason why nothing can run as `user`; None if there is none."""
-    from supervisor.host.users import NoSuchAccount, resolve
+    from supervisor.host.unix_accounts import NoSuchAccount, resolve
 
     try:
         resolve(user)
@@ -254,7 +254,7 @@ def _missing_program(unit: Unit, environ: Mapping[str, str]) -> tuple[str, str] 
 
 def _path(unit: Unit, environ: Mapping[str, str]) -> str:
     """Return the PATH in which the program of a unit is searched."""
-    from supervisor.host.users import CLEAN_PATH
+    from supervisor.host.unix_accounts import CLEAN_PATH
 
     return unit.env.get("PATH") or (CLEAN_PATH if unit.clean_env else environ.get("PATH", os.defpath))
 

@@ -25,7 +25,7 @@ from store.runs.writes import update_run
 from supervisor.config.value_records import Launcher
 from supervisor.config.value_types.durations import format_duration
 from supervisor.config.value_types.launchers import PLACEHOLDER
-from supervisor.host import users
+from supervisor.host import unix_accounts
 from supervisor.ipc.messages import Exited
 from supervisor.ipc.probe_request import ProbeRequest
 from supervisor.scheduler.core import Core
@@ -68,7 +68,7 @@ class JobRecord(Struct, frozen=True):
         base = {name: text for name, text in os.environ.items() if name not in private}
         secrets = run.definition.secrets
         return {
-            **({"PATH": users.CLEAN_PATH} if self.clean_env else base),
+            **({"PATH": unix_accounts.CLEAN_PATH} if self.clean_env else base),
             **identity.variables,
             **self.env,
             **{name: secrets[name] for name in self.secrets if name in secrets},

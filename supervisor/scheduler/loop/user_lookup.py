@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from supervisor.config.model import Service, Task
 from supervisor.config.value_types.durations import format_duration
 from supervisor.host.osport import Wakeup
-from supervisor.host.users import Account, NoSuchAccount, own_variables, resolve
+from supervisor.host.unix_accounts import Account, NoSuchAccount, own_variables, resolve
 from supervisor.scheduler.loop.loop import Loop, Timer
 
 _PATIENCE_MS = 30_000

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from supervisor.host.files import private
-from supervisor.host.users import Account
+from supervisor.host.unix_accounts import Account
 from supervisor.scheduler.runs import unstored_files
 
 _FOLDER = "changed_files"

@@ -9,7 +9,7 @@ from logring.log_paths import log_path
 from supervisor.config.diff import process_hash
 from supervisor.config.model import Service, Task
 from supervisor.config.value_records import Probe
-from supervisor.host import users
+from supervisor.host import unix_accounts
 from supervisor.ipc.log_line import stamp
 from supervisor.ipc.messages import DaemonSettings, Message, Spawn, spawn_message
 from supervisor.scheduler.database.commits import Committer
@@ -116,7 +116,7 @@ def spawn_of(
         own["RINGWARD_FILES"] = files
     if run.scheduled_at is not None:
         own["RINGWARD_SCHEDULED_AT"] = stamp(run.scheduled_at)
-    env = {**({"PATH": users.CLEAN_PATH} if definition.clean_env else {}), **identity.variables, **own}
+    env = {**({"PATH": unix_accounts.CLEAN_PATH} if definition.clean_env else {}), **identity.variables, **own}
     notify = None
     if isinstance(definition, Service) and "notify" in (_kind(definition.ready), _kind(definition.live)):
         notify = env["NOTIFY_SOCKET"] = f"@ringward/{daemon_id}/{run.id}"

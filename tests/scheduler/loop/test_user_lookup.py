@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from supervisor.host.users import Account
+from supervisor.host.unix_accounts import Account
 from supervisor.scheduler.loop import user_lookup
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.loop.user_lookup import Identity, UserLookup, look_up

@@ -6,8 +6,8 @@ import pwd
 
 import pytest
 
-from supervisor.host import users
-from supervisor.host.users import NoSuchAccount, own_variables, resolve
+from supervisor.host import unix_accounts
+from supervisor.host.unix_accounts import NoSuchAccount, own_variables, resolve
 
 NOBODY = pwd.getpwnam("nobody")
 
@@ -41,7 +41,7 @@ def test_explicit_group() -> None:
 def test_numbers() -> None:
     """A number names a known user, or, with a group, an unknown one."""
     assert resolve(str(NOBODY.pw_uid)).variables["USER"] == "nobody"
-    assert resolve("12345678:87654321") == users.Account(12345678, 87654321, (87654321,), {})
+    assert resolve("12345678:87654321") == unix_accounts.Account(12345678, 87654321, (87654321,), {})
 
 
 @pytest.mark.parametrize("text", ["no-such-user", "12345678", "root:no-such-group", "99999999999:1"])
