@@ -1,4 +1,4 @@
-"""The structure: which room may import which, circles, and full folders.
+"""The structure: which room may import which, circles, full folders, and names that several modules share.
 
 Arrows are read from all imports: at the top, within functions, under TYPE_CHECKING, and by ``import_module`` of a
 constant.
@@ -41,6 +41,25 @@ ROOMS = (
 """The longest name that fits is the room of a module. The last one has the entries of helpers, and the version."""
 
 LONE_IMPORTERS = 14
+
+LAYERS = ("api.resources", "store", "supervisor.cli.commands", "supervisor.scheduler.control")
+"""The rooms that have a module for each noun: in the API, the database, the command line and ``control.sock``."""
+
+SHARED_NAMES: Mapping[str, set[str]] = {
+    "access": {"api.resources.access", "api.schemas.access"},
+    "backup": {"supervisor.cli.commands.daemon.backup", "supervisor.tools.backup"},
+    "errors": {"api.errors", "logring.errors", "store.errors"},
+    "notifications": {
+        "api.resources.notifications",
+        "store.notifications",
+        "supervisor.scheduler.notifications.notifications",
+    },
+    "openapi": {"api.openapi", "supervisor.cli.commands.daemon.openapi"},
+    "upgrade": {"supervisor.cli.commands.daemon.upgrade", "supervisor.root.handover.upgrade"},
+}
+"""Names shared by modules about one noun that are not all in layers."""
+
+MOST_SHARED_NAMES = 10
 
 _SMALL_LINES = 120
 _GENERATED = re.compile(r"/__pycache__/|/static/bundle/|\.egg-info/")
@@ -169,6 +188,20 @@ def lone_importers() -> list[str]:
     )
 
 
+def shared_names() -> dict[str, set[str]]:
+    """Return names of several modules, with the modules, except for those with one module in each of several layers."""
+    modules: dict[str, set[str]] = {}
+    for path in FILES:
+        if not path.stem.startswith("__"):
+            modules.setdefault(path.stem, set()).add(module_of(path))
+    return {name: same for name, same in modules.items() if len(same) > 1 and not _in_different_layers(same)}
+
+
+def _in_different_layers(modules: set[str]) -> bool:
+    layers = [layer for module in modules for layer in LAYERS if within(module, layer)]
+    return len(layers) == len(modules) == len(set(layers))
+
+
 def test_no_circular_imports() -> None:
     """No modules import each other, directly or through others."""
     assert circles() == set()
@@ -187,3 +220,9 @@ def test_folder_size() -> None:
 def test_small_modules_with_one_importer() -> None:
     """The number of small modules with a single importer does not grow."""
     assert len(lone_importers()) <= LONE_IMPORTERS, lone_importers()
+
+
+def test_names_of_modules_are_unique() -> None:
+    """Modules share a name only in different layers, or as one of a few listed exceptions."""
+    assert shared_names() == SHARED_NAMES
+    assert len(SHARED_NAMES) <= MOST_SHARED_NAMES
