@@ -258,6 +258,8 @@ def test_handover_is_passed_on_field_by_field(
     assert phases == {ProcessState.RUNNING, ProcessState.DRAINING}
     root._api.hang_up()
     close(inherited)
+    for fd, *_ in table["lives"]["records"].values():
+        os.close(fd)
 
 
 def comparable(state: RootState) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The memory that outlives a root, and the service manager's store that holds it."""
 
 import array
+import contextlib
 import errno
 import json
 import os
@@ -81,13 +82,15 @@ def content_of(number: int, cause: str | None = None) -> RecordContent:
     )
 
 
+def successor(record: Record) -> contextlib.closing[Record]:
+    """Open the record as the next root opens it."""
+    return contextlib.closing(Record(os.dup(record.fd)))
+
+
 def reread(record: Record) -> RecordContent | None:
     """Return the record as the next root reads it."""
-    other = Record(os.dup(record.fd))
-    try:
+    with successor(record) as other:
         return other.read()
-    finally:
-        other.close()
 
 
 def test_newest_record_counts(record: Record) -> None:
@@ -97,14 +100,12 @@ def test_newest_record_counts(record: Record) -> None:
     for number in range(5):
         record.write(content_of(number))
         record.hold(b"out" * number, b"err", number)
-        other = Record(os.dup(record.fd))
-        assert other.read() == content_of(number)
-        assert other.withheld() == (b"out" * number, b"err", number)
-        other.close()
-    other = Record(os.dup(record.fd))
-    other.write(content_of(5))
+        with successor(record) as other:
+            assert other.read() == content_of(number)
+            assert other.withheld() == (b"out" * number, b"err", number)
+    with successor(record) as other:
+        other.write(content_of(5))
     assert record.read() == content_of(5)
-    other.close()
 
 
 def test_request_is_written_once(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,11 +152,12 @@ def test_writer_killed_during_a_write(record: Record, monkeypatch: pytest.Monkey
     for turn in (3, 5):
         with monkeypatch.context() as patch:
             kill_at(patch, PLACES[step], cut)
-            with pytest.raises(Killed):
-                Record(os.dup(record.fd)).write(content_of(turn + 1, "stop"))
+            with successor(record) as other, pytest.raises(Killed):
+                other.write(content_of(turn + 1, "stop"))
         whole = step == "progress" and cut == 1_000_000
         assert reread(record) == (content_of(turn + 1, "stop") if whole else content_of(turn))
-        Record(os.dup(record.fd)).write(content_of(turn + 2))
+        with successor(record) as other:
+            other.write(content_of(turn + 2))
         assert reread(record) == content_of(turn + 2)
 
 
@@ -176,9 +178,8 @@ def test_writer_killed_during_a_conversion(
     whole = step == "format 1" or (step == "progress" and cut == 1_000_000)
     assert reread(old_record) == (now if whole else before)
     last = now._replace(state=replace(now.state, progress=replace(now.state.progress, steps_left=0)))
-    other = Record(os.dup(old_record.fd))
-    other.write(last)
-    other.close()
+    with successor(old_record) as other:
+        other.write(last)
     assert reread(old_record) == last
     assert not records._whole(old_record.fd, records._FORMAT_1)
 

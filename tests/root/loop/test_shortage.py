@@ -42,10 +42,11 @@ BOOT = DaemonSettings(
 
 
 class Shortage:
-    """Occupied descriptors."""
+    """Occupied descriptors, below a limit that leaves room above those which other tests have left open."""
 
     def __init__(self) -> None:
         self._held: list[int] = []
+        self.limit = max(map(int, os.listdir("/proc/self/fd"))) + 100
 
     def leave(self, count: int) -> None:
         """Occupy all descriptors except `count`."""
@@ -65,10 +66,10 @@ class Shortage:
 
 @pytest.fixture
 def shortage() -> Iterator[Shortage]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (400, hard))
     gc.collect()  # leftovers of earlier tests must not close a descriptor meanwhile
     short = Shortage()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (short.limit, hard))
     yield short
     short.end()
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -114,10 +115,10 @@ def test_failed_helper_start_leaks_nothing(count: int, shortage: Shortage) -> No
     with socket.socket() as sock, socket.socket() as two:
         helper = Helper("x", "no.such.module", BOOT, [sock, two])
         shortage.leave(count)
-        before = {fd for fd in range(400) if is_open(fd)}
+        before = {fd for fd in range(shortage.limit) if is_open(fd)}
         with pytest.raises(OSError, match="Too many"):
             helper.start({}, 0.0)
-        assert {fd for fd in range(400) if is_open(fd)} == before
+        assert {fd for fd in range(shortage.limit) if is_open(fd)} == before
         assert helper.sock is None
 
 
@@ -203,11 +204,12 @@ def test_descriptors_needed_later(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("count", [open_descriptors, polled_descriptors])
 def test_counting_needs_no_descriptor(shortage: Shortage, count: Callable[[int], int]) -> None:
     """Open descriptors can be counted when none is free, on kernels since Linux 6.2 and before."""
+    limit = shortage.limit
     for spare in (0, 3):
         shortage.leave(spare)
         # A thread of an earlier test may still close one between the two counts, or wait in accept(2), which has
         # reserved a descriptor.
-        until(lambda: sum(map(is_open, range(400))) <= count(400) <= 400 - spare, "a count in these bounds")  # noqa: B023
+        until(lambda: sum(map(is_open, range(limit))) <= count(limit) <= limit - spare, "a count in these bounds")  # noqa: B023
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN])
