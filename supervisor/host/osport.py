@@ -12,6 +12,7 @@ import socket
 import struct
 import sys
 import threading
+import weakref
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -276,10 +277,12 @@ class UnverifiedConnections:
 
 
 class Wakeup:
-    """An eventfd that one thread sets and for which the epoll of another thread waits."""
+    """An eventfd that one thread sets and for which the epoll of another thread waits. It is closed with its object."""
 
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.close = weakref.finalize(self, os.close, self._fd)
+        """Closes the descriptor."""
         self._lock = threading.Lock()
         self._set = self._readable = self._held = False
 
@@ -316,7 +319,3 @@ class Wakeup:
         if self._set and not (self._held or self._readable):
             os.eventfd_write(self._fd, 1)
             self._readable = True
-
-    def close(self) -> None:
-        """Close the descriptor."""
-        os.close(self._fd)

@@ -5,7 +5,6 @@ and replaced directories, and watches and lists them. After an overflow of inoti
 seconds it lists the directories that inotify cannot watch or that other hosts can change without an event.
 """
 
-import contextlib
 import fnmatch
 import json
 import os
@@ -22,6 +21,7 @@ from supervisor.helpers.filewatcher.refusals import LIST_S, Refusals, Retries
 from supervisor.host import inotify
 from supervisor.host.files import replace_file
 from supervisor.host.inotify import Inotify
+from supervisor.host.osport import Wakeup
 from supervisor.host.shared_memory import file_system_types, type_of
 
 Send = Callable[[dict[str, object]], None]
@@ -122,7 +122,7 @@ class TaskWatch(threading.Thread):
         self._lock = threading.Lock()
         """Protects the state in `_changes`."""
         self._acknowledged: deque[str] = deque()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wakeup = Wakeup()
         self._directories: dict[str, _Directory] = {}
         for glob in globs:
             path, pattern = os.path.split(glob)
@@ -131,7 +131,7 @@ class TaskWatch(threading.Thread):
         self._changes.keep_globs(globs, self._matches)
         self._inotify: Inotify | None = None
         self._poll = select.poll()
-        self._poll.register(self._bell, select.POLLIN)
+        self._poll.register(self._wakeup, select.POLLIN)
         self._saved_s = 0.0
 
     def _matches(self, path: str) -> bool:
@@ -143,7 +143,7 @@ class TaskWatch(threading.Thread):
     def stored(self, burst_id: str) -> None:
         """Take in that the run for a burst is stored, so the next burst may follow. This never waits for the thread."""
         self._acknowledged.append(burst_id)
-        os.eventfd_write(self._bell, 1)
+        self._wakeup.set()
 
     def close(self) -> None:
         """Save the state, unless the thread hangs while it holds the lock."""
@@ -180,8 +180,7 @@ class TaskWatch(threading.Thread):
                 due_s = self._changes.due_s()
             until_s = look_s if due_s is None else min(look_s, due_s)
             self._poll.poll(max(0.0, until_s - time.monotonic()) * 1000 + 1)
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._bell)
+            self._wakeup.clear()
             with self._lock:
                 if self._take_events(time.monotonic()):
                     look_s = 0.0

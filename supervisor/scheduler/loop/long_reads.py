@@ -1,7 +1,6 @@
 """Long reads of the database in a thread of their own: neither the loop nor the store thread waits for them."""
 
 import contextlib
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from store.database import Database, open_reader
 from store.errors import DatabaseDamaged
+from supervisor.host.osport import Wakeup
 from supervisor.scheduler.loop.loop import Loop
 
 T = TypeVar("T")
@@ -30,9 +30,9 @@ class LongReads:
         self._path = path
         self._questions: SimpleQueue[_ReadRequest] = SimpleQueue()
         self._answers: deque[tuple[_ReadRequest, object]] = deque()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wakeup = Wakeup()
         self._started = False
-        loop.watch(self._bell, lambda _mask: self._drain())
+        loop.watch(self._wakeup.fileno(), lambda _mask: self._drain())
 
     def submit(self, read: Callable[[Database], T], done: Callable[[T | BaseException], None]) -> None:
         """Call `read` with a read-only connection in the thread, then `done` in the loop with its result or error."""
@@ -68,11 +68,10 @@ class LongReads:
 
     def _answer(self, question: _ReadRequest, answer: object) -> None:
         self._answers.append((question, answer))
-        os.eventfd_write(self._bell, 1)
+        self._wakeup.set()
 
     def _drain(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # EAGAIN: already read
-            os.eventfd_read(self._bell)
+        self._wakeup.clear()
         while self._answers:
             question, answer = self._answers.popleft()
             question.done(answer)

@@ -3,7 +3,6 @@
 In the loop, a hung network file system, or the validation of ten thousand schedules, would delay timers and runs.
 """
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from supervisor.config.files.stamps import is_current
 from supervisor.config.model import Config
 from supervisor.host.clock import Clock
+from supervisor.host.osport import Wakeup
 from supervisor.scheduler.loop.loop import Loop
 
 T = TypeVar("T")
@@ -47,8 +47,8 @@ class ConfigFiles:
         self._check_at_s = self._clock.monotonic_s() + _POLL_S
         self._todo: SimpleQueue[_Job] = SimpleQueue()
         self._finished: deque[Callable[[], None]] = deque()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        loop.watch(self._bell, lambda _mask: self._drain())
+        self._wakeup = Wakeup()
+        loop.watch(self._wakeup.fileno(), lambda _mask: self._drain())
 
     def start(self) -> None:
         """Start the thread."""
@@ -94,10 +94,9 @@ class ConfigFiles:
 
     def _finish(self, tell: Callable[[], None]) -> None:
         self._finished.append(tell)
-        os.eventfd_write(self._bell, 1)
+        self._wakeup.set()
 
     def _drain(self) -> None:
-        with suppress(BlockingIOError):  # EAGAIN: already read
-            os.eventfd_read(self._bell)
+        self._wakeup.clear()
         while self._finished:
             self._finished.popleft()()
