@@ -1,1 +1,1 @@
-"""The exporter process delivers log lines to one receiver. Each export has its own process; see ``work``."""
+"""The exporter process delivers log lines to one receiver; see ``log_delivery``. Each export has its own process."""
