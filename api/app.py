@@ -38,9 +38,8 @@ from supervisor.ipc.messages import DaemonSettings
 class Route:
     """All operations of one path."""
 
-    def __init__(self, context: Context, memory: MemoryWatch, operations: list[Operation]) -> None:
-        self._context = context
-        self._memory = memory
+    def __init__(self, application: "Application", operations: list[Operation]) -> None:
+        self._application = application
         self.allow: list[str] = ["OPTIONS"]
         for operation in operations:
             methods = ["GET", "HEAD"] if operation.method == "GET" else [operation.method]
@@ -63,7 +62,7 @@ class Route:
             self._record(operation, call, err.status, reason_of(err))
             raise
         except StoreError as err:
-            self._context.reads.log_unreadable(operation.id, err)
+            self._application.context.reads.log_unreadable(operation.id, err)
             refusal = unavailable("The database cannot be read")
             self._record(operation, call, refusal.status, refusal.detail)
             raise refusal from err
@@ -80,13 +79,13 @@ class Route:
         misnamed = parse_path(call.path)
         if not misnamed:
             call.target = " ".join(call.path.values())
-        permission.admit(self._context, operation, call)
+        permission.admit(self._application.context, operation, call)
         call.query, errors = parse_query(operation.query, call.req.query_string)
         if (deprecated := operation.deprecation(call.req.query_string)) is not None:
             call.resp.set_header("Deprecation", deprecated.header)
         errors = misnamed + errors
         if not errors:
-            permission.check_scope(self._context, operation, call)
+            permission.check_scope(self._application.context, operation, call)
         budget = STRANGERS if call.identity is None else KNOWN
         with budget.holding() as take:
             if operation.media and not errors:
@@ -108,18 +107,18 @@ class Route:
             raise_all(errors)
             if call.req.method in permission.UNSAFE:
                 check_deadline(call.req)
-            operation.handler(self._context, call)
+            operation.handler(self._application.context, call)
 
     def _record(self, operation: Operation, call: Call, status: int, reason: str) -> None:
         """Record a response for the memory watch, and an unsafe request of a known client for the audit log.
 
         Wrong passwords are recorded where they are checked.
         """
-        self._memory.record(operation.id, status)
+        self._application.memory.record(operation.id, status)
         if call.audited or call.identity is None or call.req.method not in permission.UNSAFE:
             return
         call.audited = True
-        self._context.auditor.record(
+        self._application.context.auditor.record(
             operation.id,
             who=call.by,
             address=address_of(call.req),
@@ -144,24 +143,37 @@ def open_context(boot: DaemonSettings, daemon_pid: int) -> Context:
     )
 
 
-def build(context: Context, memory: MemoryWatch) -> falcon.App[falcon.Request, falcon.Response]:
-    """Build the application of one worker."""
-    router = CompiledRouter()
-    boot = context.boot
-    # 0.0.0.0 is not a name of this host, although browsers can reach it that way. Connections have the real address.
-    bound = [host for host, _ in boot.listen if not ipaddress.ip_address(host).is_unspecified]
-    guard = Guard([*bound, *boot.hosts], Exposure(boot), router)
-    app = falcon.App(router=router, middleware=[guard])
-    app.add_error_handler(Exception, on_failure)
-    app.add_error_handler(falcon.HTTPError, on_http_error)
-    app.add_error_handler(ApiError, on_api_error)
-    paths: defaultdict[str, list[Operation]] = defaultdict(list)
-    for operation in OPERATIONS:
-        paths[operation.path].append(operation)
-    for path, operations in paths.items():
-        app.add_route(path, Route(context, memory, operations))
-    site = Site()
-    for path in (*site.paths, "/static/{digest}/{name:path}"):
-        app.add_route(path, site)
-    router.find("/")  # compiles the routes now: a worker without memory for that must fail before it serves
-    return app
+class Application:
+    """The Falcon application. The arbiter builds it before it forks, so that workers share its memory."""
+
+    context: Context
+    """The context of this worker."""
+    memory: MemoryWatch
+
+    def __init__(self) -> None:
+        self._router = CompiledRouter()
+        self._app = falcon.App(router=self._router)
+        self._app.add_error_handler(Exception, on_failure)
+        self._app.add_error_handler(falcon.HTTPError, on_http_error)
+        self._app.add_error_handler(ApiError, on_api_error)
+        paths: defaultdict[str, list[Operation]] = defaultdict(list)
+        for operation in OPERATIONS:
+            paths[operation.path].append(operation)
+        for path, operations in paths.items():
+            self._app.add_route(path, Route(self, operations))
+        site = Site()
+        for path in (*site.paths, "/static/{digest}/{name:path}"):
+            self._app.add_route(path, site)
+        self._router.find(
+            "/"
+        )  # compiles the routes now: without memory for that, the server must fail before it serves
+
+    def connect(self, context: Context, memory: MemoryWatch) -> falcon.App[falcon.Request, falcon.Response]:
+        """Return the application with the context of this worker. Call this once, after the fork."""
+        self.context, self.memory = context, memory
+        boot = context.boot
+        # 0.0.0.0 is not a name of this host, although browsers can reach it that way. Connections have the real
+        # address.
+        bound = [host for host, _ in boot.listen if not ipaddress.ip_address(host).is_unspecified]
+        self._app.add_middleware(Guard([*bound, *boot.hosts], Exposure(boot), self._router))
+        return self._app

@@ -20,6 +20,7 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.sock import close_sockets, create_sockets
 
+from api.app import Application
 from api.server.log_format import ApiLogger
 from api.server.tls import CertificateFromScheduler, CertificateOnDisk, CurrentContext
 from api.server.worker import ENDING, Worker
@@ -40,7 +41,10 @@ _HANG_S = 30
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     """gunicorn's application object: its configuration, and the settings of the workers."""
 
-    def __init__(self, boot: DaemonSettings, hello: socket.socket, listeners: list[int]) -> None:
+    def __init__(
+        self, application: Application, boot: DaemonSettings, hello: socket.socket, listeners: list[int]
+    ) -> None:
+        self._application = application
         self.boot = boot
         self.hello = hello
         self.listeners = listeners
@@ -86,9 +90,9 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             )
         return self._tls_context.get(config, make)
 
-    def load(self) -> object:
-        """Unused: workers build the application themselves."""
-        raise NotImplementedError
+    def load(self) -> Application:
+        """Return the application, which each worker connects to its context."""
+        return self._application
 
     def root_is_gone(self, flags: int = 0) -> bool:
         """Return whether the root has closed its socket. Received bytes are ignored."""
@@ -179,6 +183,7 @@ def run(fd: int) -> None:
     set_title(TITLE)
     hello = socket.socket(fileno=fd)
     hello.set_inheritable(False)
+    application = Application()
     boot, listeners = _receive_hello(hello)
     if boot.api_account is not None:
         become(*boot.api_account, boot.api_groups)
@@ -194,4 +199,4 @@ def run(fd: int) -> None:
     # Workers share the imported objects. Garbage collection would write to them and so copy their pages.
     gc.freeze()
     gc.enable()
-    ApiArbiter(Server(boot, hello, listeners)).run()
+    ApiArbiter(Server(application, boot, hello, listeners)).run()

@@ -61,7 +61,7 @@ from gunicorn.http.unreader import SocketUnreader
 from gunicorn.workers import base
 from gunicorn.workers.base_async import AsyncWorker
 
-from api.app import build, open_context
+from api.app import open_context
 from api.errors import write_error
 from api.server.client_address import Exposure
 from api.server.heartbeat import Heartbeat
@@ -115,7 +115,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         super().init_process()
 
     def load_wsgi(self) -> None:
-        """Build the application. Each worker has its own database connections and sockets to other processes."""
+        """Connect the application. Each worker has its own database connections and sockets to other processes."""
         self.stopping = Event()
         self._busy: set[gevent.Greenlet] = set()
         self._idle: set[gevent.Greenlet] = set()
@@ -125,7 +125,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         self.context.stopping = self.stopping
         self._ends_server = False
         self.exposure = Exposure(self.app.boot)
-        self.wsgi = build(self.context, MemoryWatch(self._stop_server))
+        self.wsgi = self.app.wsgi().connect(self.context, MemoryWatch(self._stop_server))
         self.context.start()
         # Exclude existing objects from garbage collection, which would delay streams by milliseconds.
         gc.freeze()

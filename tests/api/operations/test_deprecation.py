@@ -2,6 +2,7 @@
 
 from datetime import date
 from types import SimpleNamespace
+from typing import Any
 
 import falcon
 import falcon.testing
@@ -39,9 +40,9 @@ OPERATIONS = [
 @pytest.fixture
 def client() -> falcon.testing.TestClient:
     app = falcon.App()
+    application: Any = SimpleNamespace(context=SimpleNamespace(auth=None), memory=MemoryWatch(lambda: None))
     for operation in OPERATIONS:
-        context: Context = SimpleNamespace(auth=None)  # type: ignore[assignment]  # public operations use none
-        app.add_route(operation.path, Route(context, MemoryWatch(lambda: None), [operation]))
+        app.add_route(operation.path, Route(application, [operation]))
     return falcon.testing.TestClient(app)
 
 

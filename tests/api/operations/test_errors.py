@@ -49,7 +49,8 @@ def test_no_memory_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError
 
     monkeypatch.setattr(Route, "_carry_out", carry_out)
-    route: Any = Route(SimpleNamespace(), MemoryWatch(lambda: None), [])  # type: ignore[arg-type]
+    application: Any = SimpleNamespace(context=SimpleNamespace(), memory=MemoryWatch(lambda: None))
+    route: Any = Route(application, [])
     for error in (lambda: route._run(OPERATIONS[0], None, None), unreadable_log):
         with pytest.raises(ApiError) as raised:
             error()
