@@ -1,4 +1,4 @@
-"""Resource use of the runs of tasks and services, in a time window and in total. See store.usage_counts."""
+"""Resource use of the runs of tasks and services, in a time window and in total. See store.runs.usage_counts."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from store.database import Database
 from store.runs.daily_outcomes import DAY_MS
 from store.runs.phases import FIRST_ACTIVE, RUNNING
 from store.runs.samples import newest_pass
-from store.usage_counts import KEPT_MS, TOGETHER, ResourceUse
+from store.runs.usage_counts import KEPT_MS, TOGETHER, ResourceUse
 
 
 class Window(NamedTuple):

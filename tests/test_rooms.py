@@ -165,12 +165,12 @@ def forbidden_imports() -> set[tuple[str, str]]:
 
 
 def folders() -> dict[str, int]:
-    """Return the number of files of each folder beyond the limit, without the mark of a typed package."""
+    """Return the number of files of each folder beyond the limit."""
     counts = Counter(
         str(path.parent.relative_to(ROOT))
         for top in ("api", "bench", "deploy", "docs", "logring", "store", "supervisor", "tests")
         for path in (ROOT / top).rglob("*.*")
-        if path.is_file() and not _GENERATED.search(str(path)) and path.name != "py.typed"
+        if path.is_file() and not _GENERATED.search(str(path))
     )
     return {folder: count for folder, count in counts.items() if count > MOST_FILES}
 

@@ -23,7 +23,7 @@ from store import metrics, notifications, tasks, usage
 from store.database import Database
 from store.runs import daily_outcomes
 from store.runs import writes as runs
-from store.usage_counts import ResourceUse
+from store.runs.usage_counts import ResourceUse
 from supervisor.version import VERSION
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"

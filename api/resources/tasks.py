@@ -39,9 +39,9 @@ from store import tasks as store_tasks
 from store.database import Database
 from store.runs import daily_outcomes as store_days
 from store.runs.daily_outcomes import DAY_MS, Day
+from store.runs.usage_counts import ResourceUse
 from store.service_uptime import KEPT_CHANGES, StateChange, StateTime
 from store.usage import Window
-from store.usage_counts import ResourceUse
 
 
 @Operation(

@@ -4,8 +4,8 @@ SQLite reserves memory for all possible work of a trigger before it checks wheth
 SQLite, triggers of two views do the work. The triggers of the tables, which fire on every change of a run, only insert
 work into these views.
 
-Usage is counted while a run is sampled (store.usage_counts), up to the samples in `run_samples`. The end of the run
-adds the rest, which the kernel reports.
+Usage is counted while a run is sampled (store.runs.usage_counts), up to the samples in `run_samples`. The end of the
+run adds the rest, which the kernel reports.
 
 A trigger's statement adds to the row with a key, or creates the row. For PostgreSQL this is one ``INSERT … ON CONFLICT
 DO UPDATE``. For SQLite it is an ``INSERT … ON CONFLICT DO NOTHING`` of zeros and an ``UPDATE``. If a trigger had a ``DO

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from store.connection import Connection
 from store.database import Database
-from store.usage_counts import SPAN_MS, ResourceUse, count
+from store.runs.usage_counts import SPAN_MS, ResourceUse, count
 
 STEP_MS = 5_000
 MOST = 240

@@ -2,15 +2,16 @@
 
 from typing import Any
 
-from store import usage, usage_counts
+from store import usage
 from store.database import Database
 from store.runs import samples as run_samples
+from store.runs import usage_counts
 from store.runs import writes as runs
 from store.runs.daily_outcomes import DAY_MS, KEPT_DAYS
 from store.runs.samples import Reading
+from store.runs.usage_counts import HOUR_MS, SPAN_MS, ResourceUse
 from store.tasks import upsert_task
 from store.usage import Window
-from store.usage_counts import HOUR_MS, SPAN_MS, ResourceUse
 from tests.store.making import T0 as _T0
 from tests.store.making import make_run
 

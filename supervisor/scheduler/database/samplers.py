@@ -13,11 +13,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from store import idempotency, metrics, service_uptime, sessions, usage_counts
+from store import idempotency, metrics, service_uptime, sessions
 from store.daemon_values import set_meta
 from store.database import Database
 from store.metrics import FINE_MS, Sample
-from store.runs import daily_outcomes, definitions
+from store.runs import daily_outcomes, definitions, usage_counts
 from store.runs import samples as run_samples
 from store.runs.samples import RECENT, STEP_MS, Reading, Usage
 from supervisor.host import cgroup_usage

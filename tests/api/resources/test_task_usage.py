@@ -6,8 +6,8 @@ from urllib.parse import urlencode
 from api.schemas.wire_times import rfc3339
 from store.runs import samples as run_samples
 from store.runs.samples import Reading
+from store.runs.usage_counts import HOUR_MS, SPAN_MS
 from store.tasks import upsert_task
-from store.usage_counts import HOUR_MS, SPAN_MS
 from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run, now_ms
 
