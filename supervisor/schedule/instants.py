@@ -49,11 +49,16 @@ class _Crons:
         if len(self._crons) == 1:
             yield from self._crons[0].occurrences(after_ms)
             return
-        several = merge(*(cron.occurrences(after_ms) for cron in self._crons))
-        for at, same in groupby(several, lambda occurrence: occurrence.at):
-            instants = list(same)
-            # If one expression skips an instant that another one runs, it runs.
-            yield next((instant for instant in instants if instant.runs), instants[0])._replace(at=at)
+        # Notes have no order: None cannot be compared with text.
+        several = merge(*(cron.occurrences(after_ms) for cron in self._crons), key=_at)
+        for _, same in groupby(several, _at):
+            # If one expression skips an instant that another one runs, it runs. If one expression has it at the end of
+            # a gap and another one as its own time, it needs no note.
+            yield min(same, key=lambda instant: (not instant.runs, instant.note is not None))
+
+
+def _at(occurrence: Occurrence) -> int:
+    return occurrence.at
 
 
 class _Every:

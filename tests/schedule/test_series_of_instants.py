@@ -55,6 +55,13 @@ def test_skip_applies_to_one_expression(make: Make) -> None:
     ]
 
 
+@pytest.mark.parametrize("crons", ["['30 2 * * *', '0 */3 * * *']", "['0 */3 * * *', '30 2 * * *']"])
+def test_end_of_the_gap_is_also_a_time(make: Make, crons: str) -> None:
+    """A local time that one expression has, and that ends the gap of another one, occurs once, without a note."""
+    instants_shown = locals_of(make(f"cron = {crons}"), "2026-03-29T00:30Z", 2)
+    assert instants_shown == [("2026-03-29T03:00:00+02:00", None), ("2026-03-29T06:00:00+02:00", None)]
+
+
 @pytest.mark.parametrize(
     ("keys", "start", "expected"),
     [
