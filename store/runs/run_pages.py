@@ -231,7 +231,7 @@ def _find(
     start = max(0, offset - number)
     rows, total = _find_ended(db, selection, order, limit and offset - start + limit, start, number)
     if number and limit:
-        rows = order.arrange([*rows, *_active(db, active, order, offset + limit, now_ms)])
+        rows = order.arrange([*rows, *_active(db, active, order, min(number, offset + limit), now_ms)])
     return rows[offset - start :][:limit], total + number
 
 

@@ -259,6 +259,17 @@ def test_total_counts_all_pages(daemon: Daemon, mixed: list[Run]) -> None:
     assert daemon.get("/api/runs?task_name=mix&status=ended&limit=1").json["total"] == 2
 
 
+@pytest.mark.usefixtures("mixed")
+@pytest.mark.parametrize("path", ["/api/runs", "/api/tasks/mix/runs", "/api/runs/deleted"])
+@pytest.mark.parametrize("sort", ["createdAt", "duration"])
+def test_highest_offset(daemon: Daemon, path: str, sort: str) -> None:
+    """A page after all runs is empty, up to the highest offset."""
+    query = "" if path.endswith("deleted") else f"&sortField={sort}"
+    response = daemon.get(f"{path}?offset={2**63 - 1}&limit=1000{query}")
+    assert response.status == 200
+    assert response.json.get("runs", response.json.get("items")) == []
+
+
 def test_task_filter_and_path_must_both_hold(daemon: Daemon, mixed: list[Run]) -> None:
     """The parameter taskName on a task's own list narrows the list and does not replace the task."""
     assert ids_in(daemon, "/api/tasks/mix/runs", taskName="other") == []
