@@ -145,6 +145,13 @@ class TestRun:
         result = ringward("run", "job")
         assert (result.exit_code, message in result.stderr) == (code, True)
 
+    @pytest.mark.parametrize("names", [["a/b"], ["job", "a/b"]])
+    def test_invalid_task_name(self, ringward: Ringward, daemon: FakeDaemon, names: list[str]) -> None:
+        """A text that cannot be a name exits with 125, as an unknown task does, and nothing runs."""
+        result = ringward("run", *names)
+        assert (result.exit_code, result.stderr) == (125, 'ringward: not a name: "a/b"\n')
+        assert daemon.requests == []
+
     def test_detach(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """A detached run is not followed: the command prints its id, and still reports a refused run."""
         daemon.on("POST", "/api/tasks/job/run", as_json({"id": RUN, "status": "running"}, 201))

@@ -82,7 +82,10 @@ def command(
     if output.as_json and not output.detach:
         raise click.UsageError("--json needs --detach")
     params = _params(given)
-    choice = choice_of(units, needed="tasks")
+    try:
+        choice = choice_of(units, needed="tasks")
+    except Failure as err:
+        raise Failure(err.message, exit_codes.NEVER_RAN) from err
     api = settings.api()
     if choice.exact and len(choice.names) == 1:
         return _run_one(api, choice.names[0], params, output)
