@@ -1,6 +1,6 @@
 """The configuration file of the demo."""
 
-from supervisor.tools.demo.sample_tasks import BACKUP, JOBS, Job
+from supervisor.tools.demo.sample_tasks import BACKUP, DEMO_TASKS, DemoTask
 
 _HEAD = """\
 # Written by ringward demo: a shop that does not exist.
@@ -21,7 +21,7 @@ keep_refused = 100000
 keep_for = "800d"
 """
 
-_BACKUP = r"""
+_BACKUP_SCRIPT = r"""
 echo "dumping database shop"
 for table in customers orders order_items products prices stock; do
     printf '  %-12s %7d rows\n' "$table" "$(( 1000 + 7919 * ${#table} ))"
@@ -31,7 +31,7 @@ printf '\033[32mok\033[0m  dump is complete and can be restored\n'
 echo "free on /var/backups: 212 GB"
 """
 
-_JOB = r"""
+_SCRIPT = r"""
 echo "{name}: started"
 for part in 1 2 3 4 5; do
     echo "{name}: part $part of 5"
@@ -118,14 +118,14 @@ exit 1
 
 def text() -> str:
     """Return the text of the configuration file."""
-    return _HEAD + "".join(map(_task, JOBS)) + _REST
+    return _HEAD + "".join(map(_table, DEMO_TASKS)) + _REST
 
 
-def _task(job: Job) -> str:
-    body = _BACKUP if job.name == BACKUP else _JOB.replace("{name}", job.name)
-    keys = [f'description = "{job.description}"', f'group = "{job.group}"', f'cron = "{job.cron}"', "catch_up = 0"]
-    if job.retries:
-        keys.append(f'retry_attempts = {job.retries}\nretry_delay = "2m"')
-    if job.timeout_s:
-        keys.append(f'timeout = "{job.timeout_s}s"')
-    return f"\n[tasks.{job.name}]\n" + "\n".join(keys) + f"\nrun = '''{body}'''\n"
+def _table(task: DemoTask) -> str:
+    body = _BACKUP_SCRIPT if task.name == BACKUP else _SCRIPT.replace("{name}", task.name)
+    keys = [f'description = "{task.description}"', f'group = "{task.group}"', f'cron = "{task.cron}"', "catch_up = 0"]
+    if task.retries:
+        keys.append(f'retry_attempts = {task.retries}\nretry_delay = "2m"')
+    if task.timeout_s:
+        keys.append(f'timeout = "{task.timeout_s}s"')
+    return f"\n[tasks.{task.name}]\n" + "\n".join(keys) + f"\nrun = '''{body}'''\n"

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from store.runs.ids import new_ulid
 from store.runs.writes import Run
-from supervisor.tools.demo.sample_tasks import BACKUP, INDEX, JOBS, Job
+from supervisor.tools.demo.sample_tasks import BACKUP, DEMO_TASKS, INDEX, DemoTask
 
 OUTAGE_MS = 312_000
 """The time for which a service was down after a failure."""
@@ -48,8 +48,8 @@ class History:
 
     def runs(self) -> list[Run]:
         """Return all runs in the order of their creation, which is also the order of their ids."""
-        made = [run for job in JOBS for run in self._of(job)]
-        made += self._of_services()
+        made = [run for task in DEMO_TASKS for run in self._runs_of(task)]
+        made += self._service_runs()
         made.sort(key=lambda run: run.created_at)
         long = max(at for at, run in enumerate(made) if run.task_name == INDEX and run.started_at)
         made[long] = made[long]._replace(lines=LONG_LINES)
@@ -59,22 +59,22 @@ class History:
             for run in made
         ]
 
-    def _of(self, job: Job) -> Iterator[Run]:
+    def _runs_of(self, task: DemoTask) -> Iterator[Run]:
         today = self._now.date()
         days = [today - timedelta(days=ago) for ago in range(DAYS, -1, -1)]
         last = 0
-        instants = list(job.instants(days, self._zone, self._now_ms - 60_000))
+        instants = list(task.instants(days, self._zone, self._now_ms - 60_000))
         for number, instant in enumerate(instants):
             ago = (self._now_ms - instant) / _DAY_MS
             day = datetime.fromtimestamp(instant / 1000, self._zone).date()
-            reason = self._reason(job, int(ago), day, last=number >= len(instants) - 2)
+            reason = self._reason(task, int(ago), day, last=number >= len(instants) - 2)
             before = None
-            attempts = range(job.retries + 1)
+            attempts = range(task.retries + 1)
             for attempt in attempts:
                 # Most retries succeed, but not while the disk is full.
                 if attempt and day != self._full and self._random.random() < 0.8:
                     reason = "succeeded"
-                run = self._run(job, instant if attempt == 0 else last + _RETRY_MS, instant, attempt, reason, ago)
+                run = self._run(task, instant if attempt == 0 else last + _RETRY_MS, instant, attempt, reason, ago)
                 if run.ended_at is not None and run.ended_at >= self._now_ms:
                     break
                 last = run.ended_at or run.created_at
@@ -83,38 +83,38 @@ class History:
                 if reason not in ("failed", "timeout"):
                     break
 
-    def _reason(self, job: Job, ago: int, day: date, *, last: bool) -> str:
-        if job.name == BACKUP and day == self._full:
+    def _reason(self, task: DemoTask, ago: int, day: date, *, last: bool) -> str:
+        if task.name == BACKUP and day == self._full:
             return "failed"
-        if job.name == "sync-crm" and last:
+        if task.name == "sync-crm" and last:
             return "failed"
         if ago in _ASLEEP_DAYS:
             return "missed"
-        if job.name == "import-orders" and ago in _OUTAGE_DAYS:
+        if task.name == "import-orders" and ago in _OUTAGE_DAYS:
             return "timeout" if self._random.random() < 0.3 else "failed"
         dice = self._random.random()
-        if dice < job.failing:
-            return "timeout" if job.timeout_s and dice < job.failing / 3 else "failed"
+        if dice < task.failing:
+            return "timeout" if task.timeout_s and dice < task.failing / 3 else "failed"
         if dice > 0.9985:
             return self._random.choice(("skipped", "stopped", "crashed", "start_failed"))
         # About two months ago, tasks failed more often, as if they had been repaired since.
-        return "failed" if 60 < ago < 75 and self._random.random() < job.failing * 6 else "succeeded"
+        return "failed" if 60 < ago < 75 and self._random.random() < task.failing * 6 else "succeeded"
 
-    def _run(self, job: Job, created: int, instant: int, attempt: int, reason: str, ago: float) -> Run:
+    def _run(self, task: DemoTask, created: int, instant: int, attempt: int, reason: str, ago: float) -> Run:
         rnd = self._random
-        took = job.took_s * job.growth ** (-ago / DAYS) * math.exp(rnd.gauss(0, 0.13))
-        lines = max(3, int(job.lines * rnd.uniform(0.9, 1.1)))
+        took = task.took_s * task.growth ** (-ago / DAYS) * math.exp(rnd.gauss(0, 0.13))
+        lines = max(3, int(task.lines * rnd.uniform(0.9, 1.1)))
         code, signal = {"succeeded": (0, None), "failed": (1, None), "crashed": (-2, None)}.get(reason, (-1, None))
         if reason == "failed":
             took *= rnd.uniform(0.1, 0.9)
         if reason in ("timeout", "stopped"):
-            took = float(job.timeout_s or 300) if reason == "timeout" else took * 0.4
+            took = float(task.timeout_s or 300) if reason == "timeout" else took * 0.4
             code, signal = 128 + _SIGTERM, _SIGTERM
         started = None if reason in _NEVER_STARTED else created + rnd.randrange(3, 40)
         cpu_us = int(took * rnd.uniform(0.2, 0.7) * 1_000_000)
         return Run(
-            id=f"{job.name} {instant} {attempt}",
-            task_name=job.name,
+            id=f"{task.name} {instant} {attempt}",
+            task_name=task.name,
             kind="task",
             status="ended",
             end_reason=reason,
@@ -136,7 +136,7 @@ class History:
             missed_count=1 if reason == "missed" else None,
         )
 
-    def _of_services(self) -> Iterator[Run]:
+    def _service_runs(self) -> Iterator[Run]:
         """Yield the runs of services, each several weeks long. A few failed, and the last ones ended just now."""
         for name, instances in (("web", 1), ("worker", 3), ("cache", 1)):
             for index in range(instances):

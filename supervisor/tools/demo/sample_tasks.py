@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 
 @dataclass(frozen=True)
-class Job:
+class DemoTask:
     """A task whose schedule consists of hours, so that its times need no cron parser.
 
     Attributes:
@@ -59,10 +59,12 @@ class Job:
 
 BACKUP = "backup"
 INDEX = "search-index"
-JOBS = (
-    Job(BACKUP, "Databases", "Nightly dump of the shop's database", 30, (2,), 740, growth=2.1, retries=2, lines=27),
-    Job("vacuum", "Databases", "Reclaims room in the database", 15, (4,), 310, weekday=7, lines=18),
-    Job(
+DEMO_TASKS = (
+    DemoTask(
+        BACKUP, "Databases", "Nightly dump of the shop's database", 30, (2,), 740, growth=2.1, retries=2, lines=27
+    ),
+    DemoTask("vacuum", "Databases", "Reclaims room in the database", 15, (4,), 310, weekday=7, lines=18),
+    DemoTask(
         "replicate",
         "Databases",
         "Sends new rows to the reporting database",
@@ -71,7 +73,7 @@ JOBS = (
         38,
         failing=0.004,
     ),
-    Job(
+    DemoTask(
         "import-orders",
         "Shop",
         "Fetches orders from the marketplaces",
@@ -81,7 +83,7 @@ JOBS = (
         failing=0.02,
         retries=1,
     ),
-    Job(
+    DemoTask(
         "sync-crm",
         "Shop",
         "Sends changed customers to the CRM",
@@ -91,10 +93,10 @@ JOBS = (
         failing=0.03,
         timeout_s=300,
     ),
-    Job(INDEX, "Shop", "Builds the search index anew", 40, (5,), 410, growth=1.7, lines=1500),
-    Job("thumbnails", "Shop", "Makes thumbnails of new pictures", 20, (6, 18), 96, failing=0.008),
-    Job("check-links", "Website", "Looks for links that lead nowhere", 50, (9,), 130, failing=0.09, timeout_s=600),
-    Job("renew-certificates", "Website", "Renews TLS certificates that expire soon", 5, (3,), 4, lines=9),
-    Job("sales-report", "Reports", "Sales of yesterday, as a PDF by mail", 0, (7,), 33, failing=0.012, retries=1),
-    Job("invoices", "Reports", "Invoices of the month", 30, (8,), 1250, day=1, growth=1.9, lines=120),
+    DemoTask(INDEX, "Shop", "Builds the search index anew", 40, (5,), 410, growth=1.7, lines=1500),
+    DemoTask("thumbnails", "Shop", "Makes thumbnails of new pictures", 20, (6, 18), 96, failing=0.008),
+    DemoTask("check-links", "Website", "Looks for links that lead nowhere", 50, (9,), 130, failing=0.09, timeout_s=600),
+    DemoTask("renew-certificates", "Website", "Renews TLS certificates that expire soon", 5, (3,), 4, lines=9),
+    DemoTask("sales-report", "Reports", "Sales of yesterday, as a PDF by mail", 0, (7,), 33, failing=0.012, retries=1),
+    DemoTask("invoices", "Reports", "Invoices of the month", 30, (8,), 1250, day=1, growth=1.9, lines=120),
 )
