@@ -3,7 +3,7 @@
 import itertools
 import os
 
-from supervisor.host.procfs import children_of_thread, read
+from supervisor.host.procfs import children_of_thread, read_process_file
 
 OF_THE_SCHEDULER = ("janitor", "watcher", "filewatcher", "notifier", "exporter")
 """Processes that the scheduler starts on demand."""
@@ -35,7 +35,7 @@ def named_pids(root_pid: int, scheduler_pid: int | None) -> list[tuple[str, int]
 
 def resident_bytes(pid: int) -> int | None:
     """Return the resident memory of a process in bytes; None if it has ended."""
-    fields = read(pid, "statm").split()
+    fields = read_process_file(pid, "statm").split()
     return int(fields[1]) * _PAGE_BYTES if fields else None
 
 
@@ -44,6 +44,6 @@ def _title(pid: int) -> str:
 
     In the title of an exporter, the name of its export follows.
     """
-    words = read(pid, "cmdline")[:100].rstrip(b"\0").decode(errors="replace").replace("\0", " ").split(" ")
+    words = read_process_file(pid, "cmdline")[:100].rstrip(b"\0").decode(errors="replace").replace("\0", " ").split(" ")
     named = 2 + (words[1:2] == ["exporter"])
     return words[1] if len(words) == named and words[0] == "ringward" else ""

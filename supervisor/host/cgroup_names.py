@@ -13,13 +13,13 @@ _SPARE = "spare-"
 _ATTRIBUTE = "user.ringward.run"
 
 
-def spare(daemon_id: str, number: int) -> str:
+def spare_name(daemon_id: str, number: int) -> str:
     """Return the name of a cgroup that is created in advance."""
     return f"{_SPARE}{daemon_id}-{number}"
 
 
 def is_spare(name: str, daemon_id: str = "") -> bool:
-    """Return whether :func:`spare` made a name, for this daemon if an id is given."""
+    """Return whether :func:`spare_name` made a name, for this daemon if an id is given."""
     return name.startswith(f"{_SPARE}{daemon_id}")
 
 

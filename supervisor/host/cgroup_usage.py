@@ -4,7 +4,7 @@ import contextlib
 import os
 
 from supervisor.host.cgroup_names import run_of
-from supervisor.host.cgroups import disk_bytes, mounts, numbers, path_of, read
+from supervisor.host.cgroups import disk_bytes, mounts, parse_counters, path_of, read_text
 from supervisor.host.run_usage import TotalUsage
 
 _CONTROL_FILES = ("cpu.stat", "memory.stat")
@@ -53,14 +53,14 @@ def read_usage(directory: str) -> TotalUsage | None:
     page cache of files that were only read.
     """
     try:
-        cpu = numbers(read(f"{directory}/cpu.stat"))
-        memory = numbers(read(f"{directory}/memory.stat"))
-        processes = read(f"{directory}/cgroup.procs").count("\n")
+        cpu = parse_counters(read_text(f"{directory}/cpu.stat"))
+        memory = parse_counters(read_text(f"{directory}/memory.stat"))
+        processes = read_text(f"{directory}/cgroup.procs").count("\n")
     except OSError:  # ENOENT, ENODEV: it was removed
         return None
     read_bytes = written_bytes = None
     with contextlib.suppress(OSError):  # ENOENT: the io controller is disabled
-        read_bytes, written_bytes = disk_bytes(read(f"{directory}/io.stat"))
+        read_bytes, written_bytes = disk_bytes(read_text(f"{directory}/io.stat"))
     return TotalUsage(
         user_ms=cpu.get("user_usec", 0) // 1000,
         system_ms=cpu.get("system_usec", 0) // 1000,

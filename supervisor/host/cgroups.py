@@ -73,10 +73,10 @@ class Cgroup:
             OSError: the kernel refused the limit, or the controller is missing.
         """
         if memory_bytes is not None:
-            _write(f"{self.path}/memory.max", str(memory_bytes))
+            _write_text(f"{self.path}/memory.max", str(memory_bytes))
             self.limits.add("memory")
         if cpus is not None:
-            _write(f"{self.path}/cpu.max", f"{max(_PERIOD_US // 100, round(cpus * _PERIOD_US))} {_PERIOD_US}")
+            _write_text(f"{self.path}/cpu.max", f"{max(_PERIOD_US // 100, round(cpus * _PERIOD_US))} {_PERIOD_US}")
             self.limits.add("cpu")
 
     def members(self) -> list[int]:
@@ -84,13 +84,13 @@ class Cgroup:
         pids: list[int] = []
         for directory, _, _ in os.walk(self.path):
             with contextlib.suppress(OSError):  # ENODEV, ENOENT: removed meanwhile; EOPNOTSUPP: threaded
-                pids += map(int, read(f"{directory}/cgroup.procs").split())
+                pids += map(int, read_text(f"{directory}/cgroup.procs").split())
         return pids
 
     def kill(self) -> bool:
         """Send SIGKILL to all processes in this cgroup and below; return False if Linux is older than 5.14."""
         try:
-            _write(f"{self.path}/cgroup.kill", "1")
+            _write_text(f"{self.path}/cgroup.kill", "1")
         except OSError:  # ENOENT, EOPNOTSUPP
             return False
         return True
@@ -115,9 +115,9 @@ class Cgroup:
     def usage(self) -> Usage | None:
         """Return the usage so far; None if it cannot be read."""
         try:
-            cpu = numbers(read(f"{self.path}/cpu.stat"))
-            events = numbers(read(f"{self.path}/memory.events")) if "memory" in self.controllers else {}
-            io = disk_bytes(read(f"{self.path}/io.stat")) if "io" in self.controllers else (None, None)
+            cpu = parse_counters(read_text(f"{self.path}/cpu.stat"))
+            events = parse_counters(read_text(f"{self.path}/memory.events")) if "memory" in self.controllers else {}
+            io = disk_bytes(read_text(f"{self.path}/io.stat")) if "io" in self.controllers else (None, None)
         except OSError:  # ENOENT, ENODEV: removed
             return None
         kills = events.get("oom_kill", 0)
@@ -148,14 +148,14 @@ class Cgroups:
             own = os.path.dirname(own)
         runs = f"{own}/{_RUNS}"
         try:
-            _make_sure(runs)
-            while not _usable(runs):
+            _make_directory(runs)
+            while not _is_usable(runs):
                 if os.path.exists(runs):
                     return None
-                _make_sure(runs)  # another daemon has just removed it
+                _make_directory(runs)  # another daemon has just removed it
         except OSError:  # EROFS, EACCES, EPERM: the daemon may not create cgroups here
             return None
-        return cls(runs, _enable(own, runs, companion))
+        return cls(runs, _enable_available(own, runs, companion))
 
     def make(self, name: str) -> Cgroup:
         """Create a cgroup.
@@ -169,9 +169,9 @@ class Cgroups:
             try:
                 os.mkdir(path)
             except FileNotFoundError:  # another daemon that shares the directory had no more runs and removed it
-                _make_sure(self.directory)
+                _make_directory(self.directory)
                 for controller in self.controllers:
-                    _enabled(self.directory, controller)
+                    _enable(self.directory, controller)
             else:
                 return Cgroup(path, self.controllers)
 
@@ -195,9 +195,9 @@ def give_way(proc: str = "/proc") -> None:
     for directory in (f"{unit}/{_RUNS}", unit):
         path = f"{directory}/cgroup.subtree_control"
         with contextlib.suppress(FileNotFoundError):  # there are no runs
-            for name in read(path).split():
+            for name in read_text(path).split():
                 with contextlib.suppress(OSError):  # EBUSY: a run has enabled it for cgroups that it created
-                    _write(path, f"-{name}")
+                    _write_text(path, f"-{name}")
 
 
 def name_of_cgroup(pid: int, proc: str = "/proc", parent: str | None = None) -> str:
@@ -224,7 +224,7 @@ def own_cgroup(proc: str = "/proc") -> str | None:
 def path_of(pid: int | str, proc: str = "/proc") -> str:
     """Return the cgroup of a process as named in /proc/PID/cgroup; empty if it is unknown."""
     try:
-        lines = read(f"{proc}/{pid}/cgroup").splitlines()
+        lines = read_text(f"{proc}/{pid}/cgroup").splitlines()
     except OSError:  # ENOENT, ESRCH: the process has ended, or /proc is not mounted
         return ""
     return next((line[3:] for line in lines if line.startswith("0::")), "")
@@ -245,7 +245,7 @@ def mounts(proc: str = "/proc") -> list[tuple[str, str]]:
     """Return the root and the mount point of each mount of the version 2 hierarchy; empty if there is none."""
     found = []
     with contextlib.suppress(OSError):  # ENOENT: /proc is not mounted
-        for line in read(f"{proc}/self/mountinfo").splitlines():
+        for line in read_text(f"{proc}/self/mountinfo").splitlines():
             fields, _, kind = line.partition(" - ")
             if kind.startswith("cgroup2 "):
                 root, point = (_OCTAL.sub(lambda code: chr(int(code[1], 8)), word) for word in fields.split()[3:5])
@@ -253,55 +253,55 @@ def mounts(proc: str = "/proc") -> list[tuple[str, str]]:
     return found
 
 
-def _make_sure(directory: str) -> None:
+def _make_directory(directory: str) -> None:
     """Create a directory unless it exists."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(directory)
 
 
-def _usable(runs: str) -> bool:
+def _is_usable(runs: str) -> bool:
     """Whether cgroups with processes can be created in a directory: it is not threaded, and it is writable."""
     try:
-        return read(f"{runs}/cgroup.type").strip() == "domain" and os.access(f"{runs}/cgroup.procs", os.W_OK)
+        return read_text(f"{runs}/cgroup.type").strip() == "domain" and os.access(f"{runs}/cgroup.procs", os.W_OK)
     except FileNotFoundError:
         return False
 
 
-def _enable(own: str, runs: str, companion: int | None) -> frozenset[str]:
+def _enable_available(own: str, runs: str, companion: int | None) -> frozenset[str]:
     """Enable the available controllers for the runs' cgroups; return the enabled ones."""
     try:
-        there = set(read(f"{own}/cgroup.controllers").split())
+        there = set(read_text(f"{own}/cgroup.controllers").split())
         controllers = [name for name in _CONTROLLERS if name in there]
         if controllers and os.path.exists(f"{own}/cgroup.type"):  # not at the root, where processes may stay
             with contextlib.suppress(FileExistsError):
                 os.mkdir(f"{own}/{_LEAF}")
-            _write(f"{own}/{_LEAF}/cgroup.procs", "0")
-            while companion is not None and (pids := _group(f"{own}/cgroup.procs", companion)):
+            _write_text(f"{own}/{_LEAF}/cgroup.procs", "0")
+            while companion is not None and (pids := _members_of_group(f"{own}/cgroup.procs", companion)):
                 for pid in pids:
                     with contextlib.suppress(ProcessLookupError):  # ESRCH: it has ended
-                        _write(f"{own}/{_LEAF}/cgroup.procs", str(pid))
+                        _write_text(f"{own}/{_LEAF}/cgroup.procs", str(pid))
     except OSError:  # EACCES, EROFS, EPERM: not delegated; EBUSY: the leaf's own children have controllers
         return frozenset()
-    return frozenset(name for name in controllers if all(_enabled(directory, name) for directory in (own, runs)))
+    return frozenset(name for name in controllers if all(_enable(directory, name) for directory in (own, runs)))
 
 
-def _group(procs: str, group: int) -> list[int]:
+def _members_of_group(procs: str, group: int) -> list[int]:
     """Return the members of a process group that are in a cgroup."""
     pids = []
-    for pid in map(int, read(procs).split()):
+    for pid in map(int, read_text(procs).split()):
         with contextlib.suppress(ProcessLookupError):  # ESRCH: it has ended
             if os.getpgid(pid) == group:
                 pids.append(pid)
     return pids
 
 
-def _enabled(directory: str, name: str) -> bool:
+def _enable(directory: str, name: str) -> bool:
     """Enable one controller for the cgroups below a directory; return False if the kernel refused.
 
     Controllers are enabled one at a time, because the kernel enables either all or none of those in one write.
     """
     try:
-        _write(f"{directory}/cgroup.subtree_control", f"+{name}")
+        _write_text(f"{directory}/cgroup.subtree_control", f"+{name}")
     except OSError:
         # EBUSY: other processes are in this cgroup; EACCES, EROFS, EPERM: not delegated; EINVAL: real-time processes;
         # EOPNOTSUPP: the cgroup is threaded.
@@ -319,12 +319,12 @@ def disk_bytes(text: str) -> tuple[int, int]:
     return sums["rbytes"], sums["wbytes"]
 
 
-def numbers(text: str) -> dict[str, int]:
+def parse_counters(text: str) -> dict[str, int]:
     """Return the numbers of a file with one name and number per line, by their names."""
     return {name: int(value) for name, _, value in (line.partition(" ") for line in text.splitlines())}
 
 
-def read(path: str) -> str:
+def read_text(path: str) -> str:
     """Return the text of a whole file of the kernel.
 
     Raises:
@@ -340,7 +340,7 @@ def read(path: str) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _write(path: str, text: str) -> None:
+def _write_text(path: str, text: str) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, text.encode())

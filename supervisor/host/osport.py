@@ -181,14 +181,16 @@ class UnixListener:
     So the listener keeps one descriptor in reserve, which it closes to accept such a connection and hang up.
     """
 
-    def __init__(self, path: str, kind: socket.SocketKind, backlog: int, also: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self, path: str, kind: socket.SocketKind, backlog: int, account: tuple[int, int] | None = None
+    ) -> None:
         """Listen at `path`, replacing a socket that an earlier process left there.
 
         Args:
             path: The path of the socket.
             kind: The type of the socket.
             backlog: How many connections can wait to be accepted.
-            also: The ids of a user and a group that may also connect.
+            account: The ids of a user and a group that may connect too.
 
         Raises:
             OSError: the path cannot be bound.
@@ -199,9 +201,9 @@ class UnixListener:
         self._sock.setblocking(False)
         self._sock.bind(path)
         self._users = {os.geteuid(), 0}
-        if also is not None:
-            self._users.add(also[0])
-            os.chown(path, -1, also[1])
+        if account is not None:
+            self._users.add(account[0])
+            os.chown(path, -1, account[1])
             os.chmod(path, 0o660)
         self._sock.listen(backlog)
         self.stuck = False

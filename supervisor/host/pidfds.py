@@ -9,7 +9,7 @@ import fcntl
 import os
 import struct
 
-from supervisor.host.procfs import read
+from supervisor.host.procfs import stat_fields
 
 _INFO = struct.Struct("=QQ11Ii")
 """struct pidfd_info, 64 bytes: the mask, the cgroup, eleven ids, and the exit code as from wait4(2)."""
@@ -29,13 +29,15 @@ def exit_status(pidfd: int, pid: int, start: int) -> int | None:
         pid: The id of the process.
         start: Its start time in clock ticks since the host booted, to detect a later process with the same id.
     """
-    status = _kept(pidfd)
+    status = _status_of_pidfd(pidfd)
     if status is None:
-        status = _of_zombie(pid, start)
-    return status if status is not None else _kept(pidfd)  # its parent may have waited for it between the two reads
+        status = _status_of_zombie(pid, start)
+    return (
+        status if status is not None else _status_of_pidfd(pidfd)
+    )  # its parent may have waited for it between the two reads
 
 
-def _kept(pidfd: int) -> int | None:
+def _status_of_pidfd(pidfd: int) -> int | None:
     query = _INFO.pack(_PIDFD_INFO_EXIT, *[0] * 13)
     with contextlib.suppress(OSError):  # ENOTTY, EINVAL: the kernel is too old; ESRCH: before 6.15, it was reaped
         mask, *_, status = _INFO.unpack(fcntl.ioctl(pidfd, _PIDFD_GET_INFO, query))
@@ -44,9 +46,8 @@ def _kept(pidfd: int) -> int | None:
     return None
 
 
-def _of_zombie(pid: int, start: int) -> int | None:
-    # Field 2, the name, can contain spaces and parentheses (proc_pid_stat(5)).
-    fields = read(pid, "stat").rpartition(b")")[2].split()
+def _status_of_zombie(pid: int, start: int) -> int | None:
+    fields = stat_fields(pid)
     if len(fields) <= _EXIT_CODE_FIELD - 3 or fields[0] != b"Z" or int(fields[_START_FIELD - 3]) != start:
         return None
     return int(fields[_EXIT_CODE_FIELD - 3])

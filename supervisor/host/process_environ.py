@@ -39,7 +39,7 @@ class _EnvironmentRead:
         _thread.start_new_thread(self._run, (life,))
 
     @property
-    def goes_on(self) -> bool:
+    def in_progress(self) -> bool:
         """Whether the thread is still reading; False if it is done or has run out of memory."""
         return not self.done.is_set() and self._life() is not None
 
@@ -48,19 +48,19 @@ class _EnvironmentRead:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         with contextlib.suppress(MemoryError):  # the next read tries again
             # If the first thread has ended before the others, it no longer refers to the process's memory.
-            self.content = _content(self._directory) or self._of_another_thread()
+            self.content = _read_environ(self._directory) or self._read_by_thread()
             self.done.set()
 
-    def _of_another_thread(self) -> bytes:
+    def _read_by_thread(self) -> bytes:
         tasks = os.path.join(self._directory, "task")
         with contextlib.suppress(OSError):  # ENOENT: it has ended
             for thread in os.listdir(tasks):
-                if content := _content(os.path.join(tasks, thread)):
+                if content := _read_environ(os.path.join(tasks, thread)):
                     return content
         return b""
 
 
-def _content(directory: str) -> bytes:
+def _read_environ(directory: str) -> bytes:
     content = b""
     # ENOENT, ESRCH: it has ended; EACCES, EPERM: it belongs to another user; EMFILE, ENOMEM
     with contextlib.suppress(OSError), open(os.path.join(directory, "environ"), "rb", buffering=0) as file:
@@ -94,7 +94,7 @@ class Environments:
         """
         pending_read = self._waiting.get((pid, start))
         if pending_read is None:
-            self._waiting = {key: read for key, read in self._waiting.items() if read.goes_on}
+            self._waiting = {key: read for key, read in self._waiting.items() if read.in_progress}
             if len(self._waiting) >= _MAX_WAITING:
                 return None
             try:
@@ -102,7 +102,7 @@ class Environments:
             except RuntimeError:  # the limit of threads is reached
                 return None
             pending_read.done.wait(self._patience_s)
-        if pending_read.goes_on:
+        if pending_read.in_progress:
             self._waiting[pid, start] = pending_read
             return None
         self._waiting.pop((pid, start), None)

@@ -46,7 +46,7 @@ class Processes:
         self._proc = proc
         self._runs: dict[str, RunProcesses] = {}
         self._environments = Environments(_PATIENCE_S, proc)
-        self._others: set[int] = set()
+        self._unrelated: set[int] = set()
         self._unread: set[int] = set()
         """Processes of the last pass whose run is unknown, because an environment could not be read yet."""
         self._forget_at_s = 0.0
@@ -63,7 +63,7 @@ class Processes:
         """
         run = self._runs[run_id] = RunProcesses(pid, seen)
         if before is not None:
-            run.go_on_from(before)
+            run.continue_from(before)
 
     def remove(self, run_id: str) -> None:
         """Exclude a run from later passes."""
@@ -83,7 +83,7 @@ class Processes:
                 processes[pid] = process
             if number % _PORTION == 0:
                 yield
-        members = self._sorted(runs, processes)
+        members = self._by_run(runs, processes)
         number = 0
         for run_id, run in runs.items():
             own = members[run_id]
@@ -95,22 +95,20 @@ class Processes:
                 if number % _PORTION == 0:
                     yield
             if run_id in self._runs:
-                usages[run_id] = run.take(own)
+                usages[run_id] = run.update(own)
 
     def _candidates(self) -> list[int]:
         """Return the ids of all processes that may belong to a run."""
         now_s = time.monotonic()
         if now_s >= self._forget_at_s:
-            self._others.clear()
+            self._unrelated.clear()
             self._forget_at_s = now_s + _REMEMBERED_S
         pids = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
-        self._others &= pids
-        return sorted(pids - self._others)
+        self._unrelated &= pids
+        return sorted(pids - self._unrelated)
 
     def _read(self, pid: int) -> Process | None:
-        data = procfs.read(pid, "stat", self._proc)
-        # Field 2, the name, can contain spaces and parentheses.
-        fields = data[data.rfind(b")") + 2 :].split()
+        fields = procfs.stat_fields(pid, self._proc)
         if len(fields) < 22:
             return None
         return Process(
@@ -125,7 +123,7 @@ class Processes:
             alive=fields[0][0] not in _GONE,
         )
 
-    def _sorted(self, runs: dict[str, RunProcesses], processes: dict[int, Process]) -> dict[str, dict[int, Process]]:
+    def _by_run(self, runs: dict[str, RunProcesses], processes: dict[int, Process]) -> dict[str, dict[int, Process]]:
         """Return the processes of each run by id, and remember processes that belong to no run."""
         belongs: dict[int, str | None] = {self._supervisor: None, os.getpid(): None}
         leaders: dict[int, str] = {}
@@ -147,7 +145,7 @@ class Processes:
             if owner in members:
                 members[owner][pid] = process
             elif owner is None and process.start < reported and pid not in self._unread:
-                self._others.add(pid)
+                self._unrelated.add(pid)
         return members
 
     def _owner(

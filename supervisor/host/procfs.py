@@ -9,7 +9,7 @@ import signal
 from typing import NamedTuple
 
 _GONE = frozenset(b"ZX")
-_LISTED = os.path.exists("/proc/thread-self/children")
+_LISTS_CHILDREN = os.path.exists("/proc/thread-self/children")
 """Whether the kernel lists children (CONFIG_PROC_CHILDREN)."""
 _FORKED_NO_EXEC = 0x40
 """PF_FORKNOEXEC of include/linux/sched.h: fork(2) sets it, and a successful execve(2) clears it."""
@@ -37,7 +37,7 @@ class Process(NamedTuple):
 
 def find_process(pid: int) -> Process | None:
     """Return the process with this id; None if there is none, or if it is a zombie without a living thread."""
-    data = read(pid, "stat")
+    data = read_process_file(pid, "stat")
     # Field 2, the name, can contain spaces and parentheses (proc_pid_stat(5)).
     head, _, tail = data.rpartition(b")")
     fields = tail.split()
@@ -48,7 +48,7 @@ def find_process(pid: int) -> Process | None:
     return Process(pid, name, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), int(fields[20]))
 
 
-def read(pid: int, name: str, proc: str = "/proc") -> bytes:
+def read_process_file(pid: int, name: str, proc: str = "/proc") -> bytes:
     """Return a file of a process, up to 4 KiB; empty if the process has ended or the file is not readable."""
     try:
         fd = os.open(f"{proc}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
@@ -62,16 +62,22 @@ def read(pid: int, name: str, proc: str = "/proc") -> bytes:
         os.close(fd)
 
 
+def stat_fields(pid: int, proc: str = "/proc") -> list[bytes]:
+    """Return the fields of /proc/PID/stat after the process's name, from field 3, the state; empty if it has ended."""
+    # Field 2, the name, can contain spaces and parentheses (proc_pid_stat(5)).
+    return read_process_file(pid, "stat", proc).rpartition(b")")[2].split()
+
+
 def has_executed_nothing(pid: int) -> bool:
     """Return whether a process or zombie was forked but never executed a program; False if this is unknown."""
-    fields = read(pid, "stat").rpartition(b")")[2].split()
+    fields = stat_fields(pid)
     return len(fields) > 6 and bool(int(fields[6]) & _FORKED_NO_EXEC)
 
 
-def children(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
     """Return the ids of the children of a process, including zombies; empty if it has ended."""
-    if not _LISTED:
-        return [int(name) for name in os.listdir("/proc") if name.isdigit() and parent(int(name)) == pid]
+    if not _LISTS_CHILDREN:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and parent_of(int(name)) == pid]
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:  # ENOENT: it has ended
@@ -89,7 +95,7 @@ def own_children() -> list[int]:
     enough to list the children of the main thread.
     """
     pid = os.getpid()
-    return children_of_thread(pid, pid) if _LISTED else children(pid)
+    return children_of_thread(pid, pid) if _LISTS_CHILDREN else children_of(pid)
 
 
 def children_of_thread(pid: int, thread: int | str) -> list[int]:
@@ -105,13 +111,13 @@ def children_of_thread(pid: int, thread: int | str) -> list[int]:
     return [int(word) for word in text.split()]
 
 
-def parent(pid: int) -> int:
+def parent_of(pid: int) -> int:
     """Return the parent of a process or zombie; 0 if the process has ended or has no parent."""
-    fields = read(pid, "stat").rpartition(b")")[2].split()
+    fields = stat_fields(pid)
     return int(fields[1]) if len(fields) > 1 else 0
 
 
-def family(pids: list[int]) -> dict[int, Process]:
+def with_descendants(pids: list[int]) -> dict[int, Process]:
     """Return the living processes among `pids`, and all their living descendants."""
     processes: dict[int, Process] = {}
     waiting = list(pids)
@@ -119,11 +125,11 @@ def family(pids: list[int]) -> dict[int, Process]:
         pid = waiting.pop()
         if pid not in processes and (process := find_process(pid)) is not None:
             processes[pid] = process
-            waiting += children(pid)
+            waiting += children_of(pid)
     return processes
 
 
-def send(process: Process, number: int) -> bool:
+def send_signal(process: Process, number: int) -> bool:
     """Signal a process if its start time is unchanged; return False if the permission is missing.
 
     The pidfd is opened first (pidfd_open(2)). If the start time is still the same afterwards, the pidfd refers to this
@@ -151,7 +157,7 @@ def io_bytes(pid: int, proc: str = "/proc") -> tuple[int | None, int | None]:
 
     Both are None if the file is not readable or the kernel does not count (proc_pid_io(5)).
     """
-    pairs = dict(line.partition(b": ")[::2] for line in read(pid, "io", proc).splitlines())
+    pairs = dict(line.partition(b": ")[::2] for line in read_process_file(pid, "io", proc).splitlines())
     try:
         return int(pairs[b"read_bytes"]), int(pairs[b"write_bytes"])
     except KeyError:

@@ -94,12 +94,12 @@ class RunProcesses:
     reported: _Sums = field(default_factory=_Sums)
     """The last reported figures."""
 
-    def go_on_from(self, before: TotalUsage) -> None:
+    def continue_from(self, before: TotalUsage) -> None:
         """Use earlier sums as lower bounds of later ones."""
         cpu = (before.user_ms * TICKS // 1000, before.system_ms * TICKS // 1000)
         self.reported = _Sums(*cpu, before.read_bytes or 0, before.written_bytes or 0)
 
-    def take(self, members: dict[int, Process]) -> TotalUsage:
+    def update(self, members: dict[int, Process]) -> TotalUsage:
         """Return the usage of these processes and of all ended ones, and remember these for the next pass."""
         for pid, before in self.members.items():
             now = members.get(pid)

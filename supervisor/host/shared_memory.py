@@ -57,10 +57,10 @@ def prepare_directory(base: str, path: str, types: Mapping[str, str]) -> None:
     if kind != "tmpfs":
         raise UnusableDirectory(f"it is on {kind or 'an unknown file system'}, not on tmpfs")
     for directory in (base, path):
-        _own(directory)
+        _make_private(directory)
 
 
-def _own(directory: str) -> None:
+def _make_private(directory: str) -> None:
     try:
         os.mkdir(directory, 0o700)
     except FileExistsError:

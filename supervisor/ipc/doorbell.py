@@ -82,13 +82,13 @@ class DoorbellServer:
     One thread, the owner's loop, accepts connections and handles subscriptions. Any thread may ring. Nothing blocks.
     """
 
-    def __init__(self, path: str, token: str, also: tuple[int, int] | None = None) -> None:
+    def __init__(self, path: str, token: str, account: tuple[int, int] | None = None) -> None:
         """Listen at `path`, replacing a socket that an earlier process left there.
 
         Args:
             path: The path of the socket.
             token: The token that readers must send.
-            also: The user and group that may also connect, see :class:`supervisor.host.osport.UnixListener`.
+            account: The ids of a user and a group that may connect too (:class:`supervisor.host.osport.UnixListener`).
 
         Raises:
             OSError: the path cannot be bound.
@@ -99,13 +99,12 @@ class DoorbellServer:
         self._counts: dict[str, int] = {}
         self._recent = _Recent()
         self._due_s: float | None = None
-        self._paths = path, also
-        self.listener = self._listen()
+        self._account = account
+        self.listener = self._listen(path)
         self._strangers = UnverifiedConnections()
 
-    def _listen(self) -> UnixListener:
-        path, also = self._paths
-        return UnixListener(path, socket.SOCK_SEQPACKET, 64, also)
+    def _listen(self, path: str) -> UnixListener:
+        return UnixListener(path, socket.SOCK_SEQPACKET, 64, self._account)
 
     def listen_again(self, path: str) -> None:
         """Listen on a new socket at `path` after the previous socket file was removed. Existing connections stay open.
@@ -113,8 +112,7 @@ class DoorbellServer:
         Raises:
             OSError: the path cannot be bound.
         """
-        self._paths = path, self._paths[1]
-        listener = self._listen()
+        listener = self._listen(path)
         self.listener.close()
         self.listener = listener
 

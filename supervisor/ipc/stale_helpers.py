@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 
 from supervisor.host.osport import current_boot
-from supervisor.host.procfs import Process, find_process, send
+from supervisor.host.procfs import Process, find_process, send_signal
 
 API = "gunicorn"
 """The name of the helper that serves the API."""
@@ -65,7 +65,7 @@ def end(runtime_dir: str) -> list[Process]:
         return []
     killed = _members(groups)
     for process in killed:
-        send(process, signal.SIGKILL)
+        send_signal(process, signal.SIGKILL)
     _wait(groups, _KILLED_S)
     return killed
 

@@ -48,7 +48,7 @@ def test_cgroup_of_a_run(proc: Path, group: Path) -> None:
 
 def test_spare_cgroup(proc: Path, group: Path) -> None:
     """A spare cgroup has its own name, and an attribute names its run."""
-    name = cgroup_names.spare("D", 7)
+    name = cgroup_names.spare_name("D", 7)
     spare = group.rename(group.with_name(name))
     (proc / "100/cgroup").write_text(f"0::/machine/runs/{name}\n")
     mount = mount_of(str(proc))

@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.host import cgroups
 from supervisor.host.cgroups import Cgroup, Cgroups, Usage, name_of_cgroup, own_cgroup
-from supervisor.host.procfs import Process, find_process, send
+from supervisor.host.procfs import Process, find_process, send_signal
 from supervisor.ipc.log_line import Log
 from supervisor.root.handover.run_recovery import limit_again
 from supervisor.root.process.managed_process import ManagedProcess
@@ -95,7 +95,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHierarchy:
         with open(path, "a", encoding="ascii") as file:
             file.write(f"{text}\n")
 
-    monkeypatch.setattr(cgroups, "_write", appending)
+    monkeypatch.setattr(cgroups, "_write_text", appending)
     return FakeHierarchy(tmp_path)
 
 
@@ -133,8 +133,8 @@ def test_process_group_moves_into_the_leaf(fake: FakeHierarchy, monkeypatch: pyt
             there = procs.read_text().split()
             procs.write_text("\n".join([line for line in there if line != text] + [forks.pop() for _ in forks[:]]))
 
-    write = cgroups._write
-    monkeypatch.setattr(cgroups, "_write", moving)
+    write = cgroups._write_text
+    monkeypatch.setattr(cgroups, "_write_text", moving)
     monkeypatch.setattr(os, "getpgid", group_of)
     place = Cgroups.find(str(fake.proc), companion=1001)
     assert place is not None
@@ -150,8 +150,8 @@ def test_refused_controller(fake: FakeHierarchy, monkeypatch: pytest.MonkeyPatch
             raise OSError(errno.EINVAL, "real-time processes")
         write(path, text)
 
-    write = cgroups._write
-    monkeypatch.setattr(cgroups, "_write", refusing)
+    write = cgroups._write_text
+    monkeypatch.setattr(cgroups, "_write_text", refusing)
     place = fake.find()
     assert place is not None
     assert place.controllers == {"memory", "io"}
@@ -186,7 +186,7 @@ def test_place_removed_by_another_daemon(fake: FakeHierarchy) -> None:
 
 def test_place_removed_during_the_check(fake: FakeHierarchy, monkeypatch: pytest.MonkeyPatch) -> None:
     """A place that is removed during the check is created again."""
-    really = cgroups._usable
+    really = cgroups._is_usable
     gone: list[str] = []
 
     def removed(runs: str) -> bool:
@@ -198,7 +198,7 @@ def test_place_removed_during_the_check(fake: FakeHierarchy, monkeypatch: pytest
         (fake.unit / "runs" / "cgroup.procs").touch()
         return really(runs)
 
-    monkeypatch.setattr(cgroups, "_usable", removed)
+    monkeypatch.setattr(cgroups, "_is_usable", removed)
     assert fake.find() is not None
     assert gone == [f"{fake.unit}/runs"]
 
@@ -302,10 +302,10 @@ def test_recycled_pid_is_not_signalled() -> None:
     child = subprocess.Popen(["sleep", "1000"])
     seen = find_process(child.pid)
     assert seen is not None
-    assert send(seen._replace(start=seen.start - 1), 9)
+    assert send_signal(seen._replace(start=seen.start - 1), 9)
     assert child.poll() is None
     assert isinstance(seen, Process)
-    assert send(seen, 9)
+    assert send_signal(seen, 9)
     assert child.wait() == -9
 
 

@@ -38,7 +38,7 @@ def test_blocked_read(tmp_path: Path) -> None:
     assert until(lambda: environments.read(7, 1), "its variables") == {"B": "3"}
 
 
-@pytest.mark.parametrize("where", ["_content", "_EnvironmentRead._run"])
+@pytest.mark.parametrize("where", ["_read_environ", "_EnvironmentRead._run"])
 def test_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """A thread that failed for lack of memory is not waited for, and the next call tries again."""
 
@@ -54,7 +54,7 @@ def test_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: s
         for _ in range(40):
             assert environments.read(7, 1) is None
         until(
-            lambda: not any(pending_read.goes_on for pending_read in environments._waiting.values()),
+            lambda: not any(pending_read.in_progress for pending_read in environments._waiting.values()),
             "the last thread to end",
         )
     assert until(lambda: environments.read(7, 1), "its variables") == {"A": "1"}

@@ -24,7 +24,7 @@ from logring.mask import MASK, Mask
 from supervisor.helpers.watcher.network_probes import ProbeFailed
 from supervisor.host import prepared_command
 from supervisor.host.process_environ import Environments
-from supervisor.host.procfs import Process, children, family, find_process, send
+from supervisor.host.procfs import Process, children_of, find_process, send_signal, with_descendants
 from supervisor.ipc.probe_request import ProbeRequest
 
 MARK = "RINGWARD_PROBE"
@@ -50,19 +50,19 @@ class ProbeLeftovers:
         seen: set[tuple[int, int]] = set()
         for _ in range(_PASSES):
             roots, unknown = self._orphans(over, running)
-            members = family([*over, *roots])
+            members = with_descendants([*over, *roots])
             new = [member for member in members.values() if (member.pid, member.start) not in seen]
             if not new:
                 return bool(members) or unknown
             for process in new:
                 seen.add((process.pid, process.start))
-                send(process, signal.SIGKILL)
+                send_signal(process, signal.SIGKILL)
         return True
 
     def _orphans(self, over: Collection[int], running: Mapping[int, str]) -> tuple[list[int], bool]:
         """Return the ids of adopted leftovers, and whether the owner of any process is still unknown."""
         orphans, unknown = [], False
-        for pid in children(os.getpid()):
+        for pid in children_of(os.getpid()):
             if pid in over or pid in running:
                 continue
             with contextlib.suppress(ChildProcessError):  # ECHILD: reaped meanwhile

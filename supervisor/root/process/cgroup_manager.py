@@ -72,7 +72,7 @@ class CgroupManager:
         """Return a cgroup for a later run; None when none can be created."""
         while self._cgroups is not None:
             try:
-                return self._cgroups.make(cgroup_names.spare(self._daemon_id, next(self._numbers)))
+                return self._cgroups.make(cgroup_names.spare_name(self._daemon_id, next(self._numbers)))
             except FileExistsError:  # an earlier root created it
                 pass
             except OSError:  # the next start reports the reason

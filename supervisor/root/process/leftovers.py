@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from supervisor.host.cgroups import Cgroup
-from supervisor.host.procfs import Process, family, find_process
+from supervisor.host.procfs import Process, find_process, with_descendants
 from supervisor.ipc.messages import Message
 from supervisor.root.handover.state_schema import LeftoverRunState
 from supervisor.root.process.managed_process import ManagedProcess
@@ -31,7 +31,7 @@ class _Run:
             for pid, start in self.starts.items()
             if (process_now := find_process(pid)) is not None and process_now.start == start
         ]
-        processes = family(roots)
+        processes = with_descendants(roots)
         if self.cgroup is not None:
             members = {pid: find_process(pid) for pid in Cgroup(self.cgroup).members()}
             processes |= {pid: process for pid, process in members.items() if process is not None}

@@ -14,7 +14,7 @@ from supervisor.host.cgroup_names import is_spare
 from supervisor.host.cgroups import name_of_cgroup, own_cgroup
 from supervisor.host.clock import Clock
 from supervisor.host.process_environ import Environments
-from supervisor.host.procfs import Process, family, find_process, own_children, parent, send
+from supervisor.host.procfs import Process, find_process, own_children, parent_of, send_signal, with_descendants
 from supervisor.root.handover.state_schema import OwnerState
 from supervisor.root.process.managed_process import ManagedProcess
 from supervisor.root.process.transitions import ALIVE
@@ -182,7 +182,7 @@ class ProcessTrees:
         roots = self._orphans(managed)
         if managed.state in ALIVE and self._main_lives(managed):
             roots.append(managed.main.pid)
-        processes = family(roots)
+        processes = with_descendants(roots)
         if managed.cgroup is not None:
             for pid in managed.cgroup.members():
                 if pid not in processes and (process := find_process(pid)) is not None:
@@ -209,7 +209,7 @@ class ProcessTrees:
         for _ in range(_GENERATIONS):
             if pid == managed.main.pid:
                 return True
-            above = parent(pid)
+            above = parent_of(pid)
             if above == os.getpid():
                 process = find_process(pid)
                 return process is not None and self._owner(process, managed) == managed.run
@@ -270,5 +270,5 @@ class ProcessTrees:
     @staticmethod
     def _signal_members(managed: ManagedProcess, members: dict[int, Process], numbers: tuple[int, ...]) -> None:
         for process in members.values():
-            if not all(send(process, number) for number in numbers):
+            if not all(send_signal(process, number) for number in numbers):
                 managed.outcome.not_permitted.add(process.pid)

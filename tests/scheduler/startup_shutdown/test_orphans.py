@@ -54,7 +54,7 @@ def test_spare_cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orphans, "_WAIT_S", 60.0)
     cgroups = require_cgroups()
     ours, mine, other, unknown = (
-        cgroups.make(f"{cgroup_names.spare(daemon, os.getpid())}-{number}")
+        cgroups.make(f"{cgroup_names.spare_name(daemon, os.getpid())}-{number}")
         for number, daemon in enumerate(["D", "D", "E", "D"])
     )
     run = f"R{os.getpid()}"

@@ -69,7 +69,7 @@ def command(settings: Settings, from_here: bool, if_different: bool, as_json: bo
         )
         raise Failure(message, exit_codes.REFUSED)
     if moves:
-        cgroup = procfs.read(daemon.pid, "cgroup").decode(errors="replace").rpartition("::")[2].strip()
+        cgroup = procfs.read_process_file(daemon.pid, "cgroup").decode(errors="replace").rpartition("::")[2].strip()
         warning = unit_warning(daemon.pid, cgroup)
         if warning is not None:
             click.echo(f"warning: {warning}", err=True)
