@@ -84,7 +84,7 @@ def load(state: dict[str, Any]) -> RingWriter:
     """Restore a writer from the state that :func:`dump` returned in another program. Nothing is written.
 
     Raises:
-        Foreign: the state has a format that this version does not know.
+        UnknownFormat: the state has a format that this version does not know.
         OSError: the ring cannot be mapped.
         LogError: the file is not a ring.
     """

@@ -41,9 +41,7 @@ class RingWriter(BlockWriter):
     Args:
         path: path of the ring; the first output creates the file.
         run_id: at most 32 bytes.
-        blocks: slots of the ring.
-        block_size: in bytes, a multiple of 4096.
-        file_blocks: slots of the log file; 0 without a log file, so the ring simply reuses its oldest slot.
+        shape: number and size of the blocks. Without a log file, the ring reuses its oldest slot.
         policy: the behaviour when the log file is full. ``drop_old`` discards the oldest block; ``drop_new`` and
             ``kill`` drop new output, except that the last block is kept for the line that reports this.
         first_line: number of the first line, for a log that continues another log's numbers.

@@ -375,7 +375,7 @@ def _connect_again(url: str, durability: Durability) -> PostgresConnection:
     Raises:
         ConnectionRefused: The server accepts connections before and after this attempt, but not this one.
         ServerUnreachable: The server accepts no connections.
-        Unusable: libpq rejects the URL, and has not contacted a server.
+        DatabaseUnusable: libpq rejects the URL, and has not contacted a server.
     """
     answers = _takes_connections(url)
     try:

@@ -59,7 +59,7 @@ def check_copy(path: str) -> int:
     """Check the whole copy of a database; return the time at which it was made, ms since the epoch.
 
     Raises:
-        Unusable: there is no copy, or it is damaged.
+        DatabaseUnusable: there is no copy, or it is damaged.
         StoreError: the copy cannot be read.
     """
     made_ms = copied_at_ms(path)
@@ -73,7 +73,7 @@ def check(path: str) -> None:
     """Check a whole database; if it is intact, remove the mark of `suspect`.
 
     Raises:
-        Damaged: the database is damaged or gone.
+        DatabaseDamaged: the database is damaged or gone.
         StoreError: it cannot be read.
     """
     if not os.path.exists(path):
@@ -87,7 +87,7 @@ def make_copy(path: str) -> None:
     """Copy a database that may be written meanwhile. The previous copy stays until the new one is complete.
 
     Raises:
-        Unusable: the database is damaged.
+        DatabaseUnusable: the database is damaged.
         StoreError: the database cannot be read, or there is no space.
         OSError: the copy cannot be renamed.
     """
@@ -121,7 +121,7 @@ def check_file(path: str) -> None:
     """Check a whole database file.
 
     Raises:
-        Damaged: the file is damaged.
+        DatabaseDamaged: the file is damaged.
         StoreError: it cannot be read.
     """
     try:

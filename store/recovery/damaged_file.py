@@ -129,7 +129,7 @@ def opened(path: str, copy: str, limit_s: float) -> Iterator[DamagedFile]:
         limit_s: see :class:`DamagedFile`.
 
     Raises:
-        Damaged: nothing can be read.
+        DatabaseDamaged: nothing can be read.
         OSError: there is no space for a duplicate.
     """
     duplicate = f"{path}.salvage"

@@ -21,7 +21,7 @@ def duplicate(source: str, target: str) -> None:
         target: path of the copy; it must not exist yet.
 
     Raises:
-        Unusable: the source cannot be read, or the copy is damaged.
+        DatabaseUnusable: the source cannot be read, or the copy is damaged.
         DiskFull, DiskFailed: the copy cannot be written.
         StoreError: any other error of SQLite.
         OSError: the file of the copy cannot be created.
@@ -39,7 +39,7 @@ def copy_from(reading: apsw.Connection, target: str) -> None:
     """Like :func:`duplicate`, but copy from an open connection, which must not be in a transaction.
 
     Raises:
-        Unusable, DiskFull, DiskFailed, StoreError, OSError: as in :func:`duplicate`.
+        DatabaseUnusable, DiskFull, DiskFailed, StoreError, OSError: as in :func:`duplicate`.
     """
     source = reading.filename
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

@@ -69,7 +69,7 @@ def rescue(
         before_replace: called with the file that is about to get the name.
 
     Raises:
-        Replaced: another file has one of the names; nothing was changed.
+        DatabaseReplaced: another file has one of the names; nothing was changed.
         StoreError, OSError: the repair fails at present.
     """
     now = files_of(path)
@@ -103,7 +103,7 @@ def _move_wal(writer: apsw.Connection) -> None:
     """Checkpoint the whole WAL, because the next connection will not find it.
 
     Raises:
-        Busy, DiskFailed: that fails.
+        DatabaseLocked, DiskFailed: that fails.
     """
     try:
         writer.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)

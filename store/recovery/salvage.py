@@ -342,8 +342,8 @@ def restore(
         newest_event: number of the newest event that any client has seen; None if unknown.
 
     Raises:
-        Damaged: the copy is damaged too.
-        Unusable: there is no copy.
+        DatabaseDamaged: the copy is damaged too.
+        DatabaseUnusable: there is no copy.
         OSError: the restore fails at present; it can be repeated.
     """
     made_ms = copied_at_ms(path)

@@ -44,7 +44,7 @@ def prepare_directory(base: str, path: str, types: Mapping[str, str]) -> None:
     """Create the directories `base` and `path`, unless they exist, for this user alone.
 
     Raises:
-        Unfit: they are not on tmpfs, or another user could write to them.
+        UnusableDirectory: they are not on tmpfs, or another user could write to them.
         OSError: a directory cannot be created.
     """
     if len(os.fsencode(path)) > _MAX_DIRECTORY_BYTES:

@@ -130,7 +130,7 @@ class UnitFollower:
 
         Raises:
             Unreachable: the daemon did not answer for a minute.
-            Refused: the units do not exist, or a parameter is invalid.
+            ErrorResponse: the units do not exist, or a parameter is invalid.
         """
         while not self._patience.insist(self._stream):
             self._patience.wait_for_retry("the daemon closed the stream")

@@ -34,7 +34,7 @@ class InheritedState:
 
         Raises:
             HandoverRejected: the version that wrote it is too new or too old.
-            Foreign, KeyError, TypeError: the content does not match the number of the format.
+            UnknownFormat, KeyError, TypeError: the content does not match the number of the format.
             OSError: a ring cannot be mapped.
             LogError: a file is not a ring.
         """

@@ -103,7 +103,7 @@ class Record:
         """Return the last written content; None if there is none.
 
         Raises:
-            Foreign, KeyError, TypeError, ValueError: another version wrote it in a form that this one does not know.
+            UnknownFormat, KeyError, TypeError, ValueError: another version wrote it, in an unknown form.
         """
         start, (_, _, newest) = _read(self.fd, _START)[1], _newest(self.fd)
         if not start or newest is None:

@@ -134,7 +134,7 @@ def state_before(record: dict[str, Any]) -> RunState:
     """Convert a record of format 1.
 
     Raises:
-        Foreign, KeyError: it does not have that format.
+        UnknownFormat, KeyError: it does not have that format.
     """
     if "exited" not in record:
         return _state(_BEFORE.from_json(record["instance"]), record["heard"])

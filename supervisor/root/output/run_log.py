@@ -195,7 +195,7 @@ class RunLog:
         """Restore the log in the next root.
 
         Raises:
-            Foreign, KeyError: another version wrote the state.
+            UnknownFormat, KeyError: another version wrote the state.
             OSError: the ring cannot be mapped.
             LogError: the file is not a ring.
         """

@@ -136,7 +136,7 @@ class RuntimeDirectoryMonitor:
         """Create the directory at its path or else at the next suitable one; return whether it is new.
 
         Raises:
-            OSError, Unfit: why it cannot be created at its own path; no other path is suitable either.
+            OSError, UnusableDirectory: why it cannot be created at its own path; no other path is suitable either.
         """
         try:
             return self._make_directory(self._boot)
@@ -159,7 +159,7 @@ class RuntimeDirectoryMonitor:
 
         Raises:
             OSError: the directory cannot be created, or another daemon uses it.
-            Unfit: it would not be in shared memory, or other users could write to it.
+            UnusableDirectory: it would not be in shared memory, or other users could write to it.
         """
         above = os.path.dirname(boot.runtime_dir)
         anew = boot is not self._boot or not os.path.isdir(boot.runtime_dir)

@@ -82,8 +82,8 @@ def open_mended(
         lost: the history was lost, so a user has restored the present file.
 
     Raises:
-        Replaced: another file has taken the place of this daemon's database.
-        Lost: database and copy are damaged or missing, and the user has not allowed a new history.
+        DatabaseReplaced: another file has taken the place of this daemon's database.
+        HistoryLost: database and copy are damaged or missing, and the user has not allowed a new history.
         StoreError, OSError: the database cannot be opened or restored.
     """
     path = boot.database
@@ -118,7 +118,7 @@ def _start_again(
     """Restore the database from its copy, or begin an empty history if the user has allowed that.
 
     Raises:
-        Lost: there is no usable copy, and a new history is not allowed.
+        HistoryLost: there is no usable copy, and a new history is not allowed.
     """
     path, now_ms = boot.database, time.time_ns() // 1_000_000
     no_copy = "there is no copy"
@@ -202,7 +202,7 @@ def _opened(path: str, durability: Durability, log: Log, *, expected: bool) -> D
     """Open the database, and read what every scheduler needs first; check the whole file if it is suspect.
 
     Raises:
-        Damaged: the database is damaged, or it is missing although it is `expected` or a copy exists.
+        DatabaseDamaged: the database is damaged, or it is missing although it is `expected` or a copy exists.
     """
     if is_suspect(path):
         log.info("checking the whole database after earlier damage")
