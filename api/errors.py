@@ -20,7 +20,7 @@ import msgspec
 
 from api.schemas.records import ErrorDetail, Problem
 from store.runs.ids import new_ulid
-from supervisor.host.shortage import is_of_memory, is_shortage, reason
+from supervisor.host.shortage import is_of_memory, is_shortage, reason_of
 
 log = logging.getLogger("gunicorn.error")
 
@@ -78,7 +78,7 @@ def unavailable(detail: str) -> ApiError:
 
 def shortage(action: str, error: BaseException) -> ApiError:
     """Return a 503 for a request that failed because this process lacks memory, threads or descriptors."""
-    message = "Out of memory" if is_of_memory(error) else reason(error)
+    message = "Out of memory" if is_of_memory(error) else reason_of(error)
     log.error("%s: %s", action, message)
     return unavailable(f"{message}; try again later")
 

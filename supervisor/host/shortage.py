@@ -39,7 +39,7 @@ def is_of_memory(err: BaseException) -> bool:
     return isinstance(err, MemoryError) or (isinstance(err, OSError) and err.errno == errno.ENOMEM)
 
 
-def reason(err: BaseException) -> str:
+def reason_of(err: BaseException) -> str:
     """Return the kernel's description of an error."""
     return getattr(err, "strerror", None) or str(err) or "Cannot allocate memory"
 

@@ -65,7 +65,7 @@ class Helper:
         self.start_at_s = None
         self.epoch += 1
         self._started_s = now_s
-        self._have(child_process.start(self._process, env))
+        self._take_over(child_process.start(self._process, env))
         self._unsent = bytearray(hello(self.boot, self.epoch, worked=self.has_worked))
         self._unsent_fds = [listener.fileno() for listener in self.listeners]
 
@@ -74,9 +74,9 @@ class Helper:
         self.start_at_s = None
         self.epoch = FIRST_EPOCH
         self._started_s = now_s
-        self._have(started)
+        self._take_over(started)
 
-    def _have(self, started: ChildProcess) -> None:
+    def _take_over(self, started: ChildProcess) -> None:
         self.pid, self.pidfd, self.sock, self.output = started
         stale_helpers.note(self.boot.runtime_dir, self.name, self.pid)
         self.sock.setblocking(False)
@@ -118,7 +118,7 @@ class Helper:
         return bool(self._unsent)
 
     @property
-    def says_more(self) -> bool:
+    def has_unread_messages(self) -> bool:
         """Return whether the helper has sent messages that are not read yet."""
         if self.sock is None:
             return False

@@ -86,7 +86,7 @@ class PumpBench:
     def read(self) -> int:
         """Run one round of the pump; return the number of bytes read."""
         self.pump.round()
-        return self.pump._taken
+        return self.pump._round_bytes
 
     def stalled(self) -> bool:
         return self.log.stalled

@@ -57,7 +57,7 @@ class StartBench:
         self.dropped: list[str] = []
         self.log = RecordedLog()
         self.cgroup_manager = CgroupManager(DAEMON, self.log)
-        self.cgroup_manager.use(True)
+        self.cgroup_manager.enable(True)
         self.starts = StartQueue(
             self.watch,
             self.log,
@@ -88,7 +88,7 @@ class StartBench:
 
     def warm(self) -> int:
         """Start the zygote, and wait until it listens; return its pid."""
-        self.prefork.wake()
+        self.prefork.ensure_zygote()
         self.turn(lambda: self.prefork._listening, "the zygote")
         assert self.prefork._zygote is not None
         return self.prefork._zygote

@@ -28,7 +28,7 @@ class DescriptorStore:
 
     def __init__(self, address: str, clock: Clock | None = None) -> None:
         self._clock = clock or Clock()
-        self.there = bool(address)
+        self.exists = bool(address)
         """Whether there is a service manager, which may have a descriptor store."""
         # A leading @ stands for the NUL of an abstract address (unix(7)).
         self._address = "\0" + address[1:] if address.startswith("@") else address
@@ -40,24 +40,24 @@ class DescriptorStore:
 
     def keep(self, run: str, fds: list[int]) -> None:
         """Store the descriptors of a run."""
-        if not self.there:
+        if not self.exists:
             return
-        if self._waiting or not self._sent(run, fds):
+        if self._waiting or not self._try_send(run, fds):
             self._waiting[run] = [os.dup(fd) for fd in fds]  # the originals may be closed before the message is sent
-            self._again()
+            self._schedule_retry()
 
     def forget(self, run: str) -> None:
         """Remove the descriptors of a run from the store."""
-        if not self.there:
+        if not self.exists:
             return
         waiting = self._waiting.pop(run, None)
         if waiting is not None:
             _close(waiting)  # they were never sent
-        elif self._waiting or not self._sent(run, None):
+        elif self._waiting or not self._try_send(run, None):
             self._waiting[run] = None
-            self._again()
+            self._schedule_retry()
 
-    def _again(self) -> None:
+    def _schedule_retry(self) -> None:
         if self.due_s is None:
             self.due_s = self._clock.monotonic_s() + _AGAIN_S
 
@@ -67,8 +67,8 @@ class DescriptorStore:
             return
         self.due_s = None
         for run, fds in list(self._waiting.items()):
-            if not self._sent(run, fds):
-                self._again()
+            if not self._try_send(run, fds):
+                self._schedule_retry()
                 return
             del self._waiting[run]
             _close(fds or [])
@@ -83,7 +83,7 @@ class DescriptorStore:
         """Restore the state from :meth:`dump`."""
         self._waiting = dict(requests)
         if self._waiting:
-            self._again()
+            self._schedule_retry()
 
     def close(self) -> None:
         """Drop all unsent requests and close the socket."""
@@ -93,7 +93,7 @@ class DescriptorStore:
         if self._sock is not None:
             self._sock.close()
 
-    def _sent(self, run: str, fds: list[int] | None) -> bool:
+    def _try_send(self, run: str, fds: list[int] | None) -> bool:
         try:
             if self._sock is None:
                 self._sock = socket.socket(

@@ -38,7 +38,7 @@ class Quiesce:
         self._files = files
         self._wakeup = Wakeup()
         self._gates: list[Gate] = []
-        self._here: set[Gate] = set()
+        self._arrived: set[Gate] = set()
         self._then: Callable[[bool], None] | None = None
         self.due_s: float | None = None
         """Monotonic time at which :meth:`tend` gives up; None: no pause is in progress."""
@@ -48,11 +48,11 @@ class Quiesce:
         """Call ``then(True)`` once both threads wait. If that takes too long, release both and call ``then(False)``."""
         self._then = then
         self.due_s = self._clock.monotonic_s() + _PATIENCE_S
-        self._files.hold(self._gate().wait)
+        self._files.hold(self._new_gate().wait)
 
-    def _gate(self) -> Gate:
+    def _new_gate(self) -> Gate:
         def arrived() -> None:
-            self._here.add(gate)
+            self._arrived.add(gate)
             self._wakeup.set()
 
         gate = Gate(arrived)
@@ -61,10 +61,10 @@ class Quiesce:
 
     def _on_wakeup(self, _mask: int) -> None:
         self._wakeup.clear()
-        if self.due_s is None or not self._here.issuperset(self._gates):  # gates of an earlier pause may report late
+        if self.due_s is None or not self._arrived.issuperset(self._gates):  # gates of an earlier pause may report late
             return
         if len(self._gates) == 1:
-            self._pump.hold(self._gate().wait)
+            self._pump.hold(self._new_gate().wait)
             return
         self.due_s = None
         if self._then is not None:
@@ -83,4 +83,4 @@ class Quiesce:
         for gate in self._gates:
             gate.open()
         self._gates.clear()
-        self._here.clear()
+        self._arrived.clear()

@@ -59,10 +59,10 @@ class Record:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self._held_seq = max(_read(fd, _HELD)[0], 0)
+        self._held_seq = max(_newest_copy(fd, _HELD)[0], 0)
         self._details = b""
-        self._start_written = _read(fd, _START)[0] >= 0
-        self._of_format_1 = bool(_whole(fd, _FORMAT_1))
+        self._start_written = _newest_copy(fd, _START)[0] >= 0
+        self._of_format_1 = bool(_intact_copies(fd, _FORMAT_1))
         self._seq, self._details_seq, newest = _newest(fd)
         if newest is not None:
             self._details = newest.details
@@ -105,9 +105,9 @@ class Record:
         Raises:
             UnknownFormat, KeyError, TypeError, ValueError: another version wrote it, in an unknown form.
         """
-        start, (_, _, newest) = _read(self.fd, _START)[1], _newest(self.fd)
+        start, (_, _, newest) = _newest_copy(self.fd, _START)[1], _newest(self.fd)
         if not start or newest is None:
-            return _format_1(self.fd)
+            return _read_format_1(self.fd)
         start_fields, about = json.loads(start), json.loads(newest.details)
         state = RunState(
             state_schema.from_json(RunStart, start_fields["start"]),
@@ -116,7 +116,7 @@ class Record:
         )
         return RecordContent(about, start_fields["fds"], state)
 
-    def hold(self, out: bytes, err: bytes, masked: int) -> None:
+    def write_held(self, out: bytes, err: bytes, masked: int) -> None:
         """Write the text that masks hold back from both outputs, and the number of replaced secrets.
 
         Raises:
@@ -125,9 +125,9 @@ class Record:
         self._held_seq += 1
         _write(self.fd, _HELD, self._held_seq, _HELD_HEADER.pack(len(out), masked) + out + err)
 
-    def withheld(self) -> tuple[bytes, bytes, int]:
-        """Return the last output passed to :meth:`hold`."""
-        data = _read(self.fd, _HELD)[1]
+    def read_held(self) -> tuple[bytes, bytes, int]:
+        """Return the last output passed to :meth:`write_held`."""
+        data = _newest_copy(self.fd, _HELD)[1]
         if not data:
             return b"", b"", 0
         length, masked = _HELD_HEADER.unpack_from(data)
@@ -146,16 +146,16 @@ class _NewestParts(NamedTuple):
 
 def _newest(fd: int) -> tuple[int, int, _NewestParts | None]:
     """Return the numbers of the newest progress and its details, and both; zeros and None if there is none."""
-    details = dict(_whole(fd, _DETAILS))
-    for seq, data in sorted(_whole(fd, _PROGRESS), reverse=True):
+    details = dict(_intact_copies(fd, _DETAILS))
+    for seq, data in sorted(_intact_copies(fd, _PROGRESS), reverse=True):
         (number,) = _DETAILS_NUMBER.unpack_from(data)
         if number in details:
             return seq, number, _NewestParts(data[_DETAILS_NUMBER.size :], details[number])
     return 0, 0, None
 
 
-def _format_1(fd: int) -> RecordContent | None:
-    data = _read(fd, _FORMAT_1)[1]
+def _read_format_1(fd: int) -> RecordContent | None:
+    data = _newest_copy(fd, _FORMAT_1)[1]
     if not data:
         return None
     fields = json.loads(data)
@@ -171,7 +171,7 @@ def _write(fd: int, offsets: tuple[int, int], seq: int, data: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _whole(fd: int, offsets: tuple[int, int]) -> list[tuple[int, bytes]]:
+def _intact_copies(fd: int, offsets: tuple[int, int]) -> list[tuple[int, bytes]]:
     """Return the intact copies with their numbers."""
     records = []
     for offset in dict.fromkeys(offsets):
@@ -185,6 +185,6 @@ def _whole(fd: int, offsets: tuple[int, int]) -> list[tuple[int, bytes]]:
     return records
 
 
-def _read(fd: int, offsets: tuple[int, int]) -> tuple[int, bytes]:
+def _newest_copy(fd: int, offsets: tuple[int, int]) -> tuple[int, bytes]:
     """Return the newer intact copy and its number; -1 and nothing if there is none."""
-    return max(_whole(fd, offsets), default=(-1, b""))
+    return max(_intact_copies(fd, offsets), default=(-1, b""))

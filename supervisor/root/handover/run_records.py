@@ -69,7 +69,7 @@ class RunRecords:
 
     def start_of(self, pid: int) -> int:
         """Return the start time of a process in clock ticks since the boot; 0 if it is gone or there is no store."""
-        process = find_process(pid) if self.store.there else None
+        process = find_process(pid) if self.store.exists else None
         return 0 if process is None else process.start
 
     def add(self, process: ManagedProcess, out: int, err: int | None) -> Record | None:

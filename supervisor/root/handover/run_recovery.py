@@ -151,12 +151,12 @@ def _bind_again(process: ManagedProcess, state: RunState, log: Log) -> NotifySoc
     if process.spawn.notify is None or process.phase is not ProcessState.RUNNING:
         return None
     try:
-        ear = NotifySocket(process.spawn)
+        notify_socket = NotifySocket(process.spawn)
     except OSError as err:
         log.error(f"{process.spawn.task} {process.run} has lost its notify socket: {err.strerror}")
         return None
-    restore_notified(ear, state)
-    return ear
+    restore_notified(notify_socket, state)
+    return notify_socket
 
 
 def _reopen_log(recovered: RecoveredRun, path: str, stored: StoredRun) -> None:
@@ -184,7 +184,7 @@ def _reopen_log(recovered: RecoveredRun, path: str, stored: StoredRun) -> None:
 def _prepare(log: RunLog, spawn: Spawn, record: Record) -> None:
     prepare(log.writer, spawn, [source.stream for source in log.sources])
     log.record = record if spawn.secrets else None
-    log.held = record.withheld()
+    log.held = record.read_held()
     log.writer.hold(*log.held)
 
 

@@ -621,7 +621,8 @@ def restore_exact(process: ManagedProcess, state: RunState, exact: ExactState) -
     """Restore the notification socket and the search interval of a process in an upgrade."""
     process.sweep_interval_s = exact.look_s
     if exact.notify_fd is not None:
-        process.notify_socket = NotifySocket.adopt(process.spawn, exact.notify_fd, exact.resume_at_s)
+        process.notify_socket = NotifySocket(process.spawn, exact.notify_fd)
+        process.notify_socket.resume_at_s = exact.resume_at_s
         restore_notified(process.notify_socket, state)
 
 

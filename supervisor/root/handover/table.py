@@ -157,14 +157,14 @@ def _from_2(table: Table) -> Table:
     logs = {log["name"]: _log(log) for log in pump["logs"]}
     runs = []
     for entry in lives["live"]:
-        old_fields, ear = _BEFORE.from_json(entry["instance"]), entry["ear"] or {}
+        old_fields, notify_socket = _BEFORE.from_json(entry["instance"]), entry["ear"] or {}
         open_ = old_fields["phase"] is ProcessState.RUNNING or old_fields["adopted"]
-        state = _state(old_fields, ear)
+        state = _state(old_fields, notify_socket)
         exact = ExactState(
             pidfd=old_fields["pidfd"] if open_ else None,
             status_fd=old_fields["status_fd"],
-            notify_fd=ear.get("fd"),
-            resume_at_s=ear.get("resume_at_s"),
+            notify_fd=notify_socket.get("fd"),
+            resume_at_s=notify_socket.get("resume_at_s"),
             look_s=old_fields["look_s"],
         )
         log = logs.pop(state.run, None)

@@ -12,7 +12,6 @@ thread runs, and all signals are blocked. All that runs notice is that their pip
 
 import contextlib
 import enum
-import errno
 import json
 import os
 import select
@@ -23,6 +22,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from supervisor.host.files import exposed, replace_file
+from supervisor.host.shortage import reason_of
 from supervisor.host.signal_sets import CATCHABLE
 from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.log_line import Log
@@ -113,7 +113,7 @@ class Trial:
             self._reading = -1
 
     def _ended(self) -> None:
-        self._let_go()
+        self._stop_watching()
         status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         if status == 0:
             self._then(None)
@@ -121,7 +121,7 @@ class Trial:
         how = f"exit status {status}" if status > 0 else f"signal {-status}"
         self._then(_reason(self._output.decode(errors="replace")) or f"it exited with {how} and printed nothing")
 
-    def _let_go(self) -> None:
+    def _stop_watching(self) -> None:
         self._watch.remove(self._pidfd)
         os.close(self._pidfd)
         if self._reading >= 0:
@@ -137,7 +137,7 @@ class Trial:
     def end(self) -> None:
         """Kill the child process without calling `then`. It may hang on a disk, so it is not reaped here."""
         os.killpg(self.pid, signal.SIGKILL)
-        self._let_go()
+        self._stop_watching()
 
 
 def _reason(output: str) -> str:
@@ -244,7 +244,7 @@ class Upgrade:
         log: The daemon's log.
         runtime_dir: The directory for the answer to the command line.
         env: The environment of our helpers.
-        hold: Stops the pump and the file thread.
+        quiesce: Stops the pump and the file thread.
         root: The root that hands over.
     """
 
@@ -254,14 +254,14 @@ class Upgrade:
         log: Log,
         runtime_dir: str,
         env: dict[str, str],
-        hold: Quiesce,
+        quiesce: Quiesce,
         root: UpgradingRoot,
     ) -> None:
         self._watch = watch
         self._log = log
         self.move(runtime_dir)
         self._env = env
-        self._hold = hold
+        self._quiesce = quiesce
         self._root = root
         self._stage = Stage.IDLE
         self._python = sys.executable
@@ -295,7 +295,7 @@ class Upgrade:
     def due_s(self) -> float | None:
         """Return when :meth:`tend` is due (monotonic seconds)."""
         times = [
-            self._hold.due_s,
+            self._quiesce.due_s,
             self._trial.due_s if self._trial is not None else None,
             self._no_start_by_s if self._stage is Stage.SCHEDULER_RETIRED else None,
         ]
@@ -343,23 +343,25 @@ class Upgrade:
             return
         where = "is installed" if self._python == sys.executable else f"{self._python} has"
         self._log.info(f"upgrade: testing the version that {where}")
-        self._hold.start(self._try)
+        self._quiesce.start(self._start_trial)
 
-    def _try(self, quiesced: bool) -> None:
+    def _start_trial(self, quiesced: bool) -> None:
         if not quiesced:
             self._refuse("a disk with logs does not respond")
             return
         keep = KeptDescriptorList()
         try:
             state = self._root.dump(keep)
-            tried = keep.fds - _ours(state)
-            self._trial = Trial(self._watch, self._python, self._env, write(state, keep, set()), tried, self._tried)
+            needed = keep.fds - _unneeded_in_trial(state)
+            self._trial = Trial(
+                self._watch, self._python, self._env, write(state, keep, set()), needed, self._on_trial_end
+            )
         except (OSError, MemoryError, TypeError, ValueError) as err:  # EMFILE, EAGAIN; values that cannot be serialised
-            self._refuse(f"cannot start the test of {self._python}: {_why(err)}")
+            self._refuse(f"cannot start the test of {self._python}: {reason_of(err)}")
         finally:
-            self._hold.release()
+            self._quiesce.release()
 
-    def _tried(self, reason: str | None) -> None:
+    def _on_trial_end(self, reason: str | None) -> None:
         self._trial = None
         if reason is not None:
             self._refuse(reason)
@@ -390,19 +392,19 @@ class Upgrade:
                 os.set_inheritable(descriptor, False)
             if fd >= 0:
                 os.close(fd)
-            self._refuse(f"{self._python} cannot be executed: {_why(err)}")
+            self._refuse(f"{self._python} cannot be executed: {reason_of(err)}")
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def tend(self, now_s: float) -> None:
         """Take the next step, or refuse the upgrade if the current step takes too long."""
-        self._hold.tend(now_s)
+        self._quiesce.tend(now_s)
         if self._trial is not None and now_s >= self._trial.due_s:
             self._end_trial()
             self._refuse(f"it did not answer within {LIMIT_S:g} s")
         if self._stage is Stage.SCHEDULER_RETIRED and not self._root.is_starting():
             self._stage = Stage.PAUSING
-            self._hold.start(self._execute)
+            self._quiesce.start(self._execute)
         elif self._stage is Stage.SCHEDULER_RETIRED and now_s >= self._no_start_by_s:
             self._refuse("a run has not finished starting")
 
@@ -418,7 +420,7 @@ class Upgrade:
             self._trial = None
 
     def _refuse(self, reason: str) -> None:
-        self._hold.release()
+        self._quiesce.release()
         retires = self.scheduler_retires
         self._stage = Stage.IDLE
         if retires:
@@ -441,11 +443,7 @@ class Upgrade:
             replace_file(self._answer, json.dumps(answer))
 
 
-def _ours(state: RootState) -> set[int | None]:
+def _unneeded_in_trial(state: RootState) -> set[int | None]:
     """Return the descriptors that a trial does not need and that a hung trial must not keep open."""
     helpers = {fd for helper in (state.scheduler, state.api) for fd in (helper.sock, helper.pidfd)}
     return helpers.union(state.kept.lock, state.kept.listeners)
-
-
-def _why(err: Exception) -> str:
-    return getattr(err, "strerror", None) or str(err) or os.strerror(errno.ENOMEM)

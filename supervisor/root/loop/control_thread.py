@@ -13,7 +13,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 
-from supervisor.host.shortage import REST_S, SHORTAGES, is_shortage, reason, take_all
+from supervisor.host.shortage import REST_S, SHORTAGES, is_shortage, reason_of, take_all
 from supervisor.host.signal_sets import ignored, signal_name
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log
@@ -82,7 +82,7 @@ class ControlThread:
         self._processes = ProcessManager(
             boot.daemon_id, self._watch, pump, log, runs_env, self._scheduler.send, self._trees, self._records
         )
-        pump.connect(self._processes.notices)
+        pump.connect(self._processes.pump_reports)
         is_init = os.getpid() == 1
         self._shutdown_signals = {*_SHUTDOWN_SIGNALS, *(_INIT_SHUTDOWN_SIGNALS if is_init else ())}
         self._hurrying_signals = set() if is_init else {signal.SIGQUIT}
@@ -160,7 +160,7 @@ class ControlThread:
             self._upgrade.introduce()
         self._on_signals(self._caught)
         self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
-        while not self._over():
+        while not self._is_over():
             self.round()
         for step in (self._end_helpers, self._processes.close, self._store.close):
             self._attempt(step)
@@ -168,7 +168,7 @@ class ControlThread:
 
     def round(self) -> None:
         """Wait for work and do it, then pause if a shortage has interrupted it."""
-        self._attempt(self._work)
+        self._attempt(self._wait_and_act)
 
     def _attempt(self, step: Callable[[], None]) -> None:
         """Take a step. A shortage interrupts only this step, and the next round completes it."""
@@ -181,10 +181,10 @@ class ControlThread:
         if self._short is not None:
             self._clock.sleep(REST_S)
 
-    def _work(self) -> None:
+    def _wait_and_act(self) -> None:
         ready = self._watch.wait(self._due_s())
         self._pump.wakeup.hold()
-        take_all((functools.partial(self._watch.call, ready), self._pump.wakeup.release, self._recover))
+        take_all((functools.partial(self._watch.call, ready), self._pump.wakeup.release, self._recover_from_shortage))
         now_s = self._clock.monotonic_s()
         timed = (self._watchdog, self._store, self._upgrade, self._runtime_dir_quiesce)
         steps = (
@@ -206,7 +206,7 @@ class ControlThread:
         if self._ending is None and not self._upgrade.under_way:
             self._runtime_directory.tend(now_s, scheduler_works=self._scheduler.at_work)
 
-    def _recover(self) -> None:
+    def _recover_from_shortage(self) -> None:
         """Complete the work that a shortage has interrupted in the previous round."""
         err, self._short = self._short, None
         if err is None:
@@ -217,7 +217,7 @@ class ControlThread:
         now_s = self._clock.monotonic_s()
         if now_s >= self._quiet_until_s:
             self._quiet_until_s = now_s + _QUIET_S
-            self._log.error(f"{reason(err)}: retrying the failed call; active runs continue")
+            self._log.error(f"{reason_of(err)}: retrying the failed call; active runs continue")
         self._processes.ran_short(err)
         self._processes.check_all_again()
         for helper in (self._scheduler, self._api):
@@ -288,7 +288,7 @@ class ControlThread:
             self._watch.add(helper.sock.fileno(), lambda mask: self._on_helper_socket(helper, mask))
 
     def _on_helper_exit(self, helper: Helper) -> None:
-        if helper.pid is None or helper.pidfd is None or helper.says_more:
+        if helper.pid is None or helper.pidfd is None or helper.has_unread_messages:
             return  # read its last messages first; the pidfd stays readable
         helper.kill()  # gunicorn's workers may be alive; the zombie keeps the process group from being reused
         _, status = os.waitpid(helper.pid, 0)
@@ -367,7 +367,7 @@ class ControlThread:
         self._processes.expect_starts()
         ending = self._ending is not None
         self._scheduler.send({**self._processes.snapshot(), "ending": ending})
-        if self._processes.memory.short:
+        if self._processes.memory.released:
             self._scheduler.send({"op": "memory", "short": True})
         if ending:
             self._scheduler.send({"op": "shutdown"})
@@ -388,14 +388,14 @@ class ControlThread:
         """Apply settings that a reload has changed."""
         desired = DaemonSettings.from_dict(message["boot"])
         # The scheduler may have sent this before it learned that the runtime directory has moved.
-        self._use(replace(desired, runtime_dir=self._boot.runtime_dir, runtime_bases=self._boot.runtime_bases))
+        self._set_settings(replace(desired, runtime_dir=self._boot.runtime_dir, runtime_bases=self._boot.runtime_bases))
         self._log.set_level(self._boot.log_level)
         self._processes.use_cgroups(self._boot.cgroups)
         self._pump.files.disk_space.configure(self._boot)
         if message["api"] and self._ending is None and self._api.replace(self._clock.monotonic_s()):
             self._log.info("restarting gunicorn with new settings")
 
-    def _use(self, boot: DaemonSettings) -> None:
+    def _set_settings(self, boot: DaemonSettings) -> None:
         self._boot = boot
         for helper in (self._scheduler, self._api):
             helper.boot = boot
@@ -436,7 +436,7 @@ class ControlThread:
 
     def dump(self, keep: KeptDescriptorList) -> RootState:
         """Return the state for the next root, while the threads wait."""
-        while self._pump.catch_up() | self._processes.notices.catch_up():
+        while self._pump.catch_up() | self._processes.pump_reports.catch_up():
             pass
         lives, pump = self._processes.dump(keep), self._pump.dump(keep)
         logs = {log.name: log for log in pump.logs}
@@ -487,7 +487,7 @@ class ControlThread:
 
     def adopt(self, stored: dict[str, list[int]]) -> None:
         """Recover the runs of a killed root from its stored descriptors by run, before :meth:`run`."""
-        self._processes.expect(len(stored))
+        self._processes.reserve_descriptors(len(stored))
         recovered, refused = recover_stored(stored, self._boot, self._log)
         for recovered_run in recovered:
             self._processes.adopt(recovered_run)
@@ -527,7 +527,7 @@ class ControlThread:
 
     def on_runtime_directory_moved(self, boot: DaemonSettings) -> None:
         """Use another runtime directory."""
-        self._use(boot)
+        self._set_settings(boot)
         self._pump.move(boot.runtime_dir)
         self._upgrade.move(boot.runtime_dir)
 
@@ -539,7 +539,7 @@ class ControlThread:
             runtime_lock, self._runtime_directory.new_lock = self._runtime_directory.new_lock, None
         self.kept = KeptDescriptors([data_lock, runtime_lock], [listener.fileno() for listener in self._api.listeners])
         if anew:
-            self._processes.note_again(self._boot)
+            self._processes.record_again(self._boot)
         self._upgrade.introduce()
         now_s = self._clock.monotonic_s()
         self._api.replace(now_s)
@@ -584,10 +584,10 @@ class ControlThread:
         if extension_us is not None:
             notify(f"EXTEND_TIMEOUT_USEC={extension_us}")
 
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         if self._ending is None:
             return False
-        if self._scheduler_done and self._processes.over:
+        if self._scheduler_done and self._processes.is_idle:
             return True
         if self._clock.monotonic_s() < self._ending.give_up_at_s:
             return False

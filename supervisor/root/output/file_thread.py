@@ -106,7 +106,7 @@ class FileThread(threading.Thread):
         """Set the pump, which the thread informs when a ring has room again. Call it before :meth:`start`."""
         self._pump = pump
 
-    def work(self, log: RunLog) -> None:
+    def enqueue(self, log: RunLog) -> None:
         """Queue a log whose blocks were closed, or that was sealed. Any thread may call it."""
         if log.sealed:
             self._draining.add(log)

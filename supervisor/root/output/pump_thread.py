@@ -151,11 +151,11 @@ class Pump(threading.Thread):
         self._touched: set[RunLog] = set()
         self._trickle = Trickle()
         self._ending = False
-        self._taken = 0
+        self._round_bytes = 0
         """Bytes read in this round."""
-        self._wide = 0
+        self._wide_pipes = 0
         """The number of open pipes that were enlarged."""
-        self._short: OSError | MemoryError | None = None
+        self._shortage: OSError | MemoryError | None = None
         """The shortage that interrupted the previous round."""
         self._backpressure = Backpressure()
         ring = ring_path(runtime_dir, DAEMON_RING)
@@ -182,23 +182,23 @@ class Pump(threading.Thread):
             err: Its standard error; None: merged into `out`, or the run could not be started.
             record: Where to save the text that masks hold back, for a root that replaces a killed one.
         """
-        self._do(self._add, spawn, out, err, record)
+        self._queue(self._add, spawn, out, err, record)
 
     def add_helper(self, fd: int) -> None:
         """Write all output from `fd` into the daemon's ring and to standard error."""
-        self._do(self._add_helper, fd)
+        self._queue(self._add_helper, fd)
 
     def drain(self, run: str) -> None:
         """Read the present content of the pipes of `run`, close them, and tell the listener ``at_end``."""
-        self._do(self._drain, run)
+        self._queue(self._drain, run)
 
     def leave(self, spawn: Spawn) -> None:
         """Drain as :meth:`drain` does, but keep reading the pipes, for the daemon's log."""
-        self._do(self._leave, spawn)
+        self._queue(self._leave, spawn)
 
     def note(self, run: str, text: str) -> None:
         """Add a line of our own to the log of `run`."""
-        self._do(self._note, run, text)
+        self._queue(self._note, run, text)
 
     def forget(self, run: str) -> None:
         """Drop the state of a run that never printed anything, so it has no log to seal. No thread wakes for that."""
@@ -206,27 +206,27 @@ class Pump(threading.Thread):
 
     def seal(self, run: str, system_lines: list[str]) -> None:
         """End the log of `run` after these lines of our own, and tell the listener ``sealed``."""
-        self._do(self._seal, run, system_lines)
+        self._queue(self._seal, run, system_lines)
 
     def room(self, log: RunLog) -> None:
         """Read again after the file thread has written blocks of this log."""
         if log.stalled:
-            self._do(self._resume, log)
+            self._queue(self._resume, log)
 
     def daemon_line(self, line: bytes) -> None:
         """Add a line to the daemon's ring and show it on standard error."""
-        self._do(self._daemon_lines, line)
+        self._queue(self._daemon_lines, line)
 
     def hold(self, wait: Callable[[], None]) -> None:
         """Have the thread call `wait` after the queued commands."""
-        self._do(wait)
+        self._queue(wait)
 
     def finish(self, timeout_s: float) -> None:
         """End the thread after the queued commands."""
-        self._do(self._finish)
+        self._queue(self._finish)
         self.join(timeout_s)
 
-    def _do(self, function: Callable[..., None], *arguments: object) -> None:
+    def _queue(self, function: Callable[..., None], *arguments: object) -> None:
         self._commands.append(functools.partial(function, *arguments))
         self.wakeup.set()
 
@@ -242,28 +242,28 @@ class Pump(threading.Thread):
         """Wait for work and do it, then pause if output trickles, or after a shortage."""
         start_s = self.clock.monotonic_s()
         try:
-            self._work()
+            self._wait_and_pump()
         except SHORTAGES as err:
             if not is_shortage(err):
                 raise
-            self._short = err.with_traceback(None)  # a traceback would keep memory in use
-        if self._short is not None:
+            self._shortage = err.with_traceback(None)  # a traceback would keep memory in use
+        if self._shortage is not None:
             pause_s = REST_S
         else:
-            pause_s = self._trickle.pause_s(self._taken, self.clock.monotonic_s() - start_s)
+            pause_s = self._trickle.pause_s(self._round_bytes, self.clock.monotonic_s() - start_s)
         if pause_s:
             self.clock.sleep(pause_s)
 
-    def _work(self) -> None:
+    def _wait_and_pump(self) -> None:
         """Wait for work and do it."""
-        if self._short is not None:
-            self._recheck_all(self._short)
+        if self._shortage is not None:
+            self._recheck_all(self._shortage)
         events = self.clock.wait(self._epoll, self._due_s())
         ready = [(fd, mask, self._by_fd.get(fd)) for fd, mask in events]
         self._pre_wake(events)
-        self._taken = 0
+        self._round_bytes = 0
         reads = (functools.partial(self._serve, *event) for event in ready)
-        take_all(itertools.chain((self.wakeup.clear, self._obey), reads, (self._publish, self._wake)))
+        take_all(itertools.chain((self.wakeup.clear, self._run_commands), reads, (self._publish, self._wake_listener)))
 
     def _serve(self, fd: int, mask: int, source: Source | None) -> None:
         if self._by_fd.get(fd) is not source:  # closed by a command; another one may have its number
@@ -272,7 +272,7 @@ class Pump(threading.Thread):
         if source is not None and source.log.silent and mask == select.EPOLLHUP and is_empty(fd):
             self._close(source, now_ms)
         elif source is not None:
-            self._taken += self._read(source, now_ms)
+            self._round_bytes += self._read(source, now_ms)
         elif fd in self._helpers:
             self._read_helper(fd)
         elif fd in self._leftover_pipes:
@@ -285,7 +285,7 @@ class Pump(threading.Thread):
         if source is not None and mask & select.EPOLLIN:
             self._bell.pre_wake(source.log.name, self.clock.monotonic_s())
 
-    def _obey(self) -> None:
+    def _run_commands(self) -> None:
         """Execute the commands. After a shortage, the next round repeats the interrupted command."""
         while self._commands:
             command = self._commands.popleft()
@@ -295,7 +295,7 @@ class Pump(threading.Thread):
                 self._commands.appendleft(command)
                 raise
 
-    def _wake(self) -> None:
+    def _wake_listener(self) -> None:
         """Let the listener act on the reports of this round. Only now do the logs and their sources agree with them."""
         if self._listener is not None:
             self._listener.wake()
@@ -305,10 +305,10 @@ class Pump(threading.Thread):
         if self._listener is not None:
             self._listener.ran_short(err)
         for log in self._backpressure.since_s:
-            self._files.work(log)
+            self._files.enqueue(log)
         self._touched.update((self._daemon, *self._by_run.values()))
         self.wakeup.set()
-        self._short = None
+        self._shortage = None
 
     # For the control thread.
 
@@ -342,9 +342,9 @@ class Pump(threading.Thread):
     def catch_up(self) -> bool:
         """Execute the commands that arrived meanwhile; return whether there were any."""
         busy = bool(self._commands)
-        self._obey()
+        self._run_commands()
         self._publish()
-        self._wake()
+        self._wake_listener()
         return busy
 
     def dump(self, keep: Callable[[int], int]) -> PumpState:
@@ -381,7 +381,7 @@ class Pump(threading.Thread):
         for source in log.sources:
             self._by_fd[source.fd] = source
             source.wide = is_wide(source.fd) or None
-            self._wide += source.wide is True
+            self._wide_pipes += source.wide is True
             if not log.stalled:
                 self._epoll.register(source.fd, select.EPOLLIN)
         self._touched.add(log)
@@ -391,7 +391,7 @@ class Pump(threading.Thread):
         """Complete the file of a log that a killed root had sealed. Call it before :meth:`start`."""
         log.writer.seal(log.writer.last_ms)
         log.sealing = log.sealed = True
-        self._files.work(log)
+        self._files.enqueue(log)
 
     def _due_s(self) -> float | None:
         """Return when the next round is due (monotonic seconds); None: at the next event."""
@@ -419,9 +419,9 @@ class Pump(threading.Thread):
                 self._close(source, now_ms)
                 break
             read_bytes += size
-            if size >= _BUSY_BYTES and source.wide is None and self._wide < _WIDE_PIPES:
+            if size >= _BUSY_BYTES and source.wide is None and self._wide_pipes < _WIDE_PIPES:
                 source.wide = widen(source.fd)
-                self._wide += source.wide
+                self._wide_pipes += source.wide
             if size < _BIG_READ_BYTES:  # the pipe is most likely empty; otherwise epoll reports it again
                 break
         self._touched.add(log)
@@ -432,7 +432,7 @@ class Pump(threading.Thread):
         log.stalled = True
         for source in log.sources:
             self._ignore(source.fd)
-        self._files.work(log)
+        self._files.enqueue(log)
 
     def _resume(self, log: RunLog) -> None:
         if not log.writer.writable:
@@ -446,13 +446,13 @@ class Pump(threading.Thread):
         if log.sealing and not log.sealed:
             self._finish_sealing(log)
         elif log.closes_early:
-            self._take_the_rest(log)
+            self._read_rest(log)
 
     def _close(self, source: Source, now_ms: int, *, for_others: bool = False) -> None:
         """Remove a pipe from its log.
 
         With `for_others`, the processes that outlive the run keep the pipe. The listener acts on the end of the last
-        pipe only after :meth:`_wake`, when nothing writes to the log any more.
+        pipe only after :meth:`_wake_listener`, when nothing writes to the log any more.
         """
         log = source.log
         is_current = source in log.sources  # otherwise it is of a spare that died before it executed the command
@@ -468,7 +468,7 @@ class Pump(threading.Thread):
             if not is_shortage(err):
                 raise
         del self._by_fd[source.fd]
-        self._wide -= source.wide is True
+        self._wide_pipes -= source.wide is True
         log.sources.discard(source)
         if for_others and log.left is not None:
             self._leftover_pipes.add(
@@ -489,22 +489,22 @@ class Pump(threading.Thread):
                 self._report_log(log, now_s)
             for log in open_logs:
                 if log.path:
-                    self._pass_on(log)
+                    self._inform_file_thread(log)
             self._touched.clear()
         if self._backpressure.due_s() is not None:
             now_s = self.clock.monotonic_s()
             for log in self._backpressure.slow(now_s):
                 self._report_log(log, now_s)
 
-    def _pass_on(self, log: RunLog) -> None:
+    def _inform_file_thread(self, log: RunLog) -> None:
         """Tell the file thread that the log has changed, and wake it if there is much to write."""
         writer = log.writer
         self._files.changed(log)
         if writer.frames.pressing:
-            self._files.work(log)
+            self._files.enqueue(log)
         if writer.wants_writing and writer.closed_blocks != log.reported_blocks:
             log.reported_blocks = writer.closed_blocks
-            self._files.work(log)
+            self._files.enqueue(log)
 
     def _report_log(self, log: RunLog, now_s: float) -> None:
         """Report a new state of a log."""
@@ -564,10 +564,6 @@ class Pump(threading.Thread):
             del buffer[:whole]
             self._daemon_lines(lines if lines.endswith(b"\n") else lines + b"\n")
 
-    def _watch(self, source: Source) -> None:
-        self._by_fd[source.fd] = source
-        self._epoll.register(source.fd, select.EPOLLIN)
-
     def _listen(self, fd: int) -> None:
         with contextlib.suppress(FileExistsError):  # registered before a shortage, after which this step is repeated
             self._epoll.register(fd, select.EPOLLIN)
@@ -580,13 +576,13 @@ class Pump(threading.Thread):
         log = self._by_run[run]
         log.closes_early = True
         if not log.stalled:
-            self._take_the_rest(log)
+            self._read_rest(log)
 
     def _leave(self, spawn: Spawn) -> None:
         self._by_run[spawn.run].left = LeftoverState(spawn.task, [spawn.env[name] for name in spawn.secrets])
         self._drain(spawn.run)
 
-    def _take_the_rest(self, log: RunLog) -> None:
+    def _read_rest(self, log: RunLog) -> None:
         """Read the present content of the pipes, and close them. If the ring is full, continue when it has room."""
         now_ms = self.clock.wall_ms()
         for source in list(log.sources):
@@ -622,7 +618,7 @@ class Pump(threading.Thread):
         log.sealed = True
         self._report_log(log, self.clock.monotonic_s())
         self._touched.add(log)
-        self._files.work(log)
+        self._files.enqueue(log)
         if self._listener is not None:
             self._listener.sealed(log.name, log.writer.lines)
 

@@ -163,7 +163,7 @@ class RunLog:
         if self.record is not None and self.writer.withheld != self.held:
             self.held = self.writer.withheld
             with contextlib.suppress(OSError):  # ENOSPC, ENOMEM: no memory
-                self.record.hold(*self.held)
+                self.record.write_held(*self.held)
 
     def dump(self, keep: writer_state.Keep, since_s: float | None = None) -> RunLogState:
         """Return the state for the next root, while both threads wait.

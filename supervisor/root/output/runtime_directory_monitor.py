@@ -15,6 +15,7 @@ from typing import Protocol
 
 from logring.logfile.file_owner import LISTED_FOR_READERS
 from supervisor.host.shared_memory import UnusableDirectory, file_system_types, prepare_directory
+from supervisor.host.shortage import reason_of
 from supervisor.ipc.listening_sockets import CannotListen, listen_again
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import LOCK, DaemonSettings
@@ -36,8 +37,8 @@ class RuntimeDirectoryListener(Protocol):
     def on_runtime_directory_moved(self, boot: DaemonSettings) -> None:
         """Use settings with another directory, before anything is created there."""
 
-    def on_runtime_directory_restored(self, anew: bool) -> None:
-        """Continue with the restored directory; `anew`: it was empty, so it has no records of the runs."""
+    def on_runtime_directory_restored(self, is_new: bool) -> None:
+        """Continue with the restored directory; `is_new`: it was empty, so it has no records of the runs."""
 
 
 class RuntimeDirectoryMonitor:
@@ -47,7 +48,7 @@ class RuntimeDirectoryMonitor:
         boot: The settings.
         log: The daemon's log.
         pump: The pump, which owns the rings.
-        hold: Stops the pump and the file thread.
+        quiesce: Stops the pump and the file thread.
         listeners: The sockets of the API; new sockets replace those whose files were removed.
         root: Reacts to changes of the directory.
     """
@@ -57,14 +58,14 @@ class RuntimeDirectoryMonitor:
         boot: DaemonSettings,
         log: Log,
         pump: Pump,
-        hold: Quiesce,
+        quiesce: Quiesce,
         listeners: list[socket.socket],
         root: RuntimeDirectoryListener,
     ) -> None:
         self._boot = boot
         self._log = log
         self._pump = pump
-        self._hold = hold
+        self._quiesce = quiesce
         self._listeners = listeners
         self._root = root
         self._has_recent_starts = os.path.lexists(self._recent_starts_path)
@@ -75,7 +76,7 @@ class RuntimeDirectoryMonitor:
         """The lock of a new directory, until the control thread takes it over."""
         self.due_s = pump.clock.monotonic_s() + _POLL_S
         """When :meth:`tend` is due (monotonic seconds)."""
-        self._holding = False
+        self._quiescing = False
         """Whether the other threads were asked to wait."""
 
     def tend(self, now_s: float, *, scheduler_works: bool) -> None:
@@ -83,14 +84,14 @@ class RuntimeDirectoryMonitor:
         if now_s < self.due_s:
             return
         self.due_s = now_s + _POLL_S
-        if self._holding:
+        if self._quiescing:
             return
-        gone = self._gone(scheduler_works=scheduler_works)
-        if gone:
-            self._holding = True
-            self._hold.start(lambda quiesced: self._make_again(gone, quiesced))
+        missing = self._missing_files(scheduler_works=scheduler_works)
+        if missing:
+            self._quiescing = True
+            self._quiesce.start(lambda quiesced: self._make_again(missing, quiesced))
 
-    def _gone(self, *, scheduler_works: bool) -> list[str]:
+    def _missing_files(self, *, scheduler_works: bool) -> list[str]:
         """Return the missing files, for the log."""
         boot = self._boot
         if not os.path.isdir(boot.runtime_dir):
@@ -101,30 +102,30 @@ class RuntimeDirectoryMonitor:
         paths += [sock.getsockname() for sock in self._listeners if sock.family == socket.AF_UNIX]
         if scheduler_works:
             paths += [boot.control_socket, boot.scheduler_bell]
-        gone = [path for path in paths if not os.path.lexists(path)]
-        return gone or (["a ring"] if self._pump.rings_are_gone else [])
+        missing = [path for path in paths if not os.path.lexists(path)]
+        return missing or (["a ring"] if self._pump.rings_are_gone else [])
 
-    def _make_again(self, gone: list[str], quiesced: bool) -> None:
-        self._holding = False
+    def _make_again(self, missing: list[str], quiesced: bool) -> None:
+        self._quiescing = False
         before = self._boot
         if not quiesced:  # the file thread waits for a hung disk: the next check tries again
             return
         try:
-            anew = self._find_directory()
+            is_new = self._find_directory()
             if not os.path.lexists(self._boot.root_bell):
                 self._root.listen_again()
             listen_again(self._boot, self._listeners)
             rings = self._pump.make_rings_again()
         except (OSError, UnusableDirectory, CannotListen) as err:
-            self._fail(f"{', '.join(gone)} was removed and cannot be created again: {_why(err)}")
+            self._fail(f"{', '.join(missing)} was removed and cannot be created again: {reason_of(err)}")
             return
         finally:
-            self._hold.release()
+            self._quiesce.release()
         self._failing = ""
         moved = self._boot is not before
         where = f"its files are now in {self._boot.runtime_dir}" if moved else "it was created again"
-        self._log.error(f"{', '.join(gone)} was removed; {where}, with {counted(rings, 'ring')}")
-        self._root.on_runtime_directory_restored(anew)
+        self._log.error(f"{', '.join(missing)} was removed; {where}, with {counted(rings, 'ring')}")
+        self._root.on_runtime_directory_restored(is_new)
         self._has_recent_starts = os.path.lexists(self._recent_starts_path)
 
     def _fail(self, text: str) -> None:
@@ -162,21 +163,21 @@ class RuntimeDirectoryMonitor:
             UnusableDirectory: it would not be in shared memory, or other users could write to it.
         """
         above = os.path.dirname(boot.runtime_dir)
-        anew = boot is not self._boot or not os.path.isdir(boot.runtime_dir)
-        if anew:
+        is_new = boot is not self._boot or not os.path.isdir(boot.runtime_dir)
+        if is_new:
             prepare_directory(above, boot.runtime_dir, file_system_types())
             if boot.api_account is not None:
                 os.chmod(above, _PASSABLE)
                 os.chown(boot.runtime_dir, -1, boot.api_account[1])
                 os.chmod(boot.runtime_dir, LISTED_FOR_READERS)
-        if anew or not os.path.lexists(f"{boot.runtime_dir}/{LOCK}"):
+        if is_new or not os.path.lexists(f"{boot.runtime_dir}/{LOCK}"):
             self._lock(boot)
-            anew = True
+            is_new = True
         if not os.path.lexists(boot.audit_dir):
             os.mkdir(boot.audit_dir, _PRIVATE)
             if boot.api_account is not None:
                 os.chown(boot.audit_dir, *boot.api_account)
-        return anew or not os.path.lexists(f"{boot.runtime_dir}/begun")
+        return is_new or not os.path.lexists(f"{boot.runtime_dir}/begun")
 
     @property
     def _recent_starts_path(self) -> str:
@@ -198,7 +199,3 @@ class RuntimeDirectoryMonitor:
         if self.new_lock is not None:
             os.close(self.new_lock)
         self.new_lock = fd
-
-
-def _why(err: Exception) -> str:
-    return getattr(err, "strerror", None) or str(err)

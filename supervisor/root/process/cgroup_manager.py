@@ -34,7 +34,7 @@ class CgroupManager:
         """Return the directory of the cgroups; None: runs have no cgroups."""
         return None if self._cgroups is None else self._cgroups.directory
 
-    def use(self, enabled: bool) -> bool:
+    def enable(self, enabled: bool) -> bool:
         """Set whether new runs get cgroups, if the host provides them; return whether they do so only now."""
         before = self._cgroups
         if enabled and before is None:
@@ -68,7 +68,7 @@ class CgroupManager:
             cgroup.remove()
             raise
 
-    def spare(self) -> Cgroup | None:
+    def make_spare(self) -> Cgroup | None:
         """Return a cgroup for a later run; None when none can be created."""
         while self._cgroups is not None:
             try:
@@ -79,7 +79,7 @@ class CgroupManager:
                 return None
         return None
 
-    def apply_limits(self, cgroup: Cgroup, spawn: Spawn) -> list[str]:
+    def assign_spare(self, cgroup: Cgroup, spawn: Spawn) -> list[str]:
         """Give a spare cgroup to a run and set its limits; return a line for its log for each limit not applied.
 
         Raises:

@@ -12,7 +12,7 @@ from supervisor.root.process.process_tree import ProcessTrees
 _POLL_S = 1.0
 
 
-class _Run:
+class _EndedRun:
     """An ended run and its leftovers."""
 
     def __init__(self, task: str, run: str, cgroup: str | None, starts: dict[int, int]) -> None:
@@ -49,7 +49,7 @@ class LeftoverRuns:
 
     def __init__(self, send: Callable[[Message], None]) -> None:
         self._send = send
-        self._runs: list[_Run] = []
+        self._runs: list[_EndedRun] = []
         self.due_s: float | None = None
         """When :meth:`tend` is due (monotonic seconds)."""
 
@@ -57,7 +57,7 @@ class LeftoverRuns:
         """List the processes of a run that ends without them."""
         cgroup = None if managed.cgroup is None else managed.cgroup.path
         starts = {process.pid: process.start for process in processes}
-        self._runs.append(_Run(managed.spawn.task, managed.run, cgroup, starts))
+        self._runs.append(_EndedRun(managed.spawn.task, managed.run, cgroup, starts))
         self._check(now_s)
 
     def tend(self, now_s: float) -> None:
@@ -82,7 +82,7 @@ class LeftoverRuns:
 
     def load(self, states: Iterable[LeftoverRunState], now_s: float) -> None:
         """Restore the list of the previous root."""
-        self._runs = [_Run(task, run, cgroup, dict(starts)) for task, run, cgroup, starts in states]
+        self._runs = [_EndedRun(task, run, cgroup, dict(starts)) for task, run, cgroup, starts in states]
         self._check(now_s)
 
 
@@ -108,7 +108,7 @@ def kill(trees: ProcessTrees, managed: ManagedProcess) -> None:
     trees.kill(managed)
 
 
-def names(processes: list[Process] | list[str]) -> str:
+def format_names(processes: list[Process] | list[str]) -> str:
     """Return the names of at most 20 processes for a log, and how many more there are."""
     shown = ", ".join(map(str, processes[:_MAX_NAMED]))
     more = len(processes) - _MAX_NAMED

@@ -141,7 +141,7 @@ class ManagedProcess:
         """Return whether the state's deadline has passed (`now_s` is monotonic)."""
         return self.deadline_s is not None and now_s >= self.deadline_s
 
-    def has_ended(self, boot_s: float) -> None:
+    def note_end(self, boot_s: float) -> None:
         """Record the exit of the main process, `boot_s` seconds after the boot of the host.
 
         The duration does not depend on the wall clock.

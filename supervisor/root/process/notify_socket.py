@@ -44,12 +44,13 @@ class NotifySocket:
 
     Args:
         spawn: The request of the run; its `notify` is the address.
+        fd: The socket that the previous root left open; None: create the socket.
 
     Raises:
         OSError: the address is in use, or no descriptor is left.
     """
 
-    def __init__(self, spawn: Spawn) -> None:
+    def __init__(self, spawn: Spawn, fd: int | None = None) -> None:
         self.run = spawn.run
         self.ready_at: int | None = None
         """When the run reported that it is ready, in milliseconds since the epoch."""
@@ -58,30 +59,12 @@ class NotifySocket:
         self.resume_at_s: float | None = None
         """Monotonic time at which reading resumes after a flood; None: the socket is being read."""
         self._mask = _mask(spawn)
-        self._room = threading.BoundedSemaphore(_MOST_CLOSED)
-        self._came: list[array.array[int]] = []
+        self._slots = threading.BoundedSemaphore(_MOST_CLOSED)
+        self._unclosed: list[array.array[int]] = []
         """Received descriptors that no thread is closing yet."""
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        try:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-            self._sock.bind("\0" + (spawn.notify or "")[1:])
-        except OSError:
-            self._sock.close()
-            raise
+        self._sock = _bound_socket(spawn) if fd is None else socket.socket(fileno=fd)
 
-    @classmethod
-    def adopt(cls, spawn: Spawn, fd: int, resume_at_s: float | None) -> "NotifySocket":
-        """Restore the socket that the previous root left open."""
-        self = cls.__new__(cls)
-        self.run = spawn.run
-        self._mask = _mask(spawn)
-        self._room = threading.BoundedSemaphore(_MOST_CLOSED)
-        self._came = []
-        self._sock = socket.socket(fileno=fd)
-        self.ready_at, self.status, self.resume_at_s = None, None, resume_at_s
-        return self
-
-    def serve(self, spawn: Spawn) -> None:
+    def mask_secrets_of(self, spawn: Spawn) -> None:
         """Mask the secrets of another request of the same run, which has the same address."""
         self._mask = _mask(spawn)
 
@@ -89,7 +72,7 @@ class NotifySocket:
         """Return the descriptor, for epoll."""
         return self._sock.fileno()
 
-    def listen(self, belongs: Callable[[int], bool], now_ms: int) -> tuple[dict[str, object], bool]:
+    def receive(self, belongs: Callable[[int], bool], now_ms: int) -> tuple[dict[str, object], bool]:
         """Read the waiting datagrams.
 
         Args:
@@ -102,39 +85,39 @@ class NotifySocket:
         """
         news: dict[str, object] = {}
         is_member: dict[int, bool] = {}
-        self._close_what_came()
+        self._close_received()
         for _ in range(BATCH):
-            if not self._room.acquire(blocking=False):
+            if not self._slots.acquire(blocking=False):
                 return news, True
             try:
                 data, ancillary, _flags, _address = self._sock.recvmsg(
                     _MAX_BYTES, _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
                 )
             except BlockingIOError:  # EAGAIN: no more datagrams
-                self._room.release()
+                self._slots.release()
                 return news, False
-            pid, fds = _sent(ancillary)
+            pid, fds = _sender_and_fds(ancillary)
             if fds:
-                self._came.append(fds)
-                self._close_what_came()
+                self._unclosed.append(fds)
+                self._close_received()
             else:
-                self._room.release()
+                self._slots.release()
             if pid not in is_member:
                 is_member[pid] = pid > 0 and belongs(pid)
             if is_member[pid]:
-                self._take(data, news, now_ms)
+                self._apply(data, news, now_ms)
         return news, True
 
     def state(self) -> dict[str, object] | None:
-        """Return the current state, with the keys of :meth:`listen`; None: nothing was reported."""
+        """Return the current state, with the keys of :meth:`receive`; None: nothing was reported."""
         details = {"ready_at": self.ready_at, "status": self.status}
         return {name: value for name, value in details.items() if value is not None} or None
 
-    def _close_what_came(self) -> None:
-        while self._came and _aside(functools.partial(_close, self._came[0]), self._room.release):
-            del self._came[0]
+    def _close_received(self) -> None:
+        while self._unclosed and _close_in_thread(functools.partial(_close, self._unclosed[0]), self._slots.release):
+            del self._unclosed[0]
 
-    def _take(self, data: bytes, news: dict[str, object], now_ms: int) -> None:
+    def _apply(self, data: bytes, news: dict[str, object], now_ms: int) -> None:
         for line in data.split(b"\n"):
             name, _, value = line.partition(b"=")
             if name == b"READY" and value == b"1" and self.ready_at is None:
@@ -142,11 +125,11 @@ class NotifySocket:
             elif name == b"WATCHDOG" and value == b"1":
                 news["alive"] = True
             elif name == b"STATUS":
-                self._say(value.decode(errors="replace"), news)
+                self._set_status(value.decode(errors="replace"), news)
             elif name == b"STOPPING" and value == b"1":
-                self._say(self.status or "stopping", news)
+                self._set_status(self.status or "stopping", news)
 
-    def _say(self, text: str, news: dict[str, object]) -> None:
+    def _set_status(self, text: str, news: dict[str, object]) -> None:
         clean = self._mask.clean(text.encode()).decode(errors="replace")
         shown = "".join(char if char.isprintable() else " " for char in clean).strip()[:_MAX_STATUS] or None
         if shown != self.status:
@@ -154,8 +137,8 @@ class NotifySocket:
 
     def close(self) -> None:
         """Close the socket. Unread datagrams may carry descriptors, so they are read first."""
-        self._close_what_came()
-        _aside(self._sock.close, lambda: None)
+        self._close_received()
+        _close_in_thread(self._sock.close, lambda: None)
 
 
 class NotifySockets:
@@ -165,7 +148,7 @@ class NotifySockets:
         watch: The control thread's epoll object.
         belongs: Returns whether a run has a process with this id.
         send: Sends a message to the scheduler.
-        at: Makes a run due at a time (monotonic seconds), when :meth:`tend` is called for it.
+        make_due: Makes a run due at a time (monotonic seconds), when :meth:`tend` is called for it.
     """
 
     def __init__(
@@ -173,17 +156,17 @@ class NotifySockets:
         watch: EpollWatch,
         belongs: Callable[[str, int], bool],
         send: Callable[[Message], None],
-        at: Callable[[float, str], None],
+        make_due: Callable[[float, str], None],
     ) -> None:
         self._watch = watch
         self._belongs = belongs
         self._send = send
-        self._at = at
+        self._make_due = make_due
 
     def open(self, notify_socket: NotifySocket) -> None:
         """Watch a socket, unless it is watched already or pauses after a flood."""
         if notify_socket.resume_at_s is None and notify_socket.fileno() not in self._watch:
-            self._watch.add(notify_socket.fileno(), lambda _mask: self._readable(notify_socket))
+            self._watch.add(notify_socket.fileno(), lambda _mask: self._on_readable(notify_socket))
 
     def tend(self, notify_socket: NotifySocket, now_s: float) -> None:
         """Watch a socket again once the pause after a flood has passed."""
@@ -193,7 +176,7 @@ class NotifySockets:
 
     def close(self, notify_socket: NotifySocket) -> None:
         """Read the last datagrams, and close the socket."""
-        self._listen(notify_socket)
+        self._receive(notify_socket)
         self.release(notify_socket)
         notify_socket.close()
 
@@ -202,15 +185,15 @@ class NotifySockets:
         if notify_socket.fileno() in self._watch:
             self._watch.remove(notify_socket.fileno())
 
-    def _readable(self, notify_socket: NotifySocket) -> None:
-        if self._listen(notify_socket):
+    def _on_readable(self, notify_socket: NotifySocket) -> None:
+        if self._receive(notify_socket):
             self._watch.remove(notify_socket.fileno())
             notify_socket.resume_at_s = self._watch.clock.monotonic_s() + REST_S
-            self._at(notify_socket.resume_at_s, notify_socket.run)
+            self._make_due(notify_socket.resume_at_s, notify_socket.run)
 
-    def _listen(self, notify_socket: NotifySocket) -> bool:
+    def _receive(self, notify_socket: NotifySocket) -> bool:
         """Read the waiting datagrams, up to a batch; return whether more may be waiting."""
-        news, more = notify_socket.listen(
+        news, more = notify_socket.receive(
             functools.partial(self._belongs, notify_socket.run), self._watch.clock.wall_ms()
         )
         if news:
@@ -218,11 +201,22 @@ class NotifySockets:
         return more
 
 
+def _bound_socket(spawn: Spawn) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        sock.bind("\0" + (spawn.notify or "")[1:])
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
 def _mask(spawn: Spawn) -> Mask:
     return Mask(spawn.env[name].encode("utf-8", "surrogateescape") for name in spawn.secrets)
 
 
-def _sent(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, "array.array[int]"]:
+def _sender_and_fds(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, "array.array[int]"]:
     """Return a datagram's sender as a process id in our namespace, 0 if unknown, and its descriptors."""
     pid, fds = 0, array.array("i")
     for level, kind, data in ancillary:
@@ -238,7 +232,7 @@ def _close(fds: "array.array[int]") -> None:
         os.close(fd)
 
 
-def _aside(close: Callable[[], object], closed: Callable[[], None]) -> bool:
+def _close_in_thread(close: Callable[[], object], closed: Callable[[], None]) -> bool:
     """Call `close` in a thread, because close(2) may block; return False if no thread can be started."""
 
     def run() -> None:

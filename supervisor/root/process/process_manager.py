@@ -20,8 +20,7 @@ from supervisor.root.handover.run_recovery import RecoveredRun, limit_again
 from supervisor.root.handover.state_schema import ProcessesState, RunHandover, RunLogState, exact_of, state_of
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.output.pump_thread import Pump
-from supervisor.root.process import leftovers
-from supervisor.root.process import stop_ladder as stop
+from supervisor.root.process import leftovers, stop_ladder
 from supervisor.root.process.cgroup_manager import CgroupManager
 from supervisor.root.process.dispatcher import Dispatcher, PumpReports
 from supervisor.root.process.leftovers import LeftoverRuns
@@ -83,7 +82,7 @@ class ProcessManager:
         self._happen = self._dispatcher.happen
         self._timers = self._dispatcher.timers
         self.live = self._dispatcher.live
-        self._notify_sockets = NotifySockets(watch, self._has, self._on_notified, self._timers.add)
+        self._notify_sockets = NotifySockets(watch, self._has_process, self._on_notified, self._timers.add)
         self._waiting = WaitingStarts(self._clock, log, lambda spawn: self._happen(spawn.run, Event.TURN, spawn), send)
         self.exits: dict[str, Exited] = {}
         """Unacknowledged exits by run id, as in the other collections."""
@@ -95,12 +94,12 @@ class ProcessManager:
         """Runs whose pipes have ended; True: the run printed nothing."""
         self._noted: set[str] = set()
         """Runs whose logs contain lines of the daemon."""
-        self.notices = PumpReports(watch, self._happen, send, self.ran_short)
+        self.pump_reports = PumpReports(watch, self._happen, send, self.ran_short)
         """Receives the reports of the pump."""
 
     def use_cgroups(self, enabled: bool) -> None:
         """Set whether new runs get cgroups, if the host provides them."""
-        if self.cgroup_manager.use(enabled):
+        if self.cgroup_manager.enable(enabled):
             limit_again(self.live.values(), self._log)
         if self.cgroup_manager.directory is None:
             self.starts.drop()
@@ -204,7 +203,7 @@ class ProcessManager:
         self._trees.load(state.owners)
         self._records.load(state.records)
 
-    def expect(self, runs: int) -> None:
+    def reserve_descriptors(self, runs: int) -> None:
         """Reserve descriptors for the adopted runs."""
         self.starts.descriptors.reserve(runs)
 
@@ -229,7 +228,7 @@ class ProcessManager:
             self._trees.mains.add(process.main.pid)
         if recovered.lines is not None:
             process.state = State.SEALING
-            self.notices.sealed(run, recovered.lines)
+            self.pump_reports.sealed(run, recovered.lines)
             return
         if recovered.record is not None:
             self._note(run, "the supervisor was killed; a new one continues from here")
@@ -237,7 +236,7 @@ class ProcessManager:
 
     def _resume(self, process: ManagedProcess) -> None:
         if process.state in ALIVE:
-            self._hold(process)
+            self._watch_process(process)
         resume_at_s = None if process.notify_socket is None else process.notify_socket.resume_at_s
         for at in (0.0, process.deadline_s, resume_at_s):
             if at is not None:
@@ -248,7 +247,7 @@ class ProcessManager:
         if message.keys() & {"ready_at", "status"} and message["run"] in self.live:
             self._records.update(self.live[message["run"]])
 
-    def _has(self, run: str, pid: int) -> bool:
+    def _has_process(self, run: str, pid: int) -> bool:
         return self._trees.has(self.live[run], pid)
 
     def _close_notify_socket(self, process: ManagedProcess) -> None:
@@ -256,7 +255,7 @@ class ProcessManager:
             self._notify_sockets.close(process.notify_socket)
             process.notify_socket = None
 
-    def _hold(self, process: ManagedProcess) -> None:
+    def _watch_process(self, process: ManagedProcess) -> None:
         """Watch the pidfd and the notification socket, unless they are watched already."""
         if process.main.pidfd not in self._watch:
             self._watch.add(process.main.pidfd, lambda _mask: self._on_exit(process))
@@ -284,7 +283,7 @@ class ProcessManager:
             self._happen(run, Event.ACKNOWLEDGED)
 
     @property
-    def over(self) -> bool:
+    def is_idle(self) -> bool:
         """Return whether no run is alive, waits to start, or waits to be reported."""
         return not (self.live or self.failed_starts or self._waiting or self.starts.under_way)
 
@@ -294,20 +293,20 @@ class ProcessManager:
         times = (self._timers.next_s(), *starting, self._trees.reap_at_s, self.memory.due_s, self._leftover_runs.due_s)
         return min((at for at in times if at is not None), default=None)
 
-    def note_again(self, boot: DaemonSettings) -> None:
+    def record_again(self, boot: DaemonSettings) -> None:
         """Write the records of all processes to a new runtime directory."""
         self._records.make_again(boot, self.live.values())
 
     def ran_short(self, err: BaseException) -> None:
         """Release the memory reserve if the shortage is one of memory."""
         if is_of_memory(err):
-            self.memory.give_up()
+            self.memory.release()
 
     def check_all_again(self) -> None:
         """Check every process again, because a shortage may have interrupted work."""
         for process in self.live.values():
             if process.state in ALIVE:
-                self._hold(process)
+                self._watch_process(process)
             self._timers.add(0.0, process.run)
 
     # Starting.
@@ -317,7 +316,7 @@ class ProcessManager:
         if self._waiting or not self.starts.can_prepare:
             return
         spawn = Spawn(**message["spawn"])
-        if spawn.refusal is None and self.memory.enough():
+        if spawn.refusal is None and self.memory.is_enough():
             self._happen(spawn.run, Event.PREPARE, spawn)
 
     def spawn(self, message: Message) -> None:
@@ -333,7 +332,7 @@ class ProcessManager:
         self.starts.expect()
 
     @property
-    def _others(self) -> int:
+    def _runs_with_descriptors(self) -> int:
         """Return how many runs need descriptors now or soon, including ended runs with unwritten logs."""
         return len(self.live) + len(self.failed_starts) + self._pump.files.draining
 
@@ -360,12 +359,12 @@ class ProcessManager:
         self._happen(run, Event.DROPPED)
 
     def _prepare(self, run: str, spawn: Spawn) -> None:
-        if not self.starts.prepare(spawn, self._others):
+        if not self.starts.prepare(spawn, self._runs_with_descriptors):
             self._happen(run, Event.DROPPED)
 
     def _start_run(self, spawn: Spawn) -> None:
-        if self.memory.enough():
-            self.starts.start(spawn, self._others)
+        if self.memory.is_enough():
+            self.starts.start(spawn, self._runs_with_descriptors)
         else:
             self.starts.drop()
             self.on_short(Start(spawn, None), "out of memory")
@@ -394,7 +393,7 @@ class ProcessManager:
         for remark in start.log_notes:
             self._note(spawn.run, remark)
         self._send({"op": "started", "run": spawn.run, "pid": started.pid, "at": now_ms})
-        self._hold(process)
+        self._watch_process(process)
         for message in start.stops:
             self.stop(message)
 
@@ -412,7 +411,7 @@ class ProcessManager:
 
     def _note_exit(self, process: ManagedProcess, _detail: None) -> None:
         """Note the end of the main process. The pidfd is closed last, because a shortage repeats the whole action."""
-        process.has_ended(self._clock.boot_s())
+        process.note_end(self._clock.boot_s())
         if process.state is State.RUNNING:
             process.deadline_s = None  # the time-out; a stop keeps its time
         unbegun = procfs.has_executed_nothing(process.main.pid) and not process.main.adopted
@@ -520,7 +519,7 @@ class ProcessManager:
         living = list(self._trees.members(process).values())
         for leftover in living:
             process.outcome.leftovers.pop((leftover.pid, leftover.start), None)
-        process.outcome.log_notes.append(f"{how}: {leftovers.names(living)}")
+        process.outcome.log_notes.append(f"{how}: {leftovers.format_names(living)}")
         if process.cgroup is not None:
             self.cgroup_manager.leave(process.cgroup)
             process.cgroup = None
@@ -543,7 +542,7 @@ class ProcessManager:
         if outcome.usage is not None and outcome.usage.oom_kills:
             lines.append(f"the kernel killed a process of this run: {outcome.usage.oom_reason}")
         if outcome.leftovers:
-            named = leftovers.names(list(outcome.leftovers.values()))
+            named = leftovers.format_names(list(outcome.leftovers.values()))
             lines.append(f"killed processes that outlived the main process: {named}")
         lines += outcome.log_notes
         if lines or process.run in self._noted or not self._ended_pipes.get(process.run):
@@ -645,7 +644,7 @@ class ProcessManager:
             process.cause, process.by = message["cause"], message.get("by")
 
     def _kill_at_once(self, process: ManagedProcess, _message: Message) -> None:
-        stop.kill_at_once(process, self._clock.monotonic_s())
+        stop_ladder.kill_at_once(process, self._clock.monotonic_s())
         self._await_deadline(process, None)
         self._records.update(process)
 
@@ -653,18 +652,18 @@ class ProcessManager:
         if not process.steps_left:
             self._happen(process.run, Event.LADDER_OVER)
             return
-        text = stop.next_signal(self._trees, process, self._clock.monotonic_s())
+        text = stop_ladder.send_next_signal(self._trees, process, self._clock.monotonic_s())
         self._records.update(process)
         if text is not None:
             self._note(process.run, text)
         self._await_deadline(process, None)
 
     def _sigkill(self, process: ManagedProcess, _detail: None) -> None:
-        self._note(process.run, stop.kill(self._trees, process, self._clock.monotonic_s()))
+        self._note(process.run, stop_ladder.kill(self._trees, process, self._clock.monotonic_s()))
         self._await_deadline(process, None)
 
     def _say_alive(self, process: ManagedProcess, _detail: None) -> None:
-        text = stop.still_there(self._trees, process)
+        text = stop_ladder.survivors(self._trees, process)
         self._records.update(process)
         self._note(process.run, text)
         self._log.error(f"{process.spawn.task} {process.run}: {text}")

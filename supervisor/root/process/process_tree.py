@@ -31,7 +31,14 @@ _PASSES = 20
 
 
 class ProcessTrees:
-    """The processes of all runs."""
+    """The processes of all runs.
+
+    Args:
+        daemon_id: The id of the daemon's data directory.
+        helpers: Returns the ids of our children that are not runs.
+        warn: Logs a warning.
+        clock: The clock of the control thread.
+    """
 
     def __init__(
         self,
@@ -41,7 +48,6 @@ class ProcessTrees:
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or Clock()
-        """`helpers` returns the process ids of our children that are not runs. `warn` logs a warning."""
         self._daemon_id = daemon_id
         self._helpers = helpers
         self._warn = warn
@@ -53,8 +59,8 @@ class ProcessTrees:
         """Dying processes (without memory), and the monotonic time when they were first seen so."""
         self.reap_at_s: float | None = None
         """When :meth:`tend` is due (monotonic seconds)."""
-        self._ended = False
-        """Whether the last search met a process that has ended or is dying. It may have forked just before."""
+        self._search_again = False
+        """Whether the last search met a process that has ended or is dying, which may have forked just before."""
         self.mains: set[int] = set()
         """The ids of main processes that are not reaped yet."""
         self._owners: dict[tuple[int, int], str] = {}
@@ -83,9 +89,9 @@ class ProcessTrees:
         except ChildProcessError:  # ECHILD: no children at all
             return
         if exit_info is not None:
-            self._strangers()
+            self._living_orphans()
 
-    def _strangers(self) -> list[int]:
+    def _living_orphans(self) -> list[int]:
         """Return the ids of the living orphans, and reap the ended ones."""
         helpers = self._helpers()
         living = []
@@ -97,7 +103,7 @@ class ProcessTrees:
             except ChildProcessError:  # ECHILD: it is no child of ours any more since we listed it
                 ended = True
             if ended:
-                self._ended = True
+                self._search_again = True
             else:
                 living.append(pid)
         return living
@@ -105,10 +111,10 @@ class ProcessTrees:
     def _orphans(self, managed: ManagedProcess) -> list[int]:
         """Return the ids of the orphans of a run."""
         orphans, owners, looked_at = [], {}, set()
-        for pid in self._unrelated(managed) if managed.main.adopted else self._strangers():
+        for pid in self._possible_members(managed) if managed.main.adopted else self._living_orphans():
             process = find_process(pid)
             if process is None:
-                self._ended = True
+                self._search_again = True
                 continue
             if process.start < managed.main.ticks:
                 continue
@@ -122,7 +128,7 @@ class ProcessTrees:
         self._unread &= looked_at
         return orphans
 
-    def _unrelated(self, managed: ManagedProcess) -> list[int]:
+    def _possible_members(self, managed: ManagedProcess) -> list[int]:
         """Return the ids of processes that may belong to a run with an adopted main process.
 
         Such processes are not our descendants. If the run has a cgroup, the result is empty, because the cgroup lists
@@ -144,7 +150,7 @@ class ProcessTrees:
         process = find_process(managed.main.pid)
         return process is not None and process.start == managed.main.ticks
 
-    def _marks(self, process: Process) -> dict[str, str]:
+    def _environment_of(self, process: Process) -> dict[str, str]:
         """Return the environment of an orphan, empty while it cannot be read."""
         key = process.pid, process.start
         variables = self._environments.read(*key)
@@ -154,10 +160,10 @@ class ProcessTrees:
         elif variables is not None:
             self._unread.discard(key)
         if not (variables or process.memory):
-            self._wait_for(*key)
+            self._delay_ends(*key)
         return variables or {}
 
-    def _wait_for(self, pid: int, start: int) -> None:
+    def _delay_ends(self, pid: int, start: int) -> None:
         """Delay the end of runs for a while, because a dying process may belong to any of them. It may also hang."""
         now_s = self._clock.monotonic_s()
         if (pid, start) not in self._dying:
@@ -166,7 +172,7 @@ class ProcessTrees:
             }
             self._dying = {key: since_s for key, since_s in self._dying.items() if key in there}
         if now_s - self._dying.setdefault((pid, start), now_s) < _DYING_S:
-            self._ended = True
+            self._search_again = True
 
     def _owner(self, process: Process, managed: ManagedProcess) -> str:
         if managed.main.pid in (process.session, process.group) and self._main_lives(managed):
@@ -174,7 +180,7 @@ class ProcessTrees:
         if name := name_of_cgroup(process.pid, parent=self._parent_cgroup):
             own = managed.cgroup is not None and os.path.basename(managed.cgroup.path) == name
             return managed.run if own else "" if is_spare(name) else name
-        marks = self._marks(process)
+        marks = self._environment_of(process)
         return marks.get("RINGWARD_RUN_ID", "") if marks.get("RINGWARD_DAEMON") == self._daemon_id else ""
 
     def members(self, managed: ManagedProcess) -> dict[int, Process]:
@@ -195,10 +201,10 @@ class ProcessTrees:
         A search may miss a process that forks and exits meanwhile, but then it meets the zombie and searches again.
         """
         for _ in range(_PASSES):
-            self._ended = False
+            self._search_again = False
             if self.members(managed):
                 return False
-            if not self._ended:
+            if not self._search_again:
                 return True
         return False
 

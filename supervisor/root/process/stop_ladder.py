@@ -31,7 +31,7 @@ _MARGIN_S = 20.0
 _EXTEND_EVERY_S = 1.0
 
 
-def next_signal(trees: ProcessTrees, process: ManagedProcess, now_s: float) -> str | None:
+def send_next_signal(trees: ProcessTrees, process: ManagedProcess, now_s: float) -> str | None:
     """Send the next signal and start its grace period; return a line for the run's log (None: the first signal)."""
     spawn, remaining = process.spawn, process.steps_left or 0
     ladder = [(spawn.stop_signal, spawn.grace_ms), *spawn.stop_then]
@@ -59,7 +59,7 @@ def kill(trees: ProcessTrees, process: ManagedProcess, now_s: float) -> str:
     return "sending SIGKILL" if process.steps_left is None else "did not exit in time: sending SIGKILL"
 
 
-def still_there(trees: ProcessTrees, process: ManagedProcess) -> str:
+def survivors(trees: ProcessTrees, process: ManagedProcess) -> str:
     """Finish the ladder; return a line about the processes that survived SIGKILL."""
     process.deadline_s = None
     living = ", ".join(map(str, trees.members(process).values()))

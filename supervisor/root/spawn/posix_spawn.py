@@ -160,7 +160,7 @@ class Plan:
             raise PidfdFailed(f"its process was killed, because it could not be tracked: {err.strerror}") from err
         return self._started(pid, pidfd, status[0] if status else None)
 
-    def outputs_there(self) -> list[int]:
+    def child_outputs(self) -> list[int]:
         """Return the standard descriptors of the pre-forked child: output, error, and input if it is a status pipe."""
         status = [self._status[1]] if self._status else []
         return [self._out[1], self._err[1] if self._err else self._out[1], *status]
@@ -188,10 +188,10 @@ class Plan:
 
 
 def start(spawn: Spawn, base_env: dict[str, str], nofile: int | None, cgroup: Cgroup | None = None) -> StartedProcess:
-    """Start a run here and now.
+    """Start a run directly.
 
     Raises:
-        ValueError, OSError: as :class:`Plan` and :meth:`Plan.here`; nothing is left open.
+        ValueError, OSError: as :class:`Plan` and :meth:`Plan.start_directly`; nothing is left open.
     """
     plan = Plan(spawn, base_env, nofile, cgroup)
     try:

@@ -22,18 +22,18 @@ from supervisor.root.spawn.posix_spawn import Plan, StartedProcess
 from supervisor.root.spawn.zygote import MAX_MESSAGE_BYTES, ChildPlan, DirectCommand
 
 _PATIENCE_S = 2.0
-_AGAIN_S = 1.0
+_RESTART_S = 1.0
 """The least time between the starts of two zygotes. It doubles, up to the maximum, each time a zygote ends early."""
-_LONGEST_S = 60.0
-_SOON_S = 10.0
+_MOST_RESTART_S = 60.0
+_STABLE_S = 10.0
 _END_S = 1.0
-_NEVER = frozenset({ENOSYS, E2BIG, EINVAL, EPERM, EACCES})
+_UNSUPPORTED = frozenset({ENOSYS, E2BIG, EINVAL, EPERM, EACCES})
 """Errors if no process can be created in a cgroup: an old kernel, a system call filter, or no delegation."""
-_WORD_BYTES = 64
+_MESSAGE_BYTES = 64
 
 
 class _Child:
-    """The child, which is ready once it has a pidfd."""
+    """A pre-forked child, which is ready once it has a pidfd."""
 
     __slots__ = ("cgroup", "channel", "deadline_s", "pid", "pidfd")
 
@@ -53,8 +53,8 @@ class HeldChild:
         self._plan = plan
         self.cgroup = child.cgroup
 
-    def go(self) -> StartedProcess | None:
-        """Let the child execute its plan; return None if it has ended."""
+    def execute(self) -> StartedProcess | None:
+        """Let the child execute its plan; return None if the child has ended."""
         child = self._child
         if _has_ended(child.pidfd):  # the zygote may still have the channel open
             return None
@@ -65,7 +65,7 @@ class HeldChild:
         return self._plan.start_in_child(child.pid, child.pidfd, child.channel.detach())
 
     def drop(self) -> None:
-        """Give it up, which ends it."""
+        """End the child."""
         self._child.channel.close()
         os.close(self._child.pidfd)
         self._plan.close()
@@ -75,12 +75,12 @@ class PreforkPool:
     """A pool of at most one pre-forked child. Belongs to the control thread, and never waits.
 
     Args:
-        watch: calls us.
-        log: the daemon's.
-        env: environment of the zygote.
-        cgroup_manager: the manager of cgroups.
-        show: takes the read end of the zygote's output.
-        on_change: called when there is one, or none any more.
+        watch: The control thread's epoll object.
+        log: The daemon's log.
+        env: The environment of the zygote.
+        cgroup_manager: Creates the cgroups of runs.
+        on_output: Takes the read end of the zygote's output.
+        on_change: Called when a child becomes ready or is lost.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class PreforkPool:
         log: Log,
         env: dict[str, str],
         cgroup_manager: CgroupManager,
-        show: Callable[[int], None],
+        on_output: Callable[[int], None],
         on_change: Callable[[], None],
     ) -> None:
         self._watch = watch
@@ -97,22 +97,22 @@ class PreforkPool:
         self._log = log
         self._env = env
         self._cgroup_manager = cgroup_manager
-        self._show = show
+        self._on_output = on_output
         self._on_change = on_change
         self._child: _Child | None = None
         self._zygote: int | None = None
         self._pidfd = -1
         self._sock: socket.socket | None = None
         self._greeted = False
-        """It has said that it listens, or will not."""
+        """Whether the zygote has reported that it listens, or has closed its socket."""
         self._listening = False
-        self._ordered = False
-        """One is to be made as soon as the zygote listens."""
-        self._again_s = _AGAIN_S / 2
-        self._launched_s = -self._again_s
-        self._wake_at_s: float | None = None
-        """Time to start the next zygote."""
-        self._useful = True
+        self._child_wanted = False
+        """Whether to request a child as soon as the zygote listens."""
+        self._restart_delay_s = _RESTART_S / 2
+        self._started_s = -self._restart_delay_s
+        self._start_at_s: float | None = None
+        """Monotonic time at which to start the next zygote; None: it is running or not needed."""
+        self._is_possible = True
 
     @property
     def pids(self) -> list[int]:
@@ -126,21 +126,21 @@ class PreforkPool:
 
     @property
     def under_way(self) -> bool:
-        """Return whether one is being made."""
+        """Return whether a child is being created."""
         return self._child is not None and self._child.pidfd < 0
 
-    def wake(self) -> None:
-        """Start the zygote, if possible."""
+    def ensure_zygote(self) -> None:
+        """Start the zygote unless it is running, if possible."""
         now_s = self._clock.monotonic_s()
-        if self._zygote is None and self._useful and now_s - self._launched_s >= self._again_s:
-            self._launched_s = now_s
-            self._wake_at_s = None
-            self._launch()
+        if self._zygote is None and self._is_possible and now_s - self._started_s >= self._restart_delay_s:
+            self._started_s = now_s
+            self._start_at_s = None
+            self._start_zygote()
 
     def next_s(self) -> float | None:
         """Return when :meth:`tend` is due (monotonic seconds)."""
         deadline_s = self._child.deadline_s if self._child is not None and self.under_way else None
-        return min((at for at in (deadline_s, self._wake_at_s) if at is not None), default=None)
+        return min((at for at in (deadline_s, self._start_at_s) if at is not None), default=None)
 
     def tend(self, now_s: float) -> None:
         """Handle due work (monotonic seconds)."""
@@ -150,12 +150,12 @@ class PreforkPool:
                 os.kill(self._zygote, signal.SIGKILL)
             self.drop()
             self._on_change()
-        if self._wake_at_s is not None and now_s >= self._wake_at_s:
-            self._wake_at_s = None
-            self.wake()
+        if self._start_at_s is not None and now_s >= self._start_at_s:
+            self._start_at_s = None
+            self.ensure_zygote()
 
     def drop(self) -> None:
-        """Drop the child, even one in preparation."""
+        """End the child, even while it is being created."""
         child, self._child = self._child, None
         if child is not None:
             self._watch.remove(child.channel.fileno())
@@ -167,7 +167,7 @@ class PreforkPool:
     def close(self) -> None:
         """End the zygote and the child."""
         self.drop()
-        self._wake_at_s = None
+        self._start_at_s = None
         if self._zygote is not None:
             self._disconnect()
             poll = select.poll()
@@ -179,13 +179,13 @@ class PreforkPool:
 
     # The child.
 
-    def order(self) -> bool:
+    def request_child(self) -> bool:
         """Request a child from the zygote if there is none; return False if that is not possible now."""
-        self.wake()
-        self._ordered = not self._listening
+        self.ensure_zygote()
+        self._child_wanted = not self._listening
         if self._sock is None or not self._listening:
             return False
-        cgroup = self._cgroup_manager.spare()
+        cgroup = self._cgroup_manager.make_spare()
         if cgroup is None:
             return False
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
@@ -203,12 +203,12 @@ class PreforkPool:
             ours.pop_all()
         channel.setblocking(False)
         child = self._child = _Child(cgroup, channel, self._clock.monotonic_s() + _PATIENCE_S)
-        self._watch.add(channel.fileno(), lambda _mask: self._on_word(child))
+        self._watch.add(channel.fileno(), lambda _mask: self._on_child_message(child))
         return True
 
-    def _on_word(self, child: _Child) -> None:
+    def _on_child_message(self, child: _Child) -> None:
         try:
-            data, fds = receive_fds(child.channel, _WORD_BYTES, 1)
+            data, fds = receive_fds(child.channel, _MESSAGE_BYTES, 1)
         except BlockingIOError:
             return
         except OSError:  # ECONNRESET: it has ended; EMFILE
@@ -218,26 +218,26 @@ class PreforkPool:
         else:
             for fd in fds:
                 os.close(fd)
-            self._cannot(data)
+            self._note_failure(data)
             self.drop()
         self._on_change()
 
-    def _cannot(self, data: bytes) -> None:
+    def _note_failure(self, data: bytes) -> None:
         code = int(data.removeprefix(b"cannot ")) if data.startswith(b"cannot ") else 0
-        if code in _NEVER:
-            self._useful = False
+        if code in _UNSUPPORTED:
+            self._is_possible = False
             self._log.info(
                 f"processes cannot be created in cgroups, so runs join theirs after the start: {os.strerror(code)}"
             )
             self._disconnect()
 
-    def take(self, plan: Plan) -> HeldChild | None:
+    def assign(self, plan: Plan) -> HeldChild | None:
         """Send the plan to the child; return None if that is not possible."""
         child, message = self._child, _message(plan)
         if child is None or message is None:
             return None
         try:
-            socket.send_fds(child.channel, [message], plan.outputs_there(), socket.MSG_NOSIGNAL)
+            socket.send_fds(child.channel, [message], plan.child_outputs(), socket.MSG_NOSIGNAL)
         except OSError:  # EPIPE: it was killed; EAGAIN, EMSGSIZE: too much at once
             return None
         self._child = None
@@ -251,7 +251,7 @@ class PreforkPool:
 
     # The zygote.
 
-    def _launch(self) -> None:
+    def _start_zygote(self) -> None:
         try:
             started = child_process.start("spawner", self._env, socket.SocketKind.SOCK_SEQPACKET)
         except OSError as err:  # EMFILE, EAGAIN, ENOMEM
@@ -259,7 +259,7 @@ class PreforkPool:
             return
         self._zygote, self._pidfd, sock, output = started
         os.set_blocking(output, False)
-        self._show(output)
+        self._on_output(output)
         self._sock = sock
         self._watch.add(sock.fileno(), lambda _mask: self._on_hello(sock))
         self._watch.add(self._pidfd, lambda _mask: self._on_exit())
@@ -270,17 +270,17 @@ class PreforkPool:
         self._greeted = True
         with contextlib.suppress(ConnectionResetError):
             self._listening = bool(sock.recv(1))
-        if self._ordered and self._child is None:
-            self.order()
+        if self._child_wanted and self._child is None:
+            self.request_child()
 
     def _on_exit(self) -> None:
         self._disconnect()
         code = self._reap()
-        if self._useful:
+        if self._is_possible:
             self._log.warning(f"the zygote exited with {f'signal {-code}' if code < 0 else f'exit status {code}'}")
-            lasted = self._clock.monotonic_s() - self._launched_s >= _SOON_S
-            self._again_s = _AGAIN_S if lasted else min(2 * self._again_s, _LONGEST_S)
-            self._wake_at_s = self._launched_s + self._again_s
+            lasted = self._clock.monotonic_s() - self._started_s >= _STABLE_S
+            self._restart_delay_s = _RESTART_S if lasted else min(2 * self._restart_delay_s, _MOST_RESTART_S)
+            self._start_at_s = self._started_s + self._restart_delay_s
 
     def _disconnect(self) -> None:
         if self._sock is not None:
@@ -291,7 +291,7 @@ class PreforkPool:
             self._greeted = self._listening = False
 
     def _reap(self) -> int:
-        """Reap the zygote, which has ended, if that may be done now; returns its exit status."""
+        """Reap the zygote, which has ended, and return its exit status."""
         if self._zygote is None:
             return 0
         self._watch.remove(self._pidfd)
@@ -302,7 +302,7 @@ class PreforkPool:
 
 
 def _message(plan: Plan) -> bytes | None:
-    """The request for a plan; None when it is too large for a message, or cannot but fail, which posix_spawn tells."""
+    """Return the message with a plan; None if it is too large, or if it is invalid, which posix_spawn(3) reports."""
     size = sum(map(len, plan.argv)) + sum(len(name) + len(value) for name, value in plan.env.items())
     texts = [*plan.argv, *plan.env, *plan.env.values(), *plan.carried, *plan.carried.values()]
     names = [*plan.env, *plan.carried]
@@ -310,11 +310,11 @@ def _message(plan: Plan) -> bytes | None:
         return None
     env = [os.fsencode(f"{name}={value}") for name, value in plan.env.items()]
     argv = [os.fsencode(word) for word in plan.argv]
-    message = ChildPlan.encode(argv, env, terminal=plan.terminal, direct=_direct(plan))
+    message = ChildPlan.encode(argv, env, terminal=plan.terminal, direct=_direct_command(plan))
     return message if len(message) <= MAX_MESSAGE_BYTES else None
 
 
-def _direct(plan: Plan) -> DirectCommand | None:
+def _direct_command(plan: Plan) -> DirectCommand | None:
     if not plan.paths:
         return None
     spawn = plan.spawn

@@ -15,12 +15,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 from supervisor.host.cgroups import Cgroup
-from supervisor.host.shortage import Descriptors, is_shortage, reason
+from supervisor.host.shortage import Descriptors, is_shortage, reason_of
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Message, Spawn
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.process.cgroup_manager import CgroupManager
 from supervisor.root.process.notify_socket import NotifySocket
+from supervisor.root.spawn import posix_spawn
 from supervisor.root.spawn.posix_spawn import Plan, StartedProcess
 from supervisor.root.spawn.prefork import HeldChild, PreforkPool
 
@@ -31,7 +32,7 @@ _REST_S = 0.003
 _END_S = 1.0
 """How long the child may take to end."""
 _TOO_FEW = "too few free descriptors"
-_HOLD_S = 2.0
+_PREPARED_S = 2.0
 """How long a prepared run waits for its request."""
 
 
@@ -77,7 +78,7 @@ class StartQueue:
         log: The daemon's log.
         env: The environment of the daemon, without our own variables.
         cgroup_manager: Creates the cgroups of runs.
-        show: Takes the read end of the zygote's output.
+        on_zygote_output: Takes the read end of the zygote's output.
         observer: Receives the result of each start.
     """
 
@@ -87,20 +88,20 @@ class StartQueue:
         log: Log,
         env: dict[str, str],
         cgroup_manager: CgroupManager,
-        show: Callable[[int], None],
+        on_zygote_output: Callable[[int], None],
         observer: StartObserver,
     ) -> None:
         self._clock = watch.clock
         self._env = env
         self._cgroup_manager = cgroup_manager
         self._observer = observer
-        self.prefork = PreforkPool(watch, log, env, cgroup_manager, show, self._go_on)
+        self.prefork = PreforkPool(watch, log, env, cgroup_manager, on_zygote_output, self._start_pending)
         self.descriptors = Descriptors()
         self.under_way: dict[str, Start] = {}
         """By run id: the start that waits for a child, and all later starts, because starts keep their order."""
         self._joined_s = -_QUIET_S
         """Monotonic time of the last start of a process that joins its cgroup."""
-        self._order_at_s: float | None = None
+        self._request_at_s: float | None = None
         """Monotonic time at which to request the next child."""
         self._prepared: tuple[Start, HeldChild] | None = None
         self._drop_at_s: float | None = None
@@ -109,8 +110,8 @@ class StartQueue:
     def expect(self) -> None:
         """Expect a start soon."""
         if self._cgroup_manager.directory is not None:
-            self.prefork.wake()
-            self._order_at_s = self._clock.monotonic_s()
+            self.prefork.ensure_zygote()
+            self._request_at_s = self._clock.monotonic_s()
 
     @property
     def can_prepare(self) -> bool:
@@ -118,23 +119,23 @@ class StartQueue:
         idle = self._prepared is None and not self.under_way
         return idle and self.prefork.ready and self._can_prefork(self._clock.monotonic_s())
 
-    def prepare(self, spawn: Spawn, others: int) -> bool:
+    def prepare(self, spawn: Spawn, other_runs: int) -> bool:
         """Prepare an announced run; return False if that fails, which does no harm.
 
-        `others` is the number of other runs that need descriptors.
+        `other_runs` is the number of other runs that need descriptors.
         """
-        if spawn.stdin_open or not (self.can_prepare and self.descriptors.reserve(others + 1)):
+        if spawn.stdin_open or not (self.can_prepare and self.descriptors.reserve(other_runs + 1)):
             return False
         try:
             start = Start(spawn, NotifySocket(spawn) if spawn.notify is not None else None)
         except OSError:  # the start itself will report the error
             return False
-        child = self._hold(start)
+        child = self._assign_to_child(start)
         if child is None:
-            self._leave(start)
+            self._discard(start)
             return False
         self._prepared = start, child
-        self._drop_at_s = self._clock.monotonic_s() + _HOLD_S
+        self._drop_at_s = self._clock.monotonic_s() + _PREPARED_S
         return True
 
     def drop(self) -> None:
@@ -143,19 +144,19 @@ class StartQueue:
             start, child = self._prepared
             self._prepared = self._drop_at_s = None
             child.drop()
-            self._leave(start)
+            self._discard(start)
             self._observer.on_dropped(start.spawn.run)
 
-    def start(self, spawn: Spawn, others: int) -> None:
+    def start(self, spawn: Spawn, other_runs: int) -> None:
         """Start a run, and report the result to the observer, mostly at once.
 
-        `others` is the number of other runs that need descriptors.
+        `other_runs` is the number of other runs that need descriptors.
         """
         notify_socket = None
         if self._prepared is not None and self._prepared[0].spawn.run == spawn.run:
             start, child = self._prepared
             self._observer.on_start(spawn.run)
-            if start.spawn == spawn and (started := child.go()) is not None:
+            if start.spawn == spawn and (started := child.execute()) is not None:
                 self._prepared = self._drop_at_s = None
                 self._observer.on_started(start, started)
                 return
@@ -164,9 +165,9 @@ class StartQueue:
                     start.notify_socket,
                     None,
                 )  # another one could not have its address before it is closed
-                notify_socket.serve(spawn)
+                notify_socket.mask_secrets_of(spawn)
             self.drop()
-        if not self.descriptors.reserve(others + len(self.under_way) + 1):
+        if not self.descriptors.reserve(other_runs + len(self.under_way) + 1):
             if notify_socket is not None:
                 notify_socket.close()
             self._observer.on_short(Start(spawn, None), _TOO_FEW)
@@ -183,7 +184,7 @@ class StartQueue:
             self._start_directly(start)
         elif self.prefork.ready:
             self._start_in_child(start)
-        elif self.prefork.under_way or self.prefork.order():
+        elif self.prefork.under_way or self.prefork.request_child():
             self.under_way[spawn.run] = start
         else:
             self._start_directly(start)
@@ -195,27 +196,27 @@ class StartQueue:
 
     def next_s(self) -> float | None:
         """Return when :meth:`tend` is due (monotonic seconds)."""
-        if self._in_vain:
+        if self._wait_in_vain:
             return 0.0
-        times = (self.prefork.next_s(), self._order_at_s, self._drop_at_s)
+        times = (self.prefork.next_s(), self._request_at_s, self._drop_at_s)
         return min((at for at in times if at is not None), default=None)
 
     @property
-    def _in_vain(self) -> bool:
+    def _wait_in_vain(self) -> bool:
         """Return whether runs wait for a child that was dropped, because of an upgrade or ``cgroups = "off"``."""
         return bool(self.under_way) and not self.prefork.under_way
 
     def tend(self, now_s: float) -> None:
         """Handle due work (monotonic seconds)."""
         self.prefork.tend(now_s)
-        if self._in_vain:
-            self._go_on()
+        if self._wait_in_vain:
+            self._start_pending()
         if self._drop_at_s is not None and now_s >= self._drop_at_s:
             self.drop()
-        if self._order_at_s is not None and now_s >= self._order_at_s:
-            self._order_at_s = None
+        if self._request_at_s is not None and now_s >= self._request_at_s:
+            self._request_at_s = None
             if not (self.prefork.ready or self.prefork.under_way) and self._cgroup_manager.directory is not None:
-                self.prefork.order()
+                self.prefork.request_child()
 
     def close(self) -> None:
         """End the zygote and its child. Pending and prepared runs will not start."""
@@ -223,24 +224,24 @@ class StartQueue:
         ending = [cgroup for cgroup in (self.prefork.cgroup, held_cgroup) if cgroup is not None]
         self.drop()
         for start in self.under_way.values():
-            self._leave(start)
+            self._discard(start)
         self.under_way.clear()
-        self._order_at_s = None
+        self._request_at_s = None
         self.prefork.close()
         deadline_s = time.monotonic() + _END_S
         while not all(cgroup.remove() for cgroup in ending) and time.monotonic() < deadline_s:
             select.poll().poll(1)
 
-    def _go_on(self) -> None:
+    def _start_pending(self) -> None:
         """Use the new child for the first pending start, or start all without one."""
         starts = list(self.under_way.values())
         self.under_way.clear()
         failed = []
         for number, start in enumerate(starts):
             if number == 0 and self.prefork.ready and not start.spawn.stdin_open:
-                err = self._become(start)
+                err = self._try_in_child(start)
             else:
-                err = self._join(start)
+                err = self._try_directly(start)
             if err is not None:
                 failed.append((start, err))
         for start, err in reversed(failed):  # each is put in front of all waiting starts
@@ -251,35 +252,35 @@ class StartQueue:
         return self._cgroup_manager.directory is not None and now_s - self._joined_s >= _QUIET_S
 
     def _start_in_child(self, start: Start) -> None:
-        err = self._become(start)
+        err = self._try_in_child(start)
         if err is not None:
             self._failed(start, err)
 
-    def _become(self, start: Start) -> OSError | ValueError | None:
+    def _try_in_child(self, start: Start) -> OSError | ValueError | None:
         """Start a run in the child, or else directly; return the error if it was not started."""
-        child = self._hold(start)
+        child = self._assign_to_child(start)
         if child is not None:
-            started = child.go()
+            started = child.execute()
             if started is not None:
                 self._observer.on_started(start, started)
                 return None
             child.drop()
-            self._give_back(start)
-        return self._join(start)
+            self._leave_cgroup(start)
+        return self._try_directly(start)
 
-    def _hold(self, start: Start) -> HeldChild | None:
+    def _assign_to_child(self, start: Start) -> HeldChild | None:
         """Send the plan of a run to the child, which then waits; return None if that is not possible."""
         cgroup = self.prefork.cgroup
-        self._order_at_s = self._clock.monotonic_s() + _REST_S
+        self._request_at_s = self._clock.monotonic_s() + _REST_S
         if cgroup is None:
             return None
         try:
-            start.log_notes = self._cgroup_manager.apply_limits(cgroup, start.spawn)
+            start.log_notes = self._cgroup_manager.assign_spare(cgroup, start.spawn)
             plan = Plan(start.spawn, self._env, self.descriptors.restore(), cgroup, inside=True)
         except OSError:  # the direct start will report the reason
             self.prefork.drop()
             return None
-        child = self.prefork.take(plan)
+        child = self.prefork.assign(plan)
         if child is None:
             plan.close()
             self.prefork.drop()
@@ -288,25 +289,20 @@ class StartQueue:
         return child
 
     def _start_directly(self, start: Start) -> None:
-        err = self._join(start)
+        err = self._try_directly(start)
         if err is not None:
             self._failed(start, err)
 
-    def _join(self, start: Start) -> OSError | ValueError | None:
+    def _try_directly(self, start: Start) -> OSError | ValueError | None:
         """Start a run by posix_spawn(3) so that it joins its cgroup; return the error if it was not started."""
         try:
             start.cgroup, start.log_notes = self._cgroup_manager.assign(start.spawn)
             if start.cgroup is not None:
                 self._joined_s = self._clock.monotonic_s()
-                self._order_at_s = self._joined_s + _QUIET_S
-            plan = Plan(start.spawn, self._env, self.descriptors.restore(), start.cgroup)
-            try:
-                started = plan.start_directly()
-            except (OSError, ValueError):
-                plan.close()
-                raise
+                self._request_at_s = self._joined_s + _QUIET_S
+            started = posix_spawn.start(start.spawn, self._env, self.descriptors.restore(), start.cgroup)
         except (OSError, ValueError) as err:
-            self._leave(start)
+            self._discard(start)
             return err
         self._observer.on_started(start, started)
         return None
@@ -317,16 +313,16 @@ class StartQueue:
         ENOENT: no /bin/sh; E2BIG: arguments or environment too long; ENOSPC: no terminal; ValueError: a NUL byte.
         """
         if is_shortage(err):
-            self._observer.on_short(start, reason(err))
+            self._observer.on_short(start, reason_of(err))
         else:
-            self._observer.on_refused(start.spawn, reason(err))
+            self._observer.on_refused(start.spawn, reason_of(err))
 
-    def _give_back(self, start: Start) -> None:
+    def _leave_cgroup(self, start: Start) -> None:
         if start.cgroup is not None:
             self._cgroup_manager.leave(start.cgroup)
             start.cgroup = None
 
-    def _leave(self, start: Start) -> None:
-        self._give_back(start)
+    def _discard(self, start: Start) -> None:
+        self._leave_cgroup(start)
         if start.notify_socket is not None:
             start.notify_socket.close()

@@ -136,59 +136,59 @@ class MemoryReserve:
     Args:
         clock: The clock of the control thread.
         log: The daemon's log.
-        tell: Called with True when memory is short, and with False when it is available again.
+        on_change: Called with True when memory is short, and with False when it is available again.
     """
 
-    def __init__(self, clock: Clock, log: Log, tell: Callable[[bool], None]) -> None:
+    def __init__(self, clock: Clock, log: Log, on_change: Callable[[bool], None]) -> None:
         self._clock = clock
         self._log = log
-        self._tell = tell
-        self._kept = _mapped(_RESERVE_BYTES)
-        self._seen = False
+        self._on_change = on_change
+        self._mapping = _mapped(_RESERVE_BYTES)
+        self._found_free = False
         """Whether memory was found free in this round of the control thread."""
         self.due_s: float | None = None
         """When :meth:`tend` is due (monotonic seconds)."""
 
     @property
-    def short(self) -> bool:
+    def released(self) -> bool:
         """Return whether the reserve is released."""
         return self.due_s is not None
 
     def tend(self, now_s: float) -> None:
         """Map the reserve again if it is due and memory is free (monotonic seconds)."""
-        self._seen = False
+        self._found_free = False
         if self.due_s is not None and now_s >= self.due_s:
             self.due_s = now_s + _RESERVE_RETRY_S
-            self.enough()
+            self.is_enough()
 
-    def enough(self) -> bool:
+    def is_enough(self) -> bool:
         """Return whether there is enough memory to start a run."""
-        if self._seen:
+        if self._found_free:
             return True
-        free = _mapped(_RESERVE_BYTES if self._kept is not None else 2 * _RESERVE_BYTES)
+        free = _mapped(_RESERVE_BYTES if self._mapping is not None else 2 * _RESERVE_BYTES)
         if free is None:
-            self.give_up()
+            self.release()
             return False
         free.close()
-        if self._kept is None:
-            self._kept = _mapped(_RESERVE_BYTES)
+        if self._mapping is None:
+            self._mapping = _mapped(_RESERVE_BYTES)
         if self.due_s is not None:
             self.due_s = None
             self._log.info("memory is available again")
-            self._tell(False)
-        self._seen = True
+            self._on_change(False)
+        self._found_free = True
         return True
 
-    def give_up(self) -> None:
+    def release(self) -> None:
         """Release the reserve, because memory has run out."""
-        self._seen = False
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
+        self._found_free = False
+        if self._mapping is not None:
+            self._mapping.close()
+            self._mapping = None
         if self.due_s is None:
             self.due_s = self._clock.monotonic_s() + _RESERVE_RETRY_S
             self._log.error("out of memory: new runs wait until memory is available")
-            self._tell(True)
+            self._on_change(True)
 
 
 def _mapped(size: int) -> mmap.mmap | None:

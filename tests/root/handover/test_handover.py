@@ -116,15 +116,15 @@ def test_enlarged_pipes(bench: PumpBench) -> None:
     """The next root knows which pipes were enlarged, and how many."""
     total = bench.fill(bench.out)
     round_bytes = bench.read()
-    assert bench.pump._wide == 1
+    assert bench.pump._wide_pipes == 1
     next_root(bench)
     assert [source.wide for source in bench.log.sources if source.stream == STDOUT] == [True]
-    assert bench.pump._wide == 1
+    assert bench.pump._wide_pipes == 1
     while round_bytes < total:
         round_bytes += bench.read()
     os.close(bench.out)
     bench.read()
-    assert bench.pump._wide == 0
+    assert bench.pump._wide_pipes == 0
     bench.out = os.open(os.devnull, os.O_WRONLY)
     assert bench.seal() == LINE * (total // len(LINE))
 

@@ -96,13 +96,13 @@ def reread(record: Record) -> RecordContent | None:
 def test_newest_record_counts(record: Record) -> None:
     """The next root finds the last written state in the memory, and continues its numbers."""
     assert record.read() is None
-    assert record.withheld() == (b"", b"", 0)
+    assert record.read_held() == (b"", b"", 0)
     for number in range(5):
         record.write(content_of(number))
-        record.hold(b"out" * number, b"err", number)
+        record.write_held(b"out" * number, b"err", number)
         with successor(record) as other:
             assert other.read() == content_of(number)
-            assert other.withheld() == (b"out" * number, b"err", number)
+            assert other.read_held() == (b"out" * number, b"err", number)
     with successor(record) as other:
         other.write(content_of(5))
     assert record.read() == content_of(5)
@@ -181,7 +181,7 @@ def test_writer_killed_during_a_conversion(
     with successor(old_record) as other:
         other.write(last)
     assert reread(old_record) == last
-    assert not records._whole(old_record.fd, records._FORMAT_1)
+    assert not records._intact_copies(old_record.fd, records._FORMAT_1)
 
 
 def test_no_memory_for_a_record(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:

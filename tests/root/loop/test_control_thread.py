@@ -99,7 +99,7 @@ def test_last_messages_of_a_scheduler(bell: DoorbellServer, tmp_path: Path) -> N
     ours, theirs = socket.socketpair()
     with theirs, subprocess.Popen(["true"], start_new_session=True) as process:
         output = os.open(os.devnull, os.O_RDONLY)
-        scheduler._have(ChildProcess(process.pid, os.pidfd_open(process.pid), ours, output))
+        scheduler._take_over(ChildProcess(process.pid, os.pidfd_open(process.pid), ours, output))
         theirs.sendall(b"".join(encode({"op": "stop", "run": run, "cause": "stop"}) for run in runs))
         control._watch_helper(scheduler)
         while scheduler.pid is not None:
@@ -135,8 +135,8 @@ def test_unresponsive_tracer() -> None:
             select.select([main.pidfd], [], [])
             os.close(main.pidfd)
             managed.state = State.SEALING
-            lives.notices.sealed("R", 7)
-            lives.notices.catch_up()
+            lives.pump_reports.sealed("R", 7)
+            lives.pump_reports.catch_up()
             assert (list(lives.live), frames) == (["R"], [])
             assert lives.next_s() is not None
 
@@ -168,8 +168,8 @@ def test_end_of_a_run_retries_starts() -> None:
         due_s = lives.next_s()
         assert due_s is not None
         assert due_s > clock.monotonic_s()
-        lives.notices.sealed("R", 7)
-        lives.notices.catch_up()
+        lives.pump_reports.sealed("R", 7)
+        lives.pump_reports.catch_up()
         process.returncode = 0
     assert not lives.live
     due_s = lives.next_s()

@@ -29,9 +29,9 @@ def test_supervisor_stops_runs_of_a_hung_scheduler(root: SteppedRoot) -> None:
     assert (report["cause"], os.waitstatus_to_exitcode(report["status"])) == ("shutdown", 5)
     assert root.lines() == ["ready", "bye"]
     root.clock.advance_to(begin_s + 60.9)
-    assert not root.control._over()
+    assert not root.control._is_over()
     root.clock.advance_to(begin_s + 61)
-    assert root.control._over()
+    assert root.control._is_over()
     assert root.control._exit_status == 1  # the end of the run is not stored
 
 
@@ -48,5 +48,5 @@ def test_run_that_ignores_the_shutdown_is_killed(root: SteppedRoot) -> None:
     assert root.lines() == ["ready", "sending SIGKILL"]
     root.ask({"op": "ack", "runs": ["R"]})
     root.ask({"op": "ready_to_end"})
-    assert root.control._over()
+    assert root.control._is_over()
     assert root.control._exit_status == 0

@@ -88,7 +88,7 @@ def test_hangup_of_a_closed_pipe(bench: PumpBench) -> None:
         pump._add(replace(bench.spawn, run="S"), number, None, None)
 
     pump.drain("R")
-    pump._do(begin_another)
+    pump._queue(begin_another)
     pump.round()
     assert bench.reports.ended == ["R"]
     os.write(bench.out, b"a line")
@@ -183,7 +183,7 @@ def test_room_made_during_the_stall(bench: PumpBench) -> None:
     bench.log.stalled = False  # the file thread looks before the pump reports that it waits
     bench.write_files()
     bench.log.stalled = True
-    bench.files.work(bench.log)
+    bench.files.enqueue(bench.log)
     bench.write_files()
     bench.obey()
     assert not bench.stalled()
@@ -347,7 +347,7 @@ STEPS = (
         (RingWriter, name)
         for name in ("readv", "finish_stream", "mirror_pending", "seal", "complete_waiting", "system_line")
     ),
-    *((FileThread, name) for name in ("work", "changed")),
+    *((FileThread, name) for name in ("enqueue", "changed")),
     *((RecordedReports, name) for name in ("at_end", "sealed", "wake")),
     (DoorbellServer, "ring"),
     (Backpressure, "judge"),

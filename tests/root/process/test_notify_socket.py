@@ -69,23 +69,23 @@ def ours(pid: int) -> bool:
 def test_assignments(notify_socket: NotifySocket, words: bytes, news: dict[str, object]) -> None:
     """Known assignments count, and unknown ones in the same message are ignored."""
     say(words)
-    assert notify_socket.listen(ours, 7) == (news, False)
+    assert notify_socket.receive(ours, 7) == (news, False)
 
 
 def test_state_is_remembered(notify_socket: NotifySocket) -> None:
     """Readiness is reported once; the newest status counts."""
     assert notify_socket.state() is None
     say(b"READY=1\nSTATUS=one")
-    notify_socket.listen(ours, 7)
+    notify_socket.receive(ours, 7)
     say(b"READY=1\nSTATUS=two\nWATCHDOG=1")
-    assert notify_socket.listen(ours, 9)[0] == {"status": "two", "alive": True}
+    assert notify_socket.receive(ours, 9)[0] == {"status": "two", "alive": True}
     assert notify_socket.state() == {"ready_at": 7, "status": "two"}
 
 
 def test_messages_of_other_processes(notify_socket: NotifySocket) -> None:
     """Messages from other processes are ignored."""
     say(b"READY=1")
-    assert notify_socket.listen(lambda _pid: False, 7) == ({}, False)
+    assert notify_socket.receive(lambda _pid: False, 7) == ({}, False)
     assert notify_socket.state() is None
 
 
@@ -97,7 +97,7 @@ def test_barrier_descriptor_is_closed(notify_socket: NotifySocket) -> None:
     os.set_blocking(theirs, False)
     with pytest.raises(BlockingIOError):
         os.read(theirs, 1)
-    notify_socket.listen(ours, 7)
+    notify_socket.receive(ours, 7)
     os.set_blocking(theirs, True)
     assert os.read(theirs, 1) == b""
     os.close(theirs)
@@ -119,7 +119,7 @@ def test_slow_close_does_not_block(notify_socket: NotifySocket, others: int) -> 
     with peer:
         say(b"READY=1", *[0] * others, lingering.fileno())
         os.close(lingering.detach())  # not the last: the datagram has another one
-        assert notify_socket.listen(ours, 1)[0] == {"ready_at": 1}
+        assert notify_socket.receive(ours, 1)[0] == {"ready_at": 1}
         assert any(thread.name == CLOSING for thread in threading.enumerate())
     until(all_closed, "it to be closed")
 
@@ -132,12 +132,12 @@ def test_slow_closes_are_bounded(notify_socket: NotifySocket, monkeypatch: pytes
     for _ in range(8):
         say(b"WATCHDOG=1", *[0])
     for _ in range(2):
-        received = [notify_socket.listen(ours, 1) for _ in range(3)]
+        received = [notify_socket.receive(ours, 1) for _ in range(3)]
         for _ in range(8):
             say(b"WATCHDOG=1", *[0])
     assert received[-1] == ({}, True)
     go.set()
-    until(lambda: notify_socket.listen(ours, 1)[0].get("alive"), "it to be heard again")
+    until(lambda: notify_socket.receive(ours, 1)[0].get("alive"), "it to be heard again")
 
 
 def test_no_threads_for_closing(notify_socket: NotifySocket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,12 +152,12 @@ def test_no_threads_for_closing(notify_socket: NotifySocket, monkeypatch: pytest
         for _ in range(4):
             for _ in range(8):
                 say(b"WATCHDOG=1", *[0])
-            received = notify_socket.listen(ours, 1)
+            received = notify_socket.receive(ours, 1)
             if received[1]:
                 break
     assert received[1]
     say(b"READY=1")
-    until(lambda: notify_socket.listen(ours, 1)[0].get("ready_at"), "it to be heard again")
+    until(lambda: notify_socket.receive(ours, 1)[0].get("ready_at"), "it to be heard again")
     until(lambda: set(os.listdir("/proc/self/fd")) <= before, "nothing to stay open")
 
 
@@ -173,6 +173,6 @@ def test_flood_is_read_in_batches(notify_socket: NotifySocket) -> None:
                 sent += 1
         except BlockingIOError:  # the kernel's own bound
             pass
-        news, more = notify_socket.listen(ours, 7)
+        news, more = notify_socket.receive(ours, 7)
     assert news == {"alive": True}
     assert more == (sent >= BATCH)

@@ -424,7 +424,7 @@ class Bench:
         trees.mains.add(self.child.pid)
         self.process = ManagedProcess(spawn("R"), MainProcess(self.child.pid, os.pidfd_open(self.child.pid), 1, 0.0))
         self.manager.live["R"] = self.process
-        self.manager._hold(self.process)
+        self.manager._watch_process(self.process)
 
     def exit(self) -> None:
         self.child.kill()
@@ -456,11 +456,11 @@ def test_end_from_exit_to_report(bench: Bench) -> None:
     """A process that exits is drained, swept, sealed, reaped and reported, in this order."""
     bench.exit()
     assert bench.process.state is State.DRAINING
-    bench.manager.notices.at_end("R", silent=False)
-    bench.manager.notices.catch_up()
+    bench.manager.pump_reports.at_end("R", silent=False)
+    bench.manager.pump_reports.catch_up()
     assert (bench.process.state, bench.pump.calls) == (State.SEALING, [("seal", "R", [])])
-    bench.manager.notices.sealed("R", 7)
-    bench.manager.notices.catch_up()
+    bench.manager.pump_reports.sealed("R", 7)
+    bench.manager.pump_reports.catch_up()
     assert [(frame["op"], frame["status"], frame["lines"]) for frame in bench.frames] == [("exited", signal.SIGKILL, 7)]
     assert (bench.manager._dispatcher.state("R"), bench.manager.live) == (State.REPORTED, {})
     bench.manager.acknowledge({"runs": ["R"]})
@@ -473,8 +473,8 @@ def test_end_from_exit_to_report(bench: Bench) -> None:
 
 def test_end_without_output(bench: Bench) -> None:
     """A run that printed nothing has no log to seal, and is reported at once."""
-    bench.manager.notices.at_end("R", silent=True)
-    bench.manager.notices.catch_up()
+    bench.manager.pump_reports.at_end("R", silent=True)
+    bench.manager.pump_reports.catch_up()
     bench.exit()
     assert bench.pump.calls == [("forget", "R")]
     assert [(frame["op"], frame["lines"]) for frame in bench.frames] == [("exited", 0)]
@@ -489,9 +489,9 @@ def test_shortage_keeps_the_state(bench: Bench) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     bench.actions[Action.SWEEP] = short
-    bench.manager.notices.at_end("R", silent=False)
+    bench.manager.pump_reports.at_end("R", silent=False)
     with pytest.raises(OSError, match="Too many open files"):
-        bench.manager.notices.catch_up()
+        bench.manager.pump_reports.catch_up()
     states = [bench.process.state]
     bench.actions[Action.SWEEP] = sweep
     bench.manager.check_all_again()

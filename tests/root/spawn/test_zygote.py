@@ -249,7 +249,7 @@ class TestZygote:
             return root.prefork._zygote is None
 
         waits = []
-        root.prefork.wake()
+        root.prefork.ensure_zygote()
         for _ in range(8):
             pid = root.prefork._zygote
             assert pid is not None
@@ -348,7 +348,7 @@ class TestDismissedSpare:
         self, root: StartBench, monkeypatch: pytest.MonkeyPatch, how: str
     ) -> None:
         """The sd_notify address passes to the replacement, however long closing the spare's descriptors takes."""
-        monkeypatch.setattr("supervisor.root.process.notify_socket._aside", lambda _close, _closed: True)
+        monkeypatch.setattr("supervisor.root.process.notify_socket._close_in_thread", lambda _close, _closed: True)
         spare = root.prepare()
         notify = f"@ringward/test/{os.getpid()}"
         spawn, other = (make_spawn(["/bin/sh", "-c", f"echo {word}"], notify=notify) for word in ("once", "other"))
