@@ -5,6 +5,7 @@ so no unknown process ever runs. If the child does not answer in time, the root 
 """
 
 import contextlib
+import functools
 import os
 import select
 import signal
@@ -195,15 +196,19 @@ class PreforkPool:
                 theirs.callback(their_channel.close)
                 directory = os.open(cgroup.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 theirs.callback(os.close, directory)
+                child = _Child(cgroup, channel, self._clock.monotonic_s() + _PATIENCE_S)
+                self._watch.add(channel.fileno(), lambda _mask: self._on_child_message(child))
+                ours.callback(self._watch.remove, channel.fileno())
                 fds = [their_channel.fileno(), directory]
                 socket.send_fds(self._sock, [b"\0"], fds, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-            except OSError:  # EAGAIN, EPIPE: it hangs or ends; EMFILE, ENOBUFS: the next start reports the reason
+            except (
+                OSError
+            ):  # EAGAIN, EPIPE: it hangs or ends; EMFILE, ENOMEM, ENOBUFS: the next start reports the reason
                 self._cgroup_manager.leave(cgroup)
                 return False
             ours.pop_all()
         channel.setblocking(False)
-        child = self._child = _Child(cgroup, channel, self._clock.monotonic_s() + _PATIENCE_S)
-        self._watch.add(channel.fileno(), lambda _mask: self._on_child_message(child))
+        self._child = child
         return True
 
     def _on_child_message(self, child: _Child) -> None:
@@ -252,17 +257,24 @@ class PreforkPool:
     # The zygote.
 
     def _start_zygote(self) -> None:
-        try:
-            started = child_process.start("spawner", self._env, socket.SocketKind.SOCK_SEQPACKET)
-        except OSError as err:  # EMFILE, EAGAIN, ENOMEM
-            self._log.warning(f"cannot start the zygote: {err}")
-            return
-        self._zygote, self._pidfd, sock, output = started
+        with contextlib.ExitStack() as undo:
+            try:
+                zygote, pidfd, sock, output = child_process.start(
+                    "spawner", self._env, socket.SocketKind.SOCK_SEQPACKET
+                )
+                undo.callback(os.kill, zygote, signal.SIGKILL)  # it is reaped like an orphan of a run
+                for close in (functools.partial(os.close, pidfd), sock.close, functools.partial(os.close, output)):
+                    undo.callback(close)
+                self._watch.add(sock.fileno(), lambda _mask: self._on_hello(sock))
+                undo.callback(self._watch.remove, sock.fileno())
+                self._watch.add(pidfd, lambda _mask: self._on_exit())
+            except OSError as err:  # EMFILE, EAGAIN, ENOMEM
+                self._log.warning(f"cannot start the zygote: {err}")
+                return
+            undo.pop_all()
+        self._zygote, self._pidfd, self._sock = zygote, pidfd, sock
         os.set_blocking(output, False)
         self._on_output(output)
-        self._sock = sock
-        self._watch.add(sock.fileno(), lambda _mask: self._on_hello(sock))
-        self._watch.add(self._pidfd, lambda _mask: self._on_exit())
 
     def _on_hello(self, sock: socket.socket) -> None:
         """Handle the first byte of the zygote, or its end, which its pidfd reports."""

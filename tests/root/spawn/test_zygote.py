@@ -5,7 +5,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,10 @@ def outcome(root: StartBench, spawn: Spawn, nofile: int | None = None) -> Outcom
 def state(pid: int) -> str:
     """Return the state letter of a process, as in proc_pid_stat(5)."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def no_memory(_fd: int, _handler: Callable[[int], None]) -> None:
+    raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
 
 class TestNewProcess:
@@ -290,6 +294,39 @@ class TestZygote:
         assert Outcome(root.settle(spawn)).out == b"once\n"
         root.turn(lambda: root.prefork._zygote != pid, "its end")
         assert "the zygote has not responded for 2 s: killing it" in root.log.text
+
+    def test_no_memory_to_watch_a_spare(self, root: StartBench, monkeypatch: pytest.MonkeyPatch) -> None:
+        """If the kernel has no memory to watch a new spare, the root starts the run itself, once."""
+        root.warm()
+        spawn = make_spawn(["/bin/sh", "-c", "echo once"])
+        with monkeypatch.context() as patch:
+            patch.setattr(root.watch, "add", no_memory)
+            assert not root.begin(spawn)
+        assert Outcome(root.settle(spawn)).out == b"once\n"
+        assert not root.prefork.under_way
+        root.prefork.drop()
+
+    @pytest.mark.parametrize("watched", [0, 1])
+    def test_no_memory_to_watch_the_zygote(
+        self, root: StartBench, monkeypatch: pytest.MonkeyPatch, watched: int
+    ) -> None:
+        """If the kernel has no memory to watch a new zygote, the root kills it and starts another one later."""
+        before = set(os.listdir("/proc/self/fd"))
+        outcomes = iter((*[root.watch.add] * watched, no_memory))
+
+        def add(fd: int, handler: Callable[[int], None]) -> None:
+            next(outcomes)(fd, handler)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(root.watch, "add", add)
+            root.prefork.ensure_zygote()
+        assert root.prefork.pids == []
+        while root.shown:
+            os.close(root.shown.pop())
+        assert set(os.listdir("/proc/self/fd")) <= before
+        assert "cannot start the zygote: [Errno 12] Cannot allocate memory" in root.log.text
+        root.clock.advance(1.0)
+        root.warm()
 
     def test_close_during_a_start(self, root: StartBench, tmp_path: Path) -> None:
         """Closing the queue during a start runs nothing, and leaks no descriptor."""
