@@ -202,6 +202,24 @@ def test_operator_runs_stops_and_restarts(daemon: Daemon, tmp_path: Path, reques
     ]
 
 
+def test_unknown_arguments(daemon: Daemon, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """A tool rejects a misspelt argument instead of ignoring it, so nothing runs with other parameters."""
+
+    async def story(agent: Agent) -> None:
+        message = await agent.refused("run_task", task="greet", parameters={"WHO": "me"}, wait=5)
+        assert message == 'run_task has no argument "parameters", "wait"; it has task, params, wait_s'
+        message = await agent.refused("list_runs", taskName="greet")
+        assert message.startswith('list_runs has no argument "taskName"; it has task, ')
+        assert await agent.refused("daemon_status", verbose=True) == (
+            'daemon_status has no argument "verbose"; it has none'
+        )
+        assert (await agent.call("list_runs", task="greet"))["total"] == 0
+        assert all(tool.input_schema["additionalProperties"] is False for tool in (await agent.tools()).values())
+
+    started(daemon)
+    with_agent(daemon, a_token(daemon, request, "--role", "operator"), tmp_path, story, "--allow-run")
+
+
 def test_viewer_cannot_run(daemon: Daemon, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """With --allow-run and a viewer's token, the server warns, and the daemon rejects runs and audits the attempt."""
     started(daemon)

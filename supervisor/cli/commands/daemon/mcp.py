@@ -70,11 +70,35 @@ def command(settings: Settings, token_file: str | None, allow_run: bool) -> None
     _check_role(tools.api, role)
     try:  # The SDK takes a second to load. A refusal does not wait for it.
         from mcp.server.mcpserver import MCPServer
+        from mcp.server.mcpserver.context import Context
         from mcp.server.mcpserver.exceptions import ToolError
-        from mcp.types import ToolAnnotations
+        from mcp.types import CallToolResult, InputRequiredResult, Tool, ToolAnnotations
     except ModuleNotFoundError as err:  # an older SDK
         raise _no_sdk() from err
-    server = MCPServer("ringward", version=VERSION, instructions=_INSTRUCTIONS, log_level="WARNING")
+
+    class StrictServer(MCPServer):
+        """A server that rejects unknown arguments, which the SDK ignores.
+
+        Without a misspelt argument, a tool would list more, or run a task with other parameters, than the agent asked.
+        """
+
+        async def list_tools(self) -> list[Tool]:
+            return [
+                tool.model_copy(update={"input_schema": {**tool.input_schema, "additionalProperties": False}})
+                for tool in await super().list_tools()
+            ]
+
+        async def call_tool(
+            self, name: str, arguments: dict[str, Any], context: Context | None = None
+        ) -> CallToolResult | InputRequiredResult:
+            schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
+            known = schemas[name].get("properties", {}) if name in schemas else arguments
+            unknown_arguments = [argument for argument in arguments if argument not in known]
+            if unknown_arguments:
+                raise ToolError(_unknown_arguments(name, unknown_arguments, list(known)))
+            return await super().call_tool(name, arguments, context)
+
+    server = StrictServer("ringward", version=VERSION, instructions=_INSTRUCTIONS, log_level="WARNING")
 
     def add(tool: Callable[..., Any], annotations: ToolAnnotations) -> None:
         @functools.wraps(tool)
@@ -96,6 +120,11 @@ def command(settings: Settings, token_file: str | None, allow_run: bool) -> None
 def _no_sdk() -> Failure:
     remedy = f"{sys.executable} -m pip install 'ringward[mcp]'"
     return Failure(f"mcp needs the Python SDK of the Model Context Protocol; run: {remedy}")
+
+
+def _unknown_arguments(tool: str, arguments: list[str], known: list[str]) -> str:
+    names = ", ".join(json.dumps(argument) for argument in arguments)
+    return f"{tool} has no argument {names}; it has {', '.join(known) or 'none'}"
 
 
 def _create(role: str) -> str:
