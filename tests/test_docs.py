@@ -289,25 +289,27 @@ def test_commands_are_console_blocks(page: Path) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built pages."""
+    """The directory of the HTML pages, ``html``, and of the man pages, ``man``; both are built from one parse."""
     directory = tmp_path_factory.mktemp("docs")
     command = [sys.executable, "-m", "sphinx", "-W", "-n", "--keep-going", "-q", "-d", str(directory / "trees")]
-    done = subprocess.run([*command, str(DOCS), str(directory / "pages")], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    return directory / "pages"
+    for builder in ("html", "man"):
+        target = ["-b", builder, str(DOCS), str(directory / builder)]
+        done = subprocess.run([*command, *target], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+    return directory
 
 
 def test_pages_build_without_warnings(built: Path) -> None:
     """Sphinx builds the pages without warnings: each is in the table of contents, and every reference resolves."""
     for page in DOCS.rglob("*.rst"):
-        text = (built / page.relative_to(DOCS).with_suffix(".html")).read_text()
+        text = (built / "html" / page.relative_to(DOCS).with_suffix(".html")).read_text()
         assert not re.search(r'href="[\w./-]+\.rst', text), f"{page.name} has a link to a file instead of a page"
         assert not re.search(r'(src|rel="stylesheet" href)="https?:', text), f"{page.name} needs a network"
 
 
 def test_search_page_shows_recipes(built: Path) -> None:
     """The search page shows the recipe for a question first, even if no page contains all words of the question."""
-    assert "_static/recipes.js" in (built / "search.html").read_text()
+    assert "_static/recipes.js" in (built / "html/search.html").read_text()
     questions = {
         "job every weekday at 9:00 Berlin time": "run-every-weekday-at-9-in-berlin",
         "mail when a task fails and recovers": "send-email-on-failure-and-on-recovery",
@@ -320,18 +322,15 @@ def test_search_page_shows_recipes(built: Path) -> None:
         "trigger job from CI and wait for the result": "start-a-task-from-ci-and-wait",
         "retention of 90 days": "keep-90-days-of-history",
     }
-    code = f"{(built / '_static/recipes.js').read_text()}\n"
+    code = f"{(built / 'html/_static/recipes.js').read_text()}\n"
     code += f"console.log(JSON.stringify({json.dumps(list(questions))}.map((one) => findRecipes(one)[0].anchor)))"
     done = subprocess.run([require("node"), "-"], input=code, capture_output=True, text=True, check=True)
     assert dict(zip(questions, json.loads(done.stdout), strict=True)) == questions
 
 
-def test_man_pages_have_every_command_and_key(tmp_path: Path) -> None:
+def test_man_pages_have_every_command_and_key(built: Path) -> None:
     """``make man`` builds ringward(1) and ringward.toml(5), without addresses of links."""
-    command = [sys.executable, "-m", "sphinx", "-W", "-n", "-q", "-b", "man", "-d", str(tmp_path / "trees")]
-    done = subprocess.run([*command, str(DOCS), str(tmp_path / "man")], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    commands, keys = ((tmp_path / "man" / name).read_text() for name in ("ringward.1", "ringward.toml.5"))
+    commands, keys = ((built / "man" / name).read_text() for name in ("ringward.1", "ringward.toml.5"))
     assert all(f".SH {name.upper()}\n" in commands.replace("\\-", "-") for name in COMMANDS)
     assert all(rf"\fB{key.name}\fP" in keys for key in KEYS)
     assert not any(mark in page for page in (commands, keys) for mark in ("<>", "<#"))
