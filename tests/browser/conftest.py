@@ -85,12 +85,13 @@ def complaints() -> Iterator[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def session(browser: Browser, site: Site) -> Iterator[StorageState]:
+def session(browser: Browser, site: Site) -> StorageState:
     """The cookie of a logged-in user."""
     context = browser.new_context()
     site.enter(opened(context))
-    yield context.storage_state()
-    context.close()
+    state = context.storage_state()
+    context.close()  # an open page would be drawn during all tests
+    return state
 
 
 def profile(browser: Browser, **options: Any) -> Iterator[Page]:
