@@ -1,6 +1,7 @@
 """Regular expressions in the real daemon without google-re2: other processes match, and no pattern hangs anything."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -10,6 +11,7 @@ import pytest
 
 from tests.support.daemon import Daemon
 from tests.support.lean import environment
+from tests.support.lent import Lent
 from tests.support.waiting import until
 
 SLOW = "(a|a)*b"
@@ -18,11 +20,36 @@ LINE = "a" * 40
 TOO_LONG = "matching took more than 1 s of processor time; use a simpler pattern, or install google-re2"
 
 
+class WithoutRe2(Lent):
+    """A daemon in an environment without google-re2."""
+
+    def command(self) -> list[str]:
+        return [str(environment("google-re2") / "bin" / "ringward")]
+
+    def client_command(self) -> list[str]:
+        return self.command()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WithoutRe2]:
+    daemon = WithoutRe2(tmp_path_factory.mktemp("without-re2"))
+    yield daemon
+    daemon.clean()
+
+
 @pytest.fixture
-def without_re2(daemon: Daemon) -> Daemon:
-    """Return a daemon in an environment without google-re2."""
-    daemon.executable = environment("google-re2") / "bin" / "ringward"
-    return daemon
+def without_matchers(tmp_path: Path) -> Iterator[WithoutRe2]:
+    """A daemon of its own for a test that counts matching processes."""
+    daemon = WithoutRe2(tmp_path)
+    yield daemon
+    daemon.clean()
+
+
+@pytest.fixture
+def without_re2(shared: WithoutRe2) -> Iterator[WithoutRe2]:
+    """The daemon without google-re2, without runs."""
+    yield shared
+    shared.take_back()
 
 
 def matchers(daemon: Daemon) -> list[psutil.Process]:
@@ -35,9 +62,9 @@ def search(daemon: Daemon, **query: Any) -> Any:
     return answer.json()
 
 
-def test_search(without_re2: Daemon) -> None:
+def test_search(without_matchers: Daemon) -> None:
     """A search finds the same lines. If a match takes too long, the answer says that the search was cut."""
-    daemon = without_re2
+    daemon = without_matchers
     daemon.write(f'[tasks.t]\nrun = "echo Error one; echo {LINE}; echo ÄPFEL; echo error two"\n')
     daemon.start()
     assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
@@ -57,9 +84,9 @@ def test_search(without_re2: Daemon) -> None:
     assert answer.json()["errors"][0]["message"] == "(?=, a lookahead, at position 6 is not supported"
 
 
-def test_killed_matching_process(without_re2: Daemon) -> None:
+def test_killed_matching_process(without_matchers: Daemon) -> None:
     """A matching process that is killed is replaced, and the search does not notice."""
-    daemon = without_re2
+    daemon = without_matchers
     daemon.write('[tasks.t]\nrun = "echo Error one"\n')
     daemon.start()
     daemon.ended(daemon.trigger("t"))
