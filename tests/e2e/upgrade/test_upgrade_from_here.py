@@ -27,6 +27,15 @@ def daemon(tmp_path: Path) -> Iterator[Installation]:
     installation.clean()
 
 
+@pytest.fixture(scope="module")
+def staying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """A daemon for tests of refused requests, with a run that each of them leaves alone."""
+    installation = Installation(tmp_path_factory.mktemp("staying"))
+    start(installation)
+    yield installation
+    installation.clean()
+
+
 @pytest.fixture
 def newer(tmp_path: Path) -> Installation:
     """Another environment, with a newer version."""
@@ -56,6 +65,16 @@ def from_here(newer: Installation, daemon: Installation, *options: str) -> subpr
         env=daemon.environment(),
         timeout=120,
     )
+
+
+def assert_continues(daemon: Installation) -> None:
+    """Check that the run continues, that new runs work, and that no line was lost."""
+    (run,) = [run["id"] for run in daemon.runs("t")]
+    count = len(daemon.lines(run))
+    until(lambda: len(daemon.lines(run)) > count, "more lines")
+    assert daemon.ended(daemon.trigger("quick"))["exitCode"] == 3
+    lines = daemon.texts(run)
+    assert lines == [f"line {number}" for number in range(len(lines))]
 
 
 def assert_refused(done: subprocess.CompletedProcess[str], daemon: Installation, *messages: str) -> None:
@@ -94,9 +113,10 @@ def test_same_version_of_another_environment(daemon: Installation, newer: Instal
     assert_unharmed(daemon, run)
 
 
-def test_writable_environment_is_refused(daemon: Installation, newer: Installation) -> None:
+def test_writable_environment_is_refused(staying: Installation, newer: Installation) -> None:
     """A path, a file of a package, or a parent directory that others can change is named with the remedy."""
-    run = start(daemon)
+    daemon = staying
+    number = answer(daemon)["number"]
     module = newer.directory / "second" / "supervisor" / "version.py"
     for path, mode in (
         (newer.environment_dir, 0o777),
@@ -108,24 +128,24 @@ def test_writable_environment_is_refused(daemon: Installation, newer: Installati
         path.chmod(mode)
         assert_refused(from_here(newer, daemon), daemon, f"{path} is writable by ", f"(mode {mode:04o}); run: chmod ")
         path.chmod(before)
-    assert answer(daemon)["number"] == 0
-    assert_unharmed(daemon, run)
+    assert answer(daemon)["number"] == number
+    assert_continues(daemon)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
-def test_environment_of_another_user_is_refused(daemon: Installation, newer: Installation) -> None:
+def test_environment_of_another_user_is_refused(staying: Installation, newer: Installation) -> None:
     """A prefix or an interpreter of a user besides root and the daemon's is refused."""
-    run = start(daemon)
+    daemon = staying
     for path, remedy in ((newer.environment_dir, "chown root"), (newer.python, "chown -h root")):
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
         assert_refused(from_here(newer, daemon), daemon, f"{path} belongs to user {NOBODY}; run: {remedy} {path}\n")
         os.chown(path, 0, 0, follow_symlinks=False)
-    assert_unharmed(daemon, run)
+    assert_continues(daemon)
 
 
-def test_daemon_checks_the_request_itself(daemon: Installation, newer: Installation) -> None:
+def test_daemon_checks_the_request_itself(staying: Installation, newer: Installation) -> None:
     """The daemon refuses requests of other users or for paths that others can change, and accepts each request once."""
-    run = start(daemon)
+    daemon = staying
     request = daemon.runtime_dir() / "upgrade-from.json"
     newer.environment_dir.chmod(0o777)
     named = {"python": str(newer.python), "prefix": str(newer.environment_dir), "packages": []}
@@ -137,7 +157,7 @@ def test_daemon_checks_the_request_itself(daemon: Installation, newer: Installat
         (json.dumps([named]), 0o600, f"{request} does not name an environment"),
         (json.dumps(named), 0o666, f"{request} is writable by users other than root"),
     ]
-    for number, (text, mode, reason) in enumerate(requests, 1):
+    for number, (text, mode, reason) in enumerate(requests, answer(daemon)["number"] + 1):
         request.write_text(text)
         request.chmod(mode)
         os.kill(daemon.pid, signal.SIGUSR2)
@@ -147,12 +167,12 @@ def test_daemon_checks_the_request_itself(daemon: Installation, newer: Installat
         assert not request.exists()
     assert daemon.cli("upgrade").returncode == 0
     assert answer(daemon)["environment"] == str(daemon.environment_dir)
-    assert_unharmed(daemon, run)
+    assert_continues(daemon)
 
 
-def test_broken_environment(daemon: Installation, newer: Installation) -> None:
+def test_broken_environment(staying: Installation, newer: Installation) -> None:
     """Without packages, or without an interpreter, the trial fails, and the old version continues."""
-    run = start(daemon)
+    daemon = staying
     (newer.directory / "second" / "store").unlink()
     assert_refused(from_here(newer, daemon), daemon, f"{VERSION} continues: ", "No module named 'store'")
     named = {"python": f"{newer.python}.none", "prefix": str(newer.environment_dir), "packages": []}
@@ -161,4 +181,4 @@ def test_broken_environment(daemon: Installation, newer: Installation) -> None:
     request.chmod(0o600)
     refused = daemon.cli("upgrade")
     assert_refused(refused, daemon, f"cannot start the test of {newer.python}.none: No such file or directory")
-    assert_unharmed(daemon, run)
+    assert_continues(daemon)
