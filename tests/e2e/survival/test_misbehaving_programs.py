@@ -101,23 +101,13 @@ def test_usage_of_an_ended_run_is_complete(daemon: Daemon, cgroups: str) -> None
     assert body["readBytes"] >= 0
 
 
-def test_emptied_environment_does_not_hide_a_process(daemon: Daemon, pids: Path) -> None:
+@pytest.mark.parametrize("cgroups", ["auto"], indirect=True)
+def test_emptied_environment_does_not_hide_a_process(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """In a cgroup, a process is found even after it has removed every mark of its run."""
-    require_cgroups()
-    run_id = start(daemon, "auto", f"run = {program('daemonises', pids, 'bare')}")
+    run_id = start(daemon, cgroups, f"run = {program('daemonises', pids, 'bare')}")
     daemon.ended(run_id)
     assert not alive(pid_in(pids))
     assert f"sleep ({pid_in(pids)})" in system_lines(daemon, run_id)
-
-
-@pytest.mark.own
-def test_leave_keeps_leftovers(daemon: Daemon, cgroups: str, pids: Path) -> None:
-    """With leftovers = "leave" a process outlives its run and the daemon, and the log names it."""
-    run_id = start(daemon, cgroups, f'leftovers = "leave"\nrun = {program("daemonises", pids)}')
-    assert daemon.ended(run_id)["endReason"] == "succeeded"
-    assert f"left running: sleep ({pid_in(pids)})" in system_lines(daemon, run_id)
-    assert daemon.stop() == 0
-    assert alive(pid_in(pids))
 
 
 def daemon_lines(daemon: Daemon, run_id: str) -> list[str]:
@@ -148,33 +138,6 @@ def test_kept_leftover_writes_to_the_daemons_log(daemon: Daemon, cgroups: str, t
         until(lambda: "two ***" in daemon_lines(daemon, run_id), "another line")
     until(lambda: daemon.get("/api/daemon").json()["leftRunning"] == [], "the end of the list")
     assert daemon.get(f"/api/runs/{run_id}/log").json()["totalLines"] == total
-
-
-@pytest.mark.own
-def test_kept_leftover_survives_a_killed_supervisor(daemon: Daemon, cgroups: str, tmp_path: Path) -> None:
-    """The next start does not end a kept leftover, even if its run had not ended and its task is gone."""
-    tables = {}
-    for name in ("stays", "goes"):
-        main, pids = tmp_path / f"{name}.main", tmp_path / name
-        tables[name] = f"""[tasks.{name}]
-leftovers = "leave"
-run = "echo $$ >'{main}'; {words(pids)}; exec sleep 1000"
-"""
-    daemon.write("".join(tables.values()), daemon=f'cgroups = "{cgroups}"')
-    daemon.start()
-    for name in tables:
-        daemon.trigger(name)
-    until(lambda: all((tmp_path / name).exists() for name in tables), "the daemons of their own")
-    daemon.stop(signal.SIGKILL)
-    daemon.write(tables["stays"], daemon=f'cgroups = "{cgroups}"')
-    daemon.start()
-    leftovers = [pid_in(tmp_path / name) for name in tables]
-    try:
-        assert all(map(alive, leftovers))
-    finally:
-        for pid in (*leftovers, *(pid_in(tmp_path / f"{name}.main") for name in tables)):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
 
 
 def test_tree_ignoring_sigterm_is_stopped(daemon: Daemon, cgroups: str) -> None:
@@ -303,23 +266,56 @@ def test_only_force_hurries_a_stop(daemon: Daemon, cgroups: str) -> None:
 
 
 @pytest.mark.own
-def test_shutdown_ends_daemonised_processes(daemon: Daemon, cgroups: str, pids: Path) -> None:
-    """No process that a run started outlives the daemon."""
-    start(daemon, cgroups, f'run = "{words(pids)}; exec sleep 1000"')
-    until(pids.exists, "what gets away")
+def test_shutdown_ends_all_but_kept_processes(daemon: Daemon, cgroups: str, pids: Path, tmp_path: Path) -> None:
+    """No process that a run started outlives the daemon.
+
+    With leftovers = "leave" a process outlives its run and the daemon, and the log names it.
+    """
+    other = tmp_path / "other"
+    daemon.write(
+        f'[tasks.leaves]\nleftovers = "leave"\nrun = {program("daemonises", pids)}\n'
+        f'[tasks.ends]\nrun = "{words(other)}; exec sleep 1000"\n',
+        daemon=f'cgroups = "{cgroups}"',
+    )
+    daemon.start()
+    run_id = daemon.trigger("leaves")
+    assert daemon.ended(run_id)["endReason"] == "succeeded"
+    assert f"left running: sleep ({pid_in(pids)})" in system_lines(daemon, run_id)
+    daemon.trigger("ends")
+    until(other.exists, "what gets away")
     assert daemon.stop() == 0
-    assert not alive(pid_in(pids))
+    assert alive(pid_in(pids))
+    assert not alive(pid_in(other))
 
 
 @pytest.mark.own
-def test_orphans_of_a_killed_supervisor_are_ended(daemon: Daemon, cgroups: str, pids: Path) -> None:
-    """Orphans, even daemonised ones, are ended before anything new starts, and their cgroup is removed."""
-    run_id = start(daemon, cgroups, f'run = "{words(pids)}; exec sleep 1000"')
-    until(pids.exists, "what gets away")
-    daemon.stop(signal.SIGKILL)
-    assert alive(pid_in(pids))
+def test_orphans_of_a_killed_supervisor_are_ended(daemon: Daemon, cgroups: str, tmp_path: Path) -> None:
+    """Orphans, even daemonised ones, are ended before anything new starts, and their cgroup is removed.
+
+    The next start does not end a kept leftover, even if its run had not ended and its task is gone.
+    """
+    tables = {}
+    for name, settings in (("stays", 'leftovers = "leave"'), ("goes", 'leftovers = "leave"'), ("ends", "")):
+        main, escaped = tmp_path / f"{name}.main", tmp_path / name
+        tables[name] = f"""[tasks.{name}]
+{settings}
+run = "echo $$ >'{main}'; {words(escaped)}; exec sleep 1000"
+"""
+    daemon.write("".join(tables.values()), daemon=f'cgroups = "{cgroups}"')
     daemon.start()
-    assert not alive(pid_in(pids))
-    assert daemon.run(run_id)["endReason"] == "crashed"
-    place = Cgroups.find()
-    assert place is None or not os.path.exists(f"{place.directory}/{run_id}")
+    runs = {name: daemon.trigger(name) for name in tables}
+    until(lambda: all((tmp_path / name).exists() for name in tables), "the daemons of their own")
+    daemon.stop(signal.SIGKILL)
+    pids = {name: pid_in(tmp_path / name) for name in tables}
+    try:
+        assert all(map(alive, pids.values()))
+        daemon.write(tables["stays"] + tables["ends"], daemon=f'cgroups = "{cgroups}"')
+        daemon.start()
+        assert {name: alive(pid) for name, pid in pids.items()} == {"stays": True, "goes": True, "ends": False}
+        assert daemon.run(runs["ends"])["endReason"] == "crashed"
+        place = Cgroups.find()
+        assert place is None or not os.path.exists(f"{place.directory}/{runs['ends']}")
+    finally:
+        for pid in (*pids.values(), *(pid_in(tmp_path / f"{name}.main") for name in tables)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
