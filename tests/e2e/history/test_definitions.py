@@ -1,6 +1,9 @@
 """Runs keep the definition with which they started."""
 
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.e2e.upgrade.test_reload import reload
 from tests.support.daemon import Daemon
@@ -64,6 +67,7 @@ def test_definition_before_and_after_a_reload(daemon: Daemon) -> None:
     assert hash_of(daemon, again) == hash_of(daemon, bad) != hash_of(daemon, good)
 
 
+@pytest.mark.lent
 def test_secret_value_and_hash(daemon: Daemon) -> None:
     """Another value of a secret or of a masked variable leaves the hash, which therefore reveals nothing about it."""
     daemon.write(BEFORE)
@@ -73,9 +77,10 @@ def test_secret_value_and_hash(daemon: Daemon) -> None:
     assert hash_of(daemon, ended(daemon, "backup")) == hash_of(daemon, first)
 
 
-def test_waiting_run_starts_under_the_new_definition(daemon: Daemon) -> None:
+@pytest.mark.lent
+def test_waiting_run_starts_under_the_new_definition(daemon: Daemon, tmp_path: Path) -> None:
     """A reload changes the definition of a waiting run, but not that of a running one, even if the scheduler dies."""
-    gate = daemon.directory / "gate"
+    gate = tmp_path / "gate"
     daemon.write(GATED.format(gate=gate, word="one"))
     daemon.start()
     running = daemon.trigger("gate")
@@ -90,6 +95,7 @@ def test_waiting_run_starts_under_the_new_definition(daemon: Daemon) -> None:
         assert f"echo {word}" in definition_of(daemon, run_id)["run"]
 
 
+@pytest.mark.lent
 def test_definition_of_a_removed_task(daemon: Daemon) -> None:
     """The definition of a task that left the configuration is shown as long as its runs."""
     daemon.write(BEFORE + '[tasks.other]\nrun = "true"\n')

@@ -17,6 +17,7 @@ from store.database import open_reader, open_writer
 from store.runs.bulk import SLICE_ROWS, purged_runs
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, insert_run
+from tests.support.client import Stream
 from tests.support.daemon import Daemon
 from tests.support.waiting import until
 
@@ -49,9 +50,8 @@ def delete(daemon: Daemon, run_id: str) -> int:
     return daemon.request("DELETE", f"/api/runs/{run_id}").status
 
 
-def events_of(daemon: Daemon, kinds: set[str], enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
-    """Return events of these kinds, from the first in the ring until `enough` is true."""
-    stream = daemon.stream(f"/api/events/stream?types={','.join(kinds)}", last_event_id="-1")
+def events_of(stream: Stream, kinds: set[str], enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+    """Return events of these kinds from a stream, until `enough` is true."""
     parts = []
     for event in stream:
         if event.kind in kinds:
@@ -75,10 +75,12 @@ def store_runs(daemon: Daemon, count: int, task: str = "old") -> list[str]:
     return ids
 
 
+@pytest.mark.lent
 def test_deleted_run_is_hidden_and_restored(daemon: Daemon) -> None:
     """A deleted run gets 404 and is in no list or count; a restored run is as before."""
     daemon.write(TASKS)
     daemon.start()
+    stream = daemon.stream("/api/events/stream?types=run.deleted,run.restored")
     gone, stays = daemon.trigger("bar"), daemon.trigger("bar")
     for run_id in (gone, stays):
         daemon.ended(run_id)
@@ -103,7 +105,7 @@ def test_deleted_run_is_hidden_and_restored(daemon: Daemon) -> None:
     }
     assert {path: daemon.get(path).body for path in before} == before
     assert daemon.task("bar")["lastRun"]["id"] == gone
-    deletion_events = events_of(daemon, {"run.deleted", "run.restored"}, lambda events: len(events) == 3)
+    deletion_events = events_of(stream, {"run.deleted", "run.restored"}, lambda events: len(events) == 3)
     assert [(event["kind"], event.get("runId"), event.get("affected")) for event in deletion_events] == [
         ("run.deleted", gone, None),
         ("run.deleted", stays, None),
@@ -237,20 +239,23 @@ def test_retention_keeps_the_newest_runs_of_each_task(daemon: Daemon) -> None:
     until(lambda: len(daemon.runs("waits")) == 2, "the ended run to stay, beside the running one")
 
 
+@pytest.mark.lent
 def test_refused_runs_do_not_displace_history(daemon: Daemon, tmp_path: Path) -> None:
     """Refused triggers displace no run that ran. The newest refusals are kept, and the daily counts include all."""
     flag = tmp_path / "flag"
     daemon.write(
-        f'[tasks.t]\nrun = "test ! -e {flag} || exec sleep 600"\nqueue_max = 0\nkeep_runs = 3\nkeep_refused = 2\n'
+        f'[tasks.refuses]\nrun = "test ! -e {flag} || exec sleep 600"\nqueue_max = 0\nkeep_runs = 3\nkeep_refused = 2\n'
     )
     daemon.start()
-    ran = daemon.trigger("t")
+    ran = daemon.trigger("refuses")
     daemon.ended(ran)
     flag.touch()
-    live = daemon.trigger("t")
-    refused = [daemon.trigger("t") for _ in range(6)]
-    until(lambda: [run["id"] for run in daemon.runs("t")] == [ran, live, *refused[-2:]], "the refused to be removed")
-    days = daemon.get("/api/tasks/t/days").json()["items"]
+    live = daemon.trigger("refuses")
+    refused = [daemon.trigger("refuses") for _ in range(6)]
+    until(
+        lambda: [run["id"] for run in daemon.runs("refuses")] == [ran, live, *refused[-2:]], "the refused to be removed"
+    )
+    days = daemon.get("/api/tasks/refuses/days").json()["items"]
     assert sum(day["counts"].get("queue_full", 0) for day in days) == 6
 
 
@@ -309,8 +314,9 @@ def test_scheduler_killed_during_a_bulk_delete(daemon: Daemon) -> None:
     # The worker repeated the request to the next scheduler.
     assert [json.loads(answer.body).get("affected") for answer in answers] == [count]
     assert remaining_count() == 0
+    stream = daemon.stream("/api/events/stream?types=run.deleted", last_event_id="-1")
     deletion_events = events_of(
-        daemon, {"run.deleted"}, lambda events: sum(event["affected"] for event in events) >= count
+        stream, {"run.deleted"}, lambda events: sum(event["affected"] for event in events) >= count
     )
     assert sum(event["affected"] for event in deletion_events) == count
     assert all(event["affected"] % SLICE_ROWS == 0 for event in deletion_events)

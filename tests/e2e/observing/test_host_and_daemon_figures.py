@@ -73,28 +73,29 @@ def test_daemon_lists_its_own_processes(daemon: Daemon) -> None:
     assert by_name["supervisor"]["cpuMs"] > 0
 
 
+@pytest.mark.lent
 def test_failure_is_notified(daemon: Daemon) -> None:
     """The last failed attempt creates a notification, which can be marked as read; another failure raises its count."""
-    daemon.write('[tasks.fails]\nrun = "exit 3"\nretry_attempts = 1\nretry_delay = "1ms"\n')
+    daemon.write('[tasks.fails-twice]\nrun = "exit 3"\nretry_attempts = 1\nretry_delay = "1ms"\n')
     daemon.start()
     assert daemon.request("POST", "/api/notifications/read").status == 204
     stream = daemon.stream("/api/notifications/stream")
     events = iter(stream)
-    daemon.trigger("fails")
+    daemon.trigger("fails-twice")
     created, counted = next(events), next(events)
-    assert (created.kind, created.data["notification"]["taskName"]) == ("notification.created", "fails")
+    assert (created.kind, created.data["notification"]["taskName"]) == ("notification.created", "fails-twice")
     assert (counted.kind, counted.data["count"]) == ("notification.unreadCountChanged", 1)
-    (notification,) = notifications(daemon, "fails")
+    (notification,) = notifications(daemon, "fails-twice")
     assert notification == created.data["notification"]
     assert (notification["kind"], notification["severity"], notification["count"]) == ("run.failed", "error", 1)
     assert daemon.run(notification["runId"])["retryAttempt"] == 1
-    daemon.trigger("fails")
+    daemon.trigger("fails-twice")
     assert next(events).kind == "notification.updated"
-    assert notifications(daemon, "fails")[0]["count"] == 2
+    assert notifications(daemon, "fails-twice")[0]["count"] == 2
     path = f"/api/notifications/{notification['id']}"
     assert daemon.request("POST", f"{path}/read").status == 204
     assert daemon.get("/api/notifications/unreadCount").json()["count"] == 0
-    assert "readAt" in notifications(daemon, "fails")[0]
+    assert "readAt" in notifications(daemon, "fails-twice")[0]
     assert daemon.request("POST", f"{path}/unread").status == 204
     assert daemon.request("POST", "/api/notifications/read").status == 204
     assert daemon.get("/api/notifications/unreadCount").json()["count"] == 0
@@ -102,6 +103,7 @@ def test_failure_is_notified(daemon: Daemon) -> None:
     stream.close()
 
 
+@pytest.mark.lent
 def test_fatal_service_is_notified_once(daemon: Daemon) -> None:
     """A fatal service is notified once, even if the scheduler is restarted and finds it fatal."""
     daemon.write('[services.given-up]\nrun = "exit 1"\nrestart_delay = "1ms"\nrestart_attempts = 1\n')

@@ -176,6 +176,7 @@ def test_heartbeat_urls(daemon: Daemon, web: Web) -> None:
     assert "secret-of-the-ping" not in daemon.output.read_text() + daemon.get("/api/tasks").body.decode()
 
 
+@pytest.mark.lent
 def test_repeated_start_never_follows_the_end(daemon: Daemon, web: Web) -> None:
     """A start that is sent again never arrives after its end, where it would look like a hung run."""
     url = f"http://127.0.0.1:{web.port}/ping"
@@ -283,10 +284,11 @@ notify = "hook"
     ]
 
 
+@pytest.mark.lent
 def test_failure_count_survives_restarts(daemon: Daemon, web: Web) -> None:
     """A route's count of consecutive failures survives a restart of the scheduler."""
     daemon.write(
-        f"""[tasks.t]
+        f"""[tasks.counted]
 run = "false"
 [notifiers.hook]
 {hook(web.port)}
@@ -296,13 +298,13 @@ notify = "hook"
 """
     )
     daemon.start()
-    daemon.ended(daemon.trigger("t"))
-    daemon.ended(daemon.trigger("t"))
+    daemon.ended(daemon.trigger("counted"))
+    daemon.ended(daemon.trigger("counted"))
     daemon.kill_helper("ringward scheduler")
-    daemon.trigger("t")
+    daemon.trigger("counted")
     until(lambda: web.messages, "the message")
     (message,) = web.messages
-    assert daemon.runs("t")[2]["id"] in message["message"]
+    assert daemon.runs("counted")[2]["id"] in message["message"]
 
 
 @pytest.mark.lent

@@ -73,6 +73,7 @@ def test_killed_zygote(daemon: Daemon) -> None:
     assert gone(zygote)
 
 
+@pytest.mark.lent
 def test_schedule_survives_killed_schedulers(daemon: Daemon) -> None:
     """However often the scheduler is killed, each instant has exactly one run."""
     daemon.write(
@@ -312,6 +313,7 @@ def test_orphans_are_ended_before_anything_starts(daemon: Daemon, tmp_path: Path
     assert newest["triggeredBy"] == "startup"
 
 
+@pytest.mark.lent
 @pytest.mark.parametrize("goes_on", ["; exec sleep 1000", ""], ids=["running", "over"])
 def test_started_run_is_not_started_again(daemon: Daemon, tmp_path: Path, goes_on: str) -> None:
     """A run that had started, but was stored only as pending, ends as crashed."""

@@ -9,6 +9,8 @@ from tests.support.daemon import Daemon
 from tests.support.host_features import require_cgroups
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.lent
+
 TASK = """
 [tasks.t]
 run = "echo once >> {side}; echo hello"

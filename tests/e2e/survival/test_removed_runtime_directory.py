@@ -16,8 +16,6 @@ from tests.support.client import Stream
 from tests.support.daemon import Daemon
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.own
-
 SESSION = "/run/session"
 COUNTS = """\
 [tasks.counts]
@@ -99,6 +97,7 @@ def test_removed_files_are_recreated(daemon: Daemon, words: Path) -> None:
     assert daemon.stop() == 0
 
 
+@pytest.mark.lent
 def test_removed_events_ring_is_recreated(daemon: Daemon) -> None:
     """The events ring is recreated, and open and new streams of events continue."""
     daemon.write('[tasks.t]\nrun = "true"\n')
@@ -122,6 +121,7 @@ def ended_in(stream: Stream, count: int) -> list[str]:
     return [event.data["runId"] for event in itertools.islice(stream, count)]
 
 
+@pytest.mark.lent
 def test_removed_api_socket_is_recreated(daemon: Daemon) -> None:
     """The API socket is recreated, and the command line finds the daemon there."""
     daemon.write("")

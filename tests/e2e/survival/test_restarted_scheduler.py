@@ -179,6 +179,7 @@ def test_runs_end_under_the_policy_of_their_start(daemon: Daemon, tmp_path: Path
     assert (daemon.ended(again["id"])["endReason"], again["retryAttempt"]) == ("succeeded", 1)
 
 
+@pytest.mark.lent
 def test_service_removed_and_added_again(daemon: Daemon) -> None:
     """A service that is removed and added while its processes stop never runs twice, and starts."""
     text = "[services.{}]\nrun = " + program("ignores_term") + '\ngraceful_stop = "1h"\nrestart_delay = "1h"\n'

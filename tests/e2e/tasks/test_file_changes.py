@@ -121,12 +121,12 @@ def test_files_from_a_downtime(daemon: Daemon) -> None:
     until(lambda: loaded(daemon)[2:] == [["last.csv"]], "a run for the last file")
 
 
-@pytest.mark.own
-def test_existing_files_start_nothing(daemon: Daemon) -> None:
+def test_existing_files_start_nothing(daemon: Daemon, tmp_path: Path) -> None:
     """Files that exist at the first start, or in a directory that a reload adds, start nothing."""
-    place = daemon.directory / "in"
-    place.mkdir()
-    drop(place, "old.csv")
+    place, more = tmp_path / "in", tmp_path / "more"
+    for directory in (place, more):
+        directory.mkdir()
+        drop(directory, "old.csv")
     daemon.write("")
     daemon.start()
     text = daemon.config.read_text()
@@ -134,11 +134,9 @@ def test_existing_files_start_nothing(daemon: Daemon) -> None:
     daemon.config.write_text(f"{text}[tasks.load]\n{task}")
     assert daemon.cli("reload").returncode == 0
     watching(daemon)
-    (daemon.directory / "more").mkdir()
-    drop(daemon.directory / "more", "old.csv")
     daemon.config.write_text(
         f"{text}[tasks.load]\n{task.replace('on_change = ', 'on_change = [').replace('*.csv', '*.csv', 1)}".replace(
-            '*.csv"\n', f'*.csv", "{daemon.directory}/more/*"]\n'
+            '*.csv"\n', f'*.csv", "{more}/*"]\n'
         )
     )
     before = watching(daemon)
@@ -153,7 +151,6 @@ def test_existing_files_start_nothing(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("victim", ["ringward filewatcher", "ringward scheduler", "root"])
-@pytest.mark.own
 def test_kills_lose_no_file(daemon: Daemon, victim: str) -> None:
     """Each of many files is given to a run, whichever process is killed; runs of a killed root are retried."""
     place = start(daemon, more="retry_attempts = 5\nretry_delay = '0s'\n")
