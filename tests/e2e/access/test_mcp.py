@@ -1,10 +1,12 @@
 """``ringward mcp`` through the client of the SDK, with the real daemon."""
 
+import asyncio
 import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,7 @@ import pytest
 from tests.support.daemon import WITH_EXTRAS, Daemon
 from tests.support.waiting import until
 
-mcp = pytest.importorskip("mcp", reason="needs ringward[mcp]")
-anyio = pytest.importorskip("anyio", reason="needs ringward[mcp]")
-
-pytestmark = pytest.mark.lent
+pytestmark = [pytest.mark.lent, pytest.mark.skipif(find_spec("mcp") is None, reason="needs ringward[mcp]")]
 
 READING = {
     "list_units",
@@ -84,6 +83,8 @@ def a_token(daemon: Daemon, request: pytest.FixtureRequest, *options: str) -> st
 @asynccontextmanager
 async def serving(daemon: Daemon, token: str, place: Path, *options: str) -> AsyncIterator[Agent]:
     """Yield a client of ``ringward mcp`` that has the token in a file."""
+    import mcp  # only by processes that have such a test
+
     file, stderr = place / "agent.token", place / "mcp.stderr"
     file.write_text(f"{token}\n")
     arguments = ["mcp", "--config", str(daemon.config), "--token-file", str(file), *options]
@@ -100,7 +101,7 @@ def with_agent(
         async with serving(daemon, token, place, *options) as agent:
             await story(agent)
 
-    anyio.run(main)
+    asyncio.run(main())
 
 
 def started(daemon: Daemon, units: str = UNITS) -> None:
