@@ -21,8 +21,7 @@ def running(daemon: Daemon, task: str) -> str | None:
     return next((run["id"] for run in daemon.runs(task) if run["status"] == "running"), None)
 
 
-@pytest.mark.own
-@pytest.mark.parametrize("how", ["tcp", "socket"])
+@pytest.mark.parametrize("how", ["tcp", pytest.param("socket", marks=pytest.mark.own)])
 def test_permitted_action(daemon: Daemon, how: str) -> None:
     """A run restarts a service that its ``may`` lists, over TCP or the Unix socket, and the audit names the run."""
     daemon.write(asking("ringward restart web; echo restarted", ["restart:web"]))

@@ -75,6 +75,7 @@ def test_wrong_name_changes_nothing(daemon: Daemon) -> None:
     assert len(daemon.runs("web")) == 1
 
 
+@pytest.mark.lent
 def test_command_survives_a_killed_scheduler(daemon: Daemon) -> None:
     """A restart that a killed scheduler did not answer happens once; a stop that it began is finished."""
     stubborn = "run = \"trap 'sleep 0.3; exit' TERM; while :; do sleep 0.05; done\"\n"
@@ -108,6 +109,7 @@ def test_token_reaches_only_its_units(daemon: Daemon) -> None:
     are(daemon, "running", "db")
 
 
+@pytest.mark.lent
 def test_run_reaches_only_permitted_units(daemon: Daemon) -> None:
     """A run restarts the units that its ``may`` lists, even by a glob; another name is refused with a remedy."""
     script = """

@@ -66,7 +66,6 @@ def config_warnings(daemon: Daemon) -> str:
     return "\n".join(daemon.get("/api/daemon").json()["configWarnings"])
 
 
-@pytest.mark.lent
 def test_warnings_about_the_loaded_configuration(daemon: Daemon) -> None:
     """The daemon and its successors report the warnings about the configuration until a reload without them."""
     task = "[tasks.backup]\nrun = 'true'\n"

@@ -90,6 +90,7 @@ def test_waiting_runs_name_their_slot(daemon: Daemon, tmp_path: Path) -> None:
     assert "slots" not in ended
 
 
+@pytest.mark.own
 def test_slot_use(daemon: Daemon, tmp_path: Path) -> None:
     """The list of slots and the metrics show each slot's use, even after the death of the scheduler."""
     daemon.write(config(tmp_path, "[slots.api]\nsize = 3\n[slots.db]\nsize = 1\n"), daemon="max_running = 5\n")
@@ -133,7 +134,6 @@ def test_metrics_while_the_scheduler_hangs(daemon: Daemon, tmp_path: Path) -> No
     until(lambda: b"ringward_slot_used{" in daemon.get("/metrics").body, "the slots")
 
 
-@pytest.mark.own
 def test_killed_supervisor_frees_the_slots(daemon: Daemon, tmp_path: Path) -> None:
     """The runs of a killed supervisor are killed and end as crashed; waiting runs take their places, two at a time."""
     daemon.write(config(tmp_path))

@@ -12,8 +12,6 @@ from supervisor.tools.backup import back_up
 from tests.support.daemon import Daemon
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.own
-
 CONFIG = """
 [tasks.counts]
 run = "seq 1 20000"
@@ -72,6 +70,7 @@ def test_backup_belongs_to_the_daemon_user(daemon: Daemon, tmp_path: Path) -> No
     assert owners == {(12345, 23456)}
 
 
+@pytest.mark.lent
 def test_backup_overwrites_nothing(daemon: Daemon, tmp_path: Path) -> None:
     """A backup overwrites neither a directory nor a file, and a failed one leaves nothing."""
     daemon.write(CONFIG)
@@ -84,6 +83,7 @@ def test_backup_overwrites_nothing(daemon: Daemon, tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.unfinished")) == []
 
 
+@pytest.mark.lent
 def test_backup_holds_no_lock_socket_or_secret(daemon: Daemon, tmp_path: Path) -> None:
     """The database of a backup is a single self-contained file; locks, sockets and secrets are left out."""
     daemon.write(CONFIG)
