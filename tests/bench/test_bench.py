@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+from tests.support.daemon import RINGWARD
 from tests.support.paths import ROOT
 
 
@@ -12,7 +13,7 @@ def bench(*arguments: str, module: str = "bench", **environment: str) -> subproc
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
-        env={**os.environ, **environment},
+        env={**os.environ, "BENCH_RINGWARD": str(RINGWARD), **environment},
         capture_output=True,
         text=True,
         timeout=240,
