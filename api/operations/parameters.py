@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from api.errors import invalid
 from api.schemas.records import PHASES, REASONS, REASONS_FOLDED, ErrorDetail
-from api.schemas.wire_times import parse_rfc3339
+from api.schemas.wire_times import FIRST_MS, LAST_MS, parse_rfc3339
 
 IGNORED = frozenset({"$schema", "_", "lastEventId"})
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -213,10 +213,13 @@ def shaped(name: str, description: str, shape: PathParam) -> Param:
 
 
 def instant(name: str, description: str, *, up: bool, aliases: tuple[str, ...] = ()) -> Param:
-    """Declare an RFC 3339 date-time, parsed to milliseconds since the epoch; finer digits round `up` or down."""
+    """Declare an RFC 3339 date-time, parsed to milliseconds since the epoch; finer digits round `up` or down.
+
+    A time outside the years 1 to 9999 of UTC becomes the nearest time inside, so every filter selects the same.
+    """
 
     def parse(value: str) -> int:
-        return max(INT64_MIN, min(INT64_MAX, parse_rfc3339(value, up=up)))
+        return max(FIRST_MS, min(LAST_MS, parse_rfc3339(value, up=up)))
 
     return Param(name, parse, {"type": "string", "format": "date-time"}, None, description, aliases)
 

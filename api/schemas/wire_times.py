@@ -7,6 +7,8 @@ from msgspec import UNSET, UnsetType
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_PLAIN = datetime(1970, 1, 1)  # noqa: DTZ001 - without a time zone, counting takes a quarter of the time
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""The first and the last time that :func:`rfc3339` can format: the start of year 1 and the end of year 9999."""
 _DAY_MS = 86_400_000
 _400_YEARS_MS = 146_097 * _DAY_MS
 _RFC3339 = re.compile(
@@ -15,7 +17,7 @@ _RFC3339 = re.compile(
 
 
 def rfc3339(at_ms: int) -> str:
-    """Format `at_ms` in UTC with milliseconds."""
+    """Format `at_ms`, from `FIRST_MS` to `LAST_MS`, in UTC with milliseconds."""
     seconds, ms = divmod(at_ms, 1000)
     return (_EPOCH_PLAIN + timedelta(0, seconds, ms * 1000)).isoformat("T", "milliseconds") + "Z"
 

@@ -69,6 +69,13 @@ def test_one_deletion(daemon: Daemon, requests: list[dict[str, Any]]) -> None:
     assert post(daemon, "restore?deleted_at=then", {"match_all": True}).status == 422
 
 
+@pytest.mark.parametrize("at", ["0000-01-01T00:00:00Z", "0001-01-01T00:00:00%2B23:59", "9999-12-31T23:59:59-23:59"])
+def test_deletion_at_the_ends_of_the_calendar(daemon: Daemon, requests: list[dict[str, Any]], at: str) -> None:
+    """A time outside the years 1 to 9999 of UTC is accepted, and selects no deletion."""
+    assert post(daemon, f"restore?deleted_at={at}", {"match_all": True}).status == 200
+    assert requests[-1]["deleted_at"] in (-62_135_596_800_000, 253_402_300_799_999)
+
+
 def test_deleted_runs(daemon: Daemon) -> None:
     """Deleted runs are listed with the time of their deletion, with filters and pages."""
     columns = {"status": "ended", "end_reason": "start_failed"}
