@@ -23,6 +23,7 @@ ROOMS = (
     "store",
     "supervisor.cli",
     "supervisor.config",
+    "supervisor.helpers",
     "supervisor.helpers.exporter",
     "supervisor.helpers.filewatcher",
     "supervisor.helpers.janitor",
@@ -65,7 +66,7 @@ _SMALL_LINES = 120
 _GENERATED = re.compile(r"/__pycache__/|/static/bundle/|\.egg-info/")
 _GROUND = {"logring", "store", "supervisor", "supervisor.host", "supervisor.ipc"}
 _CONFIGURED = {*_GROUND, "supervisor.config", "supervisor.schedule"}
-_HELPER = _GROUND - {"store"}
+_HELPER = {*_GROUND, "supervisor.helpers"} - {"store"}
 LAW: Mapping[str, set[str]] = {
     "logring": set(),
     "store": set(),
@@ -76,7 +77,8 @@ LAW: Mapping[str, set[str]] = {
     "supervisor.config": {*_GROUND, "supervisor.schedule"},
     "supervisor.startup": _CONFIGURED,
     "supervisor.root": {"logring", "supervisor", "supervisor.host", "supervisor.ipc"},
-    "supervisor.helpers.exporter": _GROUND,
+    "supervisor.helpers": {"supervisor.host"},
+    "supervisor.helpers.exporter": {*_GROUND, "supervisor.helpers"},
     "supervisor.helpers.janitor": _GROUND,
     "supervisor.helpers.matcher": _HELPER,
     "supervisor.helpers.notifier": _HELPER,

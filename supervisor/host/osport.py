@@ -29,7 +29,6 @@ _SCHED_FLAG_RESET_ON_FORK = 1
 _SLICE_NS = 100_000  # the minimum
 _ARG_START_FIELD = 48
 _ARG_END_FIELD = 49
-_NICE_OF_HELPERS = 5
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -108,17 +107,6 @@ def set_title(title: str) -> None:
         return
     text = title.encode()[: size - 2]
     ctypes.memmove(start, text.ljust(size - 1, b"\0") + b".", size)
-
-
-def set_up_helper(process: str, umask: int = 0o077) -> None:
-    """Give a helper process its title, a lower priority and a umask, and let it ignore SIGINT.
-
-    A terminal sends SIGINT to its whole process group, but only the daemon handles it.
-    """
-    os.umask(umask)
-    os.nice(_NICE_OF_HELPERS)
-    set_title(f"ringward {process}")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def forbid_new_privileges() -> None:

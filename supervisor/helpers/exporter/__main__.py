@@ -19,7 +19,8 @@ from supervisor.helpers.exporter.cursors import Cursors, UnknownFormat
 from supervisor.helpers.exporter.log_delivery import Exporter
 from supervisor.helpers.exporter.log_records import EndSink, Sink
 from supervisor.helpers.exporter.status_reports import Report
-from supervisor.host.osport import forbid_new_privileges, set_title, set_up_helper
+from supervisor.helpers.process_setup import set_up_helper
+from supervisor.host.osport import forbid_new_privileges, set_title
 from supervisor.ipc.export_job import ExportJob
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Decoder, encode
@@ -87,7 +88,7 @@ def _export(job: ExportJob, sock: socket.socket) -> int:
     report = Report(job, log, lambda message: sock.sendall(encode(message)))
     sink, ends = open_sinks(cursors)
     with contextlib.closing(sink):
-        Exporter(job, cursors, sink, ends, sock.fileno(), report).work()
+        Exporter(job, cursors, sink, ends, sock.fileno(), report).run()
     return 0
 
 

@@ -101,27 +101,27 @@ class Exporter:
         due."""
         self._more_rows = True
 
-    def work(self) -> None:
+    def run(self) -> None:
         """Deliver until the exporter must end; a batch in progress is finished first."""
         while not self._bells.stopped:
             now_s = time.monotonic()
             if self._more_rows and now_s >= self._find_s:
                 self._find_s = now_s + _INTERVAL_S
-                self._find()
+                self._find_new_runs()
             if now_s >= self._poll_s:
                 self._poll()
                 self._poll_s = now_s + max(_POLL_S, _REST_FACTOR * (time.monotonic() - now_s))
             if self._ready and now_s >= max(self._retry_s, self._batch_s):
                 if self._store():
-                    self._batch()
+                    self._deliver_batch()
                 self._batch_s = now_s if self._ready else now_s + _INTERVAL_S
             if self._ending and now_s >= max(self._retry_s, self._ends_s):
                 self._ends_s = now_s + _POLL_S
                 self._deliver_ends()
             if self._report.is_due():
-                self._report.send(*self._behind())
+                self._report.send(*self._backlog())
             self._wait()
-        self._report.send(*self._behind())
+        self._report.send(*self._backlog())
 
     def _wait(self) -> None:
         """Wait for a bell, or until the next step is due."""
@@ -139,13 +139,13 @@ class Exporter:
             elif name in self._runs and name not in self._ending:
                 self._ready[name] = None
 
-    def _behind(self) -> tuple[int, int]:
+    def _backlog(self) -> tuple[int, int]:
         behind = [run.end - run.line for run in self._runs.values() if run.end > run.line]
         return sum(behind), len(behind)
 
     # Runs
 
-    def _find(self) -> None:
+    def _find_new_runs(self) -> None:
         """Look for new runs and follow the selected ones."""
         try:
             self._more_rows = self._new_runs.find()
@@ -205,14 +205,14 @@ class Exporter:
             rings += followed.reader.has_ring
             if rings > _MOST_READERS:
                 followed.reader.close()
-        self._ask(absent)
+        self._find_ended(absent)
         self._more_rows = True
         try:
             self._sink.idle()
         except DeliveryFailed as err:
             self._report.failed(_RECEIVER, str(err))
 
-    def _ask(self, ids: list[str]) -> None:
+    def _find_ended(self, ids: list[str]) -> None:
         """Find out which of these runs without a log have ended."""
         if not ids:
             return
@@ -232,16 +232,16 @@ class Exporter:
 
     # Lines
 
-    def _batch(self) -> None:
+    def _deliver_batch(self) -> None:
         """Deliver one batch of lines from the runs that are ready, up to the batch size."""
         pieces: list[Piece] = []
-        over: list[_Followed] = []
+        finished: list[_Followed] = []
         size = 0
         most = _FILE_BATCH_BYTES if self._job.type == "file" else _BATCH_BYTES
         while self._ready and size < most:
             followed = self._runs[next(iter(self._ready))]
             del self._ready[followed.run.id]
-            for content in self._turn(followed, over):
+            for content in self._next_content(followed, finished):
                 pieces.append(Piece(followed.run, content))
                 size += len(content.text)
         selected = [(index, piece) for index, piece in enumerate(pieces) if piece.content.stream in self._job.streams]
@@ -266,10 +266,10 @@ class Exporter:
         for number, (index, piece) in enumerate(selected):
             if index < delivered:
                 self._report.count(piece, rejected=number in rejected)
-        self._take(pieces, delivered, over)
+        self._move_cursors(pieces, delivered, finished)
 
-    def _take(self, pieces: list[Piece], delivered: int, over: list[_Followed]) -> None:
-        """Move the cursors past the first `delivered` pieces, finish the runs in `over`, and store both."""
+    def _move_cursors(self, pieces: list[Piece], delivered: int, finished: list[_Followed]) -> None:
+        """Move the cursors past the first `delivered` pieces, finish the runs in `finished`, and store both."""
         for piece in pieces[:delivered]:
             self._cursors.move(piece.run.id, piece.content.next)
         remaining = {piece.run.id for piece in pieces[delivered:]}
@@ -277,7 +277,7 @@ class Exporter:
             followed = self._runs[piece.run.id]
             followed.line, followed.mark = piece.content.n, b""
             self._ready[piece.run.id] = None
-        for followed in over:
+        for followed in finished:
             if followed.run.id in remaining:
                 continue
             if self._ends is None:
@@ -333,8 +333,8 @@ class Exporter:
                 self._ending[run_id] = self._ending.pop(run_id)
         self._store()
 
-    def _turn(self, followed: _Followed, over: list[_Followed]) -> Iterator[Batch | Gap]:
-        """Yield the next lines of a run, and add the run to `over` if these are its last lines."""
+    def _next_content(self, followed: _Followed, finished: list[_Followed]) -> Iterator[Batch | Gap]:
+        """Yield the next lines of a run, and add the run to `finished` if these are its last lines."""
         run_id = followed.run.id
         try:
             head = followed.reader.head()
@@ -349,18 +349,18 @@ class Exporter:
         except LogError:  # the log is damaged, so no more lines can ever be read
             if followed.end > followed.line:
                 yield _gap(followed, followed.end - followed.line, DAMAGED)
-            over.append(followed)
+            finished.append(followed)
             return
         self._report.succeeded(run_id)
         if followed.line < head.lines:
             self._ready[run_id] = None
         elif head.sealed:
-            over.append(followed)
+            finished.append(followed)
         elif followed.ended is not None and not followed.reader.has_ring:
             missing = max(followed.ended.lines, followed.end) - followed.line
             if missing > 0:
                 yield _gap(followed, missing, GONE)
-            over.append(followed)
+            finished.append(followed)
 
     @staticmethod
     def _lines(followed: _Followed) -> Iterator[Batch | Gap]:

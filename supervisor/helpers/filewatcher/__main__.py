@@ -21,7 +21,8 @@ from typing import Any
 
 from supervisor.helpers.filewatcher.refusals import Refusals
 from supervisor.helpers.filewatcher.task_watch import TaskWatch
-from supervisor.host.osport import forbid_new_privileges, set_up_helper
+from supervisor.helpers.process_setup import set_up_helper
+from supervisor.host.osport import forbid_new_privileges
 from supervisor.ipc.messages import Decoder, encode
 
 _SUFFIX = ".json"

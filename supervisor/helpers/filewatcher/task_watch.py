@@ -26,7 +26,7 @@ from supervisor.host.shared_memory import file_system_types, type_of
 
 Send = Callable[[dict[str, object]], None]
 
-_LOOK_S = 2.0
+_CHECK_S = 2.0
 _SAVE_S = 60.0
 _WRITTEN = inotify.CLOSE_WRITE | inotify.MOVED_TO
 _GONE = inotify.MOVED_FROM | inotify.DELETE
@@ -89,7 +89,7 @@ class TaskWatch(threading.Thread):
         task: The name of the task.
         globs: Absolute paths with wildcards in the last component.
         settle_s: Time without a change after which a burst is complete.
-        saved: The path of the file with the saved state.
+        state_path: The path of the file with the saved state.
         send: Sends a message to the scheduler. Any thread may call it.
         refusals: Collects the problems with inotify of all tasks.
         file_system: Returns the type of the file system of a path.
@@ -102,7 +102,7 @@ class TaskWatch(threading.Thread):
         task: str,
         globs: Iterable[str],
         settle_s: float,
-        saved: str,
+        state_path: str,
         send: Send,
         refusals: Refusals,
         file_system: Callable[[str], str] = lambda path: type_of(path, file_system_types()),
@@ -111,7 +111,7 @@ class TaskWatch(threading.Thread):
     ) -> None:
         super().__init__(name=task, daemon=True)
         self._task = task
-        self._saved = saved
+        self._state_path = state_path
         self._send = send
         self._refusals = refusals
         self._file_system = file_system
@@ -159,7 +159,7 @@ class TaskWatch(threading.Thread):
         with self._lock:
             if self._changes.pending is not None:
                 self._report()
-        look_s = 0.0
+        check_s = 0.0
         while True:
             with self._lock:
                 now_s = time.monotonic()
@@ -169,21 +169,21 @@ class TaskWatch(threading.Thread):
                 if self._changes.dropped and self._changes.pending is None:
                     self._changes.dropped = False
                     self._list_again()
-                    look_s = 0.0
-                if now_s >= look_s:
+                    check_s = 0.0
+                if now_s >= check_s:
                     self._check_files(now_s)
-                    look_s = now_s + _LOOK_S
+                    check_s = now_s + _CHECK_S
                 due_s = self._changes.due_s()
                 if due_s is not None and due_s <= now_s and self._changes.take(now_s, entry_of) is not None:
                     self._save()
                     self._report()
                 due_s = self._changes.due_s()
-            until_s = look_s if due_s is None else min(look_s, due_s)
+            until_s = check_s if due_s is None else min(check_s, due_s)
             self._poll.poll(max(0.0, until_s - time.monotonic()) * 1000 + 1)
             self._wakeup.clear()
             with self._lock:
                 if self._take_events(time.monotonic()):
-                    look_s = 0.0
+                    check_s = 0.0
 
     def _report(self) -> None:
         burst = self._changes.pending
@@ -197,15 +197,15 @@ class TaskWatch(threading.Thread):
             self._retry()
         for directory in self._directories.values():
             try:
-                self._look_at(directory, now_s)
+                self._check_directory(directory, now_s)
             except OSError as err:
-                self._leave(directory)
+                self._stop_watching(directory)
                 self._refusals.ended(self._location(directory))
-                self._say(directory.path, f"cannot watch {directory.path}: {err.strerror or err}; trying again")
+                self._warn(directory.path, f"cannot watch {directory.path}: {err.strerror or err}; trying again")
         if self._inotify is not None:
             self._refusals.ended(self._task)
-        there = [directory for directory in self._directories.values() if directory.identity is not None]
-        refused = self._inotify is None or any(watched.watch is None for watched in there)
+        existing = [directory for directory in self._directories.values() if directory.identity is not None]
+        refused = self._inotify is None or any(watched.watch is None for watched in existing)
         self._retries.looked(now_s, refused=refused)
         self._changes.tend(now_s, entry_of)
         if self._changes.urgent or (self._changes.unsaved and now_s - self._saved_s >= _SAVE_S):
@@ -227,26 +227,26 @@ class TaskWatch(threading.Thread):
     def _location(self, directory: _Directory) -> str:
         return f"{self._task}: {directory.path}"
 
-    def _look_at(self, directory: _Directory, now_s: float) -> None:
+    def _check_directory(self, directory: _Directory, now_s: float) -> None:
         try:
             status = os.stat(directory.path)
         except FileNotFoundError:
-            self._leave(directory)
+            self._stop_watching(directory)
             self._refusals.ended(self._location(directory))
             for glob in directory.patterns.values():
                 # An empty first listing, so that all files are new once the directory is created.
                 self._changes.listed(glob, {}, lambda _path: False, now_s)
-            self._say(directory.path, f"{directory.path} does not exist; it is watched as soon as it does")
+            self._warn(directory.path, f"{directory.path} does not exist; it is watched as soon as it does")
             return
         identity = status.st_dev, status.st_ino
         if identity != directory.identity:
-            self._enter(directory, now_s)
+            self._start_watching(directory, now_s)
             directory.identity = identity
         elif directory.polled and now_s - directory.listed_s >= LIST_S:
             self._list(directory, now_s)
 
-    def _enter(self, directory: _Directory, now_s: float) -> None:
-        self._leave(directory)
+    def _start_watching(self, directory: _Directory, now_s: float) -> None:
+        self._stop_watching(directory)
         refusal: OSError | None = None
         if self._inotify is not None:
             try:
@@ -264,11 +264,11 @@ class TaskWatch(threading.Thread):
             self._refusals.ended(self._location(directory))
         if shared:
             reason = f"its file system, {kind}, sends no events for changes by other hosts"
-            self._say(directory.path, f"{directory.path} is listed every {LIST_S:.0f} s: {reason}")
+            self._warn(directory.path, f"{directory.path} is listed every {LIST_S:.0f} s: {reason}")
         elif directory.watch is not None and self._reported.pop(directory.path, None) is not None:
             self._send({"op": "said", "level": "info", "text": f"{self._task}: {directory.path} is watched"})
 
-    def _leave(self, directory: _Directory) -> None:
+    def _stop_watching(self, directory: _Directory) -> None:
         if directory.watch is not None and self._inotify is not None:
             self._inotify.remove(directory.watch)
         directory.watch, directory.identity = None, None
@@ -295,7 +295,7 @@ class TaskWatch(threading.Thread):
                 now_s,
             )
         if self._changes.full:
-            self._say(
+            self._warn(
                 f"{directory.path}/",
                 f"more than {MAX_KNOWN} files match on_change: a restart may report files again;"
                 " let the task move processed files elsewhere",
@@ -307,7 +307,7 @@ class TaskWatch(threading.Thread):
         """Handle all waiting events; return whether the directories must be checked at once."""
         if self._inotify is None:
             return False
-        look = False
+        must_check = False
         by_watch = {
             directory.watch: directory for directory in self._directories.values() if directory.watch is not None
         }
@@ -315,17 +315,17 @@ class TaskWatch(threading.Thread):
             if event.mask & inotify.Q_OVERFLOW:
                 self._send({"op": "said", "level": "warning", "text": f"{self._task}: {_OVERFLOW}"})
                 self._list_again()
-                look = True
+                must_check = True
                 continue
             watched = by_watch.get(event.watch)
             if watched is None:
                 continue
             if event.mask & _DIRECTORY_GONE:
                 watched.identity = None
-                look = True
+                must_check = True
             elif any(matches(event.name, pattern) for pattern in watched.patterns):
                 self._handle(f"{watched.path.rstrip('/')}/{event.name}", event.mask, now_s)
-        return look
+        return must_check
 
     def _list_again(self) -> None:
         """Let the next look enter and list all directories again."""
@@ -345,25 +345,25 @@ class TaskWatch(threading.Thread):
 
     def _load(self, settle_s: float) -> TaskFiles:
         try:
-            with open(self._saved, encoding="utf-8", errors="surrogateescape") as file:
+            with open(self._state_path, encoding="utf-8", errors="surrogateescape") as file:
                 return TaskFiles(settle_s, json.load(file))
         except FileNotFoundError:
             return TaskFiles(settle_s)
         except (OSError, LookupError, TypeError, ValueError, AttributeError) as err:
-            self._say("", f"{self._saved} cannot be used ({err}): changes since the last start are not detected")
+            self._warn("", f"{self._state_path} cannot be used ({err}): changes since the last start are not detected")
             return TaskFiles(settle_s)
 
     def _save(self) -> None:
         self._saved_s = time.monotonic()
         try:
             text = json.dumps(self._changes.to_json(), ensure_ascii=False, separators=(",", ":"))
-            replace_file(self._saved, text, durable=True)
+            replace_file(self._state_path, text, durable=True)
         except OSError as err:  # ENOSPC and the like: at worst, files are reported again after a crash
-            self._say("", f"cannot write {self._saved}: {err.strerror or err}")
+            self._warn("", f"cannot write {self._state_path}: {err.strerror or err}")
             return
         self._changes.unsaved = self._changes.urgent = False
 
-    def _say(self, location: str, text: str) -> None:
+    def _warn(self, location: str, text: str) -> None:
         """Send a warning about a directory, unless it repeats the last one."""
         if self._reported.get(location) != text:
             self._reported[location] = text

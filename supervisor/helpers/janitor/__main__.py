@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 
-from supervisor.helpers.janitor.upkeep import work
+from supervisor.helpers.janitor.upkeep import maintain
 from supervisor.host.osport import set_title
 from supervisor.ipc.janitor_job import Job, Report
 from supervisor.ipc.log_line import Log
@@ -40,7 +40,7 @@ def main() -> int:
         except BlockingIOError:
             report = Report(next_ms=0, rest_ms=_BUSY_REST_MS)
         else:
-            report = work(job, log)
+            report = maintain(job, log)
     except OSError as err:
         log.error(f"cannot maintain the logs: {err}")
         return 1

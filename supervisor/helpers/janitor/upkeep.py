@@ -190,8 +190,8 @@ _REST_FACTOR = 50
 """The pause after a scan as a multiple of its duration, so that scans use at most 2 % of a core."""
 
 
-def work(job: Job, log: Log) -> Report:
-    """Do all work that is due.
+def maintain(job: Job, log: Log) -> Report:
+    """Remove purged files and old logs, compress logs and copy the database, as far as the job asks.
 
     Raises:
         OSError: the folders with the logs cannot be read.

@@ -10,7 +10,7 @@ import socket
 import sys
 
 from supervisor.helpers.notifier.request_runner import RequestRunner
-from supervisor.host.osport import set_up_helper
+from supervisor.helpers.process_setup import set_up_helper
 from supervisor.ipc.messages import Decoder, encode
 
 _STUCK = 1
@@ -20,22 +20,22 @@ async def _serve(sock: socket.socket) -> int:
     reader, writer = await asyncio.open_connection(sock=sock)
     decoder = Decoder()
     stuck = asyncio.Event()
-    work = RequestRunner(lambda message: writer.write(encode(message)), stuck.set)
-    hearing = asyncio.create_task(_receive(reader, decoder, work))
+    runner = RequestRunner(lambda message: writer.write(encode(message)), stuck.set)
+    receiving = asyncio.create_task(_receive(reader, decoder, runner))
     waiting = asyncio.create_task(stuck.wait())
-    await asyncio.wait([hearing, waiting], return_when=asyncio.FIRST_COMPLETED)
-    if hearing.done():
-        hearing.result()
+    await asyncio.wait([receiving, waiting], return_when=asyncio.FIRST_COMPLETED)
+    if receiving.done():
+        receiving.result()
         return 0
     await writer.drain()
     return _STUCK
 
 
-async def _receive(reader: asyncio.StreamReader, decoder: Decoder, work: RequestRunner) -> None:
+async def _receive(reader: asyncio.StreamReader, decoder: Decoder, runner: RequestRunner) -> None:
     try:
         while data := await reader.read(65536):
             for message in decoder.feed(data):
-                work.take(message)
+                runner.start(message)
     except ConnectionError:  # the scheduler was killed; EPIPE: writing an answer has failed
         return
 

@@ -49,16 +49,16 @@ _opener = urllib.request.build_opener(_Redirects)
 
 def ping(request: PingRequest) -> DeliveryResult:
     """Request a heartbeat URL, at most three times; the body of the answer is ignored."""
-    result = _once(request)
+    result = _ping_once(request)
     for number in range(1, _TRIES):
         if result.error is None:
             break
         time.sleep(number * _PAUSE_S)
-        result = _once(request)
+        result = _ping_once(request)
     return result
 
 
-def _once(ping_request: PingRequest) -> DeliveryResult:
+def _ping_once(ping_request: PingRequest) -> DeliveryResult:
     request = urllib.request.Request(ping_request.url, headers={"User-Agent": "Ringward"})  # noqa: S310 - http or https: checked with the configuration
     try:
         with _opener.open(request, timeout=_TIMEOUT_S):
@@ -104,7 +104,7 @@ class RequestRunner:
         self._deliveries, self._pings = _WorkerPool(), _WorkerPool()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def take(self, message: dict[str, Any]) -> None:
+    def start(self, message: dict[str, Any]) -> None:
         """Begin to carry out a request of the scheduler."""
         op = message.pop("op")
         if op == "deliver":
@@ -127,11 +127,11 @@ class RequestRunner:
                 self._send(future.result().to_message(key))
                 return
             workers.stuck += 1
-            future.add_done_callback(lambda _: self._came_back(workers))
+            future.add_done_callback(lambda _: self._note_late_end(workers))
             self._send(DeliveryResult(f"no answer within {self._limit_s:.0f} s").to_message(key))
             if workers.stuck > _MOST_STUCK:
                 self._end()
 
     @staticmethod
-    def _came_back(workers: _WorkerPool) -> None:
+    def _note_late_end(workers: _WorkerPool) -> None:
         workers.stuck -= 1

@@ -8,9 +8,10 @@ import signal
 import socket
 import sys
 
+from supervisor.helpers.process_setup import set_up_helper
 from supervisor.helpers.watcher.output_lines import RingWatcher
 from supervisor.helpers.watcher.watch import ProbeRunner
-from supervisor.host.osport import become_subreaper, set_up_helper
+from supervisor.host.osport import become_subreaper
 from supervisor.ipc.messages import Decoder, encode
 from supervisor.ipc.probe_request import ProbeRequest
 
@@ -18,25 +19,25 @@ from supervisor.ipc.probe_request import ProbeRequest
 async def _serve(sock: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=sock)
     decoder = Decoder()
-    watch: ProbeRunner | None = None
+    runner: ProbeRunner | None = None
     try:
         while data := await reader.read(65536):
             for message in decoder.feed(data):
                 if message["op"] == "hello":
-                    watch = ProbeRunner(
+                    runner = ProbeRunner(
                         lambda message: writer.write(encode(message)),
                         RingWatcher(message["bell"], message["token"]),
                         alone=True,
                     )
-                elif watch is not None and message["op"] == "watch":
-                    watch.start(ProbeRequest(**message["order"]))
-                elif watch is not None:
-                    watch.forget(message["key"])
+                elif runner is not None and message["op"] == "watch":
+                    runner.start(ProbeRequest(**message["order"]))
+                elif runner is not None:
+                    runner.forget(message["key"])
     except ConnectionError:  # the scheduler was killed; EPIPE: writing an answer has failed
         pass
     finally:
-        if watch is not None:
-            await watch.close()
+        if runner is not None:
+            await runner.close()
 
 
 def main() -> int:

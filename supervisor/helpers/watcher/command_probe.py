@@ -40,17 +40,17 @@ class ProbeLeftovers:
     def __init__(self) -> None:
         self._environments = Environments(_PATIENCE_S)
 
-    def end(self, over: Collection[int], running: Mapping[int, str]) -> bool:
+    def end(self, finished: Collection[int], running: Mapping[int, str]) -> bool:
         """Kill leftovers until a pass finds no new one; return whether some may remain.
 
         Args:
-            over: The ids of the unreaped main processes of finished probes.
+            finished: The ids of the unreaped main processes of finished probes.
             running: The markers of running probes, by the id of the main process.
         """
         seen: set[tuple[int, int]] = set()
         for _ in range(_PASSES):
-            roots, unknown = self._orphans(over, running)
-            members = with_descendants([*over, *roots])
+            roots, unknown = self._orphans(finished, running)
+            members = with_descendants([*finished, *roots])
             new = [member for member in members.values() if (member.pid, member.start) not in seen]
             if not new:
                 return bool(members) or unknown
@@ -59,11 +59,11 @@ class ProbeLeftovers:
                 send_signal(process, signal.SIGKILL)
         return True
 
-    def _orphans(self, over: Collection[int], running: Mapping[int, str]) -> tuple[list[int], bool]:
+    def _orphans(self, finished: Collection[int], running: Mapping[int, str]) -> tuple[list[int], bool]:
         """Return the ids of adopted leftovers, and whether the owner of any process is still unknown."""
         orphans, unknown = [], False
         for pid in children_of(os.getpid()):
-            if pid in over or pid in running:
+            if pid in finished or pid in running:
                 continue
             with contextlib.suppress(ChildProcessError):  # ECHILD: reaped meanwhile
                 if os.waitpid(pid, os.WNOHANG)[0]:
@@ -71,13 +71,13 @@ class ProbeLeftovers:
             process = find_process(pid)
             if process is None:
                 continue
-            belongs = self._belongs(process, running)
-            unknown = unknown or belongs is None
-            if belongs is False:
+            is_owned = self._is_of_running_probe(process, running)
+            unknown = unknown or is_owned is None
+            if is_owned is False:
                 orphans.append(pid)
         return orphans, unknown
 
-    def _belongs(self, process: Process, running: Mapping[int, str]) -> bool | None:
+    def _is_of_running_probe(self, process: Process, running: Mapping[int, str]) -> bool | None:
         if process.session in running or process.group in running:
             return True
         variables = self._environments.read(process.pid, process.start)
@@ -85,7 +85,7 @@ class ProbeLeftovers:
 
 
 _REAP_S = 1.0
-_LOOK_S = (0.01, 1.0)
+_SEARCH_S = (0.01, 1.0)
 """The first and the longest pause between searches for leftovers."""
 _MAX_CHARS = 4096
 """Limit of characters to keep, of the beginning and of the end of an output."""
@@ -136,20 +136,20 @@ class CommandProbes:
 
     async def _end_leftovers(self, leftovers: ProbeLeftovers) -> None:
         """Kill leftovers of finished probes until no leftovers and no unreaped commands remain."""
-        look_s = _LOOK_S[0]
+        pause_s = _SEARCH_S[0]
         while True:
-            over = {pid for pid, attempt in self._attempts.items() if attempt.over}
-            marks = {pid: attempt.mark for pid, attempt in self._attempts.items() if pid not in over}
+            finished = {pid for pid, attempt in self._attempts.items() if attempt.finished}
+            marks = {pid: attempt.mark for pid, attempt in self._attempts.items() if pid not in finished}
             if (helper := self._helper()) is not None:
                 marks[helper] = ""
-            if not leftovers.end(over, marks) and not over:
+            if not leftovers.end(finished, marks) and not finished:
                 return
-            await asyncio.sleep(look_s)
-            look_s = min(2 * look_s, _LOOK_S[1])
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _SEARCH_S[1])
 
     async def ended(self) -> None:
         """Wait at most a second for finished commands and their leftovers to end."""
-        waiting = {attempt.reaped for attempt in self._attempts.values() if attempt.over}
+        waiting = {attempt.reaped for attempt in self._attempts.values() if attempt.finished}
         if self._ending_leftovers is not None:
             waiting.add(self._ending_leftovers)
         if waiting:
@@ -168,7 +168,7 @@ class _Attempt:
         self._name = request.argv[0]
         self.mark = mark
         """The marker in the environment of all its processes."""
-        self.over = False
+        self.finished = False
         """Whether the probe is finished, so that its remaining processes are leftovers."""
         self.ended: asyncio.Future[int] = self._loop.create_future()
         """The exit code, or the number of the signal as a negative number."""
@@ -246,7 +246,7 @@ class _Attempt:
 
     def close(self) -> None:
         """Finish the probe: kill its process group and close the pipes. The main process is reaped when it exits."""
-        self.over = True
+        self.finished = True
         with contextlib.suppress(ProcessLookupError, PermissionError):  # ESRCH; EPERM: it changed its user
             os.killpg(self.pid, signal.SIGKILL)
         self._close_pipes()
@@ -270,7 +270,7 @@ class _Attempt:
     def _reap_untracked(self) -> None:
         """Reap the main process without a pidfd, which could not be opened."""
         if self._process.poll() is None:
-            self._loop.call_later(_LOOK_S[0], self._reap_untracked)
+            self._loop.call_later(_SEARCH_S[0], self._reap_untracked)
         else:
             self.reaped.set_result(None)
 

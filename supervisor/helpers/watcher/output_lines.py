@@ -101,7 +101,7 @@ class LineSearches:
         self.process.close()
 
 
-async def line(request: ProbeRequest, run: str, bell: RingWatcher, searches: LineSearches) -> tuple[int, str]:
+async def find_line(request: ProbeRequest, run: str, bell: RingWatcher, searches: LineSearches) -> tuple[int, str]:
     """Wait for the first matching line in a run's output; return its number and its text for display.
 
     Raises:

@@ -8,7 +8,7 @@ from functools import partial
 from supervisor.helpers.watcher.command_probe import CommandProbes
 from supervisor.helpers.watcher.name_lookup import NameLookup
 from supervisor.helpers.watcher.network_probes import ProbeFailed, http, tcp
-from supervisor.helpers.watcher.output_lines import LineSearches, RingWatcher, SearchImpossible, line
+from supervisor.helpers.watcher.output_lines import LineSearches, RingWatcher, SearchImpossible, find_line
 from supervisor.ipc.probe_request import ProbeRequest
 
 _AT_ONCE = 64
@@ -31,20 +31,20 @@ class ProbeRunner:
         self._send = send
         self._bell = bell
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._connections = asyncio.Semaphore(_AT_ONCE)
+        self._network_slots = asyncio.Semaphore(_AT_ONCE)
         self._names = NameLookup()
         self._searches = LineSearches()
         self._exec = CommandProbes(alone=alone, helper=lambda: self._searches.process.pid)
-        self._commands = asyncio.Semaphore(_COMMANDS_AT_ONCE)
-        self._questions = asyncio.Semaphore(_COMMANDS_AT_ONCE)
+        self._command_slots = asyncio.Semaphore(_COMMANDS_AT_ONCE)
+        self._ask_slots = asyncio.Semaphore(_COMMANDS_AT_ONCE)
 
     def start(self, request: ProbeRequest) -> None:
         """Begin a request, which replaces an earlier one with the same key."""
         self.forget(request.key)
         task = self._tasks[request.key] = asyncio.get_running_loop().create_task(self._carry_out(request))
-        task.add_done_callback(lambda _: self._done(request.key, task))
+        task.add_done_callback(lambda _: self._discard(request.key, task))
 
-    def _done(self, key: str, task: asyncio.Task[None]) -> None:
+    def _discard(self, key: str, task: asyncio.Task[None]) -> None:
         """Forget a finished request, unless another one with the same key has replaced it."""
         if self._tasks.get(key) is task:
             del self._tasks[key]
@@ -66,28 +66,28 @@ class ProbeRunner:
 
     async def _carry_out(self, request: ProbeRequest) -> None:
         if request.kind == "log":
-            await self._line(request)
+            await self._await_line(request)
         elif request.kind == "output":
-            await self._output(request)
+            await self._search_output(request)
         elif request.kind == "ask":
-            await self._ask(request)
+            await self._ask_command(request)
         elif request.times:
-            await self._alive(request)
+            await self._probe_liveness(request)
         else:
-            await self._ready(request)
+            await self._probe_readiness(request)
 
-    async def _line(self, request: ProbeRequest) -> None:
+    async def _await_line(self, request: ProbeRequest) -> None:
         run = request.key.partition("/")[0]
         try:
-            await line(request, run, self._bell, self._searches)
+            await find_line(request, run, self._bell, self._searches)
         except (ProbeFailed, SearchImpossible) as err:
             self._send({"op": "failing", "key": request.key, "why": str(err)})
         else:
             self._send({"op": "passed", "key": request.key})
 
-    async def _output(self, request: ProbeRequest) -> None:
+    async def _search_output(self, request: ProbeRequest) -> None:
         try:
-            number, text = await line(request, request.key.partition("/")[0], self._bell, self._searches)
+            number, text = await find_line(request, request.key.partition("/")[0], self._bell, self._searches)
         except ProbeFailed:
             self._send({"op": "clean", "key": request.key})
         except SearchImpossible as err:
@@ -95,8 +95,8 @@ class ProbeRunner:
         else:
             self._send({"op": "matched", "key": request.key, "line": number, "why": text})
 
-    async def _ask(self, request: ProbeRequest) -> None:
-        async with self._questions:
+    async def _ask_command(self, request: ProbeRequest) -> None:
+        async with self._ask_slots:
             try:
                 async with asyncio.timeout(request.timeout_ms / 1000):
                     text = await self._exec.run(request)
@@ -109,7 +109,7 @@ class ProbeRunner:
                 return
         self._send({"op": "failed", "key": request.key, "why": error})
 
-    async def _ready(self, request: ProbeRequest) -> None:
+    async def _probe_readiness(self, request: ProbeRequest) -> None:
         """Probe until an attempt succeeds."""
         reported = None
         while True:
@@ -123,7 +123,7 @@ class ProbeRunner:
                 self._send({"op": "failing", "key": request.key, "why": error})
             await _sleep_until_due(request, began_s)
 
-    async def _alive(self, request: ProbeRequest) -> None:
+    async def _probe_liveness(self, request: ProbeRequest) -> None:
         """Probe until `times` attempts in a row fail."""
         failures, reported = 0, None
         await asyncio.sleep(request.every_ms / 1000)
@@ -148,7 +148,7 @@ class ProbeRunner:
             "tcp": partial(tcp, self._names),
             "exec": self._exec.run,
         }
-        async with self._commands if request.kind == "exec" else self._connections:
+        async with self._command_slots if request.kind == "exec" else self._network_slots:
             try:
                 async with asyncio.timeout(request.timeout_ms / 1000):
                     await attempts[request.kind](request)

@@ -8,7 +8,7 @@ import pytest
 
 from logring.errors import NewerFormat
 from supervisor.helpers.janitor import upkeep
-from supervisor.helpers.janitor.upkeep import find_logs, work
+from supervisor.helpers.janitor.upkeep import find_logs, maintain
 from supervisor.ipc.log_line import Log
 from tests.helpers.janitor.support import HOUR_MS, NOW_MS, DataDirectory
 
@@ -51,7 +51,7 @@ def test_failed_compression(
     for count in tries:
         recorded_log = RecordedLog()
         calls.clear()
-        work(place.job(), recorded_log)
+        maintain(place.job(), recorded_log)
         assert len(calls) == len(recorded_log.lines) == count
         assert all("cannot compress" in line for line in recorded_log.lines)
     assert {log.done for log in find_logs(f"{place.directory}/logs")} == {done}
@@ -70,7 +70,7 @@ def test_undeletable_log(place: DataDirectory, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "unlink", stubborn)
     recorded_log = RecordedLog()
     size = os.stat(paths[0]).st_blocks * 512
-    work(place.job(max_log_bytes=2 * size), recorded_log)
+    maintain(place.job(max_log_bytes=2 * size), recorded_log)
     assert place.logs() == [paths[0], paths[3]]
     assert f"cannot remove {paths[0]}: Read-only file system" in recorded_log.lines[0]
 
@@ -79,7 +79,7 @@ def test_rest_after_a_slow_look(place: DataDirectory, monkeypatch: pytest.Monkey
     """If it takes long to look at all logs, the janitor asks for a rest fifty times as long."""
     seconds = iter([10.0, 17.0])
     monkeypatch.setattr("time.process_time", lambda: next(seconds))
-    assert work(place.job(), RecordedLog()).rest_ms == 350_000
+    assert maintain(place.job(), RecordedLog()).rest_ms == 350_000
 
 
 def test_warning_about_remaining_logs(place: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_warning_about_remaining_logs(place: DataDirectory, monkeypatch: pytest.
     monkeypatch.setattr(os, "unlink", stubborn)
     sizes = {path: os.stat(path).st_blocks * 512 for path in paths}
     recorded_log = RecordedLog()
-    work(place.job(max_log_bytes=0), recorded_log)
+    maintain(place.job(max_log_bytes=0), recorded_log)
     assert place.logs() == [unfinished, unreadable, fixed]
     (warning,) = [line for line in recorded_log.lines if "more than the limit of 0 bytes" in line]
     for path, count in (
@@ -114,5 +114,5 @@ def test_warning_about_remaining_logs(place: DataDirectory, monkeypatch: pytest.
     for path in (unfinished, fixed):
         unlink(path)
     recorded_log.lines.clear()
-    work(place.job(max_log_bytes=0), recorded_log)
+    maintain(place.job(max_log_bytes=0), recorded_log)
     assert ["active" in line for line in recorded_log.lines if "limit of 0 bytes" in line] == [False]

@@ -8,7 +8,7 @@ import pytest
 from logring.log_paths import frames_path, log_path, ring_path
 from store.database import open_writer
 from supervisor.helpers.janitor import upkeep
-from supervisor.helpers.janitor.upkeep import remove, work
+from supervisor.helpers.janitor.upkeep import maintain, remove
 from supervisor.ipc.log_line import Log
 from tests.helpers.janitor.support import NOW_MS, DataDirectory, run
 
@@ -64,7 +64,7 @@ def test_undeletable_file_is_reported(place: DataDirectory, monkeypatch: pytest.
         remove(path)
 
     monkeypatch.setattr(upkeep, "remove", removing)
-    report = work(place.job(look=False), Log("janitor", fd=os.open(os.devnull, os.O_WRONLY)))
+    report = maintain(place.job(look=False), Log("janitor", fd=os.open(os.devnull, os.O_WRONLY)))
     assert (report.removed, report.kept) == (2, [1])
     assert place.logs() == [stays]
 

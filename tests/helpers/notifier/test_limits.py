@@ -25,12 +25,12 @@ async def _play(web: Web) -> None:
     web.hold.clear()
     for number in range(3):
         assert not ended.is_set()
-        work.take(PingRequest(key=f"p{number}", url=f"http://127.0.0.1:{web.port}/{number}").to_message())
+        work.start(PingRequest(key=f"p{number}", url=f"http://127.0.0.1:{web.port}/{number}").to_message())
         frame = await messages.get()
         assert (frame["key"], frame["ok"], frame["error"]) == (f"p{number}", False, "no answer within 0 s")
     assert ended.is_set()
     await asyncio.to_thread(until, lambda: len(web.paths) == 3, "all three to be asked for")
     web.hold.set()
-    work.take(PingRequest(key="last", url=f"http://127.0.0.1:{web.port}/last").to_message())
+    work.start(PingRequest(key="last", url=f"http://127.0.0.1:{web.port}/last").to_message())
     assert (await messages.get())["key"] == "last", "nothing is said twice"
     await asyncio.to_thread(until, lambda: "/last" in web.paths, "another one to be asked for")
