@@ -37,7 +37,7 @@ from supervisor.scheduler.loop.user_lookup import Identity, UserLookup
 from supervisor.scheduler.runs import unstored_files
 from supervisor.scheduler.runs.end_reason import Verdict
 from supervisor.scheduler.runs.live_units import LiveRun
-from supervisor.scheduler.runs.run_observer import RunObserver
+from supervisor.scheduler.runs.run_observer import JobTracker, RunObserver
 from supervisor.scheduler.runs.run_rows import event_body
 from supervisor.scheduler.services.service_health import Watcher
 
@@ -165,7 +165,7 @@ class _Job:
                 timer.cancel()
 
 
-class LaunchedJobs(RunObserver):
+class LaunchedJobs(RunObserver, JobTracker):
     """Tracks the jobs of all runs with a launcher."""
 
     def __init__(self, core: Core, user_lookup: UserLookup, watcher: Watcher, root: RootConnection) -> None:

@@ -18,6 +18,7 @@ from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.runs.end_reason import Line, OutputResult
 from supervisor.scheduler.runs.live_units import LiveRun
+from supervisor.scheduler.runs.run_observer import OutputSearch
 from supervisor.scheduler.services.service_health import Watcher
 
 _PATIENCE_MS = 30_000
@@ -35,7 +36,7 @@ class _Search:
         self.timer: Timer | None = None
 
 
-class OutputSearches:
+class OutputSearches(OutputSearch):
     """Searches the output of runs whose definitions set ``failure_output``."""
 
     def __init__(self, loop: Loop, boot: DaemonSettings, watcher: Watcher, root: RootConnection, log: Log) -> None:

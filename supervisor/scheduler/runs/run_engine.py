@@ -68,9 +68,9 @@ class RunEngine:
         self._notifications = notifications
         self._user_lookup = user_lookup
         self._parameter_checks = ParameterChecks(core.loop)
-        self._services: ServiceListener | None = None
-        self._outputs: OutputSearch | None = None
-        self._jobs: JobTracker | None = None
+        self._services = ServiceListener()
+        self._outputs = OutputSearch()
+        self._jobs = JobTracker()
         self.observers: list[RunObserver] = []
         """Called for every run, in this order."""
         self._spawn_requests = SpawnRequests(core.daemon.boot, root, core.committer)
@@ -88,17 +88,16 @@ class RunEngine:
         """Ended runs whose acknowledgement is withheld; None: none is withheld."""
 
     def connect(
-        self, services: ServiceListener, outputs: OutputSearch | None = None, launches: JobTracker | None = None
+        self, services: ServiceListener, outputs: OutputSearch | None = None, jobs: JobTracker | None = None
     ) -> None:
         """Set the listener for services, the search of output, and the tracker of jobs."""
         self._services = services
-        self._outputs = outputs
-        self._jobs = launches
+        self._outputs = outputs or self._outputs
+        self._jobs = jobs or self._jobs
 
     def observe(self, run: LiveRun, started_at: int) -> None:
         """Search the output of a run whose process started at `started_at` (ms since the epoch), and tell observers."""
-        if self._outputs is not None:
-            self._outputs.watch(run)
+        self._outputs.watch(run)
         for observer in self.observers:
             observer.run_is_running(run, started_at)
 
@@ -186,8 +185,7 @@ class RunEngine:
         self.live.pop(run.id, None)
         self.release(run)
         run.state = run_transitions.State.ENDED
-        if self._jobs is not None:
-            self._jobs.dropped(run)
+        self._jobs.dropped(run)
         self._loop.after(0, lambda: self._clean_up_forgotten(run))
 
     def _clean_up_forgotten(self, run: LiveRun) -> None:
@@ -304,11 +302,7 @@ class RunEngine:
         First wait for the run's job to end and for the search of its output.
         """
         run = self.live.get(exited.run)
-        if (
-            run is None
-            or self._jobs is None
-            or not self._jobs.must_wait_for_job(run, exited, lambda: self._end_after_job(exited))
-        ):
+        if run is None or not self._jobs.must_wait_for_job(run, exited, lambda: self._end_after_job(exited)):
             self._check_output(run, exited, change)
 
     def _end_after_job(self, exited: Exited) -> None:
@@ -316,7 +310,7 @@ class RunEngine:
             self._check_output(self.live.get(exited.run), exited, change)
 
     def _check_output(self, run: LiveRun | None, exited: Exited, change: Change) -> None:
-        if run is not None and self._outputs is not None and self._needs_output_check(run, exited):
+        if run is not None and self._needs_output_check(run, exited):
             self._outputs.ask(run, lambda output: self._end_after_output_check(run, exited, output))
             return
         self._end_run(run, exited, OutputResult(), change)
@@ -393,7 +387,7 @@ class RunEngine:
         `note` is a line for the log of the run.
         """
         self._apply(run, run_transitions.Event.STOP, change, cause=cause, by=by, force=force, note=note)
-        if force and self._jobs is not None:
+        if force:
             self._jobs.give_up(run)
 
     def retry_due(self, run: LiveRun) -> None:
@@ -413,8 +407,7 @@ class RunEngine:
         for action in actions:
             if action is run_transitions.Action.TAKE_SLOT:
                 self.hold(run)
-                if self._jobs is not None:
-                    self._jobs.decided(run, change)
+                self._jobs.decided(run, change)
                 self._spawn_requests.announce(run)
                 change.then(lambda: self._on_decision_stored(run))
             elif action is run_transitions.Action.SPAWN:
@@ -466,7 +459,7 @@ class RunEngine:
 
     def _on_user_known(self, run: LiveRun, identity: Identity) -> None:
         if not self._daemon.ending:  # else the run stays pending in the store, and starts with the next daemon
-            refusal = None if self._jobs is None else self._jobs.refusal(run)
+            refusal = self._jobs.refusal(run)
             if run.files and refusal is None and identity.refusal is None:
                 refusal = self._hand_over_files(run, identity)
             run.identity = identity if refusal is None else Identity(refusal=refusal)
@@ -491,7 +484,7 @@ class RunEngine:
         self.observe(run, at)
         for observer in self.observers:
             observer.run_started(run)
-        if run.unit.service is not None and self._services is not None:
+        if run.unit.service is not None:
             self._services.run_started(run, at, change)
 
     def _end(
@@ -507,8 +500,7 @@ class RunEngine:
         unit = run.unit
         self.release(run)
         self.live.pop(run.id, None)
-        if self._outputs is not None:
-            self._outputs.forget(run.id)
+        self._outputs.forget(run.id)
         ran_ms = None
         if exited is not None:
             columns = ended_columns(verdict, exited)
@@ -534,15 +526,13 @@ class RunEngine:
         if not requested:
             self._notifications.run_ended(run, verdict, change)
         if unit.service is not None:
-            if self._services is not None:
-                self._services.run_ended(run, verdict, requested=requested, ran_ms=ran_ms, change=change)
+            self._services.run_ended(run, verdict, requested=requested, ran_ms=ran_ms, change=change)
             self.admit(change)
             return
         for retry in note_success(run) if verdict.succeeded else ():
             self.stop(retry, change, cause="superseded", by=SUPERSEDED_BY)
         self.admit(change)
-        if self._services is not None:
-            self._services.task_ended(run, verdict, change)
+        self._services.task_ended(run, verdict, change)
 
     def _on_private_obsolete(self, run: LiveRun) -> None:
         with self._committer.changing() as change:

@@ -1,6 +1,6 @@
 """Interfaces of the run engine: functions that others call, and observers and listeners that the engine calls."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from supervisor.config.model import Task
@@ -42,30 +42,33 @@ class RunObserver:
         """Note that a run ended; `will_retry`: a retry follows."""
 
 
-class OutputSearch(Protocol):
-    """Searches the output of runs for ``failure_output``."""
+class OutputSearch:
+    """Searches the output of runs for ``failure_output``; without another class, nothing is searched."""
 
     def watch(self, run: LiveRun) -> None:
         """Start to search the output of a run that has a process."""
 
-    def ask(self, run: LiveRun, then: Callable[[OutputResult], None]) -> None:
+    def ask(self, run: LiveRun, then: Callable[[OutputResult], None]) -> None:  # noqa: ARG002 - a default
         """Call `then` with the result for an ended run; at once if the search is complete."""
+        then(OutputResult())
 
     def forget(self, run_id: str) -> None:
         """Stop the search; the run has its verdict."""
 
 
-class JobTracker(Protocol):
-    """Tracks the jobs of runs that a launcher started."""
+class JobTracker:
+    """Tracks the jobs of runs that a launcher started; without another class, no run has a job."""
 
     def decided(self, run: LiveRun, change: Change) -> None:
         """Prepare for the start of an admitted run."""
 
-    def refusal(self, run: LiveRun) -> str | None:
+    def refusal(self, run: LiveRun) -> str | None:  # noqa: ARG002 - a default
         """Return the reason why the run cannot start; None if it can."""
+        return None
 
-    def must_wait_for_job(self, run: LiveRun, exited: Exited, then: Callable[[], None]) -> bool:
+    def must_wait_for_job(self, run: LiveRun, exited: Exited, then: Callable[[], None]) -> bool:  # noqa: ARG002 - a default
         """Return whether the run's job must end first; if so, call `then` once it has."""
+        return False
 
     def give_up(self, run: LiveRun) -> None:
         """Stop waiting for the job of a run."""
@@ -73,9 +76,26 @@ class JobTracker(Protocol):
     def dropped(self, run: LiveRun) -> None:
         """Forget a run that could not be stored."""
 
+    def adopt(self, run: LiveRun) -> bool:  # noqa: ARG002 - a default
+        """Take over a run of the previous scheduler; return whether it may have a job."""
+        return False
 
-class ServiceListener(Protocol):
-    """Decides how a service continues after one of its runs."""
+    def forget_others(self, living: Collection[str]) -> None:
+        """Forget the jobs of all runs except `living`; call this after all runs were adopted."""
+
+    def search(self, run: LiveRun, then: Callable[[], None]) -> bool:  # noqa: ARG002 - a default
+        """Search for the job of a run that the root does not know, and stop it; return whether there is a search.
+
+        `then` is called when the job is gone.
+        """
+        return False
+
+    def stopping(self, run_id: str) -> None:
+        """Stop the job of a run, because the root has begun to stop the run."""
+
+
+class ServiceListener:
+    """Decides how a service continues after one of its runs; the default methods do nothing."""
 
     def run_started(self, run: LiveRun, at: int, change: Change) -> None:
         """Note that an instance has a process since `at` (ms since the epoch)."""

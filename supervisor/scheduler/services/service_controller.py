@@ -17,6 +17,7 @@ from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.end_reason import Verdict
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, ServiceInstance, Unit
 from supervisor.scheduler.runs.retry import delay_ms
+from supervisor.scheduler.runs.run_observer import ServiceListener
 from supervisor.scheduler.services import instance_transitions
 from supervisor.scheduler.services.dependency_gate import DependencyGate
 from supervisor.scheduler.services.incidents import CrashLoops, Flapping
@@ -47,7 +48,7 @@ class ServiceRuns(Protocol):
         """End a run."""
 
 
-class ServiceController:
+class ServiceController(ServiceListener):
     """Starts, restarts and stops instances; the run engine reports starts and ends of their runs."""
 
     def __init__(

@@ -25,13 +25,13 @@ from supervisor.ipc.messages import DaemonSettings, Exited
 from supervisor.schedule.instants import instants_key, instants_of
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
-from supervisor.scheduler.launchers.jobs import LaunchedJobs
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.runs import changed_files, run_transitions, secret_parameters
 from supervisor.scheduler.runs.end_reason import CRASHED_EXIT_CODE, verdict_of
 from supervisor.scheduler.runs.live_units import LiveRun, ServiceInstance, Unit
 from supervisor.scheduler.runs.retry import longest_delay_ms
 from supervisor.scheduler.runs.run_engine import RunEngine
+from supervisor.scheduler.runs.run_observer import JobTracker
 from supervisor.scheduler.runs.run_policy import with_policy
 from supervisor.scheduler.runs.run_rows import ended_columns, policy_in
 from supervisor.scheduler.services import instance_transitions
@@ -159,7 +159,7 @@ class TakeOver:
         controller: ServiceController,
         root: RootConnection,
         units: dict[str, Unit],
-        jobs: LaunchedJobs | None = None,
+        jobs: JobTracker | None = None,
     ) -> None:
         self._committer = core.committer
         self._daemon = core.daemon
@@ -168,7 +168,7 @@ class TakeOver:
         self._controller = controller
         self._root = root
         self._units = units
-        self._jobs = jobs
+        self._jobs = jobs or JobTracker()
         self._first = False
         """Whether this is the first scheduler of its root."""
         self.outdated: dict[str, set[int]] = {}
@@ -204,8 +204,7 @@ class TakeOver:
         boot = self._daemon.boot
         secret_parameters.sweep(boot.data_dir, stored)
         changed_files.sweep(boot.data_dir, boot.runtime_dir, stored)
-        if self._jobs is not None:
-            self._jobs.forget_others(stored)
+        self._jobs.forget_others(stored)
         for run_id in known_runs.running.keys() - stored:
             self._log.warning(f"stopping {run_id}, which is not in the database")
             self._root.send({"op": "stop", "run": run_id, "cause": "stop", "by": "unknown run", "force": False})
@@ -263,8 +262,7 @@ class TakeOver:
         run.queued_at = row.created_at if row.due_at is None else row.due_at
         self._engine.adopt(run)
         run.execution_id = row.execution_id
-        if self._jobs is not None:
-            self._jobs.adopt(run)
+        self._jobs.adopt(run)
         return run
 
     def _unknown_to_root(self, run: LiveRun, row: Run, change: Change, *, again: bool) -> None:
@@ -275,7 +273,7 @@ class TakeOver:
         if row.status == "running" or again:
             self._was_running(run)
             self._forget_first_start(run)
-            if self._jobs is None or not self._jobs.search(run, lambda: self._job_is_gone(run)):
+            if not self._jobs.search(run, lambda: self._job_is_gone(run)):
                 self._lost(run, change)
         elif not self._search_for_job(run, row):
             self._requeue(run, row, change)
@@ -302,7 +300,7 @@ class TakeOver:
                     self._requeue(run, row, change)
                     self._engine.admit(change)
 
-        if not self._first or self._jobs is None or not self._jobs.search(run, is_gone):
+        if not self._first or not self._jobs.search(run, is_gone):
             return False
         self._engine.hold(run)  # while its job may still run, its places are not free
         self._assign_instance(run, instance_transitions.State.STARTING)
@@ -355,8 +353,7 @@ class TakeOver:
         if instance["cause"] is not None:
             run.state = run_transitions.State.STOPPING
             self._restart_returned_service(run, instance.get("by"))
-            if self._jobs is not None:
-                self._jobs.stopping(run.id)
+            self._jobs.stopping(run.id)
         elif row.kind == "service" and not self._has_instance(run):
             self._engine.stop(run, change, by=NOT_CONFIGURED)
         elif self._must_stop(run):  # the previous scheduler died before it asked the root to stop the run
