@@ -14,9 +14,11 @@ import functools
 import heapq
 import itertools
 import select
+from collections import deque
 from collections.abc import Callable
 
 from supervisor.host.clock import Clock, WallTimer
+from supervisor.host.osport import Wakeup
 from supervisor.ipc.log_line import Log
 
 _POLL_S = 1.0
@@ -85,6 +87,9 @@ class Loop:
         self._ending = False
         self._in_round = False
         self._round_end: list[Callable[[], None]] = []
+        self._thread_calls: deque[Callable[[], None]] = deque()
+        self._wakeup = Wakeup()
+        self.watch(self._wakeup.fileno(), lambda _mask: self._call_for_threads())
         self._ahead_s = self._ahead()
         self._looked = True
 
@@ -132,6 +137,16 @@ class Loop:
             function()
         elif function not in self._round_end:
             self._round_end.insert(0 if first else len(self._round_end), function)
+
+    def call_from_thread(self, function: Callable[[], None]) -> None:
+        """Call `function` once in the thread of the loop. Any thread may call this."""
+        self._thread_calls.append(function)
+        self._wakeup.set()
+
+    def _call_for_threads(self) -> None:
+        self._wakeup.clear()
+        while self._thread_calls:
+            self._thread_calls.popleft()()
 
     def end(self) -> None:
         """Make :meth:`run` return after this round."""

@@ -1,16 +1,15 @@
 """Lookup of users in threads, because a name service (nsswitch.conf(5)) may use the network and may never answer."""
 
-import collections
 import errno
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from msgspec import Struct, field
 
 from supervisor.config.model import Service, Task
 from supervisor.config.value_types.durations import format_duration
-from supervisor.host.osport import Wakeup
 from supervisor.host.unix_accounts import Account, NoSuchAccount, own_variables, resolve
 from supervisor.scheduler.loop.loop import Loop, Timer
 
@@ -72,8 +71,6 @@ class UserLookup:
         self._patience_ms = patience_ms
         self._ask = ask
         self._open: dict[_Key, list[_LookupCaller]] = {}
-        self._answers: collections.deque[tuple[_Key, Identity]] = collections.deque()
-        self._wakeup: Wakeup | None = None
 
     def ask(self, definition: Task | Service, then: Then) -> None:
         """Call `then` once with the user of a run of `definition`.
@@ -91,25 +88,15 @@ class UserLookup:
             self._open[key].append(asker)
             return
         self._open[key] = [asker]
-        if self._wakeup is None:
-            self._wakeup = Wakeup()
-            self._loop.watch(self._wakeup.fileno(), self._take)
         try:
-            threading.Thread(target=self._work, args=(key, self._wakeup), daemon=True).start()
+            threading.Thread(target=self._look_up, args=(key,), daemon=True).start()
         except RuntimeError:  # Python's only sign that pthread_create(3) failed: EAGAIN, too many threads
             self._answered(
                 key, Identity(refusal=f"{_named(key)} could not be looked up: the limit of threads is reached")
             )
 
-    def _work(self, key: _Key, wakeup: Wakeup) -> None:
-        self._answers.append((key, self._ask(*key)))
-        wakeup.set()
-
-    def _take(self, _mask: int) -> None:
-        if self._wakeup is not None:
-            self._wakeup.clear()
-        while self._answers:
-            self._answered(*self._answers.popleft())
+    def _look_up(self, key: _Key) -> None:
+        self._loop.call_from_thread(partial(self._answered, key, self._ask(*key)))
 
     def _give_up(self, key: _Key, asker: _LookupCaller, identity: Identity) -> None:
         """Stop waiting for a thread that may never end; it stays registered, so that the next lookup shares it."""

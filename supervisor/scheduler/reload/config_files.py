@@ -4,7 +4,6 @@ In the loop, a hung network file system, or the validation of ten thousand sched
 """
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -14,7 +13,6 @@ from typing import Any, NamedTuple, TypeVar
 from supervisor.config.files.stamps import is_current
 from supervisor.config.model import Config
 from supervisor.host.clock import Clock
-from supervisor.host.osport import Wakeup
 from supervisor.scheduler.loop.loop import Loop
 
 T = TypeVar("T")
@@ -40,37 +38,35 @@ class ConfigFiles:
     def __init__(
         self, loop: Loop, config: Config, *, stale: bool, on_stale: Callable[[], None], clock: Clock | None = None
     ) -> None:
+        self._loop = loop
         self._config = config
         self._stale = stale
         self._on_stale = on_stale
         self._clock = clock or Clock()
         self._check_at_s = self._clock.monotonic_s() + _POLL_S
-        self._todo: SimpleQueue[_Job] = SimpleQueue()
-        self._finished: deque[Callable[[], None]] = deque()
-        self._wakeup = Wakeup()
-        loop.watch(self._wakeup.fileno(), lambda _mask: self._drain())
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
 
     def start(self) -> None:
         """Start the thread."""
-        threading.Thread(target=self._work, name="configuration", daemon=True).start()
+        threading.Thread(target=self._run, name="configuration", daemon=True).start()
 
     def submit(self, function: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
         """Call `function` in the thread, then `done` in the loop with its result or exception."""
-        self._todo.put(_Job(function, done))
+        self._jobs.put(_Job(function, done))
 
     def follow(self, config: Config) -> None:
         """Watch the files of a configuration that was just read."""
         self._config = config
         self._stale = False
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         while True:
             self.round()
 
     def round(self) -> None:
         """Wait for work until the next check of the files, and do it."""
         with suppress(Empty):
-            self._carry_out(self._clock.take(self._todo, self._check_at_s))
+            self._carry_out(self._clock.take(self._jobs, self._check_at_s))
         if self._clock.monotonic_s() >= self._check_at_s:
             self._check(self._config)
             self._check_at_s = self._clock.monotonic_s() + _POLL_S
@@ -79,24 +75,15 @@ class ConfigFiles:
         result: object
         try:
             result = job.function()
-        except Exception as err:  # noqa: BLE001 - whatever the work raises is its result
+        except Exception as err:  # noqa: BLE001 - each error of the function is its result
             result = err
-        self._finish(partial(job.done, result))
+        self._loop.call_from_thread(partial(job.done, result))
 
     def _check(self, config: Config) -> None:
         if not self._stale and not is_current(config):
-            self._finish(lambda: self._changed(config))
+            self._loop.call_from_thread(lambda: self._changed(config))
 
     def _changed(self, config: Config) -> None:
         if config is self._config and not self._stale:  # no reload took place meanwhile
             self._stale = True
             self._on_stale()
-
-    def _finish(self, tell: Callable[[], None]) -> None:
-        self._finished.append(tell)
-        self._wakeup.set()
-
-    def _drain(self) -> None:
-        self._wakeup.clear()
-        while self._finished:
-            self._finished.popleft()()

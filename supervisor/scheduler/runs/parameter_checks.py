@@ -3,15 +3,14 @@
 Without google-re2, a pattern may take a second to match a value, and the loop must not wait for it.
 """
 
-import collections
 import threading
 from collections.abc import Callable, Collection
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from logring.regex import re2_module
 from supervisor.config.model import Service, Task
-from supervisor.host.osport import Wakeup
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.runs.run_parameters import InvalidParameter, InvalidParameters
 
@@ -33,8 +32,7 @@ class ParameterChecks:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._checks: SimpleQueue[tuple[Callable[[], object], Then]] = SimpleQueue()
-        self._results: collections.deque[tuple[Then, object]] = collections.deque()
-        self._wakeup: Wakeup | None = None
+        self._started = False
 
     def call(self, check: Callable[[], T], then: Callable[[T | InvalidParameters], None], *, waits: bool) -> None:
         """Call `then` with the result of `check`, or with its InvalidParameters.
@@ -47,28 +45,19 @@ class ParameterChecks:
         if not waits:
             then(_result(check))
             return
-        if self._wakeup is None:
-            wakeup = Wakeup()
+        if not self._started:
             try:
-                threading.Thread(target=self._work, args=(wakeup,), name="parameters", daemon=True).start()
+                threading.Thread(target=self._run, name="parameters", daemon=True).start()
             except RuntimeError:  # pthread_create(3) failed, EAGAIN: too many threads
                 then(InvalidParameters([InvalidParameter("", "cannot be checked: the limit of threads is reached")]))
                 return
-            self._wakeup = wakeup
-            self._loop.watch(wakeup.fileno(), lambda _mask: self._take(wakeup))
+            self._started = True
         self._checks.put((check, then))
 
-    def _work(self, wakeup: Wakeup) -> None:
+    def _run(self) -> None:
         while True:
             check, then = self._checks.get()
-            self._results.append((then, _result(check)))
-            wakeup.set()
-
-    def _take(self, wakeup: Wakeup) -> None:
-        wakeup.clear()
-        while self._results:
-            then, result = self._results.popleft()
-            then(result)
+            self._loop.call_from_thread(partial(then, _result(check)))
 
 
 def _result(check: Callable[[], T]) -> T | InvalidParameters:
