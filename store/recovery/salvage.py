@@ -349,23 +349,23 @@ def restore(
     made_ms = copied_at_ms(path)
     if made_ms is None:
         raise DatabaseUnusable(f"there is no copy of {path}")
-    new = _no_new(path)
+    new = _cleared_new_path(path)
     shutil.copyfile(copy_path(path), new)
     os.chmod(new, 0o600)
     check_file(new)
-    aside = _aside(path, now_ms)
+    damaged_path = _path_for_damaged(path, now_ms)
     with contextlib.closing(open_writer(new)) as database:
         salvaged = _salvaged(database, path, newest_event)
-        result = RestoreResult(made_ms, aside, salvaged)
+        result = RestoreResult(made_ms, damaged_path, salvaged)
         with database.transaction():
             _prevent_repeats(database, now_ms, salvaged)
             for name, value in remember(result).items():
                 set_meta(database, name, value)
-    _replace(path, new, aside)
+    _replace(path, new, damaged_path)
     return result
 
 
-def take_as_restored(database: Database, now_ms: int, remember: Mapping[str, object], newest_event: int) -> None:
+def prepare_restored(database: Database, now_ms: int, remember: Mapping[str, object], newest_event: int) -> None:
     """Prepare a database that a user restored and that lacks the daemon's last actions.
 
     Args:
@@ -398,15 +398,15 @@ def start_anew(
     Raises:
         StoreError, OSError: this fails at present; it can be repeated.
     """
-    new = _no_new(path)
-    aside = _aside(path, now_ms)
+    new = _cleared_new_path(path)
+    damaged_path = _path_for_damaged(path, now_ms)
     with contextlib.closing(open_writer(new)) as database:
-        take_as_restored(database, now_ms, remember(aside), newest_event or 0)
-    _replace(path, new, aside)
-    return aside
+        prepare_restored(database, now_ms, remember(damaged_path), newest_event or 0)
+    _replace(path, new, damaged_path)
+    return damaged_path
 
 
-def _no_new(path: str) -> str:
+def _cleared_new_path(path: str) -> str:
     """Return the path of the next database, after removing leftovers there."""
     new = f"{path}.new"
     for part in _PARTS:  # an interrupted restore may have left it
@@ -415,7 +415,7 @@ def _no_new(path: str) -> str:
     return new
 
 
-def _aside(path: str, now_ms: int) -> str | None:
+def _path_for_damaged(path: str, now_ms: int) -> str | None:
     """Return an unused path to which to move a damaged database; None if there is no database."""
     if not any(os.path.exists(path + part) for part in _PARTS):
         return None
@@ -424,11 +424,11 @@ def _aside(path: str, now_ms: int) -> str | None:
     return next(candidate for candidate in names if not any(os.path.lexists(candidate + part) for part in _PARTS))
 
 
-def _replace(path: str, new: str, aside: str | None) -> None:
-    if aside is not None:
+def _replace(path: str, new: str, damaged_path: str | None) -> None:
+    if damaged_path is not None:
         for part in _PARTS:
             with contextlib.suppress(FileNotFoundError):
-                os.rename(path + part, aside + part)
+                os.rename(path + part, damaged_path + part)
     put(new, path)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(f"{path}.suspect")

@@ -25,7 +25,7 @@ from supervisor.host.osport import set_title
 from supervisor.ipc.messages import DaemonSettings, ProtocolError
 from supervisor.ipc.plural import counted
 from supervisor.scheduler.assembly import Scheduler, StartConfig
-from supervisor.scheduler.database.database_file import forget_all, tell_problem
+from supervisor.scheduler.database.database_file import forget_all, write_problem
 from supervisor.scheduler.database.opening import obstacle, open_database
 from supervisor.scheduler.loop.loop import RoundLog
 from supervisor.scheduler.loop.root_connection import RootConnection, RootGone
@@ -91,7 +91,7 @@ def main() -> int:
             suspect(boot.database)
             return EX_OSERR
     except RootGone:
-        if root.is_early("shutdown"):
+        if root.must_shut_down:
             forget_all(boot)
         return 0
     except (data_lock.Locked, ConfigError, StoreError, OSError) as err:
@@ -117,7 +117,7 @@ def _tell_users(root: RootConnection, boot: DaemonSettings, error: Exception) ->
         return
     reason = f"there is no usable copy of the active configuration, and the file cannot be used: {error}"
     with contextlib.suppress(OSError):
-        tell_problem(boot, "the scheduler has no usable configuration", f"{reason}; restore the file")
+        write_problem(boot, "the scheduler has no usable configuration", f"{reason}; restore the file")
 
 
 if __name__ == "__main__":

@@ -401,15 +401,15 @@ class Scheduler(CommitListener, StoreListener):
     def database_unusable(self, error: DatabaseUnusable) -> None:
         """Check a damaged database, or report a replaced one."""
         if isinstance(error, DatabaseDamaged):
-            self._damage.met(error)
+            self._damage.on_error(error)
         elif self._database_watch is not None:
-            self._database_watch.met(error)
+            self._database_watch.on_error(error)
 
     def _deliver(self, dropped: dict[str, int]) -> None:
         self._outbox.queued(dropped)
 
     def _damage_found(self, error: DatabaseDamaged) -> None:
-        self._damage.met(error)
+        self._damage.on_error(error)
 
     def _clock_doubted(self) -> None:
         self._clock_report.report_doubt()
@@ -527,13 +527,13 @@ class Scheduler(CommitListener, StoreListener):
             self._engine.exited(exited, change)
             self._retention.ended()
             if exited.lines:
-                self._janitor.want()
+                self._janitor.request()
         elif op == "notified":
             run = self._engine.live.get(message["run"])
             if run is not None:
                 self._controller.run_notified(run, message)
         elif op == "stopping":
-            self._jobs.stopping(message["run"])
+            self._jobs.stop_job(message["run"])
         elif op == "log":
             self._engine.log_changed(message["run"], message["state"], message["reason"], change)
         elif op == "left_running":

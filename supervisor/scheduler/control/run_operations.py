@@ -159,7 +159,7 @@ class RunOperations:
         runs: Runs,
         units: dict[str, Unit],
         info: dict[str, object],
-        tell: Callable[[], dict[str, object]] = dict,
+        daemon_state: Callable[[], dict[str, object]] = dict,
         limit: TriggerLimit | None = None,
     ) -> None:
         """Create the operations.
@@ -169,14 +169,14 @@ class RunOperations:
             runs: starts and stops the runs.
             units: all configured units; shared, not copied.
             info: facts about the configuration.
-            tell: returns the present state of the daemon.
+            daemon_state: returns the present state of the daemon.
             limit: limit of triggers per credential; None: no limit.
         """
         self._limit = limit or TriggerLimit(core.loop.now_s, 0)
         self._committer = core.committer
         self._daemon = core.daemon
         self._runs = runs
-        self._tell = tell
+        self._daemon_state = daemon_state
         self._info = info
         self._units = units
         self._keys = IdempotencyKeys(core.committer)
@@ -186,7 +186,7 @@ class RunOperations:
     @operation(Arguments)
     def info(self, _request: Arguments, reply: Reply) -> None:
         """Answer with facts about the configuration and the state of the daemon."""
-        reply(done(**self._info, **self._tell()))
+        reply(done(**self._info, **self._daemon_state()))
 
     @operation(Trigger)
     def trigger(self, request: Trigger, reply: Reply) -> None:

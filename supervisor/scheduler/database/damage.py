@@ -70,7 +70,7 @@ class DamageMonitor:
         self.there = False
         """Whether the database is damaged and has no intact copy."""
 
-    def met(self, error: DatabaseDamaged) -> None:
+    def on_error(self, error: DatabaseDamaged) -> None:
         """Check the database after a read or write of the scheduler found damage."""
         self._check(str(error))
 

@@ -51,7 +51,7 @@ def forget_file(boot: DaemonSettings) -> None:
     _remove(_note_path(boot))
 
 
-def tell_problem(boot: DaemonSettings, summary: str, detail: str) -> None:
+def write_problem(boot: DaemonSettings, summary: str, detail: str) -> None:
     """Publish a problem. API workers show the summary to all clients, and the detail to authenticated ones.
 
     Raises:
@@ -60,7 +60,7 @@ def tell_problem(boot: DaemonSettings, summary: str, detail: str) -> None:
     _write(boot.database_problem, {"daemon": boot.started_at, "summary": summary, "detail": detail})
 
 
-def no_problem(boot: DaemonSettings) -> None:
+def clear_problem(boot: DaemonSettings) -> None:
     """Withdraw the published problem."""
     _remove(boot.database_problem)
 
@@ -68,7 +68,7 @@ def no_problem(boot: DaemonSettings) -> None:
 def forget_all(boot: DaemonSettings) -> None:
     """Remove both files when the daemon exits."""
     forget_file(boot)
-    no_problem(boot)
+    clear_problem(boot)
 
 
 def _note_path(boot: DaemonSettings) -> str:
@@ -134,7 +134,7 @@ class DatabaseWatch:
         with self._committer.changing() as change:
             self._notifications.database_restored(text, change, "The database files were restored")
 
-    def met(self, error: StoreError) -> None:
+    def on_error(self, error: StoreError) -> None:
         """Report a replaced database file, once."""
         if isinstance(error, DatabaseReplaced) and not self._problem:
             self._log.error(f"nothing is stored: {error}; {REPLACED}")
@@ -148,10 +148,10 @@ class DatabaseWatch:
     def _notify(self, error: StoreError, remedy: str) -> None:
         self._problem = True
         with contextlib.suppress(OSError):  # the log has the same message
-            tell_problem(self._boot, str(type(error).__doc__), f"{error}; {remedy}")
+            write_problem(self._boot, str(type(error).__doc__), f"{error}; {remedy}")
 
     def stored(self) -> None:
         """Withdraw the published problem once changes can be stored again."""
         if self._problem and not self._lost and self._committer.storing:
             self._problem = False
-            no_problem(self._boot)
+            clear_problem(self._boot)

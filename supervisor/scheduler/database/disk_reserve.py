@@ -39,11 +39,11 @@ class DiskReserve:
         self._notifications = notifications
         self._log = log
         self._committer = committer
-        self._there = True
+        self._exists = True
         """Whether the file exists; the store thread sets it."""
         self.missing = False
         """Whether a full disk was reported, because there is no space for the file."""
-        self._timer = loop.after(_FIRST_MS, self._keep)
+        self._timer = loop.after(_FIRST_MS, self._restore)
         """Timer of the next attempt to create the file."""
 
     def release(self) -> bool:
@@ -52,44 +52,44 @@ class DiskReserve:
             os.unlink(self._path)
         except OSError:  # ENOENT; EROFS, EIO
             return False
-        self._there = False
+        self._exists = False
         return True
 
     def check(self) -> None:
         """Report a full disk if the file was released or cannot be created."""
-        if self._there or self.missing:
+        if self._exists or self.missing:
             return
         self.missing = True
         message = f"the disk with {self._directory} has no room for the {BYTES >> 20} MiB reserved for the database"
         self._log.error(f"{message}: nothing more can be stored once the disk is full")
         with self._committer.changing() as change:
             self._notifications.disk_full(f"T{message[1:]}. Nothing more can be stored once the disk is full.", change)
-        self._later()
+        self._retry_later()
 
-    def _keep(self) -> None:
+    def _restore(self) -> None:
         """Create the file if it is missing and the disk has space."""
-        with self._committer.changing(lambda _error: self._later()) as change:
-            change.write(lambda _db: self._make())
+        with self._committer.changing(lambda _error: self._retry_later()) as change:
+            change.write(lambda _db: self._try_create())
             change.then(self._report)
 
-    def _later(self) -> None:
+    def _retry_later(self) -> None:
         """Schedule the next attempt; it replaces a scheduled attempt."""
         self._timer.cancel()
-        self._timer = self._loop.after(_AGAIN_MS, self._keep)
+        self._timer = self._loop.after(_AGAIN_MS, self._restore)
 
-    def _make(self) -> None:
+    def _try_create(self) -> None:
         try:
-            self._there = _made(self._path)
+            self._exists = _create(self._path)
         except OSError:  # ENOSPC, EDQUOT, EROFS
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
-            self._there = False
+            self._exists = False
 
     def _report(self) -> None:
-        if not self._there:
+        if not self._exists:
             self.check()
             if self.missing:
-                self._later()
+                self._retry_later()
         elif self.missing:
             self.missing = False
             self._log.info("the disk has free space again")
@@ -97,7 +97,7 @@ class DiskReserve:
                 self._notifications.disk_recovered(self._directory, change)
 
 
-def _made(path: str) -> bool:
+def _create(path: str) -> bool:
     """Create the file unless it exists in full; return False if the disk has too little space.
 
     posix_fallocate(3) allocates the blocks; a sparse file would reserve nothing.

@@ -84,7 +84,7 @@ class JanitorClient:
         """Delay before the next attempt."""
         self._scans = False
         """Whether the running janitor scans all logs."""
-        self.want(_START_MS)
+        self.request(_START_MS)
 
     def configure(self, config: Config) -> None:
         """Apply a new configuration; if it changes the janitor's job, request a scan."""
@@ -96,9 +96,9 @@ class JanitorClient:
         )
         if changed != self._job:
             self._job = changed
-            self.want()
+            self.request()
 
-    def want(self, delay_ms: float = _SOON_MS) -> None:
+    def request(self, delay_ms: float = _SOON_MS) -> None:
         """Request a scan in `delay_ms` milliseconds, but not before the pause ends."""
         if self._process is not None:
             self._missed = True
@@ -170,16 +170,16 @@ class JanitorClient:
             self._rested_s = self._loop.now_s() + report.rest_ms / 1000
         if self._missed:
             self._missed = False
-            self.want()
+            self.request()
         if report.next_ms is not None:
-            self.want(max(0, report.next_ms - self._loop.now_ms()))
+            self.request(max(0, report.next_ms - self._loop.now_ms()))
         if report.kept:
             self._again_ms = min(_KEPT_MOST_MS, 2 * self._again_ms) if report.kept == self._kept_files else _KEPT_MS
             self._again.cancel()
             self._again = self._loop.after(self._again_ms, self.purge)
         self._kept_files = report.kept
         if self._listener.logs_may_grow():
-            self.want(_GROWING_MS)
+            self.request(_GROWING_MS)
 
     def close(self) -> None:
         """Kill the janitor without waiting for it, because a hung disk may delay its exit. A kill is always safe."""

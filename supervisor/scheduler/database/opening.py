@@ -26,7 +26,7 @@ from store.errors import (
 from store.events import last_seq
 from store.recovery.copies import check, copied_at_ms, copy_path, had_history, is_closed, is_suspect, suspect
 from store.recovery.replaced_files import NO_FILE, file_of
-from store.recovery.salvage import RestoreResult, restore, start_anew, take_as_restored
+from store.recovery.salvage import RestoreResult, prepare_restored, restore, start_anew
 from store.runs.writes import unfinished_runs
 from store.tasks import all_tasks, instances
 from supervisor.config.model import Config
@@ -36,11 +36,11 @@ from supervisor.ipc.plural import counted
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.database.database_file import (
     REPLACED,
+    clear_problem,
     forget_file,
-    no_problem,
     note_file,
     noted_file,
-    tell_problem,
+    write_problem,
 )
 from supervisor.scheduler.loop.event_log import announced
 from supervisor.scheduler.loop.root_connection import RootConnection
@@ -68,8 +68,8 @@ class Restoration(NamedTuple):
     waiting: frozenset[str]
 
 
-def open_mended(
-    boot: DaemonSettings, durability: Durability, log: Log, *, worked: bool, running: bool, lost: bool = False
+def open_or_restore(
+    boot: DaemonSettings, durability: Durability, log: Log, *, worked: bool, lost: bool = False
 ) -> Database:
     """Open an SQLite database for writing; restore it from its copy if necessary.
 
@@ -77,8 +77,7 @@ def open_mended(
         boot: the settings of the daemon.
         durability: see :func:`open_writer`.
         log: the log of the scheduler.
-        worked: an earlier scheduler of this daemon took over, which the copy may be too old to tell.
-        running: an earlier scheduler of this daemon worked, so a history must exist.
+        worked: an earlier scheduler of this daemon took over, so a history must exist; the copy may be older.
         lost: the history was lost, so a user has restored the present file.
 
     Raises:
@@ -93,13 +92,13 @@ def open_mended(
     newest_event = announced(boot.runtime_dir) or (0 if is_closed(path) else None)
     meta_values = {TAKEN_UP: boot.started_at} if worked else {}
     try:
-        database = _opened(path, durability, log, expected=running or had_history(path))
+        database = _opened(path, durability, log, expected=worked or had_history(path))
         if lost:
             again = Restoration("Its history was lost, and a user restored another one", frozenset())
-            take_as_restored(database, time.time_ns() // 1_000_000, _remembered(again) | meta_values, newest_event or 0)
+            prepare_restored(database, time.time_ns() // 1_000_000, _remembered(again) | meta_values, newest_event or 0)
     except DatabaseDamaged as err:
         forget_file(boot)
-        _start_again(boot, err, meta_values, newest_event, log, running=running)
+        _start_again(boot, err, meta_values, newest_event, log, worked=worked)
         database = open_writer(path, durability)
     note_file(boot, file_of(path))
     allow_new_history(boot.data_dir, allowed=False)
@@ -113,7 +112,7 @@ def _start_again(
     newest_event: int | None,
     log: Log,
     *,
-    running: bool,
+    worked: bool,
 ) -> None:
     """Restore the database from its copy, or begin an empty history if the user has allowed that.
 
@@ -133,13 +132,16 @@ def _start_again(
             log.error(f"the database is {_restored_text(outcome)}: {reason}")
             return
     if not new_history_allowed(boot.data_dir):
-        command = "recover" if running else "up"
+        command = "recover" if worked else "up"
         remedy = f"restore a backup, or begin an empty history with: ringward {command} --new-history"
         raise HistoryLost(f"{reason.detail}; {no_copy}", remedy) from reason
-    aside = start_anew(
-        path, now_ms, lambda aside: _remembered(_from_nothing(aside, reason)) | dict(meta_values), newest_event
+    damaged_path = start_anew(
+        path,
+        now_ms,
+        lambda damaged_path: _remembered(_from_nothing(damaged_path, reason)) | dict(meta_values),
+        newest_event,
     )
-    log.error(f"the database is {_new_history_text(aside)}: {reason}")
+    log.error(f"the database is {_new_history_text(damaged_path)}: {reason}")
 
 
 def _remembered(again: Restoration) -> dict[str, object]:
@@ -150,12 +152,12 @@ def _from_copy(result: RestoreResult, reason: DatabaseDamaged) -> Restoration:
     return Restoration(f"It was {_restored_text(result)}. {reason}", result.salvaged.waiting)
 
 
-def _from_nothing(aside: str | None, reason: DatabaseDamaged) -> Restoration:
-    return Restoration(f"It was {_new_history_text(aside)}. {reason}", frozenset())
+def _from_nothing(damaged_path: str | None, reason: DatabaseDamaged) -> Restoration:
+    return Restoration(f"It was {_new_history_text(damaged_path)}. {reason}", frozenset())
 
 
-def _new_history_text(aside: str | None) -> str:
-    where = "" if aside is None else f"; the damaged one is {aside}"
+def _new_history_text(damaged_path: str | None) -> str:
+    where = "" if damaged_path is None else f"; the damaged one is {damaged_path}"
     return f"new, with an empty history, as requested{where}"
 
 
@@ -240,8 +242,7 @@ def open_database(boot: DaemonSettings, config: Config, root: RootConnection, lo
                 open_reader(boot.database).close()  # raises an error if the schema needs a migration
             if boot.database_url is None and root.refusal is None:
                 # Not the epoch: earlier schedulers may have died before they created a database, so none is expected.
-                durability, worked = config.storage.durability, root.worked
-                database = open_mended(boot, durability, log, worked=worked, running=worked, lost=lost)
+                database = open_or_restore(boot, config.storage.durability, log, worked=root.worked, lost=lost)
             else:
                 database = open_writer(boot.database, config.storage.durability)
         except (ServerUnreachable, InDoubt, HistoryLost, DatabaseReplaced) as err:
@@ -251,22 +252,22 @@ def open_database(boot: DaemonSettings, config: Config, root: RootConnection, lo
                 last_error = str(err)
                 log.error(f"waiting for the database, retrying every second: {last_error}")
                 if boot.database_url is None:
-                    tell_problem(boot, str(type(err).__doc__), last_error)
+                    write_problem(boot, str(type(err).__doc__), last_error)
             if isinstance(err, HistoryLost):
                 lost = True
-                _rest_until_changed(boot, root)
+                _wait_for_repair(boot, root)
         else:
             if last_error:
                 log.info("the database answers")
-            no_problem(boot)
+            clear_problem(boot)
             return database
-        root.rest(_RETRY_S)
-        if root.epoch == 1 and root.is_early("shutdown"):  # no run has started, so there is nothing to stop
+        root.wait_for_any(_RETRY_S)
+        if root.epoch == 1 and root.must_shut_down:  # no run has started, so there is nothing to stop
             root.ask({"op": "ready_to_end"})
             root.wait("nothing")
 
 
-def _rest_until_changed(boot: DaemonSettings, root: RootConnection) -> None:
+def _wait_for_repair(boot: DaemonSettings, root: RootConnection) -> None:
     """Wait until the user restores the database or its copy, or allows a new history.
 
     A restored file is marked as suspect, because it may still be half copied; the next attempt checks it.
@@ -274,7 +275,7 @@ def _rest_until_changed(boot: DaemonSettings, root: RootConnection) -> None:
     path = boot.database
     before = _state(path)
     while not new_history_allowed(boot.data_dir) and _state(path) == before:
-        root.rest(_RETRY_S)
+        root.wait_for_any(_RETRY_S)
     if file_of(path) != NO_FILE:
         suspect(path)
 

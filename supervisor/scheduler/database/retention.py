@@ -55,39 +55,39 @@ class Retention:
         self._bulk = bulk
         self._janitor = janitor
         self._log = log
-        self._rules, self._others = rules_of(config)
+        self._rules, self._default_rule = rules_of(config)
         self.undo_window_ms = config.storage.undo_window_ms
         """How long a deleted run can be restored."""
         self._timer: Timer | None = None
         self._at_s = 0.0
-        self._rested_s = 0.0
-        self._looking = False
-        self._missed = False
+        self._earliest_s = 0.0
+        self._checking = False
+        self._check_again = False
         """Whether a check was requested while another one was in progress."""
         self._took_ms = 0.0
         self._next_deletion: int | None = None
-        self._want(_START_MS)
+        self._schedule(_START_MS)
 
     def configure(self, config: Config) -> None:
         """Apply a new configuration."""
-        self._rules, self._others = rules_of(config)
+        self._rules, self._default_rule = rules_of(config)
         self.undo_window_ms = config.storage.undo_window_ms
-        self._want(_SOON_MS)
+        self._schedule(_SOON_MS)
 
     def ended(self) -> None:
         """Request a check after a run ended."""
-        self._want(_SOON_MS)
+        self._schedule(_SOON_MS)
 
     def deleted(self) -> None:
         """Request a check for the end of the undo window of runs that were just deleted."""
-        self._want(self.undo_window_ms)
+        self._schedule(self.undo_window_ms)
 
-    def _want(self, delay_ms: float) -> None:
-        if self._looking:
-            self._missed = True
+    def _schedule(self, delay_ms: float) -> None:
+        if self._checking:
+            self._check_again = True
             return
         now_s = self._loop.now_s()
-        at_s = max(now_s + min(delay_ms, _SELDOM_MS) / 1000, self._rested_s)
+        at_s = max(now_s + min(delay_ms, _SELDOM_MS) / 1000, self._earliest_s)
         if self._timer is not None:
             if self._at_s <= at_s:
                 return
@@ -99,7 +99,7 @@ class Retention:
         self._timer = None
         if self._bulk.ending:
             return
-        self._looking = True
+        self._checking = True
         now_ms = self._clock.earliest_ms()
         self._bulk.submit(
             Job(
@@ -107,7 +107,7 @@ class Retention:
                 find=lambda db: self._find(db, now_ms),
                 work=lambda db, rows, _at_ms: purge(db, rows),
                 event=None,
-                done=self._looked,
+                done=self._on_removed,
                 failed=self._failed,
             )
         )
@@ -116,27 +116,27 @@ class Retention:
         """Return the ids of the runs to remove, in slices; runs in the reading thread."""
         start_s = time.thread_time()
         expired = now_ms - self.undo_window_ms
-        slices = find_expired(db, expired) + find_excess(db, self._rules, self._others, now_ms)
+        slices = find_expired(db, expired) + find_excess(db, self._rules, self._default_rule, now_ms)
         self._next_deletion = first_deletion(db, expired)
         self._took_ms = (time.thread_time() - start_s) * 1000
         return slices
 
-    def _looked(self, removed: int) -> None:
+    def _on_removed(self, removed: int) -> None:
         if removed:
             self._log.info(f"removed {counted(removed, 'run')} for good")
             self._janitor.purge()
-        self._rest()
+        self._plan_next()
 
     def _failed(self, error: BaseException) -> None:
         self._log.warning(f"cannot remove old runs: {error}")
-        self._rest(_FAILED_REST_MS)
+        self._plan_next(_FAILED_REST_MS)
 
-    def _rest(self, least_ms: float = _LEAST_REST_MS) -> None:
-        self._looking = False
-        self._rested_s = self._loop.now_s() + max(least_ms, self._took_ms * _REST_FACTOR) / 1000
-        if self._missed:
-            self._missed = False
-            self._want(_SOON_MS)
+    def _plan_next(self, least_ms: float = _LEAST_REST_MS) -> None:
+        self._checking = False
+        self._earliest_s = self._loop.now_s() + max(least_ms, self._took_ms * _REST_FACTOR) / 1000
+        if self._check_again:
+            self._check_again = False
+            self._schedule(_SOON_MS)
         if self._next_deletion is not None:
-            self._want(max(0, self._next_deletion + self.undo_window_ms - self._clock.earliest_ms()))
-        self._want(_SELDOM_MS)
+            self._schedule(max(0, self._next_deletion + self.undo_window_ms - self._clock.earliest_ms()))
+        self._schedule(_SELDOM_MS)

@@ -182,15 +182,15 @@ class LaunchedJobs(RunObserver, JobTracker):
 
     # Before the start.
 
-    def decided(self, run: LiveRun, change: Change) -> None:
+    def prepare_start(self, run: LiveRun, change: Change) -> None:
         """Write the record of a run that is about to start."""
         launcher = run.definition.launcher
         if launcher is None:
             return
         job = self._jobs_by_run[run.id] = _Job(run, job_record_of(launcher, run, self._daemon.boot.daemon_id))
-        change.write(lambda _db: self._keep(job))
+        change.write(lambda _db: self._write_record(job))
 
-    def _keep(self, job: _Job) -> None:
+    def _write_record(self, job: _Job) -> None:
         """Write the record; runs in the store thread."""
         try:
             keep_record(self._daemon.boot.data_dir, job.run.id, job.record)
@@ -226,22 +226,22 @@ class LaunchedJobs(RunObserver, JobTracker):
         def answered(text: str | None, _why: str | None) -> None:
             words = "".join(char for char in text or "" if char.isprintable() or char.isspace()).split(None, 1)
             if words:
-                self._named(job.run, words[0][:_MAX_NAME])
+                self._set_name(job.run, words[0][:_MAX_NAME])
             elif self._loop.now_ms() < until_ms:
                 later = min(2 * delay_ms, _NAME_EACH_MS[1])
                 job.timer = self._loop.after(delay_ms, lambda: self._ask_name(job, until_ms, later))
 
-        self._ask(job, "probe", job.record.probe, _TIME_MS, answered)
+        self._execute(job, "probe", job.record.probe, _TIME_MS, answered)
 
-    def _named(self, run: LiveRun, name: str) -> None:
+    def _set_name(self, run: LiveRun, name: str) -> None:
         run.execution_id = name
         with self._committer.changing() as change:
             change.write(lambda db: update_run(db, run.id, execution_id=name))
             change.announce("run.updated", event_body(run, "running", executionId=name))
         if self._jobs_by_run[run.id].too_early:
-            self.stopping(run.id)
+            self.stop_job(run.id)
 
-    def stopping(self, run_id: str) -> None:
+    def stop_job(self, run_id: str) -> None:
         """Stop the job, because the root has begun to stop the client.
 
         If the job has no name yet, the engine may not know it. Then the stop is repeated when the name is known.
@@ -254,7 +254,7 @@ class LaunchedJobs(RunObserver, JobTracker):
 
         def ended(_text: str | None, error: str | None) -> None:
             if not stoppable and job.run.execution_id is not None:
-                self.stopping(run_id)
+                self.stop_job(run_id)
             elif stoppable and error is not None:
                 self._root.send({"op": "note", "run": run_id, "text": f"could not stop the job: {error}"})
             else:
@@ -269,7 +269,7 @@ class LaunchedJobs(RunObserver, JobTracker):
 
         job.stopping = True
         _, grace_ms = launcher_commands.stopping(job.run.definition)
-        self._ask(job, "stop", job.record.stop, grace_ms + _TIME_MS, ended)
+        self._execute(job, "stop", job.record.stop, grace_ms + _TIME_MS, ended)
 
     # After the client exits.
 
@@ -302,7 +302,7 @@ class LaunchedJobs(RunObserver, JobTracker):
         """Stop waiting for the job of a run, after a forced stop."""
         job = self._jobs_by_run.get(run.id)
         if job is not None and job.then is not None:
-            self._over(job)
+            self._end_wait(job)
 
     def _search_for(self, job: _Job, then: Then, patience_ms: int | None) -> bool:
         if not (job.record.stop or job.record.probe):
@@ -317,29 +317,29 @@ class LaunchedJobs(RunObserver, JobTracker):
     def _probe_job(self, job: _Job) -> None:
         """Probe for the job, or stop it if the launcher has no ``probe``."""
         if job.record.probe:
-            self._ask(job, "probe", job.record.probe, _TIME_MS, lambda text, error: self._seen(job, text, error))
+            self._execute(job, "probe", job.record.probe, _TIME_MS, lambda text, error: self._probed(job, text, error))
         elif not job.stopping:
-            self._stop(job, lambda _text, error: self._seen(job, "" if error is None else None, error))
+            self._stop(job, lambda _text, error: self._probed(job, "" if error is None else None, error))
         else:
-            self._later(job)
+            self._probe_later(job)
 
-    def _seen(self, job: _Job, text: str | None, error: str | None) -> None:
+    def _probed(self, job: _Job, text: str | None, error: str | None) -> None:
         if text is not None and not text.split():
-            self._over(job)
+            self._end_wait(job)
         elif text is None:
             self._log_unknown(job, error)
-            self._later(job)
+            self._probe_later(job)
         elif job.record.stop and not job.stopping:
             self._stop(job, lambda _text, error: self._stopped(job, error))
         else:
-            self._later(job)
+            self._probe_later(job)
 
     def _stopped(self, job: _Job, error: str | None) -> None:
         self._log_unknown(job, error)
         if job.then is not None:
-            self._later(job)
+            self._probe_later(job)
 
-    def _later(self, job: _Job) -> None:
+    def _probe_later(self, job: _Job) -> None:
         job.timer = self._loop.after(job.delay_ms, lambda: self._probe_job(job))
         job.delay_ms = min(2 * job.delay_ms, _POLL_MS[1])
 
@@ -355,9 +355,9 @@ class LaunchedJobs(RunObserver, JobTracker):
         self._log.error(
             f"{job.run.unit.name} {job.run.id}: stopped waiting for its job after {waited}; the job may still run"
         )
-        self._over(job)
+        self._end_wait(job)
 
-    def _over(self, job: _Job) -> None:
+    def _end_wait(self, job: _Job) -> None:
         job.cancel()
         self._forget_requests(job)
         self.lost.discard(job.run.id)
@@ -369,9 +369,9 @@ class LaunchedJobs(RunObserver, JobTracker):
 
     def run_ended(self, run: LiveRun, verdict: Verdict, *, will_retry: bool) -> None:  # noqa: ARG002 - the signature of them all
         """Forget the job of a run that ended."""
-        self.dropped(run)
+        self.forget(run)
 
-    def dropped(self, run: LiveRun) -> None:
+    def forget(self, run: LiveRun) -> None:
         """Forget a run that ended or could not be stored."""
         job = self._jobs_by_run.pop(run.id, None)
         if job is None:
@@ -379,9 +379,9 @@ class LaunchedJobs(RunObserver, JobTracker):
         job.cancel()
         self.lost.discard(run.id)
         self._forget_requests(job)
-        self._loop.after(0, lambda: self._forget(run.id))  # in a later change than the end of the run
+        self._loop.after(0, lambda: self._remove_record(run.id))  # in a later change than the end of the run
 
-    def _forget(self, run_id: str) -> None:
+    def _remove_record(self, run_id: str) -> None:
         with self._committer.changing() as change:
             change.write(lambda _db: forget_record(self._daemon.boot.data_dir, run_id))
 
@@ -392,7 +392,7 @@ class LaunchedJobs(RunObserver, JobTracker):
 
     # Requests to the watcher.
 
-    def _ask(
+    def _execute(
         self,
         job: _Job,
         purpose: str,

@@ -76,7 +76,7 @@ class RootConnection:
                     self._early.append(message)
         return answer
 
-    def rest(self, timeout_s: float) -> None:
+    def wait_for_any(self, timeout_s: float) -> None:
         """Block for `timeout_s` or until a message arrives; keep it for the loop. Only before :meth:`attach`.
 
         Raises:
@@ -90,9 +90,10 @@ class RootConnection:
                 raise RootGone
             self._early += messages
 
-    def is_early(self, op: str) -> bool:
-        """Return whether a message of kind `op` waits for the loop."""
-        return any(message["op"] == op for message in self._early)
+    @property
+    def must_shut_down(self) -> bool:
+        """Return whether a request to shut down waits for the loop."""
+        return any(message["op"] == "shutdown" for message in self._early)
 
     def ask(self, message: Message) -> None:
         """Send a message and block until it is sent. Only before :meth:`attach`."""

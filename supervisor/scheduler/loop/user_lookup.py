@@ -81,32 +81,32 @@ class UserLookup:
         if key == (None, False):
             then(DAEMON_USER)
             return
-        asker = _LookupCaller(then)
-        late = f"{_named(key)} could not be looked up within {format_duration(self._patience_ms)}"
-        asker.timer = self._loop.after(self._patience_ms, lambda: self._give_up(key, asker, Identity(refusal=late)))
+        caller = _LookupCaller(then)
+        late = f"{_described(key)} could not be looked up within {format_duration(self._patience_ms)}"
+        caller.timer = self._loop.after(self._patience_ms, lambda: self._give_up(key, caller, Identity(refusal=late)))
         if key in self._open:
-            self._open[key].append(asker)
+            self._open[key].append(caller)
             return
-        self._open[key] = [asker]
+        self._open[key] = [caller]
         try:
             threading.Thread(target=self._look_up, args=(key,), daemon=True).start()
         except RuntimeError:  # Python's only sign that pthread_create(3) failed: EAGAIN, too many threads
             self._answered(
-                key, Identity(refusal=f"{_named(key)} could not be looked up: the limit of threads is reached")
+                key, Identity(refusal=f"{_described(key)} could not be looked up: the limit of threads is reached")
             )
 
     def _look_up(self, key: _Key) -> None:
         self._loop.call_from_thread(partial(self._answered, key, self._ask(*key)))
 
-    def _give_up(self, key: _Key, asker: _LookupCaller, identity: Identity) -> None:
+    def _give_up(self, key: _Key, caller: _LookupCaller, identity: Identity) -> None:
         """Stop waiting for a thread that may never end; it stays registered, so that the next lookup shares it."""
-        self._open[key].remove(asker)
-        asker.answer(identity)
+        self._open[key].remove(caller)
+        caller.answer(identity)
 
     def _answered(self, key: _Key, identity: Identity) -> None:
-        for asker in self._open.pop(key, []):
-            asker.answer(identity)
+        for caller in self._open.pop(key, []):
+            caller.answer(identity)
 
 
-def _named(key: _Key) -> str:
+def _described(key: _Key) -> str:
     return "the daemon's user" if key[0] is None else f"the user {key[0]}"

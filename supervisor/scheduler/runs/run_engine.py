@@ -185,7 +185,7 @@ class RunEngine:
         self.live.pop(run.id, None)
         self.release(run)
         run.state = run_transitions.State.ENDED
-        self._jobs.dropped(run)
+        self._jobs.forget(run)
         self._loop.after(0, lambda: self._clean_up_forgotten(run))
 
     def _clean_up_forgotten(self, run: LiveRun) -> None:
@@ -407,7 +407,7 @@ class RunEngine:
         for action in actions:
             if action is run_transitions.Action.TAKE_SLOT:
                 self.hold(run)
-                self._jobs.decided(run, change)
+                self._jobs.prepare_start(run, change)
                 self._spawn_requests.announce(run)
                 change.then(lambda: self._on_decision_stored(run))
             elif action is run_transitions.Action.SPAWN:

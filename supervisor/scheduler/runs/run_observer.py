@@ -59,7 +59,7 @@ class OutputSearch:
 class JobTracker:
     """Tracks the jobs of runs that a launcher started; without another class, no run has a job."""
 
-    def decided(self, run: LiveRun, change: Change) -> None:
+    def prepare_start(self, run: LiveRun, change: Change) -> None:
         """Prepare for the start of an admitted run."""
 
     def refusal(self, run: LiveRun) -> str | None:  # noqa: ARG002 - a default
@@ -73,7 +73,7 @@ class JobTracker:
     def give_up(self, run: LiveRun) -> None:
         """Stop waiting for the job of a run."""
 
-    def dropped(self, run: LiveRun) -> None:
+    def forget(self, run: LiveRun) -> None:
         """Forget a run that could not be stored."""
 
     def adopt(self, run: LiveRun) -> bool:  # noqa: ARG002 - a default
@@ -90,7 +90,7 @@ class JobTracker:
         """
         return False
 
-    def stopping(self, run_id: str) -> None:
+    def stop_job(self, run_id: str) -> None:
         """Stop the job of a run, because the root has begun to stop the run."""
 
 

@@ -353,7 +353,7 @@ class TakeOver:
         if instance["cause"] is not None:
             run.state = run_transitions.State.STOPPING
             self._restart_returned_service(run, instance.get("by"))
-            self._jobs.stopping(run.id)
+            self._jobs.stop_job(run.id)
         elif row.kind == "service" and not self._has_instance(run):
             self._engine.stop(run, change, by=NOT_CONFIGURED)
         elif self._must_stop(run):  # the previous scheduler died before it asked the root to stop the run

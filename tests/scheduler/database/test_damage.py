@@ -66,7 +66,7 @@ def spoil(path: str) -> None:
 
 def stored(harness: Bench) -> None:
     """Let the store thread find the damage."""
-    harness.damage.met(DatabaseDamaged())
+    harness.damage.on_error(DatabaseDamaged())
 
 
 def reported(harness: Bench) -> None:

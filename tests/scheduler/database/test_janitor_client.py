@@ -144,22 +144,22 @@ def test_idle_daemon(keeping: JanitorBench) -> None:
 def test_ended_runs(keeping: JanitorBench) -> None:
     """Any number of ended runs start one janitor a minute, and runs that end while it works start the next one."""
     for _ in range(3):
-        keeping.one.want()
+        keeping.one.request()
     assert keeping.loop.waiting() == [1000]
     keeping.loop.advance(1000)
-    keeping.one.want()
+    keeping.one.request()
     assert keeping.loop.waiting() == []
     keeping.loop.janitor_ends()
     assert keeping.loop.waiting() == [MINUTE_MS]
     for _ in range(5):
         keeping.loop.advance(1000)
-        keeping.one.want()
+        keeping.one.request()
     assert keeping.loop.waiting() == [MINUTE_MS - 5000]
     keeping.loop.advance(MINUTE_MS)
     keeping.loop.janitor_ends()
     assert keeping.loop.waiting() == []
     keeping.loop.advance(2 * MINUTE_MS)
-    keeping.one.want()
+    keeping.one.request()
     assert keeping.loop.waiting() == [1000]
 
 

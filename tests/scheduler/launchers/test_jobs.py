@@ -181,7 +181,7 @@ def test_slow_job(tmp_path: Path) -> None:
 def test_stop_before_the_job_exists(desk: LauncherBench, ended_first: tuple[str, str]) -> None:
     """A job that the engine did not know at the stop is stopped as soon as it exists."""
     run = desk.running()
-    desk.jobs.stopping(run.id)
+    desk.jobs.stop_job(run.id)
     for purpose in ended_first:
         desk.answers(run, purpose, "4711")
     assert list(desk.watcher.open) == [f"{run.id}/stop"]
@@ -193,7 +193,7 @@ def test_stop(desk: LauncherBench) -> None:
     """The job is stopped when the root begins to stop the client. An error of the stop command is in the run's log."""
     run = desk.running()
     desk.answers(run, "probe", "4711")
-    desk.jobs.stopping(run.id)
+    desk.jobs.stop_job(run.id)
     assert desk.request_of(run, "stop").argv == ["stop", run.id]
     desk.answers(run, "stop", None, "stop exited with code 1: no such job")
     (note,) = (frame for frame in desk.root.sent if frame["op"] == "note")
