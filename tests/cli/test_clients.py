@@ -186,6 +186,7 @@ class TestRun:
 
 class TestLogs:
     LOG = f"/api/runs/{RUN}/log"
+    UNIT_LOG = "/api/tasks/job/log/stream"
 
     def page(self, total: int) -> Any:
         def answer(request: Request) -> Answer:
@@ -204,13 +205,13 @@ class TestLogs:
 
     def test_last_lines_of_a_task(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """The default is the last 100 lines of all runs together, and all lines with a search."""
-        daemon.on("GET", "/api/logs/stream", self.units("a", "b"))
+        daemon.on("GET", self.UNIT_LOG, self.units("a", "b"))
         for arguments in ((), ("-n", "2"), ("-n", "0", "-f"), ("--grep", "x"), ("--stream", "stderr", "-n", "5")):
             assert ringward("logs", "job", *arguments).stdout == "a\nb\n"
-        queries = [request.query for request in daemon.requests_to("/api/logs/stream")]
+        queries = [request.query for request in daemon.requests_to(self.UNIT_LOG)]
         assert [query["from"] for query in queries] == ["-100", "-2", "1", "0", "-5"]
         assert [query.get("follow") for query in queries] == ["false", "false", None, "false", "false"]
-        assert (queries[3]["grep"], queries[4]["stream"], queries[0]["task"]) == ("x", "stderr", "job")
+        assert (queries[3]["grep"], queries[4]["stream"]) == ("x", "stderr")
 
     def test_labels_of_several_units(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """Lines of several units have aligned labels, with the instance index where a service has several."""
@@ -221,7 +222,7 @@ class TestLogs:
         daemon.on("GET", "/api/logs/stream", self.units("a"))
         assert ringward("logs", "job", "web").stdout == "job   | a\n"
         assert ringward("logs", "--all").stdout == "job   | a\n"
-        daemon.on("GET", "/api/logs/stream", self.units("a", taskName="web", instanceIndex=1))
+        daemon.on("GET", "/api/tasks/web/log/stream", self.units("a", taskName="web", instanceIndex=1))
         assert ringward("logs", "web").stdout == "web-1 | a\n"
         assert json.loads(ringward("logs", "--json", "web").stdout)["instanceIndex"] == 1
 
@@ -232,9 +233,9 @@ class TestLogs:
         half = event("lines", [{"r": 0, **line(1, "b")}])[:20]
         later = event("lines", [{"r": 0, **line(1, "b")}])
         done = event("done", {"runs": 1})
-        daemon.on("GET", "/api/logs/stream", events(run, first, half, broken=True), events(run, later, done))
+        daemon.on("GET", self.UNIT_LOG, events(run, first, half, broken=True), events(run, later, done))
         assert ringward("logs", "-f", "job").stdout == "a\nb\n"
-        cursors = [request.headers.get("Last-Event-ID") for request in daemon.requests_to("/api/logs/stream")]
+        cursors = [request.headers.get("Last-Event-ID") for request in daemon.requests_to(self.UNIT_LOG)]
         assert cursors == [None, "C1"]
 
     def test_contradictory_arguments(self, ringward: Ringward, daemon: FakeDaemon) -> None:
@@ -281,7 +282,7 @@ class TestLogs:
         daemon.on("GET", f"/api/runs/{RUN}", run())
         assert ringward("logs", RUN.lower()).stdout == "line 0\n"
         daemon.on("GET", f"/api/runs/{RUN}", problem(404, "no run"))
-        daemon.on("GET", "/api/logs/stream", self.units("of a task"))
+        daemon.on("GET", f"/api/tasks/{RUN}/log/stream", self.units("of a task"))
         assert ringward("logs", RUN).stdout == "of a task\n"
 
     def test_raw(self, ringward: Ringward, daemon: FakeDaemon) -> None:
@@ -302,7 +303,7 @@ class TestLogs:
 
     def test_unknown_names(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """Unknown and invalid names are reported, with the nearest name."""
-        daemon.on("GET", "/api/logs/stream", problem(404, 'no task or service named "job" (did you mean "jab"?)'))
+        daemon.on("GET", self.UNIT_LOG, problem(404, 'no task or service named "job" (did you mean "jab"?)'))
         assert 'no task or service named "job" (did you mean "jab"?)' in ringward("logs", "job").stderr
         assert 'not a name: "job,x"' in ringward("logs", "job,x").stderr
 

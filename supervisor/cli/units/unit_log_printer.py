@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from supervisor.cli.client import Api, Query
+from supervisor.cli.client import Api, Query, segment
 from supervisor.cli.daemon_answers import Record, UnexpectedAnswer, parse, parse_list
 from supervisor.cli.failure import Failure
 from supervisor.cli.follow import Follower, ReconnectDelays
@@ -34,6 +34,16 @@ _TIME = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 def query_of(choice: UnitChoice) -> dict[str, str | int | None]:
     """Return the query parameters that select the units."""
     return {"task": ",".join(choice.names) or None, "group": choice.group, "tag": choice.tag}
+
+
+def stream_of(choice: UnitChoice) -> tuple[str, dict[str, str | int | None]]:
+    """Return the path and the query parameters of the log stream of the units.
+
+    A single unit has a path of its own, which a run's token may read.
+    """
+    if choice.exact and len(choice.names) == 1:
+        return f"/api/tasks/{segment(choice.names[0])}/log/stream", {}
+    return "/api/logs/stream", query_of(choice)
 
 
 def labels_of(choice: UnitChoice, api: Api) -> list[str] | None:
@@ -118,8 +128,9 @@ def _json_line(run: Record, line: Record) -> Record:
 class UnitFollower:
     """Prints the merged log of units until the stream ends."""
 
-    def __init__(self, api: Api, query: Query, printer: UnitPrinter, patience: ReconnectDelays) -> None:
+    def __init__(self, api: Api, path: str, query: Query, printer: UnitPrinter, patience: ReconnectDelays) -> None:
         self._api = api
+        self._path = path
         self._query = query
         self._printer = printer
         self._patience = patience
@@ -143,7 +154,7 @@ class UnitFollower:
             headers["Last-Event-ID"] = self._cursor
         parser = EventParser()
         runs: dict[int, Record] = {}
-        with self._api.stream("/api/logs/stream", self._query, headers) as chunks:
+        with self._api.stream(self._path, self._query, headers) as chunks:
             for number, chunk in enumerate(chunks):
                 if number:  # the first bytes do not prove that the daemon works: they are sent before it reads the logs
                     self._patience.reset()

@@ -61,6 +61,20 @@ def test_log_of_a_permitted_run(daemon: Daemon) -> None:
     assert daemon.runs("report-daily")[0]["triggeredBy"] == "api"
 
 
+def test_status_and_log_of_a_permitted_unit(daemon: Daemon) -> None:
+    """A run reads the state and the log of a unit that its ``may`` names, and of no other unit."""
+    script = "ringward ps web >&2 && ringward logs -n 1 web && ringward search web shop; ringward logs job || echo $?"
+    service = SERVICE.replace("exec", "echo the shop is open; exec")
+    daemon.write(asking(script, ["restart:web"]).replace(SERVICE, service) + "[tasks.job]\nrun = 'true'\n")
+    daemon.start()
+    web = until(lambda: running(daemon, "web"), "the service to run")
+    until(lambda: daemon.texts(web), "its output")
+    run = daemon.ended(daemon.trigger("t"))
+    texts = daemon.texts(run["id"], "stdout")
+    assert (texts[0], texts[-1]) == ("the shop is open", "77"), daemon.texts(run["id"], "stderr")
+    assert "the shop is open" in texts[1]
+
+
 def test_token_is_masked_and_ends_with_the_run(daemon: Daemon) -> None:
     """The output masks the token, which is invalid after the end of its run."""
     daemon.write(asking("echo $RINGWARD_TOKEN; echo $RINGWARD_TOKEN | rev; sleep 0", ["restart:web"]))

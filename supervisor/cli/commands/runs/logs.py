@@ -132,12 +132,13 @@ def _print_units(
     lines: int | None,
 ) -> None:
     from supervisor.cli.follow import ReconnectDelays
-    from supervisor.cli.units.unit_log_printer import UnitFollower, UnitPrinter, labels_of, option_moment, query_of
+    from supervisor.cli.units.unit_log_printer import UnitFollower, UnitPrinter, labels_of, option_moment, stream_of
 
     # With a search, show all matching lines instead of only the last ones.
     start = (0 if only.since or only.grep else -100) if lines is None else -lines or 1
+    path, units = stream_of(choice)
     query = {
-        **query_of(choice),
+        **units,
         "from": start,
         "since": option_moment("--since", only.since),
         "until": option_moment("--until", only.until),
@@ -146,7 +147,7 @@ def _print_units(
         "grep": only.grep,
     }
     unit_printer = UnitPrinter(printer, labels_of(choice, api), coloured=sys.stdout.isatty())
-    UnitFollower(api, query, unit_printer, ReconnectDelays()).follow()
+    UnitFollower(api, path, query, unit_printer, ReconnectDelays()).follow()
 
 
 def _follow(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:
