@@ -16,7 +16,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from supervisor.schedule.clock_changes import DstGap, DstOverlap, runs_repeated_time, runs_skipped_time, span_at
-from supervisor.schedule.cron_fields import FIELDS, InvalidField, Pattern
+from supervisor.schedule.cron_fields import FIELDS, HORIZON_S, InvalidField, Pattern
 
 MACROS = {
     "@yearly": "0 0 1 1 *",
@@ -130,20 +130,23 @@ class Cron:
         self._overlap = overlap
 
     def occurrences(self, after_ms: int) -> Iterator[Occurrence]:
-        """Yield the instants after `after_ms` in order; stop if no date matches for 50 years."""
+        """Yield the instants after `after_ms` in order; stop if none runs for 50 years."""
         after_s = after_ms // 1000
+        running = after_s
         span = span_at(self._zone, after_s)
         times = self._pattern.local_times(after_s + span.offset)
         local = next(times, None)
         while local is not None:
             offset, once_from, once_until, end = span.offset, span.repeated_until, span.repeated_from, span.end
             while local is not None and (at := local - offset) < end:
+                running = at
                 if once_from <= at < once_until:
                     yield Occurrence(at * 1000, True)
                 else:
                     yield self._repeated(at, again=at < once_from)
                 local = next(times, None)
-            if local is None:
+            # All times may be in gaps: clocks in Europe skip "30 2 * 3 L0" every year.
+            if local is None or end - running > HORIZON_S:
                 return
             following = span_at(self._zone, end)
             first = end + following.offset
@@ -152,6 +155,7 @@ class Cron:
                 times = self._pattern.local_times(first - 1)
                 local = next(times, None)
             if in_gap and self._fixed and local != first:
+                running = end if self._gap_runs else running
                 yield Occurrence(end * 1000, self._gap_runs, "gap")
             span = following
 

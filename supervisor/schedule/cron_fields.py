@@ -38,6 +38,8 @@ _NTH = re.compile(r"(?P<days>[^*/#]+)#(?P<number>[1-5])|l(?P<last>[0-9]+)")
 _DAY_S = 86_400
 _HORIZON_MONTHS = 50 * 12
 """If a date does not occur within this time, it counts as impossible."""
+HORIZON_S = 50 * 366 * _DAY_S
+"""The same in seconds."""
 _EPOCH = date(1970, 1, 1).toordinal()
 _EPOCH_WEEKDAY = 4
 _SATURDAY = 6

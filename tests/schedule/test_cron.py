@@ -198,3 +198,18 @@ def test_wildcard_expressions(expression: str, start: str, expected: list[tuple[
     instants_found = list(islice(Cron(expression, PRAGUE).occurrences(ms(start)), 2))
     assert [(local_text(instant.at, PRAGUE), instant.note) for instant in instants_found] == expected
     assert all(instant.runs for instant in instants_found)
+
+
+@pytest.mark.parametrize(
+    ("expression", "gap", "skipped"), [("*/15 2 * 3 L0", "run", False), ("30 2 * 3 L0", "skip", True)]
+)
+def test_always_in_the_gap(expression: str, gap: DstGap, skipped: bool) -> None:
+    """If clock changes skip every time of an expression, no instant runs, and the search ends."""
+    occurrences = list(Cron(expression, PRAGUE, gap).occurrences(ms("2026-06-01T00:00Z")))
+    assert bool(occurrences) == skipped
+    assert not any(instant.runs for instant in occurrences)
+
+
+def test_yearly_gap() -> None:
+    """A time that clock changes skip every year runs at the end of each gap."""
+    assert instants("30 2 * 3 L0", PRAGUE, "2026-06-01T00:00Z", 3) == ["28 01:00", "26 01:00", "25 01:00"]
