@@ -36,11 +36,16 @@ _OPTIONS = {
     "search": "--search",
     "limit": "--limit",
     "stream": "--stream",
+    "since": "--since",
+    "until": "--until",
+    "grep": "--grep",
     "runId": "--run",
     "q": "PATTERN",
     "tasks": "--task",
     "role": "--role",
     "expiresInMs": "--expires",
+    "forMs": "--for",
+    "note": "--note",
 }
 """The option of the command line for each parameter or field of the API that has another name."""
 

@@ -307,6 +307,14 @@ class TestLogs:
         assert 'no task or service named "job" (did you mean "jab"?)' in ringward("logs", "job").stderr
         assert 'not a name: "job,x"' in ringward("logs", "job,x").stderr
 
+    @pytest.mark.parametrize("option", ["since", "until", "grep"])
+    def test_rejected_option(self, ringward: Ringward, daemon: FakeDaemon, option: str) -> None:
+        """An error about a parameter names the option of the command line."""
+        error = {"location": f"query.{option}", "message": "missing ]: ["}
+        daemon.on("GET", self.UNIT_LOG, problem(422, "Invalid", [error]))
+        result = ringward("logs", "job", f"--{option}", "10m")
+        assert (result.exit_code, result.stderr) == (exit_codes.USAGE, f"ringward: --{option}: missing ]: [\n")
+
 
 class TestLists:
     TASK: ClassVar = {

@@ -57,6 +57,9 @@ def test_healthy_unit(ringward: Ringward, daemon: FakeDaemon) -> None:
     ("arguments", "message"),
     [
         (["backup", "--for", "soon"], '--for must be a duration such as "2h"'),
+        (["backup", "--for", "0"], "--for must be between 1s and 366d: '0'"),
+        (["backup", "--for", "400d"], "--for must be between 1s and 366d: '400d'"),
+        (["backup", "--note", "x" * 1001], "--note can have up to 1000 characters, it has 1001"),
         (["backup", "--undo", "--note", "x"], "--undo cannot be combined with --for or --note"),
     ],
 )

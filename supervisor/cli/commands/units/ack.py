@@ -10,6 +10,9 @@ from supervisor.cli.settings import Settings, client_options, pass_settings
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
 
+_SHORTEST_MS, _LONGEST_MS = 1000, 366 * 86_400_000
+_LONGEST_NOTE = 1000
+
 
 @click.command("ack", epilog="Example: ringward ack backup --for 2h --note 'a bigger disk is ordered'")
 @client_options
@@ -28,6 +31,8 @@ def command(settings: Settings, what: str, span: str | None, note: str | None, u
     from supervisor.cli.lookups import find_run, find_task, unknown
     from supervisor.cli.tables import show_json
 
+    if note is not None and len(note) > _LONGEST_NOTE:
+        raise click.UsageError(f"--note can have up to {_LONGEST_NOTE} characters, it has {len(note)}")
     if undo and (span is not None or note is not None):
         raise click.UsageError("--undo cannot be combined with --for or --note")
     body = {"forMs": _milliseconds(span), "note": note}
@@ -54,13 +59,16 @@ def _milliseconds(span: str | None) -> int | None:
     """Convert the option --for, a duration, to milliseconds; None if it was not given.
 
     Raises:
-        click.UsageError: the value is not a duration.
+        click.UsageError: the value is not a duration, or is too short or too long.
     """
     from supervisor.config.value_types.durations import parse_duration
 
     if span is None:
         return None
     try:
-        return parse_duration(span)
+        duration = parse_duration(span)
     except ValueError as err:
         raise click.UsageError(f'--for must be a duration such as "2h": {span!r}') from err
+    if not _SHORTEST_MS <= duration <= _LONGEST_MS:
+        raise click.UsageError(f"--for must be between 1s and 366d: {span!r}")
+    return duration
