@@ -81,6 +81,8 @@ class TaskFiles:
         if saved["version"] != _VERSION:
             raise ValueError("of another version")
         self._listed = set(saved["globs"])
+        if not all(isinstance(glob, str) for glob in self._listed):
+            raise TypeError("a glob is not a string")
         self._known_files = {path: FileState(*entry) for path, entry in saved["known"].items()}
         if saved["pending"] is not None:
             files = {path: FileState(*entry) for path, entry in saved["pending"]["files"].items()}

@@ -87,8 +87,8 @@ def _check_for_restart(config: Config, boot: DaemonSettings) -> None:
 
 def _copy(boot: DaemonSettings) -> UsableConfig | None:
     for path in _paths(boot):
-        # A copy that is damaged, or that another daemon or version wrote, is ignored.
-        with contextlib.suppress(OSError, msgspec.DecodeError, LookupError, TypeError, AttributeError):
+        # A copy that is damaged, or that another daemon or version wrote, is ignored. ValueError: it is not UTF-8.
+        with contextlib.suppress(OSError, msgspec.DecodeError, LookupError, TypeError, ValueError, AttributeError):
             with open(path, "rb") as file:
                 copy = msgspec.json.decode(file.read(), type=_Copy)
             if copy.started_at == boot.started_at:
@@ -105,7 +105,8 @@ def _decode(data: msgspec.Raw) -> Config:
     """Decode a copy; keys that the version which wrote it did not know get their defaults.
 
     Raises:
-        msgspec.ValidationError, LookupError, TypeError, AttributeError: it is not a configuration of this version.
+        msgspec.DecodeError, LookupError, TypeError, ValueError, AttributeError: it is not a configuration of this
+            version.
     """
     try:
         return msgspec.json.decode(data, type=Config)

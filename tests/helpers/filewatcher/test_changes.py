@@ -184,7 +184,15 @@ def test_undecodable_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "saved", [{}, {"version": 2, "globs": [], "known": {}, "pending": None}, [], "x", {"version": 1}]
+    "saved",
+    [
+        {},
+        {"version": 2, "globs": [], "known": {}, "pending": None},
+        {"version": 1, "globs": [5, "*"], "known": {}, "pending": None},
+        [],
+        "x",
+        {"version": 1},
+    ],
 )
 def test_damaged_state(saved: Any) -> None:
     """An invalid state is refused as a whole."""

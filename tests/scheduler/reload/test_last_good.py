@@ -109,6 +109,18 @@ def test_copy_of_an_older_version(boot: DaemonSettings) -> None:
 def test_damaged_copy(boot: DaemonSettings, text: str) -> None:
     """The file replaces a damaged copy, and the scheduler knows that it read the file again."""
     copy_of(boot).write_text(text)
+    check_ignored(boot)
+
+
+def test_copy_with_a_damaged_byte(boot: DaemonSettings) -> None:
+    """A copy with a byte that is not UTF-8 is ignored, as any damaged copy is."""
+    last_good.find(boot, LOG, first_epoch=True)
+    copy = copy_of(boot).read_bytes()
+    copy_of(boot).write_bytes(copy.replace(b'"one"', b'"\xffne"'))
+    check_ignored(boot)
+
+
+def check_ignored(boot: DaemonSettings) -> None:
     loaded = last_good.find(boot, LOG, first_epoch=False)
     assert (list(loaded.config.tasks), loaded.read_again) == (["one"], True)
     assert not last_good.find(boot, LOG, first_epoch=False).read_again
