@@ -15,7 +15,7 @@ from supervisor.config.value_types.launchers import PLACEHOLDER
 from supervisor.schedule.cron import validate
 from supervisor.tools.importers import docker_options
 from supervisor.tools.importers.docker_options import Project, pairs, text
-from supervisor.tools.importers.import_result import Outcome, UnreadableFile
+from supervisor.tools.importers.import_result import Outcome, UnreadableFile, check_text
 from supervisor.tools.importers.unit_values import FOR_EVER
 
 _LABEL = "ringward.compose"
@@ -60,12 +60,12 @@ def read(path: str, source: str, outcome: Outcome) -> None:
         if key not in _TOP_LEVEL and not key.startswith("x-"):
             resolved = ": import what docker compose config prints" if key == "include" else ""
             outcome.note(f"{path} {key}", f"is not carried over{resolved}")
-    for volume, settings in project.volumes.items():
-        if set(settings or {}) - {"name", "external", "labels"}:
-            location = f"{path} volumes.{volume}"
-            outcome.note(location, f"{settings} is not carried over: create the volume with docker volume create")
     outcome.advise(path, "put the launchers into the main file: included files hold tasks and services alone")
     try:
+        for volume, settings in project.volumes.items():
+            if set(settings or {}) - {"name", "external", "labels"}:
+                location = f"{path} volumes.{volume}"
+                outcome.note(location, f"{settings} is not carried over: create the volume with docker volume create")
         _File(path, document, project, outcome).add()
     except (TypeError, AttributeError) as err:
         raise UnreadableFile(f"{path}: is not a compose file: {err}") from err
@@ -102,7 +102,7 @@ class _File:
         for name, service in carried.items():
             try:
                 self._add(name, service, names)
-            except (ValueError, TypeError, AttributeError) as err:
+            except (ValueError, TypeError, AttributeError, OverflowError) as err:
                 self._outcome.note(self._location(name), f"is not carried over: {err}: {dict(service)}")
         for name, service in self._services.items():
             if _is_ofelia(service):
@@ -297,6 +297,8 @@ class _File:
         given = service.get("env_file") or []
         paths = []
         for entry in given if isinstance(given, list) else [given]:
+            if isinstance(entry, Mapping) and "path" not in entry:
+                raise ValueError("an entry of env_file has no path")
             path = self._project.path(str(entry["path"] if isinstance(entry, Mapping) else entry))
             if os.path.exists(path):
                 paths.append(path)
@@ -511,22 +513,27 @@ def content(path: str, text: str, outcome: Outcome) -> Mapping[str, Any]:
     """
     import yaml  # imported only here, because that takes 20 ms
 
-    loader = yaml.SafeLoader(text)
     resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
     for tag, pattern, starts in _TYPES:
         for start in starts:
             resolvers.setdefault(start, []).append((tag, re.compile(f"(?:{pattern})$")))
-    loader.yaml_implicit_resolvers = resolvers
     try:
-        document = loader.get_single_data()
-    except (yaml.YAMLError, RecursionError) as err:
+        loader = yaml.SafeLoader(text)  # raises ReaderError for control characters
+        loader.yaml_implicit_resolvers = resolvers
+        try:
+            document = loader.get_single_data()
+        finally:
+            loader.dispose()
+    except (yaml.YAMLError, RecursionError, ValueError) as err:  # ValueError: a number with thousands of digits
         raise UnreadableFile(f"{path}: is not YAML: {' '.join(str(err).split())}") from err
-    finally:
-        loader.dispose()
     if not isinstance(document, Mapping) or not isinstance(document.get("services"), Mapping):
         raise UnreadableFile(f"{path}: has no services")
     variables = _Variables(path, outcome)
-    filled: Mapping[str, Any] = variables.filled(document)
+    try:
+        filled: Mapping[str, Any] = variables.filled(document)
+    except RecursionError as err:  # an anchor whose value contains its own alias
+        raise UnreadableFile(f"{path}: is nested too deeply") from err
+    check_text(path, filled)
     return filled
 
 

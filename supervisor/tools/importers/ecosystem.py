@@ -50,6 +50,8 @@ def content(path: str, text: str) -> Any:
         return json.loads(text)
     except ValueError:
         pass
+    except RecursionError as err:
+        raise UnreadableFile(f"{path}: is nested too deeply") from err
     if node := shutil.which("node"):
         return _evaluated(node, path)
     return _literal(path, text)

@@ -24,6 +24,18 @@ class UnreadableFile(Exception):
     """A file does not have the stated format."""
 
 
+def check_text(path: str, value: object) -> None:
+    """Check that all strings in the content of a file can be written.
+
+    Raises:
+        UnreadableFile: a string has a lone surrogate, which JSON and YAML can express as an escape.
+    """
+    try:
+        json.dumps(value, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError as err:
+        raise UnreadableFile(f"{path}: a string is not valid Unicode text") from err
+
+
 class WithReferences(str):
     """A value in which ``${NAME}`` is a reference to a variable of the daemon."""
 
@@ -176,6 +188,13 @@ def _value(value: Any, *, literal: bool) -> str:
 
 
 def seconds(count: float) -> str:
-    """Return seconds as a duration of the configuration, such as ``10s`` or ``1500ms``."""
-    ms = round(count * 1000)
+    """Return seconds as a duration of the configuration, such as ``10s`` or ``1500ms``.
+
+    Raises:
+        ValueError: the number is not finite.
+    """
+    try:
+        ms = round(count * 1000)
+    except OverflowError as err:
+        raise ValueError("a duration is too long") from err
     return f"{ms // 1000}s" if ms % 1000 == 0 else f"{ms}ms"

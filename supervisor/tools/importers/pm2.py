@@ -9,7 +9,7 @@ from typing import Any
 
 from supervisor.schedule.cron import validate
 from supervisor.tools.importers.ecosystem import content
-from supervisor.tools.importers.import_result import Outcome, UnreadableFile, seconds
+from supervisor.tools.importers.import_result import Outcome, UnreadableFile, check_text, seconds
 
 _INTERPRETERS = {
     **dict.fromkeys((".js", ".mjs", ".cjs", ".ts", ".mts", ".cts"), "node"),
@@ -50,6 +50,7 @@ def read(path: str, text: str, outcome: Outcome) -> None:
         UnreadableFile: the file is not an ecosystem file.
     """
     document = content(path, text)
+    check_text(path, document)
     if isinstance(document, Mapping):
         for key in document:
             if key != "apps" and "script" not in document:
@@ -65,7 +66,7 @@ def read(path: str, text: str, outcome: Outcome) -> None:
             continue
         try:
             _app(app, os.path.dirname(os.path.abspath(path)), location, outcome)
-        except (ValueError, TypeError, AttributeError) as err:  # an unterminated quote, or a wrong type
+        except (ValueError, TypeError, AttributeError, OverflowError) as err:  # an unterminated quote, or a wrong type
             outcome.note(location, f"is not carried over: {err}: {json.dumps(app)}")
 
 

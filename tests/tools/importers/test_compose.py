@@ -63,6 +63,15 @@ volumes: { db: , cache: { name: big-cache } }
 """
 
 
+UNREADABLE = (
+    'services: { a: { image: "\0" } }',
+    f"services: {{ a: {{ image: i, scale: {'9' * 5000} }} }}",
+    "services: &a { b: *a }",
+    'services: { a: { image: "\\ud800" } }',
+)
+"""A control character, a number with too many digits, a table that contains itself, a lone surrogate."""
+
+
 def imported(tmp_path: Path, text: str) -> tuple[Outcome, dict[str, Any], dict[str, Any]]:
     """Return the outcome, tasks and services, and launchers."""
     outcome = Outcome()
@@ -142,7 +151,7 @@ def test_yaml(tmp_path: Path) -> None:
     )
     assert definition["env"] == {"A": "on", "B": "0755", "C": "1:20", "D": "true", "E": "1e3", "F": "2026-01-01"}
     assert "--label=ringward.compose=p.one" in options
-    for text in ("services: [", "- a", "services: []", "a: &a [*a", "x: !!python/object:os.system {}"):
+    for text in ("services: [", "- a", "services: []", "a: &a [*a", "x: !!python/object:os.system {}", *UNREADABLE):
         with pytest.raises(UnreadableFile):
             compose.read("c.yaml", text, Outcome())
 
@@ -259,11 +268,19 @@ def test_settings_not_carried_over_are_reported(tmp_path: Path, line: str, note:
 
 def test_values_of_the_wrong_kind(tmp_path: Path) -> None:
     """An invalid service is reported, and an unusable file is refused."""
-    outcome, units, _ = imported(tmp_path, "services: { a: 5, b: { image: i }, c: , d: { image: i, env_file: [[]] } }")
+    outcome, units, _ = imported(
+        tmp_path,
+        "services: { a: 5, b: { image: i }, c: , d: { image: i, env_file: [[]] }, "
+        "e: { image: i, env_file: { required: true } } }",
+    )
     assert {"b"} <= units.keys()
-    for name in ("a", "c"):
+    for name in ("a", "c", "e"):
         assert mentions(outcome, f"services.{name}", "is not carried over")
-    for text in ("services: { a: { image: i, depends_on: 5 } }", "services: { a: { image: i, labels: 5 } }"):
+    for text in (
+        "services: { a: { image: i, depends_on: 5 } }",
+        "services: { a: { image: i, labels: 5 } }",
+        "{ services: {}, volumes: x }",
+    ):
         with pytest.raises(UnreadableFile, match="not a compose file"):
             compose.read("c.yaml", text, Outcome())
 

@@ -160,13 +160,29 @@ def test_cron_restart(tmp_path: Path) -> None:
     assert mentions(app(tmp_path, cron_restart="whenever")[0], "cron_restart = whenever")
 
 
-@pytest.mark.parametrize("keys", [{"env": ["A=1"]}, {"max_restarts": "many"}, {"args": "'open"}, {"instances": "all"}])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"env": ["A=1"]},
+        {"max_restarts": "many"},
+        {"max_restarts": float("inf")},
+        {"args": "'open"},
+        {"instances": "all"},
+    ],
+)
 def test_values_of_the_wrong_kind(tmp_path: Path, keys: dict[str, Any]) -> None:
     """An app with an invalid value is not carried over, and is reported with all its values."""
     outcome, units = app(tmp_path, **keys)
     assert not units
     whole = json.dumps({"name": "web", "script": "server.js", **keys})
     assert mentions(outcome, "apps[0]", "is not carried over", whole)
+
+
+@pytest.mark.parametrize("text", ['{"script": "\\ud800"}', "[" * 100_000])
+def test_unusable_json(text: str) -> None:
+    """A string that is not Unicode text, and too many levels, are refused."""
+    with pytest.raises(UnreadableFile, match=r"^x: (a string is not valid Unicode|is nested too deeply)"):
+        pm2.read("x", text, Outcome())
 
 
 def test_settings_not_carried_over_are_reported(tmp_path: Path) -> None:

@@ -148,6 +148,13 @@ def test_time_spans() -> None:
             span(text)
 
 
+def test_too_long_time_span(tmp_path: Path) -> None:
+    """A time span beyond all numbers is reported, and not carried over."""
+    outcome, definition = service(tmp_path, f"TimeoutStopSec={'9' * 400}")
+    assert "graceful_stop" not in definition
+    assert mentions(outcome, "TimeoutStopSec")
+
+
 def service(tmp_path: Path, *lines: str, unit: str = "") -> tuple[Outcome, dict[str, Any]]:
     """Import one service with these lines."""
     outcome = Outcome()
