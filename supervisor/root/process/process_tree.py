@@ -60,7 +60,9 @@ class ProcessTrees:
         self.reap_at_s: float | None = None
         """When :meth:`tend` is due (monotonic seconds)."""
         self._search_again = False
-        """Whether the last search met a process that has ended or is dying, which may have forked just before."""
+        """Whether the last search met a process that has just ended or is dying, which may have forked before."""
+        self._ended: set[int] = set()
+        """The processes that the last search found ended. A zombie stays among them until its parent reaps it."""
         self.mains: set[int] = set()
         """The ids of main processes that are not reaped yet."""
         self._owners: dict[tuple[int, int], str] = {}
@@ -110,11 +112,11 @@ class ProcessTrees:
 
     def _orphans(self, managed: ManagedProcess) -> list[int]:
         """Return the ids of the orphans of a run."""
-        orphans, owners, looked_at = [], {}, set()
+        orphans, owners, looked_at, ended = [], {}, set(), set()
         for pid in self._possible_members(managed) if managed.main.adopted else self._living_orphans():
             process = find_process(pid)
             if process is None:
-                self._search_again = True
+                ended.add(pid)
                 continue
             if process.start < managed.main.ticks:
                 continue
@@ -124,7 +126,8 @@ class ProcessTrees:
                 owners[pid, process.start] = owner
             if owner == managed.run:
                 orphans.append(pid)
-        self._owners = owners
+        self._search_again |= not ended <= self._ended
+        self._owners, self._ended = owners, ended
         self._unread &= looked_at
         return orphans
 

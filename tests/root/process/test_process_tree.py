@@ -41,6 +41,21 @@ def test_group_created_during_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
         assert late.wait(60) == -signal.SIGTERM
 
 
+def test_zombies_of_the_host_delay_no_end() -> None:
+    """A zombie that another process of the host does not reap delays no end of an adopted run without a cgroup."""
+    with subprocess.Popen(["true"]) as zombie, subprocess.Popen(["sleep", "1000"]) as main:
+        os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+        there = find_process(main.pid)
+        assert there is not None
+        adopted = MainProcess(main.pid, os.pidfd_open(main.pid), 1, 0.0, there.start, adopted=True)
+        main.kill()
+        main.wait()
+        process = ManagedProcess(spawn("R"), adopted)
+        process.state = State.SEALING
+        assert ProcessTrees("D", set, print).is_empty(process)
+        os.close(adopted.pidfd)
+
+
 def test_exiting_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exiting process loses its variables before it ends; for a second it counts as part of the run."""
     clock = FakeClock()
