@@ -11,6 +11,8 @@ from typing import NamedTuple
 _GONE = frozenset(b"ZX")
 _LISTS_CHILDREN = os.path.exists("/proc/thread-self/children")
 """Whether the kernel lists children (CONFIG_PROC_CHILDREN)."""
+COUNTS_IO = os.path.exists("/proc/self/io")
+"""Whether the kernel counts the bytes of each process on disks (CONFIG_TASK_IO_ACCOUNTING)."""
 _FORKED_NO_EXEC = 0x40
 """PF_FORKNOEXEC of include/linux/sched.h: fork(2) sets it, and a successful execve(2) clears it."""
 _READ_BYTES = 4096
@@ -153,7 +155,7 @@ def send_signal(process: Process, number: int) -> bool:
 
 
 def io_bytes(pid: int, proc: str = "/proc") -> tuple[int | None, int | None]:
-    """Return the bytes that a process or zombie and its awaited children have read from and written to disks.
+    """Return the bytes that a process and its awaited children have read from and written to disks.
 
     Both are None if the file is not readable or the kernel does not count (proc_pid_io(5)).
     """

@@ -11,10 +11,13 @@ from typing import NamedTuple
 
 from supervisor.host.cgroups import Cgroup, Usage
 from supervisor.host.pidfds import exit_status
-from supervisor.host.procfs import io_bytes
+from supervisor.host.procfs import COUNTS_IO
 from supervisor.ipc.messages import Exited, Spawn
 from supervisor.root.process.notify_socket import NotifySocket
 from supervisor.root.process.transitions import ALIVE, CLOSES, DRAINS, OVERDUE, State
+
+_BLOCK_BYTES = 512
+"""The unit of ru_inblock and ru_oublock (kernel/sys.c, task_io_get_inblock)."""
 
 
 class ProcessState(enum.Enum):
@@ -167,10 +170,12 @@ def reap(process: ManagedProcess) -> MainProcessExit | None:
         status = status_of(process)
         os.close(process.main.pidfd)
         return MainProcessExit(status)
-    read_bytes, write_bytes = io_bytes(process.main.pid)
     pid, status, usage = os.wait4(process.main.pid, os.WNOHANG)
     if not pid:
         return None
+    # The same counts as in /proc/PID/io, which Linux 6.18 hides from ordinary users once the process is a zombie.
+    blocks = (usage.ru_inblock, usage.ru_oublock) if COUNTS_IO else (None, None)
+    read_bytes, write_bytes = (None if count is None else count * _BLOCK_BYTES for count in blocks)
     user_us, system_us = int(usage.ru_utime * 1e6), int(usage.ru_stime * 1e6)
     return MainProcessExit(status, read_bytes, write_bytes, user_us, system_us, usage.ru_maxrss * 1024)
 
