@@ -64,7 +64,8 @@ def build(output: Path) -> None:
         sdist = _build("--sdist", ROOT, work / "sdist", seconds)
         _normalise(sdist, output / sdist.name, seconds)
         with tarfile.open(output / sdist.name) as archive:
-            archive.extractall(work / "sources", filter="tar")  # keeps the modes whatever the umask
+            archive.extraction_filter = getattr(tarfile, "tar_filter", None)  # Python before 3.11.4 has no filters
+            archive.extractall(work / "sources")  # noqa: S202 - our own; keeps the modes whatever the umask
         (sources,) = (work / "sources").iterdir()
         wheel = _build("--wheel", sources, work / "wheel", seconds)
         (output / wheel.name).write_bytes(wheel.read_bytes())

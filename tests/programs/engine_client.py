@@ -5,8 +5,10 @@ process id, and when it has ended, a line with its exit code. Its output was rec
 that none of them takes end with status 64.
 """
 
+import grp
 import json
 import os
+import pwd
 import re
 import shlex
 import signal
@@ -242,7 +244,8 @@ def systemd_run(arguments: list[str]) -> int:
     unit = parsed(arguments, "--wait", "--pipe", "--quiet", "--collect", f"--unit=ringward-({ULID})")[4]
     names, remaining = several(arguments[5:], "--setenv=([^=]+)")
     places, remaining = several(remaining, "--working-directory=(.+)")
-    parsed(remaining, "--uid=root", "--gid=root", "--property=TimeoutStopSec=60s 1ms", "--property=Nice=5", "--")
+    user, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(os.getegid()).gr_name
+    parsed(remaining, f"--uid={user}", f"--gid={group}", "--property=TimeoutStopSec=60s 1ms", "--property=Nice=5", "--")
     env = {name[1]: os.environ[name[1]] for name in names}
     argv = [remaining[5], *(expanded(word, BRACES, env, unknown="") for word in remaining[6:])]
     return Job(unit[1]).run(argv, env, places[0][1] if places else None)

@@ -21,7 +21,8 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("supervisor.config.files.lookup.SYSTEM_FILE", str(tmp_path / "none.toml"))
-    monkeypatch.setattr("supervisor.config.files.lookup.SYSTEM_DATA", str(tmp_path / "data"))
+    default = str(tmp_path / "data")
+    monkeypatch.setattr("supervisor.config.files.lookup.default_data_dir", lambda _environ, _euid: default)
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ def unpacked(archive: Path) -> Path:
     directory = Path(tempfile.mkdtemp(prefix="version-"))
     atexit.register(shutil.rmtree, directory)
     with tarfile.open(archive) as files:
-        files.extractall(directory, filter="data")
+        files.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has no filters
+        files.extractall(directory)
     return directory
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.support.command_line import Ringward
 from tests.support.waiting import until
 
-ENV = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": "/nowhere", "TERM": "dumb", "PS1": "$ "}
+ENV = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": "/dev/null", "TERM": "dumb", "PS1": "$ "}
 CASES = (
     ("ringward compl", "completion"),
     ("ringward validate --config my", "my.toml"),

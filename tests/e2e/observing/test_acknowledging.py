@@ -1,6 +1,7 @@
 """Acknowledged failures, through the daemon."""
 
 import json
+import os
 import subprocess
 from typing import Any
 
@@ -50,7 +51,7 @@ def test_acknowledged_until_the_next_failure(daemon: Daemon) -> None:
     daemon.stop()
     daemon.start()
     acknowledged = record(daemon)["acknowledged"]
-    assert (acknowledged["by"], acknowledged["note"]) == ("uid 0", "known")
+    assert (acknowledged["by"], acknowledged["note"]) == (f"uid {os.getuid()}", "known")
     assert "until" not in acknowledged
     overview = status(daemon)
     assert "fails" not in names(overview["attention"])

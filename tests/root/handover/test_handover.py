@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -242,9 +243,9 @@ def test_managed_process(tmp_path: Path) -> None:
     other.notify_socket._sock.detach()
 
 
-def test_unacknowledged_exits(bench: PumpBench) -> None:
+def test_unacknowledged_exits(bench: PumpBench, tmp_path: Path) -> None:
     """The next root reports unacknowledged exits and failed starts as this one would have."""
-    records = RunRecords(BOOT, DescriptorStore(""), Log("test"))
+    records = RunRecords(replace(BOOT, runtime_dir=str(tmp_path)), DescriptorStore(""), Log("test"))
 
     def lives() -> ProcessManager:
         return ProcessManager(

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from supervisor.host.cgroups import Cgroups
 from supervisor.ipc.child_process import ChildProcess
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Message, Spawn, encode
+from supervisor.ipc.messages import DaemonSettings, Message, Spawn, encode
 from supervisor.root.handover.fd_store import DescriptorStore
 from supervisor.root.handover.run_records import RunRecords
 from supervisor.root.helper_processes import Helper
@@ -34,7 +35,10 @@ from tests.root.debugger import traced
 from tests.root.loop.test_shortage import BOOT, FailingStarts
 from tests.support.waiting import until
 
-RECORDS = RunRecords(BOOT, DescriptorStore(""), Log("test"))
+
+def records_in(directory: Path) -> RunRecords:
+    """Return the records of a root whose runtime directory this is."""
+    return RunRecords(replace(BOOT, runtime_dir=str(directory)), DescriptorStore(""), Log("test"))
 
 
 class _Log(Log):
@@ -65,12 +69,17 @@ def bell(tmp_path: Path) -> Iterator[DoorbellServer]:
     server.close()
 
 
-def test_api_cannot_send_commands(bell: DoorbellServer, tmp_path: Path) -> None:
+@pytest.fixture
+def boot(tmp_path: Path) -> DaemonSettings:
+    return replace(BOOT, runtime_dir=str(tmp_path))
+
+
+def test_api_cannot_send_commands(bell: DoorbellServer, boot: DaemonSettings, tmp_path: Path) -> None:
     """No message of the API server, which talks to untrusted clients, makes the root do anything."""
     log = _Log()
     pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskSpace(str(tmp_path), 0)))
-    scheduler, api = (Helper(name, name, BOOT, []) for name in ("scheduler", "gunicorn"))
-    control = ControlThread(BOOT, log, pump, bell, {}, (scheduler, api))
+    scheduler, api = (Helper(name, name, boot, []) for name in ("scheduler", "gunicorn"))
+    control = ControlThread(boot, log, pump, bell, {}, (scheduler, api))
     frame = encode({"op": "spawn", "spawn": vars(spawn("R"))})
     control._on_messages(api, memoryview(frame))
     assert not control._processes.live
@@ -87,12 +96,12 @@ def test_api_cannot_send_commands(bell: DoorbellServer, tmp_path: Path) -> None:
     assert obeyed == operations
 
 
-def test_last_messages_of_a_scheduler(bell: DoorbellServer, tmp_path: Path) -> None:
+def test_last_messages_of_a_scheduler(bell: DoorbellServer, boot: DaemonSettings, tmp_path: Path) -> None:
     """A stop that the scheduler sent before its end is carried out, however many messages precede it."""
     log = _Log()
     pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskSpace(str(tmp_path), 0)))
-    scheduler, api = (Helper(name, name, BOOT, []) for name in ("scheduler", "gunicorn"))
-    control = ControlThread(BOOT, log, pump, bell, {}, (scheduler, api))
+    scheduler, api = (Helper(name, name, boot, []) for name in ("scheduler", "gunicorn"))
+    control = ControlThread(boot, log, pump, bell, {}, (scheduler, api))
     stopped_runs: list[str] = []
     control._operations["stop"] = lambda frame: stopped_runs.append(frame["run"])
     runs = [f"{number:026}" for number in range(500)]
@@ -121,12 +130,11 @@ def test_expired_timers_are_freed() -> None:
     assert list(timers.due(20_000.0)) == ["9999"]
 
 
-def test_unresponsive_tracer() -> None:
+def test_unresponsive_tracer(tmp_path: Path) -> None:
     """A traced process is reaped after its tracer has seen the exit; other work continues meanwhile."""
     frames: list[Message] = []
-    lives = ProcessManager(
-        "D", EpollWatch(), cast(Pump, _Pump()), _Log(), {}, frames.append, ProcessTrees("D", set, print), RECORDS
-    )
+    trees, records = ProcessTrees("D", set, print), records_in(tmp_path)
+    lives = ProcessManager("D", EpollWatch(), cast(Pump, _Pump()), _Log(), {}, frames.append, trees, records)
     with subprocess.Popen(["sleep", "1000"]) as process:
         with traced(process.pid):
             main = MainProcess(process.pid, os.pidfd_open(process.pid), 1, 0.0)
@@ -150,14 +158,14 @@ def test_unresponsive_tracer() -> None:
         process.returncode = -signal.SIGKILL
 
 
-def test_end_of_a_run_retries_starts() -> None:
+def test_end_of_a_run_retries_starts(tmp_path: Path) -> None:
     """When a run has ended, the starts that wait for a resource are due at once."""
     starts = FailingStarts()
     starts.waiting.start(spawn("W"))
     clock = starts.clock
     starts.until(clock.monotonic_s() + 3600)
-    trees = ProcessTrees("D", set, print, clock)
-    lives = ProcessManager("D", EpollWatch(clock), cast(Pump, _Pump()), _Log(), {}, lambda _: None, trees, RECORDS)
+    trees, records = ProcessTrees("D", set, print, clock), records_in(tmp_path)
+    lives = ProcessManager("D", EpollWatch(clock), cast(Pump, _Pump()), _Log(), {}, lambda _: None, trees, records)
     lives._waiting = starts.waiting
     with subprocess.Popen(["true"]) as process:
         main = MainProcess(process.pid, os.pidfd_open(process.pid), 1, 0.0)
@@ -177,13 +185,15 @@ def test_end_of_a_run_retries_starts() -> None:
     assert due_s <= clock.monotonic_s()
 
 
-def test_unkillable_helper(bell: DoorbellServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unkillable_helper(
+    bell: DoorbellServer, boot: DaemonSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A shutdown does not wait indefinitely for a helper that even SIGKILL cannot end, such as one hung on a disk."""
     monkeypatch.setattr("supervisor.root.loop.control_thread._HELPER_END_S", 0.05)
     log = _Log()
     pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskSpace(str(tmp_path), 0)))
-    scheduler, api = (Helper(name, name, BOOT, []) for name in ("scheduler", "gunicorn"))
-    control = ControlThread(BOOT, log, pump, bell, {}, (scheduler, api))
+    scheduler, api = (Helper(name, name, boot, []) for name in ("scheduler", "gunicorn"))
+    control = ControlThread(boot, log, pump, bell, {}, (scheduler, api))
     with subprocess.Popen(["sleep", "1000"], start_new_session=True) as process:
         scheduler.pid, scheduler.pidfd = process.pid, os.pidfd_open(process.pid)
         with traced(process.pid):

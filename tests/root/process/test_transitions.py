@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -17,7 +18,7 @@ from supervisor.root.process.managed_process import MainProcess, ManagedProcess,
 from supervisor.root.process.process_manager import ProcessManager
 from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.transitions import ALIVE, CLOSES, DRAINS, OVERDUE, TABLE, Action, Event, State, step
-from tests.root.loop.test_control_thread import RECORDS, _Log, spawn
+from tests.root.loop.test_control_thread import _Log, records_in, spawn
 from tests.stories import Words, pairs, steps_of
 
 WORDS = Words(State, Event, Action)
@@ -411,12 +412,12 @@ class _Pump:
 class Bench:
     """A process manager with one process, and no threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path) -> None:
         self.frames: list[Message] = []
         self.pump = _Pump()
         trees = ProcessTrees("D", set, print)
         self.manager = ProcessManager(
-            "D", EpollWatch(), cast(Pump, self.pump), _Log(), {}, self.frames.append, trees, RECORDS
+            "D", EpollWatch(), cast(Pump, self.pump), _Log(), {}, self.frames.append, trees, records_in(directory)
         )
         self.actions: dict[Action, Callable[..., None]] = dict(self.manager._dispatcher._of_processes)
         self.manager._dispatcher._of_processes = self.actions
@@ -439,8 +440,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    harness = Bench()
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    harness = Bench(tmp_path)
     yield harness
     harness.close()
 

@@ -202,7 +202,7 @@ class TestShim:
             (["/etc/passwd"], None, 126, "", "exec 126"),
             (["true"], "/no/such", 125, "", "cwd"),
         ):
-            outcome = Outcome(make_spawn(argv, cwd, env={"app.name": "shop"}))
+            outcome = Outcome(make_spawn(argv, cwd, env={"app.name": "shop", "PATH": "/usr/bin:/bin"}))
             assert (outcome.code, outcome.out.decode(), outcome.err, outcome.word) == (code, out, b"", word)
         missing = Outcome(make_spawn(["true"], env={"app.name": "shop"}, stdin_file="/no/such"))
         assert missing.word == "stdin"

@@ -419,6 +419,7 @@ def test_announced_run_is_ready(root: StartBench) -> None:
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.E2BIG, errno.EPERM])
 def test_kernel_without_clone_into_cgroup(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """If the kernel cannot create processes in cgroups, later starts join without trying; the log reports it once."""
+    require_cgroups()
     refuse = f"def refuse(_cgroup): raise OSError({code}, 'x')\n"
     program = (
         f"import sys\nfrom supervisor.root.spawn import zygote\n{refuse}zygote.copy = refuse\n"
