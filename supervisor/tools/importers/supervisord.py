@@ -111,7 +111,8 @@ def _program(
 ) -> None:
     def expanded(text: str) -> str:
         text = text.replace("%(program_name)s", name).replace("%(group_name)s", group or name)
-        text = re.sub(r"%\(numprocs\)[ds]", settings.get("numprocs", "1"), text)
+        numprocs = settings.get("numprocs", "1")
+        text = re.sub(r"%\(numprocs\)[ds]", lambda _match: numprocs, text)
         for missing in _REST.findall(_TO_REPLACE.sub("", text)):
             outcome.note(location, f"%({missing})s is not carried over")
         return text.replace("%%", "%")

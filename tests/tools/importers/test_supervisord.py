@@ -77,6 +77,13 @@ def test_values_of_the_wrong_kind(line: str) -> None:
     assert mentions(outcome, "[program:one]", "is not carried over")
 
 
+def test_backslash_in_numprocs() -> None:
+    """A numprocs that is not a number is reported."""
+    outcome = Outcome()
+    supervisord.read("s.conf", "[program:one]\ncommand=x %(numprocs)d\nnumprocs=\\u\\1\n", outcome)
+    assert mentions(outcome, "numprocs = \\u\\1")
+
+
 def test_output_elsewhere(tmp_path: Path) -> None:
     """Output that goes to syslog or creates events is reported."""
     outcome, _ = program(tmp_path, "command=x", "stdout_syslog=true", "stderr_events_enabled=false")
