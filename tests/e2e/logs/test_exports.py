@@ -1,4 +1,7 @@
-"""Exports through the real daemon, while its processes are killed and replaced."""
+"""Exports through the real daemon, while its processes are killed and replaced.
+
+Tests that share the daemon have exports of different names, because it keeps the position of each.
+"""
 
 import contextlib
 import json
@@ -17,7 +20,7 @@ import pytest
 
 from store.database import open_reader
 from tests.helpers.exporter.loki import Loki
-from tests.support.daemon import WITH_EXTRAS, Daemon, gone
+from tests.support.daemon import WITH_EXTRAS, Daemon, command_lines, gone
 from tests.support.waiting import until
 
 CODE = """\
@@ -99,17 +102,18 @@ def check(daemon: Daemon, path: Path, *, repeats: bool = False) -> None:
             assert number <= max(numbers[:index], default=-1) + 1
 
 
+@pytest.mark.lent
 def test_orderly_replacements(daemon: Daemon, tmp_path: Path) -> None:
     """A killed scheduler, an upgrade and a changed export lose no line and repeat none."""
     path = tmp_path / "out" / "log"
-    daemon.write(UNITS + export(path))
+    daemon.write(UNITS + export(path, "orderly"))
     daemon.start()
     until(lambda: records(path), "the first lines")
     daemon.kill_helper("ringward scheduler")
     daemon.ended(daemon.trigger("job"))
     assert daemon.cli("upgrade").returncode == 0
     daemon.ended(daemon.trigger("job"))
-    write_again(daemon, export(path, keep=50, max_size="1mb"))
+    write_again(daemon, export(path, "orderly", keep=50, max_size="1mb"))
     before = exporter(daemon)
     assert daemon.cli("reload").returncode == 0
     until(lambda: gone(before), "the changed exporter to end")
@@ -117,10 +121,11 @@ def test_orderly_replacements(daemon: Daemon, tmp_path: Path) -> None:
     check(daemon, path)
 
 
+@pytest.mark.lent
 def test_killed_exporters_lose_no_line(daemon: Daemon, tmp_path: Path) -> None:
     """However often exporters are killed, each line arrives, and the lines of a run stay in order."""
     path = tmp_path / "out" / "log"
-    daemon.write(UNITS + export(path))
+    daemon.write(UNITS + export(path, "killed"))
     daemon.start()
     for _ in range(4):
         exporter_process = exporter(daemon)
@@ -132,10 +137,11 @@ def test_killed_exporters_lose_no_line(daemon: Daemon, tmp_path: Path) -> None:
     check(daemon, path, repeats=True)
 
 
+@pytest.mark.lent
 def test_killed_root_loses_no_line(daemon: Daemon, tmp_path: Path) -> None:
     """After a crash of the daemon, the next one delivers the lines that the logs kept, each run to its end."""
     path = tmp_path / "out" / "log"
-    daemon.write(UNITS + export(path))
+    daemon.write(UNITS + export(path, "crashed"))
     daemon.start()
     daemon.ended(daemon.trigger("job"))
     until(lambda: len(records(path)) >= 2, "lines of several runs")
@@ -212,6 +218,7 @@ def test_removed_lines_are_one_record(daemon: Daemon, tmp_path: Path) -> None:
     assert first["skipped"] + sum(other["stream"] == "stdout" for other in others) <= 1_000_001
 
 
+@pytest.mark.lent
 def test_only_selected_lines_are_delivered(daemon: Daemon, tmp_path: Path) -> None:
     """Globs, groups, tags and streams select the lines of an export; a reload adds and removes exports."""
     paths = {name: tmp_path / "out" / name for name in ("glob", "group", "tag", "stream", "later")}
@@ -244,13 +251,7 @@ def test_only_selected_lines_are_delivered(daemon: Daemon, tmp_path: Path) -> No
     until(lambda: texts("stream") == {"err"}, "the lines by stream")
     write_again(daemon, export(paths["later"], "later"))
     assert daemon.cli("reload").returncode == 0
-    until(
-        lambda: (
-            [" ".join(exporter_process.cmdline()) for exporter_process in exporters(daemon)]
-            == ["ringward exporter later"]
-        ),
-        "one exporter",
-    )
+    until(lambda: [*command_lines(exporters(daemon)).values()] == ["ringward exporter later"], "one exporter")
     daemon.ended(daemon.trigger("b"))
     until(lambda: texts("later") == {"b"}, "the lines of the new export, without earlier runs")
     assert texts("glob") == {"a1", "err", "a2"}
@@ -266,10 +267,11 @@ def server(path: str) -> Iterator[socket.socket]:
     os.unlink(path)
 
 
+@pytest.mark.lent
 def test_syslog_with_kills_of_both_sides(daemon: Daemon, tmp_path: Path) -> None:
     """Despite a killed exporter and a replaced syslog server, each line arrives, in order per run."""
     address = f"unix:{tmp_path}/log"
-    daemon.write(UNITS + f'[exports.all]\ntype = "syslog"\naddress = "{address}"\n')
+    daemon.write(UNITS + f'[exports.syslog]\ntype = "syslog"\naddress = "{address}"\n')
     daemon.start()
     by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
     pattern = re.compile(rb'<\d+>1 \S+ \S+ \S+ (\S+) (\S+) \[ringward@32473 instance="\d+" line="(\d+)"\] (.*)')
@@ -317,12 +319,13 @@ def test_syslog_with_kills_of_both_sides(daemon: Daemon, tmp_path: Path) -> None
             assert number <= max(numbers[:index], default=-1) + 1
 
 
+@pytest.mark.lent
 def test_loki_with_kills_and_refusals(daemon: Daemon, tmp_path: Path) -> None:
     """Despite killed exporters and an outage, Loki has each line once; the token is in no file of the daemon."""
     (tmp_path / "token").write_text("t0k3n-of-loki")
     loki = Loki()
     try:
-        daemon.write(UNITS + f'[exports.all]\ntype = "loki"\nurl = "{loki.url}"\ntoken_file = "token"\n')
+        daemon.write(UNITS + f'[exports.loki]\ntype = "loki"\nurl = "{loki.url}"\ntoken_file = "{tmp_path}/token"\n')
         daemon.start()
         for status in (204, 503, 204):
             loki.status = status
