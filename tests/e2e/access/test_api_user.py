@@ -284,25 +284,25 @@ def modes_of_names(place: Path) -> dict[str, int]:
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in (place, *place.iterdir())}
 
 
-@pytest.mark.parametrize("removed", ["the directory", "all in it"])
-def test_removed_runtime_directory_is_recreated_for_workers(make: Make, removed: str) -> None:
+def test_removed_runtime_directory_is_recreated_for_workers(make: Make) -> None:
     """The directory is recreated with the modes and owners that workers need, and no line is lost."""
     daemon = make().start()
     place = daemon.runtime_dir()
     modes_before = modes_of_names(place)
     with open(os.open(daemon.directory / "gate", os.O_RDWR), "w", buffering=1) as gate:
         until(lambda: daemon.texts(daemon.runs("ticker")[0]["id"]) == ["tick"], "the first line")
-        for path in [place] if removed == "the directory" else place.iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        gate.write("\n")
-        until(lambda: serves(daemon, 2), "the directory")
-        assert daemon.runtime_dir() == place
-        after = modes_of_names(place)
-        assert {name: after.get(name) for name in modes_before} == modes_before
-        assert_served_from(place, daemon, 2)
+        for count, removed in enumerate(("all in it", "the directory"), start=2):
+            for path in [place] if removed == "the directory" else place.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            gate.write("\n")
+            until(lambda: serves(daemon, count), removed)  # noqa: B023
+            assert daemon.runtime_dir() == place
+            after = modes_of_names(place)
+            assert {name: after.get(name) for name in modes_before} == modes_before
+            assert_served_from(place, daemon, count)
         daemon.kill_helper("ringward scheduler")
         gate.write("\n")
-        assert_served_from(place, daemon, 3)
+        assert_served_from(place, daemon, 4)
     assert daemon.stop() == 0
     assert not place.exists()
 
