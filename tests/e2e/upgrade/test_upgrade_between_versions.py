@@ -30,7 +30,6 @@ SIGKILLED = 137
 
 ENDS = (min(FORMATS), max(FORMATS))
 """The oldest and the newest archive."""
-older = pytest.mark.parametrize("old", ENDS)
 unable = pytest.mark.parametrize("old", [name for name, number in FORMATS.items() if number < HANDOVER])
 both_ways = pytest.mark.parametrize(
     ("old", "new"),
@@ -122,48 +121,19 @@ def test_runs_in_every_state(daemon: Installation, tmp_path: Path, old: str, new
     assert daemon.stop() == 0
 
 
-@older
-def test_helpers_restart_after_all_files_were_replaced(daemon: Installation, tmp_path: Path, old: str) -> None:
-    """After an installer has replaced all files, each helper that dies is restarted, and runs continue."""
-    daemon.install(old)
-    side = tmp_path / "side"
-    daemon.write(
-        f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.001, side)}\n"
-        f"[services.s]\nrun = {program('obeys_term')}\nready = {{ log = 'ready' }}\n"
-        'live = { exec = ["true"], every = "1s" }\n'
-        '[tasks.quick]\nrun = "exit 3"\n'
-    )
-    daemon.start()
-    steady = daemon.trigger("steady")
-    until(lambda: is_ready(daemon), "the watcher to see the service's line")
-    (service,) = (run["id"] for run in daemon.runs("s"))
-    daemon.install("first")
-    for title in ("ringward gunicorn", "ringward scheduler", "ringward gunicorn"):
-        daemon.kill_helper(title)
-    for zygote in daemon.children("ringward spawner"):
-        zygote.kill()
-    old_watcher = until(lambda: watcher(daemon), "the watcher")
-    old_watcher.kill()
-    until(lambda: (now := watcher(daemon)) and now.pid != old_watcher.pid, "another watcher")
-    assert daemon.ended(daemon.trigger("quick"))["exitCode"] == 3
-    assert [run["id"] for run in daemon.runs("s")] == [service]
-    assert is_ready(daemon)
-    daemon.request("POST", f"/api/runs/{steady}/stop")
-    assert daemon.ended(steady)["endReason"] == "stopped"
-    own = [f"line {number}" for number in side.read_text().split()]
-    assert daemon.texts(steady) in (own, own[:-1])
-    assert daemon.stop() == 0
-
-
 @pytest.mark.parametrize("old", [*FORMATS, "copy"])
 def test_each_helper_of_an_old_scheduler_restarts(daemon: Installation, tmp_path: Path, old: str) -> None:
-    """After an installer has replaced all files, a running scheduler restarts each helper that dies, and each works."""
+    """After an installer has replaced all files, a running scheduler restarts each helper that dies, and each works.
+
+    Each helper of the root that dies is restarted, too, and runs continue.
+    """
     daemon.add("copy", {"supervisor/version.py": ('"0.1.0"', '"0.0.9"')})
     daemon.install(old)
     kinds = ["watcher", "notifier"]
-    exported, place = tmp_path / "exported", tmp_path / "in"
+    exported, place, side = tmp_path / "exported", tmp_path / "in", tmp_path / "side"
     place.mkdir()
-    text = f"[services.s]\nrun = {program('obeys_term')}\nready = {{ log = 'ready' }}\n"
+    text = f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.01, side)}\n"
+    text += f"[services.s]\nrun = {program('obeys_term')}\nready = {{ log = 'ready' }}\n"
     text += 'live = { exec = ["true"], every = "1s" }\n'
     text += "[tasks.quick]\nrun = 'echo quick'\n[tasks.failing]\nrun = 'exit 3'\n"
     text += '[notifiers.n]\nurl = "json://127.0.0.1:9"\n[[routes]]\nnotify = ["n"]\n'
@@ -176,6 +146,7 @@ def test_each_helper_of_an_old_scheduler_restarts(daemon: Installation, tmp_path
     daemon.write(text)
     daemon.start()
     scheduler = daemon.helper("ringward scheduler").pid
+    steady = daemon.trigger("steady")
     until(lambda: is_ready(daemon), "the service to be ready")
     daemon.ended(daemon.trigger("failing"))
     before = {kind: until(partial(helper_of, daemon, kind), f"the {kind}") for kind in kinds}
@@ -196,10 +167,31 @@ def test_each_helper_of_an_old_scheduler_restarts(daemon: Installation, tmp_path
         until(lambda: daemon.runs("changed"), "a run for the changed file")
     assert daemon.helper("ringward scheduler").pid == scheduler
     assert "Traceback" not in daemon.own_output()
+    if old in ENDS:
+        assert_root_restarts_helpers(daemon)
+    daemon.request("POST", f"/api/runs/{steady}/stop")
+    assert daemon.ended(steady)["endReason"] == "stopped"
+    own = [f"line {number}" for number in side.read_text().split()]
+    assert daemon.texts(steady) in (own, own[:-1])
     if "exporter" in kinds:
         upgrade(daemon, "first")  # its database may have another schema until then
         until(lambda: quick in exported.read_text(), "its line to be delivered")
     assert daemon.stop() == 0
+
+
+def assert_root_restarts_helpers(daemon: Installation) -> None:
+    """Kill each helper of the root; check that it is restarted, and that the service continues."""
+    service = daemon.runs("s")[-1]["id"]
+    for title in ("ringward gunicorn", "ringward scheduler", "ringward gunicorn"):
+        daemon.kill_helper(title)
+    for zygote in daemon.children("ringward spawner"):
+        zygote.kill()
+    old_watcher = until(lambda: watcher(daemon), "the watcher")
+    old_watcher.kill()
+    until(lambda: (now := watcher(daemon)) and now.pid != old_watcher.pid, "another watcher")
+    assert daemon.ended(daemon.trigger("failing"))["exitCode"] == 3
+    assert daemon.runs("s")[-1]["id"] == service
+    assert is_ready(daemon)
 
 
 def helper_of(daemon: Installation, kind: str, other_than: int = 0) -> psutil.Process | None:
