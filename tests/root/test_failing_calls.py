@@ -154,7 +154,7 @@ def check(daemon: Daemon, run: str, call: str = "") -> None:
     """Check that a run succeeds with all of its output, or with none if its ring could not be created."""
     ended = daemon.ended(run)
     if call == "pidfd_open" and ended["endReason"] == "start_failed":
-        assert "could not be tracked" in daemon.texts(run)[0]  # it had begun
+        assert "could not be tracked" in daemon.lines(run)[0]["text"]  # it had begun
     else:
         assert ended["endReason"] == "succeeded"
         assert daemon.texts(run) == LINES or (call in MAKING_A_RING and daemon.texts(run) == [])

@@ -72,7 +72,7 @@ class Verdict(Struct, frozen=True):
         if self.line is not None:
             return f"{words} by its output: {self.line.text}"
         if self.why is not None:
-            return f"{words}: {self.why}"
+            return f"{words}: {self.why.removeprefix(f'{words}: ')}"
         if self.reason != "failed" and (self.signal is not None or self.exit_code > 0):
             how = f"exit code {self.exit_code}" if self.signal is None else signal_name(self.signal)
             return f"{words} ({how})"

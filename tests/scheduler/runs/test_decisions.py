@@ -40,11 +40,10 @@ def test_verdict(status: int | None, cause: str | None, codes: tuple[int, ...], 
     assert verdict_of(exited(status, cause), codes) == expected
 
 
-def test_start_failure_reason() -> None:
+@pytest.mark.parametrize("reason", ["x cannot be executed", "could not start: x cannot be executed"])
+def test_start_failure_reason(reason: str) -> None:
     """The verdict has the reason of a failed start, because the log that has it too may not exist."""
-    verdict = verdict_of(
-        Exited(run="R", status=None, cause="start_failed", reason="x cannot be executed", ended_at=1), OK
-    )
+    verdict = verdict_of(Exited(run="R", status=None, cause="start_failed", reason=reason, ended_at=1), OK)
     assert verdict.text == "could not start: x cannot be executed"
 
 
