@@ -141,9 +141,12 @@ def url_endpoint(url: str, password: str | None, token: str | None = None) -> Ur
         Failure: the URL is invalid.
     """
     if url.startswith(_UNIX):
+        path = url.removeprefix(_UNIX)
+        if not path:
+            raise Failure(f"{url}: has no path of a socket; use unix:PATH", exit_codes.USAGE)
         if token is None:
-            return unix_endpoint(url.removeprefix(_UNIX), password)
-        return UnixEndpoint(url.removeprefix(_UNIX), authorization=f"Bearer {token}")
+            return unix_endpoint(path, password)
+        return UnixEndpoint(path, authorization=f"Bearer {token}")
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -321,6 +324,12 @@ class Api:
             raise Failure(message, exit_codes.NOT_PERMITTED) from err
         except (FileNotFoundError, ConnectionRefusedError) as err:
             raise Unreachable(f"no daemon answers at {self.endpoint}; start one with: ringward up") from err
+        except socket.gaierror as err:
+            if err.errno == socket.EAI_NONAME:
+                raise Unreachable(f'host name not found: "{connection.host}"') from err
+            raise Unreachable(f'cannot look up the host name "{connection.host}": {err.strerror}') from err
+        except ssl.SSLError as err:
+            raise self._no_tls(err) from err
         except (OSError, http.client.HTTPException) as err:
             raise self._lost(err) from err
 
@@ -332,6 +341,14 @@ class Api:
                 raise http.client.IncompleteRead(b"", response.length)
         except (OSError, http.client.HTTPException) as err:
             raise self._lost(err) from err
+
+    def _no_tls(self, err: ssl.SSLError) -> Unreachable:
+        """Return the error for a TLS connection that could not be established."""
+        if isinstance(err, ssl.SSLCertVerificationError):
+            return Unreachable(f"the certificate of the daemon at {self.endpoint} is not valid: {err.verify_message}")
+        if err.reason == "WRONG_VERSION_NUMBER":
+            return Unreachable(f"the server at {self.endpoint} does not use TLS; use a URL that begins with http://")
+        return Unreachable(f"cannot establish TLS with the daemon at {self.endpoint}: {err.reason or err}")
 
     def _lost(self, err: Exception) -> Unreachable:
         if isinstance(err, TimeoutError | BlockingIOError):

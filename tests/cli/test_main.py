@@ -154,9 +154,27 @@ def test_url_without_a_listener(ringward: Ringward, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("RINGWARD_URL", url)
     result = ringward("ps", plain=True)
     assert (result.exit_code, url in result.stderr) == (exit_codes.UNREACHABLE, True)
-    for invalid in ("ftp://x", "http://x:y"):
+    for invalid in ("ftp://x", "http://x:y", "unix:"):
         result = ringward("--url", invalid, "ps", plain=True)
         assert (result.exit_code, invalid in result.stderr) == (exit_codes.USAGE, True)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (socket.EAI_NONAME, 'host name not found: "alpha"'),
+        (socket.EAI_AGAIN, 'cannot look up the host name "alpha": try again'),
+    ],
+)
+def test_unknown_host_name(ringward: Ringward, monkeypatch: pytest.MonkeyPatch, code: int, message: str) -> None:
+    """A host name that cannot be resolved is named as the problem, and not the connection."""
+
+    def unresolved(*_args: object, **_options: object) -> None:
+        raise socket.gaierror(code, "try again")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unresolved)
+    result = ringward("--url", "http://alpha:7464", "ps", plain=True)
+    assert (result.exit_code, result.stderr) == (exit_codes.UNREACHABLE, f"ringward: {message}\n")
 
 
 @pytest.mark.parametrize(
@@ -214,9 +232,11 @@ def test_tls_errors(ringward: Ringward) -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        result = ringward("--url", f"https://127.0.0.1:{server.getsockname()[1]}", "ps", plain=True)
+        url = f"https://127.0.0.1:{server.getsockname()[1]}"
+        result = ringward("--url", url, "ps", plain=True)
         thread.join()
-    assert (result.exit_code, "[SSL" in result.stderr) == (exit_codes.UNREACHABLE, True), result.stderr
+    message = f"ringward: the server at {url} does not use TLS; use a URL that begins with http://\n"
+    assert (result.exit_code, result.stderr) == (exit_codes.UNREACHABLE, message)
 
 
 def test_url_with_a_path() -> None:
