@@ -180,12 +180,12 @@ class Outbox:
         if single and run_id is not None and task is not None:
             paths = self._paths(task, run_id)
         request = _request(f"{name}/{together[0].seq}", url, text, *paths)
-        self._notifier_client.send(request, lambda result: self._was_sent(together, result))
+        self._notifier_client.send(request, lambda result: self._was_sent(url, together, result))
 
     def _paths(self, task: str, run_id: str) -> tuple[str, str]:
         return ring_path(self._boot.runtime_dir, run_id), log_path(self._boot.data_dir, task, run_id)
 
-    def _was_sent(self, together: Sequence[Delivery], result: DeliveryResult) -> None:
+    def _was_sent(self, url: str, together: Sequence[Delivery], result: DeliveryResult) -> None:
         name = together[0].notifier
 
         def stored() -> None:
@@ -198,8 +198,9 @@ class Outbox:
                 self._resting.pop(name, None)
                 change.write(lambda db: deliveries.delivered(db, name, [delivery.seq for delivery in together], now_ms))
                 change.write(lambda db: deliveries.make_due(db, now_ms, name))
-            else:
+            elif self._urls.get(name) == url:
                 self._has_failed(name, together, result, change)
+            # Otherwise the address has changed meanwhile: the messages are still due, and go to the new one.
             change.then(stored)
 
     def _has_failed(self, name: str, together: Sequence[Delivery], result: DeliveryResult, change: Change) -> None:

@@ -1,6 +1,7 @@
 """Deliveries: sent one by one, retried until they succeed or expire, and reported without loops."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -165,6 +166,20 @@ def test_retry_after(desk: Make) -> None:
     assert harness.given() == []
     harness.later(1000)
     assert len(harness.given()) == 1
+
+
+def test_failure_at_a_former_address(desk: Make) -> None:
+    """A message that fails at an address that a reload has replaced meanwhile goes to the new address at once."""
+    harness = desk(TO_A)
+    harness.fail()
+    notifier = replace(harness.config.notifiers["a"], url="json://c.example.com/secret-c")
+    harness.outbox.configure(replace(harness.config, notifiers={**harness.config.notifiers, "a": notifier}))
+    harness.store.work_all()
+    assert harness.given() == ["a t failed"]
+    harness.answer(DeliveryResult("429", retry_after_ms=HOUR_MS))
+    assert harness.given() == ["c t failed"]
+    harness.answer()
+    assert harness.standing().waiting == 0
 
 
 def test_expired_delivery(desk: Make) -> None:
