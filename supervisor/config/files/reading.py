@@ -215,7 +215,7 @@ def _salvage(text: str, keys: Collection[tuple[str, str]]) -> dict[str, dict[str
             continue
         try:
             content = tomli.loads(f"[{header}]\n{line}" if header and not named else line)
-        except ValueError:
+        except (ValueError, RecursionError):
             if any(_words(line)[-1:] in ([table], [key]) for table, key in mentioned):
                 return None
             continue

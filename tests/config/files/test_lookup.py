@@ -77,6 +77,7 @@ def test_broken_configuration_locates_the_daemon(tmp_path: Path) -> None:
         b"[daemon]\ndata_dir = 'd'\n[tasks.a]\nrun = '\xff'\n",
         b"[daemon]\ndata_dir = 'd'\nport = 1\n[http]\nlisten = 3\nnonsense = true\n",
         b"[daemon]\ndata_dir = 'd'\n[http]\nsessions = " + b"9" * 5000 + b"\n",
+        b"[daemon]\ndata_dir = 'd'\nnote = " + b"[" * 1000 + b" # data_dir\n",
     ):
         path.write_bytes(text)
         path.chmod(0o644)
