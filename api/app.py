@@ -134,12 +134,12 @@ def open_context(boot: DaemonSettings, daemon_pid: int) -> Context:
         load_driver(boot.database)
     control = ControlClient(boot.control_socket, boot.token)
     report = DamageReport(control).send
-    reads, pages, aside = DatabaseReads(boot.database, report), DatabaseReads(boot.database, report), Threads(1)
+    reads, pages, threads = DatabaseReads(boot.database, report), DatabaseReads(boot.database, report), Threads(1)
     auditor = Auditor(control, boot.audit_dir)
-    auth = Authenticator(boot, reads, aside, control, auditor)
+    auth = Authenticator(boot, reads, threads, control, auditor)
     hub = Hub(boot, reads, auth.valid)
     return Context(
-        boot, reads, pages, LogFileReads(), aside, control, auth, auditor, hub, Event(), daemon_pid, System(), openapi
+        boot, reads, pages, LogFileReads(), threads, control, auth, auditor, hub, Event(), daemon_pid, System(), openapi
     )
 
 

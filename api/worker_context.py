@@ -83,7 +83,7 @@ class Context:
     pages: DatabaseReads
     """Threads for pages and totals of runs."""
     files: LogFileReads
-    aside: Threads
+    in_thread: Threads
     """Threads for slow work without disk access."""
     control: ControlClient
     auth: Authenticator

@@ -92,12 +92,12 @@ def _recent(view: Connection) -> list[_UncountedUse]:
                 1000 * max(0, reading.user_ms - (user_ms or 0)),
                 1000 * max(0, reading.system_ms - (system_ms or 0)),
                 reading.rss_bytes,
-                _rest(reading.read_bytes, read),
-                _rest(reading.written_bytes, written),
+                _uncounted(reading.read_bytes, read),
+                _uncounted(reading.written_bytes, written),
             )
             uncounted.append(_UncountedUse(task_name, configured == 1, reading.at, used))
     return uncounted
 
 
-def _rest(whole: int | None, counted: int | None) -> int | None:
+def _uncounted(whole: int | None, counted: int | None) -> int | None:
     return None if whole is None else max(0, whole - (counted or 0))

@@ -95,11 +95,11 @@ class Authenticator:
     """Checks the credentials of requests. Each worker has one."""
 
     def __init__(
-        self, boot: DaemonSettings, reads: DatabaseReads, aside: Threads, control: ControlClient, auditor: Auditor
+        self, boot: DaemonSettings, reads: DatabaseReads, in_thread: Threads, control: ControlClient, auditor: Auditor
     ) -> None:
         self._boot = boot
         self._reads = reads
-        self._aside = aside
+        self._in_thread = in_thread
         self._control = control
         self._auditor = auditor
         self._passwords = Passwords(boot.password, control, lambda name: reads(accounts.find, name))
@@ -336,7 +336,7 @@ class Authenticator:
         The derivation is slow on purpose, so it is done only once.
         """
         if self._tag is None:
-            digest = self._aside(
+            digest = self._in_thread(
                 hashlib.pbkdf2_hmac, "sha256", self._boot.password.encode(), self._boot.daemon_id.encode(), _TAG_ROUNDS
             )
             self._tag = digest.hex()[:32]

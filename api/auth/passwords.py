@@ -197,7 +197,7 @@ class Passwords:
                 raise WrongSecret
             return
         # Check one secret of a client at a time. Otherwise concurrent guesses could pass the limit together.
-        with self._turn(client):
+        with self._one_at_a_time(client):
             self._check_limit(client, noun, account)
             if matches():
                 return
@@ -205,7 +205,7 @@ class Passwords:
         raise WrongSecret
 
     @contextlib.contextmanager
-    def _turn(self, client: str) -> Iterator[None]:
+    def _one_at_a_time(self, client: str) -> Iterator[None]:
         turns = self._turns.setdefault(client, _LoginLock())
         turns.users += 1
         try:

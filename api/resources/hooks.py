@@ -143,7 +143,7 @@ def _document(context: Context, call: Call, kind: str) -> object:
         raw = fields["payload"][0].encode()
     elif raw and not is_json(content_type):
         raise ApiError(415, "The body must be application/json")
-    return context.aside(parsed_json, raw or b"{}")
+    return context.in_thread(parsed_json, raw or b"{}")
 
 
 def _params(document: object, paths: dict[str, _JsonPath]) -> dict[str, str]:

@@ -93,7 +93,7 @@ class _StoredFigures(NamedTuple):
     newest: metrics.Sample | None
 
 
-def _stored(db: Database, sees: Callable[[str], bool]) -> _StoredFigures:
+def _read_figures(db: Database, sees: Callable[[str], bool]) -> _StoredFigures:
     records = [record for record in tasks.all_tasks(db) if sees(record.name)]
     names = {record.name for record in records}
     return _StoredFigures(
@@ -112,14 +112,14 @@ def _stored(db: Database, sees: Callable[[str], bool]) -> _StoredFigures:
     )
 
 
-def _of_tasks(db: Database, sees: Callable[[str], bool]) -> tuple[_StoredFigures, MetricsText]:
+def _read_task_metrics(db: Database, sees: Callable[[str], bool]) -> tuple[_StoredFigures, MetricsText]:
     """Read the tables and render their metrics.
 
     Both happen in the database thread, because rendering takes long with many tasks.
     """
-    stored, text = _stored(db, sees), MetricsText()
-    _runs(text, stored)
-    _tasks(text, stored)
+    stored, text = _read_figures(db, sees), MetricsText()
+    _add_runs(text, stored)
+    _add_tasks(text, stored)
     return stored, text
 
 
@@ -131,7 +131,7 @@ class _Rings(NamedTuple):
     """Dropped lines by task."""
 
 
-def _rings(folder: str, running: list[tuple[str, str]]) -> _Rings:
+def _measure_rings(folder: str, running: list[tuple[str, str]]) -> _Rings:
     number = size = 0
     with contextlib.ExitStack() as stack:
         entries: Iterable[os.DirEntry[str]] = ()
@@ -166,21 +166,21 @@ def _rings(folder: str, running: list[tuple[str, str]]) -> _Rings:
 def get_metrics(context: Context, call: Call) -> None:
     """Get metrics for Prometheus."""
     info = context.scheduler.info(context)
-    stored, text = context.reads(_of_tasks, call.sees)
-    rings = context.aside(_rings, context.boot.runtime_dir, stored.running)
-    _daemon(text, context, scheduler_up=info is not None)
-    _logs(text, rings)
+    stored, text = context.reads(_read_task_metrics, call.sees)
+    rings = context.in_thread(_measure_rings, context.boot.runtime_dir, stored.running)
+    _add_daemon(text, context, scheduler_up=info is not None)
+    _add_logs(text, rings)
     # Do not ask a scheduler again that has just failed to answer.
-    _slots(text, None if info is None else context.scheduler.ask(context, "slots"))
+    _add_slots(text, None if info is None else context.scheduler.ask(context, "slots"))
     if call.tasks is None:
-        _of_all(text, rings, stored.unread)
-        _exports(text, [] if info is None else info.get("exports", []))
-    _processes(text, context, stored, None if info is None else info.get("pid"))
+        _add_totals(text, rings, stored.unread)
+        _add_exports(text, [] if info is None else info.get("exports", []))
+    _add_processes(text, context, stored, None if info is None else info.get("pid"))
     call.resp.content_type = MEDIA_TYPE
     call.resp.data = text.encode()
 
 
-def _daemon(text: MetricsText, context: Context, *, scheduler_up: bool) -> None:
+def _add_daemon(text: MetricsText, context: Context, *, scheduler_up: bool) -> None:
     text.family("ringward_build_info", "gauge", "Always 1; the label has the version.")
     text.sample(1, version=VERSION)
     text.family("ringward_start_time_seconds", "gauge", "Start time of the daemon, Unix time.")
@@ -189,14 +189,14 @@ def _daemon(text: MetricsText, context: Context, *, scheduler_up: bool) -> None:
     text.sample(int(scheduler_up))
 
 
-def _runs(text: MetricsText, stored: _StoredFigures) -> None:
+def _add_runs(text: MetricsText, stored: _StoredFigures) -> None:
     text.family("ringward_runs_total", "counter", "Ended runs, by task and end reason.")
     for total in stored.totals:
         text.sample(total.n, task=total.task_name, reason=total.reason)
     by_task = [(name, [*totals]) for name, totals in groupby(stored.totals, key=lambda total: total.task_name)]
     text.family("ringward_run_duration_seconds", "histogram", "Duration of ended runs.")
     for name, totals in by_task:
-        within = _within(daily_outcomes.LASTED_MS, [total.lasted for total in totals])
+        within = _cumulative(daily_outcomes.LASTED_MS, [total.lasted for total in totals])
         text.histogram(
             within, sum(total.timed for total in totals), sum(total.duration for total in totals) / 1000, task=name
         )
@@ -206,11 +206,11 @@ def _runs(text: MetricsText, stored: _StoredFigures) -> None:
         "Delay of ended runs from their scheduled time, or from the trigger, to their start.",
     )
     for name, totals in by_task:
-        within = _within(daily_outcomes.WAITED_MS, [total.waited_within for total in totals])
+        within = _cumulative(daily_outcomes.WAITED_MS, [total.waited_within for total in totals])
         text.histogram(
             within, sum(total.timed for total in totals), sum(total.waited for total in totals) / 1000, task=name
         )
-    _used(text, stored)
+    _add_usage(text, stored)
     for index, state, help_text in (
         (1, "running", "Active runs that have started."),
         (0, "pending", "Runs that are queued or wait for a retry."),
@@ -220,12 +220,12 @@ def _runs(text: MetricsText, stored: _StoredFigures) -> None:
             text.sample(stored.active.get(record.name, (0, 0))[index], task=record.name)
 
 
-def _within(bounds_ms: tuple[int, ...], counts: list[tuple[int, ...]]) -> Iterator[tuple[float, int]]:
+def _cumulative(bounds_ms: tuple[int, ...], counts: list[tuple[int, ...]]) -> Iterator[tuple[float, int]]:
     """Return each bound in seconds with the sum of its counts over all rows."""
     return ((bound / 1000, sum(values)) for bound, values in zip(bounds_ms, zip(*counts, strict=True), strict=True))
 
 
-def _used(text: MetricsText, stored: _StoredFigures) -> None:
+def _add_usage(text: MetricsText, stored: _StoredFigures) -> None:
     text.family("ringward_task_cpu_seconds_total", "counter", "CPU time used by runs of the task.")
     for name, used in stored.used.items():
         text.sample(used.user_us / 1_000_000, task=name, mode="user")
@@ -238,7 +238,7 @@ def _used(text: MetricsText, stored: _StoredFigures) -> None:
                 text.sample(value, task=name)
 
 
-def _tasks(text: MetricsText, stored: _StoredFigures) -> None:
+def _add_tasks(text: MetricsText, stored: _StoredFigures) -> None:
     text.family("ringward_task_next_run_timestamp_seconds", "gauge", "Next scheduled run of the task, Unix time.")
     for record in stored.records:
         if record.next_run_at is not None:
@@ -260,13 +260,13 @@ def _tasks(text: MetricsText, stored: _StoredFigures) -> None:
             text.sample(int(record.flapping_since is not None), service=record.name)
 
 
-def _logs(text: MetricsText, rings: _Rings) -> None:
+def _add_logs(text: MetricsText, rings: _Rings) -> None:
     text.family("ringward_log_dropped_lines", "gauge", "Dropped log lines of active runs.")
     for task, count in sorted(rings.dropped.items()):
         text.sample(count, task=task)
 
 
-def _of_all(text: MetricsText, rings: _Rings, unread: int) -> None:
+def _add_totals(text: MetricsText, rings: _Rings, unread: int) -> None:
     """Add the totals over all tasks, which clients limited to some tasks do not get."""
     text.family("ringward_rings", "gauge", "Rings in shared memory, of runs and of the daemon.")
     text.sample(rings.number)
@@ -276,7 +276,7 @@ def _of_all(text: MetricsText, rings: _Rings, unread: int) -> None:
     text.sample(unread)
 
 
-def _slots(text: MetricsText, answer: dict[str, Any] | None) -> None:
+def _add_slots(text: MetricsText, answer: dict[str, Any] | None) -> None:
     for name, help_text in (
         ("size", "Number of places in the slot."),
         ("used", "Places in the slot that runs hold."),
@@ -287,7 +287,7 @@ def _slots(text: MetricsText, answer: dict[str, Any] | None) -> None:
             text.sample(slot[name], slot=slot["name"])
 
 
-def _exports(text: MetricsText, exports: list[dict[str, Any]]) -> None:
+def _add_exports(text: MetricsText, exports: list[dict[str, Any]]) -> None:
     families: tuple[tuple[str, Kind, str, Callable[[dict[str, Any]], float]], ...] = (
         (
             "behind_lines",
@@ -311,7 +311,7 @@ def _exports(text: MetricsText, exports: list[dict[str, Any]]) -> None:
             text.sample(value(export), export=export["name"])
 
 
-def _processes(text: MetricsText, context: Context, stored: _StoredFigures, scheduler_pid: int | None) -> None:
+def _add_processes(text: MetricsText, context: Context, stored: _StoredFigures, scheduler_pid: int | None) -> None:
     text.family("ringward_sse_clients", "gauge", "Open streams of the API worker that answers this request.")
     text.sample(len(context.hub.streams))
     text.family("ringward_loop_lag_seconds", "gauge", "Latest measured delay of a process's event loop.")

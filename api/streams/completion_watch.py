@@ -32,7 +32,7 @@ _BEGINNING = re.compile(rb'\{"seq":[0-9]+,"kind":"run\.(created|started)"')
 _ULID = re.compile(rb"[0-9A-HJKMNP-TV-Z]{26}")
 
 
-def _news(record: Line) -> bytes:
+def _without_beginnings(record: Line) -> bytes:
     text = record.text
     return b"" if _BEGINNING.match(text) else text
 
@@ -143,7 +143,7 @@ class CompletionWatches:
                 woken.clear()
 
     def _note(self, feed: Feed, position: int) -> int:
-        text, following = feed.chunk(position, _news) or (b"", position)
+        text, following = feed.chunk(position, _without_beginnings) or (b"", position)
         for match in _ULID.finditer(text):
             watch = self._watches.get(match.group().decode())
             if watch is not None:

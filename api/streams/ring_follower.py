@@ -26,7 +26,7 @@ from store.errors import StoreError
 from store.runs.writes import Run
 from supervisor.host.clock import Clock
 from supervisor.host.shortage import is_shortage
-from supervisor.ipc.doorbell import HERALD, DoorbellClient
+from supervisor.ipc.doorbell import PRE_WAKE, DoorbellClient
 from supervisor.ipc.messages import DaemonSettings
 
 log = logging.getLogger("gunicorn.error")
@@ -117,8 +117,8 @@ class DoorbellWatch:
         feed = self._feeds.get(name)
         if feed is not None:
             feed.rang()
-        elif name.startswith(HERALD):
-            feed = self._feeds.get(name[len(HERALD) :])
+        elif name.startswith(PRE_WAKE):
+            feed = self._feeds.get(name[len(PRE_WAKE) :])
             if feed is not None:
                 feed.expect()
 

@@ -83,13 +83,13 @@ class EventStream(ABC):
             self._sock, self._plain = sock, None if isinstance(sock, ssl.SSLSocket) else sock
             self._chunked = self._environ["SERVER_PROTOCOL"] == "HTTP/1.1"
             self._departure = DisconnectWatch(sock, self.woken.set)
-            self._hold()
+            self._acquire()
         except BaseException:  # including GreenletExit: no other code would release the resources
             self.close()
             raise
 
     @abstractmethod
-    def _hold(self) -> None:
+    def _acquire(self) -> None:
         """Acquire the resources that are specific to the subclass."""
 
     def follow(self, name: str) -> Feed:

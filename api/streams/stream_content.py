@@ -168,7 +168,7 @@ class RunLogStream(LogStream):
         self._head: Head | None = None
         self._reader = LogReader(*context.hub.paths(run))
 
-    def _hold(self) -> None:
+    def _acquire(self) -> None:
         if self._live:
             watch = self._watch = self.context.hub.ends.enter(self._run_id)
             watch.seen = True
@@ -250,7 +250,7 @@ class RunLogStream(LogStream):
         if self.over:
             return
         if self._watch is None or self._feed is None:
-            yield _done("ended", position)
+            yield _done_event("ended", position)
         else:
             # The reader reopens the log if this stream falls behind. Closing it saves memory and a descriptor for each
             # of thousands of streams.
@@ -280,7 +280,7 @@ class RunLogStream(LogStream):
                 if position < watch.lines:  # there was no space for the log, or it is already gone
                     end += sse_encoding.dropped(position - 1, watch.lines - position)
                     position = watch.lines
-                yield end + _done(outcome, position)
+                yield end + _done_event(outcome, position)
                 return
             if head.sealed:
                 watch.urgent = True
@@ -298,7 +298,7 @@ class RunLogStream(LogStream):
 class DaemonLogStream(LogStream):
     """The stream of the daemon's own log, which has no end and no file."""
 
-    def _hold(self) -> None:
+    def _acquire(self) -> None:
         self._ring = self.follow(DAEMON)
 
     def fetch(self, position: int, limit: int) -> Chunk:
@@ -328,7 +328,7 @@ class DaemonLogStream(LogStream):
                 yield beat
 
 
-def _done(status: str, position: int) -> bytes:
+def _done_event(status: str, position: int) -> bytes:
     last = position - 1
     return sse_encoding.event("done", Done(last, status), number=last, retry_ms=DONE_RETRY_MS)
 
@@ -359,7 +359,7 @@ class EventsStream(EventStream):
         self._samples = call.tasks is None and (not types or "system" in types)
         self._last_event_id = last_event_id(call)
 
-    def _hold(self) -> None:
+    def _acquire(self) -> None:
         self._ring = self.follow(EVENTS)
         if self._samples:
             self.context.samples.enter(self.woken)

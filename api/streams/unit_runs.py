@@ -37,14 +37,14 @@ class _EventSubject(msgspec.Struct, rename="camel"):
     task_name: str = ""
 
 
-_about = msgspec.json.Decoder(_EventSubject)
+_decoder = msgspec.json.Decoder(_EventSubject)
 
 
-def _news(record: Line) -> bytes:
+def _unit_event(record: Line) -> bytes:
     """Reduce an event to its kind, run and task; return nothing for kinds that do not concern units."""
-    about = _about.decode(record.text)
-    if about.kind in ("run.started", "run.ended", "config.reloaded"):
-        return f"{about.kind} {about.run_id} {about.task_name}\n".encode()
+    event = _decoder.decode(record.text)
+    if event.kind in ("run.started", "run.ended", "config.reloaded"):
+        return f"{event.kind} {event.run_id} {event.task_name}\n".encode()
     return b""
 
 
@@ -122,7 +122,7 @@ class UnitRuns:
             # The ring is new, or has overwritten unread events, so the runs are read from the database.
             hole, self._event = True, head.lines
         while self._event < head.lines:
-            chunk = feed.chunk(self._event, _news)
+            chunk = feed.chunk(self._event, _unit_event)
             if chunk is None:
                 hole, self._event = True, head.lines
                 break

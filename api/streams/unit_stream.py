@@ -152,7 +152,7 @@ class UnitStream(EventStream):
         self._sent_ms = 0
         self._retry_s = 0.0
 
-    def _hold(self) -> None:
+    def _acquire(self) -> None:
         feed = self._feed = self.context.hub.enter(EVENTS)
         feed.waiters.add(self._bell)
         runs = self._runs
@@ -362,7 +362,7 @@ class UnitStream(EventStream):
                 self._fill(now_ms)
             except MatchFailed as err:
                 yield self._take(now_ms)
-                yield self._done(str(err))
+                yield self._done_event(str(err))
                 return
             except StoreError as err:
                 self.context.reads.log_unreadable("runs of units", err)
@@ -370,7 +370,7 @@ class UnitStream(EventStream):
             data = self._take(now_ms)
             yield data or (self.beat() if self.clock.monotonic_s() >= self.beat_s else b"")
             if self._is_over(now_ms):
-                yield self._done()
+                yield self._done_event()
                 return
             if self._is_crowded():
                 return  # the client reconnects and gets a 409 with the reason
@@ -479,7 +479,7 @@ class UnitStream(EventStream):
         row = self._next_row()
         return row is not None and row.status != "ended"
 
-    def _done(self, cut: str | None = None) -> bytes:
+    def _done_event(self, cut: str | None = None) -> bytes:
         done = schemas.UnitDone(self._announced, UNSET if cut is None else cut)
         return sse_encoding.event("done", done, retry_ms=DONE_RETRY_MS)
 

@@ -48,7 +48,7 @@ class PagePlan(NamedTuple):
     most: float
 
 
-def ways(db: Connection, selection: Selection, field: str, needed: int, total: int) -> tuple[PagePlan, PagePlan]:
+def plan_page(db: Connection, selection: Selection, field: str, needed: int, total: int) -> tuple[PagePlan, PagePlan]:
     """Return the plan that is expected to read the fewest entries, and the plan with a bounded cost.
 
     Args:
@@ -79,12 +79,12 @@ def ways(db: Connection, selection: Selection, field: str, needed: int, total: i
             size = total if part == selection else count(db, part)
             ranges.append((index, size, by_time and len(values) == 1))
 
-    def way(index: str, size: int, walks: bool) -> PagePlan:
+    def plan(index: str, size: int, walks: bool) -> PagePlan:
         if not walks:  # sorting a match costs about as much as reading a candidate
             return PagePlan(index, walks, size + total, size + total)
         return PagePlan(index, walks, needed * size / total, size)
 
-    plans = [way(*bounds) for bounds in ranges]
+    plans = [plan(*bounds) for bounds in ranges]
     return min(plans, key=lambda plan: plan.cost), min(plans, key=lambda plan: plan.most)
 
 
@@ -360,11 +360,11 @@ def _page(
     limit = min(limit, total - offset)
     behind = total - offset - limit
     page_offset = _PageOffset(limit, offset, behind)
-    best, sure = ways(db, selection, order.field, min(offset, behind) + limit, total)
+    best, bounded = plan_page(db, selection, order.field, min(offset, behind) + limit, total)
     most_steps = _STEPS * (_LUCK * best.cost + _FEW) if best.most > _LUCK * best.cost else None
-    rows = _along(db, selection, order, best, page_offset, most_steps)
+    rows = _read_by_plan(db, selection, order, best, page_offset, most_steps)
     if rows is None:
-        rows = _along(db, selection, order, sure, page_offset, None)
+        rows = _read_by_plan(db, selection, order, bounded, page_offset, None)
     return rows or []
 
 
@@ -376,21 +376,21 @@ class _PageOffset(NamedTuple):
     behind: int
 
 
-def _along(
+def _read_by_plan(
     db: Connection,
     selection: Selection,
     order: _SortOrder,
-    way: PagePlan,
+    plan: PagePlan,
     page_offset: _PageOffset,
     most_steps: float | None,
 ) -> list[_PageRow] | None:
     """Return the rows of a page by one plan; None if it needs more than `most_steps`."""
     limit, offset, behind = page_offset
-    backwards = behind < offset if way.walks else _sorts_better_backwards(order, offset, behind, limit)
+    backwards = behind < offset if plan.walks else _sorts_better_backwards(order, offset, behind, limit)
     where, params = selection.conditions()
     mixed = order.field in _OPTIONAL and selection.has is None and selection.lacks is None
     ordered = order.sql(backwards=backwards, mixed=mixed)
-    sql = f"SELECT seq, {order.column}, id FROM runs INDEXED BY {way.through} WHERE {where} {ordered} LIMIT ? OFFSET ?"  # noqa: S608 - ours
+    sql = f"SELECT seq, {order.column}, id FROM runs INDEXED BY {plan.through} WHERE {where} {ordered} LIMIT ? OFFSET ?"  # noqa: S608 - ours
     params += [limit, behind if backwards else offset]
     rows = db.rows(sql, params) if most_steps is None else db.attempt(sql, params, int(most_steps))
     if rows is None:

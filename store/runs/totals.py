@@ -89,7 +89,7 @@ def tally(db: Connection, selection: Selection, column: GroupColumn | None = Non
     widths = _WIDTHS_TASK if by_task else _WIDTHS_ALL
     # A caller that needs one of the three numbers of a _Tally soon needs another one, so compute all.
     every = selection if selection.id_part is not None else replace(selection, has=None, lacks=None)
-    return _of(selection, db.remember((every, column), lambda: _tally(db, every, group, widths)))
+    return _matching_counts(selection, db.remember((every, column), lambda: _tally(db, every, group, widths)))
 
 
 def tally_by_time(db: Connection, selection: Selection, width: int) -> dict[int, int]:
@@ -100,7 +100,7 @@ def tally_by_time(db: Connection, selection: Selection, width: int) -> dict[int,
         selection: The selection; it has no names unless `width` is `WIDTH_TASK`.
         width: `WIDTH_TASK` or `WIDTH_ALL`.
     """
-    totals = _of(selection, _tally(db, selection, _by_time(width), _widths_down_to(selection, width)))
+    totals = _matching_counts(selection, _tally(db, selection, _by_time(width), _widths_down_to(selection, width)))
     return {int(bucket): n for bucket, n in totals.items()}
 
 
@@ -153,7 +153,7 @@ def _tally(db: Connection, selection: Selection, group: _Group | None, widths: t
     return counts
 
 
-def _of(selection: Selection, counts: _Tally) -> Counter[int | str]:
+def _matching_counts(selection: Selection, counts: _Tally) -> Counter[int | str]:
     """Return the numbers for a selection, given those without its `has` and `lacks` (with them for a search in ids)."""
     if selection.id_part is None and selection.has is not None:
         return +(counts.started if selection.has == "started_at" else counts.timed)

@@ -6,7 +6,7 @@ sends the token, and then subscribes. SOCK_SEQPACKET keeps each packet whole::
     reader -> writer   token
     reader -> writer   "+name" or "-name", several joined by newlines
     writer -> reader   names of rings with new lines, joined by newlines (a bell)
-    writer -> reader   "?name": a bell for this name is about to follow (a herald)
+    writer -> reader   "?name": a bell for this name is about to follow (a pre-wake)
 
 A reader subscribes first, *then* reads the head of the ring, then waits. If the ring had new lines within the last
 second, the writer answers the subscription with a bell, so none is missed. A name can be subscribed before its ring
@@ -14,9 +14,9 @@ exists. Names whose packet does not fit into the reader's socket buffer stay in 
 reader gets at most one bell every 2 ms; the first bell after a pause is immediate. Readers also poll slowly, so a lost
 bell delays lines but never loses them.
 
-A sleeping reader takes about as long to wake as the writer takes to read a pipe and publish a line. A herald lets both
-happen at once: the writer sends it to readers that have had no bell for 10 ms. It is only a hint. A bell follows if
-there was something to read.
+A sleeping reader takes about as long to wake as the writer takes to read a pipe and publish a line. With a pre-wake,
+both happen at once: the writer sends it to readers that have had no bell for 10 ms. It is only a hint. A bell follows
+if there was something to read.
 
 Standard library only: the root process loads this.
 """
@@ -40,8 +40,8 @@ _QUIET_S = 0.01
 _RECENT_S = 1.0
 """A subscription within this time after new lines is answered with a bell."""
 
-HERALD = "?"
-"""Precedes the ring's name in a herald."""
+PRE_WAKE = "?"
+"""Precedes the ring's name in a pre-wake."""
 
 
 class _Recent:
@@ -53,14 +53,14 @@ class _Recent:
         self._since_s = 0.0
 
     def add(self, names: Collection[str], now_s: float) -> None:
-        self._turn(now_s)
+        self._expire(now_s)
         self._names.update(names)
 
     def has(self, name: str, now_s: float) -> bool:
-        self._turn(now_s)
+        self._expire(now_s)
         return name in self._names or name in self._older
 
-    def _turn(self, now_s: float) -> None:
+    def _expire(self, now_s: float) -> None:
         age_s = now_s - self._since_s
         if age_s >= _RECENT_S:
             self._older, self._names = self._names if age_s < 2 * _RECENT_S else set(), set()
@@ -101,7 +101,7 @@ class DoorbellServer:
         self._due_s: float | None = None
         self._account = account
         self.listener = self._listen(path)
-        self._strangers = UnverifiedConnections()
+        self._unverified = UnverifiedConnections()
 
     def _listen(self, path: str) -> UnixListener:
         return UnixListener(path, socket.SOCK_SEQPACKET, 64, self._account)
@@ -122,7 +122,7 @@ class DoorbellServer:
         if sock is not None:
             with self._lock:
                 self._readers[sock.fileno()] = _Reader(sock)
-            self._strangers.add(sock)
+            self._unverified.add(sock)
         return sock
 
     def readable(self, fd: int, now_s: float) -> bool:
@@ -140,7 +140,7 @@ class DoorbellServer:
         if packet and not reader.trusted:
             reader.trusted = hmac.compare_digest(packet, self._token)
             if reader.trusted:
-                self._strangers.discard(reader.sock)
+                self._unverified.discard(reader.sock)
                 return True
             packet = b""
         if not packet:
@@ -176,7 +176,7 @@ class DoorbellServer:
             del self._readers[fd]
             for name in list(reader.names):
                 self._unsubscribe(reader, name)
-        self._strangers.discard(reader.sock)
+        self._unverified.discard(reader.sock)
         reader.sock.close()
 
     def ring(self, names: Collection[str], now_s: float) -> None:
@@ -191,14 +191,14 @@ class DoorbellServer:
             self._flush(now_s)
 
     def pre_wake(self, name: str, now_s: float) -> None:
-        """Send a herald for this ring, just before its bell; `now_s` is the monotonic time in seconds."""
+        """Send a pre-wake for this ring, just before its bell; `now_s` is the monotonic time in seconds."""
         if name not in self._counts:
             return
         with self._lock:
             for reader in self._readers.values():
                 if name in reader.names and now_s > reader.next_s + _QUIET_S:
                     try:
-                        reader.sock.send((HERALD + name).encode(), _AT_ONCE)
+                        reader.sock.send((PRE_WAKE + name).encode(), _AT_ONCE)
                     except OSError:  # EAGAIN, EPIPE: the bell follows anyway
                         continue
 
@@ -276,7 +276,7 @@ class DoorbellClient:
         self._sock.sendall(b"-" + name.encode())
 
     def receive(self) -> list[str] | None:
-        """Wait for the next bell or herald; return the names, or None if the writer is gone."""
+        """Wait for the next bell or pre-wake; return the names, or None if the writer is gone."""
         try:
             packet = self._sock.recv(_MAX_PACKET)
         except ConnectionResetError:

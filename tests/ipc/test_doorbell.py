@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.ipc.doorbell import HERALD, DoorbellClient, DoorbellServer
+from supervisor.ipc.doorbell import PRE_WAKE, DoorbellClient, DoorbellServer
 from tests.support.waiting import until
 
 
@@ -81,7 +81,7 @@ def test_early_wake_up(bell: DoorbellServer, tmp_path: Path) -> None:
     assert client.receive_now() == []
     bell.pre_wake("a", 10.0)
     bell.ring(["a"], 10.001)
-    assert [client.receive_now(), client.receive_now()] == [[f"{HERALD}a"], ["a"]]
+    assert [client.receive_now(), client.receive_now()] == [[f"{PRE_WAKE}a"], ["a"]]
     bell.pre_wake("a", 10.01)
     bell.ring(["a"], 10.011)
     assert [client.receive_now(), client.receive_now()] == [["a"], []]

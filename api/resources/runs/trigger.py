@@ -121,7 +121,7 @@ def create_run(context: Context, arguments: dict[str, Any]) -> tuple[str, Run | 
         if (
             err.status != 503
             or isinstance(err.__cause__, TemporarilyUnavailable | NotSent)
-            or not _came(context, run_id)
+            or not _was_stored(context, run_id)
         ):
             raise
         return run_id, None
@@ -167,7 +167,7 @@ def stored(context: Context, run_id: str, before: Run | None) -> Run:
     return run
 
 
-def _came(context: Context, run_id: str) -> bool:
+def _was_stored(context: Context, run_id: str) -> bool:
     """Return whether the run was stored, although the scheduler did not answer."""
     try:
         return context.reads(store_runs.get_run, run_id) is not None

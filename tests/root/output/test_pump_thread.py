@@ -16,7 +16,7 @@ from logring.log_paths import ring_path
 from logring.logfile import log_file
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
-from supervisor.ipc.doorbell import HERALD, DoorbellClient, DoorbellServer
+from supervisor.ipc.doorbell import PRE_WAKE, DoorbellClient, DoorbellServer
 from supervisor.root.output import pump_thread as pump
 from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
@@ -94,8 +94,8 @@ def test_hangup_of_a_closed_pipe(bench: PumpBench) -> None:
     os.write(bench.out, b"a line")
 
 
-def test_herald_precedes_the_bell(bench: PumpBench, tmp_path: Path) -> None:
-    """A herald is sent before the pipe is read, the bell after the line is in the ring; an end has no herald."""
+def test_pre_wake_precedes_the_bell(bench: PumpBench, tmp_path: Path) -> None:
+    """A pre-wake is sent before the pipe is read, the bell after the line is in the ring; an end has no pre-wake."""
     client = DoorbellClient(str(tmp_path / "bell"), "token")
     client._sock.settimeout(30)
     fd = until(bench.bell.accept, "a connection").fileno()
@@ -104,7 +104,7 @@ def test_herald_precedes_the_bell(bench: PumpBench, tmp_path: Path) -> None:
     assert bench.bell.readable(fd, bench.clock.monotonic_s())
     os.write(bench.out, LINE)
     assert bench.read() == len(LINE)
-    assert [client.receive(), client.receive()] == [[f"{HERALD}R"], ["R"]]
+    assert [client.receive(), client.receive()] == [[f"{PRE_WAKE}R"], ["R"]]
     os.close(bench.out)
     bench.clock.advance(0.002)
     bench.pump.round()
