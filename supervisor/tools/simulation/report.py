@@ -159,9 +159,16 @@ class Report:
             change.repeated += 1
 
     def take_runs(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Add the time that runs took to the hours in which they ran; `spans` has their begins and ends."""
+        """Add the time that runs took to the hours in which they ran; `spans` has their begins and ends.
+
+        Hours after the last one of the report are left out: a run may take years.
+        """
         busy_ms = self.busy_ms
-        for began_ms, ended_ms in spans:
+        last_ms = -(-self.end_ms // HOUR_MS) * HOUR_MS
+        for began_ms, full_end_ms in spans:
+            ended_ms = min(full_end_ms, last_ms)
+            if began_ms >= ended_ms:
+                continue
             hour = began_ms // HOUR_MS
             while ended_ms > (following_ms := (hour + 1) * HOUR_MS):
                 busy_ms[hour] += following_ms - began_ms

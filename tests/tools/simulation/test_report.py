@@ -54,6 +54,15 @@ def test_run_over_many_hours(tmp_path: Path) -> None:
     assert fields["hours"][23]["running"] == 0.5
 
 
+def test_runs_of_years(tmp_path: Path) -> None:
+    """Only hours of the report are counted, however long the runs take and wait."""
+    text = '[tasks.a]\nrun = "x"\ncron = "0 * * * *"\non_overlap = "queue"\nqueue_max = 100\n'
+    played_report = played(tmp_path, text, 25, a=10 * 366 * DAY_MS)
+    hours = [(START_MS // 3_600_000) + number for number in range(25)]
+    assert sorted(played_report.busy_ms) == hours
+    assert {played_report.busy_ms[hour] for hour in hours} == {3_600_000}
+
+
 def test_units_without_a_schedule(tmp_path: Path) -> None:
     """Tasks without a schedule, and services, are omitted."""
     text = '[tasks.a]\nrun = "x"\n[services.s]\nrun = "x"\n'
