@@ -86,7 +86,7 @@ def test_supervisor_short_of_memory_starts_nothing(daemon: Daemon, tmp_path: Pat
         notice = "out of memory: new runs wait until memory is available"
         until(lambda: notice in daemon.own_output(), "a word about it")
         until(lambda: daemon.get("/readyz").json()["status"] == "degraded", "/readyz to say so")
-        until(lambda: "memory.released" in kinds(daemon), "the notification")
+        until(lambda: "memory.short" in kinds(daemon), "the notification")
         assert daemon.run(waiting)["status"] == "pending"
         large = [answer_to(daemon, "POST", "/api/tasks/large/run") for _ in range(5)]
     until(daemon.ready, "the daemon to be ready")
