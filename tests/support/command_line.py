@@ -22,6 +22,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("supervisor.config.files.lookup.SYSTEM_FILE", str(tmp_path / "none.toml"))
     default = str(tmp_path / "data")
+    monkeypatch.setattr("supervisor.config.files.lookup.SYSTEM_DATA", default)
     monkeypatch.setattr("supervisor.config.files.lookup.default_data_dir", lambda _environ, _euid: default)
 
 
