@@ -55,6 +55,7 @@ from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.process.managed_process import ProcessState
 from tests.root.test_never import PATHS, loaded
+from tests.support.installation import extract
 
 ARCHIVES = sorted(Path(__file__).parent.glob("*.tar.xz"))
 TASKS = {"s", "stopped", "line", "pipe", "terminal", "secret"}
@@ -71,7 +72,7 @@ def name_of(path: Path) -> str:
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """The files of one archive."""
     with tarfile.open(request.param) as files:
-        files.extractall(tmp_path, filter="data")
+        extract(files, tmp_path)
     return tmp_path
 
 

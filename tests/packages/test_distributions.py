@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 from deploy.release.materials import EXTRAS
 from supervisor.version import VERSION
 from tests.packages.environment import EPOCH, Environment, sources
+from tests.support.installation import extract
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.packages
@@ -55,7 +56,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def unpacked(released: Path) -> Path:
     """The sources in the sdist."""
     with tarfile.open(released / f"ringward-{VERSION}.tar.gz") as archive:
-        archive.extractall(released.parent / "unpacked", filter="data")
+        extract(archive, released.parent / "unpacked")
     return released.parent / "unpacked" / f"ringward-{VERSION}"
 
 

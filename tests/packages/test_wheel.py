@@ -14,6 +14,7 @@ from supervisor.version import VERSION
 from tests.e2e.services.test_readiness import is_ready
 from tests.packages.conftest import SUPERVISORD
 from tests.packages.environment import Environment, Installed, wheel
+from tests.support.installation import extract
 from tests.support.paths import ROOT
 from tests.support.waiting import until
 
@@ -149,7 +150,7 @@ def test_earlier_installation_refuses_the_upgrade(ours: Path, environment: Envir
     environment.pip("install", ours)
     environment.pip("uninstall", "--yes", "ringward")  # the dependencies stay
     with tarfile.open(EARLIER) as files:
-        files.extractall(environment.packages, filter="data")
+        extract(files, environment.packages)
     environment.run("python", "-m", "compileall", "-q", *(environment.packages / name for name in PACKAGES))
     program = environment.directory / "bin" / "ringward"
     program.write_text(f"#!{environment.directory}/bin/python\nfrom supervisor.cli.entry import main\nmain()\n")

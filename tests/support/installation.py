@@ -22,9 +22,14 @@ def unpacked(archive: Path) -> Path:
     directory = Path(tempfile.mkdtemp(prefix="version-"))
     atexit.register(shutil.rmtree, directory)
     with tarfile.open(archive) as files:
-        files.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has no filters
-        files.extractall(directory)
+        extract(files, directory)
     return directory
+
+
+def extract(files: tarfile.TarFile, directory: Path) -> None:
+    """Extract all files, also with a Python before 3.11.4, which has no filters."""
+    files.extraction_filter = getattr(tarfile, "data_filter", None)
+    files.extractall(directory)
 
 
 class Installation(Daemon):

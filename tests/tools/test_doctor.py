@@ -62,6 +62,7 @@ def test_invalid_configuration(ringward: Ringward, config: Path) -> None:
     assert "data directory" in result.output
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root distrusts files")
 def test_writable_configuration(ringward: Ringward, config: Path) -> None:
     """A configuration that other users can write is a failure."""
     config.chmod(0o666)

@@ -1,6 +1,7 @@
 """Bulk operations, deletion and the summary, as far as they are the API's."""
 
 import json
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,6 +21,9 @@ from tests.api.support.fake_scheduler import Refusal
 from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run
 from tests.support.waiting import until
+
+ME = f"uid {os.getuid()}"
+"""The identity of a client on the socket of its own user."""
 
 JSON = {"Content-Type": "application/json"}
 KINDS = ("delete", "restore", "stop")
@@ -56,7 +60,7 @@ def test_affected(daemon: Daemon, requests: list[dict[str, Any]], kind: str) -> 
             "filter": {"tasks": None, "retries_only": False},
             "except_ids": "",
             "ids": "",
-            "by": "uid 0",
+            "by": ME,
         }
     ]
 
@@ -195,7 +199,13 @@ def test_ids(daemon: Daemon, requests: list[dict[str, Any]], match_all: dict[str
     }
     assert post(daemon, "delete", {**selector, **match_all}).status == 200
     assert requests == [
-        {"match_all": False, "filter": {"tasks": None}, "except_ids": "", "ids": first + two, "by": "uid 0"}
+        {
+            "match_all": False,
+            "filter": {"tasks": None},
+            "except_ids": "",
+            "ids": first + two,
+            "by": ME,
+        }
     ]
     assert post(daemon, "delete", {"ids": None, "except_ids": None, **match_all}).json["affected"] == 7
     assert requests[1]["ids"] == ""
@@ -322,7 +332,7 @@ def test_delete(daemon: Daemon) -> None:
     run = daemon.insert(make_run(task="deleted"))
     daemon.scheduler.operations["run_delete"] = lambda _args: {}
     assert daemon.ask("DELETE", f"/api/runs/{run.id}").status == 204
-    assert daemon.scheduler.calls == [("run_delete", {"run": run.id, "by": "uid 0"})]
+    assert daemon.scheduler.calls == [("run_delete", {"run": run.id, "by": ME})]
 
     def refuse(_arguments: dict[str, Any]) -> dict[str, Any]:
         raise Refusal(409, "it is running")

@@ -1,5 +1,6 @@
 """Start, stop, restart, pause and resume, up to the scheduler."""
 
+import os
 import time
 from typing import Any
 
@@ -11,6 +12,9 @@ from tests.api.support.credentials import bearer, make_token
 from tests.api.support.fake_scheduler import Refusal
 from tests.api.support.harness import Daemon
 from tests.support.waiting import until
+
+ME = f"uid {os.getuid()}"
+"""The identity of a client on the socket of its own user."""
 
 ACTIONS = {
     "start": "service_start",
@@ -28,7 +32,7 @@ def test_scheduler_gets_the_command(daemon: Daemon, action: str) -> None:
     assert (answer.status, answer.body) == (204, b"")
     operation, arguments = daemon.scheduler.calls[-1]
     assert operation == ACTIONS[action]
-    assert (arguments["task"], arguments["by"]) == ("site", "uid 0")
+    assert (arguments["task"], arguments["by"]) == ("site", ME)
 
 
 def test_restarts(daemon: Daemon) -> None:
@@ -94,7 +98,12 @@ def test_commands_are_audited(own: Daemon, action: str) -> None:
     assert own.ask("POST", f"/api/tasks/site/{action}").status == 204
     entry = until(lambda: own.scheduler.audit, "the entry")[0]
     kind = "Task" if action in ("pause", "resume") else "Service"
-    assert (entry.operation, entry.target, entry.who, entry.status) == (f"{action}{kind}", "site", "uid 0", 204)
+    assert (entry.operation, entry.target, entry.who, entry.status) == (
+        f"{action}{kind}",
+        "site",
+        ME,
+        204,
+    )
 
 
 def test_flapping_service(daemon: Daemon) -> None:

@@ -1,6 +1,7 @@
 """The two lists of runs, one run and its details, stopping."""
 
 import itertools
+import os
 from typing import Any
 from urllib.parse import urlencode
 
@@ -336,7 +337,7 @@ def test_stop(daemon: Daemon) -> None:
     """The scheduler is asked to stop the run and learns the person; the answer is 204."""
     run = daemon.insert(make_run(task="stop", status="running", started_at=1))
     assert daemon.ask("POST", f"/api/runs/{run.id}/stop?force=true").status == 204
-    assert daemon.scheduler.calls[-1] == ("stop", {"run": run.id, "force": True, "by": "uid 0"})
+    assert daemon.scheduler.calls[-1] == ("stop", {"run": run.id, "force": True, "by": f"uid {os.getuid()}"})
 
 
 def test_stop_of_an_ended_run(daemon: Daemon) -> None:

@@ -25,7 +25,7 @@ def test_trigger(daemon: Daemon) -> None:
     assert answer.status == 201
     body = answer.json
     assert is_ulid(body["id"])
-    client = {"by": "uid 0", "credential": "uid 0", "from_process": os.getpid()}
+    client = {"by": f"uid {os.getuid()}", "credential": f"uid {os.getuid()}", "from_process": os.getpid()}
     assert daemon.scheduler.calls == [("trigger", {"run": body["id"], "task": "job", "triggered_by": "api", **client})]
     assert (body["status"], body["triggered_by"], body["exit_code"]) == ("pending", "api", -1)
     assert "params" not in body

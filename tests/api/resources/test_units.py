@@ -1,6 +1,7 @@
 """Commands to many units, up to the scheduler."""
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def test_scheduler_gets_the_selector(daemon: Daemon, verb: str) -> None:
         "group": "shop",
         "tag": "eu",
         "reach": None,
-        "by": "uid 0",
+        "by": f"uid {os.getuid()}",
         "rolling": False,
         "force": False,
     }
