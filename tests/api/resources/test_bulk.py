@@ -198,15 +198,7 @@ def test_ids(daemon: Daemon, requests: list[dict[str, Any]], match_all: dict[str
         "except_ids": [first],
     }
     assert post(daemon, "delete", {**selector, **match_all}).status == 200
-    assert requests == [
-        {
-            "match_all": False,
-            "filter": {"tasks": None},
-            "except_ids": "",
-            "ids": first + two,
-            "by": ME,
-        }
-    ]
+    assert requests == [{"match_all": False, "filter": {"tasks": None}, "except_ids": "", "ids": first + two, "by": ME}]
     assert post(daemon, "delete", {"ids": None, "except_ids": None, **match_all}).json["affected"] == 7
     assert requests[1]["ids"] == ""
 

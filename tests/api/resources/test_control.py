@@ -98,12 +98,7 @@ def test_commands_are_audited(own: Daemon, action: str) -> None:
     assert own.ask("POST", f"/api/tasks/site/{action}").status == 204
     entry = until(lambda: own.scheduler.audit, "the entry")[0]
     kind = "Task" if action in ("pause", "resume") else "Service"
-    assert (entry.operation, entry.target, entry.who, entry.status) == (
-        f"{action}{kind}",
-        "site",
-        ME,
-        204,
-    )
+    assert (entry.operation, entry.target, entry.who, entry.status) == (f"{action}{kind}", "site", ME, 204)
 
 
 def test_flapping_service(daemon: Daemon) -> None:
