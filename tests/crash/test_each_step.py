@@ -83,15 +83,14 @@ def stopped(daemon: Daemon, run_id: str) -> bool:
 
 
 def most_places(runs: Iterable[dict[str, Any]]) -> int:
-    """Return how many places of the slot were taken at once, according to the times of the runs."""
+    """Return how many places of the slot were taken at once, according to the times of the runs.
+
+    At the same millisecond, ends precede starts, so a run that started and ended in one counts by itself.
+    """
     places = {"quick": 1, "failing": 1, "whole": PLACES}
-    changes = [
-        change
-        for run in runs
-        if (places_taken := places.get(run["taskName"])) and "startedAt" in run
-        for change in ((run["startedAt"], places_taken), (run["endedAt"], -places_taken))
-    ]
-    return max(accumulate(places for _, places in sorted(changes)), default=0)
+    taken = [(places[run["taskName"]], run) for run in runs if run["taskName"] in places and "startedAt" in run]
+    changes = [change for number, run in taken for change in ((run["startedAt"], number), (run["endedAt"], -number))]
+    return max(*(number for number, _ in taken), *accumulate(number for _, number in sorted(changes)))
 
 
 def all_is_well(daemon: StepsDaemon, accepted: set[str]) -> None:
