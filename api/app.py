@@ -164,9 +164,8 @@ class Application:
         site = Site()
         for path in (*site.paths, "/static/{digest}/{name:path}"):
             self._app.add_route(path, site)
-        self._router.find(
-            "/"
-        )  # compiles the routes now: without memory for that, the server must fail before it serves
+        # This compiles the routes now: without memory for that, the server must fail before it serves.
+        self._router.find("/")
 
     def connect(self, context: Context, memory: MemoryWatch) -> falcon.App[falcon.Request, falcon.Response]:
         """Return the application with the context of this worker. Call this once, after the fork."""
