@@ -471,16 +471,14 @@ def test_selection_while_following_copies_its_lines(page: Page, site: Site, wrap
         pipe.flush()
         expect(log.locator("[data-n='302'] .x")).to_have_text("the last")
         expect(page.get_by_text("Following", exact=True)).to_be_visible()
-        start = log.locator("[data-n='298'] .x").bounding_box()
-        end = log.locator("[data-n='301'] .x span").bounding_box()
-        assert start
-        assert end
-        page.mouse.move(start["x"] + 1, start["y"] + start["height"] / 2)
+        log.locator("[data-n='298'] .x").hover(position={"x": 1, "y": 8})
         page.mouse.down()
         expect(page.get_by_text("Paused", exact=True)).to_be_visible()
         pipe.write("more\n" * 500)
         pipe.flush()
-        page.mouse.move(end["x"] + end["width"] - 1, end["y"] + end["height"] / 2, steps=4)
+        end = log.locator("[data-n='301'] .x span")
+        width = end.evaluate("part => part.getBoundingClientRect().width")
+        end.hover(position={"x": width - 1, "y": 8})
         page.mouse.up()
         expect(page.get_by_text("Paused · 500 new lines")).to_be_visible()
         assert page.evaluate(COPIED) == "line 298\nline 299\n\n  one two"

@@ -8,6 +8,8 @@ export const me = signal(null);
 export const units = signal(null);
 /** The response of /api/daemon; null until it has loaded, and for a token that is limited to some tasks. */
 export const daemon = signal(null);
+/** How many of the last responses of /api/daemon in succession said that the scheduler does not answer. */
+export const schedulerAbsences = signal(0);
 export const unread = signal(0);
 /** The message of the last load of shared state if it failed, otherwise null. */
 export const trouble = signal(null);
@@ -47,6 +49,7 @@ export const loadUnits = () =>
 export const loadDaemon = () =>
   load(async () => {
     daemon.value = isLimited.value ? null : await get("api/daemon");
+    schedulerAbsences.value = daemon.value?.schedulerActive === false ? schedulerAbsences.value + 1 : 0;
   });
 
 export const loadUnread = () =>

@@ -5,7 +5,7 @@ import { attempt } from "../actions.js";
 import { duration } from "../format.js";
 import { connection, disconnect, lostSince } from "../live.js";
 import { link, route } from "../routes.js";
-import { daemon, isAdmin, me, mayOperate, now, trouble, unread } from "../state.js";
+import { daemon, isAdmin, me, mayOperate, now, schedulerAbsences, trouble, unread } from "../state.js";
 import { remember, remembered } from "../taste.js";
 import { Dialog } from "./dialog.js";
 import { ICON, Icon } from "./icon.js";
@@ -27,6 +27,7 @@ const ITEMS = [
   ["tokens", "Tokens", "key", true],
 ];
 const LONG_MS = 1000; // a shorter outage, such as an upgrade, shows no banner, which would move the page
+const ABSENCES = 2; // a single one may only mean that the host is busy
 const THEMES = { auto: "contrast", light: "sun", dark: "moon" };
 const theme = signal(remembered("theme", "auto"));
 
@@ -81,7 +82,7 @@ function Banners() {
   const lostMs = connection.value === "lost" ? now.value - lostSince.value : 0;
   if (lostMs >= LONG_MS) {
     banners.push(html`<div class="banner bad" role="alert"><b>Disconnected for ${duration(lostMs)}.</b> This page may be out of date. Runs and services continue; reconnecting …</div>`);
-  } else if (connection.value !== "lost" && daemon.value && !daemon.value.schedulerActive) {
+  } else if (connection.value !== "lost" && schedulerAbsences.value >= ABSENCES) {
     banners.push(html`<div class="banner busy" role="status"><b>The scheduler is restarting.</b> Runs continue and logs are live; commands are delayed.</div>`);
   } else if (trouble.value) banners.push(html`<div class="banner bad" role="alert">${trouble.value}</div>`);
   if (daemon.value?.configStale) {
