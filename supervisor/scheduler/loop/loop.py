@@ -145,8 +145,12 @@ class Loop:
 
     def _call_for_threads(self) -> None:
         self._wakeup.clear()
-        while self._thread_calls:
-            self._thread_calls.popleft()()
+        try:
+            while self._thread_calls:
+                self._thread_calls.popleft()()
+        finally:
+            if self._thread_calls:  # one has failed; nothing else would wake the loop for those after it
+                self._wakeup.set()
 
     def end(self) -> None:
         """Make :meth:`run` return after this round."""

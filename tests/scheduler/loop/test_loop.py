@@ -1,6 +1,9 @@
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+import pytest
 
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
@@ -42,6 +45,24 @@ def test_reused_descriptor() -> None:
     os.write(two_end, b"x")
     loop.round(0)
     assert called == ["first"]
+
+
+def test_failing_call_of_a_thread() -> None:
+    """An error in a call of a thread is raised, and the calls behind it are made in the next round."""
+    loop = Loop()
+    called: list[str] = []
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    loop.call_from_thread(partial(called.append, "first"))
+    loop.call_from_thread(fail)
+    loop.call_from_thread(partial(called.append, "last"))
+    with pytest.raises(ZeroDivisionError):
+        loop.round(None)
+    assert called == ["first"]
+    loop.round(0)
+    assert called == ["first", "last"]
 
 
 def test_cancelled_timers_take_no_memory() -> None:
