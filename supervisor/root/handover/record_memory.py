@@ -103,7 +103,8 @@ class Record:
         """Return the last written content; None if there is none.
 
         Raises:
-            UnknownFormat, KeyError, TypeError, ValueError: another version wrote it, in an unknown form.
+            UnknownFormat, AttributeError, LookupError, RecursionError, TypeError, ValueError, struct.error: another
+                version wrote it, in an unknown form.
         """
         start, (_, _, newest) = _newest_copy(self.fd, _START)[1], _newest(self.fd)
         if not start or newest is None:

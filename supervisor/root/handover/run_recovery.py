@@ -24,6 +24,7 @@ starts anything, as it does after the end of a root without a descriptor store.
 
 import os
 import stat
+import struct
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -48,6 +49,14 @@ from supervisor.root.process.transitions import State
 
 class RunUnrecoverable(Exception):
     """A part of the run is missing, so it cannot be recovered."""
+
+
+_WRONG_SHAPE = (UnknownFormat, AttributeError, LookupError, RecursionError, TypeError, ValueError, struct.error)
+"""Errors due to a record that is intact, but that this version cannot interpret.
+
+The service manager keeps the record. If it ended this root, it would end all later ones, too.
+"""
+_UNRECOVERABLE = (RunUnrecoverable, *_WRONG_SHAPE, OSError, LogError)
 
 
 @dataclass
@@ -193,6 +202,8 @@ def recover_stored(
 ) -> tuple[list[RecoveredRun], list[str]]:
     """Take over the runs of a killed root; return them and the ids of other runs, whose descriptors are closed.
 
+    A run is refused if a part of it is missing, or if its record cannot be interpreted.
+
     Args:
         descriptors: The stored descriptors by run.
         boot: The settings of this daemon.
@@ -206,7 +217,7 @@ def recover_stored(
             state, stored = _read(run, fds, expected_about, ring_path(boot.runtime_dir, run), log)
             recovered.append(recover(state, None, stored))
             used = stored.used
-        except (RunUnrecoverable, UnknownFormat, KeyError, TypeError, ValueError, OSError, LogError) as err:
+        except _UNRECOVERABLE as err:
             log.warning(f"cannot continue {run}: {err!r}")
             refused.append(run)
         for fd in set(fds) - used:

@@ -19,8 +19,11 @@ from supervisor.ipc.messages import Spawn
 from supervisor.root.handover import record_memory as records
 from supervisor.root.handover.fd_store import DescriptorStore, stored_descriptors
 from supervisor.root.handover.record_memory import FORMAT, Record, RecordContent
+from supervisor.root.handover.run_recovery import recover_stored
 from supervisor.root.handover.state_schema import RunDetails, RunProgress, RunStart, RunState, pack, unpack
 from supervisor.root.process.managed_process import ProcessState
+from tests.root.loop.test_shortage import BOOT
+from tests.root.start_bench import RecordedLog
 from tests.support.paths import ROOT
 
 ABOUT = {"format": FORMAT, "daemon": "D"}
@@ -244,6 +247,29 @@ def drained(store: DescriptorStore, manager: socket.socket) -> list[tuple[str, l
         if not waits(store):
             return requests_heard
         store.tend(float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("place", "data"),
+    [
+        ("progress", b"short"),
+        ("details", b"7"),
+        ("details", b"[" * 100_000),
+        ("details", b"\xff"),
+        ("start", b"[]"),
+        ("start", b'{"start": 7, "fds": {}}'),
+        ("start", b'{"start": {"request": []}, "fds": {}}'),
+    ],
+)
+def test_record_of_a_wrong_shape(record: Record, tmp_path: Path, place: str, data: bytes) -> None:
+    """A root does not continue a run whose record it cannot interpret, although its checksum is correct."""
+    record.write(content_of(1))
+    seq = max(dict(records._intact_copies(record.fd, PLACES[place])))
+    records._write(record.fd, PLACES[place], seq, data)
+    log = RecordedLog()
+    boot = replace(BOOT, runtime_dir=str(tmp_path))
+    assert recover_stored({"R": [os.dup(record.fd)]}, boot, log) == ([], ["R"])
+    assert "cannot continue R: " in log.text
 
 
 def test_slow_service_manager(manager: socket.socket, record: Record, tmp_path: Path) -> None:
