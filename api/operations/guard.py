@@ -88,7 +88,7 @@ class Guard:
         self._exposure = exposure
         self._router = router
 
-    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
+    def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Resolve the client's address; check the Host, and methods that Falcon does not know.
 
         Raises:
@@ -119,6 +119,10 @@ class Guard:
             raise falcon.HTTPPermanentRedirect(f"{req.env['SCRIPT_NAME']}/", headers=plain)
         if req.path.startswith("//"):
             raise falcon.HTTPNotFound
+        if req.method == "OPTIONS" and uri == "*":  # about the server as a whole (RFC 9110, 9.3.7)
+            resp.status = 204
+            resp.complete = True
+            return
         if req.method not in _METHODS:
             route = self._router.find(req.path, req=req)
             if route is None:
@@ -128,7 +132,8 @@ class Guard:
     def _check_host(self, req: falcon.Request) -> None:
         host = req.env.get("HTTP_HOST", "")
         match = HOST.fullmatch(host)
-        name = match.group(1).strip("[]").lower() if match else ""
+        # Browsers and curl keep the dot that ends an absolute name (RFC 9110, 4.2.4), as nginx and Apache expect.
+        name = match.group(1).strip("[]").removesuffix(".").lower() if match else ""
         if name in self._hosts or f"*.{name.partition('.')[2]}" in self._hosts:
             return
         here = req.env["gunicorn.socket"].getsockname()

@@ -8,7 +8,9 @@ from tests.api.support.credentials import basic
 from tests.api.support.harness import PASSWORD, Daemon
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "127.0.0.2", "[::1]", "localhost.evil"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "127.0.0.2", "[::1]", "localhost.evil", "."]
+)
 def test_foreign_hosts(daemon: Daemon, host: str) -> None:
     """A Host that is not ours gets 421, with or without authentication; probes are exempt."""
     assert daemon.get("/", {"Host": host}, unix=False).status == 421
@@ -31,6 +33,15 @@ def test_invalid_hosts(daemon: Daemon, host: str) -> None:
 def test_own_hosts(daemon: Daemon, host: str) -> None:
     """The bound address and localhost are accepted with any port, because a tunnel may end at another one."""
     assert daemon.get("/api/runs", {"Host": host, **basic(PASSWORD)}, unix=False).status == 200
+
+
+@pytest.mark.parametrize(("host", "status"), [("localhost.", 200), ("LOCALHOST.:80", 200), ("localhost..", 421)])
+def test_absolute_names(daemon: Daemon, host: str, status: int) -> None:
+    """A Host may end with the dot of an absolute name, which browsers and curl send as the user wrote it."""
+    answer = daemon.get("/api/runs", {"Host": host, **basic(PASSWORD)}, unix=False)
+    assert answer.status == status
+    if status == 200:
+        assert answer.json["$schema"].startswith(f"http://{host}/")
 
 
 def test_wildcard_address_is_not_a_host(tmp_path: Path) -> None:

@@ -345,6 +345,12 @@ def test_options(daemon: Daemon, path: str) -> None:
     assert "OPTIONS" in answer.headers["Allow"].split(", ")
 
 
+def test_options_of_the_server(daemon: Daemon) -> None:
+    """OPTIONS for the server as a whole gets 204; other methods need a path."""
+    assert daemon.ask("OPTIONS", "*", unix=False).status == 204
+    assert daemon.ask("GET", "*", unix=False).status == 400
+
+
 def test_path_with_two_slashes(daemon: Daemon) -> None:
     """A path that begins with two slashes gets 404: a proxy that guards ``/api`` would not have recognised it."""
     assert_problem(daemon.get("//api/runs"), 404)
