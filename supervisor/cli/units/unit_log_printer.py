@@ -203,30 +203,29 @@ def moment_of(text: str, now: datetime) -> str:
     Args:
         text: The text, which can also be a date with a time, or RFC 3339. Without an offset, it is local time. A time
             of day that is later than now means yesterday.
-        now: The present local time with its offset.
+        now: The present time, with the local offset.
 
     Raises:
         ValueError: the text is not a time.
     """
+    time_of_day = _TIME.fullmatch(text)
     moment = now
-    if text != "now":
-        time_of_day = _TIME.fullmatch(text)
-        try:
-            if time_of_day:
-                hour, minute, second = (int(part or 0) for part in time_of_day.groups())
-                moment = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
-                moment = moment - timedelta(days=1) if moment > now else moment
-            elif text[:1].isdigit() and text[-1:].isalpha() and text[-1:] not in "Zz":
-                moment = now - timedelta(milliseconds=parse_duration(text))
-            else:
-                moment = datetime.fromisoformat(text)
-        except (ValueError, OverflowError) as err:
-            raise ValueError(
-                f'"{text}" is not a time; use 10m (ago), 14:30, 2026-11-20, "2026-11-20 14:30" or RFC 3339'
-            ) from err
-    if moment.tzinfo is None:
-        moment = moment.astimezone()
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    try:
+        if time_of_day:
+            hour, minute, second = (int(part or 0) for part in time_of_day.groups())
+            # Without an offset, because clock changes may be between that time and now.
+            moment = now.replace(hour=hour, minute=minute, second=second, microsecond=0, tzinfo=None)
+            moment = moment - timedelta(days=1) if moment.astimezone() > now else moment
+        elif text[:1].isdigit() and text[-1:].isalpha() and text[-1:] not in "Zz":
+            moment = now - timedelta(milliseconds=parse_duration(text))
+        elif text != "now":
+            moment = datetime.fromisoformat(text)
+        moment = moment.astimezone(UTC)
+    except (ValueError, OverflowError) as err:  # OverflowError: it is before year 1 or after 9999 in UTC
+        raise ValueError(
+            f'"{text}" is not a time; use 10m (ago), 14:30, 2026-11-20, "2026-11-20 14:30" or RFC 3339'
+        ) from err
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class _LabelledPrinter(LogPrinter):

@@ -125,6 +125,7 @@ def test_unreadable_database(ringward: Ringward, data: Path) -> None:
         ["--from", "1900-01-01"],
         ["--duration", "soon"],
         ["--duration", "absent=3s"],
+        ["--duration", "=3s"],
     ],
 )
 def test_invalid_options(ringward: Ringward, arguments: list[str]) -> None:

@@ -94,9 +94,9 @@ def _chosen(durations: Iterable[str], tasks: Iterable[str]) -> dict[str, int]:
 
     durations_ms: dict[str, int] = {}
     for text in durations:
-        name, _, span = text.rpartition("=")
-        if name and name not in tasks:
-            raise Failure(f"--duration {text}: no task named {name}", exit_codes.USAGE)
+        name, equals, span = text.rpartition("=")
+        if equals and name not in tasks:
+            raise Failure(f'--duration {text}: no task named "{name}"', exit_codes.USAGE)
         try:
             durations_ms[name] = parse_duration(span)
         except ValueError as err:
