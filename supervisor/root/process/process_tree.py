@@ -63,6 +63,8 @@ class ProcessTrees:
         """Whether the last search met a process that has just ended or is dying, which may have forked before."""
         self._ended: set[int] = set()
         """The processes that the last search found ended. A zombie stays among them until its parent reaps it."""
+        self._found: dict[int, str] = {}
+        """The processes that the last search found alive, and the runs they belong to; "": to no run."""
         self.mains: set[int] = set()
         """The ids of main processes that are not reaped yet."""
         self._owners: dict[tuple[int, int], str] = {}
@@ -113,21 +115,27 @@ class ProcessTrees:
     def _orphans(self, managed: ManagedProcess) -> list[int]:
         """Return the ids of the orphans of a run."""
         orphans, owners, looked_at, ended = [], {}, set(), set()
+        found: dict[int, str] = {}
         for pid in self._possible_members(managed) if managed.main.adopted else self._living_orphans():
             process = find_process(pid)
             if process is None:
                 ended.add(pid)
                 continue
             if process.start < managed.main.ticks:
+                found[pid] = ""
                 continue
-            looked_at.add((pid, process.start))
-            owner = self._owners.get((pid, process.start)) or self._owner(process, managed)
+            key = pid, process.start
+            looked_at.add(key)
+            owner = self._owners.get(key) or self._owner(process, managed)
             if owner:
-                owners[pid, process.start] = owner
+                owners[key] = owner
+            if key not in self._unread:
+                found[pid] = owner
             if owner == managed.run:
                 orphans.append(pid)
-        self._search_again |= not ended <= self._ended
-        self._owners, self._ended = owners, ended
+        # A process that belonged to no run, or to another one, cannot have forked a process of this run.
+        self._search_again |= any(self._found.get(pid, managed.run) == managed.run for pid in ended - self._ended)
+        self._owners, self._ended, self._found = owners, ended, found
         self._unread &= looked_at
         return orphans
 
@@ -203,6 +211,7 @@ class ProcessTrees:
 
         A search may miss a process that forks and exits meanwhile, but then it meets the zombie and searches again.
         """
+        self._found.clear()  # the ids may have been reused since
         for _ in range(_PASSES):
             self._search_again = False
             if self.members(managed):

@@ -56,6 +56,36 @@ def test_zombies_of_the_host_delay_no_end() -> None:
         os.close(adopted.pidfd)
 
 
+def test_ending_processes_of_the_host_delay_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy host, processes that belong to no run and end during each search delay no end of an adopted run."""
+    listdir = os.listdir
+    others = [subprocess.Popen(["sleep", "1000"]) for _ in range(30)]
+
+    def end_one() -> None:
+        with others.pop() as other:
+            other.kill()
+
+    def one_ends(directory: str) -> list[str]:
+        names = listdir(directory)
+        if directory == "/proc":
+            end_one()
+        return names
+
+    with subprocess.Popen(["sleep", "1000"]) as main:
+        there = find_process(main.pid)
+        assert there is not None
+        adopted = MainProcess(main.pid, os.pidfd_open(main.pid), 1, 0.0, there.start, adopted=True)
+        main.kill()
+    process = ManagedProcess(spawn("R"), adopted)
+    process.state = State.SEALING
+    monkeypatch.setattr(os, "listdir", one_ends)
+    is_empty = ProcessTrees("D", set, print).is_empty(process)
+    os.close(adopted.pidfd)
+    while others:
+        end_one()
+    assert is_empty
+
+
 def test_exiting_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exiting process loses its variables before it ends; for a second it counts as part of the run."""
     clock = FakeClock()
