@@ -3,7 +3,7 @@
 import signal
 from collections.abc import Iterable
 
-CATCHABLE = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+CATCHABLE: list[int] = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 """All signals that can be blocked, ignored or caught."""
 _FAULTS = {
     signal.SIGABRT,
@@ -24,7 +24,7 @@ KEPT = frozenset({*_FAULTS, signal.SIGTSTP})
 """Signals that keep their default action, because they reveal a defect of the daemon or suspend it."""
 
 
-def ignored(heeded: Iterable[int]) -> set[signal.Signals]:
+def ignored(heeded: Iterable[int]) -> set[int]:
     """Return the signals that would terminate the daemon and that it does not handle."""
     return {*CATCHABLE} - KEPT - STOPS_OF_TERMINALS - _WITHOUT_EFFECT - {*heeded}
 

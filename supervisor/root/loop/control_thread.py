@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from supervisor.host.shortage import REST_S, SHORTAGES, is_shortage, reason_of, take_all
-from supervisor.host.signal_sets import ignored, signal_name
+from supervisor.host.signal_sets import signal_name
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings, Message, ProtocolError
@@ -29,7 +29,7 @@ from supervisor.root.handover.table import KeptDescriptorList
 from supervisor.root.handover.upgrade import Upgrade
 from supervisor.root.helper_processes import Helper
 from supervisor.root.loop.epoll_watch import EpollWatch
-from supervisor.root.loop.signals import IgnoredSignals, Signals
+from supervisor.root.loop.signals import IgnoredSignals, SignalRoles, Signals
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.output.runtime_directory_monitor import RuntimeDirectoryMonitor
 from supervisor.root.process.process_manager import ProcessManager
@@ -46,11 +46,6 @@ _READ_BYTES = 8192
 """How much is read from a helper in one round: about a dozen requests to start a run."""
 _QUIET_S = 60.0
 """The least time between two log lines about shortages."""
-
-_SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_INIT_SHUTDOWN_SIGNALS = (signal.SIGQUIT, signal.SIGPWR, signal.SIGRTMIN + 3)
-"""Signals that also ask process 1 to stop. The kernel delivers only caught signals to process 1."""
-_HEEDED_SIGNALS = (signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
 
 
 class ControlThread:
@@ -75,20 +70,16 @@ class ControlThread:
         self._watch = EpollWatch(self._clock)
         self._trees = ProcessTrees(boot.daemon_id, self._helper_pids, log.warning, self._clock)
         runs_env = {name: value for name, value in base_env.items() if name not in boot.private_variables}
+        is_init = os.getpid() == 1
         # If process 1 ends, the kernel kills all other processes, so there is nothing to recover.
-        self._store = DescriptorStore(os.environ.get("NOTIFY_SOCKET", "") if os.getpid() != 1 else "", self._clock)
+        self._store = DescriptorStore("" if is_init else os.environ.get("NOTIFY_SOCKET", ""), self._clock)
         self._watchdog = Watchdog(os.environ, self._clock.monotonic_s())
         self._records = RunRecords(boot, self._store, log)
         self._processes = ProcessManager(
             boot.daemon_id, self._watch, pump, log, runs_env, self._scheduler.send, self._trees, self._records
         )
         pump.connect(self._processes.pump_reports)
-        is_init = os.getpid() == 1
-        self._shutdown_signals = {*_SHUTDOWN_SIGNALS, *(_INIT_SHUTDOWN_SIGNALS if is_init else ())}
-        self._hurrying_signals = set() if is_init else {signal.SIGQUIT}
-        heeded = {*self._shutdown_signals, *self._hurrying_signals, *_HEEDED_SIGNALS}
-        self._ignored_signals = ignored(heeded)
-        self._caught_signals = heeded | self._ignored_signals
+        self._roles = SignalRoles.of_init() if is_init else SignalRoles.of_daemon()
         self._ignored = IgnoredSignals(log.info)
         self._terminal = Terminal(2)
         self.reloading = ReloadSignal(self._scheduler.send, self._clock)
@@ -110,22 +101,11 @@ class ControlThread:
         """Descriptors that are only kept for the next root."""
         self.ready_fd: int | None = None
         """Receives the report of readiness, in addition to the service manager's socket."""
-        self._upgrade = Upgrade(
-            self._watch,
-            log,
-            boot.runtime_dir,
-            base_env,
-            Quiesce(self._watch, pump, pump.files),
-            self,
-        )
+        quiesce = Quiesce(self._watch, pump, pump.files)
+        self._upgrade = Upgrade(self._watch, log, boot.runtime_dir, base_env, quiesce, self)
         self._runtime_dir_quiesce = Quiesce(self._watch, pump, pump.files)
         self._runtime_directory = RuntimeDirectoryMonitor(
-            boot,
-            log,
-            pump,
-            self._runtime_dir_quiesce,
-            self._api.listeners,
-            self,
+            boot, log, pump, self._runtime_dir_quiesce, self._api.listeners, self
         )
         self._received = memoryview(mmap.mmap(-1, _READ_BYTES))
         """Allocated in advance, so that messages can be read when memory is short."""
@@ -153,7 +133,7 @@ class ControlThread:
     def run(self) -> int:
         """Run until everything has ended after a shutdown signal; return the exit status of the daemon."""
         self._processes.use_cgroups(self._boot.cgroups)
-        signals = self._signals = Signals(self._caught_signals)
+        signals = self._signals = Signals(self._roles.caught)
         self._watch.add(signals.fileno(), lambda _mask: self._on_signals(signals.take()))
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         if self._upgrade.predecessor is None:
@@ -240,9 +220,9 @@ class ControlThread:
     def _on_signals(self, numbers: set[int]) -> None:
         if signal.SIGCHLD in numbers:
             self._trees.reap_soon()
-        for number in numbers.intersection(self._shutdown_signals):
+        for number in numbers & self._roles.shutdown:
             self._shut_down(signal_name(number))
-        for number in numbers.intersection(self._hurrying_signals):
+        for number in numbers & self._roles.immediate_shutdown:
             self._shut_down(signal_name(number), at_once=True)
         if signal.SIGHUP in numbers:
             if self._terminal.has_hung_up:
@@ -254,7 +234,7 @@ class ControlThread:
                 self._ready_reported and self._upgrade.predecessor is None
             )  # otherwise the last upgrade is unfinished
             self._upgrade.request(ready=ready, ending=self._ending is not None)
-        self._ignored.note(numbers & self._ignored_signals, self._clock.monotonic_s())
+        self._ignored.note(numbers & self._roles.ignored, self._clock.monotonic_s())
 
     def _helper_pids(self) -> set[int]:
         pids = (self._scheduler.pid, self._api.pid, self._upgrade.trial_pid, *self._processes.starts.prefork.pids)

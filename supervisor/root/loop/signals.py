@@ -9,11 +9,41 @@ import signal
 import socket
 from collections.abc import Callable, Iterable
 from types import FrameType
+from typing import NamedTuple, Self
 
-from supervisor.host.signal_sets import STOPS_OF_TERMINALS, signal_name
+from supervisor.host.signal_sets import STOPS_OF_TERMINALS, ignored, signal_name
 
+_SHUTDOWN: set[int] = {signal.SIGTERM, signal.SIGINT}
+_SHUTDOWN_OF_INIT: set[int] = {*_SHUTDOWN, signal.SIGQUIT, signal.SIGPWR, signal.SIGRTMIN + 3}
+_OTHERS: set[int] = {signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD}
 _MANY = 4096
 _QUIET_S = 60.0
+
+
+class SignalRoles(NamedTuple):
+    """The signals that the root catches, by what they mean."""
+
+    shutdown: set[int]
+    immediate_shutdown: set[int]
+    """They stop the daemon and kill its runs at once."""
+    ignored: set[int]
+    """They are only logged."""
+
+    @classmethod
+    def of_daemon(cls) -> Self:
+        """Return the roles for a daemon that another process started."""
+        immediate: set[int] = {signal.SIGQUIT}
+        return cls(_SHUTDOWN, immediate, ignored(_SHUTDOWN | immediate | _OTHERS))
+
+    @classmethod
+    def of_init(cls) -> Self:
+        """Return the roles for process 1, to which the kernel delivers only caught signals."""
+        return cls(_SHUTDOWN_OF_INIT, set(), ignored(_SHUTDOWN_OF_INIT | _OTHERS))
+
+    @property
+    def caught(self) -> set[int]:
+        """All of them, and those that have one fixed meaning."""
+        return self.shutdown | self.immediate_shutdown | self.ignored | _OTHERS
 
 
 class IgnoredSignals:
