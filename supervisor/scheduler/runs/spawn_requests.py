@@ -84,38 +84,13 @@ def spawn_of(
         files: path of the file with the names of changed files, if changes started the run.
     """
     definition = run.definition
-    command = definition.run
-    argv = [definition.shell, "-e", "-c", command] if isinstance(command, str) else list(command)
-    identity, passed = run.identity or Identity(), CommandParameters([], {}, [])
-    refusal, account = identity.refusal, identity.account
-    if isinstance(definition, Task):
-        try:
-            if isinstance(run.checked, InvalidParameters):
-                raise run.checked
-            passed = run.checked or command_parameters(definition, run.params)
-        except InvalidParameters as err:
-            refusal = f"invalid parameters: {err}"
-    if passed.arguments and isinstance(command, str):
-        argv.append(definition.shell)  # sh -c takes the first argument as $0; keep the value it has without arguments
-    argv += passed.arguments
+    identity = run.identity or Identity()
+    passed, refusal = _parameters_of(run)
+    account = identity.account
     steps = definition.stop_signal
     if isinstance(steps, int):
         steps = ((steps, definition.grace_ms),)
-    own = {
-        **definition.env,
-        **definition.secrets,
-        **passed.env,
-        "RINGWARD_RUN_ID": run.id,
-        "RINGWARD_TASK": definition.name,
-        "RINGWARD_INSTANCE": str(run.instance),
-        "RINGWARD_ATTEMPT": str(run.attempt),
-        "RINGWARD_TRIGGER": run.trigger,
-        "RINGWARD_DAEMON": daemon_id,
-    }
-    if files is not None:
-        own["RINGWARD_FILES"] = files
-    if run.scheduled_at is not None:
-        own["RINGWARD_SCHEDULED_AT"] = stamp(run.scheduled_at)
+    own = _own_variables(run, daemon_id, files) | passed.env
     env = {**({"PATH": unix_accounts.CLEAN_PATH} if definition.clean_env else {}), **identity.variables, **own}
     notify = None
     if isinstance(definition, Service) and "notify" in (_kind(definition.ready), _kind(definition.live)):
@@ -129,7 +104,7 @@ def spawn_of(
     spawn = Spawn(
         run=run.id,
         task=definition.name,
-        argv=argv,
+        argv=_command_line(definition, passed.arguments),
         env=env,
         secrets=secrets,
         recipe=process_hash(definition) if isinstance(definition, Service) else "",
@@ -139,7 +114,7 @@ def spawn_of(
         log_max_bytes=definition.log_max_bytes,
         log_on_full=definition.log_on_full,
         timeout_ms=definition.timeout_ms,
-        refusal=refusal,
+        refusal=identity.refusal if refusal is None else refusal,
         clean_env=definition.clean_env,
         uid=account.uid if account is not None and not account.is_own else None,
         gid=account.gid if account is not None else None,
@@ -162,6 +137,48 @@ def spawn_of(
         return spawn
     facts = launcher_commands.facts(definition, run.id, run.instance, run.attempt)
     return launcher_commands.launched(definition.launcher, spawn, facts, definition, own)
+
+
+def _parameters_of(run: LiveRun) -> tuple[CommandParameters, str | None]:
+    """Return the run's parameters for the command, and why the run must not start, or None."""
+    none = CommandParameters([], {}, [])
+    if not isinstance(run.definition, Task):
+        return none, None
+    try:
+        if isinstance(run.checked, InvalidParameters):
+            raise run.checked
+        return run.checked or command_parameters(run.definition, run.params), None
+    except InvalidParameters as err:
+        return none, f"invalid parameters: {err}"
+
+
+def _command_line(definition: Task | Service, arguments: list[str]) -> list[str]:
+    """Return the command and its arguments. A text becomes a command of the shell."""
+    if not isinstance(definition.run, str):
+        return [*definition.run, *arguments]
+    # sh -c takes the first argument as $0; keep the value it has without arguments.
+    name = [definition.shell] if arguments else []
+    return [definition.shell, "-e", "-c", definition.run, *name, *arguments]
+
+
+def _own_variables(run: LiveRun, daemon_id: str, files: str | None) -> dict[str, str]:
+    """Return the environment variables that the definition sets, and those that describe the run."""
+    definition = run.definition
+    variables = {
+        **definition.env,
+        **definition.secrets,
+        "RINGWARD_RUN_ID": run.id,
+        "RINGWARD_TASK": definition.name,
+        "RINGWARD_INSTANCE": str(run.instance),
+        "RINGWARD_ATTEMPT": str(run.attempt),
+        "RINGWARD_TRIGGER": run.trigger,
+        "RINGWARD_DAEMON": daemon_id,
+    }
+    if files is not None:
+        variables["RINGWARD_FILES"] = files
+    if run.scheduled_at is not None:
+        variables["RINGWARD_SCHEDULED_AT"] = stamp(run.scheduled_at)
+    return variables
 
 
 def _kind(probe: Probe | None) -> str | None:
