@@ -1,4 +1,4 @@
-"""Responses sent in pieces, each with the full timeout of the socket.
+"""Responses sent in pieces. Whenever the client has read something, the timeout of the socket starts again.
 
 The timeout of a socket applies to a whole ``sendall``, to which gunicorn passes the whole body. A client on a slow line
 would be disconnected in the middle of a large page, although it reads all the time.
@@ -31,27 +31,27 @@ def give(sock: Any, piece: bytes | memoryview) -> None:
     """Send a piece and wait until the kernel has accepted it.
 
     Raises:
-        OSError: the client disconnected, or read too slowly.
+        OSError: the client disconnected, or read nothing for the timeout of the socket.
     """
     greenlet = gevent.getcurrent()
     taking[greenlet] = time.monotonic()
     try:
-        # The kernel nearly always accepts everything at once, and ``send`` costs half as much as ``sendall``.
+        # The kernel nearly always accepts everything at once; ``sendall`` has only one timeout for everything.
         sent = sock.send(piece)
-        if sent < len(piece):
-            sock.sendall(memoryview(piece)[sent:])
+        while sent < len(piece):
+            sent += sock.send(memoryview(piece)[sent:])
     finally:
         del taking[greenlet]
 
 
 class PacedSocket:
-    """The socket of a response, which sends data piece by piece."""
+    """The socket of a response, which sends data piece by piece, to record when the client last took one."""
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
 
     def sendall(self, data: bytes) -> None:
-        """Send `data` in pieces, each with the full timeout of the socket."""
+        """Send `data` in pieces."""
         if len(data) <= PIECE_BYTES:
             give(self._sock, data)
             return

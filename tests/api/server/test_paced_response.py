@@ -10,7 +10,7 @@ from api.server.paced_response import PIECE_BYTES, PacedSocket, Response
 
 
 class Socket:
-    """Keeps all written data; send takes no more than it has room for."""
+    """Keeps all written data; send takes no more than it has room for. It has no sendall, which has one time limit."""
 
     def __init__(self, room: int) -> None:
         self.pieces: list[bytes] = []
@@ -20,15 +20,12 @@ class Socket:
         self.pieces.append(bytes(data[: self._room]))
         return len(self.pieces[-1])
 
-    def sendall(self, data: bytes) -> None:
-        self.pieces.append(bytes(data))
-
 
 @pytest.mark.parametrize("size", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 10 * PIECE_BYTES + 7])
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("room", [PIECE_BYTES, 100, 1])
 def test_pieces(size: int, chunked: bool, room: int) -> None:
-    """Each piece has its own time limit, so none is large; together they are the body, or one chunk."""
+    """Each send has the whole time limit, so a slow client stays; together they are the body, or one chunk."""
     sock, data = Socket(room), bytes(number % 251 for number in range(size))
     util.write(PacedSocket(sock), data, chunked)
     assert all(len(piece) <= PIECE_BYTES for piece in sock.pieces)
