@@ -103,6 +103,24 @@ notify = ["mail", "hook"]
     assert "token-of-the-hook" not in outputs + " ".join(child.cmdline()) + daemon.get("/api/tasks").body.decode()
 
 
+def test_address_that_changes_during_an_attempt(daemon: Daemon, web: Web) -> None:
+    """A message goes to the new address at once, even if the former one then asks for an hour of patience."""
+    routes = '[[routes]]\nnotify = "hook"\nmatch = { tasks = "*" }\n'
+    web.hold.clear()
+    web.respond = lambda _number: (503, {"Retry-After": "3600"})
+    daemon.write(f"{TASKS}\n[notifiers.hook]\n{hook(web.port)}\n{routes}")
+    daemon.start()
+    daemon.trigger("t")
+    until(lambda: web.requests, "the attempt")
+    with web_server() as successor:
+        text = daemon.config.read_text()
+        daemon.config.write_text(text.replace(f":{web.port}/", f":{successor.port}/"))
+        assert daemon.request("POST", "/api/daemon/reload").status == 200
+        web.hold.set()
+        until(lambda: successor.messages, "the message")
+    assert [message["title"] for message in successor.messages] == ["t failed"]
+
+
 def test_unreachable_receiver_is_retried(daemon: Daemon) -> None:
     """A message for an unreachable receiver waits, even across a restart of the daemon, and is delivered later."""
     port = free_port()
