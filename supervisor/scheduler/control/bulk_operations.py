@@ -290,6 +290,8 @@ class BulkOperations:
                 reply(shutting_down())
             elif isinstance(results, InvalidParameters):
                 reply(refused(409, f"The parameters cannot be checked; nothing was started: {results}"))
+            elif any(new_run.unit.task is not new_run.task or not new_run.unit.configured for new_run in new):
+                self._run_all(tasks, request, reply)  # a reload during the check
             else:
                 self._start_all(new, results, triggered, request, reply)
 

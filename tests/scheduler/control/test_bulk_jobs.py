@@ -1,7 +1,7 @@
 """Jobs on many rows, with a store and a reading thread that answer on the test's command."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,6 +15,8 @@ from store.runs import bulk as run_bulk
 from store.runs.bulk import RunSelector, find_ended, mark_deleted
 from store.runs.filter import RunFilter
 from store.runs.writes import count_runs, get_run, insert_run, list_runs
+from supervisor.config.model import Task
+from supervisor.scheduler.control import bulk_operations
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job, last_job
 from supervisor.scheduler.control.bulk_operations import BulkOperations
 from supervisor.scheduler.control.rate_limit import TriggerLimit
@@ -313,6 +315,18 @@ def test_repeated_rerun(requests: BulkRequests) -> None:
     assert requests.jobs.harness.root.take("spawn") == [first[0]["run_id"]]
     other = requests.ask("bulk_rerun", triggered_by="api", command="01ARZ3NDEKTSV4RRFFQ69G5FAW")["result"]["triggered"]
     assert other != first
+
+
+def test_task_removed_while_its_parameters_are_checked(requests: BulkRequests, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rerun leaves out a task that a reload removes while its parameters are checked."""
+
+    def remove(_task: Task, _names: Collection[str]) -> bool:
+        requests.jobs.harness.units.pop("t").configured = False
+        return True
+
+    monkeypatch.setattr(bulk_operations, "must_wait", remove)
+    assert requests.ask("bulk_rerun", triggered_by="api")["result"]["triggered"] == []
+    assert requests.jobs.harness.root.take("spawn") == []
 
 
 def test_stop(requests: BulkRequests) -> None:
