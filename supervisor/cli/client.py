@@ -159,6 +159,11 @@ def url_endpoint(url: str, password: str | None, token: str | None = None) -> Ur
     return UrlEndpoint(parts.scheme, parts.hostname, port, parts.path.rstrip("/"), authorization)
 
 
+def is_token(text: str) -> bool:
+    """Return whether `text` can be a token: a word of printable ASCII characters."""
+    return text.isascii() and text.isprintable() and " " not in text and text != ""
+
+
 def unix_endpoint(path: str, password: str | None) -> UnixEndpoint:
     """Return the endpoint on a Unix socket. The daemon trusts root and its own user there; others need credentials."""
     try:

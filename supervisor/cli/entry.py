@@ -4,6 +4,7 @@ import io
 import os
 import sys
 
+from supervisor.cli import exit_codes
 from supervisor.startup import early_api_server
 
 
@@ -23,13 +24,27 @@ def _open_what_is_closed() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - as long as the program
 
 
+def _prepare_output() -> None:
+    """Prepare standard output and standard error for every text and for errors of the system."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if not isinstance(stream, io.TextIOWrapper):
+            continue
+        if isinstance(stream.buffer, io.RawIOBase):  # PYTHONUNBUFFERED: the rest of a partial write would be lost
+            buffer = open(stream.fileno(), "wb", closefd=False)  # noqa: SIM115 - as long as the program
+            stream = io.TextIOWrapper(buffer, encoding=stream.encoding, line_buffering=stream.isatty())
+            setattr(sys, name, stream)
+        stream.reconfigure(errors="backslashreplace")  # a character that the encoding lacks must not end the program
+
+
 def main() -> None:
     """Entry point of the console script."""
     _open_what_is_closed()
-    for stream in (sys.stdout, sys.stderr):  # a character that the encoding lacks must not end the program
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    with early_api_server.starting(sys.argv[1:], os.environ):
-        from supervisor.cli.main import cli
+    _prepare_output()
+    try:
+        with early_api_server.starting(sys.argv[1:], os.environ):
+            from supervisor.cli.main import cli
 
-        cli(prog_name="ringward")
+            cli(prog_name="ringward")
+    except KeyboardInterrupt:  # during imports; click handles the others
+        sys.exit(exit_codes.INTERRUPTED)

@@ -33,13 +33,15 @@ class Settings:
         credentials. With it, the daemon does not trust the user id of a socket's peer either.
 
         Raises:
-            Failure: the socket cannot be read from the configuration, or the URL is invalid.
+            Failure: the socket cannot be read from the configuration, or the URL or the token is invalid.
         """
-        from supervisor.cli.client import Api, UnixEndpoint, unix_endpoint, url_endpoint
+        from supervisor.cli.client import Api, UnixEndpoint, is_token, unix_endpoint, url_endpoint
 
         url, password, token_of_run = self.url, os.environ.get("RINGWARD_PASSWORD"), None
         if url is None and not self.data and not self.config:
-            url, token_of_run = os.environ.get("RINGWARD_URL"), os.environ.get("RINGWARD_TOKEN")
+            url, token_of_run = os.environ.get("RINGWARD_URL"), os.environ.get("RINGWARD_TOKEN", "").strip()
+            if token_of_run and not is_token(token_of_run):
+                raise Failure("RINGWARD_TOKEN: this is not a token, which is one word", exit_codes.USAGE)
         if url:
             return Api(url_endpoint(url, password, token or token_of_run))
         if token:

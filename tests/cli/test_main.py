@@ -95,6 +95,12 @@ def test_missing_daemon(ringward: Ringward, data: Path) -> None:
     assert result.stderr == expected
 
 
+@pytest.mark.parametrize("arguments", [("job",), ("j*",), ("job", "other"), ("--all", "--yes")])
+def test_run_without_a_daemon(ringward: Ringward, arguments: tuple[str, ...]) -> None:
+    """Without a daemon, `run` exits with 69 for one task and for several, because no task is known to be missing."""
+    assert ringward("run", *arguments).exit_code == exit_codes.UNREACHABLE
+
+
 def test_options_before_or_after_the_command(ringward: Ringward, data: Path) -> None:
     """Options before and after the command have the same meaning."""
     elsewhere = data / "elsewhere"
@@ -258,6 +264,18 @@ def test_token_of_a_run() -> None:
     assert endpoint.path == "/run/d/ringward.sock"
 
 
+@pytest.mark.parametrize(("token", "code"), [("rr_token\n", exit_codes.OK), ("a\nb", 64), ("rr_\udcff", 64)])
+def test_invalid_token_of_a_run(
+    ringward: Ringward, data: Path, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, token: str, code: int
+) -> None:
+    """A RINGWARD_TOKEN that cannot be in a header is an error of the command line; space around it is ignored."""
+    daemon.on("GET", "/api/tasks", {"items": []})
+    monkeypatch.setenv("RINGWARD_URL", f"unix:{data}/ringward.sock")
+    monkeypatch.setenv("RINGWARD_TOKEN", token)
+    result = ringward("ps", plain=True)
+    assert (result.exit_code, "RINGWARD_TOKEN" in result.stderr) == (code, code != 0)
+
+
 def test_socket_of_another_user(ringward: Ringward, monkeypatch: pytest.MonkeyPatch) -> None:
     """A socket without permission exits with 77, unlike a missing daemon."""
 
@@ -292,6 +310,30 @@ def test_interrupted_command(daemon: FakeDaemon, data: Path) -> None:
             child.kill()
             released.set()
     assert (child.returncode, err.strip()) == (exit_codes.INTERRUPTED, "")
+
+
+def test_interrupted_start() -> None:
+    """Ctrl-C while the program still loads its modules ends it with 130, without a traceback."""
+    code = f"""
+import sys
+class Interrupt:
+    def find_spec(self, name, path, target=None):
+        if name == "supervisor.cli.main":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+{PROGRAM[-1]}
+"""
+    done = subprocess.run([*PROGRAM[:-1], code, "ps"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (exit_codes.INTERRUPTED, "")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_partial_write(tmp_path: Path, unbuffered: str) -> None:
+    """Output that is cut off by a limit is an error, also with PYTHONUNBUFFERED."""
+    called = ["sh", "-c", 'ulimit -f 1; exec "$@" > "$0"', str(tmp_path / "help.txt"), *PROGRAM, "--help"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(called, capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (exit_codes.OUTPUT, "ringward: cannot write output: File too large\n")
 
 
 def test_closed_pipe(daemon: FakeDaemon, data: Path) -> None:

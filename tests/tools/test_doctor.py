@@ -94,6 +94,13 @@ def test_damaged_database(config: Path, data: Path) -> None:
     assert path.read_bytes() == content
 
 
+def test_database_that_cannot_be_found(config: Path, data: Path) -> None:
+    """A database in a directory that cannot be searched is not reported as missing."""
+    (data / "file").touch()
+    finding = look.database(load(str(config), {}), str(data / "file"))
+    assert (finding.verdict, "Not a directory" in finding.text) == ("fail", True)
+
+
 def test_nearly_full_disk(tmp_path: Path) -> None:
     """Too little space for logs is a failure, and little space is a warning."""
     place = os.statvfs(tmp_path)

@@ -111,8 +111,13 @@ def database(config: "Config", data_dir: str) -> Finding:
     path = os.path.join(data_dir, _DATABASE)
     if server is None and _is_read_only(nearest_existing(path)):
         return Finding(check, "warn", f"cannot check {path} on a read-only file system", _WRITABLE)
-    if server is None and not os.path.exists(path):
-        return Finding(check, "ok", "does not exist yet; the first start creates it")
+    if server is None:
+        try:
+            os.stat(path)
+        except FileNotFoundError:
+            return Finding(check, "ok", "does not exist yet; the first start creates it")
+        except OSError as err:
+            return Finding(check, "fail", f"{path}: {err.strerror}", "run this as the daemon's user, or as root")
     try:
         reader = open_reader(path if server is None else server.url, limit_s=None)
         try:

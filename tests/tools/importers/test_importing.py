@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -338,11 +339,24 @@ def test_command(ringward: Ringward, tmp_path: Path) -> None:
     assert "4 tasks, 0 services" in result.output
     assert ringward("validate", str(target), plain=True).exit_code == exit_codes.OK
     again = ringward("import", "cron", "--system", str(source), "-o", str(target), plain=True)
-    assert again.exit_code == exit_codes.REFUSED
+    assert (again.exit_code, "import overwrites nothing" in again.stderr) == (exit_codes.REFUSED, True)
     document = json.loads(ringward("import", "cron", "--system", "--json", str(source), plain=True).stdout)
     assert f"#:schema ./ringward.schema.json\n{document['toml']}" == target.read_text()
     assert document["problems"] == []
     assert document["notes"]
+
+
+def test_unreadable_and_unwritable_files(ringward: Ringward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that cannot be read or written has another exit code than a conversion with gaps."""
+    source = tmp_path / "crontab"
+    missing = ringward("import", "cron", str(source), plain=True)
+    assert (missing.exit_code, "No such file" in missing.stderr) == (exit_codes.USAGE, True)
+    source.write_text("0 1 * * * true\n")
+    unwritable = ringward("import", "cron", str(source), "-o", str(tmp_path / "missing/x.toml"), plain=True)
+    assert (unwritable.exit_code, "No such file" in unwritable.stderr) == (exit_codes.OUTPUT, True)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    unchecked = ringward("import", "cron", str(source), plain=True)
+    assert (unchecked.exit_code, "set TMPDIR" in unchecked.stderr) == (exit_codes.OUTPUT, True)
 
 
 def test_invalid_result(ringward: Ringward, tmp_path: Path) -> None:

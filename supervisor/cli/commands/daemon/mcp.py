@@ -17,7 +17,7 @@ from typing import Any, Literal
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.cli.client import Api, ErrorResponse, NotFound, segment
+from supervisor.cli.client import Api, ErrorResponse, NotFound, is_token, segment
 from supervisor.cli.daemon_answers import Record
 from supervisor.cli.failure import Failure
 from supervisor.cli.lookups import ask_of, find_run, find_task, soonest, unknown, upcoming
@@ -150,7 +150,7 @@ def _token(path: str | None, role: str) -> str:
         except (OSError, UnicodeDecodeError) as err:
             reason = err.strerror if isinstance(err, OSError) else "not UTF-8"
             raise Failure(f"{path}: cannot read the token: {reason}; {_create(role)}", exit_codes.USAGE) from err
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
+    if not is_token(token):
         raise Failure(f"{source}: this is not a token, which is one word; {_create(role)}", exit_codes.USAGE)
     return token
 

@@ -96,6 +96,8 @@ def command(
     except ErrorResponse:
         raise
     except Failure as err:
+        if err.code != exit_codes.REFUSED:
+            raise
         raise Failure(err.message, exit_codes.NEVER_RAN) from err
     if units.everything and not yes:
         confirm_all(lambda: tasks, "Run")

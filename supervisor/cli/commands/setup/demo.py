@@ -111,7 +111,8 @@ def _directory(keep: str | None) -> Iterator[str]:
             os.mkdir(keep, 0o700)
             yield os.path.realpath(keep)
     except OSError as err:
-        raise Failure(f"{err.filename or keep}: {err.strerror or err}", exit_codes.DATA_DIR) from err
+        place = err.filename or keep
+        raise Failure(f"{f'{place}: ' if place else ''}{err.strerror or err}", exit_codes.DATA_DIR) from err
 
 
 def _config(directory: str) -> str:

@@ -88,24 +88,31 @@ def _text(path: str) -> str:
             raise Failure(f"{path} has more than {_MAX_BYTES} bytes", exit_codes.USAGE)
         return data.decode()
     except OSError as err:
-        raise Failure(f"{path}: {err.strerror or err}") from err
+        raise Failure(f"{path}: {err.strerror or err}", exit_codes.USAGE) from err
     except UnicodeDecodeError as err:
         raise Failure(f"{path} is not UTF-8", exit_codes.USAGE) from err
 
 
 def _problems(toml: str) -> list[str]:
-    """Return the errors that ``ringward validate`` would report, without checks of users and files of this host."""
+    """Return the errors that ``ringward validate`` would report, without checks of users and files of this host.
+
+    Raises:
+        Failure: there is no directory for the temporary file that is checked.
+    """
     from supervisor.config.load import load
     from supervisor.config.problems import ConfigError
 
-    with tempfile.TemporaryDirectory() as directory:
-        path = os.path.join(directory, "imported.toml")
-        with open(path, "w", encoding="utf-8", opener=private) as file:
-            file.write(toml)
-        try:
-            load(path)
-        except ConfigError as err:
-            return [str(problem).replace(f"{directory}/", "") for problem in err.problems]
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "imported.toml")
+            with open(path, "w", encoding="utf-8", opener=private) as file:
+                file.write(toml)
+            try:
+                load(path)
+            except ConfigError as err:
+                return [str(problem).replace(f"{directory}/", "") for problem in err.problems]
+    except OSError as err:
+        raise Failure(f"cannot write a temporary file: {err.strerror or err}; set TMPDIR", exit_codes.OUTPUT) from err
     return []
 
 
@@ -119,8 +126,10 @@ def _write(path: str, toml: str) -> None:
         with open(path, "x", encoding="utf-8", opener=private) as file:
             file.write(DIRECTIVE + toml)
         write_schema(Path(path).absolute().parent)
+    except FileExistsError as err:
+        raise Failure(f"{path} exists, and import overwrites nothing: name another file, or remove it") from err
     except OSError as err:
-        raise Failure(f"{path}: {err.strerror or err}") from err
+        raise Failure(f"{err.filename or path}: {err.strerror or err}", exit_codes.OUTPUT) from err
 
 
 def _report(outcome: "Outcome", problems: list[str]) -> None:
