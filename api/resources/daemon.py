@@ -258,7 +258,10 @@ def database_problem(boot: DaemonSettings) -> dict[str, str] | None:
 
     The `summary` is public; the `detail` is for users who may see the daemon.
     """
-    with contextlib.suppress(OSError, ValueError), open(boot.database_problem, encoding="utf-8") as file:
+    with (
+        contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError),
+        open(boot.database_problem, encoding="utf-8") as file,
+    ):
         problem = json.load(file)
         if problem["daemon"] == boot.started_at:
             return {"summary": str(problem["summary"]), "detail": str(problem["detail"])}

@@ -66,8 +66,11 @@ class RunningDaemon:
         """
         for base in (*candidates(os.environ, self.uid), f"/run/user/{self.uid}/ringward"):
             directory = os.path.join(base, self._id)
-            # ENOENT: the runtime directory is in another place
-            with contextlib.suppress(OSError), open(os.path.join(directory, _ANSWER), encoding="utf-8") as file:
+            # ENOENT: the runtime directory is in another place. ValueError: the file is damaged.
+            with (
+                contextlib.suppress(OSError, ValueError),
+                open(os.path.join(directory, _ANSWER), encoding="utf-8") as file,
+            ):
                 answer: dict[str, object] = json.load(file)
                 self._runtime_dir = directory
                 return answer

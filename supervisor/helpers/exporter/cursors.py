@@ -145,7 +145,7 @@ class Cursors:
                 raise UnknownFormat(f"{self._path} was written by a newer release")
             for line in lines[1:]:
                 self._take(msgspec.json.decode(line))
-        except (msgspec.DecodeError, ValueError, TypeError, AttributeError) as err:
+        except (msgspec.DecodeError, ValueError, TypeError, AttributeError, RecursionError) as err:
             raise UnknownFormat(f"{self._path} is damaged") from err
 
     def _rewrite(self) -> None:

@@ -93,7 +93,7 @@ def _stored(path: str) -> ExportStatus:
     try:
         with open(path, encoding="utf-8") as file:
             return ExportStatus.from_dict(json.load(file))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return ExportStatus()
 
 

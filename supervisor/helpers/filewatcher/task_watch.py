@@ -349,7 +349,7 @@ class TaskWatch(threading.Thread):
                 return TaskFiles(settle_s, json.load(file))
         except FileNotFoundError:
             return TaskFiles(settle_s)
-        except (OSError, LookupError, TypeError, ValueError, AttributeError) as err:
+        except (OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as err:
             self._warn("", f"{self._state_path} cannot be used ({err}): changes since the last start are not detected")
             return TaskFiles(settle_s)
 

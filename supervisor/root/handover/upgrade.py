@@ -187,7 +187,7 @@ def requested_python(path: str) -> str | None:
     try:
         request = json.loads(data)
         python, *more = map(str, (request["python"], request["prefix"], *request["packages"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise NotTrusted(f"{path} does not name an environment") from None
     for executable in (python, *more):
         exposed_path = exposed(executable, owners)

@@ -36,7 +36,7 @@ def note_file(boot: DaemonSettings, file: File) -> None:
 def noted_file(boot: DaemonSettings) -> File:
     """Return the database file that an earlier scheduler of this daemon recorded; ``NO_FILE`` if none."""
     with (
-        contextlib.suppress(OSError, ValueError, KeyError, TypeError),
+        contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError),
         open(_note_path(boot), encoding="utf-8") as file,
     ):
         noted = json.load(file)

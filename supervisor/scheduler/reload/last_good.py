@@ -27,6 +27,10 @@ UNCONFIRMED = f"{_NO_COPY} when the scheduler restarted, so the file was read ag
 """A warning that users see until the next reload."""
 
 
+_UNUSABLE = (msgspec.DecodeError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
+"""Errors of a damaged copy. ValueError: it is not UTF-8."""
+
+
 class _Copy(msgspec.Struct):
     started_at: int
     """Start time of the daemon that wrote the copy, which identifies it."""
@@ -87,8 +91,8 @@ def _check_for_restart(config: Config, boot: DaemonSettings) -> None:
 
 def _copy(boot: DaemonSettings) -> UsableConfig | None:
     for path in _paths(boot):
-        # A copy that is damaged, or that another daemon or version wrote, is ignored. ValueError: it is not UTF-8.
-        with contextlib.suppress(OSError, msgspec.DecodeError, LookupError, TypeError, ValueError, AttributeError):
+        # A copy that is damaged, or that another daemon or version wrote, is ignored.
+        with contextlib.suppress(OSError, *_UNUSABLE):
             with open(path, "rb") as file:
                 copy = msgspec.json.decode(file.read(), type=_Copy)
             if copy.started_at == boot.started_at:

@@ -30,7 +30,7 @@ def read(folder: str, run_id: str) -> Any:
     try:
         with open(f"{folder}/{run_id}", encoding="utf-8", errors="surrogateescape") as file:
             return json.load(file)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

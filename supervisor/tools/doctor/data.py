@@ -90,7 +90,7 @@ def export(data_dir: str, name: str) -> Finding:
             status = ExportStatus.from_dict(json.load(file))
     except FileNotFoundError:
         return Finding(check, "ok", "has not run yet")
-    except (OSError, ValueError, TypeError) as err:
+    except (OSError, ValueError, TypeError, RecursionError) as err:
         return Finding(check, "warn", f"cannot read its state: {err}", "run this as the daemon's user, or as root")
     text = f"{counted(status.behind_lines, 'line')} behind, {counted(status.skipped, 'line')} lost"
     if status.lost_runs:

@@ -500,6 +500,7 @@ _TYPES = (
 )
 """The scalar types of YAML 1.2. In YAML 1.1, which PyYAML implements, the port ``22:22`` would be a sexagesimal number
 and ``on`` would be true."""
+_MAX_VALUES = 1_000_000
 _VARIABLE = re.compile(
     r"\$(?:(?P<escaped>\$)|(?P<bare>[A-Za-z_]\w*)|\{(?P<name>[A-Za-z_]\w*)(?:(?P<how>:?[-?+])(?P<other>(?:[^{}]|\$\{[^{}]*\})*))?\})"
 )
@@ -543,11 +544,19 @@ class _Variables:
     def __init__(self, path: str, outcome: Outcome) -> None:
         self._path = path
         self._outcome = outcome
+        self._count = 0
         file = os.path.join(os.path.dirname(os.path.abspath(path)), ".env")
         self._values = {**_env_file(file, outcome), **os.environ}
 
     def filled(self, value: Any) -> Any:
-        """Return a value with all variables in it substituted."""
+        """Return a value with all variables in it substituted.
+
+        Raises:
+            UnreadableFile: aliases in the file expand to too many values.
+        """
+        self._count += 1
+        if self._count > _MAX_VALUES:
+            raise UnreadableFile(f"{self._path}: aliases expand to more than {_MAX_VALUES} values")
         if isinstance(value, Mapping):
             return {str(key): self.filled(item) for key, item in value.items()}
         if isinstance(value, list):

@@ -95,7 +95,16 @@ def test_failed_commit_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert Cursors(str(path)).at == {RUN.id: 20}
 
 
-@pytest.mark.parametrize("text", ['{"format":2}\n', "nonsense\n", '{"format":1}\nnonsense\n', "[]\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"format":2}\n',
+        "nonsense\n",
+        '{"format":1}\nnonsense\n',
+        "[]\n",
+        pytest.param('{"format":1}\n' + "[" * 100_000 + "\n", id="nested"),
+    ],
+)
 def test_unknown_journal_is_refused(tmp_path: Path, text: str) -> None:
     """A damaged journal, or one of a newer release, is an error and is not changed."""
     path = tmp_path / "x.cursors"

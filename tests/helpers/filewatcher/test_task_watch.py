@@ -149,9 +149,10 @@ def test_refused_inotify_instance(tmp_path: Path) -> None:
     assert watched.burst() == ["seen"]
 
 
-def test_damaged_state(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["{", pytest.param("[" * 100_000, id="nested")])
+def test_damaged_state(tmp_path: Path, text: str) -> None:
     """An unreadable state is reported, and the existing files count as known."""
-    (tmp_path / "state.json").write_text("{")
+    (tmp_path / "state.json").write_text(text)
     place = tmp_path / "in"
     place.mkdir()
     (place / "old").write_text("")

@@ -105,7 +105,17 @@ def test_copy_of_an_older_version(boot: DaemonSettings) -> None:
     assert last_good.find(boot, LOG, first_epoch=False) == loaded._replace(copied=True)
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"started_at": 1, "applied": true, "config": {}}', "[", "\x00"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        '{"started_at": 1, "applied": true, "config": {}}',
+        "[",
+        "\x00",
+        pytest.param('{"config":' + "[" * 100_000, id="nested"),
+    ],
+)
 def test_damaged_copy(boot: DaemonSettings, text: str) -> None:
     """The file replaces a damaged copy, and the scheduler knows that it read the file again."""
     copy_of(boot).write_text(text)

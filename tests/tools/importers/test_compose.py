@@ -156,6 +156,14 @@ def test_yaml(tmp_path: Path) -> None:
             compose.read("c.yaml", text, Outcome())
 
 
+def test_expanding_aliases() -> None:
+    """Aliases that expand to billions of values are refused."""
+    levels = [f"a{level + 1}: &a{level + 1} [*a{level}, *a{level}, *a{level}, *a{level}]\n" for level in range(30)]
+    text = "a0: &a0 {x: 1, y: 2}\n" + "".join(levels) + "services: {}\n"
+    with pytest.raises(UnreadableFile, match="expand to more than"):
+        compose.read("c.yaml", text, Outcome())
+
+
 def test_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Variables have the values of the environment and of .env, and a variable without a value is reported."""
     monkeypatch.setenv("FROM_HERE", "here")
