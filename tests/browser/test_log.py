@@ -205,8 +205,11 @@ def test_filter_shows_its_range(page: Page, site: Site) -> None:
     expect(status).to_have_text(re.compile(r"Filtered lines 1\d\d,\d{3} to 250,001 of 250,001\."))
     page.get_by_label("Filter lines").fill("the start")
     expect(log).to_contain_text("No line matches the filter so far.")
+    urls: list[str] = []
+    page.on("request", lambda request: urls.append(request.url))
     status.get_by_role("button", name=re.compile("Filter .* earlier lines")).click()
     expect(log.locator(".log-row .n")).to_have_text(["1"])
+    assert len([url for url in urls if "/log?" in url]) < 30  # of 10,000 lines at most
     expect(status).to_have_text("Filtered all 250,001 lines.")
     page.get_by_label("Filter lines").fill("the end")
     expect(log.locator(".log-row .n")).to_have_text(["250001"])

@@ -208,9 +208,9 @@ export class LogView {
   }
 
   /** Request a page for the filter and count its lines. Return null if a newer load has cancelled this one. */
-  async read(from) {
+  async read(from, limit = AT_ONCE) {
     const { turn } = this;
-    const page = await this.source.page(from, AT_ONCE, this.stream || undefined);
+    const page = await this.source.page(from, limit, this.stream || undefined);
     if (turn !== this.turn || this.closed) return null;
     this.looked += page.lines.length;
     this.tell();
@@ -275,7 +275,7 @@ export class LogView {
     const lines = [];
     let first;
     for (let at = begin; ; at = lines.at(-1).n + 1) {
-      const page = await this.read(at);
+      const page = await this.read(at, Math.min(AT_ONCE, end - at));
       if (!page) return null;
       first ??= Math.max(page.firstAvailable, begin < 0 ? page.totalLines + begin : begin);
       lines.push(...page.lines);
