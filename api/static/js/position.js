@@ -1,6 +1,6 @@
 // Stores the scroll position of each history entry, so that Back returns to it.
 
-const WAIT_MS = 3000; // how long the position is kept while content above it loads
+const WAIT_MS = 3000; // how long the position is kept at least, while content above it loads
 const BY_READER = ["wheel", "touchmove", "keydown", "pointerdown"];
 
 const view = () => document.querySelector(".view"); // on phones, this element scrolls instead of the window
@@ -35,13 +35,21 @@ export function comeTo() {
   const top = history.state?.top ?? 0;
   scrollBoth(top);
   if (!top) return undefined;
-  const observer = new ResizeObserver(() => scrollBoth(top));
+  let late = false; // the page may be too short for the position until a slow answer arrives
+  const observer = new ResizeObserver(() => {
+    scrollBoth(top);
+    if (late) stopThere();
+  });
   const stop = () => {
     observer.disconnect();
     for (const kind of BY_READER) removeEventListener(kind, stop);
     clearTimeout(limit);
   };
-  const limit = setTimeout(stop, WAIT_MS);
+  const stopThere = () => position() > top - 1 && stop();
+  const limit = setTimeout(() => {
+    late = true;
+    stopThere();
+  }, WAIT_MS);
   for (const kind of BY_READER) addEventListener(kind, stop, { passive: true });
   observer.observe(document.getElementById("main"));
   return stop;
