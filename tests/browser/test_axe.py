@@ -98,6 +98,7 @@ def test_axe_without_a_session(browser: Browser, site: Site, complaints: list[st
 
 def test_published_states_update(timed: Page, site: Site) -> None:
     """The page of published states shows a new state after a minute, without a reload."""
+    until(lambda: b"running" in site.request("GET", "/status").body, "the service to run")
     timed.goto(f"{site.url}status")
     expect(timed.get_by_role("listitem")).to_have_text(re.compile("web.*running"))
     timed.evaluate("window.same = true")

@@ -61,7 +61,7 @@ def test_figures_of_the_host_move_nothing(phone: Page, site: Site) -> None:
     host = phone.get_by_role("region", name="Host")
     expect(host).to_contain_text("Sampled every five seconds")
     height = host.evaluate("box => box.offsetHeight")
-    held_routes[0].continue_()
+    until(lambda: phone.evaluate("1") and held_routes, "the request for events")[0].continue_()
     expect(host).to_contain_text("CPU")
     assert host.evaluate("box => box.offsetHeight") == height
 

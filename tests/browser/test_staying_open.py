@@ -303,7 +303,7 @@ def test_reload_does_not_abort_the_first_load(timed: Page, site: Site) -> None:
     site.see(timed, f"#/run/{site.done['backup']}")
     expect(timed.get_by_role("status").filter(has_text="live")).to_be_visible()
     timed.clock.run_for(1000)
-    held_routes[0].continue_()
+    until(lambda: held_routes if turns(timed, 1) else None, "the first load")[0].continue_()
     expect(timed.get_by_role("region", name="Verdict")).to_be_visible()
 
 

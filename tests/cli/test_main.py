@@ -366,7 +366,7 @@ def test_raw_output_to_a_terminal(daemon: FakeDaemon, data: Path, option: list[s
     finally:
         os.close(controller)
         os.close(terminal)
-    assert (done.returncode, received) == (code, shown)
+    assert (done.returncode, bytes(received)) == (code, shown)
     assert ("redirect the output, or add --force" in done.stderr) is not bool(option)
 
 
