@@ -1,13 +1,16 @@
 """Tasks that run when files change, through the real daemon, with processes that are killed meanwhile."""
 
+import contextlib
 import os
 import shutil
 import signal
 import stat
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.daemon import Daemon
@@ -57,6 +60,16 @@ def drop(place: Path, *names: str, text: str = "x") -> None:
         hidden.rename(place / name)
 
 
+@contextlib.contextmanager
+def one_burst(daemon: Daemon) -> Iterator[None]:
+    """Let the file watcher see all changes of the block together, even if they take longer than the time to settle."""
+    watcher = psutil.Process(watching(daemon))
+    watcher.suspend()
+    until(lambda: watcher.status() == psutil.STATUS_STOPPED, "the file watcher to stop")
+    yield
+    watcher.resume()
+
+
 def loaded(daemon: Daemon) -> list[list[str]]:
     """Return the names that each ended run was given."""
     return [
@@ -79,11 +92,12 @@ def each_loaded(daemon: Daemon, expected: set[str]) -> list[list[str]]:
 def test_burst_becomes_one_run(daemon: Daemon) -> None:
     """Files that are written or moved in a burst start one run, which gets their names; other files start none."""
     place = start(daemon)
-    drop(place, "a.csv", "b c.csv", "ü.csv", os.fsdecode(b"\xff.csv"))
-    (place / "written.csv").write_text("1,2")
-    (place / "other.txt").write_text("no")
-    (place / ".hidden.csv").write_text("no")
-    (place / "directory.csv").mkdir()
+    with one_burst(daemon):
+        drop(place, "a.csv", "b c.csv", "ü.csv", os.fsdecode(b"\xff.csv"))
+        (place / "written.csv").write_text("1,2")
+        (place / "other.txt").write_text("no")
+        (place / ".hidden.csv").write_text("no")
+        (place / "directory.csv").mkdir()
     names = ["a.csv", "b c.csv", "written.csv", "ü.csv", "\ufffd.csv"]  # the log shows invalid UTF-8 as U+FFFD
     assert each_loaded(daemon, set(names)) == [names]
     (run,) = daemon.runs("load")
@@ -104,7 +118,8 @@ def test_manual_run_has_no_files(daemon: Daemon) -> None:
 def test_files_from_a_downtime(daemon: Daemon) -> None:
     """At the next start, new, changed and replaced files are found, and earlier files are not."""
     place = start(daemon)
-    drop(place, "kept.csv", "changed.csv", "replaced.csv")
+    with one_burst(daemon):
+        drop(place, "kept.csv", "changed.csv", "replaced.csv")
     each_loaded(daemon, {"kept.csv", "changed.csv", "replaced.csv"})
     daemon.stop()
     (place / "changed.csv").write_text("more")
@@ -210,7 +225,8 @@ def test_one_run_waits_in_the_queue(daemon: Daemon, tmp_path: Path) -> None:
     drop(place, "third.csv")
     until(lambda: "third.csv" in (daemon.data / "on_change/load.json").read_text(), "the third burst")
     assert len(daemon.runs("load")) == 2
-    drop(place, "fourth.csv", "fifth.csv")
+    with one_burst(daemon):
+        drop(place, "fourth.csv", "fifth.csv")
     gate.touch()
     expected = [["first.csv"], ["second.csv"], ["third.csv"], ["fifth.csv", "fourth.csv"]]
     until(lambda: loaded(daemon) == expected, "all runs")
@@ -242,10 +258,9 @@ def test_inotify_overflow(daemon: Daemon) -> None:
     if limit > 100_000:
         pytest.skip(f"the kernel keeps {limit} events")
     names = {f"{number}.csv" for number in range(limit + 10)}
-    os.kill(watching(daemon), signal.SIGSTOP)
-    for name in names:
-        (place / name).touch()
-    os.kill(watching(daemon), signal.SIGCONT)
+    with one_burst(daemon):
+        for name in names:
+            (place / name).touch()
     bursts = each_loaded(daemon, names)
     assert sum(map(len, bursts)) == len(names)
     assert "load: inotify events were lost; listing all directories" in daemon.own_output()
