@@ -53,6 +53,8 @@ class Collector:
                     assert headers["content-type"] == "application/x-protobuf"
                     text = collector.take(self.path, body)
                 self.send_response(status)
+                if status != 200:
+                    self.send_header("Retry-After", "3600")  # so that the SDK does not repeat the request
                 self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
                 self.wfile.write(text)
