@@ -1,6 +1,7 @@
 """The program as a whole: help, loading, exit codes."""
 
 import base64
+import contextlib
 import errno
 import http.client
 import importlib
@@ -362,7 +363,14 @@ def test_raw_output_to_a_terminal(daemon: FakeDaemon, data: Path, option: list[s
         command = [*PROGRAM, "--data", str(data), "logs", "--raw", *option, run_id]
         done = subprocess.run(command, stdout=terminal, stderr=subprocess.PIPE, text=True, check=False)
         os.set_blocking(controller, False)
-        received = os.read(controller, 100) if shown else b""
+        received = bytearray()
+
+        def is_shown() -> bool:  # the kernel passes on the output of a terminal in parts, and later
+            with contextlib.suppress(BlockingIOError):
+                received.extend(os.read(controller, 100))
+            return shown in received
+
+        until(is_shown, "the output")
     finally:
         os.close(controller)
         os.close(terminal)
