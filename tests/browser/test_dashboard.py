@@ -92,7 +92,7 @@ def test_flapping_service_needs_attention(page: Page, site: Site) -> None:
 
 def test_slow_start_needs_attention(timed: Page, site: Site) -> None:
     """A service that has been starting for more than a minute needs attention, with the reason of its wait."""
-    instances = until(lambda: site.get("/api/tasks/waits?naming=camel").json()["instances"], "its instance")
+    instances = until(lambda: site.task("waits").get("instances"), "its instance")
     since = datetime.fromisoformat(instances[0]["since"])
     timed.clock.set_fixed_time(since + timedelta(seconds=59))
     site.see(timed, "#/")
