@@ -328,8 +328,8 @@ class _Loader(TableReader):
             else:
                 entry_kind = "table" if isinstance(source.data[name], dict) else "key"
                 remedy = nearest(name, allowed)
-                if entry_kind == "key" and remedy is None and name in keys_of("task", "service"):
-                    remedy = "write it below the header of its table, such as [tasks.NAME] or [defaults]"
+                if entry_kind == "key" and remedy is None:
+                    remedy = _place_of(name)
                 self.wrong(source, (name,), f"unknown {entry_kind}", remedy)
 
     def _included(self, main: Source, patterns: tuple[str, ...]) -> Iterable[Source]:
@@ -437,6 +437,13 @@ class _Loader(TableReader):
             self.wrong(source, path, "unknown key", f"if {whole} is the name of a {kind}, write [{table}.{whole}]")
         else:
             super().unknown(source, path, value, keys)
+
+
+def _place_of(key: str) -> str | None:
+    """Return a suggestion for a key that is in no table; None if no table has it."""
+    if key in keys_of("task", "service"):
+        return "write it below the header of its table, such as [tasks.NAME] or [defaults]"
+    return next((f"write it below [{section}]" for section in _SECTIONS if key in keys_of(section)), None)
 
 
 def _fields(values: Values, table: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Loading: the meaning of a valid file, and the report of every error."""
 
+import errno
 import json
 import math
 import os
@@ -182,6 +183,24 @@ def test_includes(write: Write, tmp_path: Path) -> None:
     assert loaded.files == (str(main), str(tmp_path / "conf.d/1.toml"), str(tmp_path / "conf.d/2.toml"))
 
 
+def test_unreadable_directory_of_a_glob(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A glob in a directory that cannot be read is an error: a reload would remove the tasks of its files."""
+    write('[tasks.one]\nrun = "x"\n', "conf.d/1.toml")
+    main = write('[daemon]\ninclude = ["conf.d/*.toml", "*/none/*.toml"]\n')
+    scandir = os.scandir
+
+    def refuse(path: str | int) -> object:
+        if isinstance(path, int) or os.path.basename(os.path.normpath(path)) == "conf.d":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(ConfigError) as caught:
+        load(str(main), {})
+    (problem,) = caught.value.problems
+    assert "daemon.include[0]: cannot list the directory (Permission denied): " in str(problem)
+
+
 def test_errors_of_all_files(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """The errors of all files are reported at once, in order of files and lines, with each file's path as given."""
     main = write(
@@ -276,6 +295,8 @@ run = "x"
         ),
         ("[tasks.übung]\n", "a name that has other characters than letters"),
         ("timeout = '5s'\n", ":1: timeout: unknown key\n  write it below the header of its table"),
+        ("data_dir = '/x'\n", ":1: data_dir: unknown key\n  write it below [daemon]"),
+        ("listen = ['127.0.0.1:80']\n", ":1: listen: unknown key\n  write it below [http]"),
         pytest.param("a = " + "9" * 5000, "a number with too many digits", id="digits"),
         pytest.param("[tasks.a]\nrun = 'x'\nkeep_runs = 0x" + "f" * 5000, "a.keep_runs: must be a whole", id="hex"),
         (

@@ -159,14 +159,33 @@ def included(main: Source, patterns: Sequence[str]) -> tuple[list[str], list[Pro
     for index, pattern in enumerate(patterns):
         path = ("daemon", "include", index)
         paths = matches(main.directory, main.path, pattern)
-        if not paths and _WILD.isdisjoint(pattern) and not os.path.exists(os.path.join(main.directory, pattern)):
-            problems.append(main.problem(path, f"no such file: {os.path.join(prefix, pattern)}"))
+        if not paths and (message := _why_no_match(os.path.join(main.directory, pattern))):
+            problems.append(main.problem(path, f"{message}: {os.path.join(prefix, pattern)}"))
         for match in paths:
             names[os.path.join(prefix, match)] = None
     if len(names) > MAX_INCLUDED:
         message = f"{len(names)} included files, which exceeds the maximum of {MAX_INCLUDED}"
         problems.append(main.problem(("daemon", "include"), message))
     return list(names)[:MAX_INCLUDED], problems
+
+
+def _why_no_match(pattern: str) -> str | None:
+    """Return why a glob that matched no file is an error; None if it is none, because globs may match nothing.
+
+    A directory that cannot be read is an error: a reload would remove the tasks in it.
+    """
+    if _WILD.isdisjoint(pattern):
+        return None if os.path.exists(pattern) else "no such file"
+    directory = os.path.dirname(pattern)
+    while not _WILD.isdisjoint(directory):
+        directory = os.path.dirname(directory)
+    try:
+        os.scandir(directory).close()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as err:
+        return f"cannot list the directory ({err.strerror})"
+    return None
 
 
 def _decode(name: str, data: bytes) -> str:
