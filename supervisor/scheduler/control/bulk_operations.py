@@ -33,7 +33,7 @@ from supervisor.scheduler.control.socket_operation import (
     unavailable,
 )
 from supervisor.scheduler.core import Core
-from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.database.commits import Change, StoreStuck
 from supervisor.scheduler.database.retention import Retention
 from supervisor.scheduler.runs import run_transitions, secret_parameters
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
@@ -140,7 +140,10 @@ class BulkOperations:
 
     @operation(_Run)
     def run_delete(self, request: _Run, reply: Reply) -> None:
-        """Delete a run so that it can be restored; a pending run is first ended, an active one refused."""
+        """Delete a run so that it can be restored; a pending run is first ended, an active one refused.
+
+        While nothing can be stored, a pending run is left alone.
+        """
         run_id = request.run
         run = self._runs.live.get(run_id)
         if run is not None and run.state in run_transitions.HELD_BY_ROOT:
@@ -149,6 +152,9 @@ class BulkOperations:
 
         if run is None:
             change = self._committer.change(unavailable(reply))
+        elif not self._committer.storing:
+            unavailable(reply)(StoreStuck())
+            return
         else:
             # The run ends in memory at once, so this change must be retried until it is stored.
             # It contains end and deletion, so that no client sees the end alone.
@@ -226,7 +232,10 @@ class BulkOperations:
 
     @operation(_Bulk)
     def bulk_stop(self, request: _Bulk, reply: Reply) -> None:
-        """Stop the selected runs that are active and not already stopping."""
+        """Stop the selected runs that are active and not already stopping.
+
+        While nothing can be stored, answer once all are stopped; it is stored later.
+        """
 
         def stop_all(ids: list[str] | BaseException) -> None:
             if isinstance(ids, BaseException):
@@ -248,8 +257,13 @@ class BulkOperations:
             self._committer.commit(change)
             self._loop.after(0, lambda: self._stop_some(remaining, stopped, by, reply))
         else:
-            change.then(lambda: reply(done(affected=len(stopped), first=stopped[:_NAMED])))
+            answer = done(affected=len(stopped), first=stopped[:_NAMED])
+            storing = self._committer.storing
+            if storing:
+                change.then(lambda: reply(answer))
             self._committer.commit(change)
+            if not storing:
+                reply(answer)
 
     @operation(_Rerun)
     def bulk_rerun(self, request: _Rerun, reply: Reply) -> None:

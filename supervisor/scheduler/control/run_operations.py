@@ -324,7 +324,8 @@ class RunOperations:
     def stop(self, request: _Stop, reply: Reply) -> None:
         """Stop a run; succeed without effect if it has ended.
 
-        For a run with a process, answer as soon as the root is asked: a full disk must not delay a stop.
+        For a run with a process, answer as soon as the root is asked: a full disk must not delay a stop. While nothing
+        can be stored, answer at once for a waiting run, too, which will not start.
         """
         run_id = request.run
         run = self._runs.live.get(run_id)
@@ -332,12 +333,12 @@ class RunOperations:
         if run is None:
             self._answer_ended(run_id, reply)
             return
-        signalled = run.state in run_transitions.HELD_BY_ROOT
+        at_once = run.state in run_transitions.HELD_BY_ROOT or not self._committer.storing
         self._runs.stop(run, change, by=request.by, force=request.force)
-        if not signalled:
+        if not at_once:
             change.then(lambda: reply(done()))
         self._committer.commit(change)
-        if signalled:
+        if at_once:
             reply(done())
 
     def _answer_ended(self, run_id: str, reply: Reply) -> None:

@@ -20,6 +20,7 @@ from supervisor.scheduler.control import bulk_operations
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job, last_job
 from supervisor.scheduler.control.bulk_operations import BulkOperations
 from supervisor.scheduler.control.rate_limit import TriggerLimit
+from supervisor.scheduler.control.run_operations import RunOperations
 from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.database.retention import Retention
 from supervisor.scheduler.loop.long_reads import LongReads
@@ -327,6 +328,32 @@ def test_task_removed_while_its_parameters_are_checked(requests: BulkRequests, m
     monkeypatch.setattr(bulk_operations, "must_wait", remove)
     assert requests.ask("bulk_rerun", triggered_by="api")["result"]["triggered"] == []
     assert requests.jobs.harness.root.take("spawn") == []
+
+
+def test_requests_while_nothing_can_be_stored(requests: BulkRequests) -> None:
+    """On a full disk a stop is answered once the runs are stopped, and the deletion of a waiting run is refused."""
+    jobs_bench = requests.jobs.harness
+    active, waiting, other = (jobs_bench.trigger("t") for _ in range(3))
+    jobs_bench.store.work_all()
+    jobs_bench.started(active.id)
+    jobs_bench.store.fail(DiskFull())
+    assert not jobs_bench.committer.storing
+    operations = {
+        **requests.commands,
+        **operations_of(RunOperations(jobs_bench.core, jobs_bench.engine, jobs_bench.units, {})),
+    }
+    answers: list[Any] = []
+    operations["run_delete"]({"run": waiting.id, "by": "me"}, answers.append)
+    operations["stop"]({"run": waiting.id, "by": "me", "force": False}, answers.append)
+    assert [answer.get("status") for answer in answers] == [503, None]
+    assert [run_id in jobs_bench.engine.live for run_id in (active.id, waiting.id, other.id)] == [True, False, True]
+    operations["bulk_stop"]({**ALL, "command": COMMAND}, answers.append)
+    assert answers[-1]["result"]["affected"] == 2
+    assert jobs_bench.root.take("stop") == [active.id]
+    jobs_bench.committer._feed()  # a second later
+    jobs_bench.store.work_all()
+    stored = [get_run(requests.jobs.db, run_id) for run_id in (waiting.id, other.id)]
+    assert [run and run.end_reason for run in stored] == ["stopped", "stopped"]
 
 
 def test_stop(requests: BulkRequests) -> None:
