@@ -83,20 +83,20 @@ def test_operations_that_filter_by_scope() -> None:
 def test_lists_and_totals(daemon: Daemon) -> None:
     """Other tasks and their runs are neither listed nor counted, whatever the request asks for."""
     with daemon.lock:
-        for name in ("mine-1", "other"):
+        for name in ("listed-1", "other"):
             upsert_task(daemon.db, name, "task", "{}")
-    mine = daemon.insert(make_run(task="mine-1"))
+    mine = daemon.insert(make_run(task="listed-1"))
     other = daemon.insert(make_run(task="other"))
-    headers = scoped(daemon)
+    headers = scoped(daemon, tasks="listed-*")
     for query in ("", "&sortField=taskName", "&search=o", f"&search={other.id[:8]}", "&status=pending"):
         body = daemon.get(f"/api/runs?naming=camel&limit=1000{query}", headers, unix=False).json
-        assert {run["taskName"] for run in body["runs"]} <= {"mine-1"}
+        assert {run["taskName"] for run in body["runs"]} <= {"listed-1"}
         assert body["total"] == len(body["runs"])
     assert mine.id in {run["id"] for run in daemon.get("/api/runs?limit=1000", headers, unix=False).json["runs"]}
     for query in ("task_name=other", f"search={other.id}"):
         assert daemon.get(f"/api/runs?{query}", headers, unix=False).json["total"] == 0
     tasks = daemon.get("/api/tasks", headers, unix=False).json["items"]
-    assert [task["name"] for task in tasks] == ["mine-1"]
+    assert [task["name"] for task in tasks] == ["listed-1"]
 
 
 def test_scope_without_a_task(daemon: Daemon) -> None:

@@ -136,7 +136,7 @@ def test_workers_are_confined(shared: Apart) -> None:
     answer = daemon.request("POST", "/api/tasks/secret/run", {"params": {"key": "open sesame"}})
     assert answer.status == 201
     daemon.log_file(daemon.trigger("hello"))
-    until(lambda: len(daemon.get("/api/audit").json()["items"]) == before + 2, "the audit")
+    until(lambda: len(daemon.get("/api/audit").json()["items"]) >= before + 2, "the audit")
     place = daemon.runtime_dir()
     until(lambda: not list(place.glob("audit/*")), "the worker to hear that it is stored")
     paths = everything(daemon)
@@ -275,7 +275,7 @@ def assert_served_from(place: Path, daemon: Apart, ticks: int) -> None:
     stream = daemon.stream(f"/api/runs/{run}/log/stream?from=0")
     assert [event.data["text"] for event in stream if "text" in event.data] == ["one", "two", "three"]
     stream.close()
-    until(lambda: len(daemon.get("/api/audit").json()["items"]) == before + 1, "the audit")
+    until(lambda: len(daemon.get("/api/audit").json()["items"]) >= before + 1, "the audit")
     assert (place / "audit").stat().st_uid == UID
 
 
