@@ -22,8 +22,13 @@ def ask(daemon: Daemon, path: str, body: Any, headers: dict[str, str] | None = N
 
 
 def act(daemon: Daemon, verb: str, **selector: Any) -> dict[str, str]:
-    """Ask, and return the result of each unit."""
-    answer = ask(daemon, verb, selector)
+    """Ask until the scheduler answers, and return the result of each unit; a refusal until then changes nothing."""
+
+    def accepted() -> Answer | None:
+        answer = ask(daemon, verb, selector)
+        return None if answer.status == 503 else answer
+
+    answer = until(accepted, f"{verb} to be accepted")
     assert answer.status == 200, answer.body
     return {unit["name"]: unit["result"] for unit in answer.json()["units"]}
 

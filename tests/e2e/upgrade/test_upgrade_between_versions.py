@@ -179,11 +179,20 @@ def test_each_helper_of_an_old_scheduler_restarts(daemon: Installation, tmp_path
     assert daemon.stop() == 0
 
 
+READY, TRIAL = "INFO scheduler: ready: ", "INFO supervisor: upgrade: t"
+
+
 def assert_root_restarts_helpers(daemon: Installation) -> None:
     """Kill each helper of the root; check that it is restarted, and that the service continues."""
     service = daemon.runs("s")[-1]["id"]
-    for title in ("ringward gunicorn", "ringward scheduler", "ringward gunicorn"):
-        daemon.kill_helper(title)
+    daemon.kill_helper("ringward gunicorn")
+    scheduler, starts = daemon.helper("ringward scheduler"), daemon.own_output().count(READY)
+    scheduler.kill()
+    until(lambda: daemon.own_output().count(READY) > starts or TRIAL in daemon.own_output(), "the next scheduler")
+    if TRIAL in daemon.own_output():  # the scheduler is newer than the root
+        until(lambda: "upgraded from" in daemon.own_output(), "the upgrade")
+    daemon.replaced("ringward scheduler", scheduler.pid)
+    daemon.kill_helper("ringward gunicorn")
     for zygote in daemon.children("ringward spawner"):
         zygote.kill()
     old_watcher = until(lambda: watcher(daemon), "the watcher")
