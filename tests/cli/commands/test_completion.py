@@ -6,7 +6,7 @@ import pty
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -44,13 +44,13 @@ def test_fish(ringward: Ringward, place: Path) -> None:
     assert done.stdout.startswith("--follow\t")
 
 
-class Zsh:
-    """An interactive zsh on its own terminal."""
+class Shell:
+    """An interactive shell on its own terminal."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, *command: str, env: Mapping[str, str] = ENV) -> None:
         self._fd, theirs = pty.openpty()
         self.process = subprocess.Popen(
-            ["zsh", "-f", "-i"], cwd=place, env=ENV, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+            command, cwd=place, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
         )
         os.close(theirs)
         os.set_blocking(self._fd, False)
@@ -75,10 +75,10 @@ class Zsh:
 
 
 @pytest.fixture
-def zsh(place: Path, ringward: Ringward) -> Iterator[Zsh]:
+def zsh(place: Path, ringward: Ringward) -> Iterator[Shell]:
     """A zsh that has read the script."""
     (place / "script.zsh").write_text(ringward("completion", "zsh").output)
-    shell = Zsh(place)
+    shell = Shell(place, "zsh", "-f", "-i")
     shell.send("autoload -Uz compinit; compinit -D -u; source script.zsh; PS2=; echo rea''dy\n")
     until(lambda: shell.shows("ready"), "the script to be read")
     yield shell
@@ -87,7 +87,39 @@ def zsh(place: Path, ringward: Ringward) -> Iterator[Zsh]:
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh")
 @pytest.mark.parametrize(("line", "expected"), [*CASES, ("ringward logs --fol", "--follow")])
-def test_zsh(zsh: Zsh, line: str, expected: str) -> None:
+def test_zsh(zsh: Shell, line: str, expected: str) -> None:
     """Zsh completes commands, options, files and directories."""
     zsh.send(f"{line}\t")
     until(lambda: zsh.shows(line.rpartition(" ")[0] + " " + expected), "the completed line")
+
+
+@pytest.fixture
+def bash(place: Path, ringward: Ringward) -> Iterator[Shell]:
+    """A bash that has read the script. Its ``ringward`` notes the words to complete, and offers one name."""
+    (place / "script.bash").write_text(ringward("completion", "bash").output)
+    program = place / "ringward"
+    program.write_text('#!/bin/sh\nprintf "%s|" $COMP_WORDS "$COMP_CWORD" > words\necho plain,db:backup\n')
+    program.chmod(0o755)
+    shell = Shell(place, "bash", "--norc", "--noprofile", "-i", env={**ENV, "PATH": f"{place}:{ENV['PATH']}"})
+    shell.send("bind 'set enable-bracketed-paste off'; source script.bash; echo rea''dy\n")
+    until(lambda: shell.shows("ready"), "the script to be read")
+    yield shell
+    shell.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "completed", "words"),
+    [
+        ("ringward run db:b", "ringward run db:backup", "ringward|run|db:b|2|"),
+        ("ringward run db:", "ringward run db:backup", "ringward|run|db:|2|"),
+        ("ringward run d", "ringward run db:backup", "ringward|run|d|2|"),
+        ("ringward run  a:b  d", "ringward run  a:b  db:backup", "ringward|run|a:b|d|3|"),
+        ("true; ringward --data=x run d", "run db:backup", "ringward|--data=x|run|d|3|"),
+        ("ringward logs --task=db:b", "--task=db:backup", "ringward|logs|--task=db:b|2|"),
+    ],
+)
+def test_bash(bash: Shell, place: Path, line: str, completed: str, words: str) -> None:
+    """Bash completes names with colons, and keeps the value of an option together with its name."""
+    bash.send(f"{line}\t")
+    until(lambda: bash.shows(completed), "the completed line")
+    assert (place / "words").read_text() == words
