@@ -96,7 +96,7 @@ def session(browser: Browser, site: Site) -> StorageState:
 
 def profile(browser: Browser, **options: Any) -> Iterator[Page]:
     """A browser context with cookies and a cache that tests share, so that files are loaded once."""
-    context = browser.new_context(locale="en-GB", timezone_id="UTC", **options)
+    context = browser.new_context(locale="en-GB", timezone_id="UTC", reduced_motion="reduce", **options)
     yield opened(context)
     context.close()
 

@@ -4,7 +4,7 @@ import re
 
 from playwright.sync_api import Browser, Page, Route, StorageState, expect
 
-from tests.browser.conftest import watched
+from tests.browser.conftest import opened, watched
 from tests.browser.site import LONG_NAME, Site
 from tests.support.daemon import PASSWORD
 from tests.support.waiting import until
@@ -83,6 +83,18 @@ def test_back_closes_a_dialog(page: Page, site: Site) -> None:
     page.go_back()
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert site.get("/api/tasks/web").json()["state"] == "running"
+
+
+def test_badges_move_for_five_seconds(browser: Browser, session: StorageState, site: Site) -> None:
+    """The badge of a running service moves for at most five seconds, so that an open page costs nothing later."""
+    context = browser.new_context(storage_state=session)
+    page = opened(context)
+    site.see(page, "#/task/web")
+    badge = page.get_by_role("main").locator(".badge.busy svg").first
+    ends = badge.evaluate("icon => icon.getAnimations().map((one) => one.effect.getComputedTiming().endTime)")
+    assert len(ends) == 1
+    assert ends[0] <= 5000
+    context.close()
 
 
 def test_stop_and_restart_ask_first(page: Page, site: Site) -> None:
