@@ -152,11 +152,20 @@ def url_endpoint(url: str, password: str | None, token: str | None = None) -> Ur
         port = parts.port
     except ValueError as err:
         raise Failure(f"{url}: not a URL: {err}", exit_codes.USAGE) from err
-    if parts.scheme not in ("http", "https") or not parts.hostname or not _URL.fullmatch(url) or ".." in parts.netloc:
+    valid = parts.scheme in ("http", "https") and port != 0 and _URL.fullmatch(url)
+    if not valid or not parts.hostname or not _can_be_looked_up(parts.hostname):
         raise Failure(f"{url}: not the URL of a daemon; use a URL such as http://127.0.0.1:7464", exit_codes.USAGE)
     port = port or (443 if parts.scheme == "https" else 80)
     authorization = f"Bearer {token}" if token else _basic(password, parts.username or "")
     return UrlEndpoint(parts.scheme, parts.hostname, port, parts.path.rstrip("/"), authorization)
+
+
+def _can_be_looked_up(host: str) -> bool:
+    try:
+        host.encode("idna")  # as the lookup does
+    except UnicodeError:  # a label is empty, or has more than 63 characters
+        return False
+    return True
 
 
 def is_token(text: str) -> bool:

@@ -185,7 +185,15 @@ def test_unknown_host_name(ringward: Ringward, monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize(
-    "url", ["http://a..b/", "http://127.0.0.1:9/\u00e4", "http://127.0.0.1:9/a b", "http://\u00e4"]
+    "url",
+    [
+        "http://a..b/",
+        f"http://{64 * 'a'}.example.com/",
+        "http://127.0.0.1:0/",
+        "http://127.0.0.1:9/\u00e4",
+        "http://127.0.0.1:9/a b",
+        "http://\u00e4",
+    ],
 )
 def test_invalid_url(ringward: Ringward, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     """An invalid host name or path is a usage error; a password of arbitrary bytes causes no traceback."""

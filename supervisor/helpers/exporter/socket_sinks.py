@@ -67,7 +67,7 @@ class _SocketSink(ABC):
                     break
                 self._send(sock, self._messages(piece))
                 delivered += 1
-        except OSError as err:  # including ssl.SSLError
+        except (OSError, UnicodeError) as err:  # including ssl.SSLError; UnicodeError: an impossible host name
             self.close()
             raise DeliveryFailed(f"cannot send to {self._address}: {_reason(err)}", delivered) from err
         return delivered
@@ -237,7 +237,9 @@ def _is_closed(sock: socket.socket) -> bool:
             sock.settimeout(_TIMEOUT_S)
 
 
-def _reason(err: OSError) -> str:
+def _reason(err: OSError | UnicodeError) -> str:
+    if isinstance(err, UnicodeError):
+        return "the host name is not valid"
     if isinstance(err, TimeoutError):
         return f"no progress within {_TIMEOUT_S:.0f} s"
     return err.strerror or str(err)

@@ -158,6 +158,14 @@ def test_closed_connection_is_replaced(server: StreamServer, opened: Opened) -> 
     assert [parsed(message)["text"] for message in server.messages()] == [b"b"]
 
 
+@pytest.mark.parametrize("address", ["tcp://a..b:601", f"udp://{64 * 'a'}:514"])
+def test_impossible_host_name(opened: Opened, address: str) -> None:
+    """A host name that cannot be looked up fails the delivery, and does not end the exporter."""
+    sink = opened(SyslogSink(job("syslog", address=address)))
+    with pytest.raises(DeliveryFailed, match="the host name is not valid"):
+        sink.deliver([piece(b"a")])
+
+
 def test_server_is_down(opened: Opened) -> None:
     """Without a server the delivery fails with the address and the reason, and works once the server runs."""
     port = free_port()

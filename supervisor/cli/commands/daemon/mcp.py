@@ -37,6 +37,7 @@ _WAITING_RUNS = 5
 _LONGEST_WAIT_S = 50
 """Maximum wait in a call, because clients usually give up a call after a minute."""
 _ANSWER_TIMEOUT_S = 30.0
+_MAX_TOKEN_CHARS = 65_536
 
 _INSTRUCTIONS = """Ringward runs scheduled tasks and services on a host and keeps every line that they print.
 
@@ -146,7 +147,7 @@ def _token(path: str | None, role: str) -> str:
         source = path
         try:
             with open(path, encoding="utf-8") as file:
-                token = file.read().strip()
+                token = file.read(_MAX_TOKEN_CHARS).strip()
         except (OSError, UnicodeDecodeError) as err:
             reason = err.strerror if isinstance(err, OSError) else "not UTF-8"
             raise Failure(f"{path}: cannot read the token: {reason}; {_create(role)}", exit_codes.USAGE) from err
