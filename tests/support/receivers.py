@@ -23,6 +23,7 @@ class Web:
         self.headers: list[dict[str, str]] = []
         """Headers of each request, by lower-case name."""
         self.respond: Respond = lambda _number: (200, {})
+        self.lock = threading.Lock()
         self.hold = threading.Event()
         """While it is clear, requests are not answered."""
         self.hold.set()
@@ -58,9 +59,10 @@ def web_server(port: int = 0) -> Iterator[Web]:
         def do_GET(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             text = self.rfile.read(length)
-            number = len(web.requests)
-            web.headers.append({name.lower(): value for name, value in self.headers.items()})
-            web.requests.append((self.command, self.path, json.loads(text) if text else None))
+            with web.lock:  # requests of several connections have a thread each
+                number = len(web.requests)
+                web.headers.append({name.lower(): value for name, value in self.headers.items()})
+                web.requests.append((self.command, self.path, json.loads(text) if text else None))
             web.hold.wait()
             status, headers = web.respond(number)
             with contextlib.suppress(OSError):  # the client was killed
