@@ -62,13 +62,14 @@ from gunicorn.workers import base
 from gunicorn.workers.base_async import AsyncWorker
 
 from api.app import open_context
-from api.errors import write_error
+from api.errors import ApiError, write_error
 from api.server.client_address import Exposure
 from api.server.heartbeat import Heartbeat
 from api.server.memory_watch import MemoryWatch
 from api.server.paced_response import Response, taking
 from api.worker_context import Context
 from supervisor.host.osport import set_title, take_short_slices
+from supervisor.host.shortage import REST_S, is_shortage, reason_of
 
 TITLE = "ringward gunicorn worker"
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT)
@@ -173,7 +174,8 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             sock.setblocking(True)
             # Each listener has its own pool, so a flood over TCP does not block the Unix socket.
             pool = Pool(self.worker_connections)
-            server = StreamServer(sock, handle=functools.partial(self.handle, _Listener(sock, pool)), spawn=pool)
+            server = _Server(sock, handle=functools.partial(self.handle, _Listener(sock, pool)), spawn=pool)
+            server.log = self.log
             # Accept one connection at a time, so simultaneous connections are shared between workers.
             server.max_accept = 1
             server.start()
@@ -243,6 +245,8 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         except OSError as err:
             if err.errno in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN):
                 self.log.debug("a client disconnected: %s", err)
+            elif is_shortage(err):
+                self.log.error("a response ended early: %s", reason_of(err))
             else:
                 self.log.exception("Socket error processing request.")
         except BaseException as err:  # noqa: BLE001 - GreenletExit is one
@@ -275,11 +279,14 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
                     body.close()
         except (OSError, StopIteration):
             raise
-        except Exception:
+        except Exception as err:
             if not response.headers_sent:
                 raise
             # The client would take an error response in the middle of a response as part of the body.
-            self.log.exception("Error handling request")
+            if isinstance(err, ApiError):  # the log of a run cannot be read
+                self.log.error("a response ended early: %s", err.detail)
+            else:
+                self.log.exception("Error handling request")
             with contextlib.suppress(OSError):  # ENOTCONN: the client has disconnected
                 sock.shutdown(socket.SHUT_RDWR)
                 sock.close()
@@ -425,6 +432,29 @@ class _Listener:
     def getsockname(self) -> Address:
         """Return the address of the listener."""
         return self._name
+
+
+class _Server(StreamServer):  # type: ignore[misc]  # gevent has no types
+    """A server that pauses while it has no descriptor for a connection; gevent would log a traceback each time."""
+
+    log: Any
+
+    def do_read(self) -> tuple[socket.socket, Address] | None:
+        """Accept a connection; return None if none is waiting."""
+        try:
+            accepted: tuple[socket.socket, Address] | None = super().do_read()
+        except OSError as err:
+            if not is_shortage(err):
+                raise
+            self.log.error("cannot accept connections: %s", reason_of(err))
+            self.stop_accepting()
+            gevent.spawn_later(REST_S, self._go_on)
+            return None
+        return accepted
+
+    def _go_on(self) -> None:
+        if not self.closed:
+            self.start_accepting()
 
 
 class FairUnreader(SocketUnreader):  # type: ignore[misc]  # gunicorn has no types

@@ -1,13 +1,17 @@
 """A daemon with a limit of open files that is too low for its runs."""
 
+import contextlib
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from supervisor.cli import exit_codes
-from tests.support.daemon import Daemon
+from tests.support.client import UnixConnection
+from tests.support.daemon import Daemon, program
 from tests.support.host_features import require
 from tests.support.waiting import until
 
@@ -60,6 +64,32 @@ def test_more_runs_than_descriptors(daemon: FewDescriptors) -> None:
     assert daemon.request("POST", f"/api/runs/{again}/stop").status == 204
     assert daemon.ended(again)["endReason"] == "stopped"
     assert daemon.stop() == 0
+
+
+def test_server_without_descriptors(tmp_path: Path) -> None:
+    """An API worker without descriptors logs the reason, keeps its streams, and then accepts connections again."""
+    daemon = Daemon(tmp_path)
+    try:
+        daemon.write(f"[tasks.t]\nrun = {program('numbered', 1_000_000, 0.01, tmp_path / 'side')}\n")
+        daemon.start()
+        stream = daemon.stream(f"/api/runs/{daemon.trigger('t')}/log/stream")
+        lines = (event.data["n"] for event in stream if event.kind == "line")
+        assert next(lines) == 0
+        worker = daemon.helper("ringward gunicorn").children()[0]
+        soft, hard = worker.rlimit(psutil.RLIMIT_NOFILE)
+        taken = {int(name) for name in os.listdir(f"/proc/{worker.pid}/fd")}
+        worker.rlimit(psutil.RLIMIT_NOFILE, (min(set(range(soft)) - taken), hard))
+        with contextlib.closing(UnixConnection(daemon.socket)) as waiting:
+            waiting.request("GET", "/healthz")
+            until(lambda: "cannot accept connections: Too many open files" in daemon.own_output(), "the reason")
+            assert list(itertools.islice(lines, 100)) == list(range(1, 101))
+            worker.rlimit(psutil.RLIMIT_NOFILE, (soft, hard))
+            assert waiting.getresponse().status == 200
+        stream.close()
+        assert "Traceback" not in daemon.own_output()
+        assert daemon.stop() == 0
+    finally:
+        daemon.clean()
 
 
 @pytest.mark.parametrize("limit", [256, 300, 512])
