@@ -69,7 +69,10 @@ def filters_of(**given: str | None) -> dict[str, str]:
             codes = _EXIT_CODES.fullmatch(value)
             if codes is None:
                 raise click.UsageError(f"--exit-code must be a number or a range such as 1-255: {value}")
-            filters |= {"exit_code_min": codes[1], "exit_code_max": codes[2] or codes[1]}
+            least, most = codes[1], codes[2] or codes[1]
+            if int(least) > int(most):
+                raise click.UsageError(f"--exit-code {value}: the range ends before it begins")
+            filters |= {"exit_code_min": least, "exit_code_max": most}
         else:
             moment = option_moment(f"--{name}", value) if name in ("after", "before") else None
             filters[names.get(name, name)] = moment or value

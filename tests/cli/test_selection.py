@@ -66,6 +66,7 @@ def test_selections(
         [RUN, "--status", "failed"],
         ["--all", "--task", "job"],
         ["--exit-code", "x"],
+        ["--exit-code", "5-1"],
         ["--all"],
         ["--trigger=me"],
         ["--task", "", "--status", "failed"],

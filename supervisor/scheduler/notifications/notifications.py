@@ -288,10 +288,7 @@ class Notifications:
     def rolling_failed(self, unit: Unit, instance: ServiceInstance, roll: RollingRestart, change: Change) -> None:
         """Report a rolling restart that ended early."""
         fact = RoutedEvent(kind=notification_kinds.SERVICE_ROLLING, severity="error", task=unit.name)
-        remaining = roll.end - roll.index - 1
-        text = (
-            f"Instance {roll.index} is {instance.state.shown}; {remaining} of {roll.end} instances were not restarted."
-        )
+        text = f"Instance {roll.index} is {instance.state.shown}{roll.rest()}."
         self._raise_notification(change, fact, f"The rolling restart of {unit.name} failed", text)
 
     def log_dropping(self, run: LiveRun, reason: str, change: Change) -> None:

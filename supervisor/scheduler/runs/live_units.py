@@ -7,6 +7,7 @@ from msgspec import Struct
 from store.runs.definitions import Definition
 from supervisor.config.model import Service, Task
 from supervisor.config.public_definition import recorded_definition
+from supervisor.ipc.plural import counted
 from supervisor.schedule.instants import Schedule
 from supervisor.scheduler.loop.loop import Timer
 from supervisor.scheduler.loop.user_lookup import Identity
@@ -125,6 +126,13 @@ class RollingRestart(Struct, frozen=True):
     """The instance that is restarting; all instances before it are done."""
     end: int
     """Number of instances to restart."""
+
+    def rest(self) -> str:
+        """Say how many instances are left, such as ``; 2 of 3 instances were not restarted``; "" if none is."""
+        left = self.end - self.index - 1
+        if not left:
+            return ""
+        return f"; {left} of {counted(self.end, 'instance')} {'was' if left == 1 else 'were'} not restarted"
 
 
 class Unit:

@@ -45,7 +45,7 @@ class RollingRestarts:
         elif instance.state not in _UNDER_WAY:
             self._log.error(
                 f"{unit.name}: the rolling restart ends at instance {roll.index}, which is not ready but"
-                f" {instance.state.shown}; {roll.end - roll.index - 1} instances were not restarted"
+                f" {instance.state.shown}{roll.rest()}"
             )
             self._notifications.rolling_failed(unit, instance, roll, change)
             self._set(unit, None, change)

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from store import notifications
 from store.tasks import update_task
 from supervisor.scheduler.notifications.notifications import Notifications
@@ -86,6 +88,20 @@ def test_stops_at_the_first_failure(bench: Make) -> None:
     by_kind = {notification.kind: notification for notification in notifications.page(harness.store.database, 10)}
     assert "2 of 3 instances were not restarted" in by_kind["service.rolling"].body
     assert restarted(harness, "2", rolling=True) == DONE
+
+
+@pytest.mark.parametrize(
+    ("roll", "text"),
+    [
+        (RollingRestart(0, 3), "; 2 of 3 instances were not restarted"),
+        (RollingRestart(1, 3), "; 1 of 3 instances was not restarted"),
+        (RollingRestart(2, 3), ""),
+        (RollingRestart(0, 1), ""),
+    ],
+)
+def test_instances_that_were_not_restarted(roll: RollingRestart, text: str) -> None:
+    """A message about a failed rolling restart counts the remaining instances, if there are any."""
+    assert roll.rest() == text
 
 
 def test_stops_at_a_failure_without_a_delay(bench: Make) -> None:
