@@ -38,7 +38,9 @@ def init_system(kind: str | None) -> str:
     return init_kind
 
 
-def check_combination(kind: str, root: str, user: str | None, *, hardened: bool, now: bool) -> None:
+def check_combination(
+    kind: str, root: str, scan_dir: str | None, user: str | None, *, hardened: bool, now: bool
+) -> None:
     """Check that the options can be combined.
 
     Raises:
@@ -46,6 +48,8 @@ def check_combination(kind: str, root: str, user: str | None, *, hardened: bool,
     """
     if hardened and kind != "systemd":
         raise click.UsageError("--hardened needs systemd")
+    if scan_dir is not None and kind not in ("s6", "runit"):
+        raise click.UsageError("--scan-dir needs s6 or runit")
     if now and root != "/":
         raise click.UsageError("--now and --root cannot be combined")
     if user is not None and not _USER.fullmatch(user):

@@ -181,6 +181,7 @@ def test_old_systemd(
     [
         ["--init", "systemd", "--user", "no name"],
         ["--init", "runit", "--hardened"],
+        ["--init", "systemd", "--scan-dir", "/run/service"],
         ["--init", "systemd", "--now"],
         ["--init", "upstart"],
         ["--init", "systemd", "--program", "/opt/my programs/ringward"],

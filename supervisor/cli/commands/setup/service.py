@@ -102,7 +102,7 @@ def install(
     from supervisor.tools.service.previous_options import forgotten
 
     found_kind = init_system(options.kind)
-    check_combination(found_kind, options.root, user, hardened=hardened, now=now)
+    check_combination(found_kind, options.root, options.scan_dir, user, hardened=hardened, now=now)
     options_of_service = install_options_of(settings, found_kind, options.root, program, user, hardened=hardened)
     planned = plan(found_kind, options_of_service, options.scan_dir)
     try:
@@ -158,7 +158,7 @@ def uninstall(_settings: Settings, options: _Options, *, now: bool) -> int:
     from supervisor.tools.service.plan_files import ChangedByUser, read_present, remove
 
     found_kind = init_system(options.kind)
-    check_combination(found_kind, options.root, None, hardened=False, now=now)
+    check_combination(found_kind, options.root, options.scan_dir, None, hardened=False, now=now)
     planned = everything(found_kind, options.scan_dir)
     links = _links(planned, options.root)
     if links and now and not options.dry_run:
