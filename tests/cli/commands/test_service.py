@@ -186,7 +186,7 @@ def test_old_systemd(
         ["--init", "upstart"],
         ["--init", "systemd", "--program", "/opt/my programs/ringward"],
     ],
-    ids=["user", "hardened", "now", "init", "path"],
+    ids=["user", "hardened", "scan-dir", "now", "init", "path"],
 )
 def test_impossible_options(ringward: Ringward, root: Path, words: list[str]) -> None:
     """Impossible options are usage errors, and nothing is written."""
