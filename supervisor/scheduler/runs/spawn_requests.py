@@ -90,7 +90,7 @@ def spawn_of(
     steps = definition.stop_signal
     if isinstance(steps, int):
         steps = ((steps, definition.grace_ms),)
-    own = _own_variables(run, daemon_id, files) | passed.env
+    own = _own_variables(run, passed.env, daemon_id, files)
     env = {**({"PATH": unix_accounts.CLEAN_PATH} if definition.clean_env else {}), **identity.variables, **own}
     notify = None
     if isinstance(definition, Service) and "notify" in (_kind(definition.ready), _kind(definition.live)):
@@ -161,12 +161,13 @@ def _command_line(definition: Task | Service, arguments: list[str]) -> list[str]
     return [definition.shell, "-e", "-c", definition.run, *name, *arguments]
 
 
-def _own_variables(run: LiveRun, daemon_id: str, files: str | None) -> dict[str, str]:
-    """Return the environment variables that the definition sets, and those that describe the run."""
+def _own_variables(run: LiveRun, passed: dict[str, str], daemon_id: str, files: str | None) -> dict[str, str]:
+    """Return the variables of the definition, those of the parameters (`passed`), and some that describe the run."""
     definition = run.definition
     variables = {
         **definition.env,
         **definition.secrets,
+        **passed,
         "RINGWARD_RUN_ID": run.id,
         "RINGWARD_TASK": definition.name,
         "RINGWARD_INSTANCE": str(run.instance),
