@@ -142,6 +142,7 @@ def tampering(tree: ast.Module) -> Iterator[str]:
 ALLOWED = {
     ("api.server.worker", "base.WorkerTmp"),
     ("supervisor.cli.entry", "setattr(sys, name, open(os.devnull, mode, encoding='utf-8'))"),
+    ("supervisor.cli.entry", "setattr(sys, name, stream)"),
     ("supervisor.helpers.notifier.delivery", "sessions.HTTPAdapter"),
     ("supervisor.root.root_threads", "threading.excepthook"),
 }
