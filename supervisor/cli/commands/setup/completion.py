@@ -11,52 +11,39 @@ _VARIABLE = "_RINGWARD_COMPLETE"
 _SHELLS = ("bash", "zsh", "fish")
 _BASH = """\
 %(complete_func)s() {
-    local IFS=$'\\n'
-    local response completion type value word prefix= line=$COMP_LINE
-    local -a words=()
-
-    # Bash splits words at = and :, which are part of options, addresses and names.
-    for word in "${COMP_WORDS[@]:0:COMP_CWORD+1}"; do
-        if [[ ${#words[@]} -gt 0 && -n $word && $line != [[:space:]]* ]]; then
-            words[-1]+=$word
+    # Bash also splits words at = and :, which options, addresses and names contain. Join such parts again.
+    local part rest=$COMP_LINE typed=()
+    for part in "${COMP_WORDS[@]:0:COMP_CWORD+1}"; do
+        if (( ${#typed[@]} )) && [[ $part && $rest != [[:space:]]* ]]; then
+            typed[-1]+=$part
         else
-            words+=("$word")
+            typed+=("$part")
         fi
-        line=${line#"${line%%%%[![:space:]]*}"}
-        line=${line#"$word"}
+        rest=${rest#"${rest%%%%[![:space:]]*}"}
+        rest=${rest#"$part"}
     done
 
-    response=$(env COMP_WORDS="${words[*]}" COMP_CWORD=$((${#words[@]} - 1)) %(complete_var)s=bash_complete $1)
-
-    # Bash replaces only the text after the last colon.
-    word=${words[-1]}
+    # Of a word with colons, bash replaces only the text after the last one.
+    local word=${typed[-1]} kept=
     [[ $word == -*=* ]] && word=${word#*=}
-    [[ $COMP_WORDBREAKS == *:* && $word == *:* ]] && prefix=${word%%"${word##*:}"}
+    [[ $COMP_WORDBREAKS == *:* && $word == *:* ]] && kept=${word%%"${word##*:}"}
 
-    for completion in $response; do
-        IFS=',' read type value <<< "$completion"
-
-        if [[ $type == 'dir' ]]; then
-            COMPREPLY=()
-            compopt -o dirnames
-        elif [[ $type == 'file' ]]; then
-            COMPREPLY=()
-            compopt -o default
-        elif [[ $type == 'plain' ]]; then
-            COMPREPLY+=("${value#"$prefix"}")
-        fi
-    done
-
-    return 0
+    COMPREPLY=()
+    local kind text
+    while IFS=, read -r kind text; do
+        case $kind in
+            plain) COMPREPLY+=("${text#"$kept"}") ;;
+            file) compopt -o default ;;
+            dir) compopt -o dirnames ;;
+        esac
+    done < <(
+        IFS=$'\\n'
+        env COMP_WORDS="${typed[*]}" COMP_CWORD=$(( ${#typed[@]} - 1 )) %(complete_var)s=bash_complete "$1"
+    )
 }
-
-%(complete_func)s_setup() {
-    complete -o nosort -F %(complete_func)s %(prog_name)s
-}
-
-%(complete_func)s_setup;
+complete -o nosort -F %(complete_func)s %(prog_name)s
 """
-"""The script of click, which passes the words as bash splits them."""
+"""A script for bash, because the one of click passes the words as bash splits them."""
 
 
 @click.command("completion", epilog='Example: eval "$(ringward completion bash)"')
