@@ -21,7 +21,7 @@ _QUIET_S = 60.0
 
 
 class SignalRoles(NamedTuple):
-    """The signals that the root catches, by what they mean."""
+    """The signals that the root catches, by their effect on the daemon."""
 
     shutdown: set[int]
     immediate_shutdown: set[int]
@@ -42,7 +42,7 @@ class SignalRoles(NamedTuple):
 
     @property
     def caught(self) -> set[int]:
-        """All of them, and those that have one fixed meaning."""
+        """All signals that the root catches, including SIGHUP, SIGUSR2 and SIGCHLD, which belong to no set above."""
         return self.shutdown | self.immediate_shutdown | self.ignored | _OTHERS
 
 

@@ -162,7 +162,7 @@ def _command_line(definition: Task | Service, arguments: list[str]) -> list[str]
 
 
 def _own_variables(run: LiveRun, passed: dict[str, str], daemon_id: str, files: str | None) -> dict[str, str]:
-    """Return the variables of the definition, those of the parameters (`passed`), and some that describe the run."""
+    """Return the variables from the definition and from parameters (`passed`), and some that describe the run."""
     definition = run.definition
     variables = {
         **definition.env,
