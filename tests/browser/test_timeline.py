@@ -38,14 +38,18 @@ def waited(site: Site) -> Iterator[dict[str, str]]:
         task: str(site.request("POST", f"/api/tasks/{task}/run?naming=camel").json()["id"])
         for task in ("import", "mails", "reindex")
     }
+
+    def reach(phase: str, task: str) -> None:
+        address = f"/api/runs/{runs[task]}?naming=camel"
+        until(lambda: site.request("GET", address).json()["status"] == phase, f"{task} to be {phase}")
+
+    reach("running", "import")
+    reach("running", "mails")
     details = f"/api/runs/{runs['reindex']}/details"
     until(lambda: site.request("GET", details).json().get("waitingFor"), "reindex to wait")
     done.touch()
-    for run in runs.values():
-        until(
-            lambda run=run: site.request("GET", f"/api/runs/{run}?naming=camel").json()["status"] == "ended",  # type: ignore[misc]
-            "the run to end",
-        )
+    for task in runs:
+        reach("ended", task)
     yield runs
     site.configure()
     site.request("POST", "/api/daemon/reload")

@@ -20,6 +20,7 @@ _VARIABLE = {
     "digits": (r"\b\d{16,}\b",) * 2,
     "hex": (r"\b(?=[a-f]*\d)(?:[0-9a-f]{8}|[0-9a-f]{16})\b",) * 2,
     "pid": (r"\bpid \d+",) * 2,
+    "worker": (r"\bqueue-\d(?= \|)",) * 2,
 }
 """The form of each variable value on a page, and its pattern in output."""
 _FINDER = re.compile("|".join(f"(?P<{name}>{shown})" for name, (shown, _) in _VARIABLE.items()))
