@@ -6,13 +6,14 @@ cursor, set its title or read its clipboard. Only colours (SGR, ECMA-48 8.3.117)
 
 import io
 import json
+import os
 import re
 import shutil
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from datetime import datetime
-from typing import Any, BinaryIO, Self
+from typing import IO, Any, BinaryIO, Self
 
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
 _CLIPPED, _WRAPPED = b"\x1b[?7l", b"\x1b[?7h"
@@ -44,6 +45,14 @@ def coloured(text: str) -> str:
     return result + _RESET if len(parts) > 1 else result
 
 
+def may_colour(file: IO[Any]) -> bool:
+    """Return whether commands add colours to what they write to `file`: only on a terminal, and if the user wants them.
+
+    A user who sets ``NO_COLOR`` to anything (https://no-color.org) does not; neither does a terminal named ``dumb``.
+    """
+    return file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def _visible(match: re.Match[str]) -> str:
     code = ord(match[0])
     if code < 0x20:
@@ -72,6 +81,7 @@ class LogPrinter:
         """
         self._files = {"stdout": out, "stderr": err or out, "system": err or out}
         self._terminals = {file: file.isatty() for file in self._files.values()}
+        self._dims = {file: may_colour(file) for file in self._files.values()}
         self._timestamps = timestamps
         self._as_json = as_json
         self._open: set[str] = set()
@@ -103,7 +113,8 @@ class LogPrinter:
             ending = ""
         if self._terminals[file]:
             shown = coloured(text)
-            data = (f"{_DIM}{shown}{_RESET}" if stream == "system" else shown).encode("utf-8", "replace")
+            dimmed = stream == "system" and self._dims[file]
+            data = (f"{_DIM}{shown}{_RESET}" if dimmed else shown).encode("utf-8", "replace")
         file.write(beginning.encode() + data + ending.encode())
 
     def lines(self, batch: dict[str, Any]) -> None:

@@ -59,13 +59,25 @@ def test_pipe() -> None:
     assert err.getvalue() == b"oops\nnote\n"
 
 
-def test_terminal() -> None:
-    """A terminal gets filtered text, and the daemon's lines are dim."""
+@pytest.mark.parametrize(
+    ("environment", "note"),
+    [
+        ({}, b"\x1b[2mnote\x1b[0m"),
+        ({"NO_COLOR": ""}, b"\x1b[2mnote\x1b[0m"),
+        ({"NO_COLOR": "0"}, b"note"),
+        ({"TERM": "dumb"}, b"note"),
+    ],
+)
+def test_terminal(environment: dict[str, str], note: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal gets filtered text, and the daemon's lines are dim, unless the user or the terminal has no colours."""
+    for name, value in {"TERM": "xterm", "NO_COLOR": "", **environment}.items():
+        monkeypatch.setenv(name, value)
     out = Terminal()
     printer = LogPrinter(out)
     printer.line(line(0, "\x1b[2J"))
     printer.line(line(1, "note", "system"))
-    assert out.getvalue() == b"^[[2J\n\x1b[2mnote\x1b[0m\n"
+    printer.line(line(2, "\x1b[1mbold\x1b[0m"))
+    assert out.getvalue() == b"^[[2J\n" + note + b"\n\x1b[1mbold\x1b[0m\x1b[0m\n"
 
 
 def test_split_line() -> None:

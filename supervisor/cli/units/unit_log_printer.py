@@ -21,7 +21,7 @@ from supervisor.cli.failure import Failure
 from supervisor.cli.follow import Follower, ReconnectDelays
 from supervisor.cli.lookups import find_task
 from supervisor.cli.sse import EventParser
-from supervisor.cli.terminal import LogPrinter
+from supervisor.cli.terminal import LogPrinter, may_colour
 from supervisor.cli.units.unit_choice import UnitChoice
 from supervisor.config.value_types.durations import parse_duration
 from supervisor.ipc.unit_selection import ANY, is_glob
@@ -268,7 +268,7 @@ def follow_all(api: Api, runs: Mapping[str, str], *, timestamps: bool) -> list[R
     """
     ended: queue.SimpleQueue[Record | Failure] = queue.SimpleQueue()
     lock, width = threading.Lock(), max(map(len, runs.values()), default=0)
-    coloured = sys.stdout.isatty()
+    coloured = may_colour(sys.stdout)
 
     def follow(run_id: str, number: int) -> None:
         label = f"{runs[run_id]:{width}} | "

@@ -114,9 +114,13 @@ def test_colours_on_a_terminal(
 ) -> None:
     """Matches are coloured, the line's own colours are removed, and control sequences are made visible."""
     daemon.on("GET", PATH, result_page("hel\x1b[31mlo\x1b[0m \x1b]0;x Lo"))
-    monkeypatch.setattr("supervisor.cli.commands.runs.search.is_terminal", lambda: True)
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _self: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     result = ringward("search", *options, "job", pattern)
     assert result.stdout == f"\x1b[36m{RUN}:0:\x1b[0m {shown}\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert ringward("search", *options, "job", pattern).stdout == f"{RUN}:0: hello ^[]0;x Lo\n"
 
 
 @pytest.mark.parametrize(

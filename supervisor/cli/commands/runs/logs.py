@@ -132,6 +132,7 @@ def _print_units(
     lines: int | None,
 ) -> None:
     from supervisor.cli.follow import ReconnectDelays
+    from supervisor.cli.terminal import may_colour
     from supervisor.cli.units.unit_log_printer import UnitFollower, UnitPrinter, labels_of, option_moment, stream_of
 
     # With a search, show all matching lines instead of only the last ones.
@@ -146,7 +147,7 @@ def _print_units(
         "stream": only.stream,
         "grep": only.grep,
     }
-    unit_printer = UnitPrinter(printer, labels_of(choice, api), coloured=sys.stdout.isatty())
+    unit_printer = UnitPrinter(printer, labels_of(choice, api), coloured=may_colour(sys.stdout))
     UnitFollower(api, path, query, unit_printer, ReconnectDelays()).follow()
 
 

@@ -174,19 +174,17 @@ def _hits(search: _Search, query: dict[str, str | None], limit: int) -> Iterator
             return
 
 
-def is_terminal() -> bool:
-    """Return whether standard output is a terminal."""
-    return sys.stdout.isatty()
-
-
 class _Printer:
     """Prints results: unchanged in a pipe; on a terminal without control characters, and with coloured matches."""
 
     def __init__(self, pattern: str, *, regex: bool, ignore_case: bool, as_json: bool) -> None:
+        from supervisor.cli.terminal import may_colour
+
         self._out = sys.stdout.buffer
         self._as_json = as_json
-        self._terminal = not as_json and is_terminal()
-        self._pattern = _pattern(pattern, regex=regex, ignore_case=ignore_case) if self._terminal else None
+        self._terminal = not as_json and sys.stdout.isatty()
+        self._coloured = self._terminal and may_colour(sys.stdout)
+        self._pattern = _pattern(pattern, regex=regex, ignore_case=ignore_case) if self._coloured else None
 
     def hit(self, hit: dict[str, object]) -> None:
         """Print a matching line."""
@@ -196,11 +194,13 @@ class _Printer:
         unit = f"{hit['taskName']} " if "taskName" in hit else ""
         location, text = f"{unit}{hit['runId']}:{hit['n']}:", str(hit["text"])
         if self._terminal:
-            location, text = f"{_LOCATION_STYLE}{location}{_RESET}", self._highlighted(text.removesuffix("\r"))
+            text = self._highlighted(text.removesuffix("\r"))
+        if self._coloured:
+            location = f"{_LOCATION_STYLE}{location}{_RESET}"
         self._out.write(f"{location} {text}\n".encode("utf-8", "replace"))
 
     def _highlighted(self, text: str) -> str:
-        """Return the text without its own colours, and with coloured matches."""
+        """Return the text without its own colours, and with matches coloured if the user wants colours."""
         from supervisor.cli.terminal import harmless
 
         data = _COLOUR.sub("", text).encode("utf-8", "replace")
