@@ -62,6 +62,8 @@ _COLUMNS = ", ".join(Delivery._fields)
 _NEW = [name for name in Delivery._fields if name != "seq"]
 _INSERT = f"INSERT INTO deliveries ({', '.join(_NEW)}) VALUES ({', '.join('?' * len(_NEW))})"  # noqa: S608 - constants
 _SELECT = f"SELECT {_COLUMNS} FROM deliveries"  # noqa: S608 - constants
+_DUE = "(due_at <= ? OR (due_at > ? AND created_at > ?))"
+_SET_BACK_MS = 86_400_000
 _STANDING = "INSERT INTO notifiers (name, {0}) VALUES (?, {1}) ON CONFLICT (name) DO UPDATE SET {2}"
 
 
@@ -95,17 +97,19 @@ def overflow(db: Database, notifier: str, most: int) -> int:
 def due_messages(db: Database, now_ms: int, without: Collection[str], most: int) -> list[list[Delivery]]:
     """Return the next delivery of at most `most` notifiers with due messages, longest wait first.
 
-    A delivery is one message, or all held messages that are due.
+    A delivery is one message, or all held messages that are due. A message from a clock that was set back by more than
+    a day is due.
     """
     messages: list[list[Delivery]] = []
-    names = db.rows("SELECT notifier, min(due_at) FROM deliveries WHERE due_at <= ? GROUP BY 1 ORDER BY 2, 1", [now_ms])
+    times = [now_ms, now_ms + _SET_BACK_MS, now_ms + _SET_BACK_MS]
+    names = db.rows(f"SELECT notifier, min(due_at) FROM deliveries WHERE {_DUE} GROUP BY 1 ORDER BY 2, 1", times)  # noqa: S608 - constants
     for name, _ in names:
         if name in without or len(messages) == most:
             continue
-        waiting = f"{_SELECT} WHERE notifier = ? AND due_at <= ?"
-        first = _delivery(db.rows(f"{waiting} ORDER BY due_at, seq LIMIT 1", [name, now_ms])[0])
+        waiting = f"{_SELECT} WHERE notifier = ? AND {_DUE}"
+        first = _delivery(db.rows(f"{waiting} ORDER BY due_at, seq LIMIT 1", [name, *times])[0])
         if first.held:
-            held_rows = db.rows(f"{waiting} AND held = 1 ORDER BY seq", [name, now_ms])
+            held_rows = db.rows(f"{waiting} AND held = 1 ORDER BY seq", [name, *times])
             messages.append([_delivery(row) for row in held_rows])
         else:
             messages.append([first])

@@ -47,9 +47,10 @@ def notify(db: Database, draft: Notification, *, window_ms: int, keep: int) -> N
         keep: Total number of notifications to keep; older ones are removed.
     """
     earlier = db.row(
-        f"SELECT {_COLUMNS} FROM notifications WHERE kind = ? AND task_name IS NOT DISTINCT FROM ? AND created_at > ?"  # noqa: S608 - constants
-        " ORDER BY created_at DESC, id DESC LIMIT 1",
-        [draft.kind, draft.task_name, draft.created_at - window_ms],
+        f"SELECT {_COLUMNS} FROM notifications WHERE kind = ? AND task_name IS NOT DISTINCT FROM ?"  # noqa: S608 - constants
+        " AND created_at > ? AND created_at <= ? ORDER BY created_at DESC, id DESC LIMIT 1",
+        # Later ones are from a clock that was set back; all occurrences until then would count as their repeats.
+        [draft.kind, draft.task_name, draft.created_at - window_ms, draft.created_at],
     )
     if earlier is None:
         db.execute(_INSERT, list(draft))

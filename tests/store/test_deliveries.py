@@ -55,6 +55,14 @@ def test_quiet_hours(writer: Database) -> None:
     assert due(writer, end) == [[f"at {T0}", f"at {T0 + 1}"]]
 
 
+def test_clock_set_back(writer: Database) -> None:
+    """Messages that wait for a time more than a day ahead are due if they were stored by a clock that was ahead."""
+    ahead = T0 + 48 * HOUR_MS
+    add(writer, draft(ahead, until=ahead + HOUR_MS), draft(T0, "digest", until=ahead), draft(T0, until=T0 + HOUR_MS))
+    assert due(writer, T0) == [[f"at {ahead}"]]
+    assert due(writer, T0 + 30 * HOUR_MS) == [[f"at {T0}"]]
+
+
 def test_digest(writer: Database) -> None:
     """The first message of a notifier waits, later messages join it, and the next begins another batch."""
     add(writer, draft(T0), draft(T0 + 50), draft(T0 + 60, "other"), digest_ms=100)

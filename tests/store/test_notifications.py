@@ -26,6 +26,14 @@ def test_repeats(writer: Database, reader: Database) -> None:
     assert notifications.get(reader, first.id) == second
 
 
+def test_repeats_after_the_clock_was_set_back(writer: Database) -> None:
+    """An occurrence after the clock was set back is no repeat of a notification with a later time."""
+    later = add(writer, draft(T0 + 48 * HOUR_MS))
+    first = add(writer, draft(T0))
+    assert (first.times, first.id != later.id) == (1, True)
+    assert add(writer, draft(T0 + 1)).id == first.id
+
+
 def test_repeat_moves_to_the_top(writer: Database, reader: Database) -> None:
     """A repeat moves a notification to the top, and each page continues after the previous one."""
     for number, kind in enumerate(("a", "b", "c", "a", "d", "b")):

@@ -72,11 +72,15 @@ class ScheduledStarts:
         if task is None or unit.schedule.empty:
             return
         now_ms = together.now_ms
-        if unit.last_instant is None or unit.last_instant > now_ms + _STEP_BACK_MS:
+        # An interval does not follow the clock: a last instant in the future means that the clock was set back.
+        ahead_ms = _STEP_BACK_MS if unit.schedule.follows_clock else 0
+        if unit.last_instant is None or unit.last_instant > now_ms + ahead_ms:
             unit.last_instant = now_ms
         if unit.schedule_is_new:
             unit.last_instant = max(unit.last_instant, now_ms)
         unit.schedule_is_new = False
+        if unit.newest_success is not None and unit.newest_success > unit.last_instant:
+            unit.newest_success = None  # by a clock that was ahead; it would supersede all retries until then
         if unit.paused:
             self.pause(unit, together)
             return
@@ -197,9 +201,15 @@ class ScheduledStarts:
 
         A conflict means that an instant already has a run. The stored ``last_instant`` was too old, for example because
         it came from a backup. Repeating the change would conflict again, so only the timer is set.
+
+        An interval conflicts after the clock was set back by a multiple of it. It continues a millisecond later, as
+        otherwise all its instants would conflict until the clock has caught up.
         """
+        before = unit.last_instant
 
         def on_conflict(_error: BaseException) -> None:
+            if not unit.schedule.follows_clock and before is not None:
+                unit.last_instant = before + 1
             with self._committer.changing() as retry:
                 self._arm(unit, retry)
 

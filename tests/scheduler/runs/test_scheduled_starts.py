@@ -292,6 +292,56 @@ def test_interval_survives_restarts(make: Make) -> None:
     assert next_run(harness) == START + 270_000
 
 
+def test_interval_after_the_clock_was_set_back_by_a_multiple(make: Make) -> None:
+    """An interval continues after a backward step by a multiple of it, although the same instants have already run."""
+    harness = make('every = "1m"')
+    harness.until(START + 3 * HOUR)
+    for steps, minutes in ((1, 50), (2, 100)):
+        harness.clock.wall -= HOUR
+        harness.look()
+        harness.until(harness.clock.wall + 50 * MINUTE + 10)
+        assert len(harness.ran()) == len(set(harness.ran())) == 180 + minutes, steps
+
+
+def test_interval_on_a_host_that_boots_with_an_early_clock(make: Make) -> None:
+    """An interval continues at once after a boot with a clock that is behind, and is not shifted when it is set."""
+    harness = make('every = "1m"')
+    harness.until(START + 3 * HOUR)
+    harness.clock.wall -= HOUR
+    harness.dies(first=True)
+    harness.until(START + 2 * HOUR + 10 * MINUTE + 10)
+    assert len(harness.ran()) == 190
+    harness.clock.wall += HOUR
+    harness.look()
+    harness.until(START + 3 * HOUR + 20 * MINUTE + 10)
+    assert len(harness.ran()) == 200
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize(("keys", "step"), [('every = "1m"', HOUR), ('cron = "* * * * *"', 400 * DAY)])
+def test_retries_after_the_clock_was_set_back(make: Make, keys: str, step: int, restart: bool) -> None:
+    """Failed runs are retried after the clock was set back, although a run with a later time has succeeded before."""
+    harness = make(f'{keys}\nretry_attempts = 1\nretry_delay = "1h"\nretry_superseded = false')
+    harness.clock.wall += step
+    harness.look()
+    harness.until(harness.clock.wall + 150_000)
+    first, *others = list(harness.units["t"].active.values())
+    for run in others:
+        harness.started(run.id)
+        harness.exited(run.id)
+    harness.store.work_all()
+    harness.clock.wall -= step
+    harness.look()
+    if restart:
+        harness.dies()
+    harness.until(harness.clock.wall + 150_000)
+    run = next(run for run in harness.units["t"].active.values() if run is not first)
+    harness.started(run.id)
+    harness.exited(run.id, status=1 << 8)
+    harness.store.work_all()
+    assert [retry.retry_of for retry in harness.units["t"].waiting.values()] == [run.id]
+
+
 def test_single_time(make: Make) -> None:
     """A single time runs once across restarts; a daemon that was down catches up."""
     at = START + HOUR
