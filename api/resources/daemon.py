@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 import os
 import socket
 import time
@@ -23,6 +22,7 @@ from api.schemas.wire_times import known_rfc3339, rfc3339
 from api.server.client_address import is_local_socket, parse_address
 from api.worker_context import Context
 from store import daemon_values, metrics
+from supervisor.host.files import DAMAGED, read_json
 from supervisor.ipc.messages import DaemonSettings
 from supervisor.version import VERSION
 
@@ -258,11 +258,8 @@ def database_problem(boot: DaemonSettings) -> dict[str, str] | None:
 
     The `summary` is public; the `detail` is for users who may see the daemon.
     """
-    with (
-        contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError),
-        open(boot.database_problem, encoding="utf-8") as file,
-    ):
-        problem = json.load(file)
+    with contextlib.suppress(OSError, *DAMAGED):
+        problem = read_json(boot.database_problem)
         if problem["daemon"] == boot.started_at:
             return {"summary": str(problem["summary"]), "detail": str(problem["detail"])}
     return None

@@ -13,6 +13,7 @@ from typing import Any
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
+from supervisor.host.files import read_json
 from supervisor.startup.runtime_directory import candidates
 
 _TITLE = b"ringward supervisor"
@@ -67,11 +68,8 @@ class RunningDaemon:
         for base in (*candidates(os.environ, self.uid), f"/run/user/{self.uid}/ringward"):
             directory = os.path.join(base, self._id)
             # ENOENT: the runtime directory is in another place. ValueError: the file is damaged.
-            with (
-                contextlib.suppress(OSError, ValueError),
-                open(os.path.join(directory, _ANSWER), encoding="utf-8") as file,
-            ):
-                answer: dict[str, object] = json.load(file)
+            with contextlib.suppress(OSError, ValueError):
+                answer: dict[str, object] = read_json(os.path.join(directory, _ANSWER))
                 self._runtime_dir = directory
                 return answer
         raise Failure("cannot find the daemon's runtime directory", exit_codes.UNREACHABLE)

@@ -1,13 +1,17 @@
-"""Private files, atomic replacement, and whether untrusted users can change a file that the daemon executes.
+"""Private files, stored JSON, and whether untrusted users can change a file that the daemon executes.
 
 Standard library only: the root process loads this.
 """
 
 import errno
+import json
 import os
 import stat
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+DAMAGED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading stored JSON raises if it is damaged or of another version. RecursionError: it is nested too deeply."""
 
 _MAX_LINKS = 40
 """The number of symbolic links that the kernel follows (path_resolution(7))."""
@@ -127,6 +131,17 @@ def replace_file(path: str, content: str | bytes, *, durable: bool = False) -> N
             os.fsync(directory)
         finally:
             os.close(directory)
+
+
+def read_json(path: str) -> Any:
+    """Return the content of a JSON file that a process of the daemon wrote.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError, RecursionError: it is not JSON; they are among :data:`DAMAGED`.
+    """
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return json.load(file)
 
 
 def nearest_existing(path: str) -> str:

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from supervisor.host.files import DAMAGED, replace_file
+
 _FORMAT = 1
 _MAX_BYTES = 4 << 20
 _MOST_SEEN = 1000
@@ -145,7 +147,7 @@ class Cursors:
                 raise UnknownFormat(f"{self._path} was written by a newer release")
             for line in lines[1:]:
                 self._take(msgspec.json.decode(line))
-        except (msgspec.DecodeError, ValueError, TypeError, AttributeError, RecursionError) as err:
+        except DAMAGED as err:
             raise UnknownFormat(f"{self._path} is damaged") from err
 
     def _rewrite(self) -> None:
@@ -157,20 +159,8 @@ class Cursors:
             "facts": self.facts,
         }
         data = _encode({"format": _FORMAT}) + b"\n" + _encode(whole) + b"\n"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
-        fd = os.open(f"{self._path}.new", flags, 0o600)
-        try:
-            _write(fd, data)
-            os.fsync(fd)
-            os.replace(f"{self._path}.new", self._path)
-            folder = os.open(os.path.dirname(self._path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except OSError:
-            os.close(fd)
-            raise
+        replace_file(self._path, data, durable=True)
+        fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._size, self._limit = fd, len(data), 2 * len(data) + _MAX_BYTES

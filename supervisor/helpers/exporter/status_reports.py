@@ -2,12 +2,12 @@
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from supervisor.helpers.exporter.log_records import Gap, Piece
+from supervisor.host.files import DAMAGED, read_json, replace_file
 from supervisor.ipc.export_job import ExportJob, ExportStatus, status_path
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Message
@@ -83,17 +83,14 @@ class Report:
         self._sent = replace(status)
         self._send(status.to_message())
         with contextlib.suppress(OSError):  # the cursors report a full disk
-            with open(f"{self._path}.new", "w", encoding="utf-8") as file:
-                json.dump(status.to_dict(), file)
-            os.replace(f"{self._path}.new", self._path)
+            replace_file(self._path, json.dumps(status.to_dict()))
 
 
 def _stored(path: str) -> ExportStatus:
     """Return the saved status of the previous exporter; a new one if it cannot be read."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return ExportStatus.from_dict(json.load(file))
-    except (OSError, ValueError, TypeError, RecursionError):
+        return ExportStatus.from_dict(read_json(path))
+    except (OSError, *DAMAGED):
         return ExportStatus()
 
 

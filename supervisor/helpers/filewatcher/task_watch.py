@@ -19,7 +19,7 @@ from functools import partial
 from supervisor.helpers.filewatcher.changes import MAX_KNOWN, FileState, TaskFiles
 from supervisor.helpers.filewatcher.refusals import LIST_S, Refusals, Retries
 from supervisor.host import inotify
-from supervisor.host.files import replace_file
+from supervisor.host.files import DAMAGED, read_json, replace_file
 from supervisor.host.inotify import Inotify
 from supervisor.host.osport import Wakeup
 from supervisor.host.shared_memory import file_system_types, type_of
@@ -345,11 +345,10 @@ class TaskWatch(threading.Thread):
 
     def _load(self, settle_s: float) -> TaskFiles:
         try:
-            with open(self._state_path, encoding="utf-8", errors="surrogateescape") as file:
-                return TaskFiles(settle_s, json.load(file))
+            return TaskFiles(settle_s, read_json(self._state_path))
         except FileNotFoundError:
             return TaskFiles(settle_s)
-        except (OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as err:
+        except (OSError, *DAMAGED) as err:
             self._warn("", f"{self._state_path} cannot be used ({err}): changes since the last start are not detected")
             return TaskFiles(settle_s)
 

@@ -35,6 +35,7 @@ from logring.layout import STDERR, STDOUT
 from logring.log_paths import ring_path
 from logring.logfile.log_file import LogFileWriter
 from logring.logfile.reopen import LogContent, reopen
+from supervisor.host.files import DAMAGED
 from supervisor.host.pidfds import is_pidfd
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings, Exited, Spawn
@@ -51,7 +52,7 @@ class RunUnrecoverable(Exception):
     """A part of the run is missing, so it cannot be recovered."""
 
 
-_WRONG_SHAPE = (UnknownFormat, AttributeError, LookupError, RecursionError, TypeError, ValueError, struct.error)
+_WRONG_SHAPE = (UnknownFormat, *DAMAGED, struct.error)
 """Errors due to a record that is intact, but that this version cannot interpret.
 
 The service manager keeps the record. If it ended this root, it would end all later ones, too.

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable
 from typing import Protocol
 
-from supervisor.host.files import exposed, replace_file
+from supervisor.host.files import DAMAGED, exposed, replace_file
 from supervisor.host.shortage import reason_of
 from supervisor.host.signal_sets import CATCHABLE
 from supervisor.ipc.child_process import RINGWARD
@@ -187,7 +187,7 @@ def requested_python(path: str) -> str | None:
     try:
         request = json.loads(data)
         python, *more = map(str, (request["python"], request["prefix"], *request["packages"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except DAMAGED:
         raise NotTrusted(f"{path} does not name an environment") from None
     for executable in (python, *more):
         exposed_path = exposed(executable, owners)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from store.errors import DatabaseReplaced, StoreError
 from store.recovery.replaced_files import NO_FILE, File
+from supervisor.host.files import DAMAGED, read_json
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.database.commits import Committer
@@ -35,11 +36,8 @@ def note_file(boot: DaemonSettings, file: File) -> None:
 
 def noted_file(boot: DaemonSettings) -> File:
     """Return the database file that an earlier scheduler of this daemon recorded; ``NO_FILE`` if none."""
-    with (
-        contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError),
-        open(_note_path(boot), encoding="utf-8") as file,
-    ):
-        noted = json.load(file)
+    with contextlib.suppress(OSError, *DAMAGED):
+        noted = read_json(_note_path(boot))
         if noted["daemon"] == boot.started_at:
             device, inode = noted["file"]
             return int(device), int(inode)

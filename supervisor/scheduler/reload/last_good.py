@@ -16,7 +16,7 @@ from supervisor.config.key_tables import defaults_of
 from supervisor.config.load import load
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError, Problem
-from supervisor.host.files import replace_file
+from supervisor.host.files import DAMAGED, replace_file
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.reload.daemon_settings import resolve, unchangeable
@@ -25,10 +25,6 @@ _NAME = "config.last"
 _NO_COPY = "there was no usable copy of the active configuration"
 UNCONFIRMED = f"{_NO_COPY} when the scheduler restarted, so the file was read again; check it, and run: ringward reload"
 """A warning that users see until the next reload."""
-
-
-_UNUSABLE = (msgspec.DecodeError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
-"""Errors of a damaged copy. ValueError: it is not UTF-8."""
 
 
 class _Copy(msgspec.Struct):
@@ -92,7 +88,7 @@ def _check_for_restart(config: Config, boot: DaemonSettings) -> None:
 def _copy(boot: DaemonSettings) -> UsableConfig | None:
     for path in _paths(boot):
         # A copy that is damaged, or that another daemon or version wrote, is ignored.
-        with contextlib.suppress(OSError, *_UNUSABLE):
+        with contextlib.suppress(OSError, *DAMAGED):
             with open(path, "rb") as file:
                 copy = msgspec.json.decode(file.read(), type=_Copy)
             if copy.started_at == boot.started_at:

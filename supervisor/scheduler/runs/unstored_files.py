@@ -12,7 +12,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
-from supervisor.host.files import replace_file
+from supervisor.host.files import DAMAGED, read_json, replace_file
 
 
 def keep(folder: str, run_id: str, value: Any) -> None:
@@ -28,9 +28,8 @@ def keep(folder: str, run_id: str, value: Any) -> None:
 def read(folder: str, run_id: str) -> Any:
     """Return the data of a run; None if there is none or it cannot be read."""
     try:
-        with open(f"{folder}/{run_id}", encoding="utf-8", errors="surrogateescape") as file:
-            return json.load(file)
-    except (OSError, ValueError, RecursionError):
+        return read_json(f"{folder}/{run_id}")
+    except (OSError, *DAMAGED):
         return None
 
 

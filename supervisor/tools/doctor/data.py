@@ -1,12 +1,11 @@
 """Checks the data directory, its disk, the exports and the database."""
 
-import json
 import os
 import stat
 from typing import TYPE_CHECKING
 
 from logring.logfile.file_owner import FOR_READERS
-from supervisor.host.files import nearest_existing
+from supervisor.host.files import DAMAGED, nearest_existing, read_json
 from supervisor.ipc.export_job import ExportStatus, status_path
 from supervisor.ipc.log_line import stamp
 from supervisor.ipc.plural import counted
@@ -86,11 +85,10 @@ def export(data_dir: str, name: str) -> Finding:
     """Return the finding about an export, from the status that its process last stored."""
     check = f"export {name}"
     try:
-        with open(status_path(data_dir, name), encoding="utf-8") as file:
-            status = ExportStatus.from_dict(json.load(file))
+        status = ExportStatus.from_dict(read_json(status_path(data_dir, name)))
     except FileNotFoundError:
         return Finding(check, "ok", "has not run yet")
-    except (OSError, ValueError, TypeError, RecursionError) as err:
+    except (OSError, *DAMAGED) as err:
         return Finding(check, "warn", f"cannot read its state: {err}", "run this as the daemon's user, or as root")
     text = f"{counted(status.behind_lines, 'line')} behind, {counted(status.skipped, 'line')} lost"
     if status.lost_runs:
