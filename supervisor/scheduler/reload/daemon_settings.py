@@ -14,6 +14,7 @@ from supervisor.config.problems import ConfigError, InvalidValue, Problem
 from supervisor.config.value_types.listen import check_exposed
 from supervisor.ipc.messages import DaemonSettings
 from supervisor.startup import host_check
+from supervisor.startup.configured_settings import configured_settings
 
 _FIXED: dict[str, tuple[KeyPath, str]] = {
     "data_dir": (("daemon", "data_dir"), "the daemon keeps using the previous one"),
@@ -52,26 +53,9 @@ def resolve(config: Config, boot: DaemonSettings) -> DaemonSettings:
         data_dir=directory,
         listen=boot.listen if "listen" in boot.overridden else list(http.listen),
         http_socket=http.socket or os.path.join(boot.data_dir, SOCKET_NAME),
-        socket_gid=resolved.socket_gid,
-        proxy_socket=http.proxy_socket,
-        hosts=resolved.hosts,
-        external_url=http.external_url,
-        base_path=http.base_path,
-        behind_proxy=list(http.behind_proxy),
-        identity=resolved.identity,
-        tls_cert=http.tls_cert,
-        tls_key=http.tls_key,
-        api_user=http.user,
-        workers=http.workers,
-        metrics_open=http.metrics_open,
-        public=list(http.public),
-        min_free_bytes=config.storage.min_free_bytes,
-        shutdown_timeout_ms=config.daemon.shutdown_timeout_ms,
-        cgroups=config.daemon.cgroups,
-        database_url=config.storage.database.url if config.storage.database else None,
-        log_level=config.daemon.log_level,
         password=password,
         password_ephemeral=ephemeral,
+        **configured_settings(config, resolved),
     )
 
 

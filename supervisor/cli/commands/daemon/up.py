@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from supervisor.ipc.messages import DaemonSettings
     from supervisor.startup.admin_password import Password
     from supervisor.startup.api_user import ApiUser
+    from supervisor.startup.runtime_directory import LockedRuntimeDirectory
 
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
@@ -78,15 +79,8 @@ def _prepare(
     from supervisor.config.files.lookup import data_dir, require_config
     from supervisor.config.load import load
     from supervisor.ipc.messages import DaemonSettings
-    from supervisor.startup import (
-        admin_password,
-        advice,
-        api_access,
-        data_directory,
-        descriptors,
-        host_check,
-        runtime_directory,
-    )
+    from supervisor.startup import advice, api_access, data_directory, descriptors, host_check, runtime_directory
+    from supervisor.startup.configured_settings import configured_settings
 
     descriptors.require()
     addresses = _addresses(listen)
@@ -100,7 +94,7 @@ def _prepare(
     directory = data_dir(settings.data, config.daemon.data_dir, os.environ)
     with config_errors():
         http_socket = host_check.check_paths(config, directory)
-    _check_text(directory, exit_codes.DATA_DIR)
+    _check_text(directory)
     data_directory.prepare(directory)
     lock = data_directory.take_lock(directory)
     if new_history and config.storage.database is not None:
@@ -109,13 +103,7 @@ def _prepare(
     with config_errors():
         api_user = host_check.reaching(resolved.api_user, config, directory)
     shared = api_user.account is not None
-    daemon_id = data_directory.identity(directory)
-    try:
-        runtime = runtime_directory.take(daemon_id, os.environ, shared=shared)
-    except runtime_directory.IdentityInUse:
-        daemon_id = data_directory.renew(directory)
-        click.echo(f"{directory} is a copy of the data directory of a running daemon; it gets a new id")
-        runtime = runtime_directory.take(daemon_id, os.environ, shared=shared)
+    daemon_id, runtime = _identified(directory, shared=shared)
     boot = DaemonSettings(
         daemon_id=daemon_id,
         data_dir=directory,
@@ -124,42 +112,17 @@ def _prepare(
         config_path=config.path,
         listen=addresses or list(config.http.listen),
         http_socket=http_socket,
-        socket_gid=resolved.socket_gid,
-        proxy_socket=config.http.proxy_socket,
-        hosts=resolved.hosts,
-        external_url=config.http.external_url,
-        base_path=config.http.base_path,
-        behind_proxy=list(config.http.behind_proxy),
-        identity=resolved.identity,
-        tls_cert=config.http.tls_cert,
-        tls_key=config.http.tls_key,
-        api_user=config.http.user,
         api_account=api_user.account,
         api_groups=api_user.groups,
-        workers=config.http.workers,
-        metrics_open=config.http.metrics_open,
-        public=list(config.http.public),
-        min_free_bytes=config.storage.min_free_bytes,
-        shutdown_timeout_ms=config.daemon.shutdown_timeout_ms,
-        cgroups=config.daemon.cgroups,
-        database_url=config.storage.database.url if config.storage.database else None,
         # Environment variables that affect the connection to the database.
         private_variables=[*config.storage.database.variables, "PGPASSWORD"] if config.storage.database else [],
-        log_level=config.daemon.log_level,
         password=resolved.password.value,
         password_ephemeral=resolved.password.ephemeral,
         token=os.urandom(32).hex(),
         run_token_key=data_directory.run_token_key(directory),
         started_at=time.time_ns() // 1_000_000,
-        overridden=[
-            key
-            for key, value in (
-                ("data_dir", settings.data),
-                ("listen", addresses),
-                ("password_file", admin_password.VARIABLE in os.environ),
-            )
-            if value
-        ],
+        overridden=_overridden(settings, addresses),
+        **configured_settings(config, resolved),
     )
     try:
         api_access.share(boot)
@@ -170,16 +133,37 @@ def _prepare(
     _become_root(boot, lock, runtime.lock, ready_fd)
 
 
-def _check_text(path: str, code: int) -> None:
-    """Check that a path is UTF-8; neither the database nor the API could represent another one.
+def _identified(directory: str, *, shared: bool) -> "tuple[str, LockedRuntimeDirectory]":
+    """Return the daemon's id and its runtime directory; a copy of a running daemon's data directory gets a new id."""
+    from supervisor.startup import data_directory, runtime_directory
+
+    daemon_id = data_directory.identity(directory)
+    try:
+        return daemon_id, runtime_directory.take(daemon_id, os.environ, shared=shared)
+    except runtime_directory.IdentityInUse:
+        daemon_id = data_directory.renew(directory)
+        click.echo(f"{directory} is a copy of the data directory of a running daemon; it gets a new id")
+        return daemon_id, runtime_directory.take(daemon_id, os.environ, shared=shared)
+
+
+def _overridden(settings: Settings, addresses: list[tuple[str, int]]) -> list[str]:
+    """Return the keys that options or the environment override."""
+    from supervisor.startup.admin_password import VARIABLE
+
+    given = {"data_dir": settings.data, "listen": addresses, "password_file": VARIABLE in os.environ}
+    return [key for key, value in given.items() if value]
+
+
+def _check_text(directory: str) -> None:
+    """Check that the path of the data directory is UTF-8; neither the database nor the API could represent another one.
 
     Raises:
         Failure: the path contains bytes that are not UTF-8.
     """
     try:
-        path.encode()
+        directory.encode()
     except UnicodeEncodeError as err:
-        raise Failure(f"{path}: the path is not UTF-8; use another one", code) from err
+        raise Failure(f"{directory}: the path is not UTF-8; use another one", exit_codes.DATA_DIR) from err
 
 
 def _check_open(fd: int) -> None:
