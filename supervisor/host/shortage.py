@@ -72,20 +72,24 @@ class Descriptors:
         """The soft limit before we raised it."""
         self.reserve((LEAST - _RESERVE) // _PER_RUN)
 
-    def reserve(self, runs: int) -> bool:
-        """Raise the soft limit, up to the hard limit, for `runs` runs.
+    def reserve(self, runs: int, starting: int = 0) -> bool:
+        """Raise the soft limit, up to the hard limit, for runs.
+
+        Args:
+            runs: The number of started runs.
+            starting: The number of other runs, none of whose descriptors may be open yet.
 
         Returns:
             Whether the runs may start. Otherwise the remaining descriptors are reserved for logs of failed starts,
             helpers and connections.
         """
-        needed = runs * _PER_RUN + _RESERVE
+        needed = (runs + starting) * _PER_RUN + _RESERVE
         while self._soft < needed and self._soft < self._hard:
             self._soft = min(self._soft * 2, self._hard)
             resource.setrlimit(resource.RLIMIT_NOFILE, (self._soft, self._hard))
         if needed <= self._soft:
             return True
-        return self._soft - open_descriptors(self._soft) - runs * _LATER >= _SPARE
+        return self._soft - open_descriptors(self._soft) - runs * _LATER - starting * _PER_RUN >= _SPARE
 
     def restore(self) -> int | None:
         """Return the soft limit that a child must set for itself; None if the limit was not raised."""

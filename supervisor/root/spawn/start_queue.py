@@ -124,7 +124,7 @@ class StartQueue:
 
         `other_runs` is the number of other runs that need descriptors.
         """
-        if spawn.stdin_open or not (self.can_prepare and self.descriptors.reserve(other_runs + 1)):
+        if spawn.stdin_open or not (self.can_prepare and self.descriptors.reserve(other_runs, 1)):
             return False
         try:
             start = Start(spawn, NotifySocket(spawn) if spawn.notify is not None else None)
@@ -167,7 +167,7 @@ class StartQueue:
                 )  # another one could not have its address before it is closed
                 notify_socket.mask_secrets_of(spawn)
             self.drop()
-        if not self.descriptors.reserve(other_runs + len(self.under_way) + 1):
+        if not self.descriptors.reserve(other_runs, len(self.under_way) + 1):
             if notify_socket is not None:
                 notify_socket.close()
             self._observer.on_short(Start(spawn, None), _TOO_FEW)

@@ -201,6 +201,16 @@ def test_descriptors_needed_later(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not descriptors.reserve(20)
 
 
+def test_descriptors_of_starting_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run that is about to start, no descriptor is open yet, so all ten are reserved."""
+    monkeypatch.setattr("resource.getrlimit", lambda _which: (256, 256))
+    counts = [256 - 64 - 3 * 10 - 10 * 5, 256 - 64 - 3 * 10 - 10 * 5 + 1]
+    monkeypatch.setattr("supervisor.host.shortage.open_descriptors", lambda _limit: counts.pop(0))
+    descriptors = Descriptors()
+    assert descriptors.reserve(10, 5)
+    assert not descriptors.reserve(10, 5)
+
+
 @pytest.mark.parametrize("count", [open_descriptors, polled_descriptors])
 def test_counting_needs_no_descriptor(shortage: Shortage, count: Callable[[int], int]) -> None:
     """Open descriptors can be counted when none is free, on kernels since Linux 6.2 and before."""

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor.host import cgroup_names
+from supervisor.host.shortage import Descriptors
 from supervisor.ipc.messages import Spawn
 from supervisor.root.spawn import shim, zygote
 from supervisor.root.spawn.posix_spawn import StartedProcess
@@ -282,6 +283,26 @@ class TestZygote:
         assert root.begin(spawn)
         os.kill(pid, signal.SIGKILL)
         assert Outcome(root.settle(spawn)).out == b"once\n"
+
+    def test_descriptors_of_starts_behind_a_stopped_zygote(
+        self, root: StartBench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of many starts that wait for the zygote, only as many are accepted as there are descriptors for."""
+        with monkeypatch.context() as patch:
+            patch.setattr("resource.getrlimit", lambda _which: (256, 256))
+            patch.setattr("supervisor.host.shortage.open_descriptors", lambda _limit: 256 - 64 - 13 * 10)
+            root.starts.descriptors = Descriptors()
+            pid = root.warm()
+            os.kill(pid, signal.SIGSTOP)
+            until(lambda: state(pid) == "T", "it to stop")
+            spawns = [make_spawn(["/bin/sh", "-c", "true"], run=f"R{number}") for number in range(20)]
+            for spawn in spawns:
+                root.begin(spawn)
+        assert [*root.starts.under_way] == [spawn.run for spawn in spawns[:13]]
+        assert root.waiting == dict.fromkeys((spawn.run for spawn in spawns[13:]), "too few free descriptors")
+        os.kill(pid, signal.SIGKILL)
+        for spawn in spawns[:13]:
+            assert Outcome(root.settle(spawn)).code == 0
 
     def test_hung_zygote_is_killed(self, root: StartBench) -> None:
         """A stopped zygote is killed after a time limit."""
