@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -265,6 +265,17 @@ class Daemon:
         with contextlib.suppress(psutil.NoSuchProcess):
             return [child for child, line in command_lines(parent.children()).items() if words in line]
         return []
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Suspend the supervisor, so that it sees all changes of the block together, however long they take."""
+        supervisor = psutil.Process(self.pid)
+        supervisor.suspend()
+        try:
+            until(lambda: supervisor.status() == psutil.STATUS_STOPPED, "the supervisor to be suspended")
+            yield
+        finally:
+            supervisor.resume()
 
     def family(self) -> list[psutil.Process]:
         """Return the supervisor and all its descendants."""

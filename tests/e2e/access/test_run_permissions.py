@@ -44,7 +44,7 @@ def test_forbidden_actions(daemon: Daemon) -> None:
     script = "for c in 'stop web' 'restart other' 'ps' 'reload' 'run t' 'token list'; do ringward $c || echo $?; done"
     daemon.write(asking(script, ["restart:web"]) + '[services.other]\nrun = "exec sleep 1000"\n')
     daemon.start()
-    until(lambda: running(daemon, "other"), "the other service to run")
+    until(lambda: running(daemon, "web") and running(daemon, "other"), "the services to run")
     run = daemon.ended(daemon.trigger("t"))
     assert [code for code in daemon.texts(run["id"], "stdout") if code.isdigit()] == ["77"] * 6
     assert 'add "stop:web" to its may' in "\n".join(daemon.texts(run["id"], "stderr"))

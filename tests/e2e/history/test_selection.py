@@ -5,6 +5,7 @@ import subprocess
 from typing import Any
 
 from tests.support.daemon import Daemon
+from tests.support.waiting import until
 
 TASKS = """
 [tasks.good]
@@ -35,6 +36,7 @@ def test_delete_restore_and_rerun(daemon: Daemon) -> None:
     bad = [daemon.trigger("bad") for _ in range(2)]
     for run_id in (*good, *bad):
         daemon.ended(run_id)
+    until(lambda: daemon.task("web")["state"] == "running", "the service to run")
     (service,) = daemon.runs("web")
 
     shown = ringward(daemon, "rm", "--status", "failed", "--dry-run", "--json")

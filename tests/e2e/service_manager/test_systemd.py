@@ -245,6 +245,7 @@ def test_user_unit(systemd: Systemd) -> None:
     user = UserManager(systemd, config)
     user.systemctl("enable", "--now", "ringward")
     assert user.ringward("run", "who") == user.USER
+    user.ringward("wait", "web", "--for", "running")
     before = user.ringward("runs", "web", "--status", "running")
 
     user.write(".config/ringward.toml", f"{config}[tasks.more]\nrun = 'true'\n")

@@ -62,10 +62,15 @@ def test_start_times_out(daemon: Daemon) -> None:
         'ready = { exec = "false", timeout = "1h" }\n'
     )
     daemon.start()
+
+    def printed() -> list[list[str]]:
+        return [daemon.texts(run["id"]) for run in daemon.runs("slow")]
+
     assert daemon.cli("start", "slow", "--no-wait").returncode == 0
+    until(lambda: printed() == [["no bus"]], "its line")
     assert daemon.cli("stop", "slow").returncode == 0
     assert daemon.cli("start", "slow", "--no-wait").returncode == 0
-    until(lambda: daemon.texts(daemon.runs("slow")[0]["id"]) == ["no bus"], "its line")
+    until(lambda: printed() == [["no bus"]] * 2, "the line of the next run")
     done = daemon.cli("start", "slow", "--timeout", "0s")
     assert done.returncode == 1
     reason, *lines = done.stderr.splitlines()

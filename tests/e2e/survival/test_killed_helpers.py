@@ -221,10 +221,14 @@ def test_stale_helpers_are_ended_by_the_next_start(daemon: Daemon) -> None:
     """The next start ends helpers that hang or are suspended, because it needs their addresses, and logs that."""
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
-    helpers = psutil.Process(daemon.pid).children(recursive=True)
-    titles = {"ringward gunicorn", "ringward gunicorn worker", "ringward scheduler"}
-    stopped = [helper for helper, line in command_lines(helpers).items() if line in titles]
-    assert len(stopped) == len(titles)
+    titles = ["ringward gunicorn", "ringward gunicorn worker", "ringward scheduler"]
+
+    def servers() -> list[psutil.Process] | None:  # a new process initially has the title of its parent
+        lines = command_lines(psutil.Process(daemon.pid).children(recursive=True))
+        found = [helper for helper, line in lines.items() if line in titles]
+        return found if sorted(lines[helper] for helper in found) == titles else None
+
+    stopped = until(servers, "one process of each title")
     for helper in stopped:
         helper.send_signal(signal.SIGSTOP)
     daemon.stop(signal.SIGKILL)

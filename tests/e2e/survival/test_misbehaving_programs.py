@@ -118,10 +118,11 @@ def daemon_lines(daemon: Daemon, run_id: str) -> list[str]:
 @pytest.mark.parametrize("tty", ["", "tty = true\n"])
 def test_kept_leftover_writes_to_the_daemons_log(daemon: Daemon, cgroups: str, tmp_path: Path, tty: str) -> None:
     """A kept leftover writes to the daemon's log after its run and an upgrade, and is listed as long as it lives."""
-    words = tmp_path / "words"
+    words, begun = tmp_path / "words", tmp_path / "begun"
     os.mkfifo(words)
     with open(os.open(words, os.O_RDWR), "w", buffering=1) as speaker:
-        text = f"(trap '' HUP; echo before; while read line; do echo $line secret-value; done <{words}) & sleep 0.1"
+        text = f"(trap '' HUP; echo before; : >{begun}; while read line; do echo $line secret-value; done <{words}) & "
+        text += f"until [ -e {begun} ]; do sleep 0.01; done"
         settings = f'leftovers = "leave"\n{tty}secrets = {{ S = "secret-value" }}'
         run_id = start(daemon, cgroups, f'{settings}\nrun = "{text}"')
         assert daemon.ended(run_id)["endReason"] == "succeeded"

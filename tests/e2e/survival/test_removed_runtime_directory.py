@@ -45,6 +45,14 @@ def begun_again(daemon: Daemon, count: int) -> bool:
     return daemon.own_output().count("INFO scheduler: ready: ") == count
 
 
+def remove(daemon: Daemon, place: Path, *, keep_directory: bool = False) -> None:
+    """Remove the runtime directory, or all files in it, before the daemon recreates any of them."""
+    until(lambda: not os.listdir(place / "audit"), "the audit to be stored")
+    with daemon.paused():
+        for path in place.iterdir() if keep_directory else (place,):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def test_removed_runtime_directory_is_recreated(daemon: Daemon, words: Path) -> None:
     """Directory, sockets and rings are recreated; a run loses no line, even across an upgrade."""
     daemon.write(COUNTS.format(words=words))
@@ -61,11 +69,7 @@ def test_removed_runtime_directory_is_recreated(daemon: Daemon, words: Path) -> 
         for starts, removed in enumerate(("all in it", "the directory"), start=2):
             say(f"before {removed}")
             until(lambda: daemon.texts(run) == expected, "the lines")
-            if removed == "the directory":
-                shutil.rmtree(place)
-            else:
-                for path in place.iterdir():
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            remove(daemon, place, keep_directory=removed == "all in it")
             say(f"after {removed}")
             until(lambda: begun_again(daemon, starts) and well(daemon), removed)  # noqa: B023
             assert f"{place}/{run}.ring" in map(str, place.iterdir())
@@ -94,6 +98,7 @@ def test_removed_files_are_recreated(daemon: Daemon, words: Path) -> None:
         with open(os.open(words, os.O_RDWR), "w", buffering=1) as speaker:
             run = daemon.trigger("counts")
             until(lambda: daemon.texts(run) == ["first"], "the first line")  # noqa: B023
+            until(lambda: not os.listdir(place / "audit"), "the audit to be stored")
             path = place / (f"{run}.ring" if name == "ring" else name)
             shutil.rmtree(path) if path.is_dir() else path.unlink()
             until(lambda: begun_again(daemon, removed + 1) and well(daemon) and path.exists(), name)  # noqa: B023
@@ -151,11 +156,13 @@ def test_directory_cannot_be_recreated(daemon: Daemon, words: Path) -> None:
     with open(os.open(words, os.O_RDWR), "w", buffering=1) as speaker:
         run = daemon.trigger("late")
         until(lambda: daemon.run(run)["status"] == "running", "the start")
-        shutil.rmtree(place)
         others = [path for path in daemon.runtime_dirs() if os.access(path.parent.parent, os.W_OK) and path != place]
-        for path in (*others, place):
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-            path.touch()
+        until(lambda: not os.listdir(place / "audit"), "the audit to be stored")
+        with daemon.paused():
+            shutil.rmtree(place)
+            for path in (*others, place):
+                path.parent.mkdir(mode=0o700, exist_ok=True)
+                path.touch()
         until(lambda: "cannot be created again" in daemon.own_output(), "the message")
         assert daemon.get("/readyz").status == 503
         assert daemon.get("/metrics").status == 200

@@ -162,7 +162,7 @@ def test_runs_end_under_the_policy_of_their_start(daemon: Daemon, tmp_path: Path
     daemon.start()
     runs = {name: daemon.trigger(name) for name in ("codes", "gone", "ends", "tried", "says")}
     until(lambda: all(daemon.run(run)["status"] == "running" for run in runs.values()), "all to run")
-    (ending,) = daemon.children(waits_less)
+    (ending,) = until(lambda: daemon.children(waits_less), "the process of one")
     edit(daemon, "".join(f'[tasks.{name}]\nrun = "true"\n' for name in ("codes", "ends", "tried", "says")))
     scheduler = daemon.helper("ringward scheduler")
     scheduler.suspend()

@@ -121,9 +121,10 @@ def test_parts_of_ids(shop: Daemon) -> None:
     assert "exit code\t3" in shop.cli("ending", second[-6:]).stdout
     assert shop.cli("search", "export-a", "from", "--run", first[-6:]).returncode == 0
     assert shop.cli("stop", running[-7:]).stdout == f"{running}\n"
-    ambiguous = shop.cli("ending", first[:6])
+    beginning = first[: [ours == theirs for ours, theirs in zip(first, second, strict=True)].index(False)]
+    ambiguous = shop.cli("ending", beginning)
     assert ambiguous.returncode == 1
-    assert f"{first[:6]} is ambiguous" in ambiguous.stderr
+    assert f"{beginning} is ambiguous" in ambiguous.stderr
     assert {first, second} <= set(ambiguous.stderr.split())
     assert shop.cli("rm", first[-6:], second[-6:]).stdout == "2 runs deleted\n"
     assert shop.cli("restore", second[-6:]).stdout == "1 run restored\n"

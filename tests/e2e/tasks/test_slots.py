@@ -90,6 +90,12 @@ def test_waiting_runs_name_their_slot(daemon: Daemon, tmp_path: Path) -> None:
     assert "slots" not in ended
 
 
+def slot_metrics(daemon: Daemon) -> str | None:
+    """Return the metrics if they have the slots, which the scheduler must tell within a second."""
+    metrics = daemon.get("/metrics").body.decode()
+    return metrics if "ringward_slot_used{" in metrics else None
+
+
 @pytest.mark.own
 def test_slot_use(daemon: Daemon, tmp_path: Path) -> None:
     """The list of slots and the metrics show each slot's use, even after the death of the scheduler."""
@@ -107,7 +113,7 @@ def test_slot_use(daemon: Daemon, tmp_path: Path) -> None:
             {"name": "db", "size": 1, "used": 1, "waiting": 2, "heldBy": [holder], "nextRuns": queued},
         ]
         assert body["maxRunning"] == {"limit": 5, "running": 1}
-        metrics = daemon.get("/metrics").body.decode()
+        metrics = until(lambda: slot_metrics(daemon), "the scheduler to answer in time")
         for sample in ('size{slot="api"} 3', 'size{slot="db"} 1', 'used{slot="db"} 1', 'waiting{slot="db"} 2'):
             assert f"ringward_slot_{sample}\n" in metrics
         daemon.kill_helper("ringward scheduler")
@@ -121,7 +127,7 @@ def test_metrics_while_the_scheduler_hangs(daemon: Daemon, tmp_path: Path) -> No
     """The metrics omit slots while the scheduler hangs, and have them when it works again."""
     daemon.write(config(tmp_path))
     daemon.start()
-    assert b'ringward_slot_used{slot="db"} 0\n' in daemon.get("/metrics").body
+    assert 'ringward_slot_used{slot="db"} 0\n' in until(lambda: slot_metrics(daemon), "the scheduler to answer in time")
     scheduler = daemon.helper("ringward scheduler")
     scheduler.suspend()
     try:
@@ -131,7 +137,7 @@ def test_metrics_while_the_scheduler_hangs(daemon: Daemon, tmp_path: Path) -> No
     assert answer.status == 200
     assert b"ringward_scheduler_up" in answer.body
     assert b"ringward_slot_used{" not in answer.body
-    until(lambda: b"ringward_slot_used{" in daemon.get("/metrics").body, "the slots")
+    until(lambda: slot_metrics(daemon), "the slots")
 
 
 def test_killed_supervisor_frees_the_slots(daemon: Daemon, tmp_path: Path) -> None:
@@ -143,7 +149,7 @@ def test_killed_supervisor_frees_the_slots(daemon: Daemon, tmp_path: Path) -> No
     daemon.stop(signal.SIGKILL)
     daemon.start()
     until(lambda: started_count(tmp_path) == 4, "two more processes")
-    assert statuses(daemon, runs) == ["ended", "ended", "running", "running"]
+    until(lambda: statuses(daemon, runs) == ["ended", "ended", "running", "running"], "their start to be stored")
     last = daemon.trigger("a")
     daemon.kill_helper("ringward scheduler")
     assert statuses(daemon, [last]) == ["pending"]

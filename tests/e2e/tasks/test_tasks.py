@@ -117,7 +117,7 @@ def test_stop_is_graceful(daemon: Daemon) -> None:
 def test_stop_target_main(daemon: Daemon, tmp_path: Path) -> None:
     """With stop_target = "main", only the main process gets the signal; workers that it waits for finish their work."""
     worker = "trap 'echo worker got a signal' TERM; echo up; while [ ! -e done ]; do sleep 0.05; done; echo worker done"
-    main = "sh -c \"$0\" & trap 'touch done' TERM; until wait; do :; done; wait; echo main done"
+    main = "trap 'touch done' TERM; sh -c \"$0\" & until wait; do :; done; wait; echo main done"
     daemon.write(
         f'[tasks.t]\nrun = ["sh", "-c", {json.dumps(main)}, {json.dumps(worker)}]\n'
         f'working_dir = "{tmp_path}"\nstop_target = "main"\ngraceful_stop = "1h"\n'
@@ -160,7 +160,7 @@ def test_stdin_is_empty_open_or_a_file(daemon: Daemon, tmp_path: Path) -> None:
     missing = daemon.ended(daemon.trigger("missing"))
     assert missing["endReason"] == "start_failed"
     assert "no.txt as standard input" in daemon.texts(missing["id"], "system")[0]
-    assert daemon.get(f"/api/runs/{waiting}").json()["status"] == "running"
+    until(lambda: daemon.run(waiting)["status"] == "running", "the first one to run")
     daemon.request("POST", f"/api/runs/{waiting}/stop")
     assert (daemon.ended(waiting)["endReason"], daemon.texts(waiting)) == ("stopped", [])
 

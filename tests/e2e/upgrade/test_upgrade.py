@@ -93,6 +93,8 @@ def test_three_upgrades_lose_nothing(daemon: Daemon, tmp_path: Path) -> None:
         f"[services.s]\nrun = {program('obeys_term')}\n"
     )
     daemon.start()
+    service = daemon.runs("s")[0]["id"]
+    until(lambda: service in processes(daemon), "the service to run")
     steady = daemon.trigger("steady")
     floods = []
     for _ in range(3):
@@ -102,7 +104,7 @@ def test_three_upgrades_lose_nothing(daemon: Daemon, tmp_path: Path) -> None:
         assert upgrade(daemon)["state"] == "done"
         after = processes(daemon)
         assert {run: pid for run, pid in before.items() if run in after}.items() <= after.items()
-        assert {steady, daemon.runs("s")[0]["id"]} <= after.keys()
+        assert {steady, service} <= after.keys()
     for run in floods:
         assert daemon.ended(run)["exitCode"] == 7
         assert raw(daemon, run) == lines_written(tmp_path / run)
@@ -125,11 +127,12 @@ def test_stops_and_timeouts_continue_after_an_upgrade(daemon: Daemon) -> None:
     daemon.start()
     stopped, late = daemon.trigger("stopped"), daemon.trigger("late")
     until(lambda: daemon.lines(stopped) and daemon.lines(late), "both to run")
+    services = {run["id"] for run in daemon.runs("s")}
+    until(lambda: services <= processes(daemon).keys(), "the services to run")
     daemon.request("POST", f"/api/runs/{stopped}/stop")
     before = processes(daemon)
     assert upgrade(daemon)["state"] == "done"
     after = processes(daemon)
-    services = {run["id"] for run in daemon.runs("s")}
     assert {run: after[run] for run in services} == {run: before[run] for run in services}
     for run, reason in ((stopped, "stopped"), (late, "timeout")):
         assert (daemon.ended(run)["endReason"], daemon.ended(run)["exitCode"]) == (reason, 128 + signal.SIGKILL)
