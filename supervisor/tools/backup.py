@@ -33,6 +33,10 @@ class CannotCopy(Exception):
     """The database cannot be copied."""
 
 
+class TargetInside(Exception):
+    """The copy would be a part of what it copies."""
+
+
 @dataclass
 class CopyContent:
     """The content of a copy.
@@ -72,11 +76,15 @@ def back_up(data_dir: str, target: str, *, database_url: str | None = None) -> C
 
     Raises:
         FileExistsError: `target` exists.
+        TargetInside: `target` is inside the data directory.
         CannotCopy: the database cannot be copied.
         OSError: another file cannot be copied.
     """
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "already exists; nothing is overwritten", target)
+    parent, source = os.path.realpath(os.path.dirname(target)), os.path.realpath(data_dir)
+    if os.path.commonpath((parent, source)) == source:  # below its logs, the copy would contain itself
+        raise TargetInside(f"{target} is inside the data directory {data_dir}; choose a directory outside it")
     making = target + _UNFINISHED
     os.mkdir(making, 0o700)
     copied = CopyContent(target)

@@ -84,6 +84,19 @@ def test_backup_overwrites_nothing(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.lent
+def test_backup_inside_the_data_directory(daemon: Daemon, tmp_path: Path) -> None:
+    """A backup inside the data directory, also through a symbolic link, is refused and leaves nothing."""
+    daemon.write(CONFIG)
+    daemon.start()
+    (tmp_path / "link").symlink_to(daemon.data / "logs")
+    for parent in (daemon.data, daemon.data / "logs", tmp_path / "link"):
+        refused = daemon.cli("backup", str(parent / "copy"))
+        assert refused.returncode == 64
+        assert f"{parent}/copy is inside the data directory" in refused.stderr
+    assert list(daemon.data.rglob("copy*")) == []
+
+
+@pytest.mark.lent
 def test_backup_holds_no_lock_socket_or_secret(daemon: Daemon, tmp_path: Path) -> None:
     """The database of a backup is a single self-contained file; locks, sockets and secrets are left out."""
     daemon.write(CONFIG)

@@ -55,10 +55,12 @@ def _copy(directory: str, destination: str, url: str | None) -> "CopyContent":
     Raises:
         Failure: the copy cannot be created.
     """
-    from supervisor.tools.backup import CannotCopy, back_up
+    from supervisor.tools.backup import CannotCopy, TargetInside, back_up
 
     try:
         return back_up(directory, destination, database_url=url)
+    except TargetInside as err:
+        raise Failure(str(err), exit_codes.USAGE) from err
     except CannotCopy as err:
         raise Failure(str(err)) from err
     except OSError as err:
