@@ -201,6 +201,26 @@ def test_unreadable_directory_of_a_glob(write: Write, monkeypatch: pytest.Monkey
     assert "daemon.include[0]: cannot list the directory (Permission denied): " in str(problem)
 
 
+def test_unreadable_link_of_a_glob(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A symbolic link that a glob matches and that cannot be read, as in /proc, is an error with the path."""
+    main = write('[daemon]\ninclude = ["conf.d/*"]\n[tasks.one]\nrun = "x"\n')
+    (tmp_path / "conf.d").mkdir()
+    link = tmp_path / "conf.d" / "cwd"
+    link.symlink_to(tmp_path / "nowhere")
+    readlink = os.readlink
+
+    def refuse(path: str) -> str:
+        if path == str(link):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return readlink(path)
+
+    monkeypatch.setattr(os, "readlink", refuse)
+    with pytest.raises(ConfigError) as caught:
+        load(str(main), {})
+    (problem,) = caught.value.problems
+    assert str(problem).startswith(f"{link}: cannot be read")
+
+
 def test_errors_of_all_files(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """The errors of all files are reported at once, in order of files and lines, with each file's path as given."""
     main = write(

@@ -146,9 +146,16 @@ def distrust(name: str, status: os.stat_result, euid: int) -> Problem | None:
 
 def matches(directory: str, main: str, pattern: str) -> list[str]:
     """Return the files that match a glob in `directory`, except the file `main`, as sorted relative paths."""
-    own = os.path.realpath(main)
+    own = _real_path(main)
     paths = sorted(glob.glob(pattern, root_dir=directory))
-    return [name for name in paths if os.path.realpath(os.path.join(directory, name)) != own]
+    return [name for name in paths if _real_path(os.path.join(directory, name)) != own]
+
+
+def _real_path(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except OSError:  # EACCES for links in /proc; reading the file reports the reason
+        return path
 
 
 def included(main: Source, patterns: Sequence[str]) -> tuple[list[str], list[Problem]]:
