@@ -226,16 +226,15 @@ class Api:
         """
         return self._call("GET", path, query, timeout_s=timeout_s)
 
-    def send(self, path: str, query: Query | None = None) -> None:
+    def send(self, path: str, query: Query | None = None, body: Mapping[str, object] | None = None) -> None:
         """Send a POST request whose answer has no content.
 
         Raises:
             Unreachable: there is no answer; the command may have been carried out or not.
             ErrorResponse: the answer is an error.
-            UnexpectedAnswer: the answer has content.
+            UnexpectedAnswer: the answer is not 204, with which the daemon confirms a command.
         """
-        if self.post(path, query):
-            raise UnexpectedAnswer("unexpected response to a command")
+        self._call("POST", path, query, body, confirms=True)
 
     def post(
         self,
@@ -259,10 +258,9 @@ class Api:
         Raises:
             Unreachable: there is no answer; the command may have been carried out or not.
             ErrorResponse: the answer is an error.
-            UnexpectedAnswer: the answer has content.
+            UnexpectedAnswer: the answer is not 204, with which the daemon confirms a command.
         """
-        if self._call("DELETE", path, None):
-            raise UnexpectedAnswer("unexpected response to a command")
+        self._call("DELETE", path, None, confirms=True)
 
     @contextmanager
     def stream(
@@ -284,7 +282,10 @@ class Api:
         query: Query | None,
         sent: Mapping[str, object] | None = None,
         timeout_s: float = _TIMEOUT_S,
+        *,
+        confirms: bool = False,
     ) -> Record:
+        """Return the answer; `confirms`: it must be 204, so that no other server confirms a command."""
         headers = {"Accept": "application/json"}
         data = None
         if sent is not None:
@@ -292,6 +293,8 @@ class Api:
             data = json.dumps(sent).encode()
         with self._answer(method, path, query, headers, timeout_s, data) as response:
             body = b"".join(self._chunks(response))
+            if confirms and response.status != http.HTTPStatus.NO_CONTENT:
+                raise UnexpectedAnswer("unexpected response to a command")
         return parse(body) if body else Record()
 
     @contextmanager

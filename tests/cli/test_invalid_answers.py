@@ -104,6 +104,9 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("GET", "/api/tokens"): {"items": [TOKEN]},
     ("POST", "/api/tokens"): TOKEN,
     ("DELETE", "/api/tokens/t"): NOTHING,
+    ("DELETE", "/api/users/anna"): NOTHING,
+    ("POST", "/api/daemon/trust-clock"): NOTHING,
+    ("POST", "/api/tasks/job/unacknowledge"): NOTHING,
     ("GET", "/api/audit"): {"items": [ENTRY]},
     ("POST", "/api/notifiers/ops/test"): {"delivered": False, "error": "no"},
     ("POST", "/api/daemon/reload"): {
@@ -147,13 +150,16 @@ COMMANDS = (
     "token list",
     "token create t --role admin",
     "token revoke t",
+    "user rm anna",
+    "trust-clock",
+    "ack --undo job",
     "audit",
     "notify test ops",
     "reload",
     "password",
 )
 WRONG: tuple[Any, ...] = (5, "\ud800", -(1 << 70), [5], {})
-BODIES = (b'{"items": 5}', b"[]", b"<html>", b"[" * 100_000, b'{"items": [5], "id": ' + b"9" * 5000 + b"}")
+BODIES = (b"", b'{"items": 5}', b"[]", b"<html>", b"[" * 100_000, b'{"items": [5], "id": ' + b"9" * 5000 + b"}")
 DOCUMENTED = set(exit_codes.MEANINGS)
 
 

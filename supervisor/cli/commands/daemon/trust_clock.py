@@ -16,7 +16,7 @@ def command(settings: Settings, as_json: bool) -> None:
     """
     from supervisor.cli.tables import show_json
 
-    settings.api().post("/api/daemon/trust-clock")
+    settings.api().send("/api/daemon/trust-clock")
     if as_json:
         show_json({"trusted": True})
     else:

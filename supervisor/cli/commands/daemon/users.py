@@ -63,7 +63,7 @@ def passwd(settings: Settings, name: str, as_json: bool) -> None:
     from supervisor.cli.tables import show_json
 
     _check(name)
-    settings.api().post(f"/api/users/{segment(name)}/password", body={"password": _password(name)})
+    settings.api().send(f"/api/users/{segment(name)}/password", body={"password": _password(name)})
     if as_json:
         show_json({"changed": name})
 

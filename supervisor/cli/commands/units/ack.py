@@ -1,14 +1,9 @@
 """``ringward ack``: acknowledge a failure."""
 
-from typing import TYPE_CHECKING, Any
-
 import click
 
 from supervisor.cli.name_completion import all_names
 from supervisor.cli.settings import Settings, client_options, pass_settings
-
-if TYPE_CHECKING:
-    from supervisor.cli.client import Api
 
 _SHORTEST_MS, _LONGEST_MS = 1000, 366 * 86_400_000
 _LONGEST_NOTE = 1000
@@ -42,17 +37,10 @@ def command(settings: Settings, what: str, span: str | None, note: str | None, u
     if find_task(api, name) is None:
         raise unknown(api, name)
     path = f"/api/tasks/{name}" if run is None or undo else f"/api/runs/{run['id']}"
-    _post(api, f"{path}/{'unacknowledge' if undo else 'acknowledge'}", body)
+    options = {name: value for name, value in body.items() if value is not None}
+    api.send(f"{path}/{'unacknowledge' if undo else 'acknowledge'}", body=options or None)
     if as_json:
         show_json(find_task(api, name))
-
-
-def _post(api: "Api", path: str, body: dict[str, Any]) -> None:
-    from supervisor.cli.daemon_answers import UnexpectedAnswer
-
-    options = {name: value for name, value in body.items() if value is not None}
-    if api.post(path, None, options or None):
-        raise UnexpectedAnswer("unexpected response to a command")
 
 
 def _milliseconds(span: str | None) -> int | None:
