@@ -60,10 +60,16 @@ class Shown(Lent):
         self.start()
 
     def start(self) -> Self:
-        """Start the daemon, and wait until its services run and its start tasks have ended."""
+        """Start the daemon, and wait until its services run and have printed, and its start tasks have ended."""
         super().start()
-        until(lambda: all(map(_is_stable, self.get("/api/tasks").json()["items"])), "what begins with it")
+        until(lambda: all(map(self._is_stable, self.get("/api/tasks").json()["items"])), "what begins with it")
         return self
+
+    def _is_stable(self, unit: dict[str, Any]) -> bool:
+        if unit["kind"] == "task":
+            return not any(unit["active"].values())
+        prints = re.search(r"\b(echo|date)\b", str(unit["definition"]["run"]))
+        return unit["state"] == "running" and all(not prints or self.texts(one["runId"]) for one in unit["instances"])
 
     @property
     def address(self) -> str:
@@ -71,10 +77,6 @@ class Shown(Lent):
         match = re.search(r'listen = \["([^"]+)"', self.config.read_text())
         assert match is not None
         return match[1]
-
-
-def _is_stable(unit: dict[str, Any]) -> bool:
-    return unit["state"] == "running" if unit["kind"] == "service" else not any(unit["active"].values())
 
 
 class Shell:
