@@ -11,6 +11,7 @@ from store.runs.ids import new_ulid
 from store.runs.writes import insert_run
 from tests.store.making import make_run
 from tests.support.daemon import PASSWORD, Daemon
+from tests.support.waiting import until
 
 CONFIG = r"""
 [tasks.backup]
@@ -119,6 +120,8 @@ restart_attempts = 1
 """
 
 
+STATES = {"broken": "fatal", "shaky": "running", "waits": "starting", "web": "running"}
+"""The states that the services reach and keep; until then, runs of some of them fail."""
 LONG_NAME = "n" * 100
 PAST = 56
 """Days, each with a run of the task `old`; the last one was yesterday."""
@@ -137,7 +140,7 @@ class Site(Daemon):
     """A daemon with tasks, services and a few runs."""
 
     def begin(self) -> None:
-        """Configure and start the daemon, and run each task whose ended run a test needs."""
+        """Configure and start the daemon, wait for its services, and run each task whose ended run a test needs."""
         self.ok = self.directory / "ok"
         self.fallen = self.directory / "fallen"
         self.pipe = self.directory / "pipe"
@@ -145,6 +148,7 @@ class Site(Daemon):
         self.configure()
         self._remember()
         self.start()
+        until(self._has_settled, "the services to reach their states")
         self.done = {name: self.run_to_end(name) for name in ("backup", "colours", "long", "paints", "progress")}
 
     def configure(self, more: str = "") -> None:
@@ -160,6 +164,11 @@ class Site(Daemon):
             self.write("", http='public = ["web"]')
             self.tables = self.config.read_text()
         self.config.write_text(self.tables + text)
+
+    def _has_settled(self) -> bool:
+        services = [unit for unit in self.get("/api/tasks").json()["items"] if unit["kind"] == "service"]
+        flapping = [unit["name"] for unit in services if unit["flapping"]]
+        return {unit["name"]: unit["state"] for unit in services} == STATES and flapping == ["shaky"]
 
     def _remember(self) -> None:
         """Store the history before the first start."""

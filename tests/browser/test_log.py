@@ -160,9 +160,14 @@ def test_link_beyond_the_end(page: Page, site: Site) -> None:
 
 def test_filter_shows_earlier_lines_of_a_stream(page: Page, site: Site) -> None:
     """If a stream has no later lines, its earlier ones are shown."""
-    site.configure("[tasks.early]\nrun = 'seq 1 3 >&2; sleep 0.3; seq 1 5000'\n")
+    read = site.directory / "read"
+    site.configure(f"[tasks.early]\nrun = 'seq 1 3 >&2; until test -e {read}; do sleep 0.05; done; seq 1 5000'\n")
     site.request("POST", "/api/daemon/reload")
-    site.see(page, f"#/run/{site.run_to_end('early')}?line=3000")
+    run = site.trigger("early")
+    until(lambda: len(site.lines(run)) == 3, "the lines of stderr")
+    read.touch()
+    site.ended(run)
+    site.see(page, f"#/run/{run}?line=3000")
     log = page.get_by_role("log")
     expect(log.locator(".target")).to_have_count(1)
     page.get_by_label("Lines of").select_option("stderr")

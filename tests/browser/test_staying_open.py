@@ -102,9 +102,14 @@ def test_hidden_tabs_hold_no_connection(
 
 def test_last_lines_of_one_stream(page: Page, site: Site) -> None:
     """The end of a stream shows all its last lines, however far before the end of the log they are."""
-    site.configure("[tasks.two]\nrun = 'seq 1 30000 >&2; sleep 0.2; seq 1 5000'\n")
+    read = site.directory / "read"
+    site.configure(f"[tasks.two]\nrun = 'seq 1 30000 >&2; until test -e {read}; do sleep 0.05; done; seq 1 5000'\n")
     site.request("POST", "/api/daemon/reload")
-    site.see(page, f"#/run/{site.run_to_end('two')}")
+    run = site.trigger("two")
+    until(lambda: site.get(f"/api/runs/{run}/log?from=-1").json()["totalLines"] == 30_000, "the lines of stderr")
+    read.touch()
+    site.ended(run)
+    site.see(page, f"#/run/{run}")
     log = page.get_by_role("log")
     expect(log.locator(".log-row .x").last).to_have_text("5000")
     page.get_by_label("Lines of").select_option("stderr")
