@@ -4,7 +4,6 @@ import contextlib
 import fcntl
 import json
 import os
-import select
 import signal
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
 from supervisor.host.files import read_json
+from supervisor.host.pidfds import has_ended
 from supervisor.startup.runtime_directory import candidates
 
 _TITLE = b"ringward supervisor"
@@ -136,10 +136,8 @@ class RunningDaemon:
                 raise Failure("only the daemon's user and root may upgrade it", exit_codes.NOT_PERMITTED) from err
             except ProcessLookupError as err:
                 raise self._none() from err
-            poll = select.poll()
-            poll.register(pidfd, select.POLLIN)
             while time.monotonic() < deadline_s:
-                if poll.poll(_POLL_S * 1000):
+                if has_ended(pidfd, _POLL_S):
                     raise Failure("the daemon ended during the upgrade", exit_codes.UNREACHABLE)
                 answer = self.answer()
                 if answer["number"] >= number and answer["state"] != "trying":

@@ -1,4 +1,4 @@
-"""The exit status of a process that is not a child of this one, through its pidfd.
+"""Whether a process has ended, and its exit status although it is not a child of this one, through its pidfd.
 
 Since Linux 6.15, the pidfd keeps the status after the parent has waited for the process (PIDFD_GET_INFO with
 PIDFD_INFO_EXIT, include/uapi/linux/pidfd.h). While the process is a zombie, /proc/PID/stat contains the status.
@@ -7,6 +7,7 @@ PIDFD_INFO_EXIT, include/uapi/linux/pidfd.h). While the process is a zombie, /pr
 import contextlib
 import fcntl
 import os
+import select
 import struct
 
 from supervisor.host.procfs import stat_fields
@@ -51,6 +52,13 @@ def _status_of_zombie(pid: int, start: int) -> int | None:
     if len(fields) <= _EXIT_CODE_FIELD - 3 or fields[0] != b"Z" or int(fields[_START_FIELD - 3]) != start:
         return None
     return int(fields[_EXIT_CODE_FIELD - 3])
+
+
+def has_ended(pidfd: int, within_s: float = 0.0) -> bool:
+    """Return whether a process has ended; wait up to `within_s` seconds for its end."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(within_s * 1000))
 
 
 def is_pidfd(fd: int) -> bool:

@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 
+from supervisor.host.pidfds import has_ended
 from supervisor.host.shortage import REST_S, SHORTAGES, is_shortage, reason_of, take_all
 from supervisor.host.signal_sets import signal_name
 from supervisor.ipc.doorbell import DoorbellServer
@@ -589,11 +590,9 @@ class ControlThread:
             ask()
             if helper.pid is None or helper.pidfd is None:
                 continue
-            poll = select.poll()
-            poll.register(helper.pidfd, select.POLLIN)
-            if self._exit_status != _EX_LEFT and not poll.poll(_HELPER_END_S * 1000):
+            if self._exit_status != _EX_LEFT and not has_ended(helper.pidfd, _HELPER_END_S):
                 self._log.warning(f"{helper.name} did not exit in time: killing it")
             helper.kill()
-            if not poll.poll(_HELPER_END_S * 1000):
+            if not has_ended(helper.pidfd, _HELPER_END_S):
                 self._log.error(f"{helper.name} is still there after SIGKILL (uninterruptible?)")
             os.waitpid(helper.pid, os.WNOHANG)

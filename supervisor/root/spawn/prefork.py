@@ -7,7 +7,6 @@ so no unknown process ever runs. If the child does not answer in time, the root 
 import contextlib
 import functools
 import os
-import select
 import signal
 import socket
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from errno import E2BIG, EACCES, EINVAL, ENOSYS, EPERM
 
 from supervisor.host.cgroups import Cgroup
 from supervisor.host.osport import receive_fds
+from supervisor.host.pidfds import has_ended
 from supervisor.ipc import child_process
 from supervisor.ipc.log_line import Log
 from supervisor.root.loop.epoll_watch import EpollWatch
@@ -57,7 +57,7 @@ class HeldChild:
     def execute(self) -> StartedProcess | None:
         """Let the child execute its plan; return None if the child has ended."""
         child = self._child
-        if _has_ended(child.pidfd):  # the zygote may still have the channel open
+        if has_ended(child.pidfd):  # the zygote may still have the channel open
             return None
         try:
             child.channel.send(b"\0", socket.MSG_NOSIGNAL)
@@ -171,11 +171,9 @@ class PreforkPool:
         self._start_at_s = None
         if self._zygote is not None:
             self._disconnect()
-            poll = select.poll()
-            poll.register(self._pidfd, select.POLLIN)
-            if not poll.poll(_END_S * 1000):
+            if not has_ended(self._pidfd, _END_S):
                 os.kill(self._zygote, signal.SIGKILL)
-                poll.poll(_END_S * 1000)
+                has_ended(self._pidfd, _END_S)
             self._reap()
 
     # The child.
@@ -338,12 +336,6 @@ def _direct_command(plan: Plan) -> DirectCommand | None:
         nofile=plan.nofile,
         carried=[os.fsencode(f"{name}={value}") for name, value in plan.carried.items()],
     )
-
-
-def _has_ended(pidfd: int) -> bool:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def _is_child(pidfd: int) -> bool:

@@ -3,9 +3,10 @@
 import contextlib
 import fcntl
 import os
-import select
 import signal
 import time
+
+from supervisor.host.pidfds import has_ended
 
 TITLE = "ringward scheduler"
 """Process title of a scheduler in ps(1), set before it takes the lock."""
@@ -94,8 +95,6 @@ def _kill(pid: int, fd: int) -> None:
             if pid not in _holders(fd):  # the pid could be reused until the pidfd was opened, so check again
                 return
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            poll = select.poll()
-            poll.register(pidfd, select.POLLIN)
-            poll.poll(_WAIT_S * 1000)
+            has_ended(pidfd, _WAIT_S)
         finally:
             os.close(pidfd)

@@ -12,7 +12,6 @@ After a reboot of the host there are no orphans; a process with such an environm
 
 import contextlib
 import os
-import select
 import signal
 from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
@@ -23,6 +22,7 @@ from store.runs.writes import get_run
 from supervisor.host.cgroup_names import is_spare, run_of
 from supervisor.host.clock import Clock
 from supervisor.host.osport import current_boot
+from supervisor.host.pidfds import has_ended
 from supervisor.host.process_environ import Environments
 from supervisor.host.shortage import is_shortage
 from supervisor.ipc.log_line import Log
@@ -170,15 +170,9 @@ def _end_marked(daemon_id: str, runs: Collection[str], log: Log) -> None:
                 pass
             except PermissionError:  # EPERM: it runs as another user, and the daemon not as root
                 log.error(f"not permitted to signal pid {pid}, which continues")
-        remaining = wait_until_gone(orphans, lambda pid: _ended(orphans[pid]), Clock())
+        remaining = wait_until_gone(orphans, lambda pid: has_ended(orphans[pid]), Clock())
         for pidfd in orphans.values():
             os.close(pidfd)
         if remaining:
             log.error(f"some orphans did not exit within {_WAIT_S:g} s: pid {', '.join(map(str, sorted(remaining)))}")
             return
-
-
-def _ended(pidfd: int) -> bool:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))
