@@ -1,6 +1,6 @@
 """The database as the rest of the program sees it: one writer and any number of readers.
 
-Only the scheduler opens a writer, which creates and migrates the schema. Readers wait for that (`NotReady`).
+Only the scheduler opens a writer, which creates and migrates the schema. Readers cannot be opened before (`NotReady`).
 The database is a file (SQLite), or a URL that begins with `postgresql://`. The PostgreSQL driver is only loaded for
 such a URL. After a server was away, the next call connects again.
 
@@ -10,7 +10,6 @@ thread: threads, gevent's pool threads and greenlets are treated alike.
 
 import os
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +23,6 @@ from store.errors import (
     DatabaseUnusable,
     DiskFailed,
     InDoubt,
-    NotReady,
     SchemaTooNew,
     ServerUnreachable,
     StoreError,
@@ -33,7 +31,6 @@ from store.migrations.runner import all_migrations, migrate
 from store.recovery.replaced_files import File
 
 QUERY_LIMIT_S = 1.0
-NOT_READY_POLL_S = 0.05
 POSTGRESQL = "postgresql://"
 """Prefix of a server's URL."""
 
@@ -279,14 +276,13 @@ def open_writer(target: str, durability: Durability = "crash") -> Database:
     return writer
 
 
-def open_reader(target: str, wait_s: float = 0.0, limit_s: float | None = QUERY_LIMIT_S) -> Database:
+def open_reader(target: str, limit_s: float | None = QUERY_LIMIT_S) -> Database:
     """Open the database for reading, from any number of threads or greenlets. A reader never changes anything.
 
     Every query, or every snapshot as a whole, has a time limit (`QueryTimeout`).
 
     Args:
         target: A file or a URL, as for `open_writer`.
-        wait_s: Time to wait for a scheduler that is still creating or migrating the database.
         limit_s: The time limit in seconds; None for no limit.
 
     Raises:
@@ -298,15 +294,8 @@ def open_reader(target: str, wait_s: float = 0.0, limit_s: float | None = QUERY_
     """
     backend = _backend(target)
     reader = _Reader(backend.location(target), lambda: backend.connect_reader(target, limit_s))
-    deadline = time.monotonic() + wait_s
-    while True:
-        try:
-            reader.rows("SELECT 1")
-            return reader
-        except NotReady:
-            if time.monotonic() >= deadline:
-                raise
-        time.sleep(NOT_READY_POLL_S)
+    reader.rows("SELECT 1")
+    return reader
 
 
 def check_writable(database: Database) -> None:

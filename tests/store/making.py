@@ -1,14 +1,17 @@
-"""Runs for tests."""
+"""Runs for tests, and a reader that waits for a database."""
 
 import os
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 from ulid import ULID
 
-from store.database import Database
+from store.database import Database, open_reader
+from store.errors import NotReady
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, delete_run, insert_run
+from tests.support.waiting import until
 
 T0 = 1_780_000_000_000  # ms since the epoch
 
@@ -16,6 +19,17 @@ T0 = 1_780_000_000_000  # ms since the epoch
 def ulid_of(at_ms: int) -> str:
     """Return a new id with the given time, even one long past, which new_ulid would not return."""
     return str(ULID(at_ms.to_bytes(6) + os.urandom(10)))
+
+
+def reader_once_created(path: str) -> Database:
+    """Open a reader as soon as a writer has created the database."""
+
+    def opened() -> Database | None:
+        with suppress(NotReady):
+            return open_reader(path, limit_s=None)
+        return None
+
+    return until(opened, "the database", deadline_s=60)
 
 
 def make_run(**fields: Any) -> Run:

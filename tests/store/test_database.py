@@ -30,7 +30,7 @@ from store.errors import (
 from store.models import MetaModel
 from store.runs.writes import get_run, insert_run
 from tests.store.databases import on_postgresql, on_sqlite
-from tests.store.making import make_run
+from tests.store.making import make_run, reader_once_created
 from tests.support.paths import ROOT
 from tests.support.waiting import until
 
@@ -303,7 +303,7 @@ def test_database_not_ready(path: str) -> None:
 def test_reader_waits_for_the_database(path: str) -> None:
     """A reader that may wait gets the database once it was created."""
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(open_reader, path, wait_s=60)
+        waiting = pool.submit(reader_once_created, path)
         writer = open_writer(path)
         reader = waiting.result(60)
     assert reader.rows("SELECT count(*) FROM runs") == [(0,)]

@@ -80,9 +80,9 @@ def test_killed_writer(path: str, lines: int, monkeypatch: pytest.MonkeyPatch) -
 def test_readers_in_other_processes(path: str) -> None:
     """Readers in other processes see only whole transactions while the writer is killed and restarted."""
     code = (
-        "import sys; from store import events; from store.database import open_reader\n"
+        "import sys; from store import events; from tests.store.making import reader_once_created\n"
         "from store.runs.writes import RunFilter, list_runs\n"
-        "db = open_reader(sys.argv[1], limit_s=None, wait_s=60); last = 0\n"
+        "db = reader_once_created(sys.argv[1]); last = 0\n"
         "for _ in sys.stdin:\n"
         "    runs, total = list_runs(db, RunFilter(), limit=5, now_ms=0)\n"
         "    assert total >= last and all(run.status == 'ended' for run in runs), (total, last)\n"
