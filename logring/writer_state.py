@@ -60,10 +60,6 @@ WRITER = fields(
     " first_available frames gap head_block lines overflowed path place_error run_id sealed shortage written_blocks"
 )
 RING = fields("_pending_have _pending_seq _region_have _region_seq block_size slots table_have taken text_have")
-OF_THE_RING = ("ring", "_mm", "_view", "_head")
-"""Attributes of a writer that are restored from its ring."""
-OF_THE_FILE = ("path", "static", "mm", "fd")
-"""Attributes of a ring that are restored from its file."""
 
 Keep = Callable[[int], int]
 """Registers a descriptor to be inherited, and returns it."""

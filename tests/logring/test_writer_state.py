@@ -16,12 +16,16 @@ from logring.reader import LogReader
 from logring.redraw.reducer import Redraw
 from logring.ring.ring import Ring
 from logring.ring.writer import RingWriter
-from logring.writer_state import OF_THE_FILE, OF_THE_RING, RING, SCHEMA, WRITER, dump, in_a_new_file, load
+from logring.writer_state import RING, SCHEMA, WRITER, dump, in_a_new_file, load
 from tests.logring.redraw.test_reducer_properties import hostile
 from tests.logring.support.reducing import pieces
 from tests.logring.support.rings import Log, texts
 
 MakeLog = Callable[..., Log]
+OF_THE_RING = ("ring", "_mm", "_view", "_head")
+"""Attributes of a writer that are restored from its ring."""
+OF_THE_FILE = ("path", "static", "mm", "fd")
+"""Attributes of a ring that are restored from its file."""
 
 
 @given(hostile, st.integers(1, 40), st.booleans())
