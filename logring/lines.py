@@ -30,9 +30,12 @@ def utf8_cut(data: bytes | mmap, start: int, end: int) -> int:
 
     Byte `end` must exist. For bytes that are not valid UTF-8, the result is `end`.
     """
-    if data[end] & 0xC0 != 0x80:
-        return end
-    for lead in range(end - 1, max(start, end - 4), -1):
+    return end if data[end] & 0xC0 != 0x80 else whole_characters(data, start + 1, end)
+
+
+def whole_characters(data: bytes | mmap, start: int, end: int) -> int:
+    """Return `end`, or the start of a UTF-8 sequence in [start, end) that is incomplete at `end`."""
+    for lead in range(end - 1, max(start, end - 4) - 1, -1):
         byte = data[lead]
         if byte & 0xC0 == 0x80:
             continue

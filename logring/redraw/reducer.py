@@ -17,8 +17,8 @@ piece. The settled text does not depend on the sizes of the reads; only the samp
 import re
 from typing import NamedTuple
 
-from logring.lines import utf8_cut
-from logring.redraw.row_cells import MAX_ROW, NARROW, Row, columns, decoded, encoded, whole_characters
+from logring.lines import utf8_cut, whole_characters
+from logring.redraw.row_cells import MAX_ROW, NARROW, Row, columns, decoded, encoded
 from logring.redraw.sampling import Frame, Samples
 from logring.redraw.screen import Screen
 from logring.redraw.text_style import NO_PEN, pen_after, pen_with, sgr

@@ -43,17 +43,6 @@ def encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def whole_characters(data: bytes, start: int, end: int) -> int:
-    """Return `end`, or the start of a UTF-8 sequence that is incomplete at `end`."""
-    for lead in range(end - 1, max(start, end - 4) - 1, -1):
-        byte = data[lead]
-        if byte & 0xC0 == 0x80:
-            continue
-        length = 4 if byte & 0xF8 == 0xF0 else 3 if byte & 0xF0 == 0xE0 else 2 if byte & 0xE0 == 0xC0 else 1
-        return lead if lead + length > end else end
-    return end
-
-
 class Row:
     """One row.
 

@@ -18,7 +18,8 @@ from collections.abc import Callable
 from itertools import zip_longest
 from typing import ClassVar
 
-from logring.redraw.row_cells import Row, decoded, whole_characters
+from logring.lines import whole_characters
+from logring.redraw.row_cells import Row, decoded
 from logring.redraw.sampling import Samples
 from logring.redraw.text_style import NO_PEN, pen_with
 from logring.redraw.unsettled_rows import COLUMNS, LINES, Rows, Settled
