@@ -18,29 +18,11 @@ _MARGIN_S = 0.1
 """Time to wait after the end of an interval for its sample to be stored."""
 
 
-_NAMES = (
-    "cpu_percent",
-    "load1",
-    "memory_used_bytes",
-    "swap_used_bytes",
-    "disk_used_bytes",
-    "disk_read_bytes_per_second",
-    "disk_written_bytes_per_second",
-    "received_bytes_per_second",
-    "sent_bytes_per_second",
-    "cpu_pressure_percent",
-    "memory_pressure_percent",
-    "io_pressure_percent",
-    "running_runs",
-    "scheduler_lag_ms",
-)
-
-
 def shown(sample: metrics.Sample) -> Sample:
     """Convert a stored sample; floats, which are never negative, are rounded to two decimal places."""
     values: dict[str, Any] = {
         name: int(value * 100 + 0.5) / 100 if type(value) is float else value
-        for name, value in zip(_NAMES, sample[1:], strict=True)
+        for name, value in zip(Sample.__struct_fields__[1:], sample[1:], strict=True)
         if value is not None
     }
     return Sample(t=rfc3339(sample.at), **values)

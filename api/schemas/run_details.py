@@ -78,13 +78,15 @@ class Took(Document, kw_only=True, rename="camel"):
     write_bytes: Annotated[Int64, Meta(description="Bytes written to disks.")] | UnsetType = UNSET
 
 
+_Start = Annotated[DateTime, Meta(description="Start of the window, rounded outwards to whole intervals.")]
+_End = Annotated[DateTime, Meta(description="End of the window (exclusive).")]
+
+
 class TaskUsage(Took, kw_only=True, rename="camel"):
     """Resources that the runs of a task or service used in a window."""
 
-    start: Annotated[DateTime, Meta(description="Start of the window, rounded outwards to whole intervals.")] = field(
-        name="from"
-    )
-    end: Annotated[DateTime, Meta(description="End of the window (exclusive).")] = field(name="to")
+    start: _Start = field(name="from")
+    end: _End = field(name="to")
 
 
 class NamedTaskUsage(Took, kw_only=True, rename="camel"):
@@ -96,10 +98,8 @@ class NamedTaskUsage(Took, kw_only=True, rename="camel"):
 class AllTaskUsage(Document, kw_only=True, rename="camel"):
     """Resources of each task and service in a window, the greatest CPU time first."""
 
-    start: Annotated[DateTime, Meta(description="Start of the window, rounded outwards to whole intervals.")] = field(
-        name="from"
-    )
-    end: Annotated[DateTime, Meta(description="End of the window (exclusive).")] = field(name="to")
+    start: _Start = field(name="from")
+    end: _End = field(name="to")
     items: list[NamedTaskUsage]
 
 
