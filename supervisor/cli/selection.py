@@ -271,11 +271,15 @@ def _show(runs: list[Run], total: int) -> None:
         click.echo(f"... and {total - len(runs)} more", err=True)
 
 
-def changed(selection: Selection, affected: int, done: str, why_not: str) -> int:
-    """Print how many runs were changed; return the exit code, 0 only if all named runs were."""
-    click.echo(f"{counted(affected, 'run')} {done}")
-    missing = len(selection.ids) - affected
-    if missing <= 0:
-        return exit_codes.OK
-    say(f"{counted(missing, 'run')} {why_not}")
-    return exit_codes.REFUSED
+def changed(selection: Selection, answer: Record, done: str, why_not: str, *, as_json: bool) -> int:
+    """Print the answer, or how many runs were changed; return the exit code, 0 only if all named runs were."""
+    from supervisor.cli.tables import show_json
+
+    missing = len(selection.ids) - answer["affected"]
+    if as_json:
+        show_json(answer)
+    else:
+        click.echo(f"{counted(answer['affected'], 'run')} {done}")
+        if missing > 0:
+            say(f"{counted(missing, 'run')} {why_not}")
+    return exit_codes.REFUSED if missing > 0 else exit_codes.OK

@@ -15,11 +15,6 @@ from supervisor.cli.settings import Settings, client_options, pass_settings
 @pass_settings
 def command(settings: Settings, /, *, as_json: bool, **selecting: Any) -> int:
     """Restore deleted runs within undo_window: named runs, or all that the options select."""
-    from supervisor.cli.tables import show_json
-
     selection = selection_of(settings.api, runs_path="/api/runs/deleted", **selecting)
     answer = selection.change(settings.api(), "restore")
-    if as_json:
-        show_json(answer)
-        return 0 if answer["affected"] >= len(selection.ids) else 1
-    return changed(selection, answer["affected"], "restored", "cannot be restored: not deleted, or gone for good")
+    return changed(selection, answer, "restored", "cannot be restored: not deleted, or gone for good", as_json=as_json)

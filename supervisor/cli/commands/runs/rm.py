@@ -21,8 +21,6 @@ def command(settings: Settings, /, *, dry_run: bool, yes: bool, as_json: bool, *
 
     ringward restore brings them back within undo_window.
     """
-    from supervisor.cli.tables import show_json
-
     selection = selection_of(settings.api, **selecting)
     api = settings.api()
     if dry_run:
@@ -31,7 +29,4 @@ def command(settings: Settings, /, *, dry_run: bool, yes: bool, as_json: bool, *
     if not yes:
         selection.confirm(api, "Delete", ended=True)
     answer = selection.change(api, "delete")
-    if as_json:
-        show_json(answer)
-        return 0 if answer["affected"] >= len(selection.ids) else 1
-    return changed(selection, answer["affected"], "deleted", "cannot be deleted: unknown, or not ended")
+    return changed(selection, answer, "deleted", "cannot be deleted: unknown, or not ended", as_json=as_json)
