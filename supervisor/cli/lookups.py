@@ -145,15 +145,13 @@ def ask_of(api: Api, name: str, action: str, query: Query | None = None) -> None
         raise unknown(api, name) from err
 
 
-def run_to_show(api: Api, text: str, *, follow: bool) -> Run:
-    """Return the run with the id `text`, else the newest run of that task; `follow`: preferably an active one.
+def run_to_show(api: Api, text: str) -> Run:
+    """Return the run with the id `text`, else the newest run of that task or service.
 
     Raises:
         Failure: there is none.
     """
     if run := find_run(api, text):
-        return run
-    if follow and (run := next(runs_of(api, text, status="running", limit=1), None)):
         return run
     if run := next(runs_of(api, text, limit=1), None):
         return run

@@ -19,6 +19,8 @@ from supervisor.startup.runtime_directory import candidates
 _TITLE = b"ringward supervisor"
 _ANSWER = "upgrade.json"
 _POLL_S = 0.02
+_UPGRADE_S = 180.0
+"""Time limit of an upgrade."""
 
 
 class RunningDaemon:
@@ -120,7 +122,7 @@ class RunningDaemon:
         finally:
             os.close(pidfd)
 
-    def upgrade(self, timeout_s: float) -> dict[str, Any]:
+    def upgrade(self) -> dict[str, Any]:
         """Signal the daemon to upgrade, and wait for the result.
 
         Raises:
@@ -128,7 +130,7 @@ class RunningDaemon:
         """
         before = self.answer()
         number = before["number"] + (before["state"] != "trying")
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + _UPGRADE_S
         with self.pidfd() as pidfd:
             try:
                 signal.pidfd_send_signal(pidfd, signal.SIGUSR2)
@@ -142,7 +144,7 @@ class RunningDaemon:
                 answer = self.answer()
                 if answer["number"] >= number and answer["state"] != "trying":
                     return answer
-        raise Failure(f"the daemon did not answer within {timeout_s:g} s; check its log", exit_codes.UNREACHABLE)
+        raise Failure(f"the daemon did not answer within {_UPGRADE_S:g} s; check its log", exit_codes.UNREACHABLE)
 
 
 def _held(fd: int) -> bool:

@@ -16,7 +16,6 @@ from supervisor.host import procfs
 from supervisor.host.files import Exposure, exposed, exposure
 from supervisor.version import VERSION
 
-_TIMEOUT_S = 180.0
 _API_S = 60.0
 _SYSTEMCTL_S = 10.0
 _EARLIER = "No module named 'supervisor'"
@@ -57,9 +56,9 @@ def command(settings: Settings, from_here: bool, if_different: bool, as_json: bo
         here = own_environment()
         check_owners(here, {0, daemon.uid})
         with daemon.request({name: here[name] for name in ("python", "prefix", "packages")}):
-            answer = daemon.upgrade(_TIMEOUT_S)
+            answer = daemon.upgrade()
     else:
-        answer = daemon.upgrade(_TIMEOUT_S)
+        answer = daemon.upgrade()
     if answer["state"] == "refused":
         remedy = _RESTART if _EARLIER in answer["why"] else ""
         raise Failure(f"not upgraded, {answer['version']} continues: {answer['why']}{remedy}", exit_codes.REFUSED)

@@ -116,7 +116,7 @@ def command(
 def _print_raw(api: "Api", name: str) -> None:
     from supervisor.cli.lookups import run_to_show
 
-    run_id = str(run_to_show(api, name, follow=False)["id"])
+    run_id = str(run_to_show(api, name)["id"])
     with api.stream(f"/api/runs/{run_id}/log/raw") as chunks:
         for chunk in chunks:
             sys.stdout.buffer.write(chunk)

@@ -143,7 +143,7 @@ def install(
     if now and not options.dry_run:
         _carry_out(planned.enable, quiet=options.as_json)
     elif not options.as_json:
-        _show_commands("Next, run:", planned.enable)
+        _show_commands(planned.enable)
     if not options.as_json:
         click.echo("When the daemon runs, ringward password prints the password for the dashboard.")
     return exit_codes.OK
@@ -181,7 +181,7 @@ def uninstall(_settings: Settings, options: _Options, *, now: bool) -> int:
     if gone and planned.forget and now and not options.dry_run:
         _carry_out(planned.forget, quiet=options.as_json)
     elif gone and planned.forget and not options.as_json:
-        _show_commands("Next, run:", planned.forget)
+        _show_commands(planned.forget)
     return exit_codes.OK
 
 
@@ -248,8 +248,8 @@ def _show_installed(compared_files: "Sequence[ComparedFile]", new_config: str | 
         click.echo(f"{'would write' if dry_run else 'wrote'} {new_config}, without tasks; add yours there")
 
 
-def _show_commands(title: str, commands: "Sequence[Command]") -> None:
-    click.echo(title)
+def _show_commands(commands: "Sequence[Command]") -> None:
+    click.echo("Next, run:")
     for argv in commands:
         click.echo(f"  {shlex.join(argv)}")
 
