@@ -155,7 +155,7 @@ class _File:
         location, outcome = self._location(name), self._outcome
         is_task = name in self._once
         image = self._image(name, service, location)
-        command = self._command(service)
+        command = _words(service.get("command"))
         options = [f"--label={_LABEL}={self._project.name}.{name}", *self._network_options(name, service, location)]
         options += docker_options.options(service, self._project, location, outcome)
         options += self._labels(service)
@@ -215,10 +215,6 @@ class _File:
         elif "image" not in service:
             raise ValueError("it has no image")
         return str(image)
-
-    @staticmethod
-    def _command(service: Service) -> list[str]:
-        return _words(service.get("command"))
 
     def _network_options(self, name: str, service: Service, location: str) -> list[str]:
         mode = service.get("network_mode")

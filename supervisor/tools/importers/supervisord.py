@@ -242,9 +242,7 @@ def _variables(text: str) -> dict[str, str]:
 
 
 def _truth(text: str) -> bool:
-    return {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}[
-        text.lower()
-    ]
+    return configparser.RawConfigParser.BOOLEAN_STATES[text.lower()]
 
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
