@@ -41,8 +41,6 @@ from supervisor.scheduler.runs.run_observer import JobTracker, RunObserver
 from supervisor.scheduler.runs.run_rows import event_body
 from supervisor.scheduler.services.service_health import Watcher
 
-_FOLDER = "launches"
-
 
 class JobRecord(Struct, frozen=True):
     """How to stop and find the job of a run: the commands, their user and their environment."""
@@ -96,33 +94,14 @@ def job_record_of(launcher: Launcher, run: LiveRun, daemon_id: str) -> JobRecord
     )
 
 
-def keep_record(data_dir: str, run_id: str, record: JobRecord) -> None:
-    """Write the record of a run, replacing an earlier one.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    unstored_files.keep(f"{data_dir}/{_FOLDER}", run_id, asdict(record))
-
-
-def read_record(data_dir: str, run_id: str, daemon_id: str) -> JobRecord | None:
+def read_record(folder: str, run_id: str, daemon_id: str) -> JobRecord | None:
     """Return the record of a run; None if there is none, or another daemon or version wrote it."""
-    stored: Any = unstored_files.read(f"{data_dir}/{_FOLDER}", run_id)
+    stored: Any = unstored_files.read(folder, run_id)
     try:
         record = None if stored is None else JobRecord(**stored)
     except TypeError:
         return None
     return record if record is not None and record.daemon == daemon_id else None
-
-
-def forget_record(data_dir: str, run_id: str) -> None:
-    """Remove the record of a run, if any; ignore errors."""
-    unstored_files.forget(f"{data_dir}/{_FOLDER}", run_id)
-
-
-def sweep_records(data_dir: str, living: Collection[str]) -> None:
-    """Remove the records of all runs except `living`; ignore errors."""
-    unstored_files.sweep(f"{data_dir}/{_FOLDER}", living)
 
 
 _TIME_MS = 30_000
@@ -176,6 +155,8 @@ class LaunchedJobs(RunObserver, JobTracker):
         self._user_lookup = user_lookup
         self._watcher = watcher
         self._root = root
+        self._folder = f"{core.daemon.boot.data_dir}/launches"
+        """Where the records are."""
         self._jobs_by_run: dict[str, _Job] = {}
         self.lost: set[str] = set()
         """Ids of runs that the root does not know, and whose jobs are being searched for."""
@@ -193,7 +174,7 @@ class LaunchedJobs(RunObserver, JobTracker):
     def _write_record(self, job: _Job) -> None:
         """Write the record; runs in the store thread."""
         try:
-            keep_record(self._daemon.boot.data_dir, job.run.id, job.record)
+            unstored_files.keep(self._folder, job.run.id, asdict(job.record))
         except OSError as err:  # such as ENOSPC; without its record the job could not be stopped
             job.refusal = f"cannot write the record of its job: {err.strerror or err}"
 
@@ -204,14 +185,14 @@ class LaunchedJobs(RunObserver, JobTracker):
 
     def adopt(self, run: LiveRun) -> bool:
         """Take over a run of the previous scheduler; return whether it has a record."""
-        record = read_record(self._daemon.boot.data_dir, run.id, self._daemon.boot.daemon_id)
+        record = read_record(self._folder, run.id, self._daemon.boot.daemon_id)
         if record is not None:
             self._jobs_by_run[run.id] = _Job(run, record)
         return record is not None
 
     def forget_others(self, living: Collection[str]) -> None:
         """Remove the records of all runs except `living`; call this after all runs were adopted."""
-        sweep_records(self._daemon.boot.data_dir, living)
+        unstored_files.sweep(self._folder, living)
 
     # While the run is active.
 
@@ -383,7 +364,7 @@ class LaunchedJobs(RunObserver, JobTracker):
 
     def _remove_record(self, run_id: str) -> None:
         with self._committer.changing() as change:
-            change.write(lambda _db: forget_record(self._daemon.boot.data_dir, run_id))
+            change.write(lambda _db: unstored_files.forget(self._folder, run_id))
 
     def _forget_requests(self, job: _Job) -> None:
         for purpose in ("probe", "stop"):
