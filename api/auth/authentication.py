@@ -130,12 +130,12 @@ class Authenticator:
             if (requester := self._by_session(digest)) is not None:
                 return requester
         for secret in (req.get_cookie_values(self.cookie) or ())[:_COOKIES]:
-            requester = self._by_token(secret, by_browser=True)
+            requester = self.by_token(secret, by_browser=True)
             if requester is not None:
                 return requester
         bearer = _bearer(req)
         if bearer is not None:
-            return self._by_token(bearer, by_browser=False)
+            return self.by_token(bearer, by_browser=False)
         basic = _basic(req)
         return None if basic is None else self._by_basic(req, *basic)
 
@@ -148,7 +148,7 @@ class Authenticator:
                 return _identity("password", None)
             if (account := self._reads(accounts.by_tag, tag)) is not None:
                 return _identity("password", account)
-        requester = self._by_token(password, by_browser=True)
+        requester = self.by_token(password, by_browser=True)
         if requester is not None:
             return requester
         account = self.check_password(req, user, password)
@@ -158,10 +158,6 @@ class Authenticator:
     def identity_of(self, account: Account | None) -> Identity:
         """Return the identity of a person who has just logged in; `account` is None for `admin`."""
         return _identity("session", account)
-
-    def by_token(self, secret: str) -> Identity | None:
-        """Return the identity of a token that was sent as a password; None if it is not a valid token."""
-        return self._by_token(secret, by_browser=True)
 
     def _cookies(self, req: falcon.Request) -> list[str]:
         """Return the hashes of the request's session cookies, at most `_COOKIES`."""
@@ -270,7 +266,8 @@ class Authenticator:
 
     # Tokens
 
-    def _by_token(self, secret: str, *, by_browser: bool) -> Identity | None:
+    def by_token(self, secret: str, *, by_browser: bool) -> Identity | None:
+        """Return the identity of a token; None if it is not valid. `by_browser`: a browser may have sent it unasked."""
         if run_id := run_token.run_of(self._boot.run_token_key, secret):
             return self._by_run(run_id, by_browser=by_browser)
         if not _TOKEN.fullmatch(secret):

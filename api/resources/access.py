@@ -5,7 +5,7 @@ The account `admin` is not among the accounts: its password is part of the daemo
 
 import time
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from api.auth.authentication import TOKEN_PREFIX, new_secret
 from api.auth.identity import Role, hash_secret
@@ -41,7 +41,7 @@ _OF_THE_PROXY = (400, 403)
 def login(context: Context, call: Call) -> None:
     """Log in: exchange the password of an account for a session cookie."""
     secret = call.body.password
-    call.identity = context.auth.by_token(secret)
+    call.identity = context.auth.by_token(secret, by_browser=True)
     if call.identity is None:
         account = context.auth.check_password(call.req, call.body.username, secret)
         call.identity = context.auth.identity_of(account)
@@ -173,9 +173,7 @@ def create_token(context: Context, call: Call) -> None:
         # response would lose its secret forever.
         if err.status != 503 or context.reads(tokens.find, token.hash, now_ms) is None:
             raise
-    info = _token_info(token, now_ms)
-    fields = {name: getattr(info, name) for name in info.__struct_fields__ if name != "schema_link"}
-    call.answer(schemas.NewToken(**fields, token=secret), 201)
+    call.answer(schemas.NewToken(**structs.asdict(_token_info(token, now_ms)), token=secret), 201)
 
 
 @Operation("DELETE", "/api/tokens/{tokenName}", role=Role.ADMIN, refusals=(404,), tag="authentication")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 
 from api.auth.identity import Role
 from api.errors import ApiError
@@ -417,9 +417,7 @@ _OF_OTHER_LISTS = {"sort_field", "sort_direction", "naming", "extended"}
 
 
 def _deleted_run(run: Run) -> DeletedRun:
-    shown = run_view.camel(run)
-    fields: dict[str, Any] = {name: getattr(shown, name) for name in shown.__struct_fields__}
-    return DeletedRun(**fields, deleted_at=rfc3339(run.deleted_at or 0))
+    return DeletedRun(**structs.asdict(run_view.camel(run)), deleted_at=rfc3339(run.deleted_at or 0))
 
 
 def _deleted(db: Database, run_filter: RunFilter, limit: int, offset: int) -> tuple[list[Run], int]:
