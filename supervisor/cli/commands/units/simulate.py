@@ -116,16 +116,24 @@ def _history(config: "Config", data: str | None) -> "History":
 
 
 def _show(result: dict[str, Any]) -> None:
-    from supervisor.cli.tables import show_table, when
+    click.echo(f"{result['from']} to {result['to']}, {result['timezone']}")
+    _show_tasks(result["tasks"])
+    _show_collisions(result["collisions"])
+    _show_load(result["hours"])
+    _show_clock_changes(result["clockChanges"])
+
+
+def _title(text: str, total: int = 0) -> None:
+    """Print a heading, with the number of lines if not all are shown."""
+    more = f" ({_SHOWN} of {total})" if total > _SHOWN else ""
+    click.echo(f"\n{text}{more}")
+
+
+def _show_tasks(tasks: list[dict[str, Any]]) -> None:
+    from supervisor.cli.tables import show_table
     from supervisor.config.value_types.durations import format_duration
 
-    def title(text: str, shown: int = 0, total: int = 0) -> None:
-        """Print a heading, with the number of lines if not all are shown."""
-        more = f" ({shown} of {total})" if shown < total else ""
-        click.echo(f"\n{text}{more}")
-
-    click.echo(f"{result['from']} to {result['to']}, {result['timezone']}")
-    title("Tasks")
+    _title("Tasks")
     show_table(
         (
             "TASK",
@@ -148,13 +156,17 @@ def _show(result: dict[str, Any]) -> None:
                 format_duration(task["longestWaitMs"]) if task["longestWaitMs"] else "-",
                 ", ".join(map(_obstacle, task["waitingFor"])) or "-",
             ]
-            for task in result["tasks"]
+            for task in tasks
         ],
         prose={"WAITS FOR"},
         gives_way=("TAKES", "DST SKIPPED", "TERMINATES", "QUEUED", "LONGEST WAIT", "QUEUE FULL", "SKIPPED"),
     )
-    collisions = result["collisions"]
-    title("Tasks that start at the same time", _SHOWN, len(collisions))
+
+
+def _show_collisions(collisions: list[dict[str, Any]]) -> None:
+    from supervisor.cli.tables import show_table, when
+
+    _title("Tasks that start at the same time", len(collisions))
     show_table(
         ("TASKS", "OFTEN", "FIRST", "WHICH"),
         [
@@ -168,16 +180,25 @@ def _show(result: dict[str, Any]) -> None:
         ],
         prose={"WHICH"},
     )
-    title("Load per hour of the day")
+
+
+def _show_load(hours: list[dict[str, Any]]) -> None:
+    from supervisor.cli.tables import show_table
+
+    _title("Load per hour of the day")
     show_table(
         ("HOUR", "STARTS", "MOST STARTS", "RUNNING"),
         [
             [f"{hour['hour']:02}", f"{hour['starts']:.1f}", str(hour["mostStarts"]), f"{hour['running']:.2f}"]
-            for hour in result["hours"]
+            for hour in hours
         ],
     )
-    changes = result["clockChanges"]
-    title("Clock changes", _SHOWN, len(changes))
+
+
+def _show_clock_changes(changes: list[dict[str, Any]]) -> None:
+    from supervisor.cli.tables import show_table
+
+    _title("Clock changes", len(changes))
     show_table(
         ("DATE", "TASK", "TIME ZONE", "AT GAP END", "REPEATED", "DST SKIPPED"),
         [
