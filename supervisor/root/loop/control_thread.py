@@ -112,19 +112,7 @@ class ControlThread:
         """Allocated in advance, so that messages can be read when memory is short."""
         self._snapshot_for: int | None = None
         """The epoch of the scheduler that waits for a snapshot; None: none waits."""
-        self._operations: dict[str, Callable[[Message], None]] = {
-            "snapshot": self._on_snapshot,
-            "prepare": self._processes.prepare,
-            "spawn": self._processes.spawn,
-            "stop": self._processes.stop,
-            "note": self._processes.note,
-            "ack": self._processes.acknowledge,
-            "ready": self._on_ready,
-            "ready_to_end": self._on_ready_to_end,
-            "reloaded": lambda _message: self.reloading.reloaded(),
-            "settings": self._on_settings,
-            "upgrade": self._on_upgrade,
-        }
+        self._operations = self._operations_of_the_scheduler()
 
     @property
     def boot(self) -> DaemonSettings:
@@ -335,7 +323,22 @@ class ControlThread:
                 helper.watched_backlog = helper.backlog
                 self._watch.writing(helper.sock.fileno(), helper.backlog)
 
-    # Messages of the scheduler that concern no run.
+    # Messages of the scheduler.
+
+    def _operations_of_the_scheduler(self) -> dict[str, Callable[[Message], None]]:
+        return {
+            "snapshot": self._on_snapshot,
+            "prepare": self._processes.prepare,
+            "spawn": self._processes.spawn,
+            "stop": self._processes.stop,
+            "note": self._processes.note,
+            "ack": self._processes.acknowledge,
+            "ready": self._on_ready,
+            "ready_to_end": self._on_ready_to_end,
+            "reloaded": lambda _message: self.reloading.reloaded(),
+            "settings": self._on_settings,
+            "upgrade": self._on_upgrade,
+        }
 
     def _on_snapshot(self, _message: Message) -> None:
         self._snapshot_for = self._scheduler.epoch

@@ -91,12 +91,9 @@ def spawn_of(
     if isinstance(steps, int):
         steps = ((steps, definition.grace_ms),)
     own = _own_variables(run, passed.env, daemon_id, files)
-    env = {**({"PATH": unix_accounts.CLEAN_PATH} if definition.clean_env else {}), **identity.variables, **own}
-    notify = None
-    if isinstance(definition, Service) and "notify" in (_kind(definition.ready), _kind(definition.live)):
-        notify = env["NOTIFY_SOCKET"] = f"@ringward/{daemon_id}/{run.id}"
-        if definition.live is not None and definition.live.kind == "notify":
-            env["WATCHDOG_USEC"] = str(1000 * definition.live.every_ms * definition.live.failures)
+    path = {"PATH": unix_accounts.CLEAN_PATH} if definition.clean_env else {}
+    notifying = _notify_variables(definition, daemon_id, run.id)
+    env = {**path, **identity.variables, **own, **notifying}
     secrets = [*definition.secrets, *passed.secrets]
     if definition.may and definition.launcher is None and access is not None:
         env |= access.variables(run.id, env)
@@ -126,7 +123,7 @@ def spawn_of(
         stop_target=definition.stop_target,
         stop_then=[list(step) for step in steps[1:]],
         leave=definition.leave_leftovers,
-        notify=notify,
+        notify=notifying.get("NOTIFY_SOCKET"),
         tty=definition.tty,
         stdin_open=definition.stdin == "open",
         stdin_file=None if definition.stdin in ("null", "open") else definition.stdin,
@@ -179,6 +176,16 @@ def _own_variables(run: LiveRun, passed: dict[str, str], daemon_id: str, files: 
         variables["RINGWARD_FILES"] = files
     if run.scheduled_at is not None:
         variables["RINGWARD_SCHEDULED_AT"] = stamp(run.scheduled_at)
+    return variables
+
+
+def _notify_variables(definition: Task | Service, daemon_id: str, run_id: str) -> dict[str, str]:
+    """Return the variables for sd_notify(3), if a probe of the service uses it."""
+    if not isinstance(definition, Service) or "notify" not in (_kind(definition.ready), _kind(definition.live)):
+        return {}
+    variables = {"NOTIFY_SOCKET": f"@ringward/{daemon_id}/{run_id}"}
+    if definition.live is not None and definition.live.kind == "notify":
+        variables["WATCHDOG_USEC"] = str(1000 * definition.live.every_ms * definition.live.failures)
     return variables
 
 
