@@ -15,14 +15,14 @@ from msgspec import Struct
 from supervisor.config.files.reading import read_source
 from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import Problem
+from supervisor.host.cgroups import path_of
 from supervisor.host.shared_memory import file_system_types
 
 BY_CGROUP = ("memory", "cpu")
 """The limits of a run that only the cgroup controller of the same name can apply."""
-_OWN_CGROUP = "/proc/self/cgroup"
 
 
-def available_controllers(types: Mapping[str, str] | None = None, own: str = _OWN_CGROUP) -> frozenset[str]:
+def available_controllers(types: Mapping[str, str] | None = None, proc: str = "/proc") -> frozenset[str]:
     """Return the cgroup controllers that a daemon of this user can give to its runs.
 
     A daemon of root can use all controllers of the hierarchy. A daemon of another user can use the controllers of this
@@ -30,7 +30,7 @@ def available_controllers(types: Mapping[str, str] | None = None, own: str = _OW
 
     Args:
         types: type of the file system at each mount point; None to read them from the host.
-        own: path of the file that names our cgroups (cgroups(7)).
+        proc: where /proc is mounted.
     """
     mounts = file_system_types() if types is None else types
     mount = next((mount_point for mount_point, kind in mounts.items() if kind == "cgroup2"), None)
@@ -39,8 +39,7 @@ def available_controllers(types: Mapping[str, str] | None = None, own: str = _OW
     directory = mount
     try:
         if os.geteuid() != 0:
-            with open(own, encoding="ascii", errors="replace") as file:
-                directory += next((line[3:].strip() for line in file if line.startswith("0::")), "/").rstrip("/")
+            directory += path_of("self", proc).rstrip("/")
         if not os.access(directory, os.W_OK):
             return frozenset()
         with open(f"{directory}/cgroup.controllers", encoding="ascii") as file:

@@ -161,9 +161,9 @@ def test_available_controllers(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "cgroup.controllers").write_text("memory\n")
-    own = tmp_path / "own"
-    own.write_text("4:memory:/old\n0::/mine\n")
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text("4:memory:/old\n0::/mine\n")
     types = {"/": "ext4", str(tmp_path): "cgroup2"}
     expected = {"cpu", "memory", "pids"} if os.geteuid() == 0 else {"memory"}
-    assert available_controllers(types, str(own)) == expected
-    assert available_controllers({"/": "ext4"}, str(own)) == frozenset()
+    assert available_controllers(types, str(tmp_path)) == expected
+    assert available_controllers({"/": "ext4"}, str(tmp_path)) == frozenset()

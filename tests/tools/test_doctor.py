@@ -186,16 +186,16 @@ def test_shared_memory(tmp_path: Path) -> None:
 
 def test_cgroups(tmp_path: Path) -> None:
     """A writable cgroup of version 2 passes, and missing controllers for limits are named."""
-    own = tmp_path / "own"
-    own.write_text("4:memory:/old\n0::/mine\n")
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text("4:memory:/old\n0::/mine\n")
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "cgroup.controllers").write_text("cpu io memory pids\n")
     types = {"/": "ext4", str(tmp_path): "cgroup2"}
-    assert host.cgroups({"/": "ext4"}, str(own)).verdict == "warn"
-    assert host.cgroups(types, str(own)).verdict == "ok"
+    assert host.cgroups({"/": "ext4"}, str(tmp_path)).verdict == "warn"
+    assert host.cgroups(types, str(tmp_path)).verdict == "ok"
     (mine / "cgroup.controllers").write_text("cpu\n")
-    text = host.cgroups(types, str(own)).text
+    text = host.cgroups(types, str(tmp_path)).text
     assert text.endswith("without memory, io: limits.memory is not applied")
 
 

@@ -5,6 +5,7 @@ import os
 import resource
 from collections.abc import Iterable, Mapping
 
+from supervisor.host.cgroups import path_of
 from supervisor.host.files import nearest_existing
 from supervisor.tools.doctor.finding import Finding, size
 
@@ -12,26 +13,23 @@ _CONTROLLERS = ("memory", "cpu", "io")
 _NOT_APPLIED = "limits.memory and limits.cpu are not applied"
 _MIN_NOFILE = 4096
 _MIN_SHARED_BYTES = 64 << 20
-_OWN_CGROUP = "/proc/self/cgroup"
 _FILE_WATCHER = "ringward filewatcher"[:15]
 """The name of the file watcher in /proc/PID/comm, which the kernel truncates."""
 
 
-def cgroups(types: Mapping[str, str], own: str = _OWN_CGROUP) -> Finding:
+def cgroups(types: Mapping[str, str], proc: str = "/proc") -> Finding:
     """Check whether runs can have their own cgroups, and with which controllers.
 
     Args:
         types: The types of file systems by mount point.
-        own: The path of the file that names this process's cgroup.
+        proc: Where /proc is mounted.
     """
     check = "cgroups"
     mount = next((mount_point for mount_point, kind in types.items() if kind == "cgroup2"), None)
     if mount is None:
         text = f"cgroup version 2 is not mounted: {_NOT_APPLIED}"
         return Finding(check, "warn", text, "boot with cgroup version 2, or pass it into the container")
-    with open(own, encoding="ascii", errors="replace") as file:
-        path = next((line[3:].strip() for line in file if line.startswith("0::")), "/")
-    directory = mount + path.rstrip("/")
+    directory = mount + path_of("self", proc).rstrip("/")
     try:
         with open(f"{directory}/cgroup.controllers", encoding="ascii") as file:
             controllers = set(file.read().split())
