@@ -1,6 +1,7 @@
 """Alerts about active runs that take too long or print no output."""
 
 from contextlib import suppress
+from typing import NamedTuple
 
 from logring.errors import LogError
 from logring.log_paths import ring_path
@@ -14,6 +15,15 @@ from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.runs.run_observer import RunObserver
 
 _MIN_WAIT_MS = 100
+
+
+class _Silence(NamedTuple):
+    """How long a run has printed nothing."""
+
+    since: int
+    """The time of the last known output, by the wall clock; it is only compared."""
+    ms: float
+    """The duration on the monotonic clock."""
 
 
 class RunAlerts(RunObserver):
@@ -51,28 +61,40 @@ class RunAlerts(RunObserver):
         with self._committer.changing() as change:
             self._notifications.run_slow(run, limit_ms, change)
 
-    def _watch_output(self, run: LiveRun, since: int, limit_ms: int) -> None:
-        delay_ms = min(limit_ms, max(_MIN_WAIT_MS, since + limit_ms - self._loop.now_ms()))
-        self._silent[run.id] = self._loop.after(delay_ms, lambda: self._check(run, since, limit_ms))
+    def _watch_output(self, run: LiveRun, started_at: int, limit_ms: int) -> None:
+        silent_ms = max(0, self._loop.now_ms() - started_at)
+        self._check_later(run, _Silence(started_at, silent_ms), limit_ms)
 
-    def _check(self, run: LiveRun, since: int, limit_ms: int) -> None:
-        now_ms = self._loop.now_ms()
-        last = max(since, self._last_output(run))
-        if now_ms - last >= limit_ms:
+    def _check_later(self, run: LiveRun, silence: _Silence, limit_ms: int) -> None:
+        delay_ms = max(_MIN_WAIT_MS, limit_ms - silence.ms)
+        self._silent[run.id] = self._loop.after(delay_ms, lambda: self._check(run, silence, limit_ms, delay_ms))
+
+    def _check(self, run: LiveRun, before: _Silence, limit_ms: int, waited_ms: float) -> None:
+        """Raise the alert, or wait until it may be due; the run was silent `before` a wait of `waited_ms`.
+
+        Only new output tells a time of the wall clock, which may have been set, or may have gone on without the run
+        while the host slept. A time that cannot be right counts as now.
+        """
+        silence = _Silence(before.since, before.ms + waited_ms)
+        output = self._last_output(run)
+        if output is not None and output != before.since:
+            past_ms = self._loop.now_ms() - output
+            silence = _Silence(output, past_ms if 0 <= past_ms <= silence.ms else 0)
+        if silence.ms >= limit_ms:
             with self._committer.changing() as change:
                 self._notifications.run_silent(run, limit_ms, change)
-            last = now_ms
-        self._watch_output(run, last, limit_ms)
+            silence = _Silence(silence.since, 0)
+        self._check_later(run, silence, limit_ms)
 
-    def _last_output(self, run: LiveRun) -> int:
-        """Return the time of the run's last output in ms since the epoch; 0 if there is none or it is unreadable."""
+    def _last_output(self, run: LiveRun) -> int | None:
+        """Return the time of the run's last output in ms since the epoch; None if there is none or it is unreadable."""
         reader = LogReader(ring_path(self._runtime_dir, run.id), None)
         with suppress(LogError, OSError):
             try:
                 lines = reader.head().lines
                 page = reader.read(lines - 1, 1) if lines else None
                 times = [line.ts for line in reader.pending()]
-                return max([*times, *(line.ts for line in page.lines)] if page else times, default=0)
+                return max([*times, *(line.ts for line in page.lines)] if page else times, default=None)
             finally:
                 reader.close()
-        return 0
+        return None
