@@ -510,6 +510,7 @@ class Scheduler(CommitListener, StoreListener):
 
     def _clock_stepped(self, by_ms: int) -> None:
         self._log.warning(f"the wall clock was set by {by_ms / 1000:+.1f} s")
+        self._engine.clock_stepped(by_ms)
         if not self._daemon.ending:
             self._scheduled_starts.clock_stepped(self._units.values(), by_ms)
         self._clock_report.stepped(by_ms)

@@ -244,6 +244,14 @@ class RunEngine:
             insort(run.unit.queue, run, key=lambda queued: (queued.queued_at, queued.id))
         self._queued.add(_claim_of(run))
 
+    def clock_stepped(self, by_ms: int) -> None:
+        """Shift the times of waiting runs by a step of the wall clock; later runs could pass them all otherwise."""
+        for run in self.live.values():
+            if run.state in (run_transitions.State.QUEUED, run_transitions.State.WAITING):
+                run.queued_at += by_ms
+            if run.state is run_transitions.State.QUEUED:
+                self.enqueue(run)
+
     def hold_admission(self, hold: bool) -> None:
         """Suspend or resume admission; the takeover suspends it until it has found all active runs."""
         self._admission_held = hold

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
+
+import pytest
 
 from store.runs.ids import new_ulid
 from store.runs.writes import unfinished_runs
@@ -15,6 +18,7 @@ from supervisor.scheduler.services.instance_transitions import State
 from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns
 from supervisor.scheduler.startup_shutdown.take_over import TakeOver
 from tests.scheduler.bench import Bench
+from tests.scheduler.fake_clock import FakeClock
 
 Make = Callable[[str], Bench]
 DB = "[slots.db]\nsize = 1\n"
@@ -50,6 +54,26 @@ def test_priority_and_age(bench: Make) -> None:
         harness.started(run)
         harness.exited(run)
     assert order == [first.id, high.id, later.id, low.id]
+
+
+@pytest.mark.parametrize("step_ms", [-10 * 86_400_000, 10 * 86_400_000])
+def test_age_after_a_clock_step(tmp_path: Path, step_ms: int) -> None:
+    """Runs that wait since before a step of the wall clock start before later ones."""
+    clock = FakeClock()
+    harness = Bench(tmp_path, DB + task("a") + task("b"), clock)
+    runs = [harness.trigger(name) for name in "aab"]
+    clock.wall += step_ms
+    harness.engine.clock_stepped(step_ms)
+    clock.advance(1)
+    runs += [harness.trigger(name) for name in "ba"]
+    order = []
+    for _ in runs:
+        (run,) = spawned(harness)
+        order.append(run)
+        harness.started(run)
+        harness.exited(run)
+    assert order == [run.id for run in runs]
+    harness.close()
 
 
 def test_max_running(bench: Make) -> None:
