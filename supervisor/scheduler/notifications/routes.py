@@ -10,6 +10,7 @@ from supervisor.config.daemon_tables import Route
 from supervisor.config.value_records import QuietHours
 from supervisor.host.zones import zone_named
 from supervisor.ipc.notification_kinds import FAILURES, ONLY_NAMED, RECOVERIES, SEVERITIES
+from supervisor.schedule.clock_changes import span_at
 
 _MINUTES_PER_HOUR = 60
 
@@ -34,12 +35,16 @@ def end_of_quiet(quiet: QuietHours | None, zone: str, now_ms: int) -> int | None
         return None
     day = local.date() + timedelta(days=int(over_midnight and minute >= quiet.start))
     hour, minute_of_hour = divmod(quiet.end, _MINUTES_PER_HOUR)
-    end = datetime(day.year, day.month, day.day, hour, minute_of_hour, tzinfo=zone_named(zone))
+    in_zone = zone_named(zone)
+    end = datetime(day.year, day.month, day.day, hour, minute_of_hour, tzinfo=in_zone)
     # In the night when clocks are set back, the local time of the end can occur twice. If the first one is past, take
     # the second.
     at = end.astimezone(UTC)
     if at.timestamp() * 1000 <= now_ms:
         at = end.replace(fold=1).astimezone(UTC)
+    elif at.astimezone(in_zone).replace(tzinfo=None) != end.replace(tzinfo=None):
+        # Clocks skip the time of the end. With the offset after the change, it is an instant before the change.
+        at = datetime.fromtimestamp(span_at(in_zone, int(end.replace(fold=1).timestamp())).end, UTC)
     return max(now_ms, round(at.timestamp() * 1000))
 
 

@@ -121,9 +121,11 @@ def test_quiet_hours_by_the_minute() -> None:
 
 
 def test_quiet_hours_when_clocks_change() -> None:
-    """When clocks change, quiet hours end at their time on the clock, and never in the past."""
+    """When clocks change, quiet hours end at their time on the clock, or when it is skipped, and never in the past."""
     evening = 1_774_738_800_000  # 2026-03-28 23:00:00 UTC, a day before Prague's clocks go forward
     assert end_of_quiet(NIGHT, "Europe/Prague", evening) == evening + 6 * 3_600_000
+    skipped = QuietHours(22 * 60, 2 * 60 + 30)
+    assert end_of_quiet(skipped, "Europe/Prague", evening) == evening + 2 * 3_600_000  # clocks show 03:00 then
     autumn = 1_792_875_600_000  # 2026-10-24 21:00:00 UTC, 23:00 in Prague; clocks go back in that night
     assert end_of_quiet(NIGHT, "Europe/Prague", autumn) == autumn + 9 * 3_600_000
     repeated = QuietHours(2 * 60 + 30, 2 * 60 + 45)
