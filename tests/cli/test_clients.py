@@ -1,10 +1,7 @@
 """The commands that talk to the daemon."""
 
-import contextlib
-import errno
 import json
 import re
-import socket
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from supervisor.cli import exit_codes
-from supervisor.cli.client import UnixEndpoint
 from supervisor.cli.follow import Follower
 from supervisor.cli.main import cli
 from supervisor.cli.tables import duration, relative, show_table
@@ -39,21 +35,6 @@ def running(daemon: FakeDaemon, *lines: dict[str, Any], **ended: Any) -> None:
     done = event("done", {"finalLine": len(lines) - 1, "status": "ended"}, len(lines) - 1)
     daemon.on("GET", f"/api/runs/{RUN}/log/stream", events(*shown, done))
     daemon.on("GET", f"/api/runs/{RUN}", run(**ended))
-
-
-def test_full_backlog(tmp_path: Path) -> None:
-    """A client gives up within its time limit, even one below a second, if the daemon's backlog is full."""
-    path = str(tmp_path / "http.sock")
-    with socket.socket(socket.AF_UNIX) as server, contextlib.ExitStack() as waiting:
-        server.bind(path)
-        server.listen(0)
-        full = 0
-        while not full:
-            client = waiting.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
-            full = client.connect_ex(path)
-        assert full == errno.EAGAIN
-        with pytest.raises(BlockingIOError):
-            UnixEndpoint(path).connection(0.5).connect()
 
 
 class TestRun:
