@@ -8,6 +8,7 @@ import re
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -194,17 +195,34 @@ class _UnixConnection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        end_s = time.monotonic() + self._timeout_s
         try:
-            # A non-blocking connect to a full backlog fails at once (EAGAIN, unix(7)): wait in the kernel instead.
-            seconds, rest_s = divmod(self._timeout_s, 1)
-            timeval = _TIMEVAL.pack(int(seconds), int(rest_s * 1_000_000))  # zero would mean no time limit
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
-            sock.connect(self._path)
+            self._wait_for_the_backlog(sock, self._timeout_s)
+            # A signal such as SIGCONT interrupts the wait (EINTR), which Python takes for a connection under way.
+            while not _is_connected(sock):
+                self._wait_for_the_backlog(sock, end_s - time.monotonic())
             sock.settimeout(self._timeout_s)
         except BaseException:  # no other code closes the socket
             sock.close()
             raise
         self.sock = sock
+
+    def _wait_for_the_backlog(self, sock: socket.socket, limit_s: float) -> None:
+        """Connect, unless a signal arrives first.
+
+        A non-blocking connect to a full backlog fails at once (EAGAIN, unix(7)), so this one waits in the kernel.
+        """
+        limit_us = max(int(limit_s * 1_000_000), 1)  # zero would mean no time limit
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(*divmod(limit_us, 1_000_000)))
+        sock.connect(self._path)
+
+
+def _is_connected(sock: socket.socket) -> bool:
+    try:
+        sock.getpeername()
+    except OSError:  # ENOTCONN
+        return False
+    return True
 
 
 Query = Mapping[str, str | int | None]
