@@ -37,7 +37,8 @@ http {{
 }}
 """
 """Configuration around the sample, with settings that the sample must cope with."""
-_CADDY = "{\n\tadmin off\n\tauto_https disable_redirects\n}\n"
+_CADDY = "{\n\tadmin off\n\tauto_https disable_redirects\n\tskip_install_trust\n}\n"
+"""Without `skip_install_trust`, it would add its own authority to the certificates that the host trusts."""
 
 
 def http_settings(sample: Path) -> str:
