@@ -76,15 +76,15 @@ def back_up(data_dir: str, target: str, *, database_url: str | None = None) -> C
 
     Raises:
         FileExistsError: `target` exists.
-        TargetInside: `target` is inside the data directory.
+        TargetInside: `target` is among the logs of the data directory.
         CannotCopy: the database cannot be copied.
         OSError: another file cannot be copied.
     """
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "already exists; nothing is overwritten", target)
-    parent, source = os.path.realpath(os.path.dirname(target)), os.path.realpath(data_dir)
-    if os.path.commonpath((parent, source)) == source:  # below its logs, the copy would contain itself
-        raise TargetInside(f"{target} is inside the data directory {data_dir}; choose a directory outside it")
+    parent, logs = os.path.realpath(os.path.dirname(target)), os.path.realpath(os.path.join(data_dir, _LOGS))
+    if os.path.commonpath((parent, logs)) == logs:  # the copy would contain itself
+        raise TargetInside(f"{target} is inside {logs}, which the backup copies; choose a directory outside it")
     making = target + _UNFINISHED
     os.mkdir(making, 0o700)
     copied = CopyContent(target)

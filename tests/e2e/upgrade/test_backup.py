@@ -84,16 +84,22 @@ def test_backup_overwrites_nothing(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.lent
-def test_backup_inside_the_data_directory(daemon: Daemon, tmp_path: Path) -> None:
-    """A backup inside the data directory, also through a symbolic link, is refused and leaves nothing."""
+def test_backup_among_the_logs(daemon: Daemon, tmp_path: Path) -> None:
+    """A backup inside the logs that it copies, also through a symbolic link, is refused and leaves nothing."""
     daemon.write(CONFIG)
     daemon.start()
+    done = daemon.trigger("counts")
+    daemon.ended(done)
+    daemon.log_file(done)
     (tmp_path / "link").symlink_to(daemon.data / "logs")
-    for parent in (daemon.data, daemon.data / "logs", tmp_path / "link"):
+    for parent in (daemon.data / "logs", tmp_path / "link"):
         refused = daemon.cli("backup", str(parent / "copy"))
         assert refused.returncode == 64
-        assert f"{parent}/copy is inside the data directory" in refused.stderr
+        assert f"{parent}/copy is inside {daemon.data}/logs" in refused.stderr
     assert list(daemon.data.rglob("copy*")) == []
+    beside = daemon.data / "copy"
+    assert daemon.cli("backup", str(beside)).returncode == 0
+    shutil.rmtree(beside)
 
 
 @pytest.mark.lent
