@@ -175,11 +175,12 @@ def quoted(value: object) -> str:
 def nearest(word: str, candidates: Iterable[str]) -> str | None:
     """Return a suggestion of the known word that `word` probably stands for; None if there is none.
 
-    Names that other programs use take precedence over similar spellings.
+    The same word in other letter case comes first, then names that other programs use, then similar spellings.
     """
     from difflib import get_close_matches  # imported only for an error
 
     words = list(candidates)
-    synonym = meant(word, words, KEYS)
+    same = next((known for known in words if known.casefold() == word.casefold()), None)
+    synonym = same or meant(word, words, KEYS)
     near = [synonym] if synonym else get_close_matches(word[:_SHOWN_CHARS], words, n=1, cutoff=0.6)
     return f"did you mean {quoted(near[0])}?" if near else None

@@ -34,9 +34,9 @@ _FIELDS = (
     "second must be 0-59",
     "minute must be 0-59",
     "hour must be 0-23",
-    "day of the month must be 1-31 or L",
+    "day of the month must be 1-31 or L, or a single day with W such as 15W",
     "month must be 1-12 or jan-dec",
-    "day of the week must be 0-7 or sun-sat",
+    "day of the week must be 0-7 or sun-sat, or such as 5#2 (the second Friday) or L5 (the last one)",
 )
 _ZONE = re.compile(r"(?:CRON_)?TZ=(\S+)", re.IGNORECASE)
 _RANDOM = re.compile(r"\b[HR]\b", re.IGNORECASE)
@@ -74,7 +74,10 @@ def validate(expression: str) -> str | None:
     for field, values in zip(fields, _VALUES[-len(fields) :], strict=True):
         if _RANDOM.search(field):
             return "H (hashed) and R (random) are not supported; write the time"
-        if any(int(step) > values for step in _STEP.findall(field)):
+        steps = [int(step) for step in _STEP.findall(field)]
+        if 0 in steps:
+            return f"{field}: a step must be at least 1"
+        if any(step > values for step in steps):
             return f"a step in {field} is longer than the field, which has {values} values"
     pattern = _pattern(text)
     if pattern is None:

@@ -112,6 +112,7 @@ def test_single_time_out_of_range(write: Write, text: str) -> None:
         ("every = '500ms'", ":5: tasks.a.every: must be a duration from 1s"),
         ("cron = '0 0 31 2 *'", ":5: tasks.a.cron: is not a valid schedule: [0 0 31 2 *] never occurs"),
         ("cron = '@reboot'", 'write run_on_start = "boot"'),
+        ("timezone = 'utc'", 'did you mean "UTC"?'),
         ("dst_gap = 'both'", ":5: tasks.a.dst_gap"),
         ("retry_on = ['missed']", ':5: tasks.a.retry_on[0]: must be "failed" or'),
         ("retry_on = [256]", ":5: tasks.a.retry_on[0]: must be a whole number from 0 to 255"),
