@@ -24,7 +24,7 @@ from supervisor.scheduler.notifications.routes import RoutedEvent, Target, targe
 from supervisor.scheduler.notifications.wording import body_of, title_of
 from supervisor.scheduler.runs.end_reason import Verdict
 from supervisor.scheduler.runs.live_units import LiveRun, RollingRestart, ServiceInstance, Unit
-from supervisor.scheduler.runs.retry import RETRIED_REASONS, tried_again
+from supervisor.scheduler.runs.retry import RETRIED_REASONS
 
 MOST_WAITING = 1000
 """Maximum number of waiting messages per notifier; above it, the oldest are dropped."""
@@ -132,8 +132,8 @@ class Notifications:
                 deliveries.count_lost(db, target.notifier, dropped, TOO_MANY, draft.created_at)
         return lost
 
-    def run_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
-        """Report a run that ended without a stop request.
+    def run_ended(self, run: LiveRun, verdict: Verdict, change: Change, *, will_retry: bool) -> None:
+        """Report a run that ended without a stop request; `will_retry`: a retry follows.
 
         Failed runs of services are not reported here, but as crash loops or flapping.
         """
@@ -143,11 +143,10 @@ class Notifications:
         elif verdict.succeeded:
             self._succeeded(run, verdict, change)
         elif verdict.reason in RETRIED_REASONS:
-            self._failed(run, run.definition, verdict, change)
+            self._failed(run, verdict, change, again=will_retry)
 
-    def _failed(self, run: LiveRun, task: Task, verdict: Verdict, change: Change) -> None:
+    def _failed(self, run: LiveRun, verdict: Verdict, change: Change, *, again: bool) -> None:
         unit = run.unit
-        again = run.attempt < task.retry_attempts and tried_again(task.retry_on, verdict.reason, verdict.exit_code)
         unit.failed_attempts += 1
         unit.failures += not again
         self._count(unit, change)
@@ -155,7 +154,7 @@ class Notifications:
         fact = RoutedEvent(
             kind=kind,
             severity=notification_kinds.OF_KIND[kind],
-            task=task.name,
+            task=unit.name,
             final=not again,
             failures=unit.failures + again,
             attempts=unit.failed_attempts,
@@ -165,7 +164,7 @@ class Notifications:
         more = " A retry follows." if again else ""
         body = f"Run {run.id}: {verdict.text}{attempts}.{more}{_started_by(run)}"
         self._raise_notification(
-            change, fact, f"{task.name} {_TITLES.get(kind, 'failed')}", body, run_id=run.id, listed=not again
+            change, fact, f"{unit.name} {_TITLES.get(kind, 'failed')}", body, run_id=run.id, listed=not again
         )
 
     def _succeeded(self, run: LiveRun, verdict: Verdict, change: Change) -> None:

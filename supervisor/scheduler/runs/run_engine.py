@@ -532,7 +532,7 @@ class RunEngine:
         for observer in self.observers:
             observer.run_ended(run, verdict, will_retry=will_retry)
         if not requested:
-            self._notifications.run_ended(run, verdict, change)
+            self._notifications.run_ended(run, verdict, change, will_retry=will_retry)
         if unit.service is not None:
             self._services.run_ended(run, verdict, requested=requested, ran_ms=ran_ms, change=change)
             self.admit(change)

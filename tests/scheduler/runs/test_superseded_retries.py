@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from store import notifications
 from store.runs.ids import new_ulid
 from store.runs.writes import newest_successes
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest
@@ -85,6 +86,23 @@ def test_failure_after_a_newer_success(bench: Make) -> None:
     rows = harness.store.database.rows("SELECT stopped_by FROM runs WHERE retry_of_run_id = ?", [older.id])
     assert [tuple(row) for row in rows] == [(SUPERSEDED_BY,)]
     assert newest_successes(harness.store.database) == {}
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_failure_without_a_retry_is_reported(bench: Make, removed: bool) -> None:
+    """A failure is final if a newer success or the removal of its task prevents the retry."""
+    harness = bench(TASK + "max_concurrent = 2\nretry_superseded = false\n")
+    older, newer = scheduled(harness, 1000), scheduled(harness, 2000)
+    ends(harness, newer, 0)
+    assert notifications.page(harness.store.database, 10) == []
+    if removed:
+        harness.units["t"].newest_success = None
+        harness.units["t"].configured = False
+    ends(harness, older, FAILED)
+    (notification,) = notifications.page(harness.store.database, 10)
+    assert notification.run_id == older.id
+    assert "retry follows" not in notification.body
+    assert harness.units["t"].failures == 1
 
 
 def test_scheduler_restart(bench: Make) -> None:
