@@ -1,6 +1,7 @@
 """Writes of runs by the scheduler, and reads of single runs. Pages and totals come from store.runs.run_pages."""
 
 import functools
+from collections.abc import Collection
 from typing import Any
 
 from store.database import Database
@@ -39,6 +40,7 @@ _RUNS_FROM = (
 _PARAMS = Run._fields.index("params")
 _STATE = ("status", "end_reason")
 _TIMES = ("ended_at", "started_at")
+_NO_EARLIER = "CASE WHEN started_at > CAST(? AS BIGINT) THEN started_at ELSE CAST(? AS BIGINT) END"
 _CHANGEABLE = frozenset(Run._fields) - {"id", "task_name", "kind", "created_at", "deleted_at"}
 
 
@@ -73,7 +75,7 @@ def update_run(db: Database, run_id: str, **columns: Any) -> bool:
     """Change fields of a run, by their names in `Run`; return whether the run exists.
 
     `end_reason` must be given exactly if `status` is "ended". The id, task, kind and creation time of a run cannot
-    change.
+    change. An end before the stored start counts as the start: the clock was set back, perhaps while the host was off.
 
     Raises:
         ValueError: An unknown field, or a status and end reason that do not fit together.
@@ -83,8 +85,17 @@ def update_run(db: Database, run_id: str, **columns: Any) -> bool:
         columns["state"] = encode(columns.pop("status", ""), columns.pop("end_reason", None))
     if "params" in columns:
         columns["params"] = params_text(columns["params"])
+    values = list(columns.values())
     times = [columns[name] for name in _TIMES if name in columns]
-    return db.execute(statement, [*columns.values(), *times, run_id]) > 0
+    if _ends_only(columns):
+        values.insert(list(columns).index("ended_at"), columns["ended_at"])
+        times *= 2
+    return db.execute(statement, [*values, *times, run_id]) > 0
+
+
+def _ends_only(names: Collection[str]) -> bool:
+    """Return whether of both times only the end changes."""
+    return "ended_at" in names and "started_at" not in names
 
 
 @functools.lru_cache(64)
@@ -96,8 +107,10 @@ def _update(names: tuple[str, ...]) -> str:
     columns = [name for name in names if name not in _STATE]
     if len(columns) < len(names):
         columns.append("state")
-    parts = [f"{name} = ?" for name in columns]
-    if not set(_TIMES).isdisjoint(names):
+    parts = [f"{name} = {_NO_EARLIER if name == 'ended_at' and _ends_only(names) else '?'}" for name in columns]
+    if _ends_only(names):
+        parts.append(f"duration = {_NO_EARLIER} - started_at")
+    elif not set(_TIMES).isdisjoint(names):
         # In SET, a column name means its old value, so changed values must be passed again.
         times = ["CAST(? AS BIGINT)" if name in names else name for name in _TIMES]
         parts.append(f"duration = {' - '.join(times)}")

@@ -151,7 +151,7 @@ def duration(start: str | None, end: str | None, now: datetime | None = None) ->
     ended = _moment(end) if end else now or datetime.now(UTC)
     if started is None or ended is None:
         return "-"
-    seconds = (ended - started).total_seconds()
+    seconds = max(0.0, (ended - started).total_seconds())  # the clock may have been set back
     return f"{seconds:.1f}s" if seconds < 60 else _span(round(seconds))
 
 

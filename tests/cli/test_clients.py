@@ -408,6 +408,11 @@ class TestLists:
         assert relative("nonsense", now) == "nonsense"
         assert duration("2026-11-21T11:58:00Z", None, now) == "2m"
 
+    def test_duration_after_the_clock_was_set_back(self) -> None:
+        """The duration of a run that started in the future is not negative."""
+        now = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+        assert duration("2026-11-21T13:00:00Z", None, now) == "0.0s"
+
 
 class TestEnding:
     ENDING = f"/api/runs/{RUN}/ending"

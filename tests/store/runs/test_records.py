@@ -80,6 +80,21 @@ def test_update_of_fields(writer: Database) -> None:
     assert not update_run(writer, "0" * 26, lines=1)
 
 
+def test_end_before_the_start(writer: Database) -> None:
+    """A run that ends after the clock was set back has no negative duration."""
+    run = make_run()
+    insert_run(writer, run)
+    update_run(writer, run.id, status="running", started_at=T0 + 10)
+    update_run(writer, run.id, status="ended", end_reason="crashed", exit_code=-2, ended_at=T0 - 3_600_000)
+    assert writer.rows("SELECT ended_at, duration FROM runs") == [(T0 + 10, 0)]
+    pending = make_run()
+    insert_run(writer, pending)
+    update_run(writer, pending.id, status="ended", end_reason="stopped", ended_at=T0 - 3_600_000)
+    stored = get_run(writer, pending.id)
+    assert stored is not None
+    assert (stored.started_at, stored.ended_at) == (None, T0 - 3_600_000)
+
+
 @pytest.mark.parametrize("reason", sorted(END_REASONS))
 def test_end_reasons(writer: Database, reason: str) -> None:
     """Every end reason can be stored and read."""
