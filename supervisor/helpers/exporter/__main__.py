@@ -94,8 +94,6 @@ def _export(job: ExportJob, sock: socket.socket) -> int:
 
 def main() -> int:
     """Deliver until the scheduler closes the connection; return the exit status, which is 1 after a failure."""
-    if sys.argv[1:] == ["--check"]:
-        return 0
     os.chdir("/")
     set_up_helper("exporter", umask=0o027)
     forbid_new_privileges()

@@ -42,8 +42,6 @@ async def _receive(reader: asyncio.StreamReader, decoder: Decoder, runner: Reque
 
 def main() -> int:
     """Carry out requests until the scheduler closes the connection; return the exit status."""
-    if sys.argv[1:] == ["--check"]:
-        return 0
     os.chdir("/")  # Apprise needs the working directory, and the daemon's may have been removed
     set_up_helper("notifier")
     loop = asyncio.new_event_loop()
