@@ -25,8 +25,6 @@ import json
 import logging
 import os
 import re
-import socket
-import struct
 import time
 from collections.abc import Callable
 from functools import partial
@@ -51,6 +49,7 @@ from store.accounts import Account
 from store.runs.writes import Run, get_run
 from store.tasks import get_task
 from store.tokens import Token
+from supervisor.host.osport import peer
 from supervisor.ipc import run_token
 from supervisor.ipc.control_client import ControlClient, RequestRefused, TemporarilyUnavailable, Unavailable
 from supervisor.ipc.messages import DaemonSettings
@@ -82,13 +81,6 @@ def _overflow_uid() -> int:
 def address_of(req: falcon.Request) -> str:
     """Return the client's address for records: "unix" for the Unix socket."""
     return "unix" if is_local_socket(req.env) else str(req.remote_addr)
-
-
-def _peer(req: falcon.Request) -> tuple[int, int]:
-    """Return the pid and the uid of the process that connected to the Unix socket."""
-    raw = req.env["gunicorn.socket"].getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    pid, uid, _gid = struct.unpack("3i", raw)
-    return int(pid), int(uid)
 
 
 class Authenticator:
@@ -183,15 +175,16 @@ class Authenticator:
             return f": user {uid} is never trusted, because it stands for all users that a user namespace cannot map"
         return f": the Unix socket trusts only root and the daemon's user, and the client is user {uid}"
 
-    def _peer_uid(self, req: falcon.Request) -> int:
-        return _peer(req)[1]
+    @staticmethod
+    def _peer_uid(req: falcon.Request) -> int:
+        return peer(req.env["gunicorn.socket"])[1]
 
     @staticmethod
     def peer_pid(req: falcon.Request) -> int | None:
         """Return the pid that connected to the Unix socket; None if it is unknown or acts for another client."""
         if not is_local_socket(req.env) or speaks_for_others(req):
             return None
-        return _peer(req)[0] or None  # 0: the process is not visible in this PID namespace
+        return peer(req.env["gunicorn.socket"])[0] or None  # 0: the process is not visible in this PID namespace
 
     def check_password(self, req: falcon.Request, user: str, password: str) -> Account | None:
         """Return the account if the password is correct; None is the account `admin`.

@@ -130,14 +130,14 @@ def become(uid: int, gid: int, groups: list[int]) -> None:
     forbid_new_privileges()
 
 
-def peer_uid(sock: socket.socket) -> int:
-    """Return the user id of the process that connected a Unix socket (SO_PEERCRED, unix(7)).
+def peer(sock: socket.socket) -> tuple[int, int]:
+    """Return the pid and the user id of the process that connected a Unix socket (SO_PEERCRED, unix(7)).
 
     Raises:
         OSError: the socket is not a connected Unix socket.
     """
-    _pid, uid, _gid = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    return int(uid)
+    pid, uid, _gid = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return pid, uid
 
 
 def receive_fds(sock: socket.socket, size: int, count: int) -> tuple[bytes, list[int]]:
@@ -214,7 +214,8 @@ class UnixListener:
                 raise
             self._hang_up()
             return None
-        if peer_uid(sock) not in self._users:
+        _pid, uid = peer(sock)
+        if uid not in self._users:
             sock.close()
             return None
         sock.setblocking(False)
