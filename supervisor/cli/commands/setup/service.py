@@ -98,26 +98,13 @@ def install(
     replaced without --force. Repeat --user and --hardened when you install again.
     """
     from supervisor.tools.service.init_plans import plan
-    from supervisor.tools.service.plan_files import ChangedByUser, path_below, read_present, write
-    from supervisor.tools.service.previous_options import forgotten
+    from supervisor.tools.service.plan_files import path_below
 
     found_kind = init_system(options.kind)
     check_combination(found_kind, options.root, options.scan_dir, user, hardened=hardened, now=now)
     options_of_service = install_options_of(settings, found_kind, options.root, program, user, hardened=hardened)
     planned = plan(found_kind, options_of_service, options.scan_dir)
-    try:
-        compared_files = read_present(planned, options.root)
-        if repeated := forgotten(options_of_service, compared_files, options.root):
-            first = "repeat these options, or run first: ringward service uninstall"
-            raise Failure(f"it was installed with {' '.join(repeated)}; {first}")
-        if not options.dry_run:
-            write(compared_files, force=options.force)
-        new_config = _configure(options_of_service, options.root, dry_run=options.dry_run)
-    except ChangedByUser as err:
-        shown = "\n".join(file.diff for file in err.files)
-        raise Failure(f"changed by hand, and left alone (--force replaces it): {err}\n{shown}") from err
-    except OSError as err:
-        raise _cannot(err) from err
+    compared_files, new_config = _write_files(planned, options_of_service, options)
     warnings = warnings_of(options_of_service)
     report = {
         "init": found_kind,
@@ -199,6 +186,32 @@ def _links(planned: "Plan", root: str) -> list[str]:
     from supervisor.tools.service.plan_files import path_below
 
     return [path for pattern in planned.enabled for path in glob(path_below(root, pattern))]
+
+
+def _write_files(
+    planned: "Plan", options_of_service: "InstallOptions", options: _Options
+) -> "tuple[list[ComparedFile], bool]":
+    """Write the files of the service; return them as they were before, and whether there was no configuration.
+
+    Raises:
+        Failure: a file cannot be written or was changed by hand, or options of the earlier installation are missing.
+    """
+    from supervisor.tools.service.plan_files import ChangedByUser, read_present, write
+    from supervisor.tools.service.previous_options import forgotten
+
+    try:
+        compared_files = read_present(planned, options.root)
+        if repeated := forgotten(options_of_service, compared_files, options.root):
+            first = "repeat these options, or run first: ringward service uninstall"
+            raise Failure(f"it was installed with {' '.join(repeated)}; {first}")
+        if not options.dry_run:
+            write(compared_files, force=options.force)
+        return compared_files, _configure(options_of_service, options.root, dry_run=options.dry_run)
+    except ChangedByUser as err:
+        shown = "\n".join(file.diff for file in err.files)
+        raise Failure(f"changed by hand, and left alone (--force replaces it): {err}\n{shown}") from err
+    except OSError as err:
+        raise _cannot(err) from err
 
 
 def _configure(options_of_service: "InstallOptions", root: str, *, dry_run: bool) -> bool:
