@@ -2,7 +2,7 @@
 import { html, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { Refused, get, post, remove } from "../api.js";
-import { Ago, Card, Empty, Head, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
+import { Ago, Card, Empty, Head, NotPermitted, Unloaded, useLoad, useTitle } from "../parts/basics.js";
 import { close, confirm, show } from "../parts/dialog.js";
 import { toast } from "../parts/toasts.js";
 import { isAdmin } from "../state.js";
@@ -16,7 +16,7 @@ const ROLES = [
 export function Accounts() {
   useTitle("Accounts");
   const { data, error, reload } = useLoad(async (signal) => (isAdmin.value ? get("api/users", {}, signal) : null), []);
-  if (!isAdmin.value) return html`<h1>Accounts</h1><${Card} label="Not permitted"><${Empty}>Only admins can see accounts.</${Empty}></${Card}>`;
+  if (!isAdmin.value) return html`<${NotPermitted} title="Accounts">Only admins can see accounts.</${NotPermitted}>`;
   const drop = async (one) => {
     const sure = await confirm({ title: `Remove ${one.name}?`, text: "The person is logged out at once.", label: "Remove" });
     if (!sure) return;
@@ -26,8 +26,7 @@ export function Accounts() {
   const add = () => show(() => html`<${NewAccount} made=${reload} />`, { label: "New account" });
   const change = (one) => show(() => html`<${NewPassword} name=${one.name} made=${reload} />`, { label: `New password of ${one.name}` });
   return html`<${Head} title="Accounts" tools=${html`<button class="primary" onClick=${add}>New account</button>`} /><${Card} label="Accounts">
-    ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
-    ${!data && !error && html`<${Skeleton} />`}
+    ${!data && html`<${Unloaded} error=${error} retry=${reload} />`}
     ${data && !data.items.length && html`<${Empty}>Only the account admin exists; it has the daemon's own password.</${Empty}>`}
     ${data?.items.length > 0 &&
     html`<div class="scroll-x"><table>

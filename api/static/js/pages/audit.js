@@ -1,7 +1,7 @@
 // The audit page: lists the actions of all users, newest first. Only admins can read it.
 import { html } from "../../vendor/preact.js";
 import { get } from "../api.js";
-import { At, Badge, Card, Empty, Head, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
+import { At, Badge, Card, Empty, Head, NotPermitted, Unloaded, useLoad, useTitle } from "../parts/basics.js";
 import { useOlder } from "../parts/older.js";
 import { isAdmin } from "../state.js";
 
@@ -51,12 +51,11 @@ export function Audit() {
   useTitle("Audit");
   const { data, error, reload } = useLoad(async (signal) => (isAdmin.value ? get("api/audit", { limit: PAGE }, signal) : null), []);
   const { older, button } = useOlder("api/audit", PAGE, data);
-  if (!isAdmin.value) return html`<h1>Audit</h1><${Card} label="Not permitted"><${Empty}>Only admins can read the audit log.</${Empty}></${Card}>`;
+  if (!isAdmin.value) return html`<${NotPermitted} title="Audit">Only admins can read the audit log.</${NotPermitted}>`;
   const items = [...(data?.items ?? []), ...older];
   const look = (status) => (status < 400 ? { tone: "good", word: "ok", icon: "check" } : { tone: "bad", word: "rejected", icon: "cross" });
   return html`<${Head} title="Audit" tools=${html`<button onClick=${reload}>Refresh</button>`} /><${Card} label="Audit">
-    ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
-    ${!data && !error && html`<${Skeleton} rows=${8} />`}
+    ${!data && html`<${Unloaded} error=${error} retry=${reload} rows=${8} />`}
     ${data && !items.length && html`<${Empty}>No entries yet.</${Empty}>`}
     ${items.length > 0 &&
     html`<div class="scroll-x"><table>

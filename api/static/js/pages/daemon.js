@@ -1,7 +1,7 @@
 // The daemon page: shows the daemon's version, configuration, problems and log.
 import { html, useMemo } from "../../vendor/preact.js";
 import { duration } from "../format.js";
-import { Ago, Badge, Card, Empty, Skeleton, useTitle } from "../parts/basics.js";
+import { Ago, Badge, Card, Empty, NotPermitted, Skeleton, useTitle } from "../parts/basics.js";
 import { Plan } from "../parts/plan.js";
 import { LogPanel } from "../log/panel.js";
 import { DaemonLog } from "../log/source.js";
@@ -24,7 +24,7 @@ export function Daemon() {
   useTitle("Daemon");
   const source = useMemo(() => new DaemonLog(), [daemon.value?.startedAt]); // a restarted daemon starts a new log
   const planned = route.value.query.get("plan") === "1";
-  if (isLimited.value) return html`<h1>Daemon</h1><${Card} label="Not permitted"><${Empty}>Your token is limited to some tasks and cannot see the daemon.</${Empty}></${Card}>`;
+  if (isLimited.value) return html`<${NotPermitted} title="Daemon">Your token is limited to some tasks and cannot see the daemon.</${NotPermitted}>`;
   const one = daemon.value;
   return html`<h1>Daemon</h1>
     ${isAdmin.value && html`<${Plan} open=${planned} />`}

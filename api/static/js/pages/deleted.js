@@ -4,7 +4,7 @@ import * as actions from "../actions.js";
 import { get } from "../api.js";
 import { count } from "../format.js";
 import { listen } from "../live.js";
-import { Ago, At, Card, Empty, Head, Problem, RunBadge, Skeleton, UnitLink, useLoad, useTitle } from "../parts/basics.js";
+import { Ago, At, Card, Empty, Head, RunBadge, UnitLink, Unloaded, useLoad, useTitle } from "../parts/basics.js";
 import { FILTERS, Filters, bulkFilter, filterOf } from "../runs/run_filters.js";
 import { PAGE, Pager } from "../runs/runs_table.js";
 import { go, link, route } from "../routes.js";
@@ -39,9 +39,8 @@ export function Deleted() {
     </button>`;
   return html`<${Head} title="Deleted runs" above=${[["Runs", link("runs")]]} tools=${tools} /><${Card} label="Deleted runs" className="runs">
     <${Filters} read=${read} set=${set} active=${active} clear=${() => go(link("deleted"), { replace: true })} />
-    ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
+    ${!data && html`<${Unloaded} error=${error} retry=${reload} rows=${6} />`}
     ${error && data && html`<p class="problem body" role="alert">${error.message}</p>`}
-    ${!data && !error && html`<${Skeleton} rows=${6} />`}
     ${data && !data.total && html`<${Empty}><p>${active ? "No deleted runs match these filters." : "No deleted runs to restore."}</p></${Empty}>`}
     ${runs.length > 0 &&
     html`<div class="scroll-x"><table>

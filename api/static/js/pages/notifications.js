@@ -3,7 +3,7 @@ import { html, useEffect } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { get, post } from "../api.js";
 import { NotifyHere } from "../parts/browser_notifications.js";
-import { Ago, Badge, Card, Empty, Head, Problem, Skeleton, UnitLink, useLoad, useTitle } from "../parts/basics.js";
+import { Ago, Badge, Card, Empty, Head, NotPermitted, UnitLink, Unloaded, useLoad, useTitle } from "../parts/basics.js";
 import { useOlder } from "../parts/older.js";
 import { Cause } from "../runs/cause.js";
 import { listen } from "../live.js";
@@ -31,7 +31,7 @@ export function Notifications() {
     const again = throttle(reload, 1000);
     return listen((kind) => (kind.startsWith("notification.") || kind === "resumed") && again());
   }, []);
-  if (isLimited.value) return html`<h1>Notifications</h1><${Card} label="Not permitted"><${Empty}>Your token is limited to some tasks and cannot see notifications.</${Empty}></${Card}>`;
+  if (isLimited.value) return html`<${NotPermitted} title="Notifications">Your token is limited to some tasks and cannot see notifications.</${NotPermitted}>`;
   const seen = new Set();
   const items = [...(data?.items ?? []), ...older].filter((one) => !seen.has(one.id) && seen.add(one.id));
   const mark = async (one) => {
@@ -48,8 +48,7 @@ export function Notifications() {
   };
   const tools = html`<${NotifyHere} /><a class="button" href=${link("notifiers")}>Notifiers</a><button disabled=${!mayOperate.value || !unread.value} onClick=${markAll}>Mark all as read</button>`;
   return html`<${Head} title="Notifications" tools=${tools} /><${Card} label="Notifications" className="attention">
-    ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
-    ${!data && !error && html`<${Skeleton} rows=${6} />`}
+    ${!data && html`<${Unloaded} error=${error} retry=${reload} rows=${6} />`}
     ${data && !items.length && html`<${Empty}>No notifications.</${Empty}>`}
     <ul>${items.map((one) => html`<li key=${one.id}>
       <${Badge} look=${LOOKS[one.severity]} />

@@ -3,7 +3,7 @@ import { html, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { get, post } from "../api.js";
 import { count, number } from "../format.js";
-import { Ago, Badge, Card, Empty, Head, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
+import { Ago, Badge, Card, Empty, Head, NotPermitted, Unloaded, useLoad, useTitle } from "../parts/basics.js";
 import { toast } from "../parts/toasts.js";
 import { link } from "../routes.js";
 import { isAdmin, isLimited, now } from "../state.js";
@@ -25,10 +25,9 @@ export function Notifiers() {
   useTitle("Notifiers");
   const turn = Math.floor(now.value / LOOK_MS);
   const { data, error, reload } = useLoad(async (signal) => (isLimited.value ? null : get("api/notifiers", {}, signal)), [turn]);
-  if (isLimited.value) return html`<h1>Notifiers</h1><${Card} label="Not permitted"><${Empty}>Your token is limited to some tasks and cannot see notifiers.</${Empty}></${Card}>`;
+  if (isLimited.value) return html`<${NotPermitted} title="Notifiers">Your token is limited to some tasks and cannot see notifiers.</${NotPermitted}>`;
   return html`<${Head} title="Notifiers" above=${[["Notifications", link("notifications")]]} /><${Card} label="Notifiers">
-    ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
-    ${!data && !error && html`<${Skeleton} />`}
+    ${!data && html`<${Unloaded} error=${error} retry=${reload} />`}
     ${data && !data.items.length && html`<${None} />`}
     ${data?.items.length > 0 &&
     html`<div class="scroll-x"><table class="notifiers">

@@ -2,7 +2,7 @@
 import { html } from "../../vendor/preact.js";
 import { get } from "../api.js";
 import { duration, size } from "../format.js";
-import { Card, Empty, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
+import { Card, NotPermitted, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
 import { HostCharts } from "../parts/host.js";
 import { isLimited, now } from "../state.js";
 
@@ -13,7 +13,7 @@ export function System() {
   useTitle("System");
   const turn = Math.floor(now.value / LIVE_MS);
   const { data, error, reload } = useLoad(async (signal) => (isLimited.value ? null : get("api/system", {}, signal)), [turn]);
-  if (isLimited.value) return html`<h1>System</h1><${Card} label="Not permitted"><${Empty}>Your token is limited to some tasks and cannot see the host.</${Empty}></${Card}>`;
+  if (isLimited.value) return html`<${NotPermitted} title="System">Your token is limited to some tasks and cannot see the host.</${NotPermitted}>`;
   return html`<h1>System</h1><${HostCharts} />
     ${error && !data && html`<${Card} label="Problem"><${Problem} error=${error} retry=${reload} /></${Card}>`}
     ${!data && !error && html`<${Card} label="Loading"><${Skeleton} rows=${8} /></${Card}>`}

@@ -2,7 +2,7 @@
 import { html, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { Refused, get, post, remove } from "../api.js";
-import { Ago, At, Badge, Card, Empty, Head, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
+import { Ago, At, Badge, Card, Empty, Head, NotPermitted, Unloaded, useLoad, useTitle } from "../parts/basics.js";
 import { close, confirm, show } from "../parts/dialog.js";
 import { toast } from "../parts/toasts.js";
 import { isAdmin } from "../state.js";
@@ -18,7 +18,7 @@ const ROLES = [
 export function Tokens() {
   useTitle("Tokens");
   const { data, error, reload } = useLoad(async (signal) => (isAdmin.value ? get("api/tokens", {}, signal) : null), []);
-  if (!isAdmin.value) return html`<h1>Tokens</h1><${Card} label="Not permitted"><${Empty}>Only admins can see tokens.</${Empty}></${Card}>`;
+  if (!isAdmin.value) return html`<${NotPermitted} title="Tokens">Only admins can see tokens.</${NotPermitted}>`;
   const revoke = async (one) => {
     const sure = await confirm({ title: `Revoke ${one.name}?`, text: "Clients that use it lose access at once.", label: "Revoke" });
     if (!sure) return;
@@ -27,8 +27,7 @@ export function Tokens() {
   };
   const make = () => show(() => html`<${NewToken} made=${reload} />`, { label: "New token" });
   return html`<${Head} title="Tokens" tools=${html`<button class="primary" onClick=${make}>New token</button>`} /><${Card} label="Tokens">
-    ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
-    ${!data && !error && html`<${Skeleton} />`}
+    ${!data && html`<${Unloaded} error=${error} retry=${reload} />`}
     ${data && !data.items.length && html`<${Empty}>No tokens yet. Create one for scripts and CI.</${Empty}>`}
     ${data?.items.length > 0 &&
     html`<div class="scroll-x"><table>

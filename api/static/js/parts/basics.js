@@ -88,6 +88,16 @@ export function Problem({ error, retry }) {
   </div>`;
 }
 
+/** In place of content that is not loaded yet: `rows` grey bars, or why it could not be loaded. */
+export function Unloaded({ error, retry, rows }) {
+  return error ? html`<${Problem} error=${error} retry=${retry} />` : html`<${Skeleton} rows=${rows} />`;
+}
+
+/** A page that the user may not see. `children` say why. */
+export function NotPermitted({ title, children }) {
+  return html`<h1>${title}</h1><${Card} label="Not permitted"><${Empty}>${children}</${Empty}></${Card}>`;
+}
+
 /** A link to the page of a task or service. */
 export const UnitLink = ({ name, children }) => html`<a href=${link("task", name)} title=${name.length > LONG ? name : undefined}>${children ?? name}</a>`;
 

@@ -7,7 +7,7 @@ import { listen } from "../live.js";
 import { go, link, route } from "../routes.js";
 import { mayOperate, throttle } from "../state.js";
 import { FAILURES, ofRun } from "../states.js";
-import { At, Card, Empty, Head, Problem, RunBadge, Skeleton, Took, UnitLink, useLoad } from "../parts/basics.js";
+import { At, Card, Empty, Head, RunBadge, Took, UnitLink, Unloaded, useLoad } from "../parts/basics.js";
 import { Cause } from "./cause.js";
 import { confirm } from "../parts/dialog.js";
 import { Icon } from "../parts/icon.js";
@@ -150,9 +150,8 @@ export function RunsTable({ name, page }) {
       <button class="danger" disabled=${!mayOperate.value} onClick=${() => act("delete", "Delete")}><${Icon} name="trash" />Delete</button>
       <button class="plain" onClick=${clear}>Clear</button>
     </div>`}
-    ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
+    ${!data && html`<${Unloaded} error=${error} retry=${reload} rows=${8} />`}
     ${error && data && html`<p class="problem body" role="alert">${error.message}</p>`}
-    ${!data && !error && html`<${Skeleton} rows=${8} />`}
     ${data && !runs.length && html`<${Empty}><p>${FILTERS.some((key) => read(key)) ? "No runs match these filters." : "No runs yet."}</p></${Empty}>`}
     ${runs.length > 0 &&
     html`<div class="scroll-x"><table>
