@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.command_line import Ringward
@@ -68,8 +69,12 @@ class Shell:
         os.write(self._fd, text.encode())
 
     def close(self) -> None:
-        """End the shell."""
+        """End the shell and its children: without a terminal, a forked zsh would run on and on."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
         self.process.kill()
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
         self.process.wait()
         os.close(self._fd)
 
