@@ -473,13 +473,13 @@ def test_palette_finds_tasks_pages_and_actions(page: Page, site: Site) -> None:
     first = page.get_by_role("listbox", name="Found").get_by_role("option").first
     expect(first).to_contain_text("System")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="System")).to_be_visible()
+    expect(page.get_by_role("heading", name="System", exact=True)).to_be_visible()
     page.keyboard.press("/")
     expect(field).to_be_focused()
     page.keyboard.type("colours")
     expect(first).to_contain_text("colours")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="colours")).to_be_visible()
+    expect(page.get_by_role("heading", name="colours", exact=True)).to_be_visible()
     page.evaluate("() => { const at = Date.now(); window.clock = Date.now; Date.now = () => at; }")  # for the chord
     page.keyboard.press("g")
     page.keyboard.press("r")

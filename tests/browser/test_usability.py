@@ -30,7 +30,7 @@ def test_back_returns_to_the_position(page: Page, site: Site) -> None:
     link.click()  # which scrolls to it
     before = page.evaluate("left")
     assert before > 100
-    expect(page.get_by_role("heading", name="web")).to_be_visible()
+    expect(page.get_by_role("heading", name="web", exact=True)).to_be_visible()
     until(lambda: page.evaluate("position()") == 0, "the top of the page")
     page.go_back()
     expect(link).to_be_visible()
@@ -269,7 +269,7 @@ def test_ended_session_keeps_the_action(browser: Browser, site: Site, complaints
     expect(page.get_by_text("Your session has ended. Log in to continue; your last action is then")).to_be_visible()
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("heading", name="colours")).to_be_visible()
+    expect(page.get_by_role("heading", name="colours", exact=True)).to_be_visible()
     until(lambda: site.get("/api/tasks/colours/runs").json()["total"] == before + 1, "the run")
     context.close()
     complaints[:] = [complaint for complaint in complaints if "401" not in complaint]
