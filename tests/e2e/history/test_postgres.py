@@ -78,6 +78,7 @@ def test_runs_lists_logs_and_deletion(shared: OnPostgres) -> None:
     """Triggered runs are listed, filtered, sorted, deleted and restored, with exact totals and whole logs."""
     assert shared.get("/api/daemon").json()["store"] == "postgresql"
     assert not (shared.data / "ringward.db").exists()
+    assert shared.request("POST", "/api/runs/bulk/delete", {"match_all": True}).status == 200  # those of other tests
     ids = [shared.ended(shared.trigger("hello"))["id"] for _ in range(5)]
     failed = shared.ended(shared.trigger("fails"))
     assert (failed["endReason"], failed["exitCode"]) == ("failed", 3)

@@ -15,6 +15,8 @@ TASK = """
 [tasks.t]
 run = "echo once >> {side}; echo hello"
 {more}
+[tasks.before]
+run = "true"
 """
 
 
@@ -23,6 +25,7 @@ def begin_in_a_stopped_spare(daemon: Daemon, side: Path, more: str = "") -> tupl
     require_cgroups()
     daemon.write(TASK.format(side=side, more=more))
     daemon.start()
+    daemon.ended(daemon.trigger("before"))  # a spare is created after a start, however the daemon was used before
     until(lambda: daemon.children("ringward spare"), "a spare")
     spare = daemon.helper("ringward spare")
     spare.suspend()

@@ -220,6 +220,7 @@ def test_waiting_run_starts_without_its_preforked_child(daemon: Daemon, by: str)
     require_cgroups()
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
+    daemon.ended(daemon.trigger("t"))  # a spare is created after a start, however the daemon was used before
     until(lambda: daemon.children("ringward spare"), "a spare")
     zygote = daemon.helper("ringward spawner")
     zygote.suspend()  # no other spare is created for now
