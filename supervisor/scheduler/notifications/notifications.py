@@ -173,23 +173,18 @@ class Notifications:
         if unit.failed_attempts:
             failures, unit.failures, unit.failed_attempts = unit.failures, 0, 0
             self._count(unit, change)
-            fact = RoutedEvent(
-                kind=notification_kinds.RUN_RECOVERED,
-                severity="info",
-                task=name,
-                named=unit.definition.notify_on_failure,
-            )
+            fact = _about(notification_kinds.RUN_RECOVERED, unit, unit.definition.notify_on_failure)
             before = f"{counted(failures, 'run')} failed before it"
             text = f"{body} {before}." if failures else body
             self._raise_notification(change, fact, f"{name} has recovered", text, run_id=run.id, listed=failures > 0)
         self._tell_success(run, verdict, change)
 
     def _tell_success(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
-        name, named = run.unit.name, run.unit.definition.notify_on_success
+        named = run.unit.definition.notify_on_success
         if named or self._reports_success:
-            fact = RoutedEvent(kind=notification_kinds.RUN_SUCCEEDED, severity="info", task=name, named=named)
+            fact = _about(notification_kinds.RUN_SUCCEEDED, run.unit, named)
             body = f"Run {run.id}: {verdict.text}.{_started_by(run)}"
-            self._raise_notification(change, fact, f"{name} succeeded", body, run_id=run.id)
+            self._raise_notification(change, fact, f"{run.unit.name} succeeded", body, run_id=run.id)
 
     @staticmethod
     def _count(unit: Unit, change: Change) -> None:
@@ -201,12 +196,8 @@ class Notifications:
         fate = _MISSED_REASONS.get(reason)
         if fate is None or run.trigger != "cron":
             return
-        fact = RoutedEvent(
-            kind=notification_kinds.RUN_MISSED,
-            severity="warn",
-            task=run.unit.name,
-            named=run.unit.task.notify_on_missed if run.unit.task is not None else (),
-        )
+        named = run.unit.task.notify_on_missed if run.unit.task is not None else ()
+        fact = _about(notification_kinds.RUN_MISSED, run.unit, named)
         when = "" if run.scheduled_at is None else f" {stamp(run.scheduled_at)}"
         subject = f"{missed_count} scheduled times" if missed_count else f"The scheduled time{when}"
         self._raise_notification(change, fact, f"{run.unit.name} did not run", f"{subject} {fate}.", run_id=run.id)
@@ -224,8 +215,7 @@ class Notifications:
         self._about_live(notification_kinds.RUN_SILENT, run, f"{run.unit.name} is silent", text, change)
 
     def _about_live(self, kind: str, run: LiveRun, title: str, text: str, change: Change) -> None:
-        named = run.unit.definition.notify_on_failure
-        fact = RoutedEvent(kind=kind, severity=notification_kinds.OF_KIND[kind], task=run.unit.name, named=named)
+        fact = _about(kind, run.unit, run.unit.definition.notify_on_failure)
         self._raise_notification(change, fact, title, text, run_id=run.id)
 
     def daemon_restarted(self, change: Change, *, orderly: bool) -> None:
@@ -246,14 +236,12 @@ class Notifications:
         """Report that an instance became fatal."""
         times = f" {instance.failures} times in a row" if instance.failures > 1 else ""
         text = f"Instance {instance.index} failed{times}. No more restarts."
-        named = unit.definition.notify_on_failure
-        fact = RoutedEvent(kind=notification_kinds.SERVICE_FATAL, severity="error", task=unit.name, named=named)
+        fact = _about(notification_kinds.SERVICE_FATAL, unit, unit.definition.notify_on_failure)
         self._raise_notification(change, fact, f"{unit.name} is down", text, run_id=run_id)
 
     def service_recovered(self, unit: Unit, since: int, change: Change) -> None:
         """Report that all instances of a service are healthy again."""
-        named = unit.definition.notify_on_failure
-        fact = RoutedEvent(kind=notification_kinds.SERVICE_RECOVERED, severity="info", task=unit.name, named=named)
+        fact = _about(notification_kinds.SERVICE_RECOVERED, unit, unit.definition.notify_on_failure)
         text = f"It was down for {format_duration((change.now_ms - since) // 1000 * 1000)}."
         self._raise_notification(change, fact, f"{unit.name} is back", text)
 
@@ -262,12 +250,7 @@ class Notifications:
         service = unit.service
         if service is None:
             return
-        fact = RoutedEvent(
-            kind=notification_kinds.SERVICE_FLAPPING,
-            severity="error",
-            task=unit.name,
-            named=service.notify_on_failure,
-        )
+        fact = _about(notification_kinds.SERVICE_FLAPPING, unit, service.notify_on_failure)
         number, window = len(instance.failed_ends), format_duration(service.flap_window_ms)
         text = f"Instance {instance.index} failed {number} times within {window}. It is restarted each time."
         self._raise_notification(change, fact, f"{unit.name} is flapping", text, run_id=run_id)
@@ -277,22 +260,20 @@ class Notifications:
         service = unit.service
         if service is None:
             return
-        fact = RoutedEvent(
-            kind=notification_kinds.SERVICE_STABLE, severity="info", task=unit.name, named=service.notify_on_failure
-        )
+        fact = _about(notification_kinds.SERVICE_STABLE, unit, service.notify_on_failure)
         lasted = format_duration((change.now_ms - since) // 1000 * 1000)
         text = f"No failure for {format_duration(service.flap_window_ms)}. It was flapping for {lasted}."
         self._raise_notification(change, fact, f"{unit.name} is stable again", text)
 
     def rolling_failed(self, unit: Unit, instance: ServiceInstance, roll: RollingRestart, change: Change) -> None:
         """Report a rolling restart that ended early."""
-        fact = RoutedEvent(kind=notification_kinds.SERVICE_ROLLING, severity="error", task=unit.name)
+        fact = _about(notification_kinds.SERVICE_ROLLING, unit)
         text = f"Instance {roll.index} is {instance.state.shown}{roll.rest()}."
         self._raise_notification(change, fact, f"The rolling restart of {unit.name} failed", text)
 
     def log_dropping(self, run: LiveRun, reason: str, change: Change) -> None:
         """Report that output of a run is dropped."""
-        fact = RoutedEvent(kind=notification_kinds.LOG_DISK_PRESSURE, severity="warn", task=run.unit.name)
+        fact = _about(notification_kinds.LOG_DISK_PRESSURE, run.unit)
         text = f"The log of run {run.id} accepts no output: {reason}."
         self._raise_notification(change, fact, f"Output of {run.unit.name} is dropped", text, run_id=run.id)
 
@@ -426,6 +407,11 @@ class NotificationOperations:
         change.announce_result(marked)
         change.then(lambda: reply(done()))
         self._committer.commit(change)
+
+
+def _about(kind: str, unit: Unit, named: tuple[str, ...] = ()) -> RoutedEvent:
+    """Return an occurrence of a unit, with the severity of its kind, for the notifiers that the unit names."""
+    return RoutedEvent(kind=kind, severity=notification_kinds.OF_KIND[kind], task=unit.name, named=named)
 
 
 def _started_by(run: LiveRun) -> str:
