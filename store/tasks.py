@@ -7,7 +7,7 @@ from store.connection import Connection
 from store.database import Database
 from store.models import InstanceModel, TaskModel
 from store.runs.filter import VISIBLE
-from store.runs.phases import END_REASONS, FIRST_ACTIVE, PENDING, RUNNING
+from store.runs.phases import END_REASONS, FAILURES, FIRST_ACTIVE, PENDING, RUNNING
 from store.runs.record import SELECT, Run, from_row
 from store.service_uptime import StateChange, record_change
 
@@ -137,7 +137,7 @@ _NEWEST_ENDS = f"""
 SELECT instance_index, ended_at, state FROM runs INDEXED BY runs_task
 WHERE state < {FIRST_ACTIVE} AND task_name = ? ORDER BY created_at DESC, id DESC LIMIT ?
 """  # noqa: S608 - constants
-_FAILED = frozenset(END_REASONS[reason] for reason in ("failed", "timeout", "log_overflow", "start_failed"))
+_FAILED = frozenset(END_REASONS[reason] for reason in FAILURES - {"crashed"})
 _Queries = Database | Connection
 
 

@@ -11,10 +11,10 @@ from api.auth.identity import Role
 from api.errors import ApiError
 from api.operations.guard import HTML_POLICY
 from api.operations.operation import Access, Call, Content, Operation
-from api.resources.runs.run_ending import FAILURES
 from api.schemas.records import Task
 from api.schemas.task_view import find_unit
 from api.worker_context import Context
+from store.runs.phases import FAILURES
 
 _NOT_PUBLISHED = "Not published"
 _TONES = {"good": "#17693a", "bad": "#b3261e", "warn": "#7f5200", "busy": "#2456c7", "mute": "#5a6473"}

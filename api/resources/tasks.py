@@ -15,7 +15,6 @@ from api.errors import ApiError
 from api.operations.conditional import CONDITION
 from api.operations.operation import Call, Operation, json_of
 from api.operations.parameters import Param, flag, instant, integer
-from api.resources.runs.run_ending import FAILURES
 from api.resources.runs.runs import the_run
 from api.schemas import records as schemas
 from api.schemas.daemon_info import (
@@ -39,6 +38,7 @@ from store import tasks as store_tasks
 from store.database import Database
 from store.runs import daily_outcomes as store_days
 from store.runs.daily_outcomes import DAY_MS, Day
+from store.runs.phases import FAILURES
 from store.runs.usage_counts import ResourceUse
 from store.service_uptime import KEPT_CHANGES, StateChange, StateTime
 from store.usage import Window

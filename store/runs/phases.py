@@ -34,6 +34,8 @@ _NAMES: dict[int, tuple[str, str | None]] = {
 _CODES = {names: code for code, names in _NAMES.items()}
 ALL_STATES = frozenset(_NAMES)
 ENDED_STATES = frozenset(END_REASONS.values())
+FAILURES = frozenset({"failed", "timeout", "crashed", "start_failed", "log_overflow"})
+"""End reasons that count as failures."""
 NEVER_RAN = frozenset({"skipped", "queue_full", "dst_skipped", "missed"})
 REFUSED_STATES = frozenset(END_REASONS[reason] for reason in NEVER_RAN)
 """States of runs that ended when they were created. They never ran and have no log."""

@@ -5,13 +5,10 @@ from typing import NamedTuple
 
 from store.database import Database
 from store.runs.filter import RunFilter, resolve
-from store.runs.phases import END_REASONS
+from store.runs.phases import END_REASONS, FAILURES
 from store.runs.record import Run
 from store.runs.run_pages import newest_run
 from store.runs.totals import tally
-
-FAILURES = frozenset({"failed", "timeout", "crashed", "start_failed", "log_overflow"})
-"""End reasons that count as failures."""
 
 _FAILED = frozenset(END_REASONS[reason] for reason in FAILURES)
 

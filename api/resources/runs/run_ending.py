@@ -23,11 +23,11 @@ from api.worker_context import Context
 from logring.errors import LogError
 from logring.reader import LogReader
 from store.database import Database
+from store.runs.phases import FAILURES
 from store.runs.runs_by_unit import runs_by_id
 from store.runs.writes import Run, RunFilter, list_runs
 from store.tasks import get_task
 
-FAILURES = frozenset({"failed", "timeout", "crashed", "log_overflow", "start_failed"})
 _LINES = 100
 """Number of lines at the end of the log that are searched for the cause."""
 _PAGE_BYTES = 1 << 20

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from store.database import Database, open_reader, open_writer
 from store.runs.bulk import RunSelector, find_deleted, find_ended, find_expired, mark_deleted, purge, unmark_deleted
+from store.runs.phases import FAILURES
 from store.runs.run_pages import Direction, Sort, SortField
-from store.runs.summary import FAILURES, summarize
+from store.runs.summary import summarize
 from store.runs.writes import Run, RunFilter, count_runs, get_run, insert_run, list_runs
 from tests.store.databases import database
 from tests.store.making import T0, counted, stored_counts

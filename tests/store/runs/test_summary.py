@@ -5,7 +5,8 @@ import random
 import pytest
 
 from store.database import Database
-from store.runs.summary import FAILURES, summarize
+from store.runs.phases import FAILURES
+from store.runs.summary import summarize
 from store.runs.writes import Run, RunFilter, delete_run, insert_run
 from tests.store.making import T0, make_run
 from tests.store.oracle import matches
