@@ -67,13 +67,25 @@ class UnitRuns:
         floor_ms: time of the oldest lines to send.
     """
 
-    def __init__(self, reads: DatabaseReads, units: Units, names: frozenset[str], until_ms: int | None) -> None:
+    def __init__(
+        self,
+        reads: DatabaseReads,
+        units: Units,
+        names: frozenset[str],
+        until_ms: int | None,
+        ahead_ms: int | None = None,
+    ) -> None:
+        """`until_ms`: runs created later are ignored, unless they run and were created even after `ahead_ms`.
+
+        Such runs were created before the clock was set back.
+        """
         self.names = names
         self.starts: dict[str, int] = {}
         self.floor_ms = 0
         self._reads = reads
         self._units = units
         self._until_ms = until_ms
+        self._ahead_ms = ahead_ms
         self._waiting: list[tuple[int, str, Run]] = []
         self._followed: set[str] = set()
         self._complete: OrderedDict[str, int] = OrderedDict()
@@ -161,11 +173,14 @@ class UnitRuns:
                 and (run.started_at is not None or run.lines)
                 and run.deleted_at is None
                 and run.task_name in self.names
-                and (self._until_ms is None or run.created_at <= self._until_ms)
+                and (self._until_ms is None or run.created_at <= self._until_ms or self._is_ahead(run))
                 and not (self._cursor is not None and self._is_complete(run, self._cursor))
             ):
                 self._followed.add(run.id)
                 heapq.heappush(self._waiting, (run.created_at, run.id, run))
+
+    def _is_ahead(self, run: Run) -> bool:
+        return self._ahead_ms is not None and run.status != "ended" and run.created_at > self._ahead_ms
 
     def _is_complete(self, run: Run, cursor: Cursor) -> bool:
         if run.status != "ended" or run.id in cursor.lines or not cursor.is_complete(run.id):
@@ -276,16 +291,24 @@ class TailFinder:
         limit: the maximum number of lines.
         since_ms: the start of the time span, in ms; earlier lines are dropped.
         until_ms: the end of the time span, in ms; later lines are dropped. None for no limit.
+        to_now: whether `until_ms` is the present, so that no line is later; the clock may have been set back.
     """
 
     def __init__(
-        self, paths: Callable[[Run], tuple[str, str]], limit: int, since_ms: int, until_ms: int | None = None
+        self,
+        paths: Callable[[Run], tuple[str, str]],
+        limit: int,
+        since_ms: int,
+        until_ms: int | None = None,
+        *,
+        to_now: bool = False,
     ) -> None:
         self.logs = 0
         self._paths = paths
         self.limit = limit
         self.since_ms = since_ms
         self.until_ms = until_ms
+        self.to_now = to_now
         self._batches: list[tuple[int, str, int, int]] = []
         """A heap of (time, run id, first line, number of lines), oldest first."""
         self._count = 0
@@ -333,7 +356,7 @@ class TailFinder:
     def _end(self, run: Run, reader: LogReader, lines: int) -> int:
         """Return the number of the line after the last line within the time span."""
         until_ms = self.until_ms
-        if until_ms is None or (run.ended_at is not None and run.ended_at <= until_ms):
+        if until_ms is None or self.to_now or (run.ended_at is not None and run.ended_at <= until_ms):
             return lines
         return reader.line_at(until_ms + 1)
 

@@ -49,6 +49,8 @@ _BATCH_BYTES = 256 * 1024
 _HOLD_MS = 50
 """Minimum age of a line to be sent while several runs are open: the others may have older lines, still unread."""
 _AGAIN_S = 1.0
+_AHEAD_MS = 10_000
+"""A time that is further ahead of the present is from before a step of the clock."""
 LAST_LINES = 1000
 
 
@@ -132,16 +134,19 @@ class UnitStream(EventStream):
         self._since_ms: int | None = query["since"]
         self._from = _begin_of(query["from"], self._since_ms)
         until_ms: int | None = query["until"]
-        if query["follow"] is False:
-            now_ms = self.clock.wall_ms()
-            until_ms = now_ms if until_ms is None else min(until_ms, now_ms)
+        now_ms = self.clock.wall_ms()
+        self._to_now = query["follow"] is False and (until_ms is None or until_ms >= now_ms)
+        """Whether the stream ends with the present, and so has all lines that exist now."""
+        if self._to_now:
+            until_ms = now_ms
         self._filter = LineFilter(
             None if query["stream"] is None else STREAM_NAMES.index(query["stream"]),
             until_ms,
             pattern_of(query["grep"], context),
         )
         names = context.reads(units.resolve)
-        self._runs = UnitRuns(context.reads, units, names, until_ms)
+        ahead_ms = now_ms + _AHEAD_MS if self._to_now else None
+        self._runs = UnitRuns(context.reads, units, names, until_ms, ahead_ms)
         self._merge = Merge()
         self._open: dict[str, OpenRun] = {}
         self.news: set[OpenRun] = set()
@@ -165,7 +170,13 @@ class UnitStream(EventStream):
                 f" {MAX_RUNS} at once; select fewer",
             )
         if self._cursor is None and self._from:
-            finder = TailFinder(self.context.hub.paths, max(0, -self._from), self._since_ms or 0, self._filter.until_ms)
+            finder = TailFinder(
+                self.context.hub.paths,
+                max(0, -self._from),
+                self._since_ms or 0,
+                self._filter.until_ms,
+                to_now=self._to_now,
+            )
             ended_runs = tail(self.context.reads, self.context.files, finder, runs.names, running, self.clock.wall_ms())
             runs.begin_with(ended_runs)
         else:
@@ -246,7 +257,7 @@ class UnitStream(EventStream):
             page, lines = self._read_file(run)
         items: list[tuple[int, Item]] = []
         if page is not None:
-            self._choose(run, page, items)
+            self._choose(run, page, items, now_ms)
             run.read = max(run.read, page.next)
         if run.read < lines and not run.ended:
             run.behind = True
@@ -289,13 +300,19 @@ class UnitStream(EventStream):
             run.reader.close()  # the run continues from its ring, or has ended
         return page, lines
 
-    def _choose(self, run: OpenRun, page: Page[Batch], items: list[tuple[int, Item]]) -> None:
-        """Add the wanted lines of a page, and its gaps, to `items`."""
+    def _choose(self, run: OpenRun, page: Page[Batch], items: list[tuple[int, Item]], now_ms: int) -> None:
+        """Add the wanted lines of a page, and its gaps, to `items`.
+
+        A line with a time in the future was read before the clock was set back, so lines up to `until` may follow.
+        """
         position, until_ms = run.read, self._filter.until_ms
         for batch in page.lines:
-            if until_ms is not None and batch.ts > until_ms:
+            if until_ms is not None and until_ms < batch.ts <= now_ms + _AHEAD_MS:
                 run.ended = True
                 break
+            if until_ms is not None and batch.ts > until_ms and not self._to_now:
+                position = batch.next
+                continue
             if batch.n > position:
                 items.append((batch.ts, Gap(position - 1, batch.n - position)))
             position = batch.next

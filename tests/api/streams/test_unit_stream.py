@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from api.schemas.wire_times import rfc3339
 from logring.layout import STDERR, STDOUT, RingShape
 from logring.log_paths import ring_path
 from logring.ring.writer import RingWriter
@@ -238,6 +239,41 @@ def test_since_and_until(daemon: Daemon, unit: str) -> None:
     last.until("done")
     assert [text for _, _, text in last.found] == ["1-5", "2-5"]
     last.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [({}, [0, 1, 2, 3]), ({"from": -3}, [1, 2, 3]), ({"from": -1}, [3]), ({"since": 30_000}, [0, 1, 2, 3])],
+)
+@pytest.mark.parametrize("started_ms", [3_600_000, -3_600_000])
+def test_lines_after_the_clock_was_set_back(
+    daemon: Daemon, unit: str, started_ms: int, query: dict[str, Any], expected: list[int]
+) -> None:
+    """A stream that ends with the present has the lines after the clock was set back, even of a run started before."""
+    now = now_ms()
+    run, log = start(daemon, unit, created_at=now + started_ms, started_at=now + started_ms)
+    for number, at_ms in enumerate((3_600_000, 3_600_001, -2000, -1000)):
+        log.write(b"%d\n" % number, STDOUT, now + at_ms)
+    since = {"since": rfc3339(now - query["since"])} if "since" in query else {}
+    reader = Reader(daemon, {**query, **since, "follow": "false"}, task=unit)
+    reader.until("done")
+    assert [int(text) for _, _, text in reader.found] == expected
+    reader.close()
+    finish(daemon, run, log)
+
+
+def test_span_after_the_clock_was_set_back(daemon: Daemon, unit: str) -> None:
+    """Lines in a time span are sent although lines before them have times after it."""
+    now = now_ms()
+    run, log = start(daemon, unit, created_at=now - 40_000, started_at=now - 40_000)
+    for number, at_ms in enumerate((-35_000, -20_000, 3_600_000, -10_000, -1000)):
+        log.write(b"%d\n" % number, STDOUT, now + at_ms)
+    query = {"since": rfc3339(now - 30_000), "until": rfc3339(now - 5000)}
+    reader = Reader(daemon, query, task=unit)
+    reader.until("done")
+    assert [text for _, _, text in reader.found] == ["1", "3"]
+    reader.close()
+    finish(daemon, run, log)
 
 
 def test_the_last_lines_before_a_time(daemon: Daemon, unit: str) -> None:
