@@ -184,7 +184,7 @@ def test_dashboard_through_a_proxy(
     page.goto(f"{proxy.url}/ringward")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+    expect(page.get_by_role("navigation", name="Pages", exact=True)).to_be_visible()
     assert page.url.startswith(f"{proxy.url}/ringward/")
     page.goto(f"{proxy.url}/ringward/#/run/{client.run()}")
     with daemon.pipe.open("w") as pipe:
