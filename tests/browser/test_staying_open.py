@@ -292,6 +292,32 @@ def test_single_late_answer_of_the_scheduler_shows_no_banner(page: Page, site: S
     expect(banner).to_be_visible()
 
 
+def test_late_answer_does_not_replace_a_newer_one(page: Page, site: Site) -> None:
+    """An answer that arrives after the answer to a later request changes nothing on the page."""
+    late: list[Callable[[], None]] = []
+
+    def delay_first(route: Route) -> None:
+        if late:
+            route.continue_()
+            return
+        answer = route.fetch()
+        late.append(lambda: route.fulfill(response=answer))
+
+    site.see(page, "#/task/backup")
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    page.route(re.compile(r"/api/tasks$"), delay_first)
+    site.run_to_end("colours")
+    until(lambda: turns(page, 1) and late, "the request that a run causes")
+    page.get_by_role("button", name="More for backup").click()
+    page.get_by_role("menuitem", name="Pause the schedule").click()
+    paused = page.get_by_text("schedule paused")
+    expect(paused).to_be_visible()
+    late[0]()
+    turns(page)
+    assert paused.is_visible()
+    assert site.request("POST", "/api/tasks/backup/resume").status == 204
+
+
 def test_emptied_page_leads_to_the_last_one(page: Page, site: Site) -> None:
     """When the shown page of a list disappears, the last remaining page is shown."""
     page.route(re.compile(r"/api/runs\?.*offset=50(&|$)"), lambda route: route.fulfill(json={"runs": [], "total": 50}))

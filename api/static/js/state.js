@@ -41,21 +41,44 @@ async function load(what) {
   }
 }
 
-export const loadUnits = () =>
-  load(async () => {
-    units.value = (await get("api/tasks")).items;
-  });
+/**
+ * Return a function that shows the answer of `read`, unless a later call has shown its own: on a busy host, answers
+ * arrive in another order.
+ */
+function newest(read, show) {
+  let asked = 0;
+  let shown = 0;
+  return () =>
+    load(async () => {
+      const mine = ++asked;
+      const answer = await read();
+      if (mine < shown) return;
+      shown = mine;
+      show(answer);
+    });
+}
 
-export const loadDaemon = () =>
-  load(async () => {
-    daemon.value = isLimited.value ? null : await get("api/daemon");
-    schedulerAbsences.value = daemon.value?.schedulerActive === false ? schedulerAbsences.value + 1 : 0;
-  });
+export const loadUnits = newest(
+  () => get("api/tasks"),
+  ({ items }) => {
+    units.value = items;
+  },
+);
 
-export const loadUnread = () =>
-  load(async () => {
-    unread.value = isLimited.value ? 0 : (await get("api/notifications/unreadCount")).count;
-  });
+export const loadDaemon = newest(
+  async () => (isLimited.value ? null : get("api/daemon")),
+  (answer) => {
+    daemon.value = answer;
+    schedulerAbsences.value = answer?.schedulerActive === false ? schedulerAbsences.value + 1 : 0;
+  },
+);
+
+export const loadUnread = newest(
+  async () => (isLimited.value ? { count: 0 } : get("api/notifications/unreadCount")),
+  ({ count }) => {
+    unread.value = count;
+  },
+);
 
 export const loadAll = () => Promise.all([loadUnits(), loadDaemon(), loadUnread()]);
 
