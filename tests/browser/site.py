@@ -111,6 +111,7 @@ group = "Shop"
 run = "test -e {fallen} && exec sleep 3600; touch {fallen}; exit 4"
 restart_delay = "1ms"
 flap_restarts = 0
+flap_window = "1d"
 
 [services.broken]
 group = "Shop"

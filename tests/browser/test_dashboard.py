@@ -85,7 +85,7 @@ def test_flapping_service_needs_attention(page: Page, site: Site) -> None:
     site.see(page, "#/")
     attention = page.get_by_role("region", name="Needs attention")
     row = attention.get_by_role("listitem").filter(has_text="shaky")
-    expect(row).to_contain_text("failed more than 0 times within 10m")
+    expect(row).to_contain_text("failed more than 0 times within 1d")
     expect(page.get_by_role("row").filter(has_text="shaky")).to_contain_text(re.compile("running.*flapping"))
     row.get_by_role("link", name="shaky").click()
     expect(page.get_by_role("main")).to_contain_text(re.compile("running.*flapping"))
