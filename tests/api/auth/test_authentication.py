@@ -155,6 +155,7 @@ def test_only_a_few_cookies_are_checked(daemon: Daemon) -> None:
 def test_session_without_a_database(own: Daemon) -> None:
     """Without a database, a session gets 503, since the failure is temporary and not the client's."""
     session = cookie(login(own))
+    until(lambda: own.scheduler.audit, "the audit")  # it is written after the answer
     os.rename(own.boot.database, f"{own.boot.database}.away")
     os.mkdir(own.boot.database)  # else the writer puts the file back
     try:
