@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.host.process_environ import Environments
+from tests.support.processes import until_environment
 from tests.support.waiting import until
 
 
@@ -15,7 +16,7 @@ def test_environment() -> None:
     """The environment is as the process sees it, and that of a dead process is empty."""
     environments = Environments(30)
     with subprocess.Popen(["sleep", "1000"], env={"A": "1=2", "B": ""}) as child:
-        until(lambda: Path(f"/proc/{child.pid}/comm").read_text() == "sleep\n", "it to be executed")
+        until_environment(child)
         assert environments.read(child.pid, 0) == {"A": "1=2", "B": ""}
         child.kill()
     assert environments.read(child.pid, 0) == {}

@@ -12,6 +12,7 @@ import pytest
 from logring.logfile import log_file
 from supervisor.root.process.transitions import ALIVE
 from tests.root.stepped_root import SteppedRoot
+from tests.support.processes import until_environment
 
 
 @pytest.fixture
@@ -26,6 +27,7 @@ def leftover(root: SteppedRoot) -> Iterator[str]:
     """A process that outlives the main process of its run, and is a child of the root then."""
     process = root.start("echo ready; exec sleep 1000")
     with subprocess.Popen(["sleep", "1000"], env={"RINGWARD_DAEMON": "D", "RINGWARD_RUN_ID": "R"}) as child:
+        until_environment(child)
         os.kill(process.main.pid, signal.SIGTERM)
         root.until(lambda: process.state not in ALIVE, "the exit")
         yield f"sleep ({child.pid})"

@@ -17,6 +17,7 @@ from supervisor.ipc.log_line import Log
 from supervisor.scheduler.startup_shutdown import orphans
 from tests.scheduler.fake_clock import FakeClock
 from tests.support.host_features import require_cgroups
+from tests.support.processes import until_environment
 
 
 class _Killed(Exception):
@@ -110,13 +111,21 @@ def test_wait_for_slow_orphans() -> None:
     assert clock.monotonic_s() - begin_s == pytest.approx(19 * 3.0 + 5.0, abs=0.02)
 
 
+def sleeping(number: int, mark: dict[str, str]) -> list[subprocess.Popen[bytes]]:
+    """Start processes that have a mark."""
+    children = [subprocess.Popen(["sleep", "1000"], env={**os.environ, **mark}) for _ in range(number)]
+    for child in children:
+        until_environment(child)
+    return children
+
+
 def test_processes_without_cgroups(monkeypatch: pytest.MonkeyPatch) -> None:
     """All processes with the marks of a lost run are killed, and none of them is logged as remaining."""
     mark = {"RINGWARD_DAEMON": f"D{os.getpid()}", "RINGWARD_RUN_ID": "R"}
     warnings_said: list[bytes] = []
     log = Log("test", "error")
     monkeypatch.setattr(log, "emit", warnings_said.append)
-    children = [subprocess.Popen(["sleep", "1000"], env={**os.environ, **mark}) for _ in range(20)]
+    children = sleeping(20, mark)
     reaper = threading.Thread(target=lambda: [child.wait() for child in children])
     reaper.start()
     orphans._end_marked(mark["RINGWARD_DAEMON"], {"R"}, log)
@@ -131,7 +140,7 @@ def test_more_orphans_than_free_descriptors(monkeypatch: pytest.MonkeyPatch) -> 
     warnings_said: list[bytes] = []
     log = Log("test", "warning")
     monkeypatch.setattr(log, "emit", warnings_said.append)
-    children = [subprocess.Popen(["sleep", "1000"], env={**os.environ, **mark}) for _ in range(90)]
+    children = sleeping(90, mark)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = max(map(int, os.listdir("/proc/self/fd")))
     with open(os.devnull) as null:
