@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from store.database import open_writer
+from store.database import Database, open_reader, open_writer
+from store.errors import QueryTimeout
 from tests.support.postgres import PostgresServer
+from tests.support.waiting import until
 
 BACKENDS = ["sqlite", "postgresql"]
 on_sqlite = pytest.mark.parametrize("path", ["sqlite"], indirect=True)
@@ -45,3 +47,14 @@ def _without_rows() -> bytes:
         open_writer(str(path)).close()
         assert [part.name for part in Path(directory).iterdir()] == [path.name]
         return path.read_bytes()
+
+
+def open_hurried_reader(path: str, limit_s: float) -> Database:
+    """Open a reader with a time limit that is so short that several attempts may be needed."""
+
+    def opened() -> Database | None:
+        with contextlib.suppress(QueryTimeout):
+            return open_reader(path, limit_s=limit_s)
+        return None
+
+    return until(opened, "a connection in time")

@@ -29,7 +29,7 @@ from store.errors import (
 )
 from store.models import MetaModel
 from store.runs.writes import get_run, insert_run
-from tests.store.databases import on_postgresql, on_sqlite
+from tests.store.databases import on_postgresql, on_sqlite, open_hurried_reader
 from tests.store.making import make_run, reader_once_created
 from tests.support.paths import ROOT
 from tests.support.waiting import until
@@ -134,7 +134,7 @@ def test_query_limit(path: str, writer: Database) -> None:
     """A reader's endless query is stopped, and the connection can serve the next one."""
     assert database_module.QUERY_LIMIT_S == 1.0
     set_meta(writer, "k", 1)
-    short = open_reader(path, limit_s=0.05)
+    short = open_hurried_reader(path, limit_s=0.05)
     with pytest.raises(QueryTimeout, match=re.escape(short.location)):
         short.rows(ENDLESS)
 
@@ -168,7 +168,7 @@ def test_attempts_are_limited_in_steps(path: str, limit_s: float | None) -> None
 def test_limit_of_a_snapshot(path: str, writer: Database) -> None:
     """The queries of a snapshot share one limit, so many short ones are stopped as well."""
     assert writer.rows("SELECT 1")
-    reader = open_reader(path, limit_s=0.5)
+    reader = open_hurried_reader(path, limit_s=0.5)
     part = ENDLESS.replace("FROM n)", "FROM n WHERE x < 100000)")
     with pytest.raises(QueryTimeout), reader.snapshot() as view:
         read_for_ever(view, part)

@@ -28,7 +28,7 @@ from store.errors import (
 )
 from store.notifications import Notification, notify, page
 from store.store_thread import StoreThread
-from tests.store.databases import on_postgresql
+from tests.store.databases import on_postgresql, open_hurried_reader
 from tests.store.making import T0
 from tests.support.paths import ROOT
 from tests.support.postgres import PASSWORD, PostgresServer
@@ -161,7 +161,7 @@ def test_bytewise_order(writer: Database, reader: Database) -> None:
 @on_postgresql
 def test_query_limit(path: str, writer: Database) -> None:
     """The server stops a reader's query at its limit; a writer has no limit."""
-    short = open_reader(path, limit_s=0.05)
+    short = open_hurried_reader(path, limit_s=0.05)
     with pytest.raises(QueryTimeout):
         short.rows("SELECT pg_sleep(60)")
 
