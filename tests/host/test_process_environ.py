@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.host.process_environ import Environments
-from tests.support.processes import until_environment
-from tests.support.waiting import until
+from tests.support.waiting import until, until_environment
 
 
 def test_environment() -> None:

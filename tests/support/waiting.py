@@ -1,7 +1,9 @@
 """Waits for conditions, with a single deadline and without guessed times."""
 
+import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -33,3 +35,8 @@ def catch(condition: Callable[[], T | None], description: str, deadline_s: float
         if time.monotonic() - begin_s > deadline_s:
             raise AssertionError(f"still waiting for {description} after {deadline_s} s")
     return result
+
+
+def until_environment(child: subprocess.Popen[bytes]) -> None:
+    """Wait until others can read the environment of a process, which may be shortly after its creation has returned."""
+    until(Path(f"/proc/{child.pid}/environ").read_bytes, "the environment of a new process")

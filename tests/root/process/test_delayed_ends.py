@@ -12,7 +12,7 @@ import pytest
 from logring.logfile import log_file
 from supervisor.root.process.transitions import ALIVE
 from tests.root.stepped_root import SteppedRoot
-from tests.support.processes import until_environment
+from tests.support.waiting import until_environment
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from supervisor.ipc.log_line import Log
 from supervisor.scheduler.startup_shutdown import orphans
 from tests.scheduler.fake_clock import FakeClock
 from tests.support.host_features import require_cgroups
-from tests.support.processes import until_environment
+from tests.support.waiting import until_environment
 
 
 class _Killed(Exception):
