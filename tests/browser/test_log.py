@@ -458,6 +458,33 @@ def test_live_log_follows_unless_scrolled(page: Page, site: Site) -> None:
     expect(page.get_by_role("region", name="Verdict")).to_contain_text("Succeeded")
 
 
+def test_new_lines_count_until_they_are_visible(page: Page, site: Site) -> None:
+    """A reader near the end sees how many lines are new, even once they are loaded, until they scroll into view."""
+    site.pipe.unlink()
+    site.mkfifo()
+    run = site.request("POST", "/api/tasks/talks/run?naming=camel").json()["id"]
+    site.see(page, f"#/run/{run}")
+    log = page.get_by_role("log")
+    with site.pipe.open("w") as pipe:
+        pipe.write("".join(f"line {n}\n" for n in range(300)))
+        pipe.flush()
+        expect(log.locator("[data-n='299'] .x")).to_have_text("line 299")
+        log.evaluate("box => box.scrollBy(0, -100)")
+        expect(page.get_by_text("Paused", exact=True)).to_be_visible()
+        pipe.write("more\n" * 200)
+        pipe.flush()
+        expect(page.get_by_text("Paused · 200 new lines")).to_be_visible()
+        log.evaluate("box => box.scrollBy(0, -1)")
+        expect(log.locator("[data-n='499'] .x")).to_have_text("more")
+        expect(page.get_by_text("Paused · 200 new lines")).to_be_visible()
+        expect(page.get_by_role("button", name="200 more lines")).to_be_visible()
+        log.evaluate("box => box.scrollBy(0, 1000)")
+        expect(page.get_by_text(re.compile("Paused · 1[0-9]{2} new lines"))).to_be_visible()
+        log.evaluate("box => box.scrollTo(0, box.scrollHeight)")
+        expect(page.get_by_text("Following", exact=True)).to_be_visible()
+    expect(page.get_by_role("region", name="Verdict")).to_contain_text("Succeeded")
+
+
 COPIED = """() => new Promise((settle) => {
     document.addEventListener("copy", (event) => settle(event.clipboardData.getData("text/plain")), { once: true });
     document.execCommand("copy");

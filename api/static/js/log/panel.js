@@ -138,7 +138,7 @@ export function LogPanel({ source, at = {}, moved, address = () => null, taskNam
     if (ready) loaded?.();
   }, [ready]);
   const top = log?.topLine() ?? 0;
-  const unseen = log && !log.following ? log.total - log.end : 0;
+  const below = log && !log.following ? Math.max(log.unseen, log.total - log.end) : 0;
   const toFirst = () => log.jump(log.first, { marked: false });
   const shownHit = range ? found.hits.findIndex((hit) => hit.runId === runId && hit.n === range[0]) : -1;
   const hitAt = shownHit < 0 ? null : shownHit;
@@ -265,7 +265,7 @@ export function LogPanel({ source, at = {}, moved, address = () => null, taskNam
         ${log?.error && html`<div class="empty" role="alert"><p class="problem">${log.error.message}</p><button onClick=${() => open(log)}>Try again</button></div>`}
       </div>
       <${PositionBar} first=${log?.first ?? 0} total=${log?.total ?? 0} top=${top} shown=${30} to=${(n) => log.jump(n, { marked: false })} />
-      ${unseen > 0 && html`<button class="primary log-more" onClick=${() => log.toEnd()}><${Icon} name="down" />${number(unseen)} more ${unseen === 1 ? "line" : "lines"}</button>`}
+      ${below > 0 && html`<button class="primary log-more" onClick=${() => log.toEnd()}><${Icon} name="down" />${number(below)} more ${below === 1 ? "line" : "lines"}</button>`}
     </div>
     <p class="log-foot ${ready ? "" : "coming"}">
       <span class="number">${log?.total ? `Line ${number(top + 1)} of ${number(log.total)}` : "No lines"}</span>
@@ -311,8 +311,7 @@ function stateOf(log) {
   if (log?.finished) return "Complete";
   if (!log?.live) return "Connecting …";
   if (log.following) return "Following";
-  const unseen = log.total - log.end;
-  return unseen > 0 ? `Paused · ${count(unseen, "new line")}` : "Paused";
+  return log.unseen > 0 ? `Paused · ${count(log.unseen, "new line")}` : "Paused";
 }
 
 /**

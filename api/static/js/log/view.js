@@ -52,6 +52,7 @@ export class LogView {
     this.looked = 0; // lines that the filter has read in this load
     this.most = LOOK; // lines that the filter may read in one load
     this.readTo = 0; // after the window, no line below this number passes the filter
+    this.seenTo = 0; // every line below this number was there when the reader stopped following, or has been visible
     this.queue = [];
     this.behind = false; // the stream has dropped lines
     this.drawn = new Map(); // rows of the region that each stream is redrawing
@@ -179,6 +180,11 @@ export class LogView {
     return Math.max(this.window.last + 1, this.readTo);
   }
 
+  /** The number of lines that are new since the reader stopped following, and that have not been visible. */
+  get unseen() {
+    return this.following ? 0 : Math.max(0, this.total - this.seenTo);
+  }
+
   replace(lines, readTo = 0, styles = undefined) {
     this.noneBefore = false;
     this.waitsAfter = false;
@@ -194,6 +200,7 @@ export class LogView {
       (lines, page) => {
         this.replace(lines, page.totalLines);
         this.lookedFrom = page.lookedFrom ?? 0;
+        this.seenTo = page.totalLines;
         this.following = true;
         this.stick();
         this.later();
@@ -310,6 +317,7 @@ export class LogView {
         this.window.target = marked ? [n, last] : null;
         this.replace(lines, page.readTo);
         this.lookedFrom = page.lookedFrom ?? 0;
+        this.seenTo = page.totalLines;
         this.fit();
         const row = this.window.rowAt(n);
         if (row?.matches(".fold, .folded")) this.look.open.add(this.lines.find((one) => one.n >= n).trace) && this.window.draw(this.lines);
@@ -345,6 +353,7 @@ export class LogView {
       this.tell();
       return;
     }
+    this.seenTo = Math.max(this.seenTo, atEnd ? this.end : this.window.lineAt(scrollTop + clientHeight));
     if (!this.loading && this.loaded) {
       // If the last load of a filter found nothing, only the reader's buttons continue it.
       const before = this.some ? this.lookedFrom : this.lines[0]?.n;
@@ -577,6 +586,7 @@ export class LogView {
       this.trimTop(FOLLOWED);
     }
     this.readTo = Math.max(this.readTo, this.total);
+    this.seenTo = this.total;
   }
 
   drawRegion() {
