@@ -12,6 +12,8 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
@@ -34,6 +36,8 @@ class MatchProcess:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._changing = threading.Lock()
+        """Held while the process starts or ends: it exists then, but `pid` is None."""
         self._fd = -1
         self._text: bytes | None = None
         """The text that the process has."""
@@ -50,6 +54,20 @@ class MatchProcess:
     def pid(self) -> int | None:
         """The id of the process, if it was started."""
         return None if self._process is None else self._process.pid
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[bool]:
+        """Keep the process from starting and ending, for a thread that looks at all children of this process.
+
+        Yields:
+            False if the process is starting or ending at this moment.
+        """
+        is_free = self._changing.acquire(blocking=False)
+        try:
+            yield is_free
+        finally:
+            if is_free:
+                self._changing.release()
 
     def find(self, expression: str, text: bytes, pos: int, start: int, end: int) -> tuple[int, int] | None:
         """Return start and end of the first match from `pos` on, within `text[start:end]`; None if there is none.
@@ -105,7 +123,7 @@ class MatchProcess:
     def _start(self) -> None:
         try:
             ours, theirs = socket.socketpair()
-            with ours, theirs:
+            with self._changing, ours, theirs:
                 for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
                     ours.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(_PATIENCE_S, 0))
                 self._process = subprocess.Popen(
@@ -135,12 +153,13 @@ class MatchProcess:
 
     def _end(self) -> int | None:
         """End and reap the process; return its exit status, or None without one."""
-        process, self._process = self._process, None
-        if process is None:
-            return None
-        os.close(self._fd)
-        status = process.poll()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(_END_S) if status is None else status
-        process.kill()
-        return process.wait()
+        with self._changing:
+            process, self._process = self._process, None
+            if process is None:
+                return None
+            os.close(self._fd)
+            status = process.poll()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(_END_S) if status is None else status
+            process.kill()
+            return process.wait()

@@ -18,13 +18,14 @@ import os
 import signal
 import subprocess
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 from logring.mask import MASK, Mask
 from supervisor.helpers.watcher.network_probes import ProbeFailed
 from supervisor.host import prepared_command
 from supervisor.host.process_environ import Environments
 from supervisor.host.procfs import Process, children_of, find_process, send_signal, with_descendants
+from supervisor.ipc.match_process import MatchProcess
 from supervisor.ipc.probe_request import ProbeRequest
 
 MARK = "RINGWARD_PROBE"
@@ -101,10 +102,10 @@ class CommandProbes:
 
     Args:
         alone: Whether this process is a subreaper whose children are all commands, their leftovers, or its helper.
-        helper: Returns the process id of the helper, which is no leftover; None without one.
+        helper: The helper, which is no leftover.
     """
 
-    def __init__(self, *, alone: bool, helper: Callable[[], int | None] = lambda: None) -> None:
+    def __init__(self, *, alone: bool, helper: MatchProcess) -> None:
         self._helper = helper
         self._attempts: dict[int, _Attempt] = {}
         """Attempts whose main process is not reaped yet, by its id."""
@@ -140,10 +141,11 @@ class CommandProbes:
         while True:
             finished = {pid for pid, attempt in self._attempts.items() if attempt.finished}
             marks = {pid: attempt.mark for pid, attempt in self._attempts.items() if pid not in finished}
-            if (helper := self._helper()) is not None:
-                marks[helper] = ""
-            if not leftovers.end(finished, marks) and not finished:
-                return
+            with self._helper.unchanged() as known:
+                if self._helper.pid is not None:
+                    marks[self._helper.pid] = ""
+                if known and not leftovers.end(finished, marks) and not finished:
+                    return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _SEARCH_S[1])
 

@@ -34,7 +34,7 @@ class ProbeRunner:
         self._network_slots = asyncio.Semaphore(_AT_ONCE)
         self._names = NameLookup()
         self._searches = LineSearches()
-        self._exec = CommandProbes(alone=alone, helper=lambda: self._searches.process.pid)
+        self._exec = CommandProbes(alone=alone, helper=self._searches.process)
         self._command_slots = asyncio.Semaphore(_COMMANDS_AT_ONCE)
         self._ask_slots = asyncio.Semaphore(_COMMANDS_AT_ONCE)
 

@@ -378,6 +378,48 @@ def daemonises(*arguments: object) -> list[str]:
     return [sys.executable, "-I", str(PROGRAMS / "daemonises.py"), *map(str, arguments)]
 
 
+STARTS_A_MATCHER = """
+import asyncio, os, subprocess, threading
+from supervisor.helpers.watcher.command_probe import CommandProbes
+from supervisor.host.osport import become_subreaper
+from supervisor.ipc.match_process import MatchProcess
+from supervisor.ipc.probe_request import ProbeRequest
+
+created, going_on = threading.Event(), threading.Event()
+matchers = []
+
+class SlowlyStarted(subprocess.Popen):
+    def __init__(self, argv, **options):
+        super().__init__(argv, **options)
+        if "matcher" in argv:
+            matchers.append(self)
+            created.set()
+            going_on.wait()
+
+async def play():
+    helper = MatchProcess()
+    matching = asyncio.create_task(asyncio.to_thread(helper.find, "a", b"ba", 0, 0, 2))
+    await asyncio.to_thread(created.wait)
+    probes = CommandProbes(alone=True, helper=helper)
+    await probes.run(ProbeRequest(key="R/ready", kind="exec", argv=["/bin/true"], env=dict(os.environ), timeout_ms=0))
+    await asyncio.sleep(0)  # the search for leftovers begins
+    going_on.set()
+    print(await matching, len(matchers))
+    await probes.ended()
+    helper.close()
+
+become_subreaper()
+subprocess.Popen = SlowlyStarted
+asyncio.run(play())
+"""
+
+
+def test_starting_matcher_is_no_leftover() -> None:
+    """The search for leftovers of commands spares a matching process whose start has not returned yet."""
+    ended = subprocess.run([sys.executable, "-I", "-c", STARTS_A_MATCHER], capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.stderr) == ("(1, 2) 1\n", "")
+
+
 @pytest.mark.parametrize("bare", [[], ["bare"]])
 def test_leftover_processes_of_a_command(real: WatcherProcess, tmp_path: Path, bare: list[str]) -> None:
     """Daemons that a command leaves are killed and reaped; daemons of a running command are not."""
