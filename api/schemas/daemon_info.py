@@ -99,7 +99,7 @@ class UnreadCountEvent(Struct, kw_only=True):
 class Sample(Struct, kw_only=True, rename="camel"):
     """Measurements of one interval. Values that this host does not provide are absent."""
 
-    # The fields have the order of those of store.metrics.Sample.
+    # The fields are in the order of store.metrics.Sample.
     t: Annotated[DateTime, Meta(description="Start of the interval.")]
     cpu_percent: Annotated[float, Meta(description="Average of all cores, 0 to 100.")] | UnsetType = UNSET
     load1: float | UnsetType = UNSET

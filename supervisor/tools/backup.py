@@ -34,7 +34,7 @@ class CannotCopy(Exception):
 
 
 class TargetInside(Exception):
-    """The copy would be a part of what it copies."""
+    """The copy would contain itself."""
 
 
 @dataclass

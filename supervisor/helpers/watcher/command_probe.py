@@ -102,7 +102,7 @@ class CommandProbes:
 
     Args:
         alone: Whether this process is a subreaper whose children are all commands, their leftovers, or its helper.
-        helper: The helper, which is no leftover.
+        helper: The watcher's matching process, which is no leftover.
     """
 
     def __init__(self, *, alone: bool, helper: MatchProcess) -> None:
