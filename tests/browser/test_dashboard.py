@@ -314,6 +314,18 @@ def test_service_page(page: Page, site: Site) -> None:
     expect(page.locator(".log-row.target .x")).to_have_text("serving")
 
 
+def test_instances_of_runs(page: Page, site: Site) -> None:
+    """Runs show the index of their instance if the service has several, even at the start of the daemon."""
+    site.see(page, "#/runs?task_name=web")
+    triggers = page.get_by_role("table").locator("td.trigger")
+    expect(triggers.filter(has_text="daemon start [0]")).to_have_count(1)
+    expect(triggers.filter(has_text="daemon start [1]")).to_have_count(1)
+    site.see(page, "#/runs?task_name=broken")
+    expect(triggers.filter(has_text="service restart").first).to_have_text("service restart")
+    page.get_by_role("table").get_by_role("link", name=re.compile("^Run ")).first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("broken")
+
+
 def test_stop_and_start_a_service(page: Page, site: Site) -> None:
     """A service stops after a confirmation and starts again, and its state changes on the page."""
     site.see(page, "#/task/web")

@@ -31,6 +31,12 @@ export const isAdmin = computed(() => me.value?.role === "admin" && !isLimited.v
 /** Return the task or service of that name, or undefined. */
 export const unitNamed = (name) => units.value?.find((unit) => unit.name === name);
 
+/** Return the index of a run's instance in brackets, with a space before it; "" if its unit has only one instance. */
+export function instanceOf(run) {
+  const several = (unitNamed(run.taskName)?.instances?.length ?? 1) > 1;
+  return several || run.instanceIndex ? ` [${run.instanceIndex}]` : "";
+}
+
 async function load(what) {
   try {
     await what();

@@ -15,7 +15,7 @@ import { Icon } from "../parts/icon.js";
 import { Slots, useSlots } from "../units/slots.js";
 import { UnitActions } from "../units/unit_actions.js";
 import { link } from "../routes.js";
-import { loadUnits, mayOperate, now, throttle, trouble, units } from "../state.js";
+import { instanceOf, loadUnits, mayOperate, now, throttle, trouble, units } from "../state.js";
 import { FAILURES, ofRun, ofUnit } from "../states.js";
 
 const COMING = 8;
@@ -130,7 +130,7 @@ function Running({ all }) {
     ${seen && !data && !error && html`<${Skeleton} />`}
     ${data && !items.length && html`<${Empty}>Nothing is running.</${Empty}>`}
     <ul class="lines" ref=${list}>${shown.map((one) => html`<li key=${one.runId}>
-      <a class="clip" href=${link("run", one.runId)}>${one.taskName}${services.has(one.taskName) ? ` [${one.instanceIndex}]` : ""}</a>
+      <a class="clip" href=${link("run", one.runId)}>${one.taskName}${instanceOf(one)}</a>
       <span class="spring"></span>
       <span class="soft small number">${usage(one)}</span>
     </li>`)}</ul>

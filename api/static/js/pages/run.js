@@ -18,7 +18,7 @@ import { parametersOf, queryOf } from "../log/search.js";
 import { RunLog } from "../log/source.js";
 import { firstPage } from "../log/view.js";
 import { go, link, route } from "../routes.js";
-import { mayOperate, throttle, trouble, unitNamed, units } from "../state.js";
+import { instanceOf, mayOperate, throttle, trouble, unitNamed, units } from "../state.js";
 import { FAILURES, ofRun } from "../states.js";
 import { sentence, starter } from "../verdict.js";
 
@@ -53,7 +53,7 @@ export function RunPage({ id }) {
   const ask = (wanted) => go(address({ q: undefined, regex: undefined, case: undefined, all: undefined, ...parametersOf(wanted) }), { replace: true });
   return html`<${Trail} run=${run} ready=${logged} />
     <div class="page-head">
-      <h1>${run.taskName}${run.instanceIndex || run.triggeredBy === "service" ? html`<span class="soft"> [${run.instanceIndex}]</span>` : ""}</h1>
+      <h1>${run.taskName}<span class="soft">${instanceOf(run)}</span></h1>
       <${RunBadge} run=${run} />
       <span class="spring"></span><${RunActions} run=${run} />
     </div>

@@ -5,7 +5,7 @@ import { get } from "../api.js";
 import { count, number } from "../format.js";
 import { listen } from "../live.js";
 import { go, link, route } from "../routes.js";
-import { mayOperate, throttle } from "../state.js";
+import { instanceOf, mayOperate, throttle } from "../state.js";
 import { FAILURES, ofRun } from "../states.js";
 import { At, Card, Empty, Head, RunBadge, Took, UnitLink, Unloaded, useLoad } from "../parts/basics.js";
 import { Cause } from "./cause.js";
@@ -190,7 +190,6 @@ function folded(runs, unfolded) {
  */
 function Row({ run, by, named, selected, late, toggle, earlier, open, unfold, of }) {
   const attempt = run.retryAttempt ? `, retry ${run.retryAttempt}` : "";
-  const instance = run.triggeredBy === "service" || run.instanceIndex ? ` [${run.instanceIndex}]` : "";
   return html`<tr aria-selected=${selected} class=${of ? "earlier" : ""}>
     <td><input type="checkbox" aria-label=${`Select run ${run.id}`} checked=${selected} disabled=${late} onChange=${() => toggle(run)} /></td>
     <td><a href=${link("run", run.id)} aria-label=${`Run ${run.id} ${ofRun(run).word}`}><${RunBadge} run=${run} /></a>
@@ -201,7 +200,7 @@ function Row({ run, by, named, selected, late, toggle, earlier, open, unfold, of
     <td class="number"><${Took} run=${run} /></td>
     <td class="number wide">${run.status === "ended" && run.exitCode >= 0 ? run.exitCode : ""}</td>
     <td class="wide why">${FAILURES.includes(run.endReason) && html`<${Cause} id=${run.id} />`}</td>
-    <td class="wide trigger soft">${starter(run, by)}${attempt}${instance}</td>
+    <td class="wide trigger soft">${starter(run, by)}${attempt}${instanceOf(run)}</td>
   </tr>`;
 }
 
