@@ -1,5 +1,6 @@
 """The data directory: created, checked for write access, locked, and given its identity."""
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -12,14 +13,23 @@ from supervisor.ipc import run_token
 from supervisor.startup.parent_directories import make_parents
 from supervisor.startup.refusal import Cause, NotStarted
 
+RESERVE = "reserve"
+"""Name of the file that reserves disk space for the database."""
+
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ID_CHARS = 26
-_PROBE_BYTES = 4096
+_START_BYTES = 1 << 20
+"""Space that the files of a start need, such as the database's ``-shm`` and ``-wal``."""
+_MIN_BYTES = 4096
+"""Space without which no start is attempted. More is not required, because the files may exist already."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _RUN_TOKEN_KEY = "run_token.key"  # noqa: S105 - the name of a file
 
 
 def prepare(path: str) -> None:
     """Create the data directory, readable only for its owner, unless it exists; check that it can be written.
+
+    If the disk has too little space for a start, the space reserved for the database is released.
 
     Raises:
         NotStarted: it cannot be used; the message gives the reason.
@@ -31,7 +41,13 @@ def prepare(path: str) -> None:
         except FileExistsError:
             if not os.path.isdir(path):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
-        _probe(path)
+        try:
+            _probe(path, _START_BYTES)
+        except OSError as err:
+            if err.errno not in _FULL:
+                raise
+            _release_reserve(path)
+            _probe(path, _MIN_BYTES)
     except OSError as err:
         raise unusable(path, err) from err
     if os.geteuid() == 0:
@@ -194,15 +210,31 @@ def _user(uid: int) -> str:
         return f"user {uid}"
 
 
-def _probe(path: str) -> None:
-    """Write a file and remove it: permissions do not tell whether the disk has space."""
+def _probe(path: str, size: int) -> None:
+    """Write a file of `size` bytes and remove it: permissions do not tell whether the disk has space."""
     name = os.path.join(path, f".probe-{os.getpid()}")
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        os.write(fd, bytes(_PROBE_BYTES))
+        written = 0
+        while written < size:  # the last write before ENOSPC is short
+            written += os.write(fd, bytes(size - written))
     finally:
         os.close(fd)
         os.unlink(name)
+
+
+def _release_reserve(path: str) -> None:
+    """Remove the file that reserves disk space for the database, unless a daemon uses the directory.
+
+    The scheduler recreates the file once the disk has space, and reports the full disk until then.
+    """
+    with contextlib.suppress(OSError):  # ENOENT; EWOULDBLOCK: a daemon uses the directory
+        fd = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(os.path.join(path, RESERVE))
+        finally:
+            os.close(fd)
 
 
 def _store(path: str, name: str, text: str) -> None:

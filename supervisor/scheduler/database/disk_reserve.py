@@ -10,6 +10,7 @@ from supervisor.ipc.log_line import Log
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.notifications.notifications import Notifications
+from supervisor.startup.data_directory import RESERVE
 
 BYTES = 16 << 20
 _SPARE = 2
@@ -34,7 +35,7 @@ class DiskReserve:
         committer: Committer,
     ) -> None:
         self._loop = loop
-        self._path = f"{directory}/reserve"
+        self._path = f"{directory}/{RESERVE}"
         self._directory = directory
         self._notifications = notifications
         self._log = log

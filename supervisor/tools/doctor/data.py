@@ -9,6 +9,7 @@ from supervisor.host.files import DAMAGED, nearest_existing, read_json
 from supervisor.ipc.export_job import ExportStatus, status_path
 from supervisor.ipc.log_line import stamp
 from supervisor.ipc.plural import counted
+from supervisor.startup.data_directory import RESERVE
 from supervisor.tools.doctor.finding import Finding, size
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _remedy(path: str, mode: int) -> str:
 def disk(path: str, min_free_bytes: int | None) -> Finding:
     """Check whether the disk has enough free space for logs and the database; `min_free_bytes` is configured."""
     check = "disk"
-    has_reserve = os.path.exists(os.path.join(path, "reserve"))
+    has_reserve = os.path.exists(os.path.join(path, RESERVE))
     path = nearest_existing(path)
     filesystem = os.statvfs(path)
     free, total = filesystem.f_bavail * filesystem.f_frsize, filesystem.f_blocks * filesystem.f_frsize

@@ -21,9 +21,12 @@ class SmallDisk(Daemon):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.data.mkdir(mode=0o700)
+        self.before_start = "true"
+        """A shell command that runs in the data directory before the daemon starts."""
 
     def command(self) -> list[str]:
-        script = f'mount -t tmpfs -o size={MEGABYTES}m,mode=700 tmpfs "$1" && shift && exec "$@"'
+        script = f'mount -t tmpfs -o size={MEGABYTES}m,mode=700 tmpfs "$1" && (cd "$1" && {self.before_start})'
+        script += ' && shift && exec "$@"'
         return [*in_namespace(), "sh", "-c", script, "sh", str(self.data), *super().command()]
 
     @property
@@ -81,3 +84,18 @@ def test_reserve_stores_runs_on_a_full_disk(daemon: SmallDisk) -> None:
     assert reserve.stat().st_size == BYTES
     assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
     assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize("free", [0, 8192])
+def test_start_on_a_full_disk(daemon: SmallDisk, free: int) -> None:
+    """A daemon starts on a full disk, even if a few kilobytes are free: it uses the reserve of the last start."""
+    daemon.write('[tasks.t]\nrun = "echo hello"\n')
+    filled = f"! cat /dev/zero > ballast && truncate -s -{free} ballast"
+    daemon.before_start = f"touch lock && head -c {BYTES} /dev/zero > reserve && {filled}"
+    daemon.start()
+    assert not (daemon.disk / "reserve").exists()
+    assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
+    until(lambda: "disk.full" in daemon.kinds(), "the notification")
+    (daemon.disk / "ballast").unlink()
+    until(lambda: daemon.kinds()[0] == "disk.recovered", "it to recover")
+    assert (daemon.disk / "reserve").stat().st_size == BYTES
