@@ -173,7 +173,10 @@ def get_readiness(context: Context, call: Call) -> None:
         raise unavailable("Not ready: the runtime directory was removed")
     if info is None or not info.get("storing", True):
         problem = database_problem(context.boot)
-        raise unavailable("Not ready" if problem is None else f"Not ready: {problem['summary']}")
+        if problem is not None:
+            raise unavailable(f"Not ready: {problem['summary']}")
+        reason = "the scheduler does not answer" if info is None else "the database cannot be written"
+        raise unavailable(f"Not ready: {reason}")
     call.answer(schemas.Health(status="degraded" if info.get("degraded") else "ok"))
 
 

@@ -29,7 +29,7 @@ export function sentence(run, ending) {
     queue_full: "Rejected: the queue of the task was full.",
     dst_skipped: "Skipped: its local time does not exist (clock change).",
     daemon_stopped: `Stopped${after}: the daemon was shut down.`,
-    missed: `Missed: the daemon was down or the host was suspended${ending?.missedCount > 1 ? ` (${count(ending.missedCount, "scheduled time")})` : ""}.`,
+    missed: `Missed: the daemon was down, the host was suspended, or the database could not be written${ending?.missedCount > 1 ? ` (${count(ending.missedCount, "scheduled time")})` : ""}.`,
     start_failed: `Could not start${told ? `: ${told.replace(/^could not start: /, "")}` : "."}`,
   };
   const parts = [words[run.endReason]];

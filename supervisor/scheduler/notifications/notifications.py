@@ -30,7 +30,7 @@ MOST_WAITING = 1000
 """Maximum number of waiting messages per notifier; above it, the oldest are dropped."""
 TOO_MANY = f"more than {MOST_WAITING} messages were waiting"
 _MISSED_REASONS = {
-    "missed": "had no run: the daemon was not running, or the host slept",
+    "missed": "had no run: the daemon was not running, the host slept, or the database could not be written",
     "queue_full": "had no run: the queue was full",
     "skipped": "had no run: another run was active or waiting",
 }

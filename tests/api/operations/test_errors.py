@@ -474,7 +474,7 @@ def test_commands_without_a_scheduler(own: Daemon) -> None:
         assert_problem(answer, 503)
         assert int(answer.headers["Retry-After"]) > 0
         assert own.get(f"/api/runs/{run.id}").status == 200
-        assert own.get("/readyz").status == 503
+        assert assert_problem(own.get("/readyz"), 503)["detail"] == "Not ready: the scheduler does not answer"
         assert own.get("/healthz").status == 200
     finally:
         own.scheduler.start()
