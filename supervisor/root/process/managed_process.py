@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from supervisor.host.cgroups import Cgroup, Usage
 from supervisor.host.pidfds import exit_status
-from supervisor.host.procfs import COUNTS_IO
+from supervisor.host.procfs import COUNTS_IO, has_executed_nothing
 from supervisor.ipc.messages import Exited, Spawn
 from supervisor.root.process.notify_socket import NotifySocket
 from supervisor.root.process.transitions import ALIVE, CLOSES, DRAINS, OVERDUE, State
@@ -52,6 +52,8 @@ class Outcome:
     """Why the command could not be executed."""
     ended_at: int | None = None
     """Milliseconds since the epoch."""
+    executed_nothing: bool = False
+    """Whether the main process, which is our child, ended before it executed any program."""
     status: int | None = None
     """Wait status of an adopted process, once it is known."""
     usage: Usage | None = None
@@ -150,6 +152,10 @@ class ManagedProcess:
         The duration does not depend on the wall clock.
         """
         self.outcome.ended_at = self.main.started_at + round(1000 * (boot_s - self.main.started_s))
+
+    def inspect_zombie(self) -> None:
+        """Note whether the main process, which has ended, executed any program."""
+        self.outcome.executed_nothing = not self.main.adopted and has_executed_nothing(self.main.pid)
 
 
 class MainProcessExit(NamedTuple):

@@ -8,10 +8,8 @@ None of them blocks.
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
-from supervisor.host import procfs
 from supervisor.host.shortage import is_of_memory
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings, Exited, Message, Spawn
@@ -237,6 +235,8 @@ class ProcessManager:
     def _resume(self, process: ManagedProcess) -> None:
         if process.state in ALIVE:
             self._watch_process(process)
+        elif process.state in DRAINS:
+            process.inspect_zombie()
         resume_at_s = None if process.notify_socket is None else process.notify_socket.resume_at_s
         for at in (0.0, process.deadline_s, resume_at_s):
             if at is not None:
@@ -272,7 +272,7 @@ class ProcessManager:
         return {
             "op": "snapshot",
             "instances": [snapshot_entry(process) for process in self.live.values()],
-            "exits": [asdict(exited) for exited in self.exits.values()],
+            "exits": [vars(exited) for exited in self.exits.values()],
             "cgroups": self.cgroup_manager.directory,
             "left_running": self._leftover_runs.listed(),
         }
@@ -412,15 +412,16 @@ class ProcessManager:
     def _note_exit(self, process: ManagedProcess, _detail: None) -> None:
         """Note the end of the main process. The pidfd is closed last, because a shortage repeats the whole action."""
         process.note_end(self._clock.boot_s())
+        process.inspect_zombie()
         if process.state is State.RUNNING:
             process.deadline_s = None  # the time-out; a stop keeps its time
-        unbegun = procfs.has_executed_nothing(process.main.pid) and not process.main.adopted
         if process.status_fd is not None:
             # EAGAIN: a process of the command holds the socket, so the command did start. ECONNRESET: the shim was
             # killed before it read our request.
             with contextlib.suppress(BlockingIOError, ConnectionResetError):
                 words = os.read(process.status_fd, 256).decode(errors="replace")
-                if words or not (unbegun or process.cause is not None):  # otherwise we killed it before it could start
+                # Without words, a process that executed nothing or was stopped was killed before it could start.
+                if words or not (process.outcome.executed_nothing or process.cause is not None):
                     process.outcome.reason = shim.explain(process.spawn, words)
             os.close(process.status_fd)
             process.status_fd = None
@@ -447,9 +448,7 @@ class ProcessManager:
 
         A run that was stopped or failed to start gets no other process.
         """
-        if process.main.adopted or process.cause is not None or process.outcome.reason is not None:
-            return False
-        return procfs.has_executed_nothing(process.main.pid)
+        return process.outcome.executed_nothing and process.cause is None and process.outcome.reason is None
 
     def _keep_from_renewal(self, process: ManagedProcess, message: Message) -> None:
         """Start no other process for a run that is being stopped."""
@@ -591,7 +590,7 @@ class ProcessManager:
         self.exits[exited.run] = exited
         if process is not None:
             self._records.exited(process, exited)
-        self._send({"op": "exited", **asdict(exited), "origin": {}})
+        self._send({"op": "exited", **vars(exited), "origin": {}})
 
     def _forget(self, run: str, _detail: None) -> None:
         self.exits.pop(run, None)

@@ -4,13 +4,19 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from supervisor.host.procfs import has_executed_nothing
+from supervisor.root.handover.run_recovery import RecoveredRun
+from supervisor.root.process.managed_process import MainProcess, ManagedProcess
+from supervisor.root.process.transitions import State
+from tests.root.process.test_transitions import Bench, bench
 from tests.root.spawn.test_posix_spawn import make_spawn
 from tests.root.spawn.test_zygote import Outcome, root, state
 from tests.root.start_bench import StartBench
 from tests.support.waiting import until
 
-__all__ = ["root"]
+__all__ = ["bench", "root"]
 
 
 def test_killed_spare_executed_nothing(root: StartBench, tmp_path: Path) -> None:
@@ -37,6 +43,31 @@ def test_killed_spare_executed_nothing(root: StartBench, tmp_path: Path) -> None
     assert Outcome(second).code == 0
     assert len(side.read_text().split()) == 1
     assert root.started_runs == [spawn.run, spawn.run]
+
+
+def test_next_root_replaces_a_killed_spare(
+    root: StartBench, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If an upgrade follows the death of a spare that executed nothing, the next root starts another process."""
+    spawn = make_spawn(["/bin/sh", "-c", f"echo >> {tmp_path}/side"])
+    spare = root.prepare()
+    os.kill(spare, signal.SIGSTOP)
+    until(lambda: state(spare) == "T", "it to stop")
+    assert not root.begin(spawn)
+    started = root.settle(spawn)
+    os.kill(spare, signal.SIGKILL)
+    until(lambda: state(spare) == "Z", "its end")
+    for fd in (*started.pipes, started.pidfd, started.status_fd):
+        if fd is not None:
+            os.close(fd)
+    process = ManagedProcess(spawn, MainProcess(spare, -1, 1, 0.0))
+    process.state = State.DRAINED
+    again: list[str] = []
+    monkeypatch.setattr(bench.manager.starts, "start_again", lambda spawn, _notify_socket: again.append(spawn.run))
+    bench.manager.adopt(RecoveredRun(spawn.run, process))
+    bench.manager.run_timers(0.0)
+    assert again == [spawn.run]
+    assert not (tmp_path / "side").exists()
 
 
 def test_missing_process_is_in_doubt() -> None:
