@@ -3,7 +3,7 @@
 import time
 
 from bench.measure import Row, limit_row
-from supervisor.schedule.admission import Capacity, Claim, WaitingRuns, admit
+from supervisor.schedule.admission import ActiveRuns, Capacity, Claim, WaitingRuns, admit
 
 _BAR_MS = 1.0
 _SLOTS = 20
@@ -28,17 +28,17 @@ def _decision_ms(count: int) -> float:
     """Return the mean time of a decision while all runs start and end one after the other."""
     capacity = Capacity({f"s{number}": _SIZE for number in range(_SLOTS)})
     waiting = WaitingRuns(map(_claim, range(count)))
-    running: list[Claim] = []
+    active = ActiveRuns()
     decisions = 0
     start_s = time.perf_counter()
     while waiting:
-        claim = admit(capacity, running, waiting)
+        claim = admit(capacity, active, waiting)
         decisions += 1
         if claim is None:
-            running.pop(0)
+            active.remove(next(iter(active)).run)
         else:
             waiting.remove(claim.run)
-            running.append(claim)
+            active.add(claim)
     return (time.perf_counter() - start_s) * 1000 / decisions
 
 

@@ -7,11 +7,11 @@ Waiting runs are ordered by priority and age: each minute of waiting adds a poin
 rate, so their order never changes. A run passes an earlier one only if they share no slot. Otherwise small runs could
 starve a run that needs many places.
 
-No counters are kept. The rows of the runs tell which runs are active or waiting, so every scheduler decides alike.
+No counters are stored. The rows of the runs tell which runs are active or waiting, so every scheduler decides alike.
 """
 
 from bisect import bisect_left, insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
 from itertools import islice
@@ -82,6 +82,59 @@ def rank_of(priority: int, since_ms: int) -> int:
     return since_ms - priority * POINT_MS
 
 
+class ActiveRuns:
+    """The claims of the active runs, the earliest first, and the totals of the resources that they hold."""
+
+    def __init__(self, claims: Iterable[Claim] = ()) -> None:
+        self._claims: dict[str, Claim] = {}
+        self._slots = Counter[str]()
+        self._units = Counter[str]()
+        """Number of active runs by task."""
+        self.tasks = 0
+        """Number of active runs of tasks."""
+        for claim in claims:
+            self.add(claim)
+
+    def add(self, claim: Claim) -> None:
+        """Add a run, or replace the claim of a run that is already active."""
+        self.remove(claim.run)
+        self._claims[claim.run] = claim
+        self._count(claim, 1)
+
+    def remove(self, run: str) -> None:
+        """Remove a run, if it is active."""
+        claim = self._claims.pop(run, None)
+        if claim is not None:
+            self._count(claim, -1)
+
+    def _count(self, claim: Claim, sign: int) -> None:
+        for name, places in claim.uses.items():
+            self._slots[name] += sign * places
+        if claim.limit is not None:
+            self.tasks += sign
+            self._units[claim.unit] += sign
+
+    def __iter__(self) -> Iterator[Claim]:
+        return iter(self._claims.values())
+
+    def fill_slot(self, capacity: Capacity, name: str, places: int) -> bool:
+        """Return whether a slot has fewer than `places` free places."""
+        return self._slots[name] + places > capacity.slots.get(name, 0)
+
+    def fill_task(self, claim: Claim) -> bool:
+        """Return whether as many runs of a task are active as its limit allows; False for a run of a service."""
+        return claim.limit is not None and self._units[claim.unit] >= claim.limit
+
+    def fill_daemon(self, capacity: Capacity, claim: Claim) -> bool:
+        """Return whether as many runs of tasks are active as the daemon allows; False for a run of a service."""
+        return claim.limit is not None and capacity.max_running is not None and self.tasks >= capacity.max_running
+
+    def leave_room(self, capacity: Capacity, claim: Claim) -> bool:
+        """Return whether a run fits beside the active runs."""
+        full = any(self.fill_slot(capacity, name, places) for name, places in claim.uses.items())
+        return not (full or self.fill_task(claim) or self.fill_daemon(capacity, claim))
+
+
 class WaitingRuns:
     """The waiting runs, in lines of runs that cannot pass each other.
 
@@ -111,9 +164,9 @@ class WaitingRuns:
         if not line:
             del self._lines[_line_of(claim)]
 
-    def get(self, run: str) -> Claim | None:
-        """Return the claim of a run; None if it does not wait."""
-        return self._claims.get(run)
+    def __contains__(self, run: str) -> bool:
+        """Return whether a run waits."""
+        return run in self._claims
 
     def heads(self) -> list[Claim]:
         """Return the first run of each line, in order."""
@@ -139,51 +192,44 @@ class WaitingRuns:
         return len(self._claims)
 
 
-def admit(capacity: Capacity, running: Iterable[Claim], waiting: WaitingRuns) -> Claim | None:
+def admit(capacity: Capacity, active: ActiveRuns, waiting: WaitingRuns) -> Claim | None:
     """Return the waiting run that starts next; None if all must wait."""
-    load = _Load(running)
     passed: set[str] = set()
     """Slots of earlier runs that must wait; a later run may not take them."""
     for claim in waiting.heads():
-        if passed.isdisjoint(claim.uses) and load.has_room(capacity, claim):
+        if passed.isdisjoint(claim.uses) and active.leave_room(capacity, claim):
             return claim
         passed.update(claim.uses)
     return None
 
 
 def obstacles(
-    capacity: Capacity, running: Iterable[Claim], waiting: WaitingRuns, claims: Iterable[Claim]
+    capacity: Capacity, active: ActiveRuns, waiting: WaitingRuns, claims: Iterable[Claim]
 ) -> list[list[Obstacle]]:
     """Return, for each of `claims`, the reasons why it waits; empty if it starts at once."""
-    active = list(running)
-    load = _Load(active)
-    return [_obstacles(capacity, active, load, waiting, claim) for claim in claims]
+    return [_obstacles(capacity, active, waiting, claim) for claim in claims]
 
 
-def _obstacles(
-    capacity: Capacity, active: list[Claim], load: "_Load", waiting: WaitingRuns, claim: Claim
-) -> list[Obstacle]:
+def _obstacles(capacity: Capacity, active: ActiveRuns, waiting: WaitingRuns, claim: Claim) -> list[Obstacle]:
     in_the_way = []
     for name, count in claim.uses.items():
         first = tuple(holder.run for holder in islice(waiting.before(claim, name), MOST_HOLDERS))
-        size = capacity.slots.get(name, 0)
-        if first or load.slots.get(name, 0) + count > size:
+        if first or active.fill_slot(capacity, name, count):
             holders = (*(holder.run for holder in active if name in holder.uses), *first)
-            in_the_way.append(Obstacle("slot", name, size, holders[:MOST_HOLDERS]))
-    if claim.limit is not None:
-        if load.units.get(claim.unit, 0) >= claim.limit:
-            own = tuple(holder.run for holder in active if holder.unit == claim.unit)
-            in_the_way.append(Obstacle("task", claim.unit, claim.limit, own[:MOST_HOLDERS]))
-        if capacity.max_running is not None and load.tasks >= capacity.max_running:
-            counted = tuple(holder.run for holder in active if holder.limit is not None)
-            in_the_way.append(Obstacle("daemon", "", capacity.max_running, counted[:MOST_HOLDERS]))
+            in_the_way.append(Obstacle("slot", name, capacity.slots.get(name, 0), holders[:MOST_HOLDERS]))
+    if claim.limit is not None and active.fill_task(claim):
+        own = tuple(holder.run for holder in active if holder.unit == claim.unit)
+        in_the_way.append(Obstacle("task", claim.unit, claim.limit, own[:MOST_HOLDERS]))
+    if capacity.max_running is not None and active.fill_daemon(capacity, claim):
+        counted = tuple(holder.run for holder in active if holder.limit is not None)
+        in_the_way.append(Obstacle("daemon", "", capacity.max_running, counted[:MOST_HOLDERS]))
     return in_the_way
 
 
-def slot_uses(capacity: Capacity, running: Iterable[Claim], waiting: WaitingRuns, listed: int) -> list[SlotUse]:
+def slot_uses(capacity: Capacity, active: ActiveRuns, waiting: WaitingRuns, listed: int) -> list[SlotUse]:
     """Return the use of all slots by name, each with up to `listed` runs that hold it and as many that wait."""
     holders = defaultdict[str, list[Claim]](list)
-    for claim in running:
+    for claim in active:
         for name in claim.uses:
             holders[name].append(claim)
     lines = waiting.by_slot()
@@ -198,30 +244,6 @@ def slot_uses(capacity: Capacity, running: Iterable[Claim], waiting: WaitingRuns
         )
         for name, size in sorted(capacity.slots.items())
     ]
-
-
-class _Load:
-    """Totals of the resources that active runs hold."""
-
-    def __init__(self, running: Iterable[Claim]) -> None:
-        self.slots: dict[str, int] = {}
-        self.units: dict[str, int] = {}
-        self.tasks = 0
-        for claim in running:
-            for name, count in claim.uses.items():
-                self.slots[name] = self.slots.get(name, 0) + count
-            if claim.limit is not None:
-                self.tasks += 1
-                self.units[claim.unit] = self.units.get(claim.unit, 0) + 1
-
-    def has_room(self, capacity: Capacity, claim: Claim) -> bool:
-        """Return whether a run fits beside the active runs."""
-        if any(self.slots.get(name, 0) + count > capacity.slots.get(name, 0) for name, count in claim.uses.items()):
-            return False
-        if claim.limit is None:
-            return True
-        full = capacity.max_running is not None and self.tasks >= capacity.max_running
-        return not full and self.units.get(claim.unit, 0) < claim.limit
 
 
 def _order(claim: Claim) -> tuple[int, str]:

@@ -7,6 +7,7 @@ import pytest
 
 from supervisor.schedule.admission import (
     POINT_MS,
+    ActiveRuns,
     Capacity,
     Claim,
     Obstacle,
@@ -34,10 +35,10 @@ def service(run: str, uses: dict[str, int] | None = None, *, rank: int = 0) -> C
 
 def started(capacity: Capacity, running: Iterable[Claim], waiting: Iterable[Claim]) -> list[str]:
     """Return all runs that start now, in order."""
-    running_claims, queue, admitted_runs = list(running), WaitingRuns(waiting), []
-    while (admitted := admit(capacity, running_claims, queue)) is not None:
+    active, queue, admitted_runs = ActiveRuns(running), WaitingRuns(waiting), []
+    while (admitted := admit(capacity, active, queue)) is not None:
         queue.remove(admitted.run)
-        running_claims.append(admitted)
+        active.add(admitted)
         admitted_runs.append(admitted.run)
     return admitted_runs
 
@@ -93,14 +94,14 @@ def test_obstacles() -> None:
     first, second = claim("a", {"db": 2}, rank=1), claim("b", DB, unit="t", limit=1, rank=2)
     running = [claim("x", DB), claim("y", unit="t", limit=1), service("s", DB), claim("z")]
     waiting = WaitingRuns([first, second])
-    of_second, of_first = obstacles(CAPACITY, running, waiting, [second, first])
+    of_second, of_first = obstacles(CAPACITY, ActiveRuns(running), waiting, [second, first])
     assert of_second == [
         Obstacle("slot", "db", 2, ("x", "s", "a")),
         Obstacle("task", "t", 1, ("y",)),
         Obstacle("daemon", "", 3, ("x", "y", "z")),
     ]
     assert of_first[0] == Obstacle("slot", "db", 2, ("x", "s"))
-    assert obstacles(CAPACITY, [], WaitingRuns([first]), [first]) == [[]]
+    assert obstacles(CAPACITY, ActiveRuns(), WaitingRuns([first]), [first]) == [[]]
 
 
 class Simulation:
@@ -113,6 +114,7 @@ class Simulation:
         self.capacity = Capacity(sizes, self.random.choice([None, 1, 2, 5]))
         self.units = [self.unit(n) for n in range(self.random.randint(1, 8))]
         self.running: list[Claim] = []
+        self.active = ActiveRuns()
         self.waiting = WaitingRuns()
         self.all_waiting: dict[str, Claim] = {}
         self.count = 0
@@ -131,10 +133,13 @@ class Simulation:
         self.all_waiting[waiting_claim.run] = waiting_claim
 
     def end_one(self) -> None:
-        self.running.pop(self.random.randrange(len(self.running)))
+        self.end(self.random.randrange(len(self.running)))
+
+    def end(self, number: int) -> None:
+        self.active.remove(self.running.pop(number).run)
 
     def admit_all(self) -> None:
-        while (admitted := admit(self.capacity, self.running, self.waiting)) is not None:
+        while (admitted := admit(self.capacity, self.active, self.waiting)) is not None:
             earlier = [other for other in self.all_waiting.values() if other.order < admitted.order]
             assert all(other.uses.keys().isdisjoint(admitted.uses) for other in earlier), (
                 "passed a run with the same slot"
@@ -142,6 +147,7 @@ class Simulation:
             self.waiting.remove(admitted.run)
             del self.all_waiting[admitted.run]
             self.running.append(admitted)
+            self.active.add(admitted)
             self.check()
         assert self.running or not self.all_waiting, "all runs wait, and none runs: a deadlock"
 
@@ -161,7 +167,7 @@ def test_slot_uses() -> None:
     last = claim("last", {"db": 1, "api": 1}, rank=3)
     first, second = claim("first", DB, rank=1), claim("second", {"db": 2}, rank=2)
     waiting = WaitingRuns([last, second, first, claim("other")])
-    assert slot_uses(CAPACITY, running_claims, waiting, 2) == [
+    assert slot_uses(CAPACITY, ActiveRuns(running_claims), waiting, 2) == [
         SlotUse("api", 1, used=0, waiting=1, holders=[], next_runs=[last]),
         SlotUse("db", 2, used=3, waiting=3, holders=running_claims[:2], next_runs=[first, second]),
     ]
@@ -196,7 +202,7 @@ def test_no_run_starves(seed: int) -> None:
         play.admit_all()
         if victim.run not in play.all_waiting:
             return
-        play.running.pop(0)
+        play.end(0)
         play.admit_all()
     raise AssertionError("a run never starts")
 
@@ -213,7 +219,7 @@ def test_decision_is_independent_of_the_order(seed: int) -> None:
         running_claims = list(play.running)
         play.random.shuffle(again)
         play.random.shuffle(running_claims)
-        assert admit(play.capacity, running_claims, WaitingRuns(again)) == admit(
-            play.capacity, play.running, play.waiting
+        assert admit(play.capacity, ActiveRuns(running_claims), WaitingRuns(again)) == admit(
+            play.capacity, play.active, play.waiting
         )
         play.admit_all()

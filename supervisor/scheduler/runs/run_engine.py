@@ -17,6 +17,7 @@ from supervisor.ipc.log_line import stamp
 from supervisor.ipc.messages import Exited
 from supervisor.schedule import overlap
 from supervisor.schedule.admission import (
+    ActiveRuns,
     Capacity,
     Claim,
     Obstacle,
@@ -77,8 +78,8 @@ class RunEngine:
         self.live: dict[str, LiveRun] = {}
         """By run id."""
         self._capacity = Capacity()
-        self._claims: dict[str, Claim] = {}
-        """The resources that admitted runs hold until they end, by run id."""
+        self._admitted = ActiveRuns()
+        """The resources that admitted runs hold until they end."""
         self._queued = WaitingRuns()
         self._admission_held = False
         """Whether admission is suspended: the takeover has not yet found all active runs."""
@@ -240,7 +241,7 @@ class RunEngine:
 
     def enqueue(self, run: LiveRun) -> None:
         """Add a run to the admission queue, or update its claim if it is already queued."""
-        if run not in run.unit.queue:
+        if run.id not in self._queued:
             insort(run.unit.queue, run, key=lambda queued: (queued.queued_at, queued.id))
         self._queued.add(_claim_of(run))
 
@@ -259,7 +260,7 @@ class RunEngine:
     def admit(self, change: Change) -> None:
         """Admit all waiting runs that have room; they start after `change` is stored."""
         while self._queued and not self._daemon.ending and not self._admission_held:
-            claim = admit(self._capacity, self._claims.values(), self._queued)
+            claim = admit(self._capacity, self._admitted, self._queued)
             if claim is None:
                 return
             self._apply(self.live[claim.run], run_transitions.Event.SLOT, change)
@@ -268,26 +269,28 @@ class RunEngine:
         """Reserve a run's places until it ends."""
         self.release(run)
         run.unit.active[run.id] = run
-        self._claims[run.id] = _claim_of(run)
+        self._admitted.add(_claim_of(run))
 
     def obstacles(self, runs: Iterable[LiveRun]) -> list[list[Obstacle]]:
         """Return, for each of `runs`, the reasons why it waits."""
-        return obstacles(self._capacity, self._claims.values(), self._queued, map(_claim_of, runs))
+        return obstacles(self._capacity, self._admitted, self._queued, map(_claim_of, runs))
 
     def slots(self, listed: int) -> list[SlotUse]:
         """Return the use of all slots by name, each with up to `listed` runs that hold it and as many that wait."""
-        return slot_uses(self._capacity, self._claims.values(), self._queued, listed)
+        return slot_uses(self._capacity, self._admitted, self._queued, listed)
 
     def task_load(self) -> tuple[int | None, int]:
         """Return ``max_running`` (None: no limit), and the number of active runs of tasks."""
-        return self._capacity.max_running, sum(claim.limit is not None for claim in self._claims.values())
+        return self._capacity.max_running, self._admitted.tasks
 
     def holders_in_the_way(self, task: Task, now_ms: int) -> dict[str, str]:
         """Return the slot by run id, for each run that holds a slot for which a new run of `task` would wait."""
+        if not task.uses:
+            return {}
         claim = Claim("", task.name, task.uses, task.max_concurrent, rank_of(task.queue_priority, now_ms))
-        (blocking,) = obstacles(self._capacity, self._claims.values(), self._queued, [claim])
+        (blocking,) = obstacles(self._capacity, self._admitted, self._queued, [claim])
         full = [obstacle.name for obstacle in blocking if obstacle.kind == "slot"]
-        return {claim.run: name for name in full for claim in self._claims.values() if name in claim.uses}
+        return {holder.run: name for name in full for holder in self._admitted if name in holder.uses}
 
     # Events from outside.
 
@@ -444,9 +447,9 @@ class RunEngine:
         unit = run.unit
         unit.active.pop(run.id, None)
         unit.waiting.pop(run.id, None)
-        self._claims.pop(run.id, None)
-        self._queued.remove(run.id)
-        if run in unit.queue:
+        self._admitted.remove(run.id)
+        if run.id in self._queued:
+            self._queued.remove(run.id)
             unit.queue.remove(run)
 
     def _on_decision_stored(self, run: LiveRun) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from supervisor.config.model import Service, Task
 from supervisor.schedule import overlap
-from supervisor.schedule.admission import Capacity, Claim, WaitingRuns, admit, obstacles, rank_of
+from supervisor.schedule.admission import ActiveRuns, Capacity, Claim, WaitingRuns, admit, obstacles, rank_of
 from supervisor.schedule.cron import Occurrence
 from supervisor.schedule.instants import Schedule
 
@@ -89,7 +89,7 @@ class SimulatedQueue:
         """Begin without runs of tasks, but with all instances of `services`, which hold their slots until the end."""
         self._tasks = {simulated.task.name: simulated for simulated in tasks}
         self._capacity = Capacity() if capacity is None else capacity
-        self._claims: dict[str, Claim] = {}
+        self._admitted = ActiveRuns()
         self._queued = WaitingRuns()
         self._ends: list[tuple[int, str, str]] = []
         """The planned end, the run id and the task of each started run, including runs that were stopped earlier."""
@@ -146,7 +146,7 @@ class SimulatedQueue:
             self._admit(now_ms)
         if run not in simulated.waiting:
             return OUTCOMES[decision]
-        (reasons,) = obstacles(self._capacity, self._claims.values(), self._queued, [claim])
+        (reasons,) = obstacles(self._capacity, self._admitted, self._queued, [claim])
         simulated.waits.update((reason.kind, reason.name) for reason in reasons)
         return QUEUED if decision is overlap.Admission.START else OUTCOMES[decision]
 
@@ -165,22 +165,22 @@ class SimulatedQueue:
             del simulated.waiting[run]
             self._queued.remove(run)
         else:
-            del self._claims[run]
+            self._admitted.remove(run)
             simulated.ran.append((began_ms, at_ms))
 
     def _admit(self, now_ms: int) -> None:
         """Start the waiting runs for which there is room."""
-        while self._queued and (claim := admit(self._capacity, self._claims.values(), self._queued)) is not None:
+        while self._queued and (claim := admit(self._capacity, self._admitted, self._queued)) is not None:
             self._queued.remove(claim.run)
             simulated = self._tasks.get(claim.unit)
             if simulated is None:  # a run of a service
-                self._claims[claim.run] = claim
+                self._admitted.add(claim)
             else:
                 simulated.longest_wait_ms = max(simulated.longest_wait_ms, now_ms - simulated.waiting.pop(claim.run))
                 self._start(simulated, claim, now_ms)
 
     def _start(self, simulated: SimulatedTask, claim: Claim, now_ms: int) -> None:
-        self._claims[claim.run] = claim
+        self._admitted.add(claim)
         simulated.active[claim.run] = now_ms
         heappush(self._ends, (now_ms + simulated.duration_ms, claim.run, claim.unit))
 

@@ -334,9 +334,11 @@ def test_interrupted_termination(bench: Make, monkeypatch: pytest.MonkeyPatch) -
     harness.store.work_all()
     with monkeypatch.context() as dies:
         dies.setattr(harness.engine, "make_room", lambda _unit, _task: None)
-        harness.trigger("t")
+        newer = harness.trigger("t")
         harness.store.work_all()
     assert harness.root.take("stop") == []
+    for run in (older, newer):
+        harness.engine.release(run)
     harness.engine.live.clear()
     resumed(harness, running={older.id: None})
     assert harness.root.take("stop") == [older.id]
