@@ -383,8 +383,7 @@ def spawn_message(spawn: Spawn, protocol: int) -> Message:
 def without_defaults(record: DaemonSettings | Spawn) -> dict[str, object]:
     """Return the fields of a message that differ from their defaults."""
     defaults = _defaults(type(record))  # type: ignore[arg-type]  # a class is hashable
-    values = ((field.name, getattr(record, field.name)) for field in fields(type(record)))
-    return {name: value for name, value in values if value != defaults.get(name, MISSING)}
+    return {name: value for name, value in vars(record).items() if value != defaults.get(name, MISSING)}
 
 
 @cache

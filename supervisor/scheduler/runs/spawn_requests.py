@@ -31,6 +31,7 @@ class SpawnRequests:
         self._boot = boot
         self._root = root
         self._committer = committer
+        self._access = RunAccess.of(boot)
         self._announced: tuple[LiveRun, Message] | None = None
 
     def announce(self, run: LiveRun) -> None:
@@ -61,7 +62,7 @@ class SpawnRequests:
     def _spawn(self, run: LiveRun) -> Message:
         log = log_path(self._boot.data_dir, run.unit.name, run.id)
         files = changed_files.path_of(self._boot.runtime_dir, run.id) if run.files else None
-        spawn = spawn_of(run, self._boot.daemon_id, log, run_row_of(run), RunAccess.of(self._boot), files)
+        spawn = spawn_of(run, self._boot.daemon_id, log, run_row_of(run), self._access, files)
         return spawn_message(spawn, self._root.protocol)
 
 
