@@ -80,6 +80,9 @@ class ErrorResponse(Failure):
             code = exit_codes.UNREACHABLE
         elif status == http.HTTPStatus.UNPROCESSABLE_ENTITY:
             code = exit_codes.USAGE
+        elif status == http.HTTPStatus.REQUEST_URI_TOO_LONG:
+            code = exit_codes.USAGE
+            lines = ["the arguments are too long"]
         super().__init__("\n".join(lines), code)
 
 

@@ -132,6 +132,7 @@ def test_colours_on_a_terminal(
             exit_codes.USAGE,
             "PATTERN: missing )",
         ),
+        (problem(414, "Request Line is too large"), exit_codes.USAGE, "the arguments are too long"),
         (problem(503, "Too many concurrent searches; try again later"), exit_codes.UNREACHABLE, "Too many"),
     ],
 )
