@@ -153,6 +153,11 @@ class CommandLine(SuggestingGroup):
         except ReaderGone:
             _discard(1)
             return exit_codes.READER_GONE
+        except FileNotFoundError:  # a relative path cannot be resolved
+            if not _is_current_directory_gone():
+                raise
+            _print_error(Failure("the current directory was removed; change to another one"))
+            return exit_codes.USAGE
         return result if isinstance(result, int) else exit_codes.OK
 
 
@@ -186,6 +191,14 @@ def _printing() -> Iterator[None]:
         if err.errno not in _UNWRITABLE:
             raise
         raise Failure(f"cannot write output: {err.strerror}", exit_codes.OUTPUT) from err
+
+
+def _is_current_directory_gone() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _discard(fd: int) -> None:

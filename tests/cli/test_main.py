@@ -88,6 +88,30 @@ def test_usage_error(ringward: Ringward, args: list[str]) -> None:
     assert ringward(*args, plain=True).exit_code == exit_codes.USAGE
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--data", "data", "ps"),
+        ("init", "x.toml"),
+        ("service", "install", "--init", "systemd", "-c", "x"),
+        ("up", "--data", "d"),
+    ],
+)
+def test_removed_current_directory(
+    ringward: Ringward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    """A command whose relative path cannot be resolved says that the current directory was removed."""
+    (tmp_path / "ringward.toml").write_text("")
+    (tmp_path / "ringward.toml").chmod(0o644)
+    monkeypatch.setenv("RINGWARD_CONFIG", str(tmp_path / "ringward.toml"))
+    (tmp_path / "removed").mkdir()
+    monkeypatch.chdir(tmp_path / "removed")
+    (tmp_path / "removed").rmdir()
+    result = ringward(*arguments, plain=True)
+    assert (result.exit_code, result.stdout) == (exit_codes.USAGE, "")
+    assert result.stderr == "ringward: the current directory was removed; change to another one\n"
+
+
 def test_missing_daemon(ringward: Ringward, data: Path) -> None:
     """A missing daemon exits with 69 and one line, with the socket and the remedy."""
     result = ringward("ps")
