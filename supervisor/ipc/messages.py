@@ -383,17 +383,15 @@ def spawn_message(spawn: Spawn, protocol: int) -> Message:
 def without_defaults(record: DaemonSettings | Spawn) -> dict[str, object]:
     """Return the fields of a message that differ from their defaults."""
     defaults = _defaults(type(record))  # type: ignore[arg-type]  # a class is hashable
-    return {name: value for name, value in vars(record).items() if value != defaults.get(name, MISSING)}
+    return {name: value for name, default in defaults.items() if (value := getattr(record, name)) != default}
 
 
 @cache
 def _defaults(kind: Any) -> dict[str, Any]:
-    attributes = fields(kind)
-    defaults = {attribute.name: attribute.default for attribute in attributes if attribute.default is not MISSING}
-    return defaults | {
-        attribute.name: attribute.default_factory()
-        for attribute in attributes
-        if attribute.default_factory is not MISSING
+    """Return the default of each field, or MISSING."""
+    return {
+        attribute.name: attribute.default if attribute.default_factory is MISSING else attribute.default_factory()
+        for attribute in fields(kind)
     }
 
 
@@ -429,3 +427,7 @@ class Exited:
     """Processes that outlived the main process and were killed."""
     origin: dict[str, object] = field(default_factory=dict)
     """The field of :class:`Spawn`; empty if no process was started."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return all fields for a message."""
+        return {name: getattr(self, name) for name in _defaults(Exited)}

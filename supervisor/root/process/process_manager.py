@@ -272,7 +272,7 @@ class ProcessManager:
         return {
             "op": "snapshot",
             "instances": [snapshot_entry(process) for process in self.live.values()],
-            "exits": [vars(exited) for exited in self.exits.values()],
+            "exits": [exited.to_dict() for exited in self.exits.values()],
             "cgroups": self.cgroup_manager.directory,
             "left_running": self._leftover_runs.listed(),
         }
@@ -590,7 +590,7 @@ class ProcessManager:
         self.exits[exited.run] = exited
         if process is not None:
             self._records.exited(process, exited)
-        self._send({"op": "exited", **vars(exited), "origin": {}})
+        self._send({"op": "exited", **exited.to_dict(), "origin": {}})
 
     def _forget(self, run: str, _detail: None) -> None:
         self.exits.pop(run, None)
