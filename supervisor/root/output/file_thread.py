@@ -59,6 +59,11 @@ class StderrEcho:
         """Return the lines that are not written yet. Call it only while no thread adds or flushes."""
         return b"".join(self._waiting)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether some lines are not written yet."""
+        return bool(self._waiting)
+
     def flush(self) -> None:
         """Write as much as is possible without waiting."""
         while self._waiting and self._poll.poll(0):
@@ -82,6 +87,7 @@ class RingUser(Protocol):
 
 
 _TICK_S = 1.0
+_REST_S = 3600.0
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -96,6 +102,8 @@ class FileThread(threading.Thread):
         self._echo = StderrEcho(echo_fd)
         self._queue: queue.SimpleQueue[RunLog | Callable[[], None]] = queue.SimpleQueue()
         self._tick_s = self.clock.monotonic_s() + _TICK_S
+        self._rests = False
+        """Whether the thread waits without ticks, because there is nothing to write."""
         self._ending = False
         self._changed: set[RunLog] = set()
         self._failing: dict[RunLog, str] = {}
@@ -120,6 +128,8 @@ class FileThread(threading.Thread):
     def changed(self, log: RunLog) -> None:
         """Note that the unfinished block of this log has changed. The pump thread calls it."""
         self._changed.add(log)
+        if self._rests:
+            self._queue.put(self._end_rest)
 
     def echo(self, line: bytes) -> None:
         """Queue a log line for standard error; it is dropped if too many wait already. The pump thread calls it."""
@@ -167,8 +177,12 @@ class FileThread(threading.Thread):
 
     def round(self) -> None:
         """Wait for work until the next tick, and do it."""
+        self._rests = True  # before the look at the logs: a change after that look ends the rest
+        if self._changed or self._failing or self._echo.is_waiting:
+            self._rests = False
+        until_s = self.clock.monotonic_s() + _REST_S if self._rests else self._tick_s
         try:
-            item = self.clock.take(self._queue, self._tick_s)
+            item = self.clock.take(self._queue, until_s)
         except queue.Empty:
             pass
         else:
@@ -176,9 +190,15 @@ class FileThread(threading.Thread):
                 self._insist(self._write, item)
             else:
                 self._insist(item)
-        if self.clock.monotonic_s() >= self._tick_s and not self._ending:
+        now_s = self.clock.monotonic_s()
+        if self._rests:
+            self._tick_s = now_s + _TICK_S
+        elif now_s >= self._tick_s and not self._ending:
             self._insist(self._tick)
             self._tick_s = self.clock.monotonic_s() + _TICK_S
+
+    def _end_rest(self) -> None:
+        """Do nothing but wake up."""
 
     def _finish(self) -> None:
         self._ending = True
@@ -199,7 +219,8 @@ class FileThread(threading.Thread):
 
     def _tick(self) -> None:
         self._echo.flush()
-        changed, self._changed = self._changed, set()
+        changed = set(self._changed)
+        self._changed -= changed
         for log in {*changed, *self._failing}:
             self._write(log, unfinished=log in changed)
 
