@@ -24,6 +24,8 @@ from supervisor.root.handover.quiesce import Quiesce
 from supervisor.root.output.pump_thread import Pump
 
 _POLL_S = 1.0
+_TICK_MS = 100
+"""Longer than a tick of the clock of file systems: two changes within one give a directory the same time."""
 _PRIVATE = 0o700
 _PASSABLE = 0o711
 
@@ -70,6 +72,8 @@ class RuntimeDirectoryMonitor:
         self._root = root
         self._has_recent_starts = os.path.lexists(self._recent_starts_path)
         """Whether the file of records exists. Without memory for it, it was never created, so it cannot be missing."""
+        self._complete: tuple[int, int, int, bool] | None = None
+        """The state of the directory, and whether the scheduler works, when no file was missing; None: unknown."""
         self._failing = ""
         """The last logged reason why the directory cannot be restored; empty: no failure."""
         self.new_lock: int | None = None
@@ -94,16 +98,23 @@ class RuntimeDirectoryMonitor:
     def _missing_files(self, *, scheduler_works: bool) -> list[str]:
         """Return the missing files, for the log."""
         boot = self._boot
-        if not os.path.isdir(boot.runtime_dir):
+        try:
+            status = os.stat(f"{boot.runtime_dir}/")
+        except OSError:  # ENOENT, ENOTDIR
             return [boot.runtime_dir]
-        paths = [f"{boot.runtime_dir}/{name}" for name in (LOCK, "listening.json")]
-        paths += [boot.root_bell, boot.audit_dir]
-        paths += [self._recent_starts_path] if self._has_recent_starts else []
-        paths += [sock.getsockname() for sock in self._listeners if sock.family == socket.AF_UNIX]
-        if scheduler_works:
-            paths += [boot.control_socket, boot.scheduler_bell]
-        missing = [path for path in paths if not os.path.lexists(path)]
-        return missing or (["a ring"] if self._pump.rings_are_gone else [])
+        paths = [sock.getsockname() for sock in self._listeners if sock.family == socket.AF_UNIX]
+        seen = status.st_dev, status.st_ino, status.st_mtime_ns, scheduler_works
+        rings_are_gone = False
+        if seen != self._complete:  # each new or removed file changes the time of the directory
+            paths += [f"{boot.runtime_dir}/{name}" for name in (LOCK, "listening.json")]
+            paths += [boot.root_bell, boot.audit_dir]
+            paths += [self._recent_starts_path] if self._has_recent_starts else []
+            paths += [boot.control_socket, boot.scheduler_bell] if scheduler_works else []
+            rings_are_gone = self._pump.rings_are_gone
+        missing = [path for path in paths if not os.path.lexists(path)] or (["a ring"] if rings_are_gone else [])
+        age_ms = self._pump.clock.wall_ms() - status.st_mtime_ns // 1_000_000
+        self._complete = seen if not missing and age_ms > _TICK_MS else None
+        return missing
 
     def _make_again(self, missing: list[str], quiesced: bool) -> None:
         self._quiescing = False
