@@ -7,6 +7,7 @@ import api.server.gevent_patches  # noqa: F401 - first, so that the other module
 
 # isort: split
 
+import contextlib
 import fcntl
 import gc
 import os
@@ -15,6 +16,8 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
+from typing import Any
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
@@ -24,7 +27,7 @@ from api.app import Application
 from api.server.log_format import ApiLogger
 from api.server.tls import CertificateFromScheduler, CertificateOnDisk, CurrentContext
 from api.server.worker import ENDING, Worker
-from supervisor.host.osport import become, set_title
+from supervisor.host.osport import become, release_free_memory, set_title
 from supervisor.ipc.messages import PROTOCOL, SPOKEN, DaemonSettings, Decoder, Message
 
 TITLE = "ringward gunicorn"
@@ -36,6 +39,10 @@ _KEEPALIVE_S = 75
 _GRACE_S = 5
 _HURRY_S = 2
 _HANG_S = 30
+_SIGNALS = 4096
+"""Maximum number of signals to receive at once."""
+_POLL_S = 1.0
+"""How long to wait for the end of a worker that hangs."""
 
 
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
@@ -116,6 +123,9 @@ class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
     def init_signals(self) -> None:
         """Also handle SIGIO, which reports that the hello socket is readable: the root has closed it."""
         super().init_signals()
+        self._arrivals, arrived = socket.socketpair()
+        arrived.setblocking(False)
+        signal.set_wakeup_fd(arrived.detach(), warn_on_full_buffer=False)
         signal.signal(signal.SIGIO, lambda _sig, _frame: self.wakeup())
         fd = self.app.hello.fileno()
         fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
@@ -129,6 +139,26 @@ class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
+    def wait_for_signals(self, timeout: float = _POLL_S) -> list[int]:
+        """Wait for signals until a worker can have missed its heartbeats; gunicorn would wake up every second.
+
+        Everything else that the main loop does follows a signal: of a worker's end, the root's end, or a command.
+        """
+        due_s = next_check_s(list(self.WORKERS.values()), self.num_workers, self.timeout)
+        return self._signals_within(max(timeout, due_s - time.monotonic()))
+
+    def _signals_within(self, limit_s: float) -> list[int]:
+        """Return the signals that arrived; wait for the first one for at most `limit_s`.
+
+        gevent calls Python's handlers only between two waits. Without the socket, it would not notice a signal that
+        arrives just before a wait begins.
+        """
+        self._arrivals.settimeout(limit_s)
+        with contextlib.suppress(TimeoutError):
+            self._arrivals.recv(_SIGNALS)
+        received: list[int] = super().wait_for_signals(0)
+        return received
+
     def stop(self, graceful: bool = True) -> None:
         """Stop the workers as gunicorn does, but wait for SIGCHLD instead of polling every 100 ms."""
         close_sockets(self.LISTENERS, unlink=False)
@@ -136,7 +166,7 @@ class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         self.kill_workers(signal.SIGTERM if graceful else signal.SIGQUIT)
         limit_s = time.monotonic() + self.cfg.graceful_timeout
         while self.WORKERS and (left_s := limit_s - time.monotonic()) > 0:
-            for number in self.wait_for_signals(left_s):
+            for number in self._signals_within(left_s):
                 if graceful and number in (signal.SIGINT, signal.SIGQUIT):
                     graceful = False
                     self.kill_workers(signal.SIGQUIT)
@@ -146,13 +176,20 @@ class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         self.reap_workers()
 
     def manage_workers(self) -> None:
-        """Manage the workers; gunicorn calls this in each iteration, at least once a second."""
+        """Manage the workers; gunicorn calls this in each iteration."""
         if self.app.root_is_gone():
             self.log.warning("the root process is gone")
             for pid in list(self.WORKERS):
                 self.kill_worker(pid, signal.SIGKILL)
             os._exit(0)
         super().manage_workers()
+
+
+def next_check_s(workers: Sequence[Any], wanted: int, hang_s: float) -> float:
+    """Return when the first worker may be hanging, in monotonic seconds; 0 if one already hangs or is missing."""
+    if len(workers) < wanted or any(worker.aborted for worker in workers):
+        return 0.0
+    return min((worker.tmp.last_update() + hang_s for worker in workers), default=0.0)
 
 
 def _receive_hello(hello: socket.socket) -> tuple[DaemonSettings, list[int]]:
@@ -196,6 +233,8 @@ def run(fd: int) -> None:
         resource.RLIMIT_NOFILE, (min(hard, _NOFILE) if hard != resource.RLIM_INFINITY else _NOFILE, hard)
     )
     sys.argv[1:] = []
+    # Compiling the routes takes two megabytes for a moment. Workers would inherit these pages.
+    release_free_memory()
     # Workers share the imported objects. Garbage collection would write to them and so copy their pages.
     gc.freeze()
     gc.enable()

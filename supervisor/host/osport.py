@@ -75,6 +75,12 @@ def take_short_slices() -> None:
         _libc.syscall(calls[1], 0, with_slice, 0)
 
 
+def release_free_memory() -> None:
+    """Return the free pages within the heap to the kernel (malloc_trim(3)), which only glibc can do."""
+    with contextlib.suppress(AttributeError):
+        _libc.malloc_trim(0)
+
+
 def current_boot() -> str:
     """Return the id of this boot of the host; empty when it is unknown."""
     try:

@@ -29,3 +29,16 @@ worker.handle_abort(6, None)
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert ended.returncode == status
+
+
+def test_arbiter_waits_until_a_worker_can_hang() -> None:
+    """The arbiter sleeps until a worker can have missed its heartbeats, but not while one hangs or is missing."""
+    code = """
+from types import SimpleNamespace as New
+from api.server.arbiter import next_check_s
+one, other = (New(aborted=False, tmp=New(last_update=lambda at=at: at)) for at in (5.0, 7.0))
+hanging = New(aborted=True, tmp=one.tmp)
+print(next_check_s([one, other], 2, 30), next_check_s([one], 2, 30), next_check_s([hanging, other], 2, 30))
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["35.0", "0.0", "0.0"]
