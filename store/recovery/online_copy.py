@@ -54,9 +54,10 @@ def copy_from(reading: apsw.Connection, target: str) -> None:
         finally:
             writing.close()
     except apsw.FullError as err:
-        raise DiskFull(f"{target}: {err}") from err
-    except apsw.IOError as err:
-        raise DiskFailed(f"{target}: {err}") from err
+        raise DiskFull(target) from err
+    except apsw.IOError as err:  # the backup interface sets no message
+        reason = apsw.mapping_extended_result_codes.get(getattr(err, "extendedresult", 0), str(err))
+        raise DiskFailed(f"{target}: {reason}") from err
     except (apsw.NotADBError, apsw.CorruptError, apsw.CantOpenError, apsw.PermissionsError) as err:
         raise DatabaseUnusable(f"{source}: {err}") from err
     except apsw.Error as err:

@@ -1,13 +1,14 @@
 """Copies of an SQLite database, and restores from a copy."""
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
 
 from store.daemon_values import get_meta, set_meta
 from store.database import open_reader, open_writer
-from store.errors import DatabaseDamaged, DatabaseUnusable
+from store.errors import DatabaseDamaged, DatabaseUnusable, DiskFailed
 from store.events import append, last_seq, since
 from store.recovery.copies import check, check_copy, copied_at_ms, copy_path, is_suspect, make_copy, suspect
 from store.recovery.salvage import restore
@@ -41,6 +42,22 @@ def test_copy_during_writes(path: str) -> None:
     copy = open_writer(copy_path(path))
     assert get_meta(copy, "a") == 2
     copy.close()
+
+
+def test_copy_to_a_failing_disk(path: str) -> None:
+    """The error names the copy and SQLite's code for the failure."""
+    writer = open_writer(path)
+    set_meta(writer, "big", "x" * 1_000_000)
+    writer.close()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # write(2) beyond fails with EFBIG
+    try:
+        with pytest.raises(DiskFailed) as failed:
+            make_copy(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "ringward.db.copy" in str(failed.value)
+    assert "SQLITE_IOERR_WRITE" in str(failed.value)
 
 
 def test_damaged_database_is_not_copied(path: str) -> None:
