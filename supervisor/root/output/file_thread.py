@@ -246,7 +246,7 @@ class FileThread(threading.Thread):
                 shortage = self.disk_space.shortage()
                 log.file.may_grow = shortage is None
                 log.file.write_closed()
-                if unfinished:
+                if unfinished or log in self._failing:  # no further change may follow the one that failed
                     log.file.write_unfinished()
                 # Even if nothing was written now: the pump may have stalled after an earlier write made room.
                 if self._pump is not None:

@@ -389,6 +389,23 @@ def test_no_memory_for_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         harness.bell.close()
 
 
+def test_unfinished_block_after_a_failure(bench: PumpBench, capfd: pytest.CaptureFixture[str]) -> None:
+    """Lines that could not be written to the file are written once it accepts data, even if no more follow."""
+    logs = Path(bench.log_path).parent
+    logs.write_text("a file where the directory should be")
+    os.write(bench.out, LINE)
+    bench.read()
+    for _ in range(3):
+        bench.tick()
+    errors = capfd.readouterr().err
+    assert errors.count("cannot write the log file") == 1
+    assert "can be written again" not in errors
+    logs.unlink()
+    bench.tick()
+    assert "can be written again" in capfd.readouterr().err
+    assert LINE in Path(bench.log_path).read_bytes()
+
+
 @pytest.mark.parametrize(
     ("free", "inodes", "min_free", "message"),
     [
