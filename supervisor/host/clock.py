@@ -1,4 +1,4 @@
-"""The clocks of the host, and the waits of a loop or thread.
+"""The clocks of the host, the waits of a loop or thread, and how another thread ends them.
 
 A part that decides by time gets its clock from its loop, so that a test can replace it by a clock that it sets.
 """
@@ -9,6 +9,7 @@ import errno
 import os
 import queue
 import select
+import threading
 import time
 import weakref
 from typing import TypeVar
@@ -133,3 +134,48 @@ class Clock:
             return WallTimer()
         except OSError:
             return None
+
+
+class Wakeup:
+    """An eventfd that one thread sets and for which the epoll of another thread waits. It is closed with its object."""
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.close = weakref.finalize(self, os.close, self._fd)
+        """Closes the descriptor."""
+        self._lock = threading.Lock()
+        self._set = self._readable = self._held = False
+
+    def fileno(self) -> int:
+        """Return the descriptor, for epoll: readable while set, unless held."""
+        return self._fd
+
+    def set(self) -> None:
+        """Wake the waiting thread. This needs a system call only if the event was not already set."""
+        with self._lock:
+            self._set = True
+            self._show()
+
+    def clear(self) -> None:
+        """Reset the event; call it before the work."""
+        with self._lock:
+            self._set = False
+            if self._readable:
+                os.eventfd_read(self._fd)
+                self._readable = False  # only after a successful read, so that the next call reads it otherwise
+
+    def hold(self) -> None:
+        """Delay the wake-up until :meth:`release`, because both threads would compete while the setter is busy."""
+        with self._lock:
+            self._held = True
+
+    def release(self) -> None:
+        """End the delay, and wake the waiting thread if the event was set."""
+        with self._lock:
+            self._held = False
+            self._show()
+
+    def _show(self) -> None:
+        if self._set and not (self._held or self._readable):
+            os.eventfd_write(self._fd, 1)
+            self._readable = True

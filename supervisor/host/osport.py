@@ -1,4 +1,4 @@
-"""Linux system calls that the standard library lacks, and the sockets and events that are built on them.
+"""Linux system calls that the standard library lacks, and the sockets that are built on them.
 
 Standard library only: the root process loads this.
 """
@@ -11,8 +11,6 @@ import signal
 import socket
 import struct
 import sys
-import threading
-import weakref
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -271,48 +269,3 @@ class UnverifiedConnections:
     def discard(self, sock: socket.socket) -> None:
         """Remove a connection that has sent the token or has closed."""
         self._socks.pop(sock, None)
-
-
-class Wakeup:
-    """An eventfd that one thread sets and for which the epoll of another thread waits. It is closed with its object."""
-
-    def __init__(self) -> None:
-        self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.close = weakref.finalize(self, os.close, self._fd)
-        """Closes the descriptor."""
-        self._lock = threading.Lock()
-        self._set = self._readable = self._held = False
-
-    def fileno(self) -> int:
-        """Return the descriptor, for epoll: readable while set, unless held."""
-        return self._fd
-
-    def set(self) -> None:
-        """Wake the waiting thread. This needs a system call only if the event was not already set."""
-        with self._lock:
-            self._set = True
-            self._show()
-
-    def clear(self) -> None:
-        """Reset the event; call it before the work."""
-        with self._lock:
-            self._set = False
-            if self._readable:
-                os.eventfd_read(self._fd)
-                self._readable = False  # only after a successful read, so that the next call reads it otherwise
-
-    def hold(self) -> None:
-        """Delay the wake-up until :meth:`release`, because both threads would compete while the setter is busy."""
-        with self._lock:
-            self._held = True
-
-    def release(self) -> None:
-        """End the delay, and wake the waiting thread if the event was set."""
-        with self._lock:
-            self._held = False
-            self._show()
-
-    def _show(self) -> None:
-        if self._set and not (self._held or self._readable):
-            os.eventfd_write(self._fd, 1)
-            self._readable = True

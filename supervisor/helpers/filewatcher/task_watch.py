@@ -19,9 +19,9 @@ from functools import partial
 from supervisor.helpers.filewatcher.changes import MAX_KNOWN, FileState, TaskFiles
 from supervisor.helpers.filewatcher.refusals import LIST_S, Refusals, Retries
 from supervisor.host import inotify
+from supervisor.host.clock import Wakeup
 from supervisor.host.files import DAMAGED, read_json, replace_file
 from supervisor.host.inotify import Inotify
-from supervisor.host.osport import Wakeup
 from supervisor.host.shared_memory import file_system_types, type_of
 
 Send = Callable[[dict[str, object]], None]

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from supervisor.host.osport import Wakeup
+from supervisor.host.clock import Wakeup
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump

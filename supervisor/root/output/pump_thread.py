@@ -26,7 +26,8 @@ from typing import Protocol
 from logring.layout import STDERR, STDOUT, RingShape
 from logring.log_paths import DAEMON_RING, ring_path
 from logring.ring.writer import RingWriter
-from supervisor.host.osport import Wakeup, take_short_slices
+from supervisor.host.clock import Wakeup
+from supervisor.host.osport import take_short_slices
 from supervisor.host.shortage import REST_S, SHORTAGES, is_shortage, take_all
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.messages import Spawn

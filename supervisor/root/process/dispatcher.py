@@ -8,7 +8,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping
 
-from supervisor.host.osport import Wakeup
+from supervisor.host.clock import Wakeup
 from supervisor.ipc.messages import Message
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.process.managed_process import ManagedProcess

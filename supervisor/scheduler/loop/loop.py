@@ -17,8 +17,7 @@ import select
 from collections import deque
 from collections.abc import Callable
 
-from supervisor.host.clock import Clock, WallTimer
-from supervisor.host.osport import Wakeup
+from supervisor.host.clock import Clock, Wakeup, WallTimer
 from supervisor.ipc.log_line import Log
 
 _POLL_S = 1.0

@@ -3,7 +3,7 @@ import select
 
 import pytest
 
-from supervisor.host.osport import Wakeup
+from supervisor.host.clock import Wakeup
 from supervisor.root.loop.epoll_watch import EpollWatch
 
 
