@@ -24,6 +24,7 @@ Root -> scheduler
                   the directory with the cgroups of runs, if any, and whether the daemon is shutting down
     ``started``   {run, pid, at}
     ``exited``    the fields of :class:`Exited` except `origin`, which the receiver already has
+    ``unknown``   {run}: the answer to a ``spawn`` without its request, which the root does not have
     ``stopping``  {run}: the stop ladder of a launcher's run has begun, for any cause
     ``notified``  {run, ...}: changes that a run reported by sd_notify: ``ready_at``, ``status``, ``alive``
     ``log``       {run, state, reason}: the state of the run's log: ``ok``, ``waiting`` (its file cannot be written,
@@ -35,8 +36,9 @@ Root -> scheduler
 
 Scheduler -> root
     ``snapshot``  {}: a request for the root's ``snapshot``, sent once per connection, before anything else
-    ``prepare``   {spawn}: a ``spawn`` with this content will probably follow once the run is stored
+    ``prepare``   {spawn, digest}: a request that will probably follow once the run is stored
     ``spawn``     {spawn}: the fields of :class:`Spawn`; a run id that the root already knows has no effect
+                  {run, digest}: the same, for a request that was announced with ``prepare``
     ``stop``      {run, cause, by, force, note}: `note` is a line for the run's log, or null
     ``note``      {run, text}: a line for the run's log, if the log is still open
     ``ack``       {runs: [run id]}: these exits are stored, so the root can forget them
@@ -59,7 +61,9 @@ from typing import Any
 
 from supervisor.version import VERSION
 
-PROTOCOL = 3
+PROTOCOL = 4
+BY_DIGEST = 4
+"""The first protocol in which ``spawn`` may refer to an announced request by its digest."""
 SPOKEN = range(1, PROTOCOL + 1)
 """The root protocols that this version's helpers support until the root has been upgraded to this version too."""
 _SINCE = {

@@ -530,9 +530,9 @@ class Scheduler(CommitListener, StoreListener):
             if exited.lines:
                 self._janitor.request()
         elif op == "notified":
-            run = self._engine.live.get(message["run"])
-            if run is not None:
-                self._controller.run_notified(run, message)
+            self._on_notified(message)
+        elif op == "unknown":
+            self._engine.request_unknown(message["run"])
         elif op == "stopping":
             self._jobs.stop_job(message["run"])
         elif op == "log":
@@ -551,6 +551,11 @@ class Scheduler(CommitListener, StoreListener):
             raise ProtocolError(f"the root sent {op}")
         # A start can wait to be stored: until its end is acknowledged, the root can tell a new scheduler of it.
         self._committer.commit(change, can_wait=op == "started")
+
+    def _on_notified(self, message: Message) -> None:
+        run = self._engine.live.get(message["run"])
+        if run is not None:
+            self._controller.run_notified(run, message)
 
     def _on_shortage(self, op: str, message: Message, change: Change) -> None:
         """Handle the root's report that it is short of memory or another resource, or no longer."""

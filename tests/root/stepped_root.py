@@ -77,7 +77,7 @@ class SteppedRoot:
             **{"log_max_bytes": 64 << 20, "grace_ms": 60_000, "stdin_open": True, **more},
         )
         self.ask({"op": "spawn", "spawn": asdict(spawn)})
-        process = self.process = self.live["R"]
+        process = self.live["R"]
         self.until(lambda: "ready" in self.lines(), "the first line")
         return process
 
@@ -98,7 +98,7 @@ class SteppedRoot:
 
     def ended(self) -> Message:
         """Wait for the exit of the main process at the present time; return the report of the run's end soon after."""
-        self.until(lambda: self.process.state not in ALIVE, "the exit")
+        self.until(lambda: "R" not in self.live or self.live["R"].state not in ALIVE, "the exit")
 
         def soon() -> Message | None:
             self.let_pass(0.1)

@@ -105,15 +105,22 @@ class Root:
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
+        self._requests: dict[str, dict[str, Any]] = {}
 
     def send(self, frame: dict[str, Any]) -> None:
         self.sent.append(frame)
+        if "spawn" in frame:
+            self._requests[frame["spawn"]["run"]] = frame["spawn"]
+
+    def request(self, frame: dict[str, Any]) -> dict[str, Any]:
+        """Return the request of a ``spawn`` message, which may refer to an announced one."""
+        return frame["spawn"] if "spawn" in frame else self._requests[frame["run"]]
 
     def take(self, op: str) -> list[str]:
         """Remove the frames of this kind and return their run ids."""
         frames = [frame for frame in self.sent if frame["op"] == op]
         self.sent = [frame for frame in self.sent if frame["op"] != op]
-        return [frame["spawn"]["run"] if op == "spawn" else frame["run"] for frame in frames]
+        return [self.request(frame)["run"] if op == "spawn" else frame["run"] for frame in frames]
 
 
 class Watcher:

@@ -87,10 +87,10 @@ class ReloadBench(Bench):
             for frame in self.root.sent[:]:
                 self.root.sent.remove(frame)
                 if frame["op"] == "spawn":
-                    run_id = frame["spawn"]["run"]
-                    self.recipes[run_id] = frame["spawn"].get("recipe", "")
-                    self.starts.append(frame["spawn"]["task"])
-                    self.started(run_id)
+                    request = self.root.request(frame)
+                    self.recipes[request["run"]] = request.get("recipe", "")
+                    self.starts.append(request["task"])
+                    self.started(request["run"])
                 elif frame["op"] == "stop":
                     self.recipes.pop(frame["run"], None)
                     self.exited(frame["run"], status=15, cause="stop")

@@ -37,7 +37,7 @@ from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.transitions import ALIVE, DRAINS, Action, Event, State
 from supervisor.root.spawn import shim
 from supervisor.root.spawn.posix_spawn import StartedProcess
-from supervisor.root.spawn.start_queue import Start, StartQueue
+from supervisor.root.spawn.start_queue import AnnouncedRequests, Start, StartQueue
 from supervisor.root.spawn.waiting_starts import MemoryReserve, WaitingStarts
 
 _DRAIN_S = 0.25
@@ -76,6 +76,7 @@ class ProcessManager:
         self._records = records
         self.cgroup_manager = CgroupManager(daemon_id, log)
         self.starts = StartQueue(watch, log, base_env, self.cgroup_manager, pump.add_helper, self)
+        self._announced = AnnouncedRequests()
         self._dispatcher = Dispatcher(self._actions_of_runs(), self._actions_of_processes(), records.update)
         self._happen = self._dispatcher.happen
         self._timers = self._dispatcher.timers
@@ -116,6 +117,7 @@ class ProcessManager:
     def _actions_of_runs(self) -> dict[Action, Callable[[str, Any], None]]:
         return {
             Action.PREPARE: self._prepare,
+            Action.ASK: lambda run, _detail: self._send({"op": "unknown", "run": run}),
             Action.QUEUE: lambda _run, spawn: self._waiting.start(spawn),
             Action.START: lambda _run, spawn: self._start_run(spawn),
             Action.PUT_BACK: self._put_back,
@@ -266,9 +268,10 @@ class ProcessManager:
 
     def snapshot(self) -> Message:
         """Return the running processes and the unacknowledged exits. The scheduler requests waiting starts again."""
-        for run in self._dispatcher.runs(State.WAITING):
+        for run in self._dispatcher.runs(State.AWAITED, State.WAITING):
             self._happen(run, Event.FORGOTTEN)
         self._waiting.clear()
+        self._announced.clear()
         return {
             "op": "snapshot",
             "instances": [snapshot_entry(process) for process in self.live.values()],
@@ -313,16 +316,18 @@ class ProcessManager:
 
     def prepare(self, message: Message) -> None:
         """Prepare a run that the scheduler is about to request, unless it cannot be stored."""
+        spawn = self._announced.add(message)
         if self._waiting or not self.starts.can_prepare:
             return
-        spawn = Spawn(**message["spawn"])
         if spawn.refusal is None and self.memory.is_enough():
             self._happen(spawn.run, Event.PREPARE, spawn)
 
     def spawn(self, message: Message) -> None:
         """Start a run for the scheduler; a known run id changes nothing."""
-        spawn = Spawn(**message["spawn"])
-        if spawn.refusal is not None:
+        spawn = self._announced.take(message)
+        if spawn is None:
+            self._happen(message["run"], Event.UNANNOUNCED)
+        elif spawn.refusal is not None:
             self._happen(spawn.run, Event.REJECTED, (spawn, spawn.refusal))
         else:
             self._happen(spawn.run, Event.SPAWN, spawn)

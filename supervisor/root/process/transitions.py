@@ -11,6 +11,9 @@
                                              v                     v                       |                    v
                                           CLOSING, SWEPT --drained--> KILLING -------------+                 REPORTED
 
+A request that was announced is not sent again with the start. If the root does not have it, the run is ``AWAITED``
+until the whole request arrives.
+
 A run starts to end when its main process exits. Its pipes must then end, and so must all its other processes, in either
 order and by one deadline. At the deadline, the root closes the pipes and kills the leftovers, or leaves them running if
 the run is configured so. It is ``CLOSING`` while both are unfinished, ``SWEPT`` while only pipes are open, and
@@ -31,6 +34,7 @@ class State(enum.Enum):
 
     UNKNOWN = "unknown"
     PREPARED = "prepared"
+    AWAITED = "awaited"
     WAITING = "waiting"
     STARTING = "starting"
     NEVER_STARTED = "never started"
@@ -56,6 +60,8 @@ class Event(enum.Enum):
     """The prepared process has ended."""
     SPAWN = "spawn"
     """The scheduler requests a start."""
+    UNANNOUNCED = "unannounced"
+    """The scheduler requests the start of an announced run, but the root does not have the request."""
     REJECTED = "rejected"
     """The scheduler knows that the requested start cannot succeed; the log of the run says why."""
     TURN = "turn"
@@ -106,6 +112,7 @@ class Action(enum.Enum):
     """An action of a transition."""
 
     PREPARE = "prepare"
+    ASK = "ask"
     QUEUE = "queue"
     START = "start"
     PUT_BACK = "put back"
@@ -162,11 +169,19 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     # The start.
     (_S.UNKNOWN, _E.PREPARE): (_S.PREPARED, (_A.PREPARE,)),
     (_S.UNKNOWN, _E.SPAWN): (_S.WAITING, (_A.QUEUE,)),
+    (_S.UNKNOWN, _E.UNANNOUNCED): (_S.AWAITED, (_A.ASK,)),
     (_S.UNKNOWN, _E.ACKNOWLEDGED): (_S.UNKNOWN, (_A.FORGET,)),
     (_S.UNKNOWN, _E.REJECTED): (_S.NEVER_STARTED, (_A.REFUSE,)),
     (_S.PREPARED, _E.DROPPED): (_S.UNKNOWN, ()),
     (_S.PREPARED, _E.SPAWN): (_S.WAITING, (_A.QUEUE,)),
+    (_S.PREPARED, _E.UNANNOUNCED): (_S.AWAITED, (_A.ASK,)),
     (_S.PREPARED, _E.REJECTED): (_S.NEVER_STARTED, (_A.REFUSE,)),
+    # The scheduler sends the whole request, but a stop may arrive before it.
+    (_S.AWAITED, _E.SPAWN): (_S.WAITING, (_A.QUEUE,)),
+    (_S.AWAITED, _E.REJECTED): (_S.NEVER_STARTED, (_A.REFUSE,)),
+    (_S.AWAITED, _E.STOP): (_S.REPORTED, (_A.REPORT_UNSTARTED,)),
+    (_S.AWAITED, _E.KILL): (_S.REPORTED, (_A.REPORT_UNSTARTED,)),
+    (_S.AWAITED, _E.FORGOTTEN): (_S.UNKNOWN, ()),
     (_S.WAITING, _E.TURN): (_S.STARTING, (_A.START,)),
     (_S.WAITING, _E.STOP): (_S.REPORTED, (_A.REPORT_UNSTARTED,)),
     (_S.WAITING, _E.KILL): (_S.REPORTED, (_A.REPORT_UNSTARTED,)),

@@ -5,8 +5,9 @@ its cgroup (:mod:`.prefork`) does not wait. While many runs start, joining takes
 costs more than posix_spawn(3). So the child serves the first start after a quiet period, and other starts are direct. A
 run whose standard input stays open is also started directly, because the child receives no descriptor for it.
 
-The scheduler may announce a run while it stores it. The root then opens the run's descriptors and sends the plan to the
-child, which waits. Without the request that follows, nothing is executed, and the prepared run is dropped.
+The scheduler may announce a run while it stores it. The root then keeps the request, opens the run's descriptors, and
+sends the plan to the child, which waits. Without the message that starts the run, nothing is executed, and the prepared
+run is dropped.
 """
 
 import select
@@ -34,6 +35,33 @@ _END_S = 1.0
 _TOO_FEW = "too few free descriptors"
 _PREPARED_S = 2.0
 """How long a prepared run waits for its request."""
+_MAX_ANNOUNCED = 64
+
+
+class AnnouncedRequests:
+    """The latest announced requests, by run id, each with its digest. A run that cannot be stored never starts."""
+
+    def __init__(self) -> None:
+        self._requests: dict[str, tuple[str, Spawn]] = {}
+
+    def add(self, message: Message) -> Spawn:
+        """Keep the request of a ``prepare`` message, and return it."""
+        spawn = Spawn(**message["spawn"])
+        self._requests[spawn.run] = message["digest"], spawn
+        if len(self._requests) > _MAX_ANNOUNCED:
+            del self._requests[next(iter(self._requests))]
+        return spawn
+
+    def take(self, message: Message) -> Spawn | None:
+        """Return the request of a ``spawn`` message; None if the message refers to a request that was not kept."""
+        if "spawn" in message:
+            return Spawn(**message["spawn"])
+        digest, spawn = self._requests.pop(message["run"], ("", None))
+        return spawn if digest == message["digest"] else None
+
+    def clear(self) -> None:
+        """Forget all requests, because a new scheduler announces its own."""
+        self._requests.clear()
 
 
 class Start:

@@ -300,6 +300,12 @@ class RunEngine:
         if run is not None:
             self._apply(run, run_transitions.Event.STARTED, change, at=at)
 
+    def request_unknown(self, run_id: str) -> None:
+        """Handle the root's report that it does not have the announced request of a run."""
+        run = self.live.get(run_id)
+        if run is not None:
+            self._spawn_requests.start_whole(run)
+
     def start_waits(self, run_id: str, reason: str, change: Change) -> None:
         """Handle the root's report that it cannot start a run yet."""
         run = self.live.get(run_id)

@@ -1,8 +1,10 @@
 """Spawn requests to the root, announced early where possible.
 
-A run starts only after it is stored. An announced request lets the root prepare the process meanwhile.
+A run starts only after it is stored. An announced request lets the root prepare the process meanwhile, and is not sent
+again: the message that starts the run carries its digest.
 """
 
+from hashlib import blake2b
 from typing import Any
 
 from logring.log_paths import log_path
@@ -11,7 +13,7 @@ from supervisor.config.model import Service, Task
 from supervisor.config.value_records import Probe
 from supervisor.host import unix_accounts
 from supervisor.ipc.log_line import stamp
-from supervisor.ipc.messages import DaemonSettings, Message, Spawn, spawn_message
+from supervisor.ipc.messages import BY_DIGEST, DaemonSettings, Message, Spawn, spawn_message
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.launchers import launcher_commands
 from supervisor.scheduler.loop.root_connection import RootConnection
@@ -22,6 +24,7 @@ from supervisor.scheduler.runs.parameter_checks import must_wait
 from supervisor.scheduler.runs.run_access import TOKEN, RunAccess
 from supervisor.scheduler.runs.run_parameters import CommandParameters, InvalidParameters, command_parameters
 from supervisor.scheduler.runs.run_rows import run_row_of
+from supervisor.scheduler.runs.run_transitions import State
 
 
 class SpawnRequests:
@@ -33,37 +36,49 @@ class SpawnRequests:
         self._committer = committer
         self._access = RunAccess.of(boot)
         self._announced: tuple[LiveRun, Message] | None = None
+        """The run that was announced last, and the message that starts it."""
 
     def announce(self, run: LiveRun) -> None:
         """Ask the root to prepare a run that starts as soon as the next change is stored.
 
         Nothing is sent while other changes are being stored, or if the run's user must be looked up first, or if the
-        check of its parameter values must wait.
+        check of its parameter values must wait. The root prepares one process, so one run is announced at a time.
         """
         definition = run.definition
+        if self._announced is not None and self._announced[0].state is State.DECIDED:
+            return
         if not self._committer.idle or definition.user is not None or definition.clean_env or definition.launcher:
             return
         if must_wait(definition, run.params.names):
             return
         run.identity = DAEMON_USER
         spawn = self._spawn(run)
-        self._announced = run, spawn
-        self._root.send({"op": "prepare", "spawn": spawn})
+        digest = _digest_of(spawn)
+        by_digest = {"op": "spawn", "run": run.id, "digest": digest}
+        self._announced = run, by_digest if self._root.protocol >= BY_DIGEST else {"op": "spawn", "spawn": spawn}
+        self._root.send({"op": "prepare", "spawn": spawn, "digest": digest})
 
     def start(self, run: LiveRun) -> None:
         """Send the spawn request of a run whose user is known."""
-        announced, self._announced = self._announced, None
-        if announced is not None and announced[0] is run and run.identity == DAEMON_USER:
-            spawn = announced[1]
+        if self._announced is not None and self._announced[0] is run and run.identity == DAEMON_USER:
+            self._root.send(self._announced[1])
         else:
-            spawn = self._spawn(run)
-        self._root.send({"op": "spawn", "spawn": spawn})
+            self.start_whole(run)
+
+    def start_whole(self, run: LiveRun) -> None:
+        """Send the whole spawn request of a run whose user is known."""
+        self._root.send({"op": "spawn", "spawn": self._spawn(run)})
 
     def _spawn(self, run: LiveRun) -> Message:
         log = log_path(self._boot.data_dir, run.unit.name, run.id)
         files = changed_files.path_of(self._boot.runtime_dir, run.id) if run.files else None
         spawn = spawn_of(run, self._boot.daemon_id, log, run_row_of(run), self._access, files)
         return spawn_message(spawn, self._root.protocol)
+
+
+def _digest_of(request: Message) -> str:
+    """Return the digest by which the root recognises a request."""
+    return blake2b(repr(request).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
 def spawn_of(

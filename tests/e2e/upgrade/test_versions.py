@@ -136,7 +136,7 @@ def test_older_version_refuses_a_newer_database(daemon: Installation) -> None:
 
 def test_newer_scheduler_upgrades_the_supervisor(daemon: Installation) -> None:
     """A scheduler that restarts after an installation makes the supervisor upgrade as well."""
-    daemon.add("second", {**NEWER, "supervisor/ipc/messages.py": ("PROTOCOL = 3", "PROTOCOL = 4")})
+    daemon.add("second", {**NEWER, "supervisor/ipc/messages.py": ("PROTOCOL = 4", "PROTOCOL = 5")})
     run = start(daemon)
     daemon.install("second")
     daemon.helper("ringward scheduler").kill()

@@ -23,7 +23,7 @@ from tests.stories import Words, pairs, steps_of
 
 WORDS = Words(State, Event, Action)
 
-STARTS = "prepare dropped spawn rejected turn started refused short forgotten"
+STARTS = "prepare dropped spawn unannounced rejected turn started refused short forgotten"
 """Events of a start."""
 SWEEPS = "none_left unexecuted left to_leave unkillable"
 """Results of a search for leftovers."""
@@ -36,9 +36,11 @@ IGNORED = {
     f" {MAIN} {SWEEPS} sealed reaped traced",
     State.PREPARED: f"prepare turn started refused short forgotten stop kill overflowed check due drained"
     f" {MAIN} {SWEEPS} sealed reaped traced acknowledged",
-    State.WAITING: f"prepare dropped spawn rejected overflowed check due drained"
+    State.AWAITED: f"prepare dropped unannounced turn started refused short overflowed check due drained"
     f" {MAIN} {SWEEPS} sealed reaped traced acknowledged",
-    State.STARTING: f"prepare dropped spawn rejected turn forgotten overflowed check due drained"
+    State.WAITING: f"prepare dropped spawn unannounced rejected overflowed check due drained"
+    f" {MAIN} {SWEEPS} sealed reaped traced acknowledged",
+    State.STARTING: f"prepare dropped spawn unannounced rejected turn forgotten overflowed check due drained"
     f" {MAIN} {SWEEPS} sealed reaped traced acknowledged",
     State.NEVER_STARTED: f"{STARTS} stop kill overflowed check due drained {MAIN} {SWEEPS} reaped traced acknowledged",
     State.RUNNING: f"{STARTS} check due ladder_over {SWEEPS} sealed reaped traced acknowledged",
@@ -83,6 +85,28 @@ STORIES = {
         dropped: -> unknown
         prepare: prepare -> prepared
         rejected: refuse -> never started
+    """,
+    "a start of an unknown announced run": """
+        unknown
+        unannounced: ask -> awaited
+        spawn: queue -> waiting
+    """,
+    "a start of a run that was announced with another request": """
+        prepared
+        unannounced: ask -> awaited
+        rejected: refuse -> never started
+    """,
+    "a stop before the whole request arrives": """
+        awaited
+        stop: report unstarted -> reported
+    """,
+    "a forced stop before the whole request arrives": """
+        awaited
+        kill: report unstarted -> reported
+    """,
+    "a scheduler that is replaced before it sends the whole request": """
+        awaited
+        forgotten: -> unknown
     """,
     "a start that waits for a resource": """
         waiting
@@ -357,8 +381,8 @@ def test_leftovers_are_killed_only_after_the_deadline() -> None:
 
 def test_known_run_does_not_start_again() -> None:
     """A repeated request changes nothing, whatever the state of the run."""
-    for state in set(State) - {State.UNKNOWN, State.PREPARED}:
-        for event in (Event.PREPARE, Event.SPAWN, Event.REJECTED):
+    for state in set(State) - {State.UNKNOWN, State.PREPARED, State.AWAITED}:
+        for event in (Event.PREPARE, Event.SPAWN, Event.UNANNOUNCED, Event.REJECTED):
             assert step(state, event) == (state, ())
 
 

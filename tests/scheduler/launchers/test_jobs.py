@@ -290,6 +290,6 @@ def test_unwritable_job_record(desk: LauncherBench) -> None:
     Path(desk.boot.data_dir, "launches").write_text("in the way")
     run = desk.trigger("t")
     desk.turn()
-    (frame,) = (frame["spawn"] for frame in desk.root.sent if frame["op"] == "spawn")
+    (frame,) = (desk.root.request(frame) for frame in desk.root.sent if frame["op"] == "spawn")
     assert frame["run"] == run.id
     assert "cannot write the record of its job" in frame["refusal"]

@@ -45,7 +45,7 @@ def prepared(bench: Make, service: NameService, patience_ms: int = 3_600_000) ->
 
 
 def spawned(harness: Bench) -> list[dict[str, object]]:
-    return [frame["spawn"] for frame in harness.root.sent if frame["op"] == "spawn"]
+    return [harness.root.request(frame) for frame in harness.root.sent if frame["op"] == "spawn"]
 
 
 def turned(harness: Bench, condition: Callable[[], object]) -> None:

@@ -145,7 +145,7 @@ def test_running_task_keeps_its_definition(bench: Make) -> None:
     harness.exited(running.id, status=7 << 8)
     harness.store.work_all()
     assert harness.row(running).end_reason == "succeeded"
-    spawn = next(frame["spawn"] for frame in harness.root.sent if frame["op"] == "spawn")
+    spawn = next(harness.root.request(frame) for frame in harness.root.sent if frame["op"] == "spawn")
     assert (spawn["run"], spawn["argv"][-1], spawn["timeout_ms"]) == (waiting.id, "true", 5000)
 
 
@@ -161,7 +161,7 @@ def test_retry_takes_the_new_definition(bench: Make) -> None:
     def spawned() -> list[str]:
         harness.loop.round(0)
         harness.store.work_all()
-        return [frame["spawn"]["argv"][-1] for frame in harness.root.sent if frame["op"] == "spawn"]
+        return [harness.root.request(frame)["argv"][-1] for frame in harness.root.sent if frame["op"] == "spawn"]
 
     assert until(spawned, "the retry") == ["exit 2"]
 

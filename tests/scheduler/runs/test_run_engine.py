@@ -3,8 +3,10 @@ from collections.abc import Callable
 from store.errors import DiskFull
 from store.runs.ids import new_ulid
 from store.runs.writes import unfinished_runs
+from supervisor.ipc.messages import BY_DIGEST
 from supervisor.scheduler.control.run_operations import RunOperations
 from supervisor.scheduler.control.socket_operation import operations_of
+from supervisor.scheduler.runs.live_units import RunRequest
 from supervisor.scheduler.services import instance_transitions
 from tests.scheduler.bench import Bench
 
@@ -21,14 +23,55 @@ def test_run_starts_when_stored(bench: Make) -> None:
 
 
 def test_start_is_announced_while_it_is_stored(bench: Make) -> None:
-    """The first of several starts is announced with the same fields as its spawn message."""
+    """The first of several starts is announced. Its request is sent once: the spawn message has only its digest."""
     harness = bench('[tasks.t]\nrun = "true"\n[tasks.u]\nrun = "true"\n')
-    harness.trigger("t")
-    harness.trigger("u")
+    run = harness.trigger("t")
+    other = harness.trigger("u")
     harness.store.work_all()
     announced, *orders = harness.root.sent
-    assert (announced["op"], [order["op"] for order in orders]) == ("prepare", ["spawn", "spawn"])
-    assert announced["spawn"] == orders[0]["spawn"] != orders[1]["spawn"]
+    assert (announced["op"], announced["spawn"]["run"]) == ("prepare", run.id)
+    assert orders[0] == {"op": "spawn", "run": run.id, "digest": announced["digest"]}
+    assert (orders[1]["op"], orders[1]["spawn"]["run"]) == ("spawn", other.id)
+
+
+def test_unknown_request_is_sent_whole(bench: Make) -> None:
+    """If the root does not have an announced request, it gets the same request; after the end of the run, nothing."""
+    harness = bench('[tasks.t]\nrun = "true"\n')
+    run = harness.trigger("t")
+    harness.store.work_all()
+    announced, _ = harness.root.sent
+    harness.root.sent.clear()
+    harness.engine.request_unknown(run.id)
+    assert harness.root.sent == [{"op": "spawn", "spawn": announced["spawn"]}]
+    harness.exited(run.id)
+    harness.store.work_all()
+    harness.root.sent.clear()
+    harness.engine.request_unknown(run.id)
+    assert harness.root.sent == []
+
+
+def test_older_root_gets_the_whole_request(bench: Make) -> None:
+    """A root of an earlier protocol gets the whole request with the announcement and with the start."""
+    harness = bench('[tasks.t]\nrun = "true"\n')
+    harness.root.protocol = BY_DIGEST - 1
+    harness.trigger("t")
+    harness.store.work_all()
+    announced, order = harness.root.sent
+    assert (announced["op"], order) == ("prepare", {"op": "spawn", "spawn": announced["spawn"]})
+
+
+def test_one_run_is_announced_at_a_time(bench: Make) -> None:
+    """Of several runs that are stored together, one is announced; each request is sent whole once."""
+    harness = bench('[tasks.t]\nrun = "true"\nmax_concurrent = 2\n')
+    unit = harness.units["t"]
+    assert unit.task is not None
+    with harness.committer.changing() as change:
+        requests = [RunRequest(trigger="api") for _ in range(2)]
+        runs = [harness.engine.create_task_run(unit, unit.task, change, request) for request in requests]
+    harness.store.work_all()
+    whole = [message["spawn"]["run"] for message in harness.root.sent if "spawn" in message]
+    assert [message["op"] for message in harness.root.sent] == ["prepare", "spawn", "spawn"]
+    assert whole == [run.id for run in runs]
 
 
 def test_stop_while_the_start_is_stored(bench: Make) -> None:

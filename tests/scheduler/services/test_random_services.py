@@ -86,7 +86,7 @@ class World:
         sent, self.bench.root.sent = self.bench.root.sent, []
         for frame in sent:
             if frame["op"] == "spawn":
-                self.spawn(frame["spawn"])
+                self.spawn(self.bench.root.request(frame))
             elif frame["op"] == "stop" and frame["run"] in self.lives:
                 life = self.lives[frame["run"]]
                 life["cause"] = life["cause"] or frame["cause"]
