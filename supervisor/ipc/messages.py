@@ -23,7 +23,7 @@ Root -> scheduler
     ``snapshot``  {instances: [instance], exits: [exited], cgroups, ending}: the active runs, the unacknowledged exits,
                   the directory with the cgroups of runs, if any, and whether the daemon is shutting down
     ``started``   {run, pid, at}
-    ``exited``    the fields of :class:`Exited` except `origin`, which the receiver already has
+    ``exited``    the fields of :class:`Exited` without defaults, and without `origin`, which the receiver already has
     ``unknown``   {run}: the answer to a ``spawn`` without its request, which the root does not have
     ``stopping``  {run}: the stop ladder of a launcher's run has begun, for any cause
     ``notified``  {run, ...}: changes that a run reported by sd_notify: ``ready_at``, ``status``, ``alive``
@@ -384,7 +384,7 @@ def spawn_message(spawn: Spawn, protocol: int) -> Message:
     return values
 
 
-def without_defaults(record: DaemonSettings | Spawn) -> dict[str, object]:
+def without_defaults(record: "DaemonSettings | Spawn | Exited") -> dict[str, object]:
     """Return the fields of a message that differ from their defaults."""
     defaults = _defaults(type(record))  # type: ignore[arg-type]  # a class is hashable
     return {name: value for name, default in defaults.items() if (value := getattr(record, name)) != default}
@@ -431,7 +431,3 @@ class Exited:
     """Processes that outlived the main process and were killed."""
     origin: dict[str, object] = field(default_factory=dict)
     """The field of :class:`Spawn`; empty if no process was started."""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return all fields for a message."""
-        return {name: getattr(self, name) for name in _defaults(Exited)}

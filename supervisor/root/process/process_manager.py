@@ -12,7 +12,7 @@ from typing import Any
 
 from supervisor.host.shortage import is_of_memory
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import DaemonSettings, Exited, Message, Spawn
+from supervisor.ipc.messages import DaemonSettings, Exited, Message, Spawn, without_defaults
 from supervisor.root.handover.run_records import RunRecords
 from supervisor.root.handover.run_recovery import RecoveredRun, limit_again
 from supervisor.root.handover.state_schema import ProcessesState, RunHandover, RunLogState, exact_of, state_of
@@ -275,7 +275,7 @@ class ProcessManager:
         return {
             "op": "snapshot",
             "instances": [snapshot_entry(process) for process in self.live.values()],
-            "exits": [exited.to_dict() for exited in self.exits.values()],
+            "exits": [without_defaults(exited) for exited in self.exits.values()],
             "cgroups": self.cgroup_manager.directory,
             "left_running": self._leftover_runs.listed(),
         }
@@ -595,7 +595,7 @@ class ProcessManager:
         self.exits[exited.run] = exited
         if process is not None:
             self._records.exited(process, exited)
-        self._send({"op": "exited", **exited.to_dict(), "origin": {}})
+        self._send({"op": "exited", **without_defaults(exited), "origin": {}})
 
     def _forget(self, run: str, _detail: None) -> None:
         self.exits.pop(run, None)
