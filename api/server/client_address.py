@@ -25,7 +25,7 @@ from supervisor.ipc.messages import DaemonSettings
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Environ = dict[str, Any]
 
-_PROXY_SOCKET = "ringward.proxy_socket"
+_LOCAL_SOCKET = "ringward.local_socket"
 _NO_ADDRESS = "proxy"
 """Placeholder for the address of a client whose proxy sent none."""
 _PROTO = re.compile("https?", re.IGNORECASE)
@@ -34,7 +34,7 @@ _MAX_HOPS = 50
 
 def is_local_socket(environ: Environ) -> bool:
     """Return whether the request came over the Unix socket for local programs, not the one for proxies."""
-    return bool(environ["gunicorn.socket"].family == socket.AF_UNIX) and not environ.get(_PROXY_SOCKET, False)
+    return bool(environ[_LOCAL_SOCKET])
 
 
 @functools.lru_cache(64)
@@ -76,15 +76,15 @@ class Exposure:
     def resolve_client(self, environ: Environ) -> None:
         """Store the client's address, scheme, host and base path in `environ`."""
         peer = parse_address(environ.get("REMOTE_ADDR", ""))
-        is_tcp = environ["gunicorn.socket"].family != socket.AF_UNIX
+        sock = environ["gunicorn.socket"]
+        is_tcp = sock.family != socket.AF_UNIX
+        environ[_LOCAL_SOCKET] = not is_tcp and sock.getsockname() != self._proxy_socket
         from_proxy = is_tcp and peer is not None and self._trusts(peer)
         proxy_identity.resolve_headers(environ, self._identity, from_proxy=from_proxy)
-        environ["wsgi.url_scheme"] = "https" if isinstance(environ["gunicorn.socket"], ssl.SSLSocket) else "http"
-        if not is_tcp:
-            environ[_PROXY_SOCKET] = environ["gunicorn.socket"].getsockname() == self._proxy_socket
-            if environ[_PROXY_SOCKET]:
-                self._believe(environ, None)
-        elif peer is not None:
+        environ["wsgi.url_scheme"] = "https" if isinstance(sock, ssl.SSLSocket) else "http"
+        if not is_tcp and not environ[_LOCAL_SOCKET]:
+            self._believe(environ, None)
+        elif is_tcp and peer is not None:
             environ["REMOTE_ADDR"] = str(peer)
             if from_proxy:
                 self._believe(environ, peer)
