@@ -7,7 +7,6 @@ has created them.
 
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import quote
@@ -166,6 +165,8 @@ def _connect(path: str) -> apsw.Connection:
 
 def _duplicate(path: str, copy: str, target: str) -> None:
     """Create a duplicate of a database, with the schema pages of its copy."""
+    import shutil  # only a damaged database needs it; with its decompressors, it takes half a megabyte
+
     with contextlib.closing(apsw.Connection(copy, flags=apsw.SQLITE_OPEN_READONLY)) as connection:
         size = int(connection.pragma("page_size"))
         pages = [row[0] for row in connection.execute("SELECT pageno FROM dbstat WHERE name = 'sqlite_schema'")]

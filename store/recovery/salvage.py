@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -346,6 +345,8 @@ def restore(
         DatabaseUnusable: there is no copy.
         OSError: the restore fails at present; it can be repeated.
     """
+    import shutil  # as in damaged_file
+
     made_ms = copied_at_ms(path)
     if made_ms is None:
         raise DatabaseUnusable(f"there is no copy of {path}")
