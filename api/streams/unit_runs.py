@@ -276,7 +276,8 @@ def tail(
     before = _BEHIND_ALL if finder.until_ms is None else (finder.until_ms, "~")
     while lines:
         runs = reads(runs_by_unit.newest_ended_runs, names, finder.floor_ms, before, _PAGE)
-        files(finder.read, [run for run in runs if run.lines])
+        # No supervisor was left to count the lines of a crashed run.
+        files(finder.read, [run for run in runs if run.lines or run.end_reason == "crashed"])
         if len(runs) < _PAGE or finder.logs > lines + _MOST_ANNOUNCED:
             break
         before = runs[-1].created_at, runs[-1].id

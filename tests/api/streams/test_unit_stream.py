@@ -222,6 +222,17 @@ def test_last_lines_of_all_runs(daemon: Daemon, unit: str, count: int) -> None:
     reader.close()
 
 
+def test_last_lines_of_a_crashed_run(daemon: Daemon, unit: str) -> None:
+    """The newest lines include the lines of a crashed run, whose number was never stored."""
+    run, log = start(daemon, unit)
+    log.write(b"before the crash\n")
+    log.finish()
+    daemon.end(run.id, "crashed", exit_code=-2)
+    reader = Reader(daemon, {"from": -10}, task=unit)
+    assert [place[:2] for place in reader.lines(1)] == [(run.id, 0)]
+    reader.close()
+
+
 def test_since_and_until(daemon: Daemon, unit: str) -> None:
     """Lines before `since` and after `until` are not sent; a stream with `until` ends with ``done``."""
     for index in range(3):
