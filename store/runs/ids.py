@@ -36,7 +36,7 @@ class _State:
                 self.number = ms << _RANDOM_BITS | int.from_bytes(os.urandom(_RANDOM_BYTES))
             else:
                 self.number += 1  # if the random part overflows, the id is of the next millisecond
-            return _text_of(self.number)
+            return text_of(self.number)
 
 
 _state = _State()
@@ -62,7 +62,7 @@ def new_ulid(now_ms: int | None = None) -> str:
 def derived_ulid(seed: str, text: str) -> str:
     """Return an id derived from a text and a seed id: always the same, with the seed's time."""
     digest = hashlib.blake2b(f"{seed}{text}".encode(), digest_size=_RANDOM_BYTES).digest()
-    return seed[:_TIME_CHARACTERS] + _text_of(int.from_bytes(digest))[_TIME_CHARACTERS:]
+    return seed[:_TIME_CHARACTERS] + text_of(int.from_bytes(digest))[_TIME_CHARACTERS:]
 
 
 def is_ulid(text: str) -> bool:
@@ -75,5 +75,6 @@ def number_of(ulid: str) -> int:
     return int(ulid.translate(_DIGITS), 32)
 
 
-def _text_of(number: int) -> str:
+def text_of(number: int) -> str:
+    """Return the id with these 128 bits."""
     return "".join([_CROCKFORD[number >> shift & 31] for shift in _SHIFTS])

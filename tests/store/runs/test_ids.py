@@ -6,7 +6,7 @@ import pytest
 import ulid
 
 from store.runs import ids
-from store.runs.ids import derived_ulid, is_ulid, new_ulid, number_of
+from store.runs.ids import derived_ulid, is_ulid, new_ulid, number_of, text_of
 
 
 def test_format(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,6 +38,7 @@ def test_number() -> None:
     """The number of an id has its 128 bits, as other implementations read them."""
     made = new_ulid()
     assert number_of(made) == int(ulid.ULID.from_str(made))
+    assert text_of(number_of(made)) == made
     assert number_of("0" * 26) == 0
     assert number_of("7" + "Z" * 25) == 2**128 - 1
 
