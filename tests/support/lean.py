@@ -16,7 +16,10 @@ from deploy.zipapp.build import needs
 from tests.support.paths import ROOT
 
 _MADE_FOR = "made-for"
-_SCRIPT = """#!{python}
+# The kernel would split the interpreter's path at spaces. To Python, the lines of the shell are a string.
+_SCRIPT = """#!/bin/sh
+'''exec' "{python}" "$0" "$@"
+' '''
 import sys
 from ringward import main
 sys.exit(main())
