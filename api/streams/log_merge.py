@@ -23,7 +23,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from logring.block import Batch
-from store.runs.ids import number_of, text_of
 
 MAX_CURSOR = 6 * 1024
 """Maximum number of characters in a cursor."""
@@ -34,6 +33,9 @@ _VERSION = 1
 _MAX_BYTES = MAX_CURSOR * 3 // 4
 _KEY_BYTES = 8
 _CRC = struct.Struct("<I")
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_DIGITS = str.maketrans(_ALPHABET, "0123456789ABCDEFGHIJKLMNOPQRSTUV")
+"""Translates the digits of a ULID to digits that `int` accepts."""
 _MAX_NUMBER = 2**63 - 1
 
 
@@ -261,8 +263,9 @@ def _size(number: int) -> int:
 
 def _packed(run_id: str) -> bytes:
     """Return the 16 bytes of a ULID."""
-    return (number_of(run_id) & (1 << 128) - 1).to_bytes(16)
+    return (int(run_id.translate(_DIGITS), 32) & (1 << 128) - 1).to_bytes(16)
 
 
 def _unpacked(data: bytes) -> str:
-    return text_of(int.from_bytes(data))
+    value = int.from_bytes(data)
+    return "".join(_ALPHABET[value >> shift & 31] for shift in range(125, -1, -5))

@@ -1,7 +1,8 @@
 """Run ids: ULIDs, 26 characters of Crockford's base32 in upper case (10 for milliseconds, 16 random).
 
-The ids of a process ascend, also across threads and if its clock steps back. A forked child starts with a new state;
-otherwise parent and child would generate the same id.
+python-ulid's generator is only monotonic within a millisecond. This module adds three things. It reads the clock under
+the lock; otherwise ids of two threads could be out of order. If the clock steps back, it uses the last millisecond. A
+forked child starts with a new state; otherwise parent and child would generate the same id.
 """
 
 import hashlib
@@ -10,33 +11,34 @@ import re
 import time
 from _thread import RLock
 
-_RANDOM_BYTES, _TIME_CHARACTERS = 10, 10
-_RANDOM_BITS = 8 * _RANDOM_BYTES
-_SHIFTS = range(125, -1, -5)
-_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_DIGITS = str.maketrans(_CROCKFORD, "0123456789ABCDEFGHIJKLMNOPQRSTUV")
-"""From the characters of an id to the digits that :class:`int` reads."""
+from ulid import ULID, ULIDGenerator
+
+_TIME_BYTES, _RANDOM_BYTES, _TIME_CHARACTERS = 6, 10, 10
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")  # the first character has only 3 bits: 3 + 25 * 5 = 128
 
 
 class _State:
-    """The last id of one process."""
+    """The generator and last millisecond of one process."""
 
     def __init__(self) -> None:
         # The interpreter's lock, also under gevent: gevent's locks can fail to wake a thread that waits while another
         # thread releases. No code under this lock switches greenlets.
         self.lock = RLock()
-        self.number = 0
+        self.generator: ULIDGenerator | None = None
+        self.last_ms = 0
 
     def make(self, now_ms: int | None) -> str:
         with self.lock:
-            # The clock is read under the lock; otherwise ids of two threads could be out of order.
-            ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-            if ms > self.number >> _RANDOM_BITS:
-                self.number = ms << _RANDOM_BITS | int.from_bytes(os.urandom(_RANDOM_BYTES))
-            else:
-                self.number += 1  # if the random part overflows, the id is of the next millisecond
-            return text_of(self.number)
+            if self.generator is None:
+                self.generator = ULIDGenerator()
+            ms = max(self.last_ms, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+            try:
+                value = self.generator.generate(ms)
+            except ValueError:  # the random part overflows in this millisecond: use the next one
+                ms += 1
+                value = self.generator.generate(ms)
+            self.last_ms = ms
+            return str(value)
 
 
 _state = _State()
@@ -62,19 +64,9 @@ def new_ulid(now_ms: int | None = None) -> str:
 def derived_ulid(seed: str, text: str) -> str:
     """Return an id derived from a text and a seed id: always the same, with the seed's time."""
     digest = hashlib.blake2b(f"{seed}{text}".encode(), digest_size=_RANDOM_BYTES).digest()
-    return seed[:_TIME_CHARACTERS] + text_of(int.from_bytes(digest))[_TIME_CHARACTERS:]
+    return seed[:_TIME_CHARACTERS] + str(ULID(bytes(_TIME_BYTES) + digest))[_TIME_CHARACTERS:]
 
 
 def is_ulid(text: str) -> bool:
     """Return whether the text is a run id in canonical form: 26 upper-case characters of at most 128 bits."""
     return _ULID.fullmatch(text) is not None
-
-
-def number_of(ulid: str) -> int:
-    """Return the 128 bits of an id."""
-    return int(ulid.translate(_DIGITS), 32)
-
-
-def text_of(number: int) -> str:
-    """Return the id with these 128 bits."""
-    return "".join([_CROCKFORD[number >> shift & 31] for shift in _SHIFTS])

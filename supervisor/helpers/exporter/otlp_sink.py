@@ -42,9 +42,9 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 from requests.adapters import HTTPAdapter
+from ulid import ULID
 
 from logring.layout import STDERR, STDOUT, STREAM_NAMES
-from store.runs.ids import number_of
 from supervisor.helpers.exporter.cursors import FollowedRun
 from supervisor.helpers.exporter.http_client import MOST_ERROR, TIMEOUT_S, authorization, chunks, reason, refusal
 from supervisor.helpers.exporter.log_records import DeliveryFailed, EndedRun, Gap, LinesRejected, Piece, lines_of
@@ -232,8 +232,8 @@ def _size(piece: Piece) -> int:
 
 def _context(run: FollowedRun) -> SpanContext:
     """Return the trace id and the span id of a run."""
-    trace = number_of(run.root or run.id)
-    return SpanContext(trace, number_of(run.id) & _SPAN_ID, is_remote=False, trace_flags=TraceFlags(1))
+    trace = int(ULID.from_str(run.root or run.id))
+    return SpanContext(trace, int(ULID.from_str(run.id)) & _SPAN_ID, is_remote=False, trace_flags=TraceFlags(1))
 
 
 class _LastAnswer(HTTPAdapter):
