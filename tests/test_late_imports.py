@@ -35,7 +35,6 @@ _WHOLE = "a package of others, which is loaded whole, whichever release it is"
 _DRIVER = "the driver of a database, which a process opens as the first thing that it does"
 _SINK = "an exporter imports the one of its type as soon as it has its job: each type only its own libraries"
 LATE = {
-    ("api.host_info.host_facts", "psutil"): _WHOLE,
     ("logring.regex", "re2"): _WHOLE,
     ("logring.logfile.zstd", "backports.zstd"): _WHOLE,
     ("store.database", "store.backends.postgres"): _DRIVER,

@@ -1,7 +1,7 @@
 """The current state of the host, from psutil, and of the daemon's processes.
 
 A separate thread reads the state, because asking a hanging file system for its size blocks. It is read at most once a
-second, for all callers together. Only the first read loads psutil, a megabyte that most servers never need.
+second, for all callers together.
 """
 
 import contextlib
@@ -9,9 +9,9 @@ import os
 import platform
 import socket
 import time
-from typing import TYPE_CHECKING
 
 import gevent
+import psutil
 from gevent.lock import BoundedSemaphore
 from msgspec import UNSET, UnsetType
 
@@ -20,9 +20,6 @@ from api.host_info.own_processes import named_pids
 from api.schemas import daemon_info as schemas
 from api.schemas.wire_times import rfc3339
 from api.server.thread_pool import Threads
-
-if TYPE_CHECKING:
-    import psutil
 
 _KEEP_S = 1.0
 _PATIENCE_S = 3.0
@@ -81,21 +78,15 @@ class Rates:
 
 def _disk_counters() -> dict[str, tuple[int, int]]:
     """Return the bytes read and written, by the kernel's name of the device."""
-    import psutil
-
     return {name: (io.read_bytes, io.write_bytes) for name, io in (psutil.disk_io_counters(perdisk=True) or {}).items()}
 
 
 def _network_counters() -> dict[str, tuple[int, int]]:
     """Return the bytes received and sent, by interface."""
-    import psutil
-
     return {name: (io.bytes_recv, io.bytes_sent) for name, io in psutil.net_io_counters(pernic=True).items()}
 
 
 def _disks(rates: Rates) -> list[schemas.Disk]:
-    import psutil
-
     disks = {}
     for part in psutil.disk_partitions():
         # A file system can be mounted in many places; list only the first.
@@ -118,8 +109,6 @@ def _disks(rates: Rates) -> list[schemas.Disk]:
 
 
 def _network(counters: dict[str, tuple[int, int]], rates: Rates) -> list[schemas.Network]:
-    import psutil
-
     states = psutil.net_if_stats()
     interfaces = []
     for name, (received, sent) in counters.items():
@@ -138,8 +127,6 @@ def _network(counters: dict[str, tuple[int, int]], rates: Rates) -> list[schemas
 
 
 def _temperatures() -> list[schemas.Temperature]:
-    import psutil
-
     return [
         schemas.Temperature(sensor=f"{chip} {sensor.label}".strip(), celsius=sensor.current)
         for chip, sensors in psutil.sensors_temperatures().items()
@@ -156,8 +143,6 @@ class Processes:
 
     def of(self, root_pid: int, scheduler_pid: int | None) -> "list[tuple[str, psutil.Process]]":
         """Return the daemon's processes with their names."""
-        import psutil
-
         previous, self._processes = self._processes, {}
         named = []
         for name, pid in named_pids(root_pid, scheduler_pid):
@@ -231,8 +216,6 @@ class System:
         return system
 
     def _read(self, root_pid: int, scheduler_pid: int | None) -> schemas.System:
-        import psutil
-
         processes = self._processes.of(root_pid, scheduler_pid)
         if self._latest is None:
             # Percentages cover the time since the previous call.

@@ -6,17 +6,17 @@ Values that this kernel or container does not provide are None.
 import os
 import re
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
-_SECTOR_BYTES = 512
-"""The unit of /proc/diskstats, whatever the sectors of the disk."""
-_IDLE = slice(3, 5)
-"""Fields of a row in /proc/stat: idle, and idle with pending I/O."""
-_COUNTED = slice(0, 8)
-"""All fields but guest times, which the user times include (proc_stat(5))."""
+import psutil
+
+T = TypeVar("T")
+
 _VIRTUAL_DISK = re.compile(r"(loop|ram|zram|dm-|md|sr|fd)")
-_LOOPBACK = b"lo"
+_LOOPBACK = "lo"
 
 
 @dataclass(frozen=True)
@@ -41,57 +41,42 @@ class HostMeasurement:
 
 
 class Host:
-    """Measures the host's resource usage repeatedly.
+    """Measures the host's resource usage repeatedly."""
 
-    Args:
-        proc: Where /proc is mounted.
-        sys: Where /sys is mounted.
-    """
-
-    def __init__(self, proc: str = "/proc", sys: str = "/sys") -> None:
-        self._proc = proc
+    def __init__(self, sys: str = "/sys", pressure: str = "/proc/pressure") -> None:
         self._sys = sys
+        self._pressure_directory = pressure
         self._is_whole_disk: dict[str, bool] = {}
-        self._times: list[int] | None = None
-        """The times of all cores at the previous reading, in clock ticks."""
         self._before: list[int | None] = [None] * 4
         self._before_s = 0.0
         self.read()
 
     def read(self) -> HostMeasurement:
         """Return the present values, with rates since the previous call, or since the creation of the object."""
-        memory = dict(line.split()[:2] for line in self._lines("meminfo"))
+        memory, swap = _or_none(psutil.virtual_memory), _or_none(psutil.swap_memory)
         return HostMeasurement(
-            self._cpu(),
-            os.getloadavg()[0],
-            _used(memory, b"MemTotal:", b"MemAvailable:"),
-            _used(memory, b"SwapTotal:", b"SwapFree:"),
+            _or_none(psutil.cpu_percent),
+            _or_none(lambda: os.getloadavg()[0]),
+            None if memory is None else memory.total - memory.available,
+            None if swap is None else swap.used,
             *self._rates(),
             *map(self._pressure_of, ("cpu", "memory", "io")),
         )
 
-    def _cpu(self) -> float | None:
-        """Return the percentage of time in which the cores were not idle; 0 if too little time has passed."""
-        lines = self._lines("stat")
-        before, self._times = self._times, [int(field) for field in lines[0].split()[1:]] if lines else None
-        if before is None or self._times is None:
-            return None if self._times is None else 0.0
-        # A counter can decrease: of idle cores, because the kernel estimates their times.
-        spent = [max(0, now - then) for now, then in zip(self._times, before, strict=True)]
-        whole = sum(spent[_COUNTED])
-        return round(100 * (whole - sum(spent[_IDLE])) / whole, 1) if whole else 0.0
-
     def _rates(self) -> list[float | None]:
         """Return the bytes per second that were read from disks, written to disks, received and sent."""
-        disks = list(map(bytes.split, self._lines("diskstats")))
-        interfaces = [row for row in (line.rpartition(b":") for line in self._lines("net/dev")) if row[1]]
+        disks = _or_none(lambda: psutil.disk_io_counters(perdisk=True))
+        interfaces = _or_none(lambda: psutil.net_io_counters(pernic=True))
         counters: list[int | None] = [None] * 4
         if disks:
-            own = [disk for disk in disks if self._is_disk(disk[2].decode())]
-            counters[:2] = [_SECTOR_BYTES * sum(int(disk[column]) for disk in own) for column in (5, 9)]
+            own = [disk for name, disk in disks.items() if self._is_disk(name)]
+            counters[:2] = sum(disk.read_bytes for disk in own), sum(disk.write_bytes for disk in own)
         if interfaces:
-            external = [counts.split() for name, _, counts in interfaces if name.strip() != _LOOPBACK]
-            counters[2:] = [sum(int(counts[column]) for counts in external) for column in (0, 8)]
+            external = [interface for name, interface in interfaces.items() if name != _LOOPBACK]
+            counters[2:] = (
+                sum(interface.bytes_recv for interface in external),
+                sum(interface.bytes_sent for interface in external),
+            )
         now_s, before, before_s = time.monotonic(), self._before, self._before_s
         self._before, self._before_s = counters, now_s
         elapsed_s = max(now_s - before_s, 1e-3)
@@ -108,19 +93,15 @@ class Host:
         return self._is_whole_disk[name]
 
     def _pressure_of(self, resource: str) -> float | None:
-        lines = self._lines(f"pressure/{resource}")
-        return float(lines[0].partition(b"avg10=")[2].split()[0]) if lines else None
-
-    def _lines(self, name: str) -> list[bytes]:
-        """Return the lines of a file in /proc; an empty list if the host does not provide it."""
-        # EOPNOTSUPP: PSI is built into the kernel but disabled
-        with suppress(OSError), open(f"{self._proc}/{name}", "rb", buffering=0) as file:
-            return file.readall().splitlines()
-        return []
-
-
-def _used(memory: dict[bytes, bytes], total: bytes, free: bytes) -> int | None:
-    """Return the used part of a kind of memory in bytes; None if the host does not report it."""
-    if total not in memory or free not in memory:
+        # ENOENT: no PSI; EOPNOTSUPP: PSI is built into the kernel but disabled
+        with suppress(OSError), open(f"{self._pressure_directory}/{resource}", encoding="ascii") as file:
+            return float(file.read().partition("avg10=")[2].split()[0])
         return None
-    return (int(memory[total]) - int(memory[free])) * 1024
+
+
+def _or_none(read: Callable[[], T]) -> T | None:
+    """Return an answer of psutil; None if the host does not provide it."""
+    try:
+        return read()
+    except (OSError, NotImplementedError):
+        return None

@@ -21,6 +21,7 @@ if there was something to read.
 Standard library only: the root process loads this.
 """
 
+import hmac
 import os
 import socket
 import threading
@@ -73,17 +74,6 @@ class _Reader:
         self.names: set[str] = set()
         self.dirty: set[str] = set()
         self.next_s = 0.0
-
-
-def _same(given: bytes, secret: bytes) -> bool:
-    """Return whether both are equal, in a time that does not depend on how many bytes are equal.
-
-    :func:`hmac.compare_digest` does the same, but importing it loads OpenSSL, a megabyte for the root.
-    """
-    difference = len(given) ^ len(secret)
-    for one, other in zip(given, secret, strict=False):
-        difference |= one ^ other
-    return difference == 0
 
 
 class DoorbellServer:
@@ -148,7 +138,7 @@ class DoorbellServer:
         except ConnectionResetError:
             packet = b""
         if packet and not reader.trusted:
-            reader.trusted = _same(packet, self._token)
+            reader.trusted = hmac.compare_digest(packet, self._token)
             if reader.trusted:
                 self._unverified.discard(reader.sock)
                 return True
