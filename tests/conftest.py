@@ -1,5 +1,6 @@
 import gc
 import os
+import resource
 import shutil
 import signal
 from collections.abc import Iterator
@@ -40,9 +41,15 @@ _FIRST = (
 
 
 def pytest_configure() -> None:
-    """Let SIGINT interrupt the programs of tests, even if pytest is a background process, which ignores it."""
+    """Set up this process and the programs that tests start.
+
+    SIGINT interrupts the programs, even if pytest is a background process, which ignores it. A user's usual 1024 open
+    files are too few for tests with many clients.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,9 +22,9 @@ from typing import Any
 
 import psutil
 
-from tests.support.daemon import Daemon
+from tests.support.daemon import Daemon, shell_program
 from tests.support.manager import soaked_daemon
-from tests.support.paths import PROGRAMS, ROOT
+from tests.support.paths import ROOT
 from tests.support.waiting import until
 
 VICTIMS = ("worker", "ringward gunicorn", "ringward scheduler", "ringward spawner", "upgrade")
@@ -33,7 +33,7 @@ VICTIMS = ("worker", "ringward gunicorn", "ringward scheduler", "ringward spawne
 
 def numbered(count: int, pause_s: float, sides: Path, after: str = "") -> str:
     """Return TOML for a command that prints numbered lines; the side file is named after the run."""
-    command = f"{sys.executable} -I {PROGRAMS / 'numbered.py'} {count} {pause_s} {sides}/$RINGWARD_RUN_ID"
+    command = f"{shell_program('numbered')} {count} {pause_s} {sides}/$RINGWARD_RUN_ID"
     return f'run = "{command}{after}"'
 
 

@@ -8,6 +8,7 @@ import contextlib
 import os
 import random
 import re
+import shlex
 import sys
 import tempfile
 import time
@@ -37,7 +38,7 @@ def configuration(count: int, sides: Path, most_s: float) -> str:
     """Return `count` services, every eighth with three instances, and one for the warm-up."""
 
     def service(name: str, life_s: float, instances: int) -> str:
-        command = f"exec {sys.executable} -I -S {PROGRAMS / 'crashes.py'} '{sides}' {life_s}"
+        command = f"exec {shlex.join([sys.executable, '-I', '-S', str(PROGRAMS / 'crashes.py')])} '{sides}' {life_s}"
         return f'[services.{name}]\nrun = "{command}"\ninstances = {instances}\n'
 
     defaults = (

@@ -61,8 +61,8 @@ def _nginx(place: Path, port: int, upstream: str) -> str:
     sample = changed(
         NGINX,
         ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
-        ("/etc/ssl/certs/jobs.example.com.pem", str(CERTIFICATE)),
-        ("/etc/ssl/private/jobs.example.com.key", str(KEY)),
+        ("/etc/ssl/certs/jobs.example.com.pem", f'"{CERTIFICATE}"'),
+        ("/etc/ssl/private/jobs.example.com.key", f'"{KEY}"'),
         ("proxy_pass http://127.0.0.1:7464", f"proxy_pass http://{upstream}"),
     )
     # Workers of another user could not enter the directories of a test.
@@ -70,7 +70,7 @@ def _nginx(place: Path, port: int, upstream: str) -> str:
 
 
 def _caddy(port: int, upstream: str) -> str:
-    site = f"https://localhost:{port} {{\n\tbind 127.0.0.1\n\ttls {CERTIFICATE} {KEY}\n"
+    site = f'https://localhost:{port} {{\n\tbind 127.0.0.1\n\ttls "{CERTIFICATE}" "{KEY}"\n'
     sample = changed(
         CADDY, ("jobs.example.com {\n", site), ("reverse_proxy 127.0.0.1:7464", f"reverse_proxy {upstream}")
     )

@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -329,6 +330,11 @@ def gone(process: psutil.Process) -> bool:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def shell_program(name: str) -> str:
+    """Return a shell command that runs one of tests/programs with this Python; arguments may follow."""
+    return shlex.join([sys.executable, "-I", str(PROGRAMS / f"{name}.py")])
 
 
 def program(name: str, *arguments: object) -> str:

@@ -2,15 +2,13 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.daemon import Daemon, program
-from tests.support.paths import PROGRAMS
+from tests.support.daemon import Daemon, program, shell_program
 from tests.support.waiting import until
 
 LINES = 60_000  # more than the largest ring holds
@@ -37,7 +35,7 @@ def test_drop_new_and_kill(daemon: Daemon, policy: str) -> None:
     """drop_new keeps the oldest lines and counts the others; kill also ends the run as log_overflow."""
     # A run that has already ended cannot be stopped.
     then = "exec sleep 1000" if policy == "kill" else "exit 0"
-    run_it = f"{sys.executable} -I {PROGRAMS}/floods.py {LINES * 100}; {then}"
+    run_it = f"{shell_program('floods')} {LINES * 100}; {then}"
     daemon.write(f'[tasks.big]\nrun = "{run_it}"\nlog_max_size = "512kb"\nlog_on_full = "{policy}"\n')
     daemon.start()
     run = daemon.ended(daemon.trigger("big"))
@@ -123,7 +121,7 @@ def test_log_continues_after_a_full_disk(daemon: Daemon, small_disk: Path) -> No
     gate = daemon.config.parent / "gate"
     daemon.write(
         '[storage]\nmin_free_space = "0b"\n[tasks.big]\n'
-        f"run = '''{sys.executable} -I {PROGRAMS}/floods.py {LINES * 100}\n"
+        f"run = '''{shell_program('floods')} {LINES * 100}\n"
         f"until [ -e {gate} ]; do :; done; echo behind'''\n"
     )
     daemon.start()

@@ -1,19 +1,17 @@
 """Floods, stuck readers, and distant times."""
 
 import os
-import sys
 
 import psutil
 import pytest
 
-from tests.support.daemon import Daemon, gone, program
-from tests.support.paths import PROGRAMS
+from tests.support.daemon import Daemon, gone, program, shell_program
 from tests.support.waiting import until
 
 
 def test_both_streams_wait_for_the_log_file(daemon: Daemon) -> None:
     """A run that floods both streams while its log file cannot be written waits, and loses nothing."""
-    flood = f"{sys.executable} -I {PROGRAMS / 'floods.py'} 2000000"
+    flood = f"{shell_program('floods')} 2000000"
     daemon.write(f'[tasks.t]\nrun = "{flood} & {flood} >&2 & wait"\n')
     daemon.start()
     (daemon.data / "logs").mkdir(mode=0o700)

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import sqlite3
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -16,9 +15,8 @@ import pytest
 
 from tests.e2e.services.test_readiness import SAY, is_ready, on_flag
 from tests.e2e.upgrade.test_upgrade import HALVES, lines_written, raw, shown, upgrade
-from tests.support.daemon import gone, program
+from tests.support.daemon import gone, program, shell_program
 from tests.support.manager import Managed, Manager
-from tests.support.paths import PROGRAMS
 from tests.support.waiting import until
 
 
@@ -195,7 +193,7 @@ def test_repeated_kills_lose_only_output_in_transit(daemon: Managed, manager: Ma
     """
     go, side = tmp_path / "go", tmp_path / "flood"
     # If it is killed, its last line may be lost in between.
-    flood = f"{sys.executable} -I {PROGRAMS}/numbered.py 200000 0 {side}; until test -e {go}; do sleep 0.05; done; "
+    flood = f"{shell_program('numbered')} 200000 0 {side}; until test -e {go}; do sleep 0.05; done; "
     flood += f"echo 200000 >>{side}; echo line 200000"
     daemon.write(
         f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.005, tmp_path / 'steady')}\n"

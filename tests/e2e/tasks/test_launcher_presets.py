@@ -4,13 +4,11 @@ import grp
 import json
 import os
 import pwd
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.daemon import Daemon
-from tests.support.paths import PROGRAMS
+from tests.support.daemon import Daemon, shell_program
 from tests.support.waiting import until
 
 NASTY = "a 'quote', a \"double\" one, $HOME, `id`, a \\ and\ttwo\nlines; {run_id}"
@@ -51,7 +49,7 @@ def clients(directory: Path) -> None:
     directory.mkdir()
     for name in CLIENTS:
         script = directory / name
-        script.write_text(f'#!/bin/sh\nexec {sys.executable} -I {PROGRAMS}/engine_client.py {name} "$@"\n')
+        script.write_text(f'#!/bin/sh\nexec {shell_program("engine_client")} {name} "$@"\n')
         script.chmod(0o755)
 
 

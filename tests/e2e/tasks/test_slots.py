@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import signal
 from pathlib import Path
 
@@ -183,9 +184,9 @@ def test_self_deadlock_is_refused(daemon: Daemon, how: str) -> None:
 
     The daemon recognizes the run by its token, or by the process that connects to the Unix socket.
     """
-    may, command = "", f"{RINGWARD} run inner --config {daemon.config}"
+    may, command = "", f"{shlex.quote(str(RINGWARD))} run inner --config {daemon.config}"
     if how == "permitted by may":
-        may, command = "may = ['run:inner']", f"{RINGWARD} run inner"
+        may, command = "may = ['run:inner']", f"{shlex.quote(str(RINGWARD))} run inner"
     elif how == "outside its session":
         command = f"setsid env -i {command}"
     daemon.write(

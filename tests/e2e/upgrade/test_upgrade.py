@@ -21,9 +21,8 @@ import pytest
 from logring.reader import LogReader
 from tests.e2e.service_manager.test_process_1 import Container, container
 from tests.e2e.services.test_readiness import SAY, is_ready, on_flag
-from tests.support.daemon import RINGWARD, Daemon, gone, program
+from tests.support.daemon import RINGWARD, Daemon, gone, program, shell_program
 from tests.support.host_features import require_cgroups
-from tests.support.paths import PROGRAMS
 from tests.support.waiting import until
 
 __all__ = ["container"]
@@ -86,7 +85,7 @@ def lines_written(side: Path) -> list[str]:
 
 def test_three_upgrades_lose_nothing(daemon: Daemon, tmp_path: Path) -> None:
     """Three upgrades under full output lose no line, restart no process, and keep each exit status exact."""
-    flood = f"{sys.executable} -I {PROGRAMS}/numbered.py 100000 0 {tmp_path}/$RINGWARD_RUN_ID; exit 7"
+    flood = f"{shell_program('numbered')} 100000 0 {tmp_path}/$RINGWARD_RUN_ID; exit 7"
     daemon.write(
         f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.005, tmp_path / 'steady')}\n"
         f'[tasks.flood]\nrun = "{flood}"\nmax_concurrent = 3\n'

@@ -150,6 +150,7 @@ def test_each_helper_of_an_old_scheduler_restarts(daemon: Installation, tmp_path
     until(lambda: is_ready(daemon), "the service to be ready")
     daemon.ended(daemon.trigger("failing"))
     before = {kind: until(partial(helper_of, daemon, kind), f"the {kind}") for kind in kinds}
+    until(lambda: "cannot deliver" in daemon.own_output(), "the notifier to have loaded all of its modules")
     (daemon.data / "janitor.lock").unlink(missing_ok=True)
     daemon.install("first")
     for process in before.values():

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import shlex
 import socket
 import socketserver
 import ssl
@@ -424,7 +425,7 @@ def test_starting_matcher_is_no_leftover() -> None:
 def test_leftover_processes_of_a_command(real: WatcherProcess, tmp_path: Path, bare: list[str]) -> None:
     """Daemons that a command leaves are killed and reaped; daemons of a running command are not."""
     journal, running = tmp_path / "pid", tmp_path / "running"
-    daemon = " ".join(daemonises(running))
+    daemon = shlex.join(daemonises(running))
     going_on = command("/bin/sh", "-c", f"{daemon}; sleep 1000")
     real.watch(replace(going_on, key="other/ready"))
     until(running.exists, "the daemon of another command")
