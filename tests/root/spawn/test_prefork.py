@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from supervisor.host.procfs import has_executed_nothing
+from supervisor.ipc.messages import Spawn
 from supervisor.root.handover.run_recovery import RecoveredRun
 from supervisor.root.process.managed_process import MainProcess, ManagedProcess
 from supervisor.root.process.transitions import State
+from supervisor.root.spawn.posix_spawn import StartedProcess
 from tests.root.process.test_transitions import Bench, bench
 from tests.root.spawn.test_posix_spawn import make_spawn
 from tests.root.spawn.test_zygote import Outcome, root, state
@@ -19,23 +21,29 @@ from tests.support.waiting import until
 __all__ = ["bench", "root"]
 
 
-def test_killed_spare_executed_nothing(root: StartBench, tmp_path: Path) -> None:
-    """The zombie of a spare that was killed before its exec shows that it executed nothing; that of a run does not."""
-    side = tmp_path / "side"
-    spawn = make_spawn(["/bin/sh", "-c", f"echo $$ >> {side}"])
+def killed_spare(root: StartBench, spawn: Spawn) -> StartedProcess:
+    """Start a run with a spare that is killed before its exec; return the start of the zombie, without descriptors."""
     spare = root.prepare()
     os.kill(spare, signal.SIGSTOP)
     until(lambda: state(spare) == "T", "it to stop")
     assert not root.begin(spawn)
-    first = root.settle(spawn)
-    assert first.pid == spare
+    started = root.settle(spawn)
+    assert started.pid == spare
     os.kill(spare, signal.SIGKILL)
     until(lambda: state(spare) == "Z", "its end")
-    assert has_executed_nothing(spare)
-    assert os.waitstatus_to_exitcode(os.waitpid(spare, 0)[1]) == -signal.SIGKILL
-    for fd in (*first.pipes, first.pidfd, first.status_fd):
+    for fd in (*started.pipes, started.pidfd, started.status_fd):
         if fd is not None:
             os.close(fd)
+    return started
+
+
+def test_killed_spare_executed_nothing(root: StartBench, tmp_path: Path) -> None:
+    """The zombie of a spare that was killed before its exec shows that it executed nothing; that of a run does not."""
+    side = tmp_path / "side"
+    spawn = make_spawn(["/bin/sh", "-c", f"echo $$ >> {side}"])
+    spare = killed_spare(root, spawn).pid
+    assert has_executed_nothing(spare)
+    assert os.waitstatus_to_exitcode(os.waitpid(spare, 0)[1]) == -signal.SIGKILL
     root.starts.start_again(spawn, None)
     second = root.settle(spawn)
     until(lambda: state(second.pid) == "Z", "its end")
@@ -50,17 +58,7 @@ def test_next_root_replaces_a_killed_spare(
 ) -> None:
     """If an upgrade follows the death of a spare that executed nothing, the next root starts another process."""
     spawn = make_spawn(["/bin/sh", "-c", f"echo >> {tmp_path}/side"])
-    spare = root.prepare()
-    os.kill(spare, signal.SIGSTOP)
-    until(lambda: state(spare) == "T", "it to stop")
-    assert not root.begin(spawn)
-    started = root.settle(spawn)
-    os.kill(spare, signal.SIGKILL)
-    until(lambda: state(spare) == "Z", "its end")
-    for fd in (*started.pipes, started.pidfd, started.status_fd):
-        if fd is not None:
-            os.close(fd)
-    process = ManagedProcess(spawn, MainProcess(spare, -1, 1, 0.0))
+    process = ManagedProcess(spawn, MainProcess(killed_spare(root, spawn).pid, -1, 1, 0.0))
     process.state = State.DRAINED
     again: list[str] = []
     monkeypatch.setattr(bench.manager.starts, "start_again", lambda spawn, _notify_socket: again.append(spawn.run))
